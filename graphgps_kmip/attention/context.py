@@ -1,0 +1,159 @@
+"""What every attention is told about a mini-batch of graphs, and the call contract in words.
+
+Contract: ``attention(x, context) -> (N, C)`` on the flat nodes of a whole mini-batch, sorted by graph. Nodes attend
+only inside their own graph. ``context`` may be a :class:`GraphContext`, a plain batch vector, or None (all nodes are
+one graph); ``GraphContext.of`` is the first line of every forward and makes the three alike.
+
+Optional parts of the contract:
+
+* ``initial_state(context)``: an attention that carries something from layer to layer (virtual nodes) defines it and is
+  then called ``attention(x, context, state) -> (x, state)``.
+* ``attention_graph(x, context) -> AttentionGraph``: the learned graph, apart from forward so that forward stays fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+EDGE_SET_SUFFIX = "_edge_index"
+_KEPT = ("sizes", "max_nodes", "min_nodes")
+
+
+@dataclass(frozen=True, eq=False)
+class GraphContext:
+    """The graphs of one mini-batch: B graphs with N nodes in all, the nodes of a graph standing together.
+
+    Args:
+        batch: graph of each node, non-decreasing.
+        ptr: first node of each graph, and N at the end; a graph may have no node.
+        edge_index: edges (source, target) in global node ids.
+        edge_attr: edge features.
+        edge_sets: further named edge sets (expander, sampled): name -> (edge_index, edge_attr or None).
+        pair_index: dense pairs inside graphs (relative encodings, biases), global node ids.
+        pair_attr: features of those pairs.
+        progress: share of the training that is done, in [0, 1] (for temperature and k schedules).
+
+    Shapes:
+        batch (N,), ptr (B+1,), edge_index (2, E), edge_attr (E, C), pair_index (2, P), pair_attr (P, C).
+    """
+
+    batch: Tensor
+    ptr: Tensor
+    edge_index: Tensor | None = None
+    edge_attr: Tensor | None = None
+    edge_sets: Mapping[str, tuple[Tensor, Tensor | None]] = field(default_factory=dict)
+    pair_index: Tensor | None = None
+    pair_attr: Tensor | None = None
+    progress: float = 0.0
+
+    @property
+    def num_graphs(self) -> int:
+        """Number of graphs B, those without nodes included."""
+        return self.ptr.numel() - 1
+
+    @cached_property
+    def sizes(self) -> Tensor:
+        """Number of nodes of each graph, (B,)."""
+        return self.ptr.diff()
+
+    @cached_property
+    def max_nodes(self) -> int:
+        """Number of nodes of the largest graph (0 without graphs); read from the device once and kept."""
+        return int(self.sizes.max()) if self.num_graphs else 0
+
+    @cached_property
+    def min_nodes(self) -> int:
+        """Number of nodes of the smallest graph (0 without graphs); read from the device once and kept."""
+        return int(self.sizes.min()) if self.num_graphs else 0
+
+    def with_edge_attr(self, edge_attr: Tensor | None) -> GraphContext:
+        """Return the same graphs with other edge features; sizes that were read from the device are not read again."""
+        new = replace(self, edge_attr=edge_attr)
+        new.__dict__.update({name: self.__dict__[name] for name in _KEPT if name in self.__dict__})
+        return new
+
+    @classmethod
+    def of(cls, context_or_batch: GraphContext | Tensor | None, x: Tensor) -> GraphContext:
+        """Make a context from what a caller may hand over; a context comes back as it is.
+
+        Args:
+            context_or_batch: a GraphContext, the graph of each node (N,), or None (all nodes are one graph).
+            x: node features (N, C), for the number of nodes and the device.
+
+        Raises:
+            ValueError: the batch vector is unsorted, negative, not integral, or not as long as x.
+        """
+        if isinstance(context_or_batch, GraphContext):
+            _check_length(context_or_batch.batch, x)
+            return context_or_batch
+        if context_or_batch is None:
+            batch = torch.zeros(x.size(0), dtype=torch.long, device=x.device)
+            return cls(batch, torch.tensor([0, x.size(0)], device=x.device))
+        _check_batch_vector(context_or_batch)
+        _check_length(context_or_batch, x)
+        return cls(context_or_batch.long(), _ptr_of(context_or_batch))
+
+    @classmethod
+    def from_data(cls, data: Any) -> GraphContext:
+        """Make a context from a torch_geometric ``Batch`` or ``Data``.
+
+        Every attribute ``<name>_edge_index`` becomes the edge set ``<name>``, with ``<name>_edge_attr`` where there is
+        one; ``pair_index``, ``pair_attr`` and ``progress`` are taken where they are.
+
+        Raises:
+            ValueError: ``data.batch`` is unsorted, negative or not integral.
+        """
+        batch, ptr = getattr(data, "batch", None), getattr(data, "ptr", None)
+        if batch is None:
+            device = data.x.device if getattr(data, "x", None) is not None else data.edge_index.device
+            batch = torch.zeros(data.num_nodes, dtype=torch.long, device=device)
+            ptr = torch.tensor([0, data.num_nodes], device=device)
+        elif ptr is None:
+            _check_batch_vector(batch)
+            ptr = _ptr_of(batch)
+        return cls(
+            batch,
+            ptr,
+            edge_index=getattr(data, "edge_index", None),
+            edge_attr=getattr(data, "edge_attr", None),
+            edge_sets=_edge_sets(data),
+            pair_index=getattr(data, "pair_index", None),
+            pair_attr=getattr(data, "pair_attr", None),
+            progress=float(getattr(data, "progress", 0.0)),
+        )
+
+
+def _edge_sets(data: Any) -> dict[str, tuple[Tensor, Tensor | None]]:
+    names = [key.removesuffix(EDGE_SET_SUFFIX) for key in data.keys() if key.endswith(EDGE_SET_SUFFIX)]  # noqa: SIM118
+    return {name: (data[name + EDGE_SET_SUFFIX], getattr(data, f"{name}_edge_attr", None)) for name in names}
+
+
+def _ptr_of(batch: Tensor) -> Tensor:
+    ptr = torch.bincount(batch).cumsum(0)
+    return torch.cat([ptr.new_zeros(1), ptr])
+
+
+def _check_batch_vector(batch: Tensor) -> None:
+    if batch.dim() != 1 or batch.dtype not in (torch.int64, torch.int32):
+        raise ValueError(
+            f"the batch vector must be (N,) of int64, got shape {tuple(batch.shape)} of {batch.dtype}: "
+            "give the graph number of each node"
+        )
+    if batch.numel() and (bool((batch[1:] < batch[:-1]).any()) or int(batch[0]) < 0):
+        raise ValueError(
+            "the batch vector must be non-decreasing and start at 0 or above, got an unsorted or negative one: "
+            "sort the nodes by graph (order = batch.argsort(stable=True); x[order], batch[order])"
+        )
+
+
+def _check_length(batch: Tensor, x: Tensor) -> None:
+    if batch.size(0) != x.size(0):
+        raise ValueError(
+            f"x has {x.size(0)} nodes but the batch vector has {batch.size(0)}: both need one entry for each node"
+        )

@@ -1,0 +1,143 @@
+"""Loaders whose batches depend on (seed, epoch) only: not on the number of processes, nor on what ran before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+from torch_geometric.data import Batch, Data
+
+from graphgps_kmip.data.dataset import SPLITS, GraphDataset
+
+
+class ShardedBatches:
+    """Batch sampler: the rows that one process takes of each global batch.
+
+    The global batches are the same for any number W of processes; process r takes rows r, r + W, ... of each, which
+    may be none in the last one. No sample is lost or comes twice.
+
+    Args:
+        num_samples: size of the data set.
+        batch_size: graphs in a global batch.
+        seed: of the order; None keeps the order of the data set.
+        rank: number r of this process.
+        world_size: number W of processes.
+    """
+
+    def __init__(self, num_samples: int, batch_size: int, seed: int | None, rank: int = 0, world_size: int = 1) -> None:
+        if batch_size < 1:
+            raise ValueError(f"train.batch_size must be at least 1, got {batch_size}")
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank must be in 0..{world_size - 1} for {world_size} processes, got {rank}")
+        self.num_samples, self.batch_size, self.seed = num_samples, batch_size, seed
+        self.rank, self.world_size, self.epoch = rank, world_size, 0
+
+    def __len__(self) -> int:
+        return -(-self.num_samples // self.batch_size)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        order = np.arange(self.num_samples)
+        if self.seed is not None:
+            order = np.random.default_rng((self.seed, self.epoch)).permutation(order)
+        for start in range(0, self.num_samples, self.batch_size):
+            yield order[start : start + self.batch_size][self.rank :: self.world_size].tolist()
+
+
+class GraphLoader:
+    """Batches of graphs for one process; ``set_epoch`` before each epoch chooses the order.
+
+    A process whose share of a batch is empty gets one graph marked ``batch.filler = True``, which must not count: all
+    processes make equally many steps.
+
+    Args:
+        graphs: the data set.
+        batch_size: graphs in a global batch, over all processes.
+        seed: of order and workers.
+        shuffle: a new order each epoch; False keeps the order of the data set.
+        num_workers: processes that make batches in advance.
+        rank: number of this process.
+        world_size: number of processes.
+    """
+
+    sharded = True  # yields this process's share only
+
+    def __init__(
+        self,
+        graphs: Sequence[Data],
+        batch_size: int,
+        seed: int = 0,
+        shuffle: bool = False,
+        num_workers: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        self.dataset, self.seed = graphs, seed
+        self.batches = ShardedBatches(len(graphs), batch_size, seed if shuffle else None, rank, world_size)
+        # Its own generator: making an iterator draws a seed for the workers, which must not move the model's dropout.
+        self.generator = torch.Generator().manual_seed(seed)
+        self.loader = DataLoader(
+            graphs,
+            batch_sampler=self.batches,
+            collate_fn=partial(_collate, graphs),
+            num_workers=num_workers,
+            persistent_workers=num_workers > 0,
+            pin_memory=torch.cuda.is_available(),
+            generator=self.generator,
+        )
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the order of this epoch."""
+        self.batches.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return iter(self.loader)
+
+
+def make_loaders(
+    dataset: GraphDataset,
+    level: str,
+    batch_size: int,
+    seed: int,
+    num_workers: int = 0,
+    shuffle: bool = True,
+    rank: int = 0,
+    world_size: int = 1,
+    eval_batch_size: int | None = None,
+) -> list[GraphLoader]:
+    """Return the loaders of training, validation and test.
+
+    At level "node" each of the three yields the one graph, whose nodes are divided by masks, as its only batch.
+
+    Args:
+        dataset: graphs and splits.
+        level: "graph", "inductive_node" or "node".
+        batch_size: graphs in a global batch, over all processes.
+        seed: of the order of training.
+        num_workers: processes that make batches in advance, for each loader.
+        shuffle: a new order of the training graphs each epoch.
+        rank: number of this process.
+        world_size: number of processes.
+        eval_batch_size: graphs in a global batch of validation and test; None: ``batch_size``.
+    """
+    if level == "node":
+        return [GraphLoader(dataset.graphs, 1, seed, rank=rank, world_size=world_size) for _ in SPLITS]
+    train, *evaluation = (dataset.part(split) for split in SPLITS)
+    shared = {"num_workers": num_workers, "rank": rank, "world_size": world_size}
+    return [
+        GraphLoader(train, batch_size, seed, shuffle, **shared),
+        *(GraphLoader(part, eval_batch_size or batch_size, seed, **shared) for part in evaluation),
+    ]
+
+
+def _collate(graphs: Sequence[Data], share: list[Data]) -> Batch:
+    if share:
+        return Batch.from_data_list(share)
+    batch = Batch.from_data_list([graphs[0]])
+    batch.filler = True
+    return batch

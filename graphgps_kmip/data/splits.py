@@ -1,0 +1,52 @@
+"""Division of a data set into training, validation and test part, seeded; scikit-learn does the drawing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from sklearn.model_selection import train_test_split
+from torch import Tensor
+
+
+class Splits(NamedTuple):
+    """Indices (int64) of the samples that train, validate and test."""
+
+    train: Tensor
+    val: Tensor
+    test: Tensor
+
+
+def random_split(
+    num: int,
+    fractions: Sequence[float] = (0.6, 0.2, 0.2),
+    seed: int = 0,
+    labels: Sequence[int] | np.ndarray | None = None,
+) -> Splits:
+    """Draw a split of ``num`` samples; the indices of each part come in rising order.
+
+    Args:
+        num: number of samples.
+        fractions: shares of training, validation and test, positive, summing to 1.
+        seed: of the draw; the same seed gives the same split.
+        labels: class of each sample: every class is divided by the same fractions. None: classes are not looked at.
+
+    Raises:
+        ValueError: the fractions do not sum to 1, or there are too few samples (of a class) to divide.
+    """
+    if len(fractions) != 3 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
+        raise ValueError(
+            f"dataset.split must be three positive shares that sum to 1, as [0.6, 0.2, 0.2], got {list(fractions)}"
+        )
+    train_share, val_share, test_share = fractions
+    labels = None if labels is None else np.asarray(labels)
+    try:
+        train, rest = train_test_split(np.arange(num), train_size=train_share, random_state=seed, stratify=labels)
+        rest_labels = None if labels is None else labels[rest]
+        val_share = val_share / (val_share + test_share)
+        val, test = train_test_split(rest, train_size=val_share, random_state=seed, stratify=rest_labels)
+    except ValueError as error:
+        raise ValueError(f"cannot divide {num} samples into {list(fractions)}: {error}") from error
+    return Splits(*(torch.from_numpy(np.sort(part)) for part in (train, val, test)))

@@ -1,0 +1,40 @@
+"""The table of data sets: ``dataset.format`` and ``dataset.name`` -> `DatasetRecord`."""
+
+from __future__ import annotations
+
+from graphgps_kmip.data.record import DatasetRecord
+from graphgps_kmip.names import suggest
+
+DATASETS: dict[tuple[str, str], DatasetRecord] = {}
+NAMELESS = ("", "none")  # GraphGym's ways to leave dataset.name out
+
+
+def register(record: DatasetRecord) -> DatasetRecord:
+    """Add a data set to the table; adding the same record twice is harmless.
+
+    Raises:
+        ValueError: another data set has this format and name.
+    """
+    key = (record.format, record.name)
+    if DATASETS.setdefault(key, record) != record:
+        raise ValueError(f"the data set {record.title} is registered already: give yours another format or name")
+    return record
+
+
+def find(format: str, name: str = "") -> DatasetRecord:  # noqa: A002 (the config key's name)
+    """Return the record of a data set.
+
+    Args:
+        format: value of ``dataset.format``.
+        name: value of ``dataset.name``; "" or "none" for a format with one nameless data set.
+
+    Raises:
+        ValueError: no such data set; near misses are suggested.
+    """
+    records = {record.name: record for record in DATASETS.values() if record.format == format}
+    if not records:
+        raise ValueError(f"dataset.format: unknown {format!r}.{suggest(format, {key[0] for key in DATASETS})}")
+    name = "" if name in NAMELESS and "" in records else name
+    if name not in records:
+        raise ValueError(f"dataset.name: {format} has no {name!r}.{suggest(name, [one or 'none' for one in records])}")
+    return records[name]

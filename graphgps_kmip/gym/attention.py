@@ -1,0 +1,41 @@
+"""Table of attentions: classes ``(dim, num_heads, dropout, *, options)``, called ``(x, context) -> x``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import nn
+from torch_geometric.graphgym.config import cfg
+
+from graphgps_kmip.attention import FullAttention, KMIPAttention
+from graphgps_kmip.gym.binding import group as group_of
+from graphgps_kmip.gym.table import Row, add_row
+
+ATTENTION: dict[str, Row] = {}
+
+
+def register_attention(
+    name: str,
+    component: Callable[..., nn.Module],
+    *,
+    breaks: tuple[str, ...] = (),
+    zero_grad: tuple[str, ...] = (),
+) -> None:
+    """Add an attention: ``gt.layer_type: GatedGCN+<name>`` uses it, ``gt.<name in lower case>`` configures it.
+
+    Args:
+        name: its name.
+        component: class with ``(dim, num_heads, dropout, *, options)``, called ``(x, context) -> x``.
+        breaks: laws that it does not promise, see `Row`.
+        zero_grad: parameters whose gradient is zero by mathematics, see `Row`.
+
+    Raises:
+        ConfigError: the name is taken, or the options cannot be listed (``**kwargs``, no default).
+    """
+    row = add_row(ATTENTION, name, component, breaks=breaks, zero_grad=zero_grad)
+    if "gt" in cfg and not cfg.is_frozen():  # registered after set_cfg: the group joins the live config
+        cfg.gt.setdefault(row.group, group_of(component))
+
+
+add_row(ATTENTION, "kMIP", KMIPAttention, aliases=("SparseAttention",), zero_grad=("key.bias",))
+add_row(ATTENTION, "Transformer", FullAttention)

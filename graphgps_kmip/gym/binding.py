@@ -1,0 +1,70 @@
+"""Config = signature: a component's keyword-only arguments are its config group, so each default stands once."""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Callable
+from typing import Any
+
+from yacs.config import CfgNode
+
+from graphgps_kmip.gym.errors import ConfigError
+
+
+def options(component: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Return the keyword-only arguments of a component by name.
+
+    Raises:
+        ConfigError: one of them has no default, or the component takes ``**kwargs`` (its options could not be listed).
+    """
+    parameters = inspect.signature(component).parameters.values()
+    name = getattr(component, "__name__", repr(component))
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        raise ConfigError(f"{name} takes **kwargs: name its options as keyword-only arguments with defaults instead")
+    found = {p.name: p for p in parameters if p.kind is p.KEYWORD_ONLY}
+    for p in found.values():
+        if p.default is p.empty:
+            raise ConfigError(f"{name}: the keyword-only argument {p.name!r} needs a default, it is a config key")
+    return found
+
+
+def group(component: Callable[..., Any]) -> CfgNode:
+    """Return the config group of a component: its options with their defaults."""
+    return CfgNode({name: p.default for name, p in options(component).items()})
+
+
+def bind(component: Callable[..., Any], node: CfgNode, where: str) -> dict[str, Any]:
+    """Return the keyword arguments that a config group gives a component.
+
+    Args:
+        component: class or function whose group ``node`` is.
+        node: the group, possibly with overridden values.
+        where: the group's full key, such as ``gt.kmip``, named in errors.
+
+    Raises:
+        ConfigError: a value does not have the annotated type.
+    """
+    try:
+        hints = typing.get_type_hints(component.__init__ if inspect.isclass(component) else component)
+    except NameError:  # an annotation imported for type checkers only: nothing to check against
+        hints = {}
+    for name in options(component):
+        if name in hints and not _fits(node[name], hints[name]):
+            wanted = str(hints[name]).replace("<class '", "").replace("'>", "")
+            raise ConfigError(f"{where}.{name}: expected {wanted}, got {node[name]!r} ({type(node[name]).__name__})")
+    return {name: node[name] for name in options(component)}
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Tell whether a config value fits an annotation; an annotation that is no plain type is not checked."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return any(_fits(value, one) for one in typing.get_args(hint))
+    if hint is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if hint in (str, bool, type(None)):
+        return isinstance(value, hint)
+    return True

@@ -1,0 +1,58 @@
+"""The config keys that we add to GraphGym's, with their defaults; component groups come from their signatures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from yacs.config import CfgNode
+
+from graphgps_kmip.gym.attention import ATTENTION
+from graphgps_kmip.gym.binding import group
+from graphgps_kmip.gym.mpnn import MPNN
+
+# key -> default. Names as in GraphGPS where it has them; a comment marks what is ours or differs.
+DEFAULTS: dict[str, Any] = {
+    "name_tag": "",  # appended to the results folder
+    "run_multiple_splits": [],  # run ids = these split indices, the seed stays
+    "custom_modules": [],  # ours: Python files or modules imported before the config is checked
+    "dataset.split_mode": "standard",
+    "dataset.split_index": 0,
+    "dataset.node_encoder_num_types": 0,
+    "dataset.edge_encoder_num_types": 0,
+    "train.mode": "custom",
+    "train.eval_test": "every",  # ours: every evaluation, or "best": only at a new best
+    "train.ckpt_best": False,
+    "train.precision": "32-true",  # ours: or bf16-mixed, 64-true
+    "optim.batch_accumulation": 1,
+    "optim.clip_grad_norm": False,
+    "optim.clip_grad_norm_value": 1.0,
+    "optim.reduce_factor": 0.1,
+    "optim.schedule_patience": 10,
+    "optim.min_lr": 0.0,
+    "optim.num_warmup_epochs": 50,
+    "gt.layer_type": "GatedGCN+kMIP",
+    "gt.layers": 3,
+    "gt.n_heads": 8,
+    "gt.dim_hidden": 64,
+    "gt.dropout": 0.0,
+    "gt.attn_dropout": 0.0,
+    "gt.batch_norm": True,
+    "gt.layer_norm": False,  # statistics over all nodes and channels of a graph
+    "gt.graph_norm": False,  # ours: GraphNorm
+    "wandb.use": False,
+    "wandb.entity": "",
+    "wandb.project": "graphgps_kmip",
+    "wandb.name": "",
+}
+
+
+def set_defaults(cfg: CfgNode) -> None:
+    """Add our keys to GraphGym's config; groups that other packages made keep their keys."""
+    for key, value in DEFAULTS.items():
+        *parents, leaf = key.split(".")
+        node = cfg
+        for parent in parents:
+            node = node.setdefault(parent, CfgNode())
+        node[leaf] = value
+    for row in (*ATTENTION.values(), *MPNN.values()):
+        cfg.gt[row.group] = group(row.component)

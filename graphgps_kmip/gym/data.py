@@ -1,0 +1,37 @@
+"""GraphGym's one loader entry of ours, backed by the table of data sets."""
+
+from __future__ import annotations
+
+from torch_geometric.graphgym import register
+from torch_geometric.graphgym.config import cfg
+
+from graphgps_kmip.data import DATASETS, DatasetInfo, GraphDataset, find, open_dataset
+from graphgps_kmip.gym.registry import NAME
+
+GRAPHGYM_FORMATS = ("PyG", "OGB")  # loaded by GraphGym itself where we have no record of that name
+
+
+def load_dataset(format: str, name: str, root: str) -> GraphDataset | None:  # noqa: A002 (GraphGym's signature)
+    """Return the data set of ``dataset.format`` and ``dataset.name`` with its splits.
+
+    None leaves a format that is not ours to GraphGym or to another registered loader; without one it is an error.
+
+    Raises:
+        ValueError: unknown format or name, with near misses.
+    """
+    formats = {key[0] for key in DATASETS}
+    if format not in formats and (format in GRAPHGYM_FORMATS or set(register.loader_dict) - {NAME}):
+        return None
+    record = find(format, name)
+    dataset = open_dataset(record, root, cfg.dataset.split_mode, cfg.dataset.split, cfg.seed)
+    edge_attr = dataset.graphs[0].edge_attr
+    cfg.dataset.edge_dim = 0 if edge_attr is None else edge_attr[0].numel()
+    return dataset
+
+
+def enter_info(dataset: GraphDataset) -> DatasetInfo:
+    """Return the facts of a loaded data set, having entered those that builders read into ``cfg.share``."""
+    record = find(cfg.dataset.format, cfg.dataset.name)
+    info = DatasetInfo.of(dataset, record)
+    cfg.share.dim_in, cfg.share.dim_out, cfg.share.num_splits = info.dim_in, info.dim_out, 3
+    return info

@@ -1,0 +1,161 @@
+"""One experiment: a config, trained for several seeds or splits, each into a folder of its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import nn
+from torch_geometric import seed_everything
+from torch_geometric.graphgym.config import cfg
+from torch_geometric.graphgym.loader import load_dataset
+from torch_geometric.graphgym.logger import create_logger, set_printing
+from torch_geometric.graphgym.model_builder import create_model
+from torch_geometric.graphgym.optim import create_optimizer, create_scheduler
+from torch_geometric.graphgym.register import network_dict, optimizer_dict, scheduler_dict, train_dict
+
+from graphgps_kmip.data import DatasetInfo, GraphDataset, make_loaders
+from graphgps_kmip.gym.data import enter_info
+from graphgps_kmip.gym.errors import ConfigError, look_up
+from graphgps_kmip.gym.fingerprint import config_hash
+from graphgps_kmip.gym.pictures import save_attention
+from graphgps_kmip.gym.task import current_task
+from graphgps_kmip.gym.train import current_settings, custom
+from graphgps_kmip.train import locked, make_fabric, on_rank_zero, prepare_run_dir, read_record, replace_file
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training: the name of its folder, its seed and its split."""
+
+    name: str
+    seed: int
+    split_index: int
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a run is made of once its data is loaded."""
+
+    dataset: GraphDataset
+    info: DatasetInfo
+    model: nn.Module
+
+
+def planned_runs(repeat: int) -> list[Run]:
+    """Return the runs of the loaded config: ``repeat`` seeds from ``cfg.seed`` on, or ``cfg.run_multiple_splits``.
+
+    Raises:
+        ConfigError: both are asked for, or ``repeat`` is below 1.
+    """
+    if repeat < 1:
+        raise ConfigError(f"--repeat: expected 1 or more, got {repeat}")
+    if not cfg.run_multiple_splits:
+        seeds = range(cfg.seed, cfg.seed + repeat)
+        return [Run(str(seed), seed, cfg.dataset.split_index) for seed in seeds]
+    if repeat > 1:
+        raise ConfigError("--repeat and run_multiple_splits exclude each other: drop one of them")
+    return [Run(str(split), cfg.seed, split) for split in cfg.run_multiple_splits]
+
+
+def launch() -> Fabric:
+    """Return the launched Fabric that the config asks for: device, precision, number of processes."""
+    accelerator, _, index = cfg.accelerator.partition(":")  # public files say "cuda:0"
+    devices = [int(index)] if index else cfg.devices
+    return make_fabric(accelerator, devices, cfg.train.precision)
+
+
+def set_out_dir(file: Path) -> None:
+    """Set ``cfg.out_dir`` to ``<out_dir>/<name of the YAML>[-<name_tag>]``, GraphGPS's naming."""
+    tag = f"-{cfg.name_tag}" if cfg.name_tag else ""
+    cfg.out_dir = str(Path(cfg.out_dir) / f"{file.stem}{tag}")
+
+
+@contextmanager
+def configured(run: Run) -> Iterator[None]:
+    """Set ``cfg`` for one run, and put it back afterwards."""
+    before = cfg.clone()
+    cfg.seed, cfg.dataset.split_index = run.seed, run.split_index
+    cfg.run_dir = str(Path(cfg.out_dir) / run.name)
+    try:
+        yield
+    finally:
+        cfg.defrost()
+        cfg.clear()
+        cfg.update(before)
+
+
+def assemble() -> Parts:
+    """Load the data, freeze ``cfg``, build the model; the same seed gives the same initial weights."""
+    torch.set_num_threads(min(cfg.num_threads, os.cpu_count() or 1))
+    seed_everything(cfg.seed)
+    dataset = load_dataset()
+    info = enter_info(dataset)
+    for table, name, key in (
+        (network_dict, cfg.model.type, "model.type"),
+        (optimizer_dict, cfg.optim.optimizer, "optim.optimizer"),
+        (scheduler_dict, cfg.optim.scheduler, "optim.scheduler"),
+        (train_dict, cfg.train.mode, "train.mode"),
+    ):
+        look_up(table, name, key)
+    cfg.freeze()
+    current_task(), current_settings()  # their mistakes, too, must show before a folder is touched
+    return Parts(dataset, info, create_model(to_device=False))
+
+
+def execute(run: Run, fabric: Fabric, overwrite: bool = False) -> dict[str, Any] | None:
+    """Train one run into ``cfg.out_dir/<name>`` and return its final record; None if it was finished before.
+
+    Args:
+        run: which one.
+        fabric: launched; decides device, precision and processes.
+        overwrite: repeat a finished run of the same configuration; its folder is moved aside, never deleted.
+    """
+    with configured(run), ExitStack() as stack:
+        run_dir, key = Path(cfg.run_dir), config_hash(cfg)
+        if not overwrite and on_rank_zero(fabric, lambda: _is_finished(run_dir, key)):
+            logging.warning("%s is finished and is not repeated; --overwrite starts anew", run_dir)
+            return None
+        parts = assemble()  # before the folder is touched: a mistake must not cost earlier results their place
+        on_rank_zero(fabric, lambda: stack.enter_context(locked(run_dir)))
+        on_rank_zero(fabric, lambda: prepare_run_dir(run_dir, key, overwrite, cfg.train.auto_resume))
+        _log_to_run_dir(fabric)
+        on_rank_zero(fabric, lambda: replace_file(run_dir / cfg.cfg_dest, cfg.dump().encode()))
+        loaders = make_loaders(
+            parts.dataset,
+            parts.info.level,
+            cfg.train.batch_size,
+            seed=cfg.seed,
+            num_workers=cfg.num_workers,
+            rank=fabric.global_rank,
+            world_size=fabric.world_size,
+        )
+        optimizer = create_optimizer(parts.model.parameters(), cfg.optim)
+        scheduler = create_scheduler(optimizer, cfg.optim)
+        mode = train_dict[cfg.train.mode]
+        mode = partial(mode, fabric=fabric) if mode is custom else mode  # GraphGym's own signature has no place for it
+        record = mode(create_logger(), loaders, parts.model, optimizer, scheduler)
+        if fabric.is_global_zero:
+            save_attention(parts.model, parts.dataset, run_dir / "attention.npz")
+        return record
+
+
+def _is_finished(run_dir: Path, key: str) -> bool:
+    record = read_record(run_dir) or {}
+    return bool(record.get("finished")) and record.get("config_hash") == key
+
+
+def _log_to_run_dir(fabric: Fabric) -> None:
+    """Log to screen and ``cfg.run_dir/logging.log`` as ``cfg.print`` says; further processes show warnings only."""
+    if fabric.is_global_zero:
+        set_printing()
+    else:
+        logging.basicConfig(level=logging.WARNING, format=f"process {fabric.global_rank}: %(message)s", force=True)

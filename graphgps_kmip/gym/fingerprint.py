@@ -1,0 +1,30 @@
+"""The config hash: equal for two runs whose numbers should be equal."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+from yacs.config import CfgNode
+
+from graphgps_kmip.gym.load import flatten
+
+# Where and how comfortably a run happens, or what is derived from the data: without influence on its numbers.
+NOT_HASHED = frozenset(
+    """out_dir run_dir cfg_dest name_tag print num_workers num_threads accelerator devices gpu_mem benchmark view_emb
+    params run_multiple_splits custom_modules tensorboard_each_run tensorboard_agg dataset.dir dataset.edge_dim
+    train.auto_resume train.epoch_resume train.enable_ckpt train.ckpt_period train.ckpt_clean train.ckpt_best""".split()
+)
+
+
+def config_hash(cfg: CfgNode) -> str:
+    """Return 12 hex digits over all settings that matter, seed and split included, and the user's own modules' text."""
+    kept = {
+        key: value for key, value in flatten(cfg) if key not in NOT_HASHED and not key.startswith(("wandb.", "share."))
+    }
+    digest = hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode())
+    for name in cfg.custom_modules:
+        path = Path(name)
+        digest.update(path.read_bytes() if path.is_file() else name.encode())
+    return digest.hexdigest()[:12]

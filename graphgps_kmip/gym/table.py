@@ -1,0 +1,86 @@
+"""Rows of configurable components (attentions, message passing layers): name -> class, config group, promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from graphgps_kmip.gym.binding import bind, options
+from graphgps_kmip.gym.errors import ConfigError, look_up
+
+
+@dataclass(frozen=True)
+class Row:
+    """One component under its name; its keyword-only arguments are the config group ``gt.<group>``.
+
+    Args:
+        name: its part of ``gt.layer_type``.
+        component: the class.
+        summary: one line for ``--list``.
+        group: name of the config group below ``gt``.
+        aliases: names of the same component in public YAML files.
+        breaks: laws that it does not promise ("permutation"); the law tests skip these and say so.
+        zero_grad: patterns of parameters whose gradient is zero by mathematics (a key bias under softmax).
+    """
+
+    name: str
+    component: Callable[..., nn.Module]
+    summary: str
+    group: str
+    aliases: tuple[str, ...] = ()
+    breaks: tuple[str, ...] = ()
+    zero_grad: tuple[str, ...] = ()
+
+
+def add_row(
+    table: dict[str, Row],
+    name: str,
+    component: Callable[..., nn.Module],
+    *,
+    aliases: tuple[str, ...] = (),
+    breaks: tuple[str, ...] = (),
+    zero_grad: tuple[str, ...] = (),
+) -> Row:
+    """Add a component to a table; its summary is the first line of its docstring.
+
+    Args:
+        table: rows by name, changed in place.
+        name: its name; in lower case that of its config group.
+        component: the class; for it and the other arguments see `Row`.
+        aliases: other names.
+        breaks: laws not promised.
+        zero_grad: parameters without gradient.
+
+    Raises:
+        ConfigError: the name is taken by another component, cannot stand in ``gt.layer_type``, or the component's
+            options cannot be listed.
+    """
+    if not name or "+" in name or name == "None":
+        raise ConfigError(f"a component cannot be called {name!r}: gt.layer_type joins names by a plus, None is none")
+    taken = {alias: row for row in table.values() for alias in (row.name, *row.aliases)}
+    if name in taken and taken[name].component is not component:
+        raise ConfigError(f"the name {name!r} is taken by {taken[name].component.__name__}: choose another")
+    options(component)  # a class whose options cannot be listed is refused here, not when a YAML names it
+    summary = (component.__doc__ or "(no docstring)").strip().splitlines()[0]
+    table[name] = Row(name, component, summary, name.lower(), aliases, breaks, zero_grad)
+    return table[name]
+
+
+def build_row(table: dict[str, Row], name: str, groups: Any, *positional: Any, key: str) -> nn.Module | None:
+    """Return a new module by the name or alias of its row; None for the name "None".
+
+    Args:
+        table: rows by name.
+        name: what the config says.
+        groups: config node that holds the rows' groups (``cfg.gt``).
+        *positional: the arguments that every sibling takes.
+        key: the config key, named in errors.
+    """
+    if name == "None":
+        return None
+    named = {alias: row for row in table.values() for alias in row.aliases} | table
+    row = look_up(named, name, key)
+    return row.component(*positional, **bind(row.component, groups[row.group], f"gt.{row.group}"))

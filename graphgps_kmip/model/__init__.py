@@ -1,0 +1,10 @@
+"""Networks made of injected parts: encoder, GPS layers with two branches, head. No config, no GraphGym."""
+
+from __future__ import annotations
+
+from graphgps_kmip.model.features import FeatureEncoder, input_layers
+from graphgps_kmip.model.gps import GPSLayer, GPSModel
+from graphgps_kmip.model.heads import GraphHead, NodeHead
+from graphgps_kmip.model.norm import NORMS
+
+__all__ = ["NORMS", "FeatureEncoder", "GPSLayer", "GPSModel", "GraphHead", "NodeHead", "input_layers"]

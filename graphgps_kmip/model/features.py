@@ -1,0 +1,60 @@
+"""Feature encoding: raw node and edge attributes to vectors of one width, then an optional BatchNorm each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+from torch_geometric.nn import BatchNorm
+
+
+class FeatureEncoder(nn.Module):
+    """Apply a node encoder and an edge encoder; either may be None, then those features pass unchanged.
+
+    Args:
+        dim: width C of the encoded features.
+        node: module ``batch -> batch`` that replaces ``batch.x`` by (N, C), or None.
+        edge: module ``batch -> batch`` that replaces ``batch.edge_attr`` by (E, C), or None.
+        node_norm: BatchNorm after the node encoder.
+        edge_norm: BatchNorm after the edge encoder.
+    """
+
+    def __init__(
+        self, dim: int, node: nn.Module | None, edge: nn.Module | None, node_norm: bool = False, edge_norm: bool = False
+    ) -> None:
+        super().__init__()
+        self.node, self.edge = node, edge
+        self.node_norm = BatchNorm(dim, allow_single_element=True) if node is not None and node_norm else None
+        self.edge_norm = BatchNorm(dim, allow_single_element=True) if edge is not None and edge_norm else None
+
+    def forward(self, batch: Any) -> Any:
+        """Replace ``batch.x`` and ``batch.edge_attr`` by their encodings."""
+        if self.node is not None:
+            batch = self.node(batch)
+        if self.node_norm is not None:
+            batch.x = self.node_norm(batch.x)
+        if self.edge is not None:
+            batch = self.edge(batch)
+        if self.edge_norm is not None:
+            batch.edge_attr = self.edge_norm(batch.edge_attr)
+        return batch
+
+
+def input_layers(
+    dim: int, num_layers: int, norm: bool = True, dropout: float = 0.0, act: Callable[[], nn.Module] = nn.ReLU
+) -> nn.Sequential | None:
+    """Layers between encoder and stack: ``num_layers`` of Linear, BatchNorm, dropout, activation; None for 0 layers.
+
+    The linear map has a bias only where there is no BatchNorm to absorb it, as in GraphGym.
+
+    Shapes: x (N, C) -> (N, C).
+    """
+    if num_layers < 1:
+        return None
+    layers: list[nn.Module] = []
+    for _ in range(num_layers):
+        layers.append(nn.Linear(dim, dim, bias=not norm))
+        layers += [BatchNorm(dim, allow_single_element=True)] if norm else []
+        layers += [nn.Dropout(dropout), act()]
+    return nn.Sequential(*layers)

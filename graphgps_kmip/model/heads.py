@@ -1,0 +1,98 @@
+"""Prediction heads: ``head(batch) -> (pred, true)``, one for each level a label can sit on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+from torch_geometric.nn import global_add_pool, global_max_pool, global_mean_pool
+
+# Each: (x (N, C), batch (N,), number of graphs B) -> (B, C); graphs without nodes give zeros.
+POOLINGS: dict[str, Callable[[Tensor, Tensor, int], Tensor]] = {
+    "add": global_add_pool,
+    "mean": global_mean_pool,
+    "max": global_max_pool,
+}
+
+
+def mlp(
+    dim: int, dim_out: int, num_layers: int, dropout: float = 0.0, act: Callable[[], nn.Module] = nn.ReLU
+) -> nn.Sequential:
+    """``num_layers`` biased linear maps, C -> C -> ... -> dim_out, with activation and dropout in between."""
+    if num_layers < 1:
+        raise ValueError(f"a head needs at least one layer, got gnn.layers_post_mp {num_layers}: set it to 1 or more")
+    hidden = [[nn.Linear(dim, dim), act(), nn.Dropout(dropout)] for _ in range(num_layers - 1)]
+    return nn.Sequential(*(module for block in hidden for module in block), nn.Linear(dim, dim_out))
+
+
+class GraphHead(nn.Module):
+    """One prediction per graph: pool the nodes, then an MLP.
+
+    Args:
+        dim: width C.
+        dim_out: number of outputs.
+        num_layers: linear maps of the MLP.
+        pooling: a row of `POOLINGS`.
+        dropout: probability between the MLP's layers.
+        act: builds the MLP's activation.
+
+    Shapes: batch.x (N, C) -> (B, dim_out); the labels are ``batch.y`` as they are.
+    """
+
+    level = "graph"
+
+    def __init__(
+        self,
+        dim: int,
+        dim_out: int,
+        num_layers: int = 1,
+        pooling: str = "mean",
+        dropout: float = 0.0,
+        act: Callable[[], nn.Module] = nn.ReLU,
+    ) -> None:
+        super().__init__()
+        if pooling not in POOLINGS:
+            raise ValueError(f"unknown model.graph_pooling {pooling!r}: choose one of {', '.join(POOLINGS)}")
+        self.pool, self.mlp = POOLINGS[pooling], mlp(dim, dim_out, num_layers, dropout, act)
+
+    def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
+        """Return predictions and labels of the graphs."""
+        return self.mlp(self.pool(batch.x, batch.batch, batch.num_graphs)), batch.y
+
+
+class NodeHead(nn.Module):
+    """One prediction per node.
+
+    Args:
+        dim: width C.
+        dim_out: number of outputs.
+        num_layers: linear maps of the MLP.
+        dropout: probability between the MLP's layers.
+        act: builds the MLP's activation.
+        masked: keep the nodes of ``batch[f"{batch.split}_mask"]`` only (one graph whose nodes are divided among
+            training, validation and test: the transductive case); False predicts every node (inductive).
+
+    Shapes: batch.x (N, C) -> (N, dim_out), or the masked rows of it; labels alike.
+    """
+
+    level = "node"
+
+    def __init__(
+        self,
+        dim: int,
+        dim_out: int,
+        num_layers: int = 1,
+        dropout: float = 0.0,
+        act: Callable[[], nn.Module] = nn.ReLU,
+        masked: bool = False,
+    ) -> None:
+        super().__init__()
+        self.mlp, self.masked = mlp(dim, dim_out, num_layers, dropout, act), masked
+
+    def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
+        """Return predictions and labels of the nodes."""
+        if not self.masked:
+            return self.mlp(batch.x), batch.y
+        mask = batch[f"{batch.split}_mask"]
+        return self.mlp(batch.x[mask]), batch.y[mask]

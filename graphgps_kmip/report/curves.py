@@ -1,0 +1,85 @@
+"""The learning curves of one run: loss and metric of every split over the epochs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from graphgps_kmip.report.stats import Line, best_epoch, metric_names, read_run
+from graphgps_kmip.report.style import COLORS, FAINT, INK, save, tidy
+
+LOG_RATIO = 30  # a quantity that shrinks by more than this is drawn on a logarithmic axis
+
+
+def draw_curves(run_dir: Path | str, metric_best: str = "auto", metric_agg: str = "argmax") -> Path:
+    """Draw `<run_dir>/curves.png`: loss and metric over the epochs, the best epoch marked.
+
+    Args:
+        run_dir: folder of the run.
+        metric_best: the metric that selects the epoch; `auto`: the lowest validation loss (drawn beside it: the first
+            metric that the results hold).
+        metric_agg: `argmax` or `argmin`.
+
+    Returns:
+        The path of the picture.
+
+    Raises:
+        ValueError: there are no results, or they do not have the metric.
+    """
+    run_dir = Path(run_dir)
+    run = read_run(run_dir)
+    if not run:
+        raise ValueError(f"No results in {run_dir}; expected train/stats.json. Train the run first.")
+    best = best_epoch(run, metric_best, metric_agg)
+    lines = next(iter(run.values()))
+    metrics = metric_names(lines[min(lines)]) if metric_best in ("auto", "loss") else [metric_best]
+    drawn = ["loss", *metrics[:1]]
+    figure = Figure(figsize=(10, 3.9), layout="constrained")
+    panels = figure.subplots(1, len(drawn), squeeze=False)[0]
+    for axes, name in zip(panels, drawn, strict=True):
+        _draw_panel(axes, run, name, best)
+    run_dir = run_dir.resolve()
+    title = f"{run_dir.parent.name}, run {run_dir.name} (numbers: at the best epoch, {best})"
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11, color=INK, fontweight="bold")
+    return save(figure, run_dir / "curves.png")
+
+
+def _draw_panel(axes: Axes, run: dict[str, dict[int, Line]], name: str, best: int) -> None:
+    axes.axvline(best, color=FAINT, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+    every_value = []
+    for split, lines in run.items():
+        values = {epoch: line[name] for epoch, line in lines.items() if name in line}
+        at_best = f"  {values[best]:.4g}" if best in values else ""
+        marks = [list(values).index(best)] if best in values else []
+        axes.plot(
+            *(list(values), list(values.values())),
+            color=COLORS[split],
+            linewidth=1.7,
+            marker="o",
+            markersize=6.5,
+            markeredgecolor="white",
+            markevery=marks,
+            label=f"{split}{at_best}",
+        )
+        every_value += values.values()
+    tidy(axes)
+    axes.set_xlabel("epoch", fontsize=10, color=INK)
+    axes.set_ylabel(name, fontsize=10, color=INK)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+    if min(every_value) > 0 and max(every_value) > LOG_RATIO * min(every_value):
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    # Above the axes, where no curve can run through it.
+    axes.legend(
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        ncols=3,
+        frameon=False,
+        fontsize=9.5,
+        labelcolor=INK,
+        handlelength=1.2,
+        columnspacing=1.4,
+    )

@@ -1,0 +1,21 @@
+"""Exact search of the k largest inner products (k-MIP), in ragged batches of graphs, by several backends."""
+
+from graphgps_kmip.search.dispatch import (
+    BACKENDS,
+    Backend,
+    check_backend_name,
+    choose,
+    explain_choice,
+    topk_inner_product,
+)
+from graphgps_kmip.search.problem import SearchProblem
+
+__all__ = [
+    "BACKENDS",
+    "Backend",
+    "SearchProblem",
+    "check_backend_name",
+    "choose",
+    "explain_choice",
+    "topk_inner_product",
+]

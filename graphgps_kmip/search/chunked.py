@@ -1,0 +1,103 @@
+"""Blocked search in plain torch with bounded memory: the CPU default.
+
+Graphs of similar size are padded into one block, so that many small graphs cost one matrix product and not one each;
+the rows of a block are taken in chunks whose scores fit the memory bound.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from graphgps_kmip.search.problem import SearchProblem
+
+# Scores that take about as long as starting one more block (0.2 ms at 5 ns a score): less padding is cheaper.
+BLOCK_OVERHEAD = 40_000
+# Keys a group, and the fewest groups for which group maxima beat a plain top-k (by 1.6 at 480 keys, 2 at 10^4).
+GROUP, MIN_GROUPS = 8, 60
+
+
+def search_chunked(problem: SearchProblem, memory_mib: float = 32) -> tuple[Tensor, Tensor]:
+    """Find the K largest inner products for each query, block by block.
+
+    Args:
+        problem: what to search.
+        memory_mib: bound on the scores held at a time, in MiB (one row of scores for each head at least); on a CPU 16
+            to 32 is fastest.
+
+    Shapes:
+        returns index (H, N, K) int64 (-1: missing) and score (H, N, K) (-inf: missing).
+    """
+    max_scores = int(memory_mib * 2**20) // (problem.q.element_size() * problem.num_heads)
+    shape = (problem.num_heads, problem.q.size(1) + 1, problem.num_keys)  # one more row takes what is padding
+    index = torch.full(shape, -1, dtype=torch.int64, device=problem.q.device)
+    score = torch.full(shape, -torch.inf, dtype=problem.q.dtype, device=problem.q.device)
+    for graphs in blocks(problem, max_scores):
+        _search_block(problem, graphs, max_scores, index, score)
+    index, score = index[:, :-1], score[:, :-1]
+    return index.masked_fill_(problem.missing, -1), score
+
+
+def blocks(problem: SearchProblem, max_scores: int) -> list[list[int]]:
+    """Group the graphs into blocks of similar size, each of one graph or at most ``max_scores`` scores a head.
+
+    The graphs come by falling number of keys; one joins the block at hand while the padding of that block costs less
+    than starting one more block.
+    """
+    sizes_q, sizes_k = _sizes(problem.bounds_q), _sizes(problem.bounds_k)
+    order = [graph for graph in range(problem.num_graphs) if sizes_q[graph] and sizes_k[graph]]
+    result: list[list[int]] = []
+    rows = columns = filled = 0
+    for graph in sorted(order, key=lambda graph: (sizes_k[graph], sizes_q[graph]), reverse=True):
+        area = sizes_q[graph] * sizes_k[graph]
+        joined_rows = max(rows, sizes_q[graph])
+        joined_area = joined_rows * columns * (len(result[-1]) + 1) if result else 0
+        padding = joined_area - filled - area
+        if result and joined_area <= max_scores and padding * problem.num_heads <= BLOCK_OVERHEAD:
+            result[-1].append(graph)
+            rows, filled = joined_rows, filled + area
+        else:
+            result.append([graph])
+            rows, columns, filled = sizes_q[graph], sizes_k[graph], area
+    return result
+
+
+def _search_block(problem: SearchProblem, graphs: list[int], max_scores: int, index: Tensor, score: Tensor) -> None:
+    """Search the graphs of one block and write their rows of ``index`` and ``score``."""
+    queries, _ = _padded_rows(problem.ptr_q, problem.bounds_q, graphs)  # (b, n)
+    keys, shortest = _padded_rows(problem.ptr_k, problem.bounds_k, graphs)  # (b, m)
+    padding = keys[:, None, shortest:] == problem.k.size(1)
+    k = problem.k[:, keys.clamp(max=problem.k.size(1) - 1)].mT  # (H, b, D, m)
+    num_keys = min(problem.num_keys, keys.size(1))
+    for rows in queries.split(max(1, max_scores // keys.numel()), dim=1):
+        block = problem.q[:, rows.clamp(max=problem.q.size(1) - 1)] @ k  # (H, b, n, m)
+        block[..., shortest:].masked_fill_(padding, -torch.inf)
+        score[:, rows, :num_keys], local = _largest(block, num_keys)
+        index[:, rows, :num_keys] = local + keys[:, :1, None]  # the keys of a graph stand together
+
+
+def _largest(score: Tensor, num_keys: int) -> tuple[Tensor, Tensor]:
+    """``score.topk(num_keys)`` by group maxima: the K groups with the largest maxima contain the K largest scores."""
+    num_groups, rest = divmod(score.size(-1), GROUP)
+    if rest or num_groups < max(MIN_GROUPS, num_keys):
+        return score.topk(num_keys)
+    groups = score.unflatten(-1, (GROUP, num_groups)).amax(-2).topk(num_keys, sorted=False).indices  # (..., K)
+    offset = torch.arange(GROUP, device=score.device)[:, None] * num_groups
+    members = (groups[..., None, :] + offset).flatten(-2)  # (..., GROUP * K)
+    top, at = score.gather(-1, members).topk(num_keys)
+    return top, members.gather(-1, at)
+
+
+def _padded_rows(ptr: Tensor, bounds: list[int], graphs: list[int]) -> tuple[Tensor, int]:
+    """Rows of each graph (b, longest), where there is none the total number of rows; and the size of the smallest."""
+    sizes = [bounds[graph + 1] - bounds[graph] for graph in graphs]
+    longest = max(sizes)
+    if longest >= GROUP * MIN_GROUPS:
+        longest += -longest % GROUP  # so that the keys split into groups
+    at = torch.tensor(graphs, device=ptr.device)
+    rows = ptr[at, None] + torch.arange(longest, device=ptr.device)
+    return torch.where(rows < ptr[at + 1, None], rows, bounds[-1]), min(sizes)
+
+
+def _sizes(bounds: list[int]) -> list[int]:
+    return [end - start for start, end in zip(bounds, bounds[1:], strict=False)]

@@ -1,0 +1,154 @@
+"""The table of search backends and the choice among them."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from graphgps_kmip.search.chunked import search_chunked
+from graphgps_kmip.search.exact import search_exact
+from graphgps_kmip.search.keops import keops_not_supported_reasons, search_keops
+from graphgps_kmip.search.problem import SearchProblem
+
+logger = logging.getLogger(__name__)
+
+
+def _none(problem: SearchProblem) -> list[str]:  # noqa: ARG001
+    return []
+
+
+def _always(reason: str) -> Callable[[SearchProblem], list[str]]:
+    return lambda problem: [reason]  # noqa: ARG005
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One way to search; all are exact and differ in speed, memory and what they run on.
+
+    Args:
+        name: what ``backend=`` and the config key ``gt.kmip.search`` call it.
+        search: problem -> (index, score), both (H, N, K); never called without a query or without a key.
+        summary: one line.
+        not_supported_reasons: why it cannot solve a problem; empty when it can.
+        not_preferred_reasons: why "auto" passes over it although it could; empty when it should be taken.
+    """
+
+    name: str
+    search: Callable[[SearchProblem], tuple[Tensor, Tensor]]
+    summary: str
+    not_supported_reasons: Callable[[SearchProblem], list[str]] = _none
+    not_preferred_reasons: Callable[[SearchProblem], list[str]] = _none
+
+
+# "auto" takes the first row that can solve the problem and is preferred for it, failing that the first that can.
+BACKENDS: dict[str, Backend] = {
+    backend.name: backend
+    for backend in (
+        Backend("chunked", search_chunked, "plain torch, bounded memory, any device"),
+        Backend(
+            "keops",
+            search_keops,
+            "symbolic matrices (PyKeOps), as in the papers; needs a C++ compiler",
+            keops_not_supported_reasons,
+            _always("compiles for seconds for each D and K, and is slower than chunked on CPU"),
+        ),
+        Backend(
+            "exact",
+            search_exact,
+            "the full score matrix: the reference",
+            not_preferred_reasons=_always("holds the scores of all pairs of nodes of the batch"),
+        ),
+    )
+}
+
+
+def topk_inner_product(
+    q: Tensor,
+    k: Tensor,
+    ptr_q: Tensor | None = None,
+    ptr_k: Tensor | None = None,
+    num_keys: int = 10,
+    backend: str = "auto",
+    explain: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Find, for each query, the keys of its own graph with the largest inner products, exactly.
+
+    ``index[.., n, :] = argtopk_m <q_n, k_m>``, ``score`` the inner products themselves (not scaled), by falling score.
+    Of equal scores any may come first. Neither carries a gradient. Half inputs are searched in float32.
+
+    Args:
+        q: queries; leading dimensions are heads.
+        k: keys; leading dimensions as those of q.
+        ptr_q: graph boundaries of the queries; None: one graph.
+        ptr_k: graph boundaries of the keys; None: one graph.
+        num_keys: K >= 1; slots beyond the size of a graph have index -1 and score -inf.
+        backend: a name of ``BACKENDS``, or "auto".
+        explain: log (level INFO) which backend was taken and why not the others.
+
+    Shapes:
+        q (..., N, D), k (..., M, D), ptr (B+1,); index (..., N, K) int64, score (..., N, K) in the dtype of q.
+
+    Raises:
+        ValueError: inputs that do not fit together, NaN or infinite values, an unknown backend, or one that cannot
+            solve this problem.
+    """
+    problem = SearchProblem.of(q, k, ptr_q, ptr_k, num_keys)
+    chosen = choose(problem, backend)
+    if explain:
+        logger.info(explain_choice(problem, backend))
+    shape = (*q.shape[:-1], num_keys)
+    if problem.q.size(0) * problem.q.size(1) * problem.k.size(1) == 0:
+        return q.new_full(shape, -1, dtype=torch.int64), q.new_full(shape, -torch.inf)
+    with torch.no_grad(), torch.autocast(q.device.type, enabled=False):  # autocast would round the scores
+        index, score = chosen.search(problem)
+    return index.reshape(shape), score.reshape(shape).to(q.dtype)
+
+
+def choose(problem: SearchProblem, name: str = "auto") -> Backend:
+    """Pick the backend of this name, or the best one for the problem ("auto").
+
+    Raises:
+        ValueError: the name is unknown, the named backend cannot solve the problem, or (auto) none can.
+    """
+    check_backend_name(name)
+    if name != "auto":
+        reasons = BACKENDS[name].not_supported_reasons(problem)
+        if reasons:
+            raise ValueError(f"search backend {name!r} cannot solve this problem: {'; '.join(reasons)}; use 'auto'")
+        return BACKENDS[name]
+    able = [backend for backend in BACKENDS.values() if not backend.not_supported_reasons(problem)]
+    if not able:
+        raise ValueError(f"no search backend can solve this problem:\n{_reasons(problem)}")
+    return next((backend for backend in able if not backend.not_preferred_reasons(problem)), able[0])
+
+
+def explain_choice(problem: SearchProblem, name: str = "auto") -> str:
+    """Say which backend ``choose`` takes, and what speaks against each of the others."""
+    return f"search backend {choose(problem, name).name!r} taken for {name!r}:\n{_reasons(problem)}"
+
+
+def check_backend_name(name: str) -> None:
+    """Refuse a name that is neither "auto" nor in ``BACKENDS``, with near misses.
+
+    Raises:
+        ValueError: the name is unknown.
+    """
+    names = ["auto", *BACKENDS]
+    if name not in names:
+        near = difflib.get_close_matches(str(name), names, n=2)
+        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise ValueError(f"unknown search backend {name!r}, allowed are {', '.join(names)}{hint}")
+
+
+def _reasons(problem: SearchProblem) -> str:
+    lines = []
+    for backend in BACKENDS.values():
+        reasons = [f"cannot: {reason}" for reason in backend.not_supported_reasons(problem)]
+        reasons += [f"not preferred: {reason}" for reason in backend.not_preferred_reasons(problem)]
+        lines.append(f"  {backend.name}: {'; '.join(reasons) or 'preferred'}")
+    return "\n".join(lines)

@@ -1,0 +1,108 @@
+"""From the words of a config (task_type, loss_fun, metric_best, ...) to a `Task`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from graphgps_kmip.names import suggest
+from graphgps_kmip.task.losses import LOSSES, full_precision, squeeze, summed
+from graphgps_kmip.task.metrics import METRICS, Metric
+from graphgps_kmip.task.record import Task
+
+
+def _log_softmax(pred: Tensor) -> Tensor:
+    return F.log_softmax(full_precision(pred).float(), dim=-1)
+
+
+def _sigmoid(pred: Tensor) -> Tensor:
+    return full_precision(pred).float().sigmoid()
+
+
+def _raw(pred: Tensor) -> Tensor:
+    return full_precision(pred).float()
+
+
+# Several labels keep their raw outputs, as in GraphGPS: a float32 sigmoid would tie confident scores.
+SCORES: dict[str, Callable[[Tensor], Tensor]] = {
+    "classification_multi": _log_softmax,
+    "classification_binary": _sigmoid,
+    "classification_multilabel": _raw,
+    "regression": _raw,
+}
+
+
+def _unknown(key: str, got: str, allowed: Iterable[str]) -> ValueError:
+    return ValueError(f"{key} is {got!r}, which does not fit.{suggest(got, allowed)}")
+
+
+def _task_name(task_type: str, dim_out: int) -> str:
+    if task_type == "classification":
+        return "classification_binary" if dim_out <= 2 else "classification_multi"
+    if task_type not in SCORES:
+        raise _unknown("dataset.task_type", task_type, ["classification", *SCORES])
+    return task_type
+
+
+def _whole_split(score: Tensor, true: Tensor, form: Metric, thresh: float) -> float:
+    return form(squeeze(score).float(), squeeze(true), thresh)
+
+
+def _selection(metric_best: str, metric_agg: str, metrics: Iterable[str]) -> tuple[str, bool]:
+    """Return the value that selects the epoch and whether more of it is better."""
+    if metric_best in ("auto", "loss"):
+        return "loss", False
+    if metric_best not in metrics:
+        raise _unknown("metric_best", metric_best, ["auto", "loss", *metrics])
+    if metric_agg not in ("argmax", "argmin"):
+        raise _unknown("metric_agg", metric_agg, ["argmax", "argmin"])
+    maximize = METRICS[metric_best].maximize
+    if maximize != (metric_agg == "argmax"):
+        right = "argmax" if maximize else "argmin"
+        raise ValueError(f"metric_agg '{metric_agg}' would keep the worst {metric_best}; set metric_agg to '{right}'.")
+    return metric_best, maximize
+
+
+def make_task(
+    task_type: str,
+    dim_out: int,
+    loss_fun: str,
+    metric_best: str = "auto",
+    metric_agg: str = "argmax",
+    reduction: str = "mean",
+    thresh: float = 0.5,
+) -> Task:
+    """Build the task that a config describes.
+
+    Args:
+        task_type: `classification` (two classes up to `dim_out` 2, else several), `classification_multilabel`,
+            `regression`, or one of the full names of `Task.name`.
+        dim_out: number of classes, labels or targets.
+        loss_fun: a name of `LOSSES` that fits the task.
+        metric_best: a metric of the task selects the epoch; `auto` (or `loss`): the lowest validation loss.
+        metric_agg: `argmax` or `argmin`, as the metric wants it; not used with `auto`.
+        reduction: `mean` or `sum` over the rows (GraphGym's `model.size_average`).
+        thresh: a probability above it counts as yes (two classes, several labels).
+
+    Raises:
+        ValueError: an unknown name, a loss or metric that does not fit the task, a direction that keeps the worst.
+    """
+    name = _task_name(task_type, dim_out)
+    losses = {key: record.forms[name] for key, record in LOSSES.items() if name in record.forms}
+    if loss_fun not in losses:
+        raise _unknown(f"model.loss_fun (task {name})", loss_fun, losses)
+    if reduction not in ("mean", "sum"):
+        raise _unknown("model.size_average", reduction, ["mean", "sum"])
+    forms = {key: record.forms[name] for key, record in METRICS.items() if name in record.forms}
+    best, maximize = _selection(metric_best, metric_agg, forms)
+    return Task(
+        name=name,
+        loss=losses[loss_fun] if reduction == "mean" else summed(losses[loss_fun]),
+        score=SCORES[name],
+        metrics={key: partial(_whole_split, form=form, thresh=thresh) for key, form in forms.items()},
+        metric_best=best,
+        maximize=maximize,
+    )

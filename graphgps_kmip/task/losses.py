@@ -1,0 +1,186 @@
+"""Losses in the form (total, weight), loss = total / weight, so that several processes can reduce them exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from graphgps_kmip.task.record import identity
+
+Reduce = Callable[[Tensor], Tensor]  # sums a tensor over the processes; only class weights need it
+Terms = tuple[Tensor, Tensor]  # (total, weight)
+Loss = Callable[..., Terms]
+
+# Stands for "nothing counted": total / 1e-30 is a finite 0 with finite gradients, and 1e-30 + 1 == 1 in any dtype,
+# so a process without labels does not change the sum of the weights.
+NO_WEIGHT = 1e-30
+
+
+@dataclass(frozen=True)
+class LossRecord:
+    """One row of `LOSSES`: a name (`model.loss_fun`), the loss of every task it fits, and one line of help."""
+
+    name: str
+    forms: Mapping[str, Loss]
+    summary: str
+
+
+def squeeze(tensor: Tensor) -> Tensor:
+    """Drop a trailing dimension of 1, as GraphGym does: `(N, 1) -> (N,)`."""
+    return tensor.squeeze(-1) if tensor.ndim > 1 else tensor
+
+
+def full_precision(pred: Tensor) -> Tensor:
+    """Squeeze the model output and raise half precision to float32 (what autocast leaves behind)."""
+    return squeeze(pred.float() if pred.dtype in (torch.float16, torch.bfloat16) else pred)
+
+
+def _finish(value: Tensor, weight: Tensor) -> Terms:
+    return value.sum(), weight.sum().to(value.dtype).clamp(min=NO_WEIGHT).detach()
+
+
+def _check_shape(got: Tensor, want: tuple[int, ...], repair: str) -> None:
+    if tuple(got.shape) != want:
+        raise ValueError(f"The labels have shape {tuple(got.shape)}; this output of the model needs {want}; {repair}.")
+
+
+def _class_labels(pred: Tensor, true: Tensor, num_classes: int) -> Tensor:
+    """Return the labels as int64 `(N,)`, or say what is wrong with them (out of range would crash a GPU)."""
+    true = squeeze(true)
+    if true.is_floating_point():
+        raise ValueError(
+            f"The labels are {true.dtype}; classification needs integers 0..{num_classes - 1}; convert them with "
+            ".long(), or set dataset.task_type to regression or classification_multilabel."
+        )
+    _check_shape(true, (len(pred),), "give one class index a row, and one label a graph or node as the head predicts")
+    if ((true < 0) | (true >= num_classes)).any():
+        raise ValueError(
+            f"The labels run from {int(true.min())} to {int(true.max())}; allowed are 0..{num_classes - 1}; renumber "
+            "them, or correct the number of classes (the output width of the model)."
+        )
+    return true.long()
+
+
+def _multi(pred: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
+    pred = full_precision(pred)
+    if pred.ndim != 2:
+        raise ValueError(
+            f"The model gives {tuple(pred.shape)}; several classes need (rows, classes) with at least 2 classes; "
+            "set the output width to the number of classes."
+        )
+    return pred, _class_labels(pred, true, pred.shape[1])
+
+
+def _binary(pred: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
+    pred = full_precision(pred)
+    if pred.ndim != 1:
+        raise ValueError(f"The model gives {tuple(pred.shape)}; two classes need one logit a row; set its width to 1.")
+    return pred, _class_labels(pred, true, 2)
+
+
+def _real(pred: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
+    pred, true = full_precision(pred), squeeze(true)
+    _check_shape(true, tuple(pred.shape), "store y as (rows, targets), as wide as the output of the model")
+    return pred, true.to(pred.dtype)
+
+
+def class_weights(true: Tensor, num_classes: int, all_reduce: Reduce = identity) -> Tensor:
+    """Weigh the classes by their share of the batch: `w_c = (n - n_c) / n`, 0 for a class that is absent.
+
+    Args:
+        true: labels 0..C-1.
+        num_classes: C.
+        all_reduce: sums the counts over the processes, so that "the batch" is the global one.
+
+    Shapes: true `(N,)` -> `(C,)` float64.
+    """
+    count = all_reduce(torch.bincount(true, minlength=num_classes)).double()
+    total = count.sum().clamp(min=1)
+    return (total - count) / total * (count > 0)
+
+
+def cross_entropy_multi(pred: Tensor, true: Tensor, all_reduce: Reduce = identity) -> Terms:  # noqa: ARG001
+    """Negative log-likelihood of the log-softmax: pred `(N, C)`, true `(N,)` in 0..C-1."""
+    pred, true = _multi(pred, true)
+    return _finish(F.cross_entropy(pred, true, reduction="none"), torch.ones_like(true))
+
+
+def cross_entropy_binary(pred: Tensor, true: Tensor, all_reduce: Reduce = identity) -> Terms:  # noqa: ARG001
+    """Binary cross entropy of one logit a row: pred `(N,)` or `(N, 1)`, true 0 or 1."""
+    pred, true = _binary(pred, true)
+    value = F.binary_cross_entropy_with_logits(pred, true.to(pred.dtype), reduction="none")
+    return _finish(value, torch.ones_like(true))
+
+
+def cross_entropy_multilabel(pred: Tensor, true: Tensor, all_reduce: Reduce = identity) -> Terms:  # noqa: ARG001
+    """Binary cross entropy over all labels that are known: pred `(N, L)`, true `(N, L)` in {0, 1, NaN = unknown}."""
+    pred, true = _real(pred, true)
+    known = ~true.isnan()
+    if ((true != 0) & (true != 1) & known).any():
+        raise ValueError("A label is neither 0, 1 nor NaN (unknown); classification_multilabel allows these only.")
+    value = F.binary_cross_entropy_with_logits(pred, true.where(known, torch.zeros_like(true)), reduction="none")
+    return _finish(value * known, known)
+
+
+def weighted_cross_entropy_multi(pred: Tensor, true: Tensor, all_reduce: Reduce = identity) -> Terms:
+    """Cross entropy with `class_weights` of the batch, divided by the sum of the weights of its rows."""
+    pred, true = _multi(pred, true)
+    weight = class_weights(true, pred.shape[1], all_reduce).to(pred.dtype)[true]
+    return _finish(weight * F.cross_entropy(pred, true, reduction="none"), weight)
+
+
+def weighted_cross_entropy_binary(pred: Tensor, true: Tensor, all_reduce: Reduce = identity) -> Terms:
+    """Binary cross entropy times `class_weights[true]`, divided by the number of rows (not by the weights)."""
+    pred, true = _binary(pred, true)
+    weight = class_weights(true, 2, all_reduce).to(pred.dtype)[true]
+    value = F.binary_cross_entropy_with_logits(pred, true.to(pred.dtype), reduction="none")
+    return _finish(weight * value, torch.ones_like(true))
+
+
+def _elementwise(function: Callable[..., Tensor]) -> Loss:
+    def loss(pred: Tensor, true: Tensor, all_reduce: Reduce = identity) -> Terms:  # noqa: ARG001
+        value = function(*_real(pred, true), reduction="none")
+        return _finish(value, torch.ones_like(value))
+
+    return loss
+
+
+def summed(loss: Loss) -> Loss:
+    """Turn a mean into a sum (`model.size_average: sum`): the weights of all processes together are 1."""
+
+    def sum_loss(pred: Tensor, true: Tensor, all_reduce: Reduce = identity) -> Terms:
+        total, weight = loss(pred, true, all_reduce)
+        return total, 1 / all_reduce(torch.ones_like(weight))
+
+    return sum_loss
+
+
+LOSSES = {
+    record.name: record
+    for record in (
+        LossRecord(
+            "cross_entropy",
+            {
+                "classification_multi": cross_entropy_multi,
+                "classification_binary": cross_entropy_binary,
+                "classification_multilabel": cross_entropy_multilabel,
+            },
+            "cross entropy; several classes, two classes (one logit) or several labels (NaN = unknown)",
+        ),
+        LossRecord(
+            "weighted_cross_entropy",
+            {
+                "classification_multi": weighted_cross_entropy_multi,
+                "classification_binary": weighted_cross_entropy_binary,
+            },
+            "cross entropy with class weights (n - n_c) / n from the batch",
+        ),
+        LossRecord("l1", {"regression": _elementwise(F.l1_loss)}, "mean absolute error"),
+        LossRecord("smoothl1", {"regression": _elementwise(F.smooth_l1_loss)}, "Huber-like L1, quadratic below 1"),
+        LossRecord("mse", {"regression": _elementwise(F.mse_loss)}, "mean squared error"),
+    )
+}

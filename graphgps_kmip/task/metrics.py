@@ -1,0 +1,182 @@
+"""Metrics over a whole split; equal to scikit-learn's (ogb's for several labels) on every edge case tested."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from scipy.stats import ConstantInputWarning, spearmanr
+from torch import Tensor
+from torchmetrics.functional import classification as tm
+from torchmetrics.functional.regression import mean_absolute_error, mean_squared_error
+
+from graphgps_kmip.task.ranking import area_under_roc, average_precision
+
+Metric = Callable[[Tensor, Tensor, float], float]
+
+# GraphGPS's rule too: sorting every class of 1e7 rows takes longer than the epoch.
+AUC_MAX_ROWS = 10_000_000
+
+
+@dataclass(frozen=True)
+class MetricRecord:
+    """One row of `METRICS`: a name (`metric_best`), its direction, `form(score, true, thresh)` of each task."""
+
+    name: str
+    maximize: bool
+    forms: Mapping[str, Metric]
+    summary: str
+
+
+def _mean_over_labels(metric: Callable[[Tensor, Tensor], float]) -> Metric:
+    """Average over the labels for which the metric is defined, each over its known rows (label not NaN)."""
+
+    def mean(score: Tensor, true: Tensor, _thresh: float) -> float:
+        values = []
+        for column, label in zip(score.reshape(len(score), -1).T, true.reshape(len(true), -1).T, strict=True):
+            known = ~label.isnan()
+            if known.any():
+                values.append(metric(column[known], label[known].long()))
+        return float(torch.tensor(values, dtype=torch.float64).nanmean())
+
+    return mean
+
+
+def _auc_one_vs_rest(score: Tensor, true: Tensor, _thresh: float) -> float:
+    if len(score) >= AUC_MAX_ROWS:
+        return float("nan")
+    values = [area_under_roc(column, true == c) for c, column in enumerate(score.T)]
+    return float(torch.tensor(values, dtype=torch.float64).nanmean())
+
+
+def _auc_binary(score: Tensor, true: Tensor, _thresh: float) -> float:
+    return area_under_roc(score, true)
+
+
+def _of_classes(metric: Callable[..., Tensor], **fixed: str) -> Metric:
+    """Judge the most probable class."""
+
+    def judge(score: Tensor, true: Tensor, _thresh: float) -> float:
+        return float(metric(score.argmax(-1), true, num_classes=score.shape[-1], validate_args=False, **fixed))
+
+    return judge
+
+
+def _of_decision(metric: Callable[..., Tensor]) -> Metric:
+    """Judge the decision `probability > thresh` between two classes."""
+
+    def judge(score: Tensor, true: Tensor, thresh: float) -> float:
+        return float(metric((score > thresh).long(), true, validate_args=False))
+
+    return judge
+
+
+def _recall_of_two(pred: Tensor, true: Tensor, validate_args: bool) -> Tensor:
+    return tm.multiclass_recall(pred, true, num_classes=2, average="macro", validate_args=validate_args)
+
+
+def _accuracy_multilabel(score: Tensor, true: Tensor, thresh: float) -> float:
+    right = _mean_over_labels(lambda s, t: float(((s.sigmoid() > thresh) == t.bool()).float().mean()))
+    return right(score, true, thresh)
+
+
+def _of_targets(metric: Callable[[Tensor, Tensor], Tensor | float]) -> Metric:
+    """Average over the targets, in float64: the difference of large sums ruins r2 in float32."""
+
+    def mean(score: Tensor, true: Tensor, _thresh: float) -> float:
+        columns = zip(score.double().reshape(len(score), -1).T, true.double().reshape(len(true), -1).T, strict=True)
+        return float(torch.tensor([float(metric(s, t)) for s, t in columns], dtype=torch.float64).mean())
+
+    return mean
+
+
+def _root_mean_squared_error(score: Tensor, true: Tensor) -> Tensor:
+    return mean_squared_error(score, true, squared=False)
+
+
+def r2(score: Tensor, true: Tensor) -> float:
+    """Share of the variance explained; a constant target gives 1 if it is met exactly, else 0; nan below two rows.
+
+    Written here because torchmetrics calls a residual below 1e-4 a perfect fit, whatever the unit.
+
+    Args:
+        score: predictions.
+        true: targets.
+
+    Shapes: `(N,)` each.
+    """
+    if len(true) < 2:
+        return float("nan")
+    residual, spread = (true - score).square().sum(), (true - true.mean()).square().sum()
+    if spread == 0:
+        return float(residual == 0)
+    return float(1 - residual / spread)
+
+
+def _spearman(score: Tensor, true: Tensor) -> float:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConstantInputWarning)  # a constant has no rank order: nan says it
+        return float(spearmanr(true.cpu().numpy(), score.cpu().numpy()).statistic)
+
+
+_MULTI, _BINARY, _LABELS, _REAL = (
+    "classification_multi",
+    "classification_binary",
+    "classification_multilabel",
+    "regression",
+)
+
+METRICS = {
+    record.name: record
+    for record in (
+        MetricRecord(
+            "accuracy",
+            True,
+            {
+                _MULTI: _of_classes(tm.multiclass_accuracy, average="micro"),
+                _BINARY: _of_decision(tm.binary_accuracy),
+                _LABELS: _accuracy_multilabel,
+            },
+            "share of rows that are right (several labels: mean over labels)",
+        ),
+        MetricRecord(
+            "f1",
+            True,
+            {_MULTI: _of_classes(tm.multiclass_f1_score, average="macro"), _BINARY: _of_decision(tm.binary_f1_score)},
+            "harmonic mean of precision and recall: macro over the classes seen; two classes: of class 1",
+        ),
+        MetricRecord("precision", True, {_BINARY: _of_decision(tm.binary_precision)}, "precision of class 1"),
+        MetricRecord("recall", True, {_BINARY: _of_decision(tm.binary_recall)}, "recall of class 1"),
+        MetricRecord(
+            "auc",
+            True,
+            {_MULTI: _auc_one_vs_rest, _BINARY: _auc_binary, _LABELS: _mean_over_labels(area_under_roc)},
+            "area under the ROC curve: mean over classes (one against the rest) or labels that have both outcomes",
+        ),
+        MetricRecord(
+            "ap",
+            True,
+            {_LABELS: _mean_over_labels(average_precision)},
+            "exact average precision, mean over labels that have positives",
+        ),
+        MetricRecord(
+            "accuracy-SBM",
+            True,
+            {_MULTI: _of_classes(tm.multiclass_recall, average="macro"), _BINARY: _of_decision(_recall_of_two)},
+            "mean recall of the classes in labels or predictions",
+        ),
+        MetricRecord(
+            "mIoU",
+            True,
+            {_MULTI: _of_classes(tm.multiclass_jaccard_index, average="macro")},
+            "mean over the classes in labels or predictions of TP / (TP + FP + FN)",
+        ),
+        MetricRecord("mae", False, {_REAL: _of_targets(mean_absolute_error)}, "mean absolute error"),
+        MetricRecord("r2", True, {_REAL: _of_targets(r2)}, "coefficient of determination, mean over targets"),
+        MetricRecord("spearmanr", True, {_REAL: _of_targets(_spearman)}, "Spearman correlation of ranks"),
+        MetricRecord("mse", False, {_REAL: _of_targets(mean_squared_error)}, "mean squared error"),
+        MetricRecord("rmse", False, {_REAL: _of_targets(_root_mean_squared_error)}, "root of mse, mean over targets"),
+    )
+}

@@ -1,0 +1,37 @@
+"""What a training run must know about its task: a loss, a score, the metrics, and which of them selects the epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+def identity(tensor: Tensor) -> Tensor:
+    """Return the tensor itself: the sum over the processes of a run that has only one."""
+    return tensor
+
+
+@dataclass(frozen=True)
+class Task:
+    """Loss, score and metrics of one task; the trainer knows no data set and no metric by name.
+
+    Args:
+        name: `classification_multi`, `classification_binary`, `classification_multilabel` or `regression`.
+        loss: `loss(pred, true, all_reduce=identity) -> (total, weight)`, two scalars; the loss is `total / weight`,
+            over several processes `sum of totals / sum of weights`. `all_reduce` sums a tensor over the processes
+            and returns the sum. `weight` has no gradient and is always positive: where nothing counts (no rows, no
+            labels) `total` is 0 and `weight` is 1e-30, which adds nothing to a sum of real weights.
+        score: raw model output -> what the metrics get (log-softmax, sigmoid, or the output itself), in float32.
+        metrics: name -> `metric(score, true) -> float` over a whole split; nan where it is not defined.
+        metric_best: the value that selects the epoch: a key of `metrics`, or `"loss"`.
+        maximize: True if a larger `metric_best` is better.
+    """
+
+    name: str
+    loss: Callable[..., tuple[Tensor, Tensor]]
+    score: Callable[[Tensor], Tensor]
+    metrics: Mapping[str, Callable[[Tensor, Tensor], float]]
+    metric_best: str
+    maximize: bool

@@ -1,0 +1,29 @@
+"""Training: the loop, checkpoints, results, optimisers and schedulers."""
+
+from graphgps_kmip.train.distributed import make_fabric, on_rank_zero
+from graphgps_kmip.train.errors import CheckpointError, OutOfMemory, RunError, RunFolderError, TrainingDiverged
+from graphgps_kmip.train.files import replace_file
+from graphgps_kmip.train.loop import train
+from graphgps_kmip.train.results import read_record
+from graphgps_kmip.train.rundir import locked, prepare_run_dir
+from graphgps_kmip.train.settings import TrainSettings
+from graphgps_kmip.train.writers import TensorBoardWriter, WandbWriter, Writer
+
+__all__ = [
+    "CheckpointError",
+    "OutOfMemory",
+    "RunError",
+    "RunFolderError",
+    "TensorBoardWriter",
+    "TrainSettings",
+    "TrainingDiverged",
+    "WandbWriter",
+    "Writer",
+    "locked",
+    "make_fabric",
+    "on_rank_zero",
+    "prepare_run_dir",
+    "read_record",
+    "replace_file",
+    "train",
+]

@@ -1,0 +1,95 @@
+"""The folder of a run: who may write it, and what happens to what it holds."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from graphgps_kmip.train.errors import RunFolderError
+from graphgps_kmip.train.results import read_record, write_record
+
+log = logging.getLogger(__name__)
+
+# The loader workers of a run killed by SIGKILL inherit its lock and notice their parent's end within about 5 s.
+LOCK_WAIT = 10.0
+
+
+@contextmanager
+def locked(run_dir: str | Path, wait: float = LOCK_WAIT) -> Iterator[None]:
+    """Hold the run folder for this process; the lock dies with the process, and may be taken again within it.
+
+    Args:
+        run_dir: the run's folder, `<out_dir>/<seed>`; the lock lies beside it as `.<seed>.lock`, so that the folder
+            can be moved while it is held.
+        wait: seconds to wait for another process.
+
+    Raises:
+        RunFolderError: another process holds it, or the place cannot be written.
+    """
+    run_dir = Path(run_dir).absolute()
+    lock = FileLock(run_dir.with_name(f".{run_dir.name}.lock"), is_singleton=True)
+    try:
+        run_dir.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=wait)
+    except Timeout:
+        raise RunFolderError(f"{run_dir} is in use by another process; wait for it, or set another out_dir.") from None
+    except OSError as error:
+        raise _unwritable(run_dir, error) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def prepare_run_dir(
+    run_dir: str | Path, config_hash: str, overwrite: bool = False, auto_resume: bool = False, wait: float = LOCK_WAIT
+) -> str:
+    """Make the run's folder ready and say what to do: "run", "resume" or "finished".
+
+    A finished run of the same configuration is not repeated; an unfinished one is resumed if `auto_resume`. Any other
+    content is moved to `<run_dir>.old-N` with the smallest free N, never deleted.
+
+    Args:
+        run_dir: `<out_dir>/<seed>`.
+        config_hash: identifies the configuration.
+        overwrite: start anew even after a finished run.
+        auto_resume: go on with an unfinished run.
+        wait: seconds to wait for another process that uses the folder.
+
+    Raises:
+        RunFolderError: the folder cannot be written, or another process uses it.
+    """
+    run_dir = Path(run_dir).absolute()
+    with locked(run_dir, wait):
+        record = read_record(run_dir) or {}
+        if record.get("config_hash") == config_hash and not overwrite:
+            if record.get("finished"):
+                log.warning("%s is finished already and is not repeated; --overwrite starts anew.", run_dir)
+                return "finished"
+            if auto_resume:
+                return "resume"
+        try:
+            _move_aside(run_dir)
+            run_dir.mkdir(exist_ok=True)
+            write_record(run_dir, {"finished": False, "config_hash": config_hash, "resumes": 0})
+        except OSError as error:
+            raise _unwritable(run_dir, error) from error
+    return "run"
+
+
+def _move_aside(run_dir: Path) -> None:
+    if not run_dir.exists() or (run_dir.is_dir() and not any(run_dir.iterdir())):
+        return
+    names = (run_dir.with_name(f"{run_dir.name}.old-{number}") for number in itertools.count(1))
+    target = next(name for name in names if not name.exists())
+    run_dir.rename(target)
+    log.warning("%s held another or an unfinished run, which now lies in %s.", run_dir, target)
+
+
+def _unwritable(run_dir: Path, error: OSError) -> RunFolderError:
+    return RunFolderError(f"Cannot write {run_dir}: {error.strerror}; set another out_dir, or make it writable.")

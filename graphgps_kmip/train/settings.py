@@ -1,0 +1,92 @@
+"""The plain values that steer a training run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+EVAL_TEST = ("every", "best")
+PRECISIONS = ("32-true", "bf16-mixed", "64-true")
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """How long to train, when to evaluate and save, and how to step; the config key stands behind each name.
+
+    Args:
+        max_epoch: number of epochs (`optim.max_epoch`).
+        eval_period: evaluate every so many epochs, and at the first and the last (`train.eval_period`).
+        eval_test: evaluate the test split at "every" evaluation, or only at a new "best" (`train.eval_test`).
+        batch_accumulation: batches per step; the step also comes at the last batch (`optim.batch_accumulation`).
+        accumulation_mean: divide each loss by `batch_accumulation` before its backward pass, as the public k-MIP code
+            does; False sums the gradients, as GraphGPS does.
+        clip_grad_norm: largest total norm of the gradient; None: no clipping (`optim.clip_grad_norm_value`).
+        enable_ckpt: keep checkpoints at all (`train.enable_ckpt`).
+        ckpt_period: write one every so many epochs, and at the last (`train.ckpt_period`).
+        ckpt_best: also keep `ckpt/best.ckpt` (`train.ckpt_best`).
+        ckpt_clean: of the numbered checkpoints keep the newest only (`train.ckpt_clean`).
+        auto_resume: go on from a checkpoint of the same configuration (`train.auto_resume`).
+        epoch_resume: the epoch whose checkpoint to go on from; -1: the newest (`train.epoch_resume`).
+        precision: "32-true", "bf16-mixed" (autocast) or "64-true" (`train.precision`).
+        seed: the seed that was set before the model was built; recorded only.
+        round: significant digits of the numbers in stats.json; the best epoch is chosen by these rounded numbers.
+        config_hash: identifies the configuration; a run resumes only its own.
+        name: shown beside the progress bar.
+        notes: plain facts to copy into record.json, such as `{"sample": True}`.
+
+    Raises:
+        ValueError: a value that is not allowed; names the key.
+    """
+
+    max_epoch: int
+    eval_period: int = 1
+    eval_test: str = "every"
+    batch_accumulation: int = 1
+    accumulation_mean: bool = False
+    clip_grad_norm: float | None = None
+    enable_ckpt: bool = True
+    ckpt_period: int = 100
+    ckpt_best: bool = False
+    ckpt_clean: bool = True
+    auto_resume: bool = False
+    epoch_resume: int = -1
+    precision: str = "32-true"
+    seed: int = 0
+    round: int = 6
+    config_hash: str = ""
+    name: str = ""
+    notes: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        _check_integer("optim.max_epoch", self.max_epoch, 1)
+        _check_integer("train.eval_period", self.eval_period, 1)
+        _check_integer("optim.batch_accumulation", self.batch_accumulation, 1)
+        _check_integer("train.ckpt_period", self.ckpt_period, 1)
+        _check_integer("train.epoch_resume", self.epoch_resume, -1)
+        _check_integer("round", self.round, 1)
+        _check_choice("train.eval_test", self.eval_test, EVAL_TEST)
+        _check_choice("train.precision", self.precision, PRECISIONS)
+        if self.clip_grad_norm is not None and not self.clip_grad_norm > 0:
+            raise ValueError(
+                f"optim.clip_grad_norm_value is {self.clip_grad_norm!r}; allowed is a number above 0; "
+                "to switch clipping off set optim.clip_grad_norm False."
+            )
+
+    def is_due(self, epoch: int, period: int) -> bool:
+        """Return whether something done every `period` epochs, and at the last one, is due at `epoch` (from 0)."""
+        return (epoch + 1) % period == 0 or epoch + 1 == self.max_epoch
+
+    def evaluates(self, epoch: int) -> bool:
+        """Return whether `epoch` is evaluated: every `eval_period` epochs, the first and the last."""
+        return epoch == 0 or self.is_due(epoch, self.eval_period)
+
+
+def _check_integer(key: str, value: int, low: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+        raise ValueError(f"{key} is {value!r}; allowed is a whole number of at least {low}.")
+
+
+def _check_choice(key: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{key} is {value!r}; allowed are {', '.join(allowed)}.")

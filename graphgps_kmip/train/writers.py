@@ -1,0 +1,115 @@
+"""Where else the statistics go: TensorBoard, Weights & Biases, or anything with these two methods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+
+class Writer(Protocol):
+    """Takes the statistics that also go into stats.json."""
+
+    def log(self, split: str, stats: Mapping[str, Any], epoch: int) -> None:
+        """Take the statistics of one split after one epoch."""
+
+    def close(self, exit_code: int = 0) -> None:
+        """Finish; `exit_code` is not 0 if the run failed or was stopped."""
+
+
+class TensorBoardWriter:
+    """Scalars `<split>/<metric>` as TensorBoard events.
+
+    Args:
+        log_dir: folder of the event files, such as `<run_dir>/tensorboard`.
+
+    Raises:
+        ValueError: tensorboard is not installed.
+    """
+
+    def __init__(self, log_dir: str | Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise ValueError(
+                "tensorboard_each_run is True, but tensorboard is not installed: pip install tensorboard"
+            ) from error
+        self._make = SummaryWriter
+        self._log_dir = str(log_dir)
+        self._writer: Any = None
+
+    def log(self, split: str, stats: Mapping[str, Any], epoch: int) -> None:
+        """Write every number as a scalar at step `epoch`."""
+        if self._writer is None:  # only now is it known from which epoch a resumed run repeats what was written
+            self._writer = self._make(self._log_dir, purge_step=epoch)
+        for name, value in _numbers(stats).items():
+            self._writer.add_scalar(f"{split}/{name}", value, epoch)
+
+    def close(self, exit_code: int = 0) -> None:  # noqa: ARG002  (part of the protocol)
+        """Flush and close the file."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+class WandbWriter:
+    """Scalars `<split>/<metric>` as a run of Weights & Biases.
+
+    Args:
+        entity: user or team (`wandb.entity`).
+        project: `wandb.project`.
+        name: of the run (`wandb.name`).
+        config: settings to show with the run.
+        run_id: the same for a run and its resumption, so that wandb goes on with it.
+
+    Raises:
+        ValueError: wandb is not installed.
+    """
+
+    def __init__(
+        self,
+        entity: str = "",
+        project: str = "",
+        name: str = "",
+        config: Mapping[str, Any] | None = None,
+        run_id: str | None = None,
+    ) -> None:
+        try:
+            import wandb
+        except ImportError as error:
+            raise ValueError("wandb.use is True, but wandb is not installed: pip install wandb") from error
+        self._run = wandb.init(
+            entity=entity or None,
+            project=project or None,
+            name=name or None,
+            config=dict(config or {}),
+            id=run_id,
+            resume="allow",
+        )
+
+    def log(self, split: str, stats: Mapping[str, Any], epoch: int) -> None:
+        """Send every number at step `epoch`."""
+        self._run.log({f"{split}/{name}": value for name, value in _numbers(stats).items()}, step=epoch)
+
+    def close(self, exit_code: int = 0) -> None:
+        """Finish the run, marked as failed if `exit_code` is not 0."""
+        self._run.finish(exit_code=exit_code)
+
+
+@contextmanager
+def closing(writers: Sequence[Writer]) -> Iterator[None]:
+    """Close the writers at the end of the block, with the code the process is about to exit with."""
+    exit_code = 1
+    try:
+        yield
+        exit_code = 0
+    except SystemExit as stop:
+        exit_code = stop.code
+        raise
+    finally:
+        for writer in writers:
+            writer.close(exit_code)
+
+
+def _numbers(stats: Mapping[str, Any]) -> dict[str, float]:
+    return {name: value for name, value in stats.items() if name != "epoch" and isinstance(value, int | float)}

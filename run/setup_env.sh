@@ -1,0 +1,156 @@
+#!/usr/bin/env bash
+# Makes .venv in the project folder with exactly the packages of constraints.txt; run/demo.sh and run/test.sh call it.
+#
+#   PYTHON=/path/to/python3.11   the Python to build on (default: the first of python3.11, python3, python that is 3.11)
+#   VERBOSE=1                    shows all that pip says (default: one line a step, the rest in .venv/install.log)
+#
+# pip's own settings count as always (PIP_INDEX_URL, PIP_FIND_LINKS, a pip.conf). On Linux the public torch wheel is the
+# CUDA build; where pip can also see a CPU wheel of the same release, it takes that and needs far less disk.
+#
+# .venv/stamp says what .venv was made from. It reads "unfinished" until the last step is through: pip takes a package
+# whose copying was cut off for installed, so an unfinished .venv is made anew. A start that finds the stamp as it
+# should be does nothing else.
+set -euo pipefail
+
+root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd -P)
+venv=$root/.venv
+log=$venv/install.log
+need_mb=2500   # measured with the CPU build of torch: 1.5 GB in .venv, the rest for pip while it unpacks
+cuda_gb=8      # measured with the CUDA build: 5.4 GB in .venv, 7.4 GB at the peak
+
+fail() {
+  printf 'error: %s\n' "$1" >&2
+  exit 1
+}
+
+find_python() {
+  local candidate version found=""
+  if [ -n "${PYTHON:-}" ]; then set -- "$PYTHON"; else set -- python3.11 python3 python; fi
+  for candidate in "$@"; do
+    version=$("$candidate" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || version=missing
+    if [ "$version" = 3.11 ]; then
+      python=$candidate
+      return
+    fi
+    found="$found${found:+, }$candidate is $version"
+  done
+  fail "Python 3.11 is needed, but $found: install it (Debian, Ubuntu: apt install python3.11-venv; macOS: brew install\
+ python@3.11; conda: conda create -n py311 python=3.11) or name it with PYTHON=/path/to/python3.11"
+}
+
+# What .venv depends on: first the two lines whose change means a new .venv, then the sum of what pip is told.
+stamp() {
+  "$venv/bin/python" -c 'import sys; print(sys.version.replace("\n", " "))' 2>/dev/null || echo "no python"
+  printf '%s\n' "$root"
+  {
+    cat "$root/constraints.txt" "$root/setup.py" "$root/pyproject.toml" "$root/run/setup_env.sh"
+    grep '^__version__' "$root/graphgps_kmip/__init__.py"
+  } | cksum
+}
+
+up_to_date() {
+  [ -f "$venv/stamp" ] && [ "$(cat "$venv/stamp")" = "$(stamp)" ]
+}
+
+# The kernel drops this lock when the script and its pip end, however they end, so it cannot go stale.
+take_lock() {
+  { exec 9>>"$root/.venv.lock"; } 2>/dev/null || fail "cannot write in $root: give yourself the right to, or copy the\
+ project to a folder of your own"
+  "$python" -c '
+import fcntl
+try:
+    fcntl.flock(9, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    print("another start is installing here: waiting for it", flush=True)
+    fcntl.flock(9, fcntl.LOCK_EX)
+'
+}
+
+check_disk() {
+  local free_mb
+  free_mb=$(df -Pk "$root" | awk 'NR == 2 { print int($4 / 1024) }')
+  [ "$free_mb" -ge "$need_mb" ] || fail "no disk space: $root has $free_mb MB free and .venv needs $need_mb MB ($cuda_gb\
+ GB with the CUDA build of torch): free some, or copy the project to a larger disk"
+}
+
+new_venv() {
+  local n=1
+  if [ -f "$venv/stamp" ]; then
+    echo "the .venv here is unfinished, or was moved or copied here: making it anew"
+    rm -rf "$venv"
+  elif [ -e "$venv" ]; then   # someone else's: never deleted
+    while [ -e "$venv.old-$n" ]; do n=$((n + 1)); done
+    mv "$venv" "$venv.old-$n"
+    echo "the .venv here was not made by this script: moved to .venv.old-$n"
+  fi
+  check_disk
+  "$python" -c 'import venv, ensurepip' 2>/dev/null || fail "$python has no venv module: install it (Debian, Ubuntu: apt\
+ install python3.11-venv) or name another Python with PYTHON=/path/to/python3.11"
+  mkdir "$venv"
+  echo unfinished >"$venv/stamp"
+  step "environment in $venv" "$python" -m venv "$venv"
+}
+
+# step WHAT COMMAND...: one line with the seconds it took; what the command says goes to the log.
+step() {
+  local what=$1 start=$SECONDS status=0
+  shift
+  if [ "${VERBOSE:-0}" = 1 ]; then
+    printf '%s\n' "$what"
+    "$@" 2>&1 </dev/null | tee "$log" || status=$?
+  else
+    printf '%s ... ' "$what"
+    "$@" >"$log" 2>&1 </dev/null || status=$?
+    [ "$status" = 0 ] || echo failed
+  fi
+  [ "$status" = 0 ] || explain "$what"
+  printf '%s s\n' $((SECONDS - start))
+}
+
+# One line for the step that failed, from what pip wrote.
+explain() {
+  local missing
+  log_says() { grep -qiE "$1" "$log"; }
+  if log_says 'no space left|quota exceeded'; then
+    fail "no disk space for $1: .venv needs $need_mb MB, with the CUDA build of torch $cuda_gb GB: free some, also where\
+ TMPDIR points, or let pip see a CPU wheel of torch (PIP_FIND_LINKS, PIP_EXTRA_INDEX_URL) (log: $log)"
+  elif log_says 'retrying \(|connection ?error|timed out|proxyerror|sslerror|http error|not a trusted'; then
+    fail "the package registry cannot be reached for $1: check the network, or tell pip your mirror or proxy\
+ (PIP_INDEX_URL, PIP_PROXY, PIP_CERT) (log: $log)"
+  elif log_says 'no matching distribution'; then
+    missing=$(sed -n '/no matching distributions available/,/^ *$/s/^    //p' "$log" | paste -sd ' ' -)
+    fail "pip finds no wheel of ${missing:-$1} for $(uname -sm) as constraints.txt asks: use 64-bit Linux or macOS on\
+ Apple silicon, or give pip a folder or index with that wheel (PIP_FIND_LINKS, PIP_EXTRA_INDEX_URL) (log: $log)"
+  fi
+  fail "$1 failed: $(grep -v '^ *$' "$log" | tail -n 1 | cut -c1-200) (see $log, or start again with VERBOSE=1)"
+}
+
+pip_install() {
+  "$venv/bin/python" -m pip install --no-input --disable-pip-version-check --progress-bar off -c constraints.txt "$@"
+}
+
+install() {
+  cd "$root"
+  export PIP_USER=0   # a user-wide setting would make pip refuse to install into .venv
+  step "pip and setuptools" pip_install pip setuptools
+  # First, so that nothing else can choose torch; the constraint keeps every later step from replacing it.
+  step "$(grep -oE '^torch==[^ ]+' constraints.txt)" pip_install torch
+  # Wheels only, for nothing here may need a compiler; pykeops comes as plain Python sources, which setuptools packs.
+  step "the other packages" pip_install --only-binary :all: --no-binary pykeops,keopscore --no-build-isolation \
+    -e '.[test,tensorboard]'
+}
+
+if up_to_date; then exit 0; fi
+find_python
+take_lock
+if up_to_date; then exit 0; fi
+if [ -f "$venv/stamp" ] && [ "$(head -n 2 "$venv/stamp")" = "$(stamp | head -n 2)" ]; then
+  echo "bringing $venv up to date with constraints.txt"
+  echo unfinished >"$venv/stamp"
+else
+  echo "installing into $venv, once: a few minutes"
+  new_venv
+fi
+install
+stamp >"$venv/stamp.new"
+mv "$venv/stamp.new" "$venv/stamp"

@@ -1,0 +1,46 @@
+"""Packaging of graphgps_kmip: what it needs, in ranges; the exact releases that are tested are in constraints.txt."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+# Read as text: importing the package would need torch, which is not there while pip builds the metadata.
+VERSION = re.search(
+    r'^__version__ = "([^"]+)"', Path(__file__).with_name("graphgps_kmip").joinpath("__init__.py").read_text(), re.M
+).group(1)
+
+setup(
+    name="graphgps_kmip",
+    version=VERSION,
+    description="Graph transformers in the GraphGPS recipe with k-Maximum Inner Product (k-MIP) attention",
+    license="MIT",
+    packages=find_packages(include=["graphgps_kmip", "graphgps_kmip.*"]),
+    # Lower bounds, so that the package fits into a user's own environment; what is tested is Python 3.11 with
+    # constraints.txt.
+    python_requires=">=3.11",
+    install_requires=[
+        "torch>=2.6",
+        "torch-geometric>=2.6",
+        "lightning-fabric>=2.4",
+        "torchmetrics>=1.3",
+        "pykeops>=2.2",
+        "ogb>=1.3.6",
+        "yacs>=0.1.8",
+        "pyyaml>=6",
+        "numpy>=1.26",
+        "scipy>=1.11",
+        "scikit-learn>=1.3",
+        "pandas>=2.1",
+        "matplotlib>=3.8",
+        "tqdm>=4.66",
+        "filelock>=3.12",
+    ],
+    extras_require={
+        "test": ["pytest>=8", "hypothesis>=6.90", "coverage>=7.4", "ruff>=0.9"],
+        "tensorboard": ["tensorboard>=2.15"],
+        "wandb": ["wandb>=0.16"],
+    },
+)

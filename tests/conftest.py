@@ -1,0 +1,48 @@
+"""What all tests share: options, skips that name their reason, seeds, and few threads."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+
+import pytest
+import torch
+
+from graphgps_kmip.search.keops import cxx_compiler
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--attention",
+        action="append",
+        default=[],
+        metavar="MODULE:CLASS",
+        help="run the attention laws over this class only (repeatable), e.g. my_attention:MyAttention",
+    )
+
+
+def pytest_configure() -> None:
+    os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
+    torch.set_num_threads(1)  # the tests are small: more threads only wait for each other, and for a busy machine
+    sys.path.insert(0, os.getcwd())  # where --attention looks for the module
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    compiler = cxx_compiler()
+    missing = {
+        "cuda": "" if torch.cuda.is_available() else "no CUDA device",
+        "compiler": "" if shutil.which(compiler) else f"no C++ compiler ({compiler} is not on the PATH)",
+        "dataset": ""
+        if os.environ.get("GRAPHGPS_KMIP_DATA")
+        else "GRAPHGPS_KMIP_DATA, the folder of real raw data, is not set",
+    }
+    for item in items:
+        for marker, reason in missing.items():
+            if reason and item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)

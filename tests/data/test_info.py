@@ -1,0 +1,118 @@
+"""Facts derived from data, and the mistakes in a user's data that they uncover."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from graphgps_kmip.data import DatasetInfo, DatasetRecord, Features, GraphDataset
+
+
+def info_of(
+    dataset: GraphDataset, task_type: str = "classification", level: str = "graph", classes: int = 0
+) -> DatasetInfo:
+    features = Features(node=2, classes=classes) if classes else None
+    record = DatasetRecord("Mine", lambda _root: dataset, task_type, level=level, features=features)
+    return DatasetInfo.of(dataset, record)
+
+
+def test_the_facts_of_a_graph_data_set(rings: Callable[[int], GraphDataset]) -> None:
+    info = info_of(rings(6))  # 3, 4, 5, 6, 3, 4 nodes and as many edges
+    assert (info.dim_in, info.dim_edge, info.dim_out) == (2, 0, 2)
+    assert info.sizes == (4, 1, 1)
+    assert (info.mean_nodes, info.max_nodes, info.mean_edges) == (25 / 6, 6, 25 / 6)
+    assert info.directed
+    rows = dict(info.describe())
+    assert rows["graphs (train / val / test)"] == "4 / 1 / 1"
+    assert rows["edges of a graph"] == "4.2 on average, directed"
+    assert rows["features"] == "2 of a node, none of an edge"
+
+
+def test_the_facts_of_one_divided_graph(divided: Data) -> None:
+    divided.edge_attr = torch.ones(10)
+    divided.edge_index = torch.cat([divided.edge_index[:, :5], divided.edge_index[:, :5].flip(0)], dim=1)
+    info = info_of(GraphDataset([divided]), level="node")
+    assert info.sizes == (6, 2, 1)
+    assert (info.dim_in, info.dim_edge, info.dim_out) == (3, 1, 3)
+    assert not info.directed
+
+
+def test_classes_are_counted_over_all_splits_and_by_the_largest_label(rings: Callable[[int], GraphDataset]) -> None:
+    dataset = rings(6)
+    dataset.graphs[5].y[0] = 8  # the test graph
+    assert info_of(dataset).dim_out == 9
+    assert info_of(dataset, classes=12).dim_out == 12
+    with pytest.raises(ValueError, match="label 8 found, but its record says 3 classes"):
+        info_of(dataset, classes=3)
+
+
+@pytest.mark.parametrize(("task_type", "y"), [("regression", 0.5), ("classification_multilabel", float("nan"))])
+def test_targets_and_label_columns_are_counted(task_type: str, y: float, rings: Callable[[int], GraphDataset]) -> None:
+    dataset = rings(5)
+    for graph in dataset.graphs:
+        graph.y = torch.full((1, 4), y)
+    assert info_of(dataset, task_type).dim_out == 4
+
+
+def test_every_node_of_an_inductive_data_set_has_a_label(rings: Callable[[int], GraphDataset]) -> None:
+    dataset = rings(5)
+    with pytest.raises(ValueError, match=r"Mine, graph 0: y must have shape \(3,\), got \(1,\)"):
+        info_of(dataset, level="inductive_node")
+    for graph in dataset.graphs:
+        graph.y = torch.arange(graph.num_nodes)
+    assert info_of(dataset, level="inductive_node").dim_out == 6
+
+
+MISTAKES = {
+    "x is missing": ("x", None),
+    "y is missing": ("y", None),
+    "edge_index must be int64": ("edge_index", None),
+    "edge_index names nodes outside 0..4": ("edge_index", torch.tensor([[0], [5]])),
+    "edge_index names nodes outside 0..4: number": ("edge_index", torch.tensor([[-1], [0]])),
+    r"edge_attr has 2 rows for 5 edges": ("edge_attr", torch.ones(2, 1)),
+    "features must be": ("x", torch.ones(5, 2, 2)),
+    r"y must have shape \(1,\), got \(1, 3\)": ("y", torch.ones(1, 3)),
+    "class labels must be whole": ("y", torch.tensor([float("nan")])),
+    "class labels must be whole numbers": ("y", torch.tensor([-1])),
+    "class labels must be whole numbers from": ("y", torch.tensor([0.5])),
+    "graphs differ in the columns": ("x", torch.ones(5, 7)),
+}
+
+
+@pytest.mark.parametrize("message", MISTAKES)
+def test_a_mistake_in_one_graph_names_data_set_and_mend(message: str, rings: Callable[[int], GraphDataset]) -> None:
+    dataset = rings(6)
+    key, value = MISTAKES[message]
+    dataset.graphs[2][key] = value
+    with pytest.raises(ValueError, match=f"^Mine.*{message}") as caught:
+        info_of(dataset)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("splits", "message"),
+    [
+        (None, "not divided"),
+        (([0, 1], [], [2]), "the val split is empty"),
+        (([0, 1], [2], [3]), "the test split names graphs outside 0..2"),
+        (([0, 1], [1], [2]), "stands twice"),
+    ],
+)
+def test_a_mistake_in_the_splits_names_the_data_set(
+    splits: tuple | None, message: str, rings: Callable[[int], GraphDataset]
+) -> None:
+    with pytest.raises(ValueError, match=f"^Mine: .*{message}"):
+        info_of(GraphDataset(rings(3).graphs, splits))
+
+
+def test_no_graphs_and_missing_masks_are_refused(rings: Callable[[int], GraphDataset], divided: Data) -> None:
+    with pytest.raises(ValueError, match="Mine: the data set has no graphs"):
+        info_of(GraphDataset([]))
+    with pytest.raises(ValueError, match="Mine: level 'node' needs one graph with train_mask"):
+        info_of(GraphDataset(rings(3).graphs[:1]), level="node")
+    divided.test_mask = torch.zeros(10, dtype=torch.bool)
+    with pytest.raises(ValueError, match="Mine: the test split is empty"):
+        info_of(GraphDataset([divided]), level="node")

@@ -1,0 +1,130 @@
+"""Loaders: nothing lost, nothing twice, the same global batches for any number of processes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from itertools import chain
+
+import pytest
+import torch
+from torch_geometric.data import Batch, Data
+
+from graphgps_kmip.data import GraphDataset, GraphLoader, make_loaders
+
+
+def numbers(batch: Batch) -> list[int]:
+    """Return the numbers of the rings in a batch, none for a filler."""
+    return [] if "filler" in batch else [int(x) for x in batch.x[batch.ptr[:-1], 0]]
+
+
+def epoch_of(loader: GraphLoader, epoch: int) -> list[list[int]]:
+    loader.set_epoch(epoch)
+    return [numbers(batch) for batch in loader]
+
+
+@pytest.mark.parametrize("num", [1, 2, 3, 7, 8, 9])
+@pytest.mark.parametrize("batch_size", [1, 3, 4, 20])
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_processes_share_the_same_global_batches(
+    num: int, batch_size: int, world_size: int, shuffle: bool, rings: Callable[[int], GraphDataset]
+) -> None:
+    graphs = rings(9).graphs[:num]
+    alone = epoch_of(GraphLoader(graphs, batch_size, 5, shuffle), epoch=2)
+    loaders = [GraphLoader(graphs, batch_size, 5, shuffle, 0, rank, world_size) for rank in range(world_size)]
+    shares = [epoch_of(loader, epoch=2) for loader in loaders]
+    assert {len(loader) for loader in loaders} == {len(alone)} == {len(share) for share in shares}
+    for step, whole in enumerate(alone):
+        for rank, share in enumerate(shares):
+            assert share[step] == whole[rank::world_size]
+    assert sorted(chain.from_iterable(alone)) == list(range(num))
+
+
+def test_a_process_without_a_share_gets_a_graph_marked_as_filler(rings: Callable[[int], GraphDataset]) -> None:
+    graphs = rings(5).graphs
+    *_, last = GraphLoader(graphs, 4, rank=1, world_size=2)
+    assert last.filler is True
+    assert last.num_graphs == 1
+    assert all("filler" not in batch for batch in GraphLoader(graphs, 4, rank=0, world_size=2))
+
+
+def test_the_order_depends_on_seed_and_epoch_only(rings: Callable[[int], GraphDataset]) -> None:
+    graphs = rings(9).graphs
+    first = GraphLoader(graphs, 4, seed=1, shuffle=True)
+    third = epoch_of(first, 3)
+    assert epoch_of(first, 4) != third
+    assert epoch_of(first, 3) == third
+    torch.manual_seed(99)
+    assert epoch_of(GraphLoader(graphs, 4, seed=1, shuffle=True), 3) == third
+    assert epoch_of(GraphLoader(graphs, 4, seed=2, shuffle=True), 3) != third
+
+
+def test_loading_does_not_move_the_random_state_of_the_model(rings: Callable[[int], GraphDataset]) -> None:
+    loader = GraphLoader(rings(5).graphs, 2, shuffle=True)
+    state = torch.get_rng_state()
+    list(loader)
+    torch.testing.assert_close(torch.get_rng_state(), state)
+
+
+def test_only_training_is_shuffled(rings: Callable[[int], GraphDataset]) -> None:
+    dataset = GraphDataset(rings(30).graphs, (range(10), range(10, 20), range(20, 30)))
+    train, val, test = make_loaders(dataset, "graph", 4, seed=0, eval_batch_size=6)
+    assert [len(loader) for loader in (train, val, test)] == [3, 2, 2]
+    assert sorted(chain.from_iterable(epoch_of(train, 0))) == list(range(10)) != list(chain(*epoch_of(train, 0)))
+    assert [epoch_of(loader, 0) for loader in (val, test)] == [
+        [list(range(10, 16)), list(range(16, 20))],
+        [list(range(20, 26)), list(range(26, 30))],
+    ]
+    in_order = make_loaders(dataset, "graph", 4, seed=0, shuffle=False)[0]
+    assert list(chain(*epoch_of(in_order, 0))) == list(range(10))
+
+
+def test_one_divided_graph_is_the_only_batch_of_each_loader_and_counts_in_one_process(divided: Data) -> None:
+    dataset = GraphDataset([divided])
+    for loader in make_loaders(dataset, "node", 32, seed=0):
+        (batch,) = loader
+        torch.testing.assert_close(batch.train_mask, divided.train_mask)
+        assert batch.num_graphs == len(loader) == 1
+    (second,) = make_loaders(dataset, "node", 32, seed=0, rank=1, world_size=2)[0]
+    assert second.filler is True
+
+
+class Noisy(list):
+    """Graphs that get a random number when they are read, as from random encodings."""
+
+    def __getitem__(self, index: int) -> Data:
+        data = copy.copy(super().__getitem__(index))
+        data.noise = torch.rand(1)
+        return data
+
+
+def test_worker_processes_give_the_same_batches_and_are_seeded(rings: Callable[[int], GraphDataset]) -> None:
+    graphs = rings(9).graphs
+    workers = GraphLoader(Noisy(graphs), 4, seed=1, shuffle=True, num_workers=1)
+    alone = GraphLoader(graphs, 4, seed=1, shuffle=True)
+    drawn = []
+    for epoch in (0, 1):
+        workers.set_epoch(epoch)
+        batches = list(workers)
+        assert [numbers(batch) for batch in batches] == epoch_of(alone, epoch)
+        drawn += [batch.noise for batch in batches]
+    torch.manual_seed(99)
+    again, other = (list(GraphLoader(Noisy(graphs), 4, seed=seed, num_workers=1)) for seed in (1, 2))
+    torch.testing.assert_close(drawn[: len(again)], [batch.noise for batch in again], rtol=0, atol=0)
+    assert not torch.equal(drawn[0], drawn[3])
+    assert not torch.equal(drawn[0], other[0].noise)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"batch_size": 0}, r"train\.batch_size must be at least 1, got 0"),
+        ({"batch_size": 1, "rank": 2, "world_size": 2}, r"rank must be in 0\.\.1 for 2 processes, got 2"),
+    ],
+)
+def test_impossible_shares_are_refused(
+    settings: dict[str, int], message: str, rings: Callable[[int], GraphDataset]
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        GraphLoader(rings(3).graphs, **settings)

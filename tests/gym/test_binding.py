@@ -1,0 +1,40 @@
+"""A component's keyword-only arguments are its config group, and come back typed."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphgps_kmip.gym.binding import bind, group, options
+from graphgps_kmip.gym.errors import ConfigError
+
+
+class Component:
+    def __init__(
+        self, dim, *, k: int = 10, rate: float = 0.5, width: int | None = None, name: str = "a", on: bool = True
+    ):
+        self.values = (dim, k, rate, width, name, on)
+
+
+def test_a_group_holds_the_keyword_only_arguments_with_their_defaults() -> None:
+    assert dict(group(Component)) == {"k": 10, "rate": 0.5, "width": None, "name": "a", "on": True}
+
+
+def test_binding_gives_back_what_the_config_says() -> None:
+    node = group(Component)
+    node.k, node.width, node.rate = 3, 8, 1  # an int is a fine float
+    assert Component(4, **bind(Component, node, "gt.component")).values == (4, 3, 1, 8, "a", True)
+
+
+@pytest.mark.parametrize(("key", "value"), [("k", 1.5), ("k", True), ("width", "wide"), ("name", 3), ("on", 1)])
+def test_a_value_of_the_wrong_type_is_named_by_its_full_key(key: str, value: object) -> None:
+    node = group(Component)
+    node[key] = value
+    with pytest.raises(ConfigError, match=rf"gt\.component\.{key}: expected"):
+        bind(Component, node, "gt.component")
+
+
+def test_components_whose_options_cannot_be_listed_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"\*\*kwargs"):
+        options(lambda _dim, **_kwargs: None)
+    with pytest.raises(ConfigError, match="needs a default"):
+        options(lambda _dim, *, _k: None)

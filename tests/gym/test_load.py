@@ -1,0 +1,126 @@
+"""Loading a config: what is accepted, and the one line for each thing that can be wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from torch_geometric.graphgym.config import cfg
+
+from graphgps_kmip.gym.errors import ConfigError
+from graphgps_kmip.gym.fingerprint import config_hash
+from graphgps_kmip.gym.load import load_config
+
+BODY = "dataset:\n  task: graph\n  transductive: False\ngnn:\n  layers_post_mp: 1\n"
+
+
+def load(tmp_path: Path, text: str = "", *overrides: str) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(BODY + text)
+    load_config(cfg, file, list(overrides))
+
+
+def test_the_command_line_wins_over_the_file_and_the_file_over_the_defaults(tmp_path: Path) -> None:
+    load(tmp_path, "gt:\n  layers: 7\n  n_heads: 2\n", "gt.layers", "9")
+    assert (cfg.gt.layers, cfg.gt.n_heads, cfg.gt.dropout) == (9, 2, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("gt.dropout", "0", 0.0),  # yacs refuses an int for a float
+        ("optim.base_lr", "1e-3", 1e-3),  # YAML 1.1 reads this as a string
+        ("wandb.use", "true", True),
+        ("name_tag", "12", "12"),
+        ("gt.kmip.dim_kq", "5", 5),
+        ("gt.kmip.dim_kq", "null", None),
+        ("run_multiple_splits", "[0, 1]", [0, 1]),
+        ("gt.kmip.k", "3", 3),
+    ],
+)
+def test_values_take_the_type_of_their_key(tmp_path: Path, key: str, text: str, value: object) -> None:
+    load(tmp_path, "", key, text)
+    *groups, leaf = key.split(".")
+    node = cfg
+    for name in groups:
+        node = node[name]
+    assert node[leaf] == value
+    assert type(node[leaf]) is type(value)
+
+
+def test_keys_of_the_public_kmip_code_are_read_as_ours(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    load(tmp_path, "gt:\n  sparse:\n    k: 4\n    kq_dim: none\n    head_agg: None\n")
+    assert (cfg.gt.kmip.k, cfg.gt.kmip.dim_kq, cfg.gt.kmip.head_agg) == (4, None, "none")
+    assert caplog.text.count("gt.sparse.k is read as gt.kmip.k") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides", "message"),
+    [
+        ("gt:\n  kmip:\n    kk: 3\n", (), r"run\.yaml: unknown key 'gt\.kmip\.kk'\. Did you mean .*gt\.kmip\.k"),
+        ("optim:\n  max_epochs: 3\n", (), r"Did you mean optim\.max_epoch"),
+        ("gt:\n  base_lr: 0.1\n", (), r"Did you mean optim\.base_lr"),
+        ("optim:\n  max_epoch: many\n", (), r"optim\.max_epoch: expected int, got 'many'"),
+        ("wandb:\n  use: 1\n", (), r"wandb\.use: expected bool, got 1"),
+        ("gt: 3\n", (), r"gt is a group of keys"),
+        ("", ("gt.layers",), "pairs"),
+        ("", ("gt.layers", "2", "--repeat", "3"), "flags come before"),
+        ("", ("gt.layers", "[1"), "cannot be read"),
+        ("", ("nonsense", "1"), "the command line: unknown key"),
+        ("custom_modules: [nowhere]\n", (), "no file or module 'nowhere'"),
+        ("base: nowhere.yaml\n", (), "no such config file"),
+        ("base: run.yaml\n", (), "cannot be its own base"),
+    ],
+)
+def test_mistakes_get_one_clear_line(tmp_path: Path, text: str, overrides: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(tmp_path, text, *overrides)
+
+
+def test_a_missing_file_suggests_its_neighbours(tmp_path: Path) -> None:
+    (tmp_path / "digits-kmip.yaml").write_text(BODY)
+    with pytest.raises(ConfigError, match="Did you mean digits-kmip.yaml"):
+        load_config(cfg, tmp_path / "digit-kmip.yaml", [])
+
+
+def test_text_that_is_no_yaml_is_placed_by_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"run\.yaml:6:\d+: not valid YAML"):
+        load(tmp_path, "gt: ]\n")
+
+
+def test_a_base_file_comes_first_and_is_relative_to_its_reader(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "base.yaml").write_text(BODY + "gt:\n  layers: 5\n  n_heads: 2\n")
+    file = tmp_path / "run.yaml"
+    file.write_text("base: shared/base.yaml\ngt:\n  layers: 6\n")
+    load_config(cfg, file, [])
+    assert (cfg.gt.layers, cfg.gt.n_heads) == (6, 2)
+
+
+def test_a_custom_module_brings_its_attention_and_its_config_group(tmp_path: Path) -> None:
+    (tmp_path / "toy_attention.py").write_text(
+        "from torch import nn\n"
+        "from graphgps_kmip.gym import register_attention\n"
+        "class Toy(nn.Module):\n"
+        "    '''Toy.'''\n"
+        "    def __init__(self, dim, num_heads, dropout=0.0, *, strength: float = 0.5):\n"
+        "        super().__init__()\n"
+        "register_attention('Toy', Toy)\n"
+    )
+    load(tmp_path, "custom_modules: [toy_attention.py]\ngt:\n  toy:\n    strength: 2\n")
+    assert cfg.gt.toy.strength == 2.0
+    first = config_hash(cfg)
+    with (tmp_path / "toy_attention.py").open("a") as file:
+        file.write("# changed\n")
+    assert config_hash(cfg) != first, "a run of changed code would count as finished"
+
+
+def test_the_hash_sees_what_changes_the_numbers_and_nothing_else(tmp_path: Path) -> None:
+    load(tmp_path)
+    first = config_hash(cfg)
+    load(tmp_path, "", "out_dir", "elsewhere", "num_workers", "3", "train.auto_resume", "True", "wandb.use", "True")
+    assert config_hash(cfg) == first
+    for change in (("seed", "1"), ("gt.kmip.k", "3"), ("dataset.split_index", "1")):
+        load(tmp_path, "", *change)
+        assert config_hash(cfg) != first, change

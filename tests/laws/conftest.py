@@ -1,0 +1,29 @@
+"""The laws run over every row of the table of attentions, or over the classes that --attention names."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+from graphgps_kmip.gym.attention import ATTENTION
+from graphgps_kmip.gym.table import Row
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "attention_row" in metafunc.fixturenames:
+        chosen = [_row_of(name) for name in metafunc.config.getoption("--attention")]
+        rows = chosen or list(ATTENTION.values())
+        metafunc.parametrize("attention_row", rows, ids=[row.name for row in rows])
+
+
+def _row_of(name: str) -> Row:
+    """Find the row that the named module registered for the class, or make one that promises everything."""
+    module, separator, attribute = name.partition(":")
+    try:
+        component = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        hint = "" if separator else " (it must be MODULE:CLASS)"
+        raise pytest.UsageError(f"--attention {name}: {error or 'cannot be imported'}{hint}") from error
+    registered = (row for row in ATTENTION.values() if row.component is component)
+    return next(registered, Row(attribute, component, "given by --attention", attribute.lower()))

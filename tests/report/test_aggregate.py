@@ -1,0 +1,163 @@
+"""The agg/ summary: means and spreads at each run's best epoch, whatever state the runs were left in."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graphgps_kmip.report import aggregate, best_epoch
+
+NAN = float("nan")
+# run -> split -> accuracy by epoch; the loss is 1 - accuracy / 2, so that both choose the same epoch
+RUNS = {
+    "0": {"train": [0.5, 0.8, 0.9], "val": [0.4, 0.7, 0.6], "test": [0.41, 0.66, 0.71]},
+    "1": {"train": [0.6, 0.7, 0.8], "val": [0.5, 0.5, 0.5], "test": [0.52, 0.53, 0.54]},
+    "12": {"train": [0.4, 0.6], "val": [0.3, 0.9], "test": [0.31, 0.86]},
+}
+
+
+def write(out_dir: Path, run: str, splits: dict[str, list[float]], finished: bool = True) -> Path:
+    for split, values in splits.items():
+        lines = [
+            {"epoch": epoch, "time_epoch": 1.5, "loss": 1 - value / 2, "params": 7, "accuracy": value, "tag": "x"}
+            for epoch, value in enumerate(values)
+        ]
+        path = out_dir / run / split / "stats.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (out_dir / run / "record.json").write_text(json.dumps({"finished": finished}))
+    return out_dir / run
+
+
+@pytest.fixture
+def out_dir(tmp_path: Path) -> Path:
+    for run, splits in RUNS.items():
+        write(tmp_path, run, splits)
+    return tmp_path
+
+
+def read(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("words", [("auto", "argmax"), ("loss", "argmax"), ("accuracy", "argmax")])
+def test_best_holds_mean_and_population_deviation_at_each_best_validation_epoch(
+    out_dir: Path, words: tuple[str, str]
+) -> None:
+    summary = aggregate(out_dir, *words)
+    for split, at_best in (("train", [0.8, 0.6, 0.6]), ("val", [0.7, 0.5, 0.9]), ("test", [0.66, 0.52, 0.86])):
+        (line,) = read(out_dir / "agg" / split / "best.json")
+        assert (line["accuracy"], line["accuracy_std"]) == pytest.approx((np.mean(at_best), np.std(at_best)))
+        assert (line["epoch"], line["runs"], line["params"], line["params_std"]) == pytest.approx((2 / 3, 3, 7, 0))
+        assert summary.best[split]["accuracy"] == pytest.approx((np.mean(at_best), np.std(at_best), 3))
+        assert list(summary.best[split]) == ["loss", "accuracy"]
+        assert "tag" not in line
+    assert (summary.runs, summary.missing) == (("0", "1", "12"), ())
+
+
+def test_argmin_takes_the_smallest(out_dir: Path) -> None:
+    summary = aggregate(out_dir, "accuracy", "argmin")
+    assert summary.best["val"]["accuracy"].mean == pytest.approx(np.mean([0.4, 0.5, 0.3]))
+
+
+def test_stats_has_one_line_per_epoch_over_the_runs_that_reached_it(out_dir: Path) -> None:
+    aggregate(out_dir)
+    lines = read(out_dir / "agg" / "train" / "stats.json")
+    assert [(line["epoch"], line["runs"]) for line in lines] == [(0, 3), (1, 3), (2, 2)]
+    assert [line["accuracy"] for line in lines] == pytest.approx([0.5, 0.7, 0.85])
+
+
+def test_unfinished_runs_and_other_folders_are_left_out_and_named(
+    out_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(out_dir, "2", RUNS["0"], finished=False)
+    write(out_dir, "3", RUNS["0"])
+    (out_dir / "3" / "record.json").unlink()
+    write(out_dir, "4", RUNS["0"])
+    (out_dir / "4" / "record.json").write_text('{"finished": tr')
+    write(out_dir, "0.old-1", RUNS["12"])
+    with caplog.at_level(logging.INFO):
+        summary = aggregate(out_dir)
+    assert (summary.runs, summary.missing) == (("0", "1", "12"), ("2", "3", "4"))
+    assert summary.best["test"]["accuracy"].n == 3
+    assert "runs 2, 3, 4 are not finished" in caplog.text
+    assert "test at the best epoch, n = 3: loss 0.66 ± 0.07, accuracy 0.68 ± 0.14" in caplog.text
+
+
+def test_a_line_cut_off_at_the_end_does_not_count(out_dir: Path) -> None:
+    for split in ("train", "val", "test"):
+        with open(out_dir / "0" / split / "stats.json", "a") as file:
+            file.write('{"epoch": 3, "loss": 0.0, "accu')
+    assert aggregate(out_dir).best["val"]["accuracy"].mean == pytest.approx(np.mean([0.7, 0.5, 0.9]))
+
+
+def test_a_broken_line_in_the_middle_is_an_error_that_names_it(out_dir: Path) -> None:
+    path = out_dir / "0" / "val" / "stats.json"
+    path.write_text("{\n" + path.read_text())
+    with pytest.raises(ValueError, match=r"val.stats.json, line 1 is not a JSON line"):
+        aggregate(out_dir)
+
+
+def test_the_later_of_two_lines_for_one_epoch_holds(out_dir: Path) -> None:
+    with open(out_dir / "0" / "val" / "stats.json", "a") as file:
+        file.write(json.dumps({"epoch": 1, "loss": 0.1, "accuracy": 0.8}) + "\n")
+    assert aggregate(out_dir).best["val"]["accuracy"].mean == pytest.approx(np.mean([0.8, 0.5, 0.9]))
+
+
+def test_a_test_split_evaluated_at_new_bests_only_is_read_by_epoch(out_dir: Path) -> None:
+    path = out_dir / "0" / "test" / "stats.json"
+    path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if '"epoch": 0' not in line))
+    assert aggregate(out_dir).best["test"]["accuracy"].mean == pytest.approx(np.mean([0.66, 0.52, 0.86]))
+
+
+def test_without_a_validation_split_the_last_epoch_counts(tmp_path: Path) -> None:
+    write(tmp_path, "0", {"train": [0.5, 0.9, 0.8], "test": [0.4, 0.3, 0.2]})
+    best = aggregate(tmp_path).best
+    assert (best["train"]["accuracy"].mean, best["test"]["accuracy"].mean) == (0.8, 0.2)
+    assert not (tmp_path / "agg" / "val").exists()
+
+
+@pytest.mark.parametrize(
+    ("values", "agg", "epoch"),
+    [
+        ([0.5, 0.9, 0.9], "argmax", 1),
+        ([0.5, 0.1, 0.1], "argmin", 1),
+        ([NAN, 0.2, 0.3, NAN], "argmax", 2),
+        ([NAN, 0.2, 0.3, NAN], "argmin", 1),
+        ([NAN, NAN], "argmax", 0),
+    ],
+)
+def test_the_first_extremum_wins_and_nan_loses(values: list[float], agg: str, epoch: int) -> None:
+    lines = {number: {"epoch": number, "loss": 0.0, "f1": value} for number, value in enumerate(values)}
+    assert best_epoch({"val": lines}, "f1", agg) == epoch
+
+
+def test_a_nan_metric_stays_visible_in_the_summary(tmp_path: Path) -> None:
+    write(tmp_path, "0", {"train": [0.5], "val": [NAN]})
+    assert math.isnan(aggregate(tmp_path).best["val"]["accuracy"].mean)
+
+
+def test_an_unknown_metric_is_refused_with_near_misses(out_dir: Path) -> None:
+    with pytest.raises(ValueError, match=r"no 'acuracy'\. Did you mean accuracy"):
+        aggregate(out_dir, "acuracy")
+    assert not (out_dir / "agg").exists()
+
+
+def test_without_a_finished_run_nothing_is_written(tmp_path: Path) -> None:
+    write(tmp_path, "5", RUNS["0"], finished=False)
+    with pytest.raises(ValueError, match="No finished run .* unfinished: 5"):
+        aggregate(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["5"]
+
+
+def test_aggregating_again_replaces_the_summary_and_leaves_no_temporary_file(out_dir: Path) -> None:
+    aggregate(out_dir)
+    write(out_dir, "13", RUNS["0"])
+    aggregate(out_dir)
+    assert read(out_dir / "agg" / "test" / "best.json")[0]["runs"] == 4
+    assert {path.name for path in (out_dir / "agg").rglob("*") if path.is_file()} == {"stats.json", "best.json"}

@@ -1,0 +1,52 @@
+"""The table of several experiments: arithmetic, what differs, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from graphgps_kmip.report.comparison import comparison
+
+
+def experiment(
+    folder: Path, scores: list[float], config: dict, metric: str = "accuracy", finished: bool = True
+) -> Path:
+    for seed, score in enumerate(scores):
+        run = folder / str(seed)
+        run.mkdir(parents=True)
+        (run / "config.yaml").write_text(yaml.safe_dump(config | {"seed": seed, "out_dir": str(folder)}))
+        record = {"finished": finished, "metric_best": metric, "params": 1234, "seconds_per_epoch": seed + 1.0}
+        (run / "record.json").write_text(json.dumps(record | {"best": {"test": {metric: score}}}))
+    return folder
+
+
+def test_mean_sample_deviation_and_differing_settings_are_shown(tmp_path: Path) -> None:
+    old = experiment(tmp_path / "old", [0.5, 0.7], {"gt": {"layers": 2, "kmip": {"k": 5}}})
+    new = experiment(tmp_path / "new", [0.9, 0.9], {"gt": {"layers": 3, "kmip": {"k": 5}, "mine": {"a": 1}}})
+    text = comparison([old, new], 2)
+    assert "gt.layers: 2 | 3" in text
+    assert "kmip" not in text
+    assert "mine" not in text
+    assert "seed" not in text
+    rows = {line.split()[0]: line for line in text.splitlines() if line}
+    assert "0.6000 ± 0.1414" in rows["old"]
+    assert "0.9000 ± 0.0000" in rows["new"]
+    assert rows["old"].split()[-3:] == ["2", "1,234", "1.50"]
+
+
+def test_equal_experiments_differ_in_nothing(tmp_path: Path) -> None:
+    folders = [experiment(tmp_path / name, [0.5], {"gt": {"layers": 2}}) for name in ("a", "b")]
+    assert "  nothing" in comparison(folders, 1)
+
+
+def test_missing_runs_and_other_metrics_are_refused(tmp_path: Path) -> None:
+    old = experiment(tmp_path / "old", [0.5, 0.6], {})
+    with pytest.raises(ValueError, match="2 finished runs, 3 are wanted"):
+        comparison([old], 3)
+    with pytest.raises(ValueError, match="0 finished runs"):
+        comparison([experiment(tmp_path / "cut", [0.5], {}, finished=False)], 1)
+    with pytest.raises(ValueError, match="different metrics"):
+        comparison([old, experiment(tmp_path / "other", [0.5], {}, metric="f1")], 1)

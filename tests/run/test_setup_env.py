@@ -1,0 +1,127 @@
+"""run/setup_env.sh, demo.sh and test.sh: what they do on a first, a second, a cut-off and a concurrent start."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = [*sorted(ROOT.glob("run/*.sh")), ROOT / ".ci/run"]
+STEPS = 3  # pip and setuptools, torch, the others
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_a_script_parses(script):
+    subprocess.run(["bash", "-n", str(script)], check=True)
+
+
+def test_the_first_start_installs_torch_before_the_packages_that_need_it(project):
+    status, out, err = project.run("run/setup_env.sh")
+    assert (status, err) == (0, "")
+    assert [call.split()[-1] for call in project.calls] == ["setuptools", "torch", ".[test,tensorboard]"]
+    assert all("-c constraints.txt" in call for call in project.calls)
+    assert "torch==" in out
+
+
+def test_the_second_start_asks_pip_for_nothing(project):
+    project.run("run/setup_env.sh")
+    status, out, err = project.run("run/setup_env.sh", FAKE_PIP="exit 1")
+    assert (status, out, err) == (0, "", "")
+    assert len(project.calls) == STEPS
+
+
+@pytest.mark.parametrize("name", ["constraints.txt", "setup.py", "pyproject.toml", "graphgps_kmip/__init__.py"])
+def test_a_change_of_the_pins_or_the_packaging_updates_the_environment_in_place(project, name):
+    project.run("run/setup_env.sh")
+    (project.root / ".venv/mark").touch()
+    with (project.root / name).open("a") as file:
+        file.write('\n__version__ = "9"\n')
+    project.run("run/setup_env.sh")
+    assert len(project.calls) == 2 * STEPS
+    assert (project.root / ".venv/mark").exists()
+    project.run("run/setup_env.sh")
+    assert len(project.calls) == 2 * STEPS
+
+
+@pytest.mark.parametrize("cut", ["kill -9 $PPID", "exit 1"], ids=["killed", "failed"])
+def test_an_install_that_was_cut_off_is_made_anew(project, cut):
+    status, _, _ = project.run("run/setup_env.sh", FAKE_PIP=f'case "$*" in *" torch") {cut} ;; esac')
+    assert status != 0
+    (project.root / ".venv/mark").touch()
+    status, out, _ = project.run("run/setup_env.sh")
+    assert status == 0
+    assert "unfinished" in out
+    assert not (project.root / ".venv/mark").exists()
+    assert len(project.calls) == 2 + STEPS
+
+
+def test_an_update_that_was_cut_off_is_made_anew(project):
+    project.run("run/setup_env.sh")
+    (project.root / "constraints.txt").open("a").write("# new\n")
+    project.run("run/setup_env.sh", FAKE_PIP="kill -9 $PPID")
+    status, out, _ = project.run("run/setup_env.sh")
+    assert status == 0
+    assert "unfinished" in out
+
+
+def test_a_moved_project_gets_a_new_environment(project):
+    project.run("run/setup_env.sh")
+    project.root = project.root.rename(project.root.with_name("moved"))
+    status, out, _ = project.run("run/setup_env.sh")
+    assert status == 0
+    assert "moved" in out
+    assert len(project.calls) == 2 * STEPS
+
+
+def test_an_environment_whose_python_is_gone_is_made_anew(project):
+    project.run("run/setup_env.sh")
+    (project.root / ".venv/bin/python").unlink()
+    status, _, err = project.run("run/setup_env.sh")
+    assert (status, err) == (0, "")
+    assert len(project.calls) == 2 * STEPS
+
+
+def test_an_environment_that_is_not_ours_is_moved_aside_and_kept(project):
+    for n in (1, 2):
+        (project.root / ".venv").mkdir()
+        (project.root / ".venv/mine").touch()
+        status, out, _ = project.run("run/setup_env.sh")
+        assert status == 0
+        assert f".venv.old-{n}" in out
+        assert (project.root / f".venv.old-{n}/mine").exists()
+        (project.root / ".venv").rename(project.root / f"ours-{n}")
+
+
+def test_two_starts_at_once_install_once(project):
+    first = project.start("run/setup_env.sh", FAKE_PIP="until [ -e go ]; do sleep 0.02; done")
+    while not project.calls:
+        assert first.poll() is None
+        time.sleep(0.02)
+    second = project.start("run/setup_env.sh")
+    assert second.stdout.readline() == "another start is installing here: waiting for it\n"
+    (project.root / "go").touch()
+    assert [process.communicate(timeout=30)[1] for process in (first, second)] == ["", ""]
+    assert [process.returncode for process in (first, second)] == [0, 0]
+    assert len(project.calls) == STEPS
+
+
+@pytest.mark.parametrize(
+    ("script", "command"), [("run/demo.sh", "run/demo.py --compare a b"), ("run/test.sh", "-m pytest --compare a b")]
+)
+def test_a_command_works_from_any_folder_and_through_a_symlink(project, tmp_path, script, command):
+    link = tmp_path / "link"
+    os.symlink(project.root / script, link)
+    for path in (script, link):
+        status, out, err = project.run(path, "--compare", "a b", cwd=tmp_path)
+        assert (status, err) == (0, "")
+        assert out.splitlines()[-1] == f"ran {command} in {project.root}"
+
+
+def test_the_exit_status_is_that_of_the_command(project):
+    project.fake("python3.11", (project.bin / "python3.11").read_text().replace('echo "ran $* in $PWD"', "exit 7"))
+    assert project.run("run/test.sh")[0] == 7
+    assert project.run("run/demo.sh")[0] == 7

@@ -1,0 +1,163 @@
+"""Every search backend against float64 brute force, and what they promise beside the answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from torch import Tensor
+
+from graphgps_kmip.search import BACKENDS, SearchProblem, chunked, topk_inner_product
+from tests.reference.search import search
+from tests.search.problems import DIM, NUM_KEYS, Ragged, check_answer, ragged, ragged_problems
+
+ALL = [pytest.param(name, marks=pytest.mark.compiler if name == "keops" else ()) for name in BACKENDS]
+TORCH_ONLY = ["exact", "chunked"]
+
+
+def answer(problem: Ragged, backend: str, num_keys: int = NUM_KEYS) -> tuple[Tensor, Tensor]:
+    return topk_inner_product(problem.q, problem.k, *problem.ptrs, num_keys, backend)
+
+
+@pytest.mark.parametrize("backend", ALL)
+def test_every_backend_equals_brute_force_on_random_ragged_problems(backend: str) -> None:
+    @settings(max_examples=25, deadline=None, database=None, derandomize=True)
+    @given(problem=ragged_problems())
+    def check(problem: Ragged) -> None:
+        check_answer(problem, NUM_KEYS, *answer(problem, backend))
+
+    check()
+
+
+@pytest.mark.parametrize("backend", ALL)
+def test_graphs_smaller_than_k_get_minus_one_and_minus_infinity(backend: str) -> None:
+    problem = ragged([2, 3], [1, 3], num_heads=1, seed=0)
+    index, score = answer(problem, backend)
+    assert index[0, 0].tolist() == [0, -1, -1, -1]
+    assert score[0, 0, 1:].tolist() == [-torch.inf] * 3
+    assert (index[0, 2:] >= 0).sum(1).tolist() == [3, 3, 3]
+
+
+@pytest.mark.parametrize("backend", TORCH_ONLY)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_low_precision_inputs_are_searched_in_float32_and_scored_to_their_own_rounding(
+    backend: str, dtype: torch.dtype
+) -> None:
+    problem = ragged([5, 0, 30], [5, 2, 30], num_heads=2, seed=1)
+    rounded = Ragged(problem.q.to(dtype), problem.k.to(dtype), problem.sizes_q, problem.sizes_k)
+    index, score = answer(rounded, backend)
+    assert score.dtype == dtype
+    exact = Ragged(rounded.q.double(), rounded.k.double(), problem.sizes_q, problem.sizes_k)
+    check_answer(exact, NUM_KEYS, index, score, tolerance=DIM * torch.finfo(dtype).eps)
+    selected = torch.einsum("hnd,hmd->hnm", exact.q, exact.k).gather(-1, index.clamp(min=0))
+    best = search(exact.q, exact.k, *(ptr.tolist() for ptr in exact.ptrs), NUM_KEYS)
+    torch.testing.assert_close(selected[index >= 0], best[index >= 0], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("backend", ALL)
+def test_non_contiguous_inputs_give_the_same_answer(backend: str) -> None:
+    problem = ragged([6, 3], [6, 3], num_heads=2, seed=2)
+    q, k = (tensor.permute(2, 1, 0).contiguous().permute(2, 1, 0) for tensor in (problem.q, problem.k))
+    assert not q.is_contiguous()
+    check_answer(problem, NUM_KEYS, *topk_inner_product(q, k, *problem.ptrs, NUM_KEYS, backend))
+
+
+@pytest.mark.parametrize("backend", TORCH_ONLY)
+@pytest.mark.parametrize("shape", [(), (2, 3)])
+def test_leading_dimensions_are_heads(backend: str, shape: tuple[int, ...]) -> None:
+    q, k = torch.randn(*shape, 5, DIM), torch.randn(*shape, 7, DIM)
+    index, score = topk_inner_product(q, k, num_keys=2, backend=backend)
+    expected = (q @ k.mT).topk(2)
+    torch.testing.assert_close(score, expected.values)
+    assert torch.equal(index, expected.indices)
+
+
+@pytest.mark.parametrize("backend", TORCH_ONLY)
+@pytest.mark.parametrize(("heads", "queries", "keys"), [(0, 3, 3), (2, 0, 3), (2, 3, 0), (2, 0, 0)])
+def test_empty_inputs_give_empty_or_missing_answers(backend: str, heads: int, queries: int, keys: int) -> None:
+    q, k = torch.randn(heads, queries, DIM), torch.randn(heads, keys, DIM)
+    index, score = topk_inner_product(q, k, num_keys=3, backend=backend)
+    assert index.shape == score.shape == (heads, queries, 3)
+    assert (index == -1).all()
+    assert (score == -torch.inf).all()
+
+
+def test_a_batch_without_graphs_gives_an_empty_answer() -> None:
+    ptr = torch.zeros(1, dtype=torch.long)
+    assert topk_inner_product(torch.randn(2, 0, 3), torch.randn(2, 0, 3), ptr, ptr, 3)[0].shape == (2, 0, 3)
+
+
+def test_autocast_does_not_round_the_scores() -> None:
+    q, k = torch.randn(2, 9, DIM), torch.randn(2, 9, DIM)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        score = topk_inner_product(q, k, num_keys=3)[1]
+    assert score.dtype == torch.float32
+    torch.testing.assert_close(score, topk_inner_product(q, k, num_keys=3)[1], rtol=0, atol=0)
+
+
+def test_neither_index_nor_score_carries_a_gradient() -> None:
+    q = torch.randn(9, DIM, requires_grad=True)
+    index, score = topk_inner_product(q, q, num_keys=3)
+    assert not index.requires_grad
+    assert not score.requires_grad
+
+
+@pytest.mark.parametrize("memory_mib", [0.0, 0.01, 32])
+def test_chunks_of_any_size_give_the_same_answer(memory_mib: float) -> None:
+    problem = ragged([20, 1, 0, 45, 19], [20, 2, 3, 40, 21], num_heads=2, seed=3)
+    searched = SearchProblem.of(problem.q, problem.k, *problem.ptrs, NUM_KEYS)
+    check_answer(problem, NUM_KEYS, *chunked.search_chunked(searched, memory_mib))
+
+
+@pytest.mark.parametrize("integers", [False, True])
+def test_group_maxima_keep_the_exact_answer(integers: bool) -> None:
+    smallest = chunked.GROUP * chunked.MIN_GROUPS
+    sizes = [smallest + 1, smallest]  # one with padding, one without
+    problem = ragged(sizes, sizes, num_heads=1, seed=4, integers=integers)
+    searched = SearchProblem.of(problem.q, problem.k, *problem.ptrs, 12)
+    _, score = chunked.search_chunked(searched)
+    torch.testing.assert_close(score, BACKENDS["exact"].search(searched)[1], rtol=1e-12, atol=1e-12)
+
+
+def test_no_more_scores_are_held_than_the_memory_bound_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = []
+    largest = chunked._largest
+
+    def record(score: Tensor, num_keys: int) -> tuple[Tensor, Tensor]:
+        held.append(score.numel() * score.element_size())
+        return largest(score, num_keys)
+
+    monkeypatch.setattr(chunked, "_largest", record)
+    sizes = [700, *[20] * 64, 300]
+    problem = ragged(sizes, sizes, num_heads=2, seed=5)
+    chunked.search_chunked(SearchProblem.of(problem.q, problem.k, *problem.ptrs, NUM_KEYS), memory_mib=1)
+    assert max(held) <= 1.02 * 2**20  # columns are padded to a multiple of GROUP
+    assert max(held) > 0.8 * 2**20  # and the bound is used
+
+
+def test_small_graphs_of_similar_size_share_a_block_and_large_ones_do_not() -> None:
+    sizes = [30, 500, 31, 0, 29, 500, 32, 120, 250]
+    problem = ragged(sizes, sizes, num_heads=4, seed=6)
+    searched = SearchProblem.of(problem.q, problem.k, *problem.ptrs, NUM_KEYS)
+    assert sorted(map(sorted, chunked.blocks(searched, max_scores=400_000))) == [[0, 2, 4, 6], [1], [5], [7], [8]]
+
+
+@pytest.mark.compiler
+def test_what_keops_prints_does_not_reach_the_user(
+    capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pykeops.torch import LazyTensor
+
+    quiet = LazyTensor.argKmin
+
+    def loud(self: LazyTensor, *args: Any, **kwargs: Any) -> Tensor:
+        print("compiling")
+        return quiet(self, *args, **kwargs)
+
+    monkeypatch.setattr(LazyTensor, "argKmin", loud)
+    capfd.readouterr()
+    problem = ragged([6, 3], [6, 3], num_heads=1, seed=7)
+    check_answer(problem, NUM_KEYS, *answer(problem, "keops"))
+    assert capfd.readouterr().out == ""

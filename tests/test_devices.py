@@ -1,0 +1,39 @@
+"""Several processes: the same numbers as one process with the same global batch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+# Layer norm and no dropout: with batch norm over CPU processes, or with dropout, the numbers must differ.
+WORDS = """gt.layer_type None+kMIP gt.batch_norm False gt.layer_norm True gt.dropout 0.0 gt.attn_dropout 0.0 gt.layers 1
+optim.max_epoch 2 train.batch_size 50 num_threads 1 accelerator cpu""".split()
+
+
+def stats(tmp_path: Path, devices: int) -> list[dict[str, float]]:
+    out_dir = tmp_path / str(devices)
+    command = [sys.executable, "main.py", "--cfg", "configs/quickstart/digits-kmip.yaml"]
+    result = subprocess.run(
+        [*command, *WORDS, "devices", str(devices), "out_dir", str(out_dir)],
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert result.returncode == 0, result.stderr
+    run = out_dir / "digits-kmip" / "0"
+    return [json.loads((run / split / "stats.json").read_text().splitlines()[-1]) for split in ("train", "val", "test")]
+
+
+def test_two_processes_give_the_metrics_of_one(tmp_path: Path) -> None:
+    for one, two in zip(stats(tmp_path, 1), stats(tmp_path, 2), strict=True):
+        for key in ("loss", "accuracy", "f1", "auc"):
+            # float32 sums in another order, over two epochs of Adam
+            assert two[key] == pytest.approx(one[key], rel=2e-3, abs=2e-3), key

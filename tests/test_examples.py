@@ -1,0 +1,67 @@
+"""The examples of docs/extending.md, run as the page says: an attention and a data set from outside the package."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import main
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "extending.md").read_text()
+# Enough to run every line of code, not to learn anything.
+SHORT = "optim.max_epoch 1 gt.layers 1 train.batch_size 256 num_threads 1".split()
+
+
+def commands() -> list[str]:
+    blocks = re.findall(r"```bash\n(.*?)```", PAGE, re.S)
+    return [line for block in blocks for line in block.splitlines() if "python" in line]
+
+
+def test_the_page_shows_the_commands_that_matter() -> None:
+    for part in ("--dry-run", "compare.py", "--attention", "examples/my_dataset"):
+        assert sum(part in command for command in commands()) == 1, part
+
+
+@pytest.mark.parametrize("command", [command for command in commands() if "main.py" in command])
+def test_a_training_command_of_the_page_works(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    assert main.run(shlex.split(command)[2:] + [*SHORT, "out_dir", str(tmp_path)]) == 0
+    assert ("temperature: 0.5" if "--dry-run" in command else "test at the best epoch") in capsys.readouterr().out
+
+
+def test_the_comparison_of_the_page_works(tmp_path: Path) -> None:
+    (command,) = (command for command in commands() if "compare.py" in command)
+    command = command.replace("--repeat 3", f"--repeat 1 --out_dir {tmp_path} --set {' '.join(SHORT)}")
+    text = call(command, ROOT)
+    assert "gt.layer_type: GatedGCN+kMIP | GatedGCN+Linear" in text
+    assert re.search(r"^digits-linear +0\.\d+ +1 ", text, re.M)
+
+
+def test_the_laws_of_the_page_work() -> None:
+    (command,) = (command for command in commands() if "--attention" in command)
+    assert re.search(r"\d\d passed", call(command, ROOT / "examples" / "my_attention"))
+
+
+def call(command: str, folder: Path) -> str:
+    words = [sys.executable, *shlex.split(command)[1:]]
+    result = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=240)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "examples").rglob("*.py")), ids=lambda file: file.name)
+def test_an_example_stays_short(file: Path) -> None:
+    assert len(file.read_text().splitlines()) <= 40
+
+
+def test_the_page_shows_the_yaml_as_it_is() -> None:
+    block = re.search(r"```yaml\n(.*?)```", PAGE, re.S).group(1)
+    assert block in (ROOT / "examples" / "my_attention" / "digits-linear.yaml").read_text()

@@ -1,0 +1,62 @@
+"""The import arrows of the house: which room may use which."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "graphgps_kmip"
+ROOMS = {
+    "search": set(),
+    "attention": {"search"},
+    "mpnn": set(),
+    "encoding": set(),
+    "model": {"attention.context"},
+    "task": set(),
+    "data": {"encoding", "task.record"},
+    "train": {"task.record"},
+    "report": set(),
+    "gym": {"search", "attention", "mpnn", "encoding", "model", "task", "data", "train", "report"},
+}
+SHARED = {"names", "__version__"}  # rooms-free helpers at the top of the package
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def imported(file: Path) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_a_file_imports_only_what_its_room_may_use(file: Path) -> None:
+    room = file.relative_to(PACKAGE).parts[0]
+    if room.endswith(".py"):
+        return
+    allowed = ROOMS[room] | {room} | SHARED
+    for name in imported(file):
+        if name.startswith("graphgps_kmip."):
+            inner = name.removeprefix("graphgps_kmip.")
+            assert any(inner == one or inner.startswith(f"{one}.") for one in allowed), (
+                f"{room} must not import {inner}"
+            )
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_only_the_gym_knows_graphgym_and_yacs(file: Path) -> None:
+    if file.relative_to(PACKAGE).parts[0] != "gym":
+        foreign = {name for name in imported(file) if name.startswith(("torch_geometric.graphgym", "yacs"))}
+        assert not foreign, f"{foreign} belongs in gym/"
+
+
+@pytest.mark.parametrize(
+    "file", [f for f in FILES if f.relative_to(PACKAGE).parts[0] == "report"], ids=lambda f: f.name
+)
+def test_reports_read_results_and_import_no_model_code(file: Path) -> None:
+    assert not {name for name in imported(file) if name.split(".")[0] in ("torch", "torch_geometric")}

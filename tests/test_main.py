@@ -1,0 +1,199 @@
+"""The command line: what it prints, which code it exits with, and that a mistake costs nothing."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from torch_geometric.graphgym.config import cfg
+
+import main
+
+ROOT = Path(__file__).parents[1]
+DIGITS = str(ROOT / "configs/quickstart/digits-kmip.yaml")
+SHORT = ["optim.max_epoch", "1", "gt.layers", "1", "gt.dim_hidden", "8", "gnn.dim_inner", "8", "gt.n_heads", "2",
+         "train.batch_size", "256", "num_threads", "1"]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    handlers = logging.root.handlers[:]
+    yield
+    logging.root.handlers = handlers
+
+
+def run(tmp_path: Path, *words: str, flags: tuple[str, ...] = ()) -> int:
+    return main.run(["--cfg", DIGITS, *flags, "out_dir", str(tmp_path / "results"), *SHORT, *words])
+
+
+def test_list_names_every_kind_of_component_with_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["--list"]) == 0
+    text = capsys.readouterr().out
+    for name in ("kMIP", "Transformer", "GatedGCN", "LinearNode", "DummyEdge", "sklearn / digits", "inductive_node",
+                 "weighted_cross_entropy", "adamW", "cosine_with_warmup", "chunked"):  # fmt: skip
+        line = next((line for line in text.splitlines() if line.strip().startswith(f"{name} ")), "")
+        assert len(line.split(name, 1)[-1].strip()) > 10, f"{name} has no line that says what it is"
+
+
+def test_a_dry_run_prints_config_model_counts_and_data_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, flags=("--dry-run",)) == 0
+    text = capsys.readouterr().out
+    for part in (
+        "layer_type: GatedGCN+kMIP",
+        "KMIPAttention",
+        "layers.0",
+        "total",
+        "1,078 / 359 / 360",
+        "sklearn/digits",
+    ):
+        assert part in text
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_finished_run_is_not_repeated_and_overwrite_keeps_the_old_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, flags=("--repeat", "2")) == 0
+    folder = tmp_path / "results" / "digits-kmip"
+    first = json.loads((folder / "0" / "record.json").read_text())
+    assert first["finished"]
+    assert first["seed"] == 0
+    assert json.loads((folder / "1" / "record.json").read_text())["seed"] == 1
+    for name in ("curves.png", "attention.png", "config.yaml", "test/stats.json"):
+        assert (folder / "0" / name).stat().st_size > 0
+    best = json.loads((folder / "agg" / "test" / "best.json").read_text())
+    assert {"accuracy", "accuracy_std"} <= set(best)
+    capsys.readouterr()
+    assert run(tmp_path) == 0
+    assert "--overwrite" in capsys.readouterr().out
+    assert json.loads((folder / "0" / "record.json").read_text()) == first
+    assert run(tmp_path, flags=("--overwrite",)) == 0
+    assert json.loads((folder / "0.old-1" / "record.json").read_text()) == first
+    assert run(tmp_path, "gt.kmip.k", "3") == 0  # another configuration
+    assert (folder / "0.old-2").exists()
+
+
+def test_name_tag_and_splits_name_the_folders_as_graphgps_does(tmp_path: Path) -> None:
+    assert run(tmp_path, "name_tag", "split", "run_multiple_splits", "[0, 3]", "seed", "7") == 0
+    folder = tmp_path / "results" / "digits-kmip-split"
+    assert {path.name for path in folder.iterdir() if path.is_dir()} == {"0", "3", "agg"}
+    assert json.loads((folder / "3" / "record.json").read_text())["seed"] == 7
+
+
+def test_mark_done_renames_the_yaml(tmp_path: Path) -> None:
+    copy = tmp_path / "once.yaml"
+    copy.write_text(f"base: {DIGITS}\n")
+    assert main.run(["--cfg", str(copy), "--mark_done", "out_dir", str(tmp_path), *SHORT]) == 0
+    assert not copy.exists()
+    assert (tmp_path / "once.yaml_done").exists()
+
+
+ERRORS = {
+    "unknown key": (["gt.kmip.kk", "3"], "gt.kmip.k"),
+    "unknown attention": (["gt.layer_type", "GatedGCN+kMIB"], "kMIP"),
+    "unknown message passing": (["gt.layer_type", "GatedGNC+kMIP"], "GatedGCN"),
+    "no attention part": (["gt.layer_type", "GatedGCN"], "gt.layer_type"),
+    "both branches none": (["gt.layer_type", "None+None"], "gt.layer_type"),
+    "unknown data set": (["dataset.name", "digit"], "digits"),
+    "unknown format": (["dataset.format", "skleran"], "sklearn"),
+    "unknown head": (["gnn.head", "grahp"], "graph"),
+    "unknown loss": (["model.loss_fun", "cross_entorpy"], "cross_entropy"),
+    "unknown metric": (["metric_best", "acuracy"], "accuracy"),
+    "unknown optimiser": (["optim.optimizer", "adamw"], "adamW"),
+    "unknown scheduler": (["optim.scheduler", "cosine_warmup"], "cosine_with_warmup"),
+    "unknown search": (["gt.kmip.search", "chunky"], "chunked"),
+    "unknown activation": (["gnn.act", "rely"], "relu"),
+    "unknown model": (["model.type", "GPSModle"], "GPSModel"),
+    "unknown train mode": (["train.mode", "costum"], "custom"),
+    "wrong type": (["optim.max_epoch", "many"], "optim.max_epoch"),
+    "dim not divisible by heads": (["gt.n_heads", "3"], "3"),
+    "widths differ": (["gt.dim_hidden", "16"], "gnn.dim_inner"),
+    "k below 1": (["gt.kmip.k", "0"], "k"),
+    "two norms": (["gt.layer_norm", "True"], "gt.batch_norm"),
+    "no epochs": (["optim.max_epoch", "0"], "optim.max_epoch"),
+    "repeat and splits": (["run_multiple_splits", "[0, 1]"], "--repeat"),
+    "bad split": (["dataset.split_mode", "random", "dataset.split", "[0.9, 0.2, 0.1]"], "dataset.split"),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_a_mistake_gets_one_line_and_code_2_and_leaves_earlier_results(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    earlier = tmp_path / "results" / "digits-kmip" / "0"
+    earlier.mkdir(parents=True)
+    (earlier / "record.json").write_text("earlier results")
+    words, hint = ERRORS[case]
+    assert run(tmp_path, *words, flags=("--repeat", "2") if case == "repeat and splits" else ()) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    assert hint in error
+    assert (earlier / "record.json").read_text() == "earlier results"
+
+
+def test_missing_and_unreadable_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "torn.yaml").write_text("gt: [")
+    for name in ("nowhere.yaml", "torn.yaml"):
+        assert main.run(["--cfg", str(tmp_path / name)]) == 2
+        assert name in capsys.readouterr().err
+    assert main.run([]) == 2
+    assert "--cfg" in capsys.readouterr().err
+
+
+def test_debug_shows_where_a_mistake_was_found(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="kMIP"):
+        run(tmp_path, "gt.layer_type", "GatedGCN+kMIB", flags=("--debug",))
+
+
+def test_an_empty_data_set_is_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "nothing_inside.py").write_text(
+        "from graphgps_kmip.data import DatasetRecord\n"
+        "from graphgps_kmip.gym import register_dataset\n"
+        "register_dataset(DatasetRecord(format='Empty', name='x', load=lambda root: [], task_type='classification'))\n"
+    )
+    code = run(
+        tmp_path, "dataset.format", "Empty", "dataset.name", "x", "custom_modules", str(tmp_path / "nothing_inside")
+    )
+    assert code == 2
+    assert "Empty/x" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "results").write_text("a file stands where the folder should be")
+    assert run(tmp_path) == 2
+    assert "results" in capsys.readouterr().err
+
+
+def test_a_corrupted_checkpoint_is_named_and_left_where_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path) == 0
+    folder = tmp_path / "results" / "digits-kmip" / "0"
+    checkpoint = next((folder / "ckpt").glob("*.ckpt"))
+    checkpoint.write_bytes(checkpoint.read_bytes()[:100])
+    record = json.loads((folder / "record.json").read_text())
+    (folder / "record.json").write_text(json.dumps(record | {"finished": False}))
+    assert run(tmp_path, "train.auto_resume", "True") == 2
+    assert checkpoint.name in capsys.readouterr().err
+    assert checkpoint.stat().st_size == 100
+
+
+def test_the_config_is_as_before_after_a_failed_run(tmp_path: Path) -> None:
+    assert run(tmp_path, "gt.n_heads", "3") == 2
+    assert not cfg.is_frozen()
+    assert cfg.share.dim_in == 1
+
+
+def test_a_run_that_diverges_names_epoch_batch_and_checkpoint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, "optim.base_lr", "1e30", "optim.scheduler", "none", "optim.optimizer", "sgd") == 2
+    error = capsys.readouterr().err
+    assert "train epoch 0, batch" in error
+    assert "checkpoint" in error

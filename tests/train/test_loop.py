@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch_geometric.data import Batch
+
+from tests.train.toy import TASK, VAL, ToyModel, make_graphs, make_loaders, read_stats, run
+
+
+def test_a_line_of_stats_has_the_keys_of_graphgym(tmp_path: Path) -> None:
+    run(tmp_path, max_epoch=1)
+    common = {"epoch", "time_epoch", "loss", "lr", "params", "time_iter", "accuracy", "rows"}
+    for split, extra in (("train", {"eta", "eta_hours"}), ("val", set()), ("test", set())):
+        (line,) = (tmp_path / split / "stats.json").read_text().splitlines()
+        assert json.loads(line).keys() == common | extra
+
+
+def test_the_metrics_see_every_row_once_and_the_loss_is_the_mean_over_rows(tmp_path: Path) -> None:
+    graphs = make_graphs(VAL, 1)  # batches of 4 and 2: a mean over batches would differ
+    torch.manual_seed(0)
+    model = ToyModel()
+    run(tmp_path, model=model, max_epoch=1)
+    (line,) = read_stats(tmp_path, "val")
+    with torch.no_grad():
+        pred, true = model.eval()(Batch.from_data_list(graphs))
+    assert line["rows"] == VAL
+    assert line["loss"] == pytest.approx(float(torch.nn.functional.cross_entropy(pred, true)), rel=1e-5)
+    assert line["accuracy"] == pytest.approx(float((pred.argmax(-1) == true).float().mean()), rel=1e-5)
+
+
+def test_epochs_are_evaluated_at_the_period_the_first_and_the_last(tmp_path: Path) -> None:
+    run(tmp_path, max_epoch=8, eval_period=3, eval_test="every")
+    assert [line["epoch"] for line in read_stats(tmp_path, "train")] == list(range(8))
+    assert [line["epoch"] for line in read_stats(tmp_path, "val")] == [0, 2, 5, 7]
+    assert [line["epoch"] for line in read_stats(tmp_path, "test")] == [0, 2, 5, 7]
+
+
+def metric_of_epochs(*values: float) -> object:
+    """A metric that takes these values at successive calls on the validation split."""
+    left = list(values)
+    return lambda _, true: left.pop(0) if len(true) == VAL else 0.0
+
+
+@pytest.mark.parametrize(("maximize", "best", "tested"), [(True, 2, [0, 2]), (False, 1, [0, 1])])
+def test_the_first_extremum_is_the_best_and_test_is_evaluated_only_there(
+    maximize: bool, best: int, tested: list[int], tmp_path: Path
+) -> None:
+    values = (0.5, 0.3, 0.8, 0.8, 0.3)
+    task = replace(TASK, metrics={"m": metric_of_epochs(*values)}, metric_best="m", maximize=maximize)
+    record = run(tmp_path, task=task, max_epoch=5, eval_test="best", ckpt_best=True)
+    assert record["best"]["epoch"] == best
+    assert [line["epoch"] for line in read_stats(tmp_path, "test")] == tested
+    assert record["best"]["val"]["m"] == values[best]
+    assert record["best"]["test"]["epoch"] == best
+    assert torch.load(tmp_path / "ckpt" / "best.ckpt", weights_only=True)["epoch"] == best
+
+
+def test_a_metric_that_is_not_defined_never_beats_one_that_is(tmp_path: Path) -> None:
+    task = replace(TASK, metrics={"m": metric_of_epochs(math.nan, 0.2, math.nan)}, metric_best="m")
+    assert run(tmp_path, task=task, loaders=make_loaders()[:2], max_epoch=3)["best"]["epoch"] == 1
+
+
+def test_metric_best_loss_chooses_the_smallest_validation_loss(tmp_path: Path) -> None:
+    record = run(tmp_path, task=replace(TASK, metric_best="loss", maximize=False))
+    losses = [line["loss"] for line in read_stats(tmp_path, "val")]
+    assert record["best"]["epoch"] == losses.index(min(losses))
+
+
+@pytest.mark.parametrize("loaders", [make_loaders()[:1], [*make_loaders()[:1], None, None]])
+def test_without_validation_the_last_epoch_counts(loaders: list, tmp_path: Path) -> None:
+    record = run(tmp_path, loaders=loaders, max_epoch=3)
+    assert record["best"]["epoch"] == 2
+    assert record["best"].keys() == {"epoch", "value", "train"}
+    assert not (tmp_path / "val").exists()
+
+
+def test_batches_know_their_split_and_the_progress_of_the_run(tmp_path: Path) -> None:
+    seen = []
+    hook = lambda batch: seen.append((batch.split, batch.progress, torch.is_grad_enabled()))  # noqa: E731
+    run(tmp_path, hook, max_epoch=3)
+    want = [(split, epoch / 2, split == "train") for epoch in range(3) for split in ("train", "val", "test")]
+    assert list(dict.fromkeys(seen)) == want
+
+
+def test_a_loader_that_yields_the_same_batch_again_finds_it_as_it_was(tmp_path: Path) -> None:
+    batch = Batch.from_data_list(make_graphs(4, 0))
+    before = batch.x.clone()
+
+    def hook(batch: Batch) -> None:
+        batch.x = batch.x * 2  # as a GPS layer does
+
+    run(tmp_path, hook, loaders=[[batch], [batch]], max_epoch=2)
+    assert "split" not in batch
+    torch.testing.assert_close(batch.x, before, rtol=0, atol=0)
+
+
+def test_the_record_says_what_ran_on_what(tmp_path: Path) -> None:
+    record = run(tmp_path, max_epoch=2, seed=7, name="toy", notes={"sample": True})
+    assert record == json.loads((tmp_path / "record.json").read_text())
+    assert record["finished"]
+    assert record["seed"] == 7
+    assert record["sample"] is True
+    assert record["params"] == 69
+    assert record["packages"]["torch"] == torch.__version__
+    assert record["hardware"]["cores"] >= 1
+    assert record["peak_memory"]["ram"] > 50e6  # bytes: torch alone takes more
+    assert 0 < record["seconds_per_epoch"] * 2 < record["wall_time"]
+    assert record["code_version"]
+    assert record["resumes"] == 0

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from graphgps_kmip.train import make_fabric, read_record
+from graphgps_kmip.train.distributed import on_rank_zero
+from tests.train.toy import TEST, last_checkpoint, read_stats, run
+from tests.train.two_processes import OPTIONS, uneven_loaders
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What two processes left: exit codes by rank, both outputs, and their folder."""
+
+    exit_codes: list[int]
+    stdout: str
+    stderr: str
+    folder: Path
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """Two processes with the environment that torchrun sets, without the seconds of torchrun itself."""
+    folder = tmp_path_factory.mktemp("two")
+    shared = {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    shared |= {"TORCHELASTIC_RUN_ID": "test", "PYTHONPATH": ROOT, "OMP_NUM_THREADS": 1}
+    command = [sys.executable, str(ROOT / "tests/train/two_processes.py"), str(folder)]
+    processes = []
+    for rank in range(2):
+        environment = os.environ | {key: str(value) for key, value in shared.items()}
+        environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        processes.append(subprocess.Popen(command, cwd=ROOT, env=environment, **options))
+    try:
+        outputs = [process.communicate(timeout=180) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    stdout, stderr = ("".join(texts) for texts in zip(*outputs, strict=True))
+    return Outcome([process.returncode for process in processes], stdout, stderr, folder)
+
+
+def assert_same_numbers(got: Path, want: Path) -> None:
+    for split in ("train", "val", "test"):
+        lines, expected = read_stats(got, split), read_stats(want, split)
+        assert len(lines) == len(expected)
+        for line, one in zip(lines, expected, strict=True):
+            assert line == pytest.approx(one, rel=1e-5)  # float32, and six digits on disk
+    torch.testing.assert_close(
+        last_checkpoint(got)["model_state"], last_checkpoint(want)["model_state"], rtol=1e-4, atol=1e-5
+    )  # float32 sums in another order, through a few steps
+
+
+def test_two_processes_give_the_numbers_of_one_with_the_same_global_batch(two: Outcome, tmp_path: Path) -> None:
+    run(tmp_path, loaders=uneven_loaders(), **OPTIONS)
+    assert read_record(two.folder / "two")["processes"] == 2, two.stderr
+    assert_same_numbers(two.folder / "two", tmp_path)
+    assert [line["rows"] for line in read_stats(two.folder / "two", "test")] == [TEST] * OPTIONS["max_epoch"]
+
+
+def test_two_processes_resume(two: Outcome) -> None:
+    assert read_record(two.folder / "resumed")["resumes"] == 1, two.stderr
+    for split in ("train", "val", "test"):
+        assert read_stats(two.folder / "resumed", split) == read_stats(two.folder / "two", split)
+
+
+def test_batch_norm_over_several_cpu_processes_gives_one_warning(two: Outcome) -> None:
+    assert two.stderr.count("Batch norm over 2 CPU processes") == 1
+
+
+def test_an_error_of_the_first_process_is_raised_in_all(two: Outcome) -> None:
+    assert two.stdout.count("in all processes: no room") == 2
+
+
+def test_a_loader_that_is_not_sharded_is_refused(two: Outcome) -> None:
+    assert two.stdout.count("The train loader gives every one of the 2 processes all samples") == 2
+
+
+def test_a_signal_to_two_processes_saves_once_and_ends_both(two: Outcome) -> None:
+    assert two.exit_codes == [143, 143], two.stderr
+    assert two.stderr.count("the last good checkpoint is") == 1
+    assert [path.name for path in (two.folder / "stopped" / "ckpt").iterdir()] == ["1.ckpt"]
+    assert [line["epoch"] for line in read_stats(two.folder / "stopped", "train")] == [0, 1]
+
+
+def test_with_one_process_its_error_and_its_result_pass_through() -> None:
+    def fail() -> None:
+        raise ValueError("no room")
+
+    fabric = make_fabric("cpu")
+    with pytest.raises(ValueError, match="no room"):
+        on_rank_zero(fabric, fail)
+    assert on_rank_zero(fabric, lambda: 3) == 3

@@ -28,6 +28,7 @@ def test_a_yaml_builds_and_takes_two_steps(file: Path) -> None:
     load_config(cfg, ROOT / file, ["train.batch_size", "8", "num_threads", "1"])
     with configured(planned_runs(1)[0]):
         parts = assemble()
+        assert cfg.is_frozen()
         task = current_task()
         optimizer = create_optimizer(parts.model.parameters(), cfg.optim)
         loader = make_loaders(parts.dataset, parts.info.level, cfg.train.batch_size, seed=0)[0]

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 # Layer norm and no dropout: with batch norm over CPU processes, or with dropout, the numbers must differ.
 WORDS = """gt.layer_type None+kMIP gt.batch_norm False gt.layer_norm True gt.dropout 0.0 gt.attn_dropout 0.0 gt.layers 1
-optim.max_epoch 2 train.batch_size 50 num_threads 1 accelerator cpu""".split()
+optim.max_epoch 1 train.batch_size 50 num_threads 1 accelerator cpu""".split()
 
 
 def stats(tmp_path: Path, devices: int) -> list[dict[str, float]]:
@@ -35,5 +35,5 @@ def stats(tmp_path: Path, devices: int) -> list[dict[str, float]]:
 def test_two_processes_give_the_metrics_of_one(tmp_path: Path) -> None:
     for one, two in zip(stats(tmp_path, 1), stats(tmp_path, 2), strict=True):
         for key in ("loss", "accuracy", "f1", "auc"):
-            # float32 sums in another order, over two epochs of Adam
-            assert two[key] == pytest.approx(one[key], rel=2e-3, abs=2e-3), key
+            # float32 sums in another order, over one epoch of Adam
+            assert two[key] == pytest.approx(one[key], rel=1e-3, abs=1e-3), key

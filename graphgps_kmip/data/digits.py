@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import torch
 from sklearn.datasets import load_digits
@@ -21,10 +23,16 @@ def load(_root: str = "") -> GraphDataset:
     A node is a pixel with ink: ``pos`` is the pixel's centre in the square [-1, 1]^2 (x to the right, y upwards), ``x``
     is (pos, intensity in (0, 1]), ``y`` the digit.
     """
+    graphs = _graphs()
+    labels = [int(graph.y) for graph in graphs]
+    return GraphDataset(graphs, random_split(len(graphs), (0.6, 0.2, 0.2), seed=0, labels=labels))
+
+
+@cache  # a second or two, which the further seeds of an experiment need not spend again
+def _graphs() -> tuple[Data, ...]:
     digits = load_digits()
     knn = KNNGraph(NUM_NEIGHBORS)
-    graphs = [knn(_point_cloud(image, label)) for image, label in zip(digits.images, digits.target, strict=True)]
-    return GraphDataset(graphs, random_split(len(graphs), (0.6, 0.2, 0.2), seed=0, labels=digits.target))
+    return tuple(knn(_point_cloud(image, label)) for image, label in zip(digits.images, digits.target, strict=True))
 
 
 def _point_cloud(image: np.ndarray, label: int) -> Data:

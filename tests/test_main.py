@@ -78,6 +78,13 @@ def test_a_finished_run_is_not_repeated_and_overwrite_keeps_the_old_one(
     assert (folder / "0.old-2").exists()
 
 
+def test_tensorboard_and_bf16_are_switched_on_by_keys(tmp_path: Path) -> None:
+    assert run(tmp_path, "tensorboard_each_run", "True", "train.precision", "bf16-mixed") == 0
+    folder = tmp_path / "results" / "digits-kmip" / "0"
+    assert list((folder / "tensorboard").glob("events.*"))
+    assert json.loads((folder / "record.json").read_text())["precision"] == "bf16-mixed"
+
+
 def test_name_tag_and_splits_name_the_folders_as_graphgps_does(tmp_path: Path) -> None:
     assert run(tmp_path, "name_tag", "split", "run_multiple_splits", "[0, 3]", "seed", "7") == 0
     folder = tmp_path / "results" / "digits-kmip-split"

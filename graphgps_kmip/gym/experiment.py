@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -141,8 +140,10 @@ def execute(run: Run, fabric: Fabric, overwrite: bool = False) -> dict[str, Any]
         optimizer = create_optimizer(parts.model.parameters(), cfg.optim)
         scheduler = create_scheduler(optimizer, cfg.optim)
         mode = train_dict[cfg.train.mode]
-        mode = partial(mode, fabric=fabric) if mode is custom else mode  # GraphGym's own signature has no place for it
-        record = mode(create_logger(), loaders, parts.model, optimizer, scheduler)
+        if mode is custom:  # writes its own results, and needs the Fabric, for which GraphGym's signature has no place
+            record = custom([], loaders, parts.model, optimizer, scheduler, fabric)
+        else:
+            record = mode(create_logger(), loaders, parts.model, optimizer, scheduler)
         if fabric.is_global_zero:
             save_attention(parts.model, parts.dataset, run_dir / "attention.npz")
         return record

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from graphgps_kmip.report.comparison import comparison, finished_runs  # noqa: E402
-
 FILES = {
     "k-MIP attention": "configs/quickstart/digits-kmip.yaml",
     "full attention": "configs/quickstart/digits-full.yaml",
@@ -39,6 +36,9 @@ def main(words: list[str]) -> int:
     folders = [ROOT / "results" / file.stem for file in files]
     print(summary(folders[0]))
     if args.compare:
+        sys.path.insert(0, str(ROOT))
+        from graphgps_kmip.report.comparison import comparison  # here: importing the package takes seconds
+
         print(f"\n{comparison(folders, args.repeat)}")
     print("\nTry next (in the project folder, after `source .venv/bin/activate`):")
     for what, command in NEXT:
@@ -49,8 +49,11 @@ def main(words: list[str]) -> int:
 def summary(folder: Path) -> str:
     """Return what a new user wants to know about the runs in a results folder."""
     lines = []
-    for run, record in finished_runs(folder).items():
-        best, run_dir = record["best"], folder / run
+    for run_dir in sorted(path.parent for path in folder.glob("[0-9]*/record.json") if path.parent.name.isdigit()):
+        record = json.loads((run_dir / "record.json").read_text(encoding="utf-8"))
+        if not record["finished"]:
+            continue
+        best = record["best"]
         facts = {
             "test accuracy": f"{100 * best['test']['accuracy']:.1f} % (epoch {best['epoch'] + 1}, best on validation)",
             "training": f"{record['wall_time']:.0f} s, {record['seconds_per_epoch']:.2f} s an epoch with evaluation",

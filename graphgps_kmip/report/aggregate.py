@@ -110,5 +110,6 @@ def _write(path: Path, lines: Sequence[Line]) -> None:
 
 
 def _log(out_dir: Path, split: str, spreads: dict[str, Spread]) -> None:
-    parts = ", ".join(f"{name} {one.mean:.4g} ± {one.std:.2g}" for name, one in spreads.items())
+    spread = {name: f" ± {one.std:.2g}" if one.n > 1 else "" for name, one in spreads.items()}
+    parts = ", ".join(f"{name} {one.mean:.4g}{spread[name]}" for name, one in spreads.items())
     logging.info("%s, %s at the best epoch, n = %d: %s", out_dir.name, split, next(iter(spreads.values())).n, parts)

@@ -108,6 +108,7 @@ ERRORS = {
     "both branches none": (["gt.layer_type", "None+None"], "gt.layer_type"),
     "unknown data set": (["dataset.name", "digit"], "digits"),
     "unknown format": (["dataset.format", "skleran"], "sklearn"),
+    "loaded by GraphGym": (["dataset.format", "PyG", "dataset.name", "Karate"], "register_dataset"),
     "unknown head": (["gnn.head", "grahp"], "graph"),
     "unknown loss": (["model.loss_fun", "cross_entorpy"], "cross_entropy"),
     "unknown metric": (["metric_best", "acuracy"], "accuracy"),

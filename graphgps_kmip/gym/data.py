@@ -6,6 +6,7 @@ from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.data import DATASETS, DatasetInfo, GraphDataset, find, open_dataset
+from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.registry import NAME
 
 GRAPHGYM_FORMATS = ("PyG", "OGB")  # loaded by GraphGym itself where we have no record of that name
@@ -30,7 +31,16 @@ def load_dataset(format: str, name: str, root: str) -> GraphDataset | None:  # n
 
 
 def enter_info(dataset: GraphDataset) -> DatasetInfo:
-    """Return the facts of a loaded data set, having entered those that builders read into ``cfg.share``."""
+    """Return the facts of a loaded data set, having entered those that builders read into ``cfg.share``.
+
+    Raises:
+        ConfigError: it was loaded by GraphGym itself or another package, which says too little about it.
+    """
+    if not isinstance(dataset, GraphDataset):
+        raise ConfigError(
+            f"dataset.format: {cfg.dataset.format} is loaded outside of this package, without the record that main.py "
+            "needs: register_dataset one (docs/extending.md), or train it through GraphGym's own calls"
+        )
     record = find(cfg.dataset.format, cfg.dataset.name)
     info = DatasetInfo.of(dataset, record)
     cfg.share.dim_in, cfg.share.dim_out, cfg.share.num_splits = info.dim_in, info.dim_out, 3

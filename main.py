@@ -11,6 +11,7 @@ from graphgps_kmip.gym import cfg
 from graphgps_kmip.gym.describe import describe
 from graphgps_kmip.gym.errors import ConfigError, is_users
 from graphgps_kmip.gym.experiment import assemble, configured, execute, launch, planned_runs, set_out_dir
+from graphgps_kmip.gym.fingerprint import config_hash
 from graphgps_kmip.gym.listing import listing
 from graphgps_kmip.gym.load import load_config
 from graphgps_kmip.report import aggregate, draw_attention, draw_curves
@@ -51,7 +52,7 @@ def main(args: argparse.Namespace) -> None:
             logging.info("run %d of %d is done: %s", number, len(runs), Path(cfg.out_dir) / run.name)
             show(Path(cfg.out_dir) / run.name)
     if fabric.is_global_zero:
-        aggregate(Path(cfg.out_dir), cfg.metric_best, cfg.metric_agg)
+        aggregate(Path(cfg.out_dir), cfg.metric_best, cfg.metric_agg, config_hash(cfg, of_run=False))
         if args.mark_done:
             args.cfg_file.rename(f"{args.cfg_file}_done")
 

@@ -29,7 +29,11 @@ def main(words: list[str]) -> int:
         code = subprocess.call([*command, "out_dir", str(args.out_dir), *args.set])
         if code:
             return code
-    print(comparison([args.out_dir / file.stem for file in args.files], args.repeat))
+    try:
+        print(comparison([args.out_dir / file.stem for file in args.files], args.repeat))
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     return 0
 
 

@@ -78,6 +78,14 @@ def test_a_finished_run_is_not_repeated_and_overwrite_keeps_the_old_one(
     assert (folder / "0.old-2").exists()
 
 
+def test_runs_of_other_settings_in_the_same_folder_are_not_averaged(tmp_path: Path) -> None:
+    assert run(tmp_path, flags=("--repeat", "2")) == 0
+    best = tmp_path / "results" / "digits-kmip" / "agg" / "test" / "best.json"
+    assert json.loads(best.read_text())["runs"] == 2
+    assert run(tmp_path, "gt.kmip.k", "3") == 0  # replaces seed 0, seed 1 stays
+    assert json.loads(best.read_text())["runs"] == 1
+
+
 def test_tensorboard_and_bf16_are_switched_on_by_keys(tmp_path: Path) -> None:
     assert run(tmp_path, "tensorboard_each_run", "True", "train.precision", "bf16-mixed") == 0
     folder = tmp_path / "results" / "digits-kmip" / "0"

@@ -143,7 +143,7 @@ def execute(run: Run, fabric: Fabric, overwrite: bool = False) -> dict[str, Any]
         if mode is custom:  # writes its own results, and needs the Fabric, for which GraphGym's signature has no place
             record = custom([], loaders, parts.model, optimizer, scheduler, fabric)
         else:
-            record = mode(create_logger(), loaders, parts.model, optimizer, scheduler)
+            record = mode(create_logger(), loaders, parts.model.to(fabric.device), optimizer, scheduler)
         if fabric.is_global_zero:
             save_attention(parts.model, parts.dataset, run_dir / "attention.npz")
         return record

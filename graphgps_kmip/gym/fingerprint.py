@@ -18,10 +18,16 @@ NOT_HASHED = frozenset(
 )
 
 
-def config_hash(cfg: CfgNode) -> str:
-    """Return 12 hex digits over all settings that matter, seed and split included, and the user's own modules' text."""
+def config_hash(cfg: CfgNode, of_run: bool = True) -> str:
+    """Return 12 hex digits over all settings that matter, and over the text of the user's own modules.
+
+    Args:
+        cfg: the config.
+        of_run: seed and split count too; False: one hash for all runs of an experiment, which may be averaged.
+    """
+    left_out = NOT_HASHED if of_run else NOT_HASHED | {"seed", "dataset.split_index"}
     kept = {
-        key: value for key, value in flatten(cfg) if key not in NOT_HASHED and not key.startswith(("wandb.", "share."))
+        key: value for key, value in flatten(cfg) if key not in left_out and not key.startswith(("wandb.", "share."))
     }
     digest = hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode())
     for name in cfg.custom_modules:

@@ -55,6 +55,7 @@ def current_settings() -> TrainSettings:
         precision=cfg.train.precision,
         seed=cfg.seed,
         config_hash=config_hash(cfg),
+        notes={"experiment": config_hash(cfg, of_run=False)},
         name=f"{Path(cfg.out_dir).name}/{Path(cfg.run_dir).name}",
     )
 

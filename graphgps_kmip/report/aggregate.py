@@ -29,7 +29,7 @@ class Summary:
 
     Args:
         runs: names of the finished runs.
-        missing: names of the runs that are not finished, left out.
+        missing: names of the runs left out: not finished, or of another experiment.
         best: split -> metric -> spread of its values at each run's best validation epoch.
     """
 
@@ -38,7 +38,9 @@ class Summary:
     best: dict[str, dict[str, Spread]]
 
 
-def aggregate(out_dir: Path | str, metric_best: str = "auto", metric_agg: str = "argmax") -> Summary:
+def aggregate(
+    out_dir: Path | str, metric_best: str = "auto", metric_agg: str = "argmax", experiment: str | None = None
+) -> Summary:
     """Write `<out_dir>/agg/{train,val,test}/{stats,best}.json` from the finished runs in `out_dir`.
 
     Each line of `stats.json` is one epoch over the runs that have it; `best.json` is one line, each run at its own
@@ -49,18 +51,20 @@ def aggregate(out_dir: Path | str, metric_best: str = "auto", metric_agg: str = 
         out_dir: folder of the experiment; its runs are the sub-folders whose names are whole numbers.
         metric_best: the metric that selects each run's epoch; `auto`: the lowest validation loss.
         metric_agg: `argmax` or `argmin`.
+        experiment: count only runs whose record.json has this `experiment`; None: all. Runs of other settings may lie
+            in the same folder, and must not be averaged with these.
 
     Raises:
         ValueError: no run is finished, or the results do not have the metric.
     """
     out_dir = Path(out_dir)
     folders = sorted((p for p in out_dir.glob("*") if p.is_dir() and p.name.isdecimal()), key=lambda p: int(p.name))
-    finished = [folder for folder in folders if _is_finished(folder)]
+    finished = [folder for folder in folders if _is_finished(folder, experiment)]
     missing = tuple(folder.name for folder in folders if folder not in finished)
     if not finished:
         raise ValueError(f"No finished run in {out_dir}; unfinished: {', '.join(missing) or 'none'}. Train one first.")
     if missing:
-        logging.warning("%s: runs %s are not finished and not counted", out_dir, ", ".join(missing))
+        logging.warning("%s: runs %s are unfinished or of other settings, and not counted", out_dir, ", ".join(missing))
     runs = [read_run(folder) for folder in finished]
     chosen = [best_epoch(run, metric_best, metric_agg) for run in runs]
     best = {}
@@ -76,10 +80,12 @@ def aggregate(out_dir: Path | str, metric_best: str = "auto", metric_agg: str = 
     return Summary(tuple(folder.name for folder in finished), missing, best)
 
 
-def _is_finished(folder: Path) -> bool:
+def _is_finished(folder: Path, experiment: str | None) -> bool:
     try:
         record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
     except (FileNotFoundError, json.JSONDecodeError):
+        return False
+    if experiment is not None and record.get("experiment") != experiment:
         return False
     return record.get("finished") is True and (folder / "train" / "stats.json").exists()
 

@@ -39,6 +39,8 @@ def comparison(out_dirs: list[Path], num_runs: int) -> str:
     for out_dir, found in runs.items():
         if len(found) < num_runs:
             raise ValueError(f"{out_dir} has {len(found)} finished runs, {num_runs} are wanted: train the missing ones")
+        if len({record.get("experiment") for record in found.values()}) > 1:
+            raise ValueError(f"{out_dir} holds runs of different settings: give them folders of their own (name_tag)")
     metrics = {record["metric_best"] for found in runs.values() for record in found.values()}
     if len(metrics) > 1:
         raise ValueError(f"these experiments chose their epochs by different metrics ({', '.join(sorted(metrics))})")

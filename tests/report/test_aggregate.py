@@ -85,7 +85,7 @@ def test_unfinished_runs_and_other_folders_are_left_out_and_named(
         summary = aggregate(out_dir)
     assert (summary.runs, summary.missing) == (("0", "1", "12"), ("2", "3", "4"))
     assert summary.best["test"]["accuracy"].n == 3
-    assert "runs 2, 3, 4 are not finished" in caplog.text
+    assert "runs 2, 3, 4 are unfinished" in caplog.text
     assert "test at the best epoch, n = 3: loss 0.66 ± 0.07, accuracy 0.68 ± 0.14" in caplog.text
 
 

@@ -48,5 +48,11 @@ def test_missing_runs_and_other_metrics_are_refused(tmp_path: Path) -> None:
         comparison([old], 3)
     with pytest.raises(ValueError, match="0 finished runs"):
         comparison([experiment(tmp_path / "cut", [0.5], {}, finished=False)], 1)
+    record = tmp_path / "old" / "1" / "record.json"
+    other = json.loads(record.read_text()) | {"experiment": "another"}
+    record.write_text(json.dumps(other))
+    with pytest.raises(ValueError, match="different settings"):
+        comparison([old], 2)
+    record.unlink()
     with pytest.raises(ValueError, match="different metrics"):
         comparison([old, experiment(tmp_path / "other", [0.5], {}, metric="f1")], 1)

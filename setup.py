@@ -18,6 +18,7 @@ setup(
     description="Graph transformers in the GraphGPS recipe with k-Maximum Inner Product (k-MIP) attention",
     license="MIT",
     packages=find_packages(include=["graphgps_kmip", "graphgps_kmip.*"]),
+    package_data={"graphgps_kmip.native": ["*.c", "*.h"]},  # compiled at their first use
     # Lower bounds, so that the package fits into a user's own environment; what is tested is Python 3.11 with
     # constraints.txt.
     python_requires=">=3.11",
@@ -42,5 +43,7 @@ setup(
         "test": ["pytest>=8", "hypothesis>=6.90", "coverage>=7.4", "ruff>=0.9"],
         "tensorboard": ["tensorboard>=2.15"],
         "wandb": ["wandb>=0.16"],
+        "triton": ["triton>=3.2"],  # the CUDA build of torch brings it along
+        "bench": ["faiss-cpu>=1.9"],  # one of the baselines of run/bench
     },
 )

@@ -9,8 +9,9 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "graphgps_kmip"
 ROOMS = {
-    "search": set(),
-    "attention": {"search"},
+    "native": set(),
+    "search": {"native"},
+    "attention": {"search", "native"},
     "mpnn": set(),
     "encoding": set(),
     "model": {"attention.context"},

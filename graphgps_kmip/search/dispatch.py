@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from graphgps_kmip.search.chunked import search_chunked
+from graphgps_kmip.search.cpu import cpu_not_supported_reasons, search_cpu
 from graphgps_kmip.search.exact import search_exact
 from graphgps_kmip.search.keops import keops_not_supported_reasons, search_keops
 from graphgps_kmip.search.problem import SearchProblem
@@ -49,6 +50,7 @@ class Backend:
 BACKENDS: dict[str, Backend] = {
     backend.name: backend
     for backend in (
+        Backend("cpu", search_cpu, "fused C kernel for CPUs, compiled at its first use", cpu_not_supported_reasons),
         Backend("chunked", search_chunked, "plain torch, bounded memory, any device"),
         Backend(
             "keops",

@@ -14,7 +14,7 @@ from tests.reference.search import search
 from tests.search.problems import DIM, NUM_KEYS, Ragged, check_answer, ragged, ragged_problems
 
 ALL = [pytest.param(name, marks=pytest.mark.compiler if name == "keops" else ()) for name in BACKENDS]
-TORCH_ONLY = ["exact", "chunked"]
+TORCH_ONLY = ["exact", "chunked", pytest.param("cpu", marks=pytest.mark.compiler)]
 
 
 def answer(problem: Ragged, backend: str, num_keys: int = NUM_KEYS) -> tuple[Tensor, Tensor]:

@@ -13,8 +13,9 @@ X = torch.ones(6, 2)
 PROBLEM = SearchProblem.of(X, X, None, None, 2)
 
 
-def test_auto_takes_chunked_on_a_cpu() -> None:
-    assert choose(PROBLEM).name == "chunked"
+@pytest.mark.compiler
+def test_auto_takes_the_kernel_on_a_cpu() -> None:
+    assert choose(PROBLEM).name == "cpu"
 
 
 def test_an_unknown_name_is_refused_with_near_misses() -> None:
@@ -27,7 +28,7 @@ def test_the_explanation_names_every_backend_and_what_speaks_against_it(caplog: 
         topk_inner_product(X, X, num_keys=2, explain=True)
     assert caplog.messages == [explain_choice(PROBLEM)]
     assert all(f"  {name}: " in caplog.text for name in BACKENDS)
-    assert "'chunked' taken for 'auto'" in caplog.text
+    assert f"{choose(PROBLEM).name!r} taken for 'auto'" in caplog.text
     assert "exact: not preferred: holds the scores of all pairs" in caplog.text
 
 

@@ -1,0 +1,164 @@
+"""Compiles a C file of this folder once for each compiler and CPU, keeps the library in a cache, and loads it.
+
+A package with compiled parts would need a wheel for each platform; a compiler is on most machines that train, and two
+seconds at the first use buy code for exactly this CPU (``-march=native``). Without a compiler the callers go on in
+plain torch and say so once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+from torch import Tensor
+
+logger = logging.getLogger(__name__)
+
+SOURCES = Path(__file__).parent
+# Loops over K slots and D channels are short: -O3 unrolls them. No -ffast-math: infinities mark missing slots.
+FLAGS = (
+    "-O3",
+    "-std=gnu11",
+    "-shared",
+    "-fPIC",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-ffp-contract=fast",
+    "-pthread",
+)
+LOCK_SECONDS = 120  # another process compiles for 2 s; waiting longer means that it hangs
+
+
+class NoKernel(RuntimeError):
+    """A kernel cannot be compiled or loaded on this machine; the message says why and what would help."""
+
+
+@functools.cache
+def load(name: str, *flags: str) -> ctypes.CDLL:
+    """Compile ``<name>.c`` of this folder, unless the cache has it, and load it.
+
+    Args:
+        name: the file, without ``.c``.
+        flags: further words for the compiler, such as "-DDOUBLE".
+
+    Raises:
+        NoKernel: no compiler, or it failed.
+    """
+    library = _cached_library(name, flags)
+    try:
+        return ctypes.CDLL(str(library))
+    except OSError:
+        library.unlink(missing_ok=True)  # damaged: a second compilation mends that
+    try:
+        return ctypes.CDLL(str(_cached_library(name, flags)))
+    except OSError as error:  # such as a file system that allows no execution
+        raise NoKernel(f"the compiled kernel cannot be loaded: {error}; set GRAPHGPS_KMIP_CACHE") from error
+
+
+@functools.cache
+def unavailable_reason(name: str, *flags: str) -> str | None:
+    """Say why ``load(name, *flags)`` fails on this machine (logged once), or None when it works."""
+    try:
+        load(name, *flags)
+    except NoKernel as error:
+        logger.warning("no compiled CPU kernel %r, plain torch is used instead: %s", name, error)
+        return str(error)
+    return None
+
+
+def pointer(tensor: Tensor | None) -> ctypes.c_void_p:
+    """Address of the first element of a contiguous CPU tensor, for a C function; NULL for None."""
+    if tensor is None:
+        return ctypes.c_void_p(None)
+    if not tensor.is_contiguous() or tensor.device.type != "cpu":
+        raise ValueError(f"a C kernel needs a contiguous CPU tensor, got stride {tensor.stride()} on {tensor.device}")
+    return ctypes.c_void_p(tensor.data_ptr())
+
+
+def compiler() -> str | None:
+    """Name the C compiler: ``CC`` where it is set, else the first of cc, gcc, clang; None when there is none."""
+    wanted = (os.environ["CC"].split()[0],) if os.environ.get("CC", "").strip() else ("cc", "gcc", "clang")
+    return next((found for name in wanted if (found := shutil.which(name))), None)
+
+
+def _cached_library(name: str, flags: tuple[str, ...]) -> Path:
+    command = compiler()
+    if command is None:
+        raise NoKernel(
+            f"no C compiler ({os.environ.get('CC') or 'cc, gcc or clang'} is not on the PATH): install one "
+            "(Debian, Ubuntu: apt install gcc; conda: conda install gcc_linux-64), or set CC"
+        )
+    parts = [*_sources(name), command, _version(command), *FLAGS, *flags, _cpu()]
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    folder = _cache_folder()
+    library = folder / f"{name}-{key[:20]}{'.dll' if sys.platform == 'win32' else '.so'}"
+    try:
+        with FileLock(f"{library}.lock", timeout=LOCK_SECONDS):
+            if not library.exists():
+                _compile([command, *FLAGS, *flags], SOURCES / f"{name}.c", library)
+    except Timeout as error:
+        raise NoKernel(f"another process holds {library}.lock: end it, or remove that file") from error
+    return library
+
+
+def _compile(command: list[str], source: Path, library: Path) -> None:
+    # the second try is for compilers that know no -march=native (clang on some ARM machines)
+    for native in (["-march=native"], []):
+        unfinished = library.with_name(f"{library.name}.{os.getpid()}.part")
+        words = [*command, *native, str(source), "-o", str(unfinished), "-lm"]
+        try:
+            done = subprocess.run(words, capture_output=True, text=True, check=False)
+        except OSError as error:
+            raise NoKernel(f"{command[0]} cannot be started: {error}") from error
+        if done.returncode == 0:
+            unfinished.replace(library)
+            return
+    unfinished.unlink(missing_ok=True)
+    lines = done.stderr.splitlines() or [f"exit code {done.returncode}"]
+    said = next((line for line in lines if "error" in line), lines[-1])
+    raise NoKernel(f"{command[0]} cannot compile {source.name}: {said}")
+
+
+def _sources(name: str) -> list[str]:
+    return [path.read_text() for path in (SOURCES / f"{name}.c", *sorted(SOURCES.glob("*.h")))]
+
+
+def _version(command: str) -> str:
+    try:
+        return subprocess.run([command, "--version"], capture_output=True, text=True, check=False).stdout
+    except OSError as error:
+        raise NoKernel(f"{command} cannot be started: {error}") from error
+
+
+def _cpu() -> str:
+    """What ``-march=native`` depends on: a cache on a shared home directory serves machines of several kinds."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine() + platform.processor()
+    return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
+
+
+def _cache_folder() -> Path:
+    """``$GRAPHGPS_KMIP_CACHE``, else ``graphgps_kmip`` in the user's cache folder, else in the temporary folder."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    own = Path(os.environ.get("GRAPHGPS_KMIP_CACHE") or Path(base) / "graphgps_kmip")
+    try:
+        own.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=own):
+            return own
+    except OSError as error:
+        # mkdtemp and not a fixed name: a library that others could write must not be loaded
+        folder = Path(tempfile.mkdtemp(prefix="graphgps_kmip-"))
+        logger.warning("%s cannot be written (%s): compiled kernels go to %s for this process", own, error, folder)
+        return folder

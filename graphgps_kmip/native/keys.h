@@ -1,0 +1,91 @@
+/* Keys of one graph and head, packed for the scan.
+ *
+ * PANEL keys stand together, in three forms: row by row (to score one key), column by column (to score a panel against
+ * ROWS queries in registers) and, for the integer screen, as bytes with one scale for each panel.
+ */
+
+#define ROWS 8   /* queries and */
+#define PANEL 48 /* keys: their scores fill the registers of AVX-512 (8 x 3 vectors), and those of others in parts */
+
+#if defined(__AVX512VNNI__) && REGISTER_ROWS == 8
+#define BYTES /* the integer screen can be compiled */
+#endif
+/* Scales beyond these leave the range of float in the bound of the screen. */
+#define TINY 1e-15f
+#define HUGE_SCALE 1e15f
+
+typedef struct {
+    long count, panels; /* keys; panels, of which the last may be padded with zeros */
+    int dim, dim4;      /* channels; groups of four channels, the unit of the integer products */
+    real *rows;            /* (panels, PANEL, dim) */
+    real *columns;         /* (panels, dim, PANEL) */
+    uint8_t *bytes;     /* (panels, dim4, PANEL, 4), 128 + round(k / scale) */
+    int32_t *id;        /* (panels, PANEL): number of the key in its graph */
+    float *norm;        /* (panels): largest |k|, rounded up */
+    float *error;       /* (panels): largest |k - scale * byte|, rounded up */
+    float *inverse;     /* (panels): 1 / scale */
+} Keys;
+
+static size_t keys_size(long count, int dim, int with_bytes) {
+    size_t panels = (count + PANEL - 1) / PANEL;
+    size_t one = 2 * aligned((size_t)PANEL * dim * sizeof(real)) + aligned(PANEL * 4) + 3 * 4;
+    if (with_bytes) one += PANEL * 4 * (size_t)((dim + 3) / 4);
+    return panels * one + 8 * ALIGN;
+}
+
+static void keys_place(Keys *keys, long count, int dim, int with_bytes, char *memory) {
+    keys->count = count;
+    keys->panels = (count + PANEL - 1) / PANEL;
+    keys->dim = dim;
+    keys->dim4 = (dim + 3) / 4;
+    size_t all = keys->panels * PANEL;
+    keys->rows = carve(&memory, all * dim * sizeof(real));
+    keys->columns = carve(&memory, all * dim * sizeof(real));
+    keys->id = carve(&memory, all * 4);
+    keys->norm = carve(&memory, keys->panels * 4);
+    keys->error = carve(&memory, keys->panels * 4);
+    keys->inverse = carve(&memory, keys->panels * 4);
+    keys->bytes = with_bytes ? carve(&memory, all * 4 * keys->dim4) : NULL;
+}
+
+static inline int filled_lanes(const Keys *keys, long panel) {
+    long rest = keys->count - panel * PANEL;
+    return rest < PANEL ? (int)rest : PANEL;
+}
+
+/* Packs one panel: its keys are k[order[0]], k[order[1]], ... (order NULL: as they stand). */
+static void pack_panel(Keys *keys, const real *k, const int32_t *order, long panel) {
+    int dim = keys->dim, filled = filled_lanes(keys, panel);
+    long first = panel * PANEL;
+    real *rows = keys->rows + first * dim, *columns = keys->columns + first * dim;
+    float largest = 0, norm = 0;
+    for (int lane = 0; lane < PANEL; lane++) {
+        long id = lane < filled ? (order ? order[first + lane] : first + lane) : 0;
+        double square = 0;
+        keys->id[first + lane] = (int32_t)id;
+        for (int i = 0; i < dim; i++) {
+            real value = lane < filled ? k[id * dim + i] : 0;
+            rows[lane * dim + i] = columns[i * PANEL + lane] = value;
+            square += (double)value * value;
+            largest = fmaxf(largest, fabsf((float)value));
+        }
+        norm = fmaxf(norm, round_up(sqrt(square), dim, EPSILON));
+    }
+    keys->norm[panel] = norm;
+    if (!keys->bytes) return;
+    float scale = largest / 127, inverse = scale > 0 ? 1 / scale : 0, error = 0;
+    uint8_t *bytes = keys->bytes + first * 4 * keys->dim4;
+    for (int lane = 0; lane < PANEL; lane++) {
+        double square = 0;
+        for (int i = 0; i < 4 * keys->dim4; i++) {
+            float value = i < dim ? (float)rows[lane * dim + i] : 0;
+            int rounded = (int)lrintf(value * inverse);
+            double rest = (i < dim ? (double)rows[lane * dim + i] : 0) - (double)scale * rounded;
+            bytes[((i / 4) * PANEL + lane) * 4 + i % 4] = (uint8_t)(128 + rounded);
+            square += rest * rest;
+        }
+        error = fmaxf(error, round_up(sqrt(square), dim, EPSILON));
+    }
+    keys->error[panel] = error;
+    keys->inverse[panel] = inverse;
+}

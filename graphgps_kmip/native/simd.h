@@ -1,0 +1,86 @@
+/* The few vector operations of the kernels, for AVX-512, AVX2 and (by the compiler's own vectors) any other CPU.
+ *
+ * A vector `vec` has LANES elements of type `real` (float, or double with -DDOUBLE); gt() gives a bit mask of the lanes
+ * with a > b. REGISTER_ROWS x 3 vectors of sums, 3 of keys and 1 of a query fill the registers.
+ */
+#ifndef SIMD_H
+#define SIMD_H
+
+#include <stdint.h>
+
+#define UNROLL _Pragma("GCC unroll 8")
+#define INLINE static inline __attribute__((always_inline))
+
+#ifdef DOUBLE
+typedef double real;
+#define EPSILON 0x1p-53
+#else
+typedef float real;
+#define EPSILON 0x1p-24
+#endif
+
+#if !defined(__FMA__) && !defined(__ARM_FEATURE_FMA)
+#define MULTIPLY_ADD(a, b, c) ((a) * (b) + (c))
+#elif defined(DOUBLE)
+#define MULTIPLY_ADD __builtin_fma
+#else
+#define MULTIPLY_ADD __builtin_fmaf
+#endif
+
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__)
+#include <immintrin.h>
+#define REGISTER_ROWS 8
+#ifdef DOUBLE
+typedef __m512d vec;
+#define OF(name) _mm512_##name##_pd
+#define GREATER _mm512_cmp_pd_mask
+#else
+typedef __m512 vec;
+#define OF(name) _mm512_##name##_ps
+#define GREATER _mm512_cmp_ps_mask
+#endif
+INLINE uint32_t gt(vec a, vec b) { return GREATER(a, b, _CMP_GT_OQ); }
+
+#elif defined(__AVX2__) && defined(__FMA__)
+#include <immintrin.h>
+#define REGISTER_ROWS 4
+#ifdef DOUBLE
+typedef __m256d vec;
+#define OF(name) _mm256_##name##_pd
+#else
+typedef __m256 vec;
+#define OF(name) _mm256_##name##_ps
+#endif
+INLINE uint32_t gt(vec a, vec b) { return (uint32_t)OF(movemask)(OF(cmp)(a, b, _CMP_GT_OQ)); }
+
+#else /* 16 bytes are what SSE2, NEON, AltiVec and RISC-V can do; the compiler emulates them elsewhere */
+#define REGISTER_ROWS 4
+typedef real vec __attribute__((vector_size(16)));
+#ifdef DOUBLE
+typedef int64_t lanes __attribute__((vector_size(16)));
+#else
+typedef int32_t lanes __attribute__((vector_size(16)));
+#endif
+INLINE vec set1(real x) { vec a; for (unsigned i = 0; i < sizeof a / sizeof x; i++) a[i] = x; return a; }
+INLINE vec load(const real *p) { vec a; __builtin_memcpy(&a, p, sizeof a); return a; }
+INLINE void store(real *p, vec a) { __builtin_memcpy(p, &a, sizeof a); }
+INLINE vec fma_(vec a, vec b, vec c) { return a * b + c; }
+INLINE vec max_(vec a, vec b) { lanes m = a > b; return (vec)((m & (lanes)a) | (~m & (lanes)b)); }
+INLINE uint32_t gt(vec a, vec b) {
+    lanes m = a > b;
+    uint32_t bits = 0;
+    for (unsigned i = 0; i < sizeof a / sizeof(real); i++) bits |= (uint32_t)(m[i] & 1) << i;
+    return bits;
+}
+#endif
+
+#ifdef OF
+INLINE vec set1(real x) { return OF(set1)(x); }
+INLINE vec load(const real *p) { return OF(loadu)(p); }
+INLINE void store(real *p, vec a) { OF(storeu)(p, a); }
+INLINE vec fma_(vec a, vec b, vec c) { return OF(fmadd)(a, b, c); }
+INLINE vec max_(vec a, vec b) { return OF(max)(a, b); }
+#endif
+#define LANES ((int)(sizeof(vec) / sizeof(real)))
+
+#endif

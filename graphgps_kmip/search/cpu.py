@@ -1,0 +1,115 @@
+"""Fused search on a CPU in C: no score leaves the registers unless it enters a list of the K best.
+
+Eight queries meet 48 keys in registers; a block is looked at again only where a score exceeds its row's threshold, the
+K-th best so far. Three ideas keep that rare and cheap:
+
+* thresholds start from group maxima of the first keys (a value that K maxima exceed, K keys exceed);
+* keys come by falling norm, so a row ends when ``|q| |k|`` falls under its threshold (Cauchy-Schwarz), as in the norm
+  order of LEMP (Teflioudi et al., 2015);
+* where the CPU multiplies bytes (AVX-512 VNNI), 8-bit integers screen the keys against a threshold lowered by a bound
+  on their rounding, and only what passes is scored in full: what is skipped cannot be among the K best.
+
+The kernel is ``native/kmip_search.c``; docs/search.md has its measurements.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from graphgps_kmip.native import load, pointer, unavailable_reason
+from graphgps_kmip.search.problem import SearchProblem
+
+LARGEST = 2**31 - 64  # keys of a graph are counted in 32 bits
+NORM_ORDER, SCREEN = 1, 2
+# Channels from which the integer screen is faster than the full product (measured, docs/search.md).
+SCREEN_FROM = 8
+# Multiplications that take about as long as starting a thread (20 us at 1e11 a second and core).
+THREAD_WORK = 2_000_000
+
+
+class ScanCounts(NamedTuple):
+    """What a search did: pairs scored in full and screened, keys that entered a list, survivors of the screen."""
+
+    scored: int
+    screened: int
+    inserted: int
+    survived: int
+
+
+def search_cpu(problem: SearchProblem) -> tuple[Tensor, Tensor]:
+    """Find the K largest inner products for each query, on as many threads as torch uses.
+
+    Of equal scores the key that is visited first is kept. Holds, beside the inputs, about three copies of the keys of
+    one graph and head, and nothing of size N x M.
+
+    Shapes:
+        returns index (H, N, K) int64 (-1: missing) and score (H, N, K) (-inf: missing).
+    """
+    return scan(problem)[:2]
+
+
+def scan(
+    problem: SearchProblem, norm_order: bool = True, screen: bool | None = None
+) -> tuple[Tensor, Tensor, ScanCounts]:
+    """Search as ``search_cpu``, say how many pairs were looked at, and let benchmarks switch the ideas off.
+
+    Args:
+        problem: what to search.
+        norm_order: visit keys by falling norm (graphs of 1,024 keys and more).
+        screen: use the integer screen where the CPU has it; None: where it pays.
+    """
+    q, k, ptr_q, ptr_k = (tensor.contiguous() for tensor in (problem.q, problem.k, problem.ptr_q, problem.ptr_k))
+    heads, rows, dim = q.shape
+    shape = (heads, rows, problem.num_keys)
+    index = torch.empty(shape, dtype=torch.int64)
+    score = torch.empty(shape, dtype=q.dtype)
+    counts = torch.zeros(4, dtype=torch.int64)
+    screen = dim >= SCREEN_FROM if screen is None else screen
+    sizes = (heads, rows, k.size(1), problem.num_graphs)
+    failed = _library(q.dtype).kmip_search(
+        *map(pointer, (q, k, ptr_q, ptr_k)),
+        *map(ctypes.c_long, sizes),
+        dim,
+        problem.num_keys,
+        NORM_ORDER * norm_order + SCREEN * screen,
+        num_threads(problem),
+        *map(pointer, (index, score, counts)),
+    )
+    if failed:
+        raise MemoryError(f"the search needs more memory for {k.size(1)} keys of {dim} channels than there is")
+    return index.masked_fill_(problem.missing, -1), score, ScanCounts(*counts.tolist())
+
+
+def cpu_not_supported_reasons(problem: SearchProblem) -> list[str]:
+    """Say what keeps the kernel from this problem; an empty list when nothing does."""
+    reasons = []
+    if problem.q.device.type != "cpu":
+        reasons.append(f"it runs on cpu, not on {problem.q.device.type}")
+    elif reason := unavailable_reason("kmip_search", *_flags(problem.q.dtype)):
+        reasons.append(reason)
+    if max(problem.k.size(1), problem.num_keys) > LARGEST:
+        reasons.append(f"it counts up to {LARGEST} keys, not {problem.k.size(1)}")
+    return reasons
+
+
+def num_threads(problem: SearchProblem) -> int:
+    """Threads that are worth their start: no more than torch uses."""
+    work = sum((b - a) * (d - c) for a, b, c, d in _bounds(problem)) * problem.num_heads * problem.q.size(2)
+    return max(1, min(torch.get_num_threads(), work // THREAD_WORK))
+
+
+def _bounds(problem: SearchProblem) -> list[tuple[int, int, int, int]]:
+    q, k = problem.bounds_q, problem.bounds_k
+    return list(zip(q[:-1], q[1:], k[:-1], k[1:], strict=True))
+
+
+def _library(dtype: torch.dtype) -> ctypes.CDLL:
+    return load("kmip_search", *_flags(dtype))
+
+
+def _flags(dtype: torch.dtype) -> tuple[str, ...]:
+    return ("-DDOUBLE",) if dtype == torch.float64 else ()

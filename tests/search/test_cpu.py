@@ -1,0 +1,168 @@
+"""The fused C search: each of its shortcuts on data that is made to mislead it, on every kind of vector unit."""
+
+from __future__ import annotations
+
+import platform
+
+import pytest
+import torch
+from torch import Tensor
+
+from graphgps_kmip.native import unavailable_reason
+from graphgps_kmip.search import SearchProblem, cpu
+
+pytestmark = pytest.mark.skipif(unavailable_reason("kmip_search") is not None, reason="no C compiler")
+
+X86 = platform.machine() in ("x86_64", "AMD64")
+# -march=native follows these words, and does not bring back what they switch off
+UNITS = {"native": (), **({"avx2": ("-mno-avx512f",), "sse2": ("-mno-avx",)} if X86 else {})}
+
+
+@pytest.fixture(params=UNITS)
+def unit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    flags = cpu._flags
+    monkeypatch.setattr(cpu, "_flags", lambda dtype: (*flags(dtype), *UNITS[request.param]))
+    return request.param
+
+
+def check(q: Tensor, k: Tensor, num_keys: int, **options: bool) -> cpu.ScanCounts:
+    """Scores as by float64 brute force, to the rounding that the issue of an exact search allows; indices belong."""
+    q, k = (tensor if tensor.dim() == 3 else tensor[None] for tensor in (q, k))
+    index, score, counts = cpu.scan(SearchProblem.of(q, k, None, None, num_keys), **options)
+    products = q.double() @ k.double().mT
+    best = products.topk(min(num_keys, k.size(-2))).values
+    bound = (
+        4
+        * q.size(-1)
+        * torch.finfo(q.dtype).eps
+        * q.double().norm(dim=-1, keepdim=True)
+        * k.double().norm(dim=-1).max()
+    )
+    assert ((score[..., : best.size(-1)].double() - best).abs() <= bound).all()
+    assert (index[..., best.size(-1) :] == -1).all()
+    found = index[..., : best.size(-1)]
+    assert ((products.gather(-1, found) - best).abs() <= bound).all()
+    assert (found.sort(-1).values.diff(dim=-1) > 0).all()
+    return counts
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("queries", "keys", "dim", "num_keys"),
+    [
+        (1, 1, 1, 1),
+        (9, 47, 5, 3),  # less than a panel of 48 keys
+        (17, 48, 3, 10),
+        (130, 97, 4, 24),  # two groups of queries, two panels and one key
+        (30, 500, 7, 25),  # too many for thresholds from group maxima
+        (5, 300, 2, 40),  # a long list
+        (40, 1500, 10, 10),  # norm order, integer screen
+        (40, 1500, 33, 17),
+        (20, 3200, 8, 1),
+    ],
+)
+def test_the_answer_is_exact_at_every_size_that_takes_another_way(
+    unit: str, dtype: torch.dtype, queries: int, keys: int, dim: int, num_keys: int
+) -> None:
+    q, k = torch.randn(1, queries, dim, dtype=dtype), torch.randn(1, keys, dim, dtype=dtype)
+    for norm_order in (False, True):
+        for screen in (False, True):
+            check(q, k, num_keys, norm_order=norm_order, screen=screen)
+    assert unit in UNITS
+
+
+def falling(count: int, dim: int = 8) -> tuple[Tensor, Tensor]:
+    """Keys of falling norm whose score rises for every query: the worst case of the norm order."""
+    q = torch.zeros(64, dim)
+    q[:, 0] = 1
+    part = torch.linspace(0.1, 0.6, count)
+    k = torch.zeros(count, dim)
+    k[:, 0], k[:, 1] = part, (torch.linspace(2, 1, count) ** 2 - part**2).sqrt()
+    return q, k
+
+
+def test_keys_that_all_beat_their_predecessors_do_not_all_enter_the_lists() -> None:
+    q, k = falling(20_000)
+    counts = check(q, k, 10, screen=False)
+    assert counts.inserted < 64 * 2_000
+
+
+def duplicated(dim: int = 10) -> tuple[Tensor, Tensor]:
+    k = torch.randn(40, dim)[torch.randint(40, (3000,))]
+    return torch.randn(24, dim), k
+
+
+def heavy_tails() -> tuple[Tensor, Tensor]:
+    return torch.randn(24, 10) / torch.rand(24, 10), torch.randn(3000, 10) / torch.rand(3000, 10) ** 2
+
+
+def one_direction() -> tuple[Tensor, Tensor]:
+    return torch.rand(24, 10) + 5, torch.rand(3000, 10) + 5
+
+
+def some_zero() -> tuple[Tensor, Tensor]:
+    q, k = torch.randn(24, 10), torch.randn(3000, 10)
+    q[::3], k[:2990] = 0, 0
+    return q, k
+
+
+def negative_scores() -> tuple[Tensor, Tensor]:
+    return -torch.rand(24, 10), torch.rand(3000, 10)
+
+
+SETS = [falling, duplicated, heavy_tails, one_direction, some_zero, negative_scores]
+
+
+def made(maker, count: int = 3000) -> tuple[Tensor, Tensor]:  # noqa: ANN001
+    return falling(count) if maker is falling else maker()
+
+
+@pytest.mark.parametrize("maker", SETS, ids=lambda maker: maker.__name__)
+@pytest.mark.parametrize("scale", [1.0, 1e-18, 1e18])
+@pytest.mark.parametrize("screen", [False, True])
+def test_data_that_mislead_the_shortcuts_do_not_change_the_answer(maker, scale: float, screen: bool) -> None:  # noqa: ANN001
+    q, k = made(maker)
+    check(q * scale, k, 10, screen=screen)
+    check(q.double() * scale, k.double(), 10, screen=screen)
+
+
+def test_equal_scores_do_not_enter_again_and_again() -> None:
+    q, k = torch.randn(16, 10), torch.randn(1, 10).expand(5000, 10)
+    counts = check(q, k, 10)
+    assert counts.inserted < 16 * 100
+    assert counts.survived < 16 * 1000  # the screen cannot tell them apart, and is left
+
+
+def test_norm_order_ends_rows_early_and_not_for_keys_of_equal_norm() -> None:
+    q, k = torch.randn(64, 4), torch.randn(20_000, 4)
+    pairs = 64 * 20_000
+    assert check(q, k, 5).scored < 0.3 * pairs
+    assert check(q, k / k.norm(dim=-1, keepdim=True), 5, screen=False).scored >= pairs
+
+
+def test_the_screen_scores_few_pairs_in_full() -> None:
+    q, k = torch.randn(64, 12), torch.randn(20_000, 12)
+    counts = check(q, k, 5, norm_order=False, screen=True)
+    if not counts.screened:
+        pytest.skip("this CPU or compiler has no AVX-512 VNNI")
+    assert counts.survived < 64 * 120
+    assert counts.screened > 0.95 * 64 * 20_000
+
+
+def test_any_number_of_threads_gives_the_same_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    ptr = torch.tensor([0, 3, 3, 1700, 1800, 4000])
+    problem = SearchProblem.of(torch.randn(2, 4000, 6), torch.randn(2, 4000, 6), ptr, ptr, 9)
+    answers = []
+    for count in (1, 2, 5):
+        monkeypatch.setattr(cpu, "num_threads", lambda _, count=count: count)
+        answers.append(cpu.scan(problem))
+    assert all(torch.equal(answer[0], answers[0][0]) for answer in answers)
+    assert all(torch.equal(answer[1], answers[0][1]) for answer in answers)
+
+
+def test_small_problems_start_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+    x = torch.randn(4, 30, 16)
+    assert cpu.num_threads(SearchProblem.of(x, x, None, None, 10)) == 1
+    x = torch.randn(4, 10_000, 16)
+    assert cpu.num_threads(SearchProblem.of(x, x, None, None, 10)) == 8

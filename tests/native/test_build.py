@@ -120,8 +120,9 @@ def test_a_damaged_library_is_made_anew(folder: Path) -> None:
 
 
 @compiler
+@pytest.mark.usefixtures("folder")
 def test_a_library_that_no_compilation_makes_loadable_is_an_error_that_says_so(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(build, "_compile", lambda command, source, library: library.write_bytes(b"no"))  # noqa: ARG005
     with pytest.raises(NoKernel, match=r"cannot be loaded.*set GRAPHGPS_KMIP_CACHE"):

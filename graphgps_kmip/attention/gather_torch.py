@@ -29,7 +29,7 @@ def sparse_attention_forward(
         v (S, C), rows (R, K) (negative: none), score and keep (R, K); returns out (R, C) and weight a (R, K).
     """
     weight = softmax_weight(score, dim_kq)
-    return _weighted_sum(v, _present(rows), _dropped(weight, keep, dropout)), weight
+    return _weighted_sum(v, _present(rows), dropped(weight, keep, dropout)), weight
 
 
 def sparse_attention_backward(
@@ -48,9 +48,9 @@ def sparse_attention_backward(
         grad_out (R, C), q (R, D), k (S, D), v (S, C), rows, weight and keep (R, K); returns tensors like q, k and v.
     """
     rows = _present(rows)
-    used = _dropped(weight, keep, dropout)
+    used = dropped(weight, keep, dropout)
     grad_used = torch.stack([(grad_out * v.index_select(0, slot)).sum(-1) for slot in rows.unbind(1)], dim=1)
-    grad_weight = _dropped(grad_used, keep, dropout)
+    grad_weight = dropped(grad_used, keep, dropout)
     grad_score = weight * (grad_weight - (weight * grad_weight).sum(1, keepdim=True)) / math.sqrt(q.size(1))
     grad_q = _weighted_sum(k, rows, grad_score)
     return grad_q, _scatter_sum(q, rows, grad_score, k.size(0)), _scatter_sum(grad_out, rows, used, v.size(0))
@@ -61,7 +61,7 @@ def _present(rows: Tensor) -> Tensor:
     return torch.where(rows < 0, rows[:, :1].clamp(min=0), rows).long()  # int64 is faster while it is in use
 
 
-def _dropped(weight: Tensor, keep: Tensor | None, dropout: float) -> Tensor:
+def dropped(weight: Tensor, keep: Tensor | None, dropout: float) -> Tensor:
     return weight if keep is None else weight * keep / (1.0 - dropout)
 
 

@@ -12,6 +12,8 @@ VERSION = re.search(
     r'^__version__ = "([^"]+)"', Path(__file__).with_name("graphgps_kmip").joinpath("__init__.py").read_text(), re.M
 ).group(1)
 
+TRITON = "triton>=3.2; sys_platform == 'linux'"  # GPU kernels; it is published for Linux only
+
 setup(
     name="graphgps_kmip",
     version=VERSION,
@@ -40,10 +42,10 @@ setup(
         "filelock>=3.12",
     ],
     extras_require={
-        "test": ["pytest>=8", "hypothesis>=6.90", "coverage>=7.4", "ruff>=0.9"],
+        "test": ["pytest>=8", "hypothesis>=6.90", "coverage>=7.4", "ruff>=0.9", TRITON],
         "tensorboard": ["tensorboard>=2.15"],
         "wandb": ["wandb>=0.16"],
-        "triton": ["triton>=3.2"],  # the CUDA build of torch brings it along
+        "triton": [TRITON],  # the CUDA build of torch brings it along
         "bench": ["faiss-cpu>=1.9"],  # one of the baselines of run/bench
     },
 )

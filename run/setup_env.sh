@@ -15,7 +15,7 @@ set -euo pipefail
 root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd -P)
 venv=$root/.venv
 log=$venv/install.log
-need_mb=2500   # measured with the CPU build of torch: 1.5 GB in .venv, the rest for pip while it unpacks
+need_mb=3400   # measured with the CPU build of torch: 2.2 GB in .venv, the rest for pip while it unpacks
 cuda_gb=8      # measured with the CUDA build: 5.4 GB in .venv, 7.4 GB at the peak
 
 fail() {

@@ -62,6 +62,7 @@ def _present(rows: Tensor) -> Tensor:
 
 
 def dropped(weight: Tensor, keep: Tensor | None, dropout: float) -> Tensor:
+    """Apply dropout to weights, or to their gradient: ``weight * keep / (1 - dropout)``."""
     return weight if keep is None else weight * keep / (1.0 - dropout)
 
 

@@ -4,8 +4,7 @@
  * ROWS queries in registers) and, for the integer screen, as bytes with one scale for each panel.
  */
 
-#define ROWS 8   /* queries and */
-#define PANEL 48 /* keys: their scores fill the registers of AVX-512 (8 x 3 vectors), and those of others in parts */
+#define PANEL 48 /* keys: their scores with ROWS queries fill the registers of AVX-512 (8 x 3 vectors), and those of others in parts */
 
 #if defined(__AVX512VNNI__) && REGISTER_ROWS == 8
 #define BYTES /* the integer screen can be compiled */

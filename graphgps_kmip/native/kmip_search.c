@@ -9,6 +9,7 @@
 #include "threads.h"
 #include "keys.h"
 #include "tile.h"
+#include "tree.h"
 
 #define GROUP 16 /* tiles of queries that pass over the same panels while these are in the cache, */
 #define SUPER 64 /* so many panels at a time */
@@ -19,12 +20,13 @@ typedef struct {
     const real *q, *k;             /* (heads, N, dim), (heads, M, dim) */
     const int64_t *ptr_q, *ptr_k;  /* (graphs + 1) */
     long heads, num_queries, num_all_keys, graphs;
-    int dim, num_keys, norm_order, screen, num_threads;
+    int dim, num_keys, norm_order, screen, use_tree, num_threads;
     int64_t *index;                /* (heads, N, K) */
     real *score;
     int64_t *stats;                /* pairs scored, pairs screened, keys inserted, keys that survived the screen */
     Keys shared;                   /* the large graph and head at hand: all threads work on it */
-    const int32_t *order;
+    const int32_t *order_k, *order_q; /* in which its keys and queries are taken; NULL: as they stand */
+    const Tree *tree;              /* over its keys, or NULL */
     const real *shared_k;
     long graph, head;
     Queue queue;
@@ -72,48 +74,55 @@ static void scan_scattered(Tile *tile, const Keys *keys, long from, int num_keys
     tile->done = 1;
 }
 
-static void search_group(Search *s, Worker *worker, const Keys *keys, char *memory, long graph, long head, long first) {
-    long from_q = s->ptr_q[graph], count = s->ptr_q[graph + 1] - from_q - first;
-    int dim = s->dim, num_keys = s->num_keys, tiles = 0;
-    const real *q = s->q + (head * s->num_queries + from_q + first) * dim;
-    if (count > GROUP * ROWS) count = GROUP * ROWS;
-    for (long row = 0; row < count; row += ROWS, tiles++) {
-        Tile *tile = &worker->tiles[tiles];
-        int rows = count - row < ROWS ? (int)(count - row) : ROWS;
-        tile->columns = carve(&memory, ROWS * dim * sizeof(real));
-        tile->bytes = carve(&memory, ROWS * 4 * ((dim + 3) / 4));
-        tile->score = carve(&memory, ROWS * MAX(num_keys, SHORT_LIST) * sizeof(real));
-        tile->id = carve(&memory, ROWS * MAX(num_keys, SHORT_LIST) * sizeof(int32_t));
-        pack_tile(tile, q + row * dim, rows, dim, num_keys);
-        seed(tile, keys, MIN(keys->panels, SUPER + keys->panels / 32), num_keys);
-    }
-    long limit = s->norm_order ? most_inserts(keys, num_keys) : LONG_MAX;
+/* All panels for each tile, by falling norm if they come so. */
+static void search_panels(Tile *all, int tiles, const Keys *keys, int norm_order, int num_keys) {
+    long limit = norm_order ? most_inserts(keys, num_keys) : LONG_MAX;
+    for (int t = 0; t < tiles; t++) seed(&all[t], keys, 0, MIN(keys->panels, SUPER + keys->panels / 32), num_keys);
     for (long super = 0; super < keys->panels; super += SUPER) {
-        long end = super + SUPER < keys->panels ? super + SUPER : keys->panels;
-        for (int t = 0; t < tiles; t++) {
-            Tile *tile = &worker->tiles[t];
+        long end = MIN(super + SUPER, keys->panels);
+        for (Tile *tile = all; tile < all + tiles; tile++) {
             for (long panel = super; panel < end && !tile->done; panel++) {
-                if (hopeless(tile, keys->norm[panel])) tile->done = s->norm_order;
+                if (hopeless(tile, keys->norm[panel])) tile->done = norm_order;
                 else scan(tile, keys, panel, num_keys);
                 if (tile->inserted > limit) scan_scattered(tile, keys, panel + 1, num_keys);
             }
             settle(tile, keys, num_keys);
         }
     }
-    int64_t from_k = s->ptr_k[graph];
+}
+
+/* Up to GROUP tiles of queries of one graph and head, from its query `first` on. */
+static void search_group(Search *s, Worker *worker, const Keys *keys, char *memory, long graph, long head, long first) {
+    long from_q = head * s->num_queries + s->ptr_q[graph], left = s->ptr_q[graph + 1] - s->ptr_q[graph] - first;
+    int dim = s->dim, num_keys = s->num_keys, count = (int)MIN(left, GROUP * ROWS), tiles = (count + ROWS - 1) / ROWS;
+    int places = MAX(num_keys, SHORT_LIST);
+    const int32_t *order = keys == &s->shared && s->order_q ? s->order_q + first : NULL;
     for (int t = 0; t < tiles; t++) {
         Tile *tile = &worker->tiles[t];
-        long row = head * s->num_queries + from_q + first + t * ROWS;
-        for (int j = 0; j < tile->count; j++)
-            for (int i = 0; i < num_keys; i++) {
-                int32_t id = tile->id[j * tile->stride + i];
-                s->index[(row + j) * num_keys + i] = id < 0 ? -1 : from_k + id;
-                s->score[(row + j) * num_keys + i] = tile->score[j * tile->stride + i];
-            }
-        worker->stats[0] += tile->scored * ROWS * PANEL;
-        worker->stats[1] += tile->seen * ROWS * PANEL;
-        worker->stats[2] += tile->inserted;
-        worker->stats[3] += tile->survived;
+        tile->columns = carve(&memory, ROWS * dim * sizeof(real));
+        tile->bytes = carve(&memory, ROWS * 4 * ((dim + 3) / 4));
+        tile->score = carve(&memory, ROWS * places * sizeof(real));
+        tile->id = carve(&memory, ROWS * places * sizeof(int32_t));
+        const real *q = s->q + (from_q + (order ? 0 : first + t * ROWS)) * dim;
+        pack_tile(tile, q, order ? order + t * ROWS : NULL, MIN(ROWS, count - t * ROWS), dim, num_keys);
+        if (keys == &s->shared && s->tree)
+            search_tree(tile, t ? tile - 1 : NULL, keys, s->tree, s->shared_k, num_keys);
+    }
+    if (keys != &s->shared || !s->tree)
+        search_panels(worker->tiles, tiles, keys, keys == &s->shared && s->norm_order, num_keys);
+    for (int row = 0; row < count; row++) {
+        Tile *tile = &worker->tiles[row / ROWS];
+        long place = (from_q + (order ? order[row] : first + row)) * num_keys;
+        for (int i = 0; i < num_keys; i++) {
+            int32_t id = tile->id[row % ROWS * tile->stride + i];
+            s->index[place + i] = id < 0 ? -1 : s->ptr_k[graph] + id;
+            s->score[place + i] = tile->score[row % ROWS * tile->stride + i];
+        }
+    }
+    for (int t = 0; t < tiles; t++) {
+        const Tile *tile = &worker->tiles[t];
+        int64_t counts[4] = {tile->scored * ROWS * PANEL, tile->seen * ROWS * PANEL, tile->inserted, tile->survived};
+        for (int i = 0; i < 4; i++) worker->stats[i] += counts[i];
     }
 }
 
@@ -154,7 +163,7 @@ static void *pack_shared(void *argument) {
     Search *s = argument;
     long panel, end;
     while ((panel = take(&s->queue, 16, &end)) < end)
-        for (; panel < end; panel++) pack_panel(&s->shared, s->shared_k, s->order, panel);
+        for (; panel < end; panel++) pack_panel(&s->shared, s->shared_k, s->order_k, panel);
     return NULL;
 }
 
@@ -187,36 +196,68 @@ static void sort_by_norm(const real *k, long count, int dim, int32_t *order, uin
     }
 }
 
+/* Puts queries into the order of their directions, so that the queries of a tile want the same keys. */
+static int order_queries(const Search *s, const real *q, long count, int32_t *order) {
+    real *directions = malloc((count * s->dim + 1) * sizeof(real));
+    if (!directions) return ENOMEM;
+    for (long row = 0; row < count; row++) {
+        real square = 0;
+        for (int i = 0; i < s->dim; i++) square += q[row * s->dim + i] * q[row * s->dim + i];
+        real scale = square > 0 && square < INFINITY ? 1 / (real)sqrt(square) : 0;
+        for (int i = 0; i < s->dim; i++) directions[row * s->dim + i] = q[row * s->dim + i] * scale;
+    }
+    int failed = spatial_order(directions, count, s->dim, ROWS, order, s->num_threads);
+    free(directions);
+    return failed;
+}
+
+static void run_shared(Search *s, void *(*work)(void *), long items) {
+    atomic_store(&s->queue.next, 0);
+    s->queue.items = items;
+    run_parallel(work, s, s->num_threads);
+}
+
 static int search_large(Search *s, long graph, long head) {
-    long count = keys_of(s, graph), queries = s->ptr_q[graph + 1] - s->ptr_q[graph];
-    char *memory = malloc(keys_size(count, s->dim, s->screen) + 3 * aligned(count * 4) + ALIGN), *rest = memory;
+    long count = keys_of(s, graph), queries = s->ptr_q[graph + 1] - s->ptr_q[graph], panels = (count + PANEL - 1) / PANEL;
+    size_t tree_bytes = s->use_tree ? tree_size(panels, s->dim) + aligned(queries * 4) : 0;
+    char *memory = malloc(keys_size(count, s->dim, s->screen) + 3 * aligned(count * 4) + tree_bytes + 4 * ALIGN);
     if (!memory) return ENOMEM;
+    char *rest = memory;
     int32_t *order = carve(&rest, count * 4), *spare = carve(&rest, count * 4);
     uint32_t *bits = carve(&rest, count * 4);
+    Tree tree;
+    int failed = 0;
     s->graph = graph;
     s->head = head;
     s->shared_k = s->k + (head * s->num_all_keys + s->ptr_k[graph]) * s->dim;
-    s->order = s->norm_order ? order : NULL;
-    if (s->norm_order) sort_by_norm(s->shared_k, count, s->dim, order, bits, spare);
+    s->order_k = s->norm_order || s->use_tree ? order : NULL;
+    s->order_q = NULL;
+    s->tree = NULL;
+    if (s->use_tree) failed = spatial_order(s->shared_k, count, s->dim, PANEL, order, s->num_threads);
+    else if (s->norm_order) sort_by_norm(s->shared_k, count, s->dim, order, bits, spare);
     keys_place(&s->shared, count, s->dim, s->screen, rest);
-    atomic_store(&s->queue.next, 0);
-    s->queue.items = s->shared.panels;
-    run_parallel(pack_shared, s, s->num_threads);
-    atomic_store(&s->queue.next, 0);
-    s->queue.items = (queries + GROUP * ROWS - 1) / (GROUP * ROWS);
-    run_parallel(search_shared, s, s->num_threads);
+    rest += keys_size(count, s->dim, s->screen);
+    if (!failed) run_shared(s, pack_shared, s->shared.panels);
+    if (s->use_tree && !failed) {
+        int32_t *order_q = carve(&rest, queries * 4);
+        failed = order_queries(s, s->q + (head * s->num_queries + s->ptr_q[graph]) * s->dim, queries, order_q);
+        build_tree(&tree, &s->shared, rest);
+        s->order_q = order_q;
+        s->tree = &tree;
+    }
+    if (!failed) run_shared(s, search_shared, (queries + GROUP * ROWS - 1) / (GROUP * ROWS));
     free(memory);
-    return s->failed ? ENOMEM : 0;
+    return failed || s->failed ? ENOMEM : 0;
 }
 
-/* Returns 0, or ENOMEM; options: 1 norm order, 2 integer screen; stats (4) may be NULL. */
+/* Returns 0, or ENOMEM; options: 1 norm order, 2 integer screen, 4 tree (in place of the order); stats (4) may be NULL. */
 int kmip_search(const real *q, const real *k, const int64_t *ptr_q, const int64_t *ptr_k, long heads, long num_queries,
                 long num_all_keys, long graphs, int dim, int num_keys, int options, int num_threads, int64_t *index,
                 real *score, int64_t *stats) {
     int64_t nowhere[4] = {0};
     Search s = {.q = q, .k = k, .ptr_q = ptr_q, .ptr_k = ptr_k, .heads = heads, .num_queries = num_queries,
                 .num_all_keys = num_all_keys, .graphs = graphs, .dim = dim, .num_keys = num_keys,
-                .norm_order = options & 1, .screen = 0, .num_threads = num_threads, .index = index, .score = score,
+                .norm_order = (options & 5) == 1, .use_tree = (options & 4) != 0, .screen = 0, .num_threads = num_threads, .index = index, .score = score,
                 .stats = stats ? stats : nowhere, .lock = PTHREAD_MUTEX_INITIALIZER};
 #ifdef BYTES
     s.screen = (options & 2) != 0;

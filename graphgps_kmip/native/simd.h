@@ -83,4 +83,31 @@ INLINE vec max_(vec a, vec b) { return OF(max)(a, b); }
 #endif
 #define LANES ((int)(sizeof(vec) / sizeof(real)))
 
+/* One number for each of ROWS queries, in the compiler's own vectors. */
+#define ROWS 8
+typedef real rows __attribute__((vector_size(ROWS * sizeof(real))));
+#ifdef DOUBLE
+typedef int64_t row_bits __attribute__((vector_size(ROWS * sizeof(real))));
+#else
+typedef int32_t row_bits __attribute__((vector_size(ROWS * sizeof(real))));
+#endif
+INLINE rows load_rows(const real *p) { rows a; __builtin_memcpy(&a, p, sizeof a); return a; }
+INLINE rows absolute(rows a) {
+    row_bits negative = a < 0;
+    return (rows)((negative & (row_bits)-a) | (~negative & (row_bits)a));
+}
+INLINE int any_above(rows a, rows b) {
+#if defined(__AVX512VL__) && !defined(DOUBLE)
+    return _mm256_cmp_ps_mask((__m256)a, (__m256)b, _CMP_GT_OQ) != 0;
+#elif defined(__AVX512VL__)
+    return _mm512_cmp_pd_mask((__m512d)a, (__m512d)b, _CMP_GT_OQ) != 0;
+#else
+    uint64_t words[sizeof(rows) / 8], any = 0;
+    row_bits above = a > b;
+    __builtin_memcpy(words, &above, sizeof above);
+    for (unsigned i = 0; i < sizeof(rows) / 8; i++) any |= words[i];
+    return any != 0;
+#endif
+}
+
 #endif

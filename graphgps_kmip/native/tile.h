@@ -23,9 +23,11 @@ typedef struct {
     long scored, seen;             /* panels scanned in full, by the screen */
     real *columns;                 /* (dim, ROWS) */
     int32_t *bytes;                /* (dim4, ROWS): four channels of a query in each */
-    real threshold[ROWS];          /* score[K - 1]; +inf for rows that are no query */
+    rows threshold;                /* score[K - 1]; +inf for rows that are no query */
+    rows reach;                    /* |q|, rounded up */
+    rows slack;                    /* rounding of the bounds of `tree` */
     float low[ROWS];               /* threshold, rounded down */
-    float norm[ROWS];              /* |q|, rounded up */
+    float norm[ROWS];              /* |q|, rounded up; */
     float error[ROWS];             /* |q - scale * byte|, rounded up */
     float inverse[ROWS];           /* 1 / scale */
     int32_t offset[ROWS];          /* 128 * sum of the bytes: what the unsigned keys add */
@@ -35,7 +37,8 @@ typedef struct {
     int32_t *id;                   /* (ROWS, stride) */
 } Tile;
 
-static void pack_tile(Tile *tile, const real *query, int count, int dim, int num_keys) {
+/* Packs the queries which[0], which[1], ... (NULL: the first ones) of the matrix `query`. */
+static void pack_tile(Tile *tile, const real *query, const int32_t *which, int count, int dim, int num_keys) {
     tile->count = count;
     tile->done = tile->exact = tile->pending = 0;
     tile->inserted = tile->survived = tile->scored = tile->seen = 0;
@@ -43,12 +46,12 @@ static void pack_tile(Tile *tile, const real *query, int count, int dim, int num
         double square = 0;
         float largest = 0, wrong;
         for (int i = 0; i < dim; i++) {
-            real value = row < count ? query[row * dim + i] : 0;
+            real value = row < count ? query[(long)(which ? which[row] : row) * dim + i] : 0;
             tile->columns[i * ROWS + row] = value;
             square += (double)value * value;
             largest = fmaxf(largest, fabsf((float)value));
         }
-        tile->norm[row] = round_up(sqrt(square), dim, EPSILON);
+        tile->norm[row] = tile->reach[row] = round_up(sqrt(square), dim, EPSILON);
         tile->threshold[row] = row < count ? -INFINITY : INFINITY;
         tile->low[row] = (float)tile->threshold[row];
         float scale = largest / 127, inverse = scale > 0 ? 1 / scale : 0;
@@ -170,10 +173,12 @@ static void scan_columns(Tile *tile, const Keys *keys, long panel, int num_keys)
  *
  * The keys of one lane of all panels are a group; a value that K group maxima exceed is exceeded by K keys.
  */
-static void seed(Tile *tile, const Keys *keys, long panels, int num_keys) {
+static void seed(Tile *tile, const Keys *keys, long first, long end, int num_keys) {
     real best[ROWS][PANEL], largest = 0;
     if (num_keys > PANEL / 2 || keys->count < PANEL) return; /* too few groups */
-    for (long panel = 0; panel < panels && filled_lanes(keys, panel) == PANEL; panel++) {
+    if (filled_lanes(keys, end - 1) < PANEL) end--;
+    if (first >= end) return;
+    for (long panel = first; panel < end; panel++) {
         const real *columns = keys->columns + panel * PANEL * keys->dim;
         for (int c = 0; c < PANEL; c += 3 * LANES)
             for (int r = 0; r < ROWS; r += REGISTER_ROWS) {
@@ -182,7 +187,7 @@ static void seed(Tile *tile, const Keys *keys, long panels, int num_keys) {
                 UNROLL for (int j = 0; j < REGISTER_ROWS; j++)
                     UNROLL for (int v = 0; v < 3; v++) {
                         real *place = best[r + j] + c + v * LANES;
-                        store(place, panel ? max_(load(place), sum[j][v]) : sum[j][v]);
+                        store(place, panel > first ? max_(load(place), sum[j][v]) : sum[j][v]);
                     }
             }
         tile->scored++;
@@ -293,11 +298,7 @@ static void scan_bytes(Tile *tile, const Keys *keys, long panel, int num_keys) {
 #endif
 
 /* Whether no key of the panel can beat a threshold: <q, k> <= |q| |k|. */
-static inline int hopeless(const Tile *tile, float norm) {
-    int open = 0;
-    for (int j = 0; j < ROWS; j++) open |= tile->norm[j] * norm > tile->threshold[j];
-    return !open;
-}
+static inline int hopeless(const Tile *tile, float norm) { return !any_above(tile->reach * norm, tile->threshold); }
 
 static inline void scan(Tile *tile, const Keys *keys, long panel, int num_keys) {
 #ifdef BYTES

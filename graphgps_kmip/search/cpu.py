@@ -24,9 +24,12 @@ from graphgps_kmip.native import load, pointer, unavailable_reason
 from graphgps_kmip.search.problem import SearchProblem
 
 LARGEST = 2**31 - 64  # keys of a graph are counted in 32 bits
-NORM_ORDER, SCREEN = 1, 2
+ORDERS = {"given": 0, "norm": 1, "tree": 4}  # as kmip_search.c numbers them
+SCREEN = 2
 # Channels from which the integer screen is faster than the full product (measured, docs/search.md).
 SCREEN_FROM = 8
+# Lists up to this length are no slower than a partial sort of all scores (measured, docs/search.md).
+LONGEST_LIST = 512
 # Multiplications that take about as long as starting a thread (20 us at 1e11 a second and core).
 THREAD_WORK = 2_000_000
 
@@ -52,14 +55,13 @@ def search_cpu(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     return scan(problem)[:2]
 
 
-def scan(
-    problem: SearchProblem, norm_order: bool = True, screen: bool | None = None
-) -> tuple[Tensor, Tensor, ScanCounts]:
+def scan(problem: SearchProblem, order: str = "norm", screen: bool | None = None) -> tuple[Tensor, Tensor, ScanCounts]:
     """Search as ``search_cpu``, say how many pairs were looked at, and let benchmarks switch the ideas off.
 
     Args:
         problem: what to search.
-        norm_order: visit keys by falling norm (graphs of 1,024 keys and more).
+        order: how keys are visited in graphs of 1,024 keys and more: as they are "given", by falling "norm", or where
+            the boxes of a k-d "tree" may hold one of the K best.
         screen: use the integer screen where the CPU has it; None: where it pays.
     """
     q, k, ptr_q, ptr_k = (tensor.contiguous() for tensor in (problem.q, problem.k, problem.ptr_q, problem.ptr_k))
@@ -75,7 +77,7 @@ def scan(
         *map(ctypes.c_long, sizes),
         dim,
         problem.num_keys,
-        NORM_ORDER * norm_order + SCREEN * screen,
+        ORDERS[order] + SCREEN * screen,
         num_threads(problem),
         *map(pointer, (index, score, counts)),
     )
@@ -94,6 +96,13 @@ def cpu_not_supported_reasons(problem: SearchProblem) -> list[str]:
     if max(problem.k.size(1), problem.num_keys) > LARGEST:
         reasons.append(f"it counts up to {LARGEST} keys, not {problem.k.size(1)}")
     return reasons
+
+
+def cpu_not_preferred_reasons(problem: SearchProblem) -> list[str]:
+    """Say why plain torch is faster; an empty list when it is not."""
+    if problem.num_keys > LONGEST_LIST:
+        return [f"inserts into sorted lists, which pays up to K = {LONGEST_LIST}, not for {problem.num_keys}"]
+    return []
 
 
 def num_threads(problem: SearchProblem) -> int:

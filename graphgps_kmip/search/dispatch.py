@@ -10,11 +10,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from graphgps_kmip.search.ball_tree import ball_tree_not_supported_reasons, search_ball_tree
 from graphgps_kmip.search.chunked import search_chunked
-from graphgps_kmip.search.cpu import cpu_not_supported_reasons, search_cpu
+from graphgps_kmip.search.cpu import cpu_not_preferred_reasons, cpu_not_supported_reasons, search_cpu
 from graphgps_kmip.search.exact import search_exact
 from graphgps_kmip.search.keops import keops_not_supported_reasons, search_keops
 from graphgps_kmip.search.problem import SearchProblem
+from graphgps_kmip.search.tree import search_tree, tree_not_preferred_reasons
+from graphgps_kmip.search.triton_check import triton_reasons
+from graphgps_kmip.search.triton_search import search_triton
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +54,21 @@ class Backend:
 BACKENDS: dict[str, Backend] = {
     backend.name: backend
     for backend in (
-        Backend("cpu", search_cpu, "fused C kernel for CPUs, compiled at its first use", cpu_not_supported_reasons),
+        Backend("triton", search_triton, "fused GPU kernel (Triton)", triton_reasons),
+        Backend(
+            "tree",
+            search_tree,
+            "fused C kernel with a k-d tree, for few dimensions",
+            cpu_not_supported_reasons,
+            tree_not_preferred_reasons,
+        ),
+        Backend(
+            "cpu",
+            search_cpu,
+            "fused C kernel for CPUs, compiled at its first use",
+            cpu_not_supported_reasons,
+            cpu_not_preferred_reasons,
+        ),
         Backend("chunked", search_chunked, "plain torch, bounded memory, any device"),
         Backend(
             "keops",
@@ -58,6 +76,13 @@ BACKENDS: dict[str, Backend] = {
             "symbolic matrices (PyKeOps), as in the papers; needs a C++ compiler",
             keops_not_supported_reasons,
             _always("compiles for seconds for each D and K, and is slower than chunked on CPU"),
+        ),
+        Backend(
+            "ball_tree",
+            search_ball_tree,
+            "the thesis' ball tree (CPU), for the study of dimensions",
+            ball_tree_not_supported_reasons,
+            _always("slower than cpu from 1,000 keys on, in 3 dimensions 3 times, in 10 dimensions 39 times"),
         ),
         Backend(
             "exact",

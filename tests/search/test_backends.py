@@ -13,7 +13,11 @@ from graphgps_kmip.search import BACKENDS, SearchProblem, chunked, topk_inner_pr
 from tests.reference.search import search
 from tests.search.problems import DIM, NUM_KEYS, Ragged, check_answer, ragged, ragged_problems
 
-ALL = [pytest.param(name, marks=pytest.mark.compiler if name == "keops" else ()) for name in BACKENDS]
+COMPILED = ("keops", "cpu", "tree", "ball_tree")
+# the Triton kernel has its cases in test_triton.py: its interpreter needs seconds for a problem
+ALL = [
+    pytest.param(name, marks=pytest.mark.compiler if name in COMPILED else ()) for name in BACKENDS if name != "triton"
+]
 TORCH_ONLY = ["exact", "chunked", pytest.param("cpu", marks=pytest.mark.compiler)]
 
 

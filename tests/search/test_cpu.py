@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -25,7 +27,7 @@ def unit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return request.param
 
 
-def check(q: Tensor, k: Tensor, num_keys: int, **options: bool) -> cpu.ScanCounts:
+def check(q: Tensor, k: Tensor, num_keys: int, **options: Any) -> cpu.ScanCounts:
     """Scores as by float64 brute force, to the rounding that the issue of an exact search allows; indices belong."""
     q, k = (tensor if tensor.dim() == 3 else tensor[None] for tensor in (q, k))
     index, score, counts = cpu.scan(SearchProblem.of(q, k, None, None, num_keys), **options)
@@ -65,13 +67,13 @@ def test_the_answer_is_exact_at_every_size_that_takes_another_way(
     unit: str, dtype: torch.dtype, queries: int, keys: int, dim: int, num_keys: int
 ) -> None:
     q, k = torch.randn(1, queries, dim, dtype=dtype), torch.randn(1, keys, dim, dtype=dtype)
-    for norm_order in (False, True):
+    for order in cpu.ORDERS:
         for screen in (False, True):
-            check(q, k, num_keys, norm_order=norm_order, screen=screen)
+            check(q, k, num_keys, order=order, screen=screen)
     assert unit in UNITS
 
 
-def falling(count: int, dim: int = 8) -> tuple[Tensor, Tensor]:
+def falling(count: int = 3000, dim: int = 8) -> tuple[Tensor, Tensor]:
     """Keys of falling norm whose score rises for every query: the worst case of the norm order."""
     q = torch.zeros(64, dim)
     q[:, 0] = 1
@@ -110,20 +112,24 @@ def negative_scores() -> tuple[Tensor, Tensor]:
     return -torch.rand(24, 10), torch.rand(3000, 10)
 
 
-SETS = [falling, duplicated, heavy_tails, one_direction, some_zero, negative_scores]
+def on_a_line() -> tuple[Tensor, Tensor]:
+    return torch.randn(24, 10), torch.randn(10) * torch.randn(3000, 1).exp()
 
 
-def made(maker, count: int = 3000) -> tuple[Tensor, Tensor]:  # noqa: ANN001
-    return falling(count) if maker is falling else maker()
+Maker = Callable[[], tuple[Tensor, Tensor]]
+SETS: list[Maker] = [falling, duplicated, heavy_tails, one_direction, some_zero, negative_scores, on_a_line]
 
 
 @pytest.mark.parametrize("maker", SETS, ids=lambda maker: maker.__name__)
 @pytest.mark.parametrize("scale", [1.0, 1e-18, 1e18])
+@pytest.mark.parametrize("order", ["norm", "tree"])
 @pytest.mark.parametrize("screen", [False, True])
-def test_data_that_mislead_the_shortcuts_do_not_change_the_answer(maker, scale: float, screen: bool) -> None:  # noqa: ANN001
-    q, k = made(maker)
-    check(q * scale, k, 10, screen=screen)
-    check(q.double() * scale, k.double(), 10, screen=screen)
+def test_data_that_mislead_the_shortcuts_do_not_change_the_answer(
+    maker: Maker, scale: float, order: str, screen: bool
+) -> None:
+    q, k = maker()
+    check(q * scale, k, 10, order=order, screen=screen)
+    check(q.double() * scale, k.double(), 10, order=order, screen=screen)
 
 
 def test_equal_scores_do_not_enter_again_and_again() -> None:
@@ -140,22 +146,32 @@ def test_norm_order_ends_rows_early_and_not_for_keys_of_equal_norm() -> None:
     assert check(q, k / k.norm(dim=-1, keepdim=True), 5, screen=False).scored >= pairs
 
 
+def test_the_tree_opens_few_boxes_in_few_dimensions_and_most_in_many() -> None:
+    pairs = 640 * 20_000
+    q, k = torch.randn(640, 3), torch.randn(20_000, 3)
+    k /= k.norm(dim=-1, keepdim=True)
+    assert check(q, k, 5, order="tree").scored < 0.1 * pairs
+    q, k = torch.randn(640, 16), torch.randn(20_000, 16)
+    assert check(q, k, 5, order="tree", screen=False).scored > 0.7 * pairs
+
+
 def test_the_screen_scores_few_pairs_in_full() -> None:
     q, k = torch.randn(64, 12), torch.randn(20_000, 12)
-    counts = check(q, k, 5, norm_order=False, screen=True)
+    counts = check(q, k, 5, order="given", screen=True)
     if not counts.screened:
         pytest.skip("this CPU or compiler has no AVX-512 VNNI")
     assert counts.survived < 64 * 120
     assert counts.screened > 0.95 * 64 * 20_000
 
 
-def test_any_number_of_threads_gives_the_same_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("order", cpu.ORDERS)
+def test_any_number_of_threads_gives_the_same_answer(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ptr = torch.tensor([0, 3, 3, 1700, 1800, 4000])
     problem = SearchProblem.of(torch.randn(2, 4000, 6), torch.randn(2, 4000, 6), ptr, ptr, 9)
     answers = []
     for count in (1, 2, 5):
         monkeypatch.setattr(cpu, "num_threads", lambda _, count=count: count)
-        answers.append(cpu.scan(problem))
+        answers.append(cpu.scan(problem, order))
     assert all(torch.equal(answer[0], answers[0][0]) for answer in answers)
     assert all(torch.equal(answer[1], answers[0][1]) for answer in answers)
 

@@ -1,0 +1,172 @@
+"""Softmax attention over selected keys in fused GPU kernels (Triton): the same mathematics as gather.py.
+
+Beside q, k, v, their gradients and the output, only index, weight and the gradient of the score (R, K) are in memory.
+The gradients of keys and values are sums over the queries that selected a key; a stable sort of the index by key, in
+the place of atomic additions, makes them repeat bit for bit.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import os
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from graphgps_kmip.attention import gather_torch
+from graphgps_kmip.search.triton_check import failure
+
+# Entries that one program sums. Keys of large norm are selected by very many queries (hubs): their sums are cut, so
+# that no program takes much longer than the others.
+CHUNK = 1024
+LARGEST_TILE = 4096  # gathered values that a program holds at a time: 32 registers of each thread
+
+
+def can_run(x: Tensor) -> bool:
+    """Whether the kernels take tensors like x: triton installed, x on cuda where they give right answers, wide."""
+    if x.dtype not in (torch.float32, torch.float64) or not _installed():
+        return False
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        return True
+    return x.device.type == "cuda" and failure(_check, x.device) is None
+
+
+def sparse_attention_forward(
+    v: Tensor, rows: Tensor, score: Tensor, dim_kq: int, keep: Tensor | None = None, dropout: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """Compute ``a = softmax(score / sqrt(dim_kq))`` and ``o_r = sum_j a_rj keep_rj / (1 - dropout) v_rows(r,j)``.
+
+    Args:
+        v: values, float32 or float64.
+        rows: row of v in each slot, -1 where there is none.
+        score: inner product of query and key, -inf where there is none.
+        dim_kq: dimension D of queries and keys.
+        keep: False where dropout drops a weight; None: nowhere.
+        dropout: probability with which it did.
+
+    Shapes:
+        v (S, C), rows, score and keep (R, K); returns out (R, C) and weight a (R, K), 0 in missing slots.
+    """
+    from graphgps_kmip.attention import triton_gather_kernels  # triton is optional
+
+    out, weight = v.new_empty(len(rows), v.size(1)), v.new_empty(rows.shape)
+    if not rows.numel():
+        return out.zero_(), weight
+    sizes = _tile(rows.size(1), v.size(1))
+    rows, score, v = rows.contiguous(), score.contiguous(), v.contiguous()
+    with torch.cuda.device_of(v):
+        triton_gather_kernels.forward_kernel[(-(-len(rows) // sizes["ROWS"]),)](
+            v, rows, score, rows if keep is None else keep.contiguous(), out, weight, *rows.shape,
+            TEMPERATURE=math.sqrt(dim_kq), KEPT_PART=1.0 - dropout, C=v.size(1), HAS_KEEP=keep is not None, **sizes,
+        )  # fmt: skip
+    return out, weight
+
+
+def sparse_attention_backward(
+    grad_out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    rows: Tensor,
+    weight: Tensor,
+    keep: Tensor | None = None,
+    dropout: float = 0.0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of q, k and v: ``da = <g, v>``, ``ds = a (da - sum a da) / sqrt(D)``, each product dropped as forward.
+
+    They repeat bit for bit. Cost: a sort of R K keys, and K (C + D) products for each query.
+
+    Args:
+        grad_out: gradient g of the output.
+        q: queries.
+        k: keys.
+        v: values.
+        rows: as in the forward.
+        weight: a, as the forward returned it.
+        keep: as in the forward.
+        dropout: as in the forward.
+
+    Shapes:
+        grad_out (R, C), q (R, D), k (S, D), v (S, C), rows, weight and keep (R, K); returns tensors like q, k and v.
+    """
+    from graphgps_kmip.attention import triton_gather_kernels  # triton is optional
+
+    if not rows.numel() or not k.numel():
+        return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
+    grad_out, q, k, v, rows, weight = (tensor.contiguous() for tensor in (grad_out, q, k, v, rows, weight))
+    grad_q, grad_score = torch.empty_like(q), torch.empty_like(weight)
+    sizes = _tile(rows.size(1), max(v.size(1), q.size(1)))
+    with torch.cuda.device_of(v):
+        triton_gather_kernels.backward_kernel[(-(-len(rows) // sizes["ROWS"]),)](
+            grad_out, k, v, rows, weight, rows if keep is None else keep.contiguous(), grad_q, grad_score, *rows.shape,
+            TEMPERATURE=math.sqrt(q.size(1)), KEPT_PART=1.0 - dropout, C=v.size(1), D=q.size(1),
+            HAS_KEEP=keep is not None, **sizes,
+        )  # fmt: skip
+        used = weight if keep is None else weight * keep / (1.0 - dropout)
+        key, order = rows.flatten().sort(stable=True)
+        bounds = torch.searchsorted(key, torch.arange(len(k) + 1, device=key.device, dtype=key.dtype))
+        return grad_q, *(
+            _segment_sum(values, entry_weight, order, bounds, rows.size(1))
+            for values, entry_weight in ((q, grad_score), (grad_out, used))
+        )
+
+
+def _segment_sum(values: Tensor, weight: Tensor, order: Tensor, bounds: Tensor, num_slots: int) -> Tensor:
+    """``out_s = sum weight_e values_(e // num_slots)`` over the entries e = order[bounds_s : bounds_s+1]: (S, C)."""
+    num_chunks = len(bounds) - 1 + len(order) // CHUNK  # at least as many as there are, known without asking the device
+    end_of = ((bounds.diff() + CHUNK - 1) // CHUNK).cumsum(0)
+    chunk = torch.arange(num_chunks, device=bounds.device)
+    segment = torch.searchsorted(end_of, chunk, right=True)
+    past = torch.cat([end_of.new_zeros(1), end_of])  # first chunk of each segment
+    starts = bounds[segment] + (chunk - past[segment]) * CHUNK
+    ends = torch.minimum(
+        starts + CHUNK, bounds[(segment + 1).clamp(max=len(bounds) - 1)]
+    )  # start >= end: no such chunk
+    partial = _launch(values, weight, order, starts, ends, num_slots)
+    return _launch(partial, None, order, past[:-1], past[1:], 1)
+
+
+def _launch(values: Tensor, weight: Tensor | None, order: Tensor, starts: Tensor, ends: Tensor, slots: int) -> Tensor:
+    from graphgps_kmip.attention import triton_gather_kernels
+
+    out = values.new_empty(len(starts), values.size(1))
+    width = min(_power_above(values.size(1)), 128)
+    triton_gather_kernels.segment_kernel[(len(starts), -(-values.size(1) // width))](
+        values, order if weight is None else weight.contiguous(), order, starts.contiguous(), ends.contiguous(), out,
+        slots, C=values.size(1), ENTRIES=max(1, 512 // width), WIDTH=width, WEIGHTED=weight is not None, num_warps=1,
+    )  # fmt: skip
+    return out
+
+
+def _tile(num_slots: int, channels: int) -> dict[str, int]:
+    """Rows, slots and columns of the values that a program gathers at a time."""
+    slots, width = _power_above(num_slots), min(_power_above(channels), 32)
+    return {"ROWS": max(1, min(16, LARGEST_TILE // (slots * width))), "SLOTS": slots, "WIDTH": width}
+
+
+def _power_above(number: int) -> int:
+    return 1 << max(number - 1, 0).bit_length()
+
+
+@cache
+def _installed() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+def _check(device: torch.device) -> None:
+    """Compare both kernels with plain torch: a hub, empty slots, dropout."""
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randint(300, (1500, 10), generator=generator, dtype=torch.int32)
+    rows[:, 0], rows[::7, 3] = 5, -1
+    score = torch.randn(rows.shape, generator=generator).masked_fill(rows < 0, -torch.inf)
+    q, grad_out = (torch.randn(1500, 10, generator=generator) for _ in range(2))
+    k, v = (torch.randn(300, 10, generator=generator) for _ in range(2))
+    keep = torch.rand(rows.shape, generator=generator) < 0.7
+    q, k, v, rows, score, keep, grad_out = (x.to(device) for x in (q, k, v, rows, score, keep, grad_out))
+    out, weight = sparse_attention_forward(v, rows, score, 10, keep, 0.3)
+    grads = sparse_attention_backward(grad_out, q, k, v, rows, weight, keep, 0.3)
+    expected, _ = gather_torch.sparse_attention_forward(v, rows, score, 10, keep, 0.3)
+    expected_grads = gather_torch.sparse_attention_backward(grad_out, q, k, v, rows, weight, keep, 0.3)
+    torch.testing.assert_close((out, *grads), (expected, *expected_grads), rtol=1e-3, atol=1e-3)

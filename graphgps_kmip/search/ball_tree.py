@@ -1,0 +1,142 @@
+"""Ball tree: prunes whole balls of keys by a bound on their inner products (thesis, section 4.2: a negative result).
+
+Bound and search: Ram and Gray 2012, "Maximum inner-product search using tree data-structures" (arXiv:1202.6101). The
+thesis names no rule for the split; it is theirs. `run/bench/tree.py` measures where the tree pays.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from graphgps_kmip.native import load, pointer
+from graphgps_kmip.native.build import compiler
+from graphgps_kmip.search.problem import SearchProblem
+
+DEPTH = 3  # the column of a node (start, count, child, depth)
+
+
+class BallTree:
+    """Keys in nested balls, each with the mean of its keys as centre c and their largest distance from it as radius r.
+
+    ``<q, x> <= <q, c> + r |q|`` for every key x of a ball. A ball with more than ``leaf_size`` keys is split: a is the
+    key farthest from a random one, b the key farthest from a, each key goes to the nearer of both (equal keys are
+    halved). Expected cost O(M log M); a worst case O(M^2).
+
+    Args:
+        keys: what is searched, on the CPU.
+        leaf_size: most keys of a ball that is not split.
+        seed: draws the random keys; it changes the tree, not what is found.
+
+    Shapes:
+        keys (M, D), M >= 1.
+
+    Raises:
+        ValueError: keys that are no CPU matrix of floats with a row, or leaf_size < 1.
+        NoKernel: no C compiler on this machine.
+    """
+
+    def __init__(self, keys: Tensor, leaf_size: int = 100, seed: int = 0) -> None:
+        if keys.dim() != 2 or not keys.size(0) or not keys.is_floating_point() or keys.device.type != "cpu":
+            raise ValueError(
+                "a ball tree needs a CPU matrix of floats with at least one row as keys, "
+                f"got {tuple(keys.shape)} of {keys.dtype} on {keys.device}"
+            )
+        if leaf_size < 1:
+            raise ValueError(f"leaf_size must be at least 1, got {leaf_size}")
+        num_keys, dim = keys.shape
+        self._leaf_size = min(leaf_size, num_keys)
+        self._keys = keys.detach().to(torch.float64, copy=True, memory_format=torch.contiguous_format)
+        self._ids = torch.arange(num_keys)
+        most = 2 * num_keys - 1  # nodes of a tree with one key a leaf; pages that are never written cost nothing
+        self._nodes = torch.empty(most, 4, dtype=torch.int64)
+        self._centre, self._radius = (torch.empty(most, *shape, dtype=torch.float64) for shape in ((dim,), ()))
+        build = load("ball_tree").ball_tree_build
+        build.restype = ctypes.c_long
+        self.num_nodes = build(
+            *(pointer(self._keys), pointer(self._ids)),
+            *map(ctypes.c_long, (num_keys, dim, leaf_size)),
+            ctypes.c_uint64(seed),
+            *map(pointer, (self._nodes, self._centre, self._radius)),
+        )
+        if self.num_nodes < 0:
+            raise MemoryError(f"no memory for a ball tree of {num_keys} keys of {dim} channels")
+        self.depth = int(self._nodes[: self.num_nodes, DEPTH].max())
+
+    def search(self, q: Tensor, num_keys: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Find the K largest inner products of each query, depth first, the ball with the larger bound first.
+
+        A ball is left out when its bound is no larger than the K-th best score so far. Scores are sums in float64.
+
+        Args:
+            q: queries, on the CPU.
+            num_keys: K >= 1.
+
+        Shapes:
+            q (N, D); returns index (N, K) int64 (-1: missing), score (N, K) in the dtype of q (-inf: missing), both by
+            falling score, and visited (N,) int64: how many balls were entered.
+
+        Raises:
+            ValueError: q does not fit the keys, or num_keys < 1.
+        """
+        dim = self._keys.size(1)
+        if q.dim() != 2 or q.size(1) != dim or not q.is_floating_point() or q.device.type != "cpu":
+            raise ValueError(f"q must be (N, {dim}) floats on the CPU, got {tuple(q.shape)} of {q.dtype} on {q.device}")
+        if num_keys < 1:
+            raise ValueError(f"num_keys must be at least 1, got {num_keys}")
+        queries = q.detach().to(torch.float64).contiguous()
+        score = queries.new_full((len(q), num_keys), -torch.inf)
+        index = torch.full_like(score, -1, dtype=torch.int64)
+        visited = index.new_empty(len(q))
+        failed = load("ball_tree").ball_tree_search(
+            *(pointer(self._keys), pointer(self._ids)),
+            *map(ctypes.c_long, (dim, self._leaf_size, self.depth)),
+            *map(pointer, (self._nodes, self._centre, self._radius, queries)),
+            *map(ctypes.c_long, (len(q), num_keys)),
+            ctypes.c_int(torch.get_num_threads()),
+            *map(pointer, (index, score, visited)),
+        )
+        if failed:
+            raise MemoryError("no memory for the search of a ball tree")
+        score, order = score.sort(dim=1, descending=True, stable=True)
+        return index.gather(1, order), score.to(q.dtype), visited
+
+
+def search_ball_tree(problem: SearchProblem, leaf_size: int = 100) -> tuple[Tensor, Tensor]:
+    """Find the K largest inner products for each query with one ball tree for each head and graph.
+
+    Args:
+        problem: what to search, on the CPU.
+        leaf_size: most keys of a ball that is not split.
+
+    Shapes:
+        returns index (H, N, K) int64 (-1: missing) and score (H, N, K) (-inf: missing).
+
+    Raises:
+        NoKernel: no C compiler on this machine.
+    """
+    shape = (*problem.q.shape[:2], problem.num_keys)
+    index = torch.full(shape, -1)
+    score = problem.q.new_full(shape, -torch.inf)
+    bounds_q, bounds_k = problem.bounds_q, problem.bounds_k
+    for graph in range(problem.num_graphs):
+        rows, keys = (slice(*bounds[graph : graph + 2]) for bounds in (bounds_q, bounds_k))
+        if rows.start == rows.stop or keys.start == keys.stop:
+            continue
+        for head in range(problem.num_heads):
+            tree = BallTree(problem.k[head, keys], leaf_size)
+            local, score[head, rows], _ = tree.search(problem.q[head, rows], problem.num_keys)
+            index[head, rows] = torch.where(local >= 0, local + keys.start, -1)
+    return index, score
+
+
+def ball_tree_not_supported_reasons(problem: SearchProblem) -> list[str]:
+    """Say what keeps the ball tree from this problem; an empty list when nothing does."""
+    reasons = []
+    if problem.q.device.type != "cpu":
+        reasons.append(f"the ball tree runs on cpu, not on {problem.q.device.type}")
+    if compiler() is None:  # asked without compiling: "auto" asks every backend for every problem
+        reasons.append("the ball tree needs a C compiler: install one (Debian, Ubuntu: apt install gcc) or set CC")
+    return reasons

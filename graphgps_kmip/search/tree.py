@@ -1,0 +1,45 @@
+"""Exact pruning in few dimensions: a k-d tree of boxes over the keys, in the fused kernel of cpu.py.
+
+Median splits of the widest side end at panels of 48 keys; in a box with centre c and half sides e no score exceeds
+``sum_i q_i c_i + |q_i| e_i``. Queries are put into the order of their directions, so that eight of them go down
+together, and start from thresholds that the keys of their neighbours reach. The thesis' ball tree, a query at a time,
+is in ball_tree.py; docs/search.md compares them.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from graphgps_kmip.search.cpu import scan
+from graphgps_kmip.search.problem import SearchProblem
+
+# Measured at 10^5 keys (docs/search.md): above LARGEST_DIM nearly all boxes are opened; below FEWEST_KEYS the build is
+# not paid back; where norms differ more than SPREAD (largest over median), norm order prunes as much without a build.
+LARGEST_DIM, FEWEST_KEYS, SPREAD = 5, 8_192, 2.2
+
+
+def search_tree(problem: SearchProblem) -> tuple[Tensor, Tensor]:
+    """Find the K largest inner products for each query; graphs of less than 1,024 keys are scanned as by ``cpu``.
+
+    Time: O(N log N) to build, cold, in each call; then the fraction of pairs that ``scan(problem, "tree")`` reports.
+    Holds the keys three times, and one copy of the queries.
+
+    Shapes:
+        returns index (H, N, K) int64 (-1: missing) and score (H, N, K) (-inf: missing).
+    """
+    return scan(problem, order="tree")[:2]
+
+
+def tree_not_preferred_reasons(problem: SearchProblem) -> list[str]:
+    """Say why a scan is faster; an empty list for few dimensions, many keys, and norms that say little."""
+    reasons = []
+    if problem.q.size(-1) > LARGEST_DIM:
+        reasons.append(f"pays up to {LARGEST_DIM} dimensions a head, not for {problem.q.size(-1)}")
+    largest = max((end - start for start, end in zip(problem.bounds_k, problem.bounds_k[1:], strict=False)), default=0)
+    if largest < FEWEST_KEYS:
+        reasons.append(f"pays from {FEWEST_KEYS} keys in a graph, not for {largest}")
+    if not reasons:
+        norms = problem.k.norm(dim=-1)
+        if (spread := float(norms.max() / norms.median().clamp(min=1e-30))) > SPREAD:
+            reasons.append(f"the largest key is {spread:.1f} times the median one, and norm order prunes as much")
+    return reasons

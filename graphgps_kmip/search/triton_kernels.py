@@ -1,0 +1,189 @@
+"""The Triton kernel of the fused search; importing this file imports triton, which is optional.
+
+One program finds the K best keys for a tile of queries of one graph and head. Scores live in registers only, and one
+costs a product on the tensor cores and a maximum unless it could belong to the K best.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def search_kernel(
+    q, k, q_turned, k_turned, q_low, k_low, norm_q, norm_k, order, tile_row, tile_graph, ptr_q, ptr_k, index, score,
+    num_q, num_k, num_keys, relative_error, absolute_error, D: tl.constexpr, WIDTH: tl.constexpr,
+    SLOTS: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, STEP: tl.constexpr, SCREEN: tl.constexpr,
+):  # fmt: skip
+    """Find the best keys of one tile of queries (program 0) and one head (program 1).
+
+    Args:
+        q: (H, N, WIDTH) scaled queries, 0 beyond D.
+        k: (H, M, WIDTH) scaled keys, those of a graph by falling norm.
+        q_turned: (H, D, N) the same, for whole blocks of scores.
+        k_turned: (H, D, M).
+        q_low: (H, N, WIDTH) the same in low precision, for screening.
+        k_low: (H, M, WIDTH).
+        norm_q: (H, N) float32, rounded up.
+        norm_k: (H, M).
+        order: (H, M) int32, row of each key before it was sorted.
+        tile_row: (T,) int32, first query of each tile.
+        tile_graph: (T,) int32, its graph.
+        ptr_q: (B + 1,) int32.
+        ptr_k: (B + 1,) int32.
+        index: (H, N, K) int64, out.
+        score: (H, N, K), out, of scaled queries and keys.
+        num_q: N.
+        num_k: M.
+        num_keys: K.
+        relative_error: of a low score, in units of the norms of its query and of the longest key left.
+        absolute_error: of a low score, in units of the norm of its query.
+        D: dimensions.
+        WIDTH: D padded to a power of two >= 16.
+        SLOTS: K padded to a power of two.
+        QUERIES: of a tile.
+        KEYS: of a block.
+        STEP: blocks that are screened between two decisions.
+        SCREEN: False: every block is scored in full.
+    """
+    head = tl.program_id(1).to(tl.int64)  # the offset of a head can pass 2^31, those inside it cannot
+    q, q_low, q_turned = q + head * num_q * WIDTH, q_low + head * num_q * WIDTH, q_turned + head * num_q * D
+    k, k_low, k_turned = k + head * num_k * WIDTH, k_low + head * num_k * WIDTH, k_turned + head * num_k * D
+    graph = tl.load(tile_graph + tl.program_id(0))
+    rows = tl.load(tile_row + tl.program_id(0)) + tl.arange(0, QUERIES)
+    real = rows < tl.load(ptr_q + graph + 1)
+    first, end = tl.load(ptr_k + graph), tl.load(ptr_k + graph + 1)
+    reach = tl.load(norm_q + head * num_q + rows, mask=real, other=0.0)
+    slots = tl.arange(0, SLOTS)[None, :]
+    # a slot that is none, or of a row that is none, holds +inf: it is never the worst, so nothing ever enters
+    best = tl.where(real[:, None] & (slots < num_keys), float("-inf"), float("inf")).to(q.dtype.element_ty)
+    at = tl.full([QUERIES, SLOTS], -1, tl.int32)
+    worst = tl.min(best, axis=1)
+    alive = first < end
+    while alive:
+        longest = tl.load(norm_k + head * num_k + first)
+        margin = reach * (longest * relative_error + absolute_error)
+        hit = True
+        if SCREEN:
+            peak = _screen(q_low, k_low, rows, real, first, num_k, WIDTH, KEYS, STEP)
+            hit = _any(peak > worst - margin)
+        if hit:
+            for block in range(STEP):
+                best, at = _visit(
+                    q, k, q_turned, k_turned, q_low, k_low, rows, real, first + block * KEYS, end, num_q, num_k, margin,
+                    best, at, D, WIDTH, SLOTS, KEYS, SCREEN,
+                )  # fmt: skip
+            worst = tl.min(best, axis=1)
+        first += STEP * KEYS
+        # Cauchy-Schwarz: <q, k> <= |q| |k|, and no key that is left is longer than the next
+        longest = tl.load(norm_k + head * num_k + first, mask=first < end, other=0.0)
+        alive = (first < end) & _any(reach * longest > worst)
+    offset = head * num_q * num_keys
+    _store(index + offset, score + offset, q, k, order + head * num_k, rows, real, at, num_keys, D, WIDTH)
+
+
+@triton.jit
+def _screen(q_low, k_low, rows, real, first, num_k, WIDTH: tl.constexpr, KEYS: tl.constexpr, STEP: tl.constexpr):
+    """Largest low-precision score of each query over STEP blocks of keys (beyond the graph's end: a needless hit)."""
+    peak = tl.full([rows.shape[0], KEYS], float("-inf"), tl.float32)
+    for block in range(STEP):
+        columns = first + block * KEYS + tl.arange(0, KEYS)
+        peak = tl.maximum(peak, _screened(q_low, k_low, rows, real, columns, columns < num_k, WIDTH))
+    return tl.max(peak, axis=1)
+
+
+@triton.jit
+def _screened(q_low, k_low, rows, real, columns, inside, WIDTH: tl.constexpr):
+    """Scores of a block (QUERIES, KEYS) in low precision, 0 outside."""
+    dims = tl.arange(0, WIDTH)
+    queries = tl.load(q_low + rows[:, None] * WIDTH + dims[None, :], mask=real[:, None], other=0.0)
+    keys = tl.load(k_low + columns[None, :] * WIDTH + dims[:, None], mask=inside[None, :], other=0.0)
+    return tl.dot(queries, keys, input_precision="tf32")
+
+
+@triton.jit
+def _exact(q_turned, k_turned, rows, real, columns, inside, num_q, num_k, D: tl.constexpr):
+    """Scores of a block (QUERIES, KEYS) in the dtype of the input, 0 outside."""
+    score = tl.zeros([rows.shape[0], columns.shape[0]], q_turned.dtype.element_ty)
+    for dim in range(D):
+        x = tl.load(q_turned + dim * num_q + rows, mask=real, other=0.0)
+        y = tl.load(k_turned + dim * num_k + columns, mask=inside, other=0.0)
+        score += x[:, None] * y[None, :]
+    return score
+
+
+@triton.jit
+def _visit(
+    q, k, q_turned, k_turned, q_low, k_low, rows, real, first, end, num_q, num_k, margin, best, at,
+    D: tl.constexpr, WIDTH: tl.constexpr, SLOTS: tl.constexpr, KEYS: tl.constexpr, SCREEN: tl.constexpr,
+):  # fmt: skip
+    """Insert what a block of keys adds to the best."""
+    columns = first + tl.arange(0, KEYS)
+    inside = columns < end
+    if SCREEN:
+        score = _screened(q_low, k_low, rows, real, columns, inside, WIDTH).to(best.dtype)
+        candidate = inside[None, :] & (score > (tl.min(best, axis=1) - margin)[:, None])
+        # more than can be kept: nothing was found yet, or there are ties, which would all be scored one by one
+        if _any(tl.sum(candidate.to(tl.int32), axis=1) > SLOTS):
+            score = _exact(q_turned, k_turned, rows, real, columns, inside, num_q, num_k, D)
+            margin *= 0.0
+    else:
+        score = _exact(q_turned, k_turned, rows, real, columns, inside, num_q, num_k, D)
+        margin *= 0.0
+    score = tl.where(inside[None, :], score, float("-inf"))
+    dims = tl.arange(0, WIDTH)[None, :]
+    query = tl.load(q + rows[:, None] * WIDTH + dims, mask=real[:, None], other=0.0)
+    return _insert(score, margin, query, k + dims, first, best, at, WIDTH, SLOTS, KEYS)
+
+
+@triton.jit
+def _insert(score, margin, query, k, first, best, at, WIDTH: tl.constexpr, SLOTS: tl.constexpr, KEYS: tl.constexpr):
+    """Score the candidates of each row anew, by falling score; a better one replaces the worst of the best.
+
+    Ends when no candidate is left. Without margin that is after K + 1 rounds at most: scores fall, so none can pass K
+    that came before it.
+    """
+    columns, slots = tl.arange(0, KEYS)[None, :], tl.arange(0, SLOTS)[None, :]
+    top, worst = tl.max(score, axis=1), tl.min(best, axis=1)
+    candidate = top > worst - margin
+    while _any(candidate):
+        column = tl.min(tl.where(score == top[:, None], columns, KEYS), axis=1)
+        keys = tl.load(k + (first + column)[:, None] * WIDTH, mask=(candidate & (margin > 0))[:, None], other=0.0)
+        exact = tl.where(margin > 0, tl.sum(query * keys, axis=1), top)
+        slot = tl.min(tl.where(best == worst[:, None], slots, SLOTS), axis=1)
+        here = (slots == slot[:, None]) & (candidate & (exact > worst))[:, None]
+        best = tl.where(here, exact[:, None], best)
+        at = tl.where(here, (first + column)[:, None], at)
+        score = tl.where(columns == column[:, None], float("-inf"), score)
+        top, worst = tl.max(score, axis=1), tl.min(best, axis=1)
+        candidate = top > worst - margin
+    return best, at
+
+
+@triton.jit
+def _store(index, score, q, k, order, rows, real, at, num_keys, D: tl.constexpr, WIDTH: tl.constexpr):
+    """Write the slots by falling score, of equal ones the lower index first; what is missing comes last.
+
+    Scores are summed anew, in the order of the dimensions whatever the tiles.
+    """
+    kept = at >= 0
+    keys = tl.load(order + at, mask=kept, other=-1)
+    total = tl.zeros(at.shape, q.dtype.element_ty)
+    for dim in range(D):
+        x = tl.load(q + rows * WIDTH + dim, mask=real, other=0.0)
+        total += x[:, None] * tl.load(k + at * WIDTH + dim, mask=kept, other=0.0)
+    total = tl.where(kept, total, float("-inf"))
+    for slot in range(num_keys):
+        top = tl.max(total, axis=1)
+        key = tl.min(tl.where(total == top[:, None], keys, 2147483647), axis=1)
+        place = rows.to(tl.int64) * num_keys + slot
+        tl.store(score + place, top, mask=real)
+        tl.store(index + place, key.to(tl.int64), mask=real)
+        total = tl.where(keys == key[:, None], float("-inf"), total)
+        keys = tl.where(keys == key[:, None], -1, keys)
+
+
+@triton.jit
+def _any(condition):
+    return tl.max(condition.to(tl.int32), axis=0) > 0

@@ -1,0 +1,189 @@
+"""Fused search on a GPU (Triton): scores never reach memory, and most are seen in low precision only.
+
+As flash attention (Dao et al. 2022) walks tiles of queries against tiles of keys, with the K best so far in the place
+of the running softmax. Two bounds save work and change no result. A score is computed in the input's own precision only
+if its value in low precision, plus a bound of the error, passes the query's K-th best. Keys come by falling norm, so
+that a tile ends once no key left can pass it (Cauchy-Schwarz; Teflioudi and Gemulla 2016, LEMP).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from graphgps_kmip.search.problem import SearchProblem
+
+# Low precision -> dtype and largest relative error of rounding to it (tensor cores cut float32 to tf32, they do not
+# round). "exact" screens nothing.
+PRECISIONS = {
+    "fp16": (torch.float16, 2**-11),
+    "bf16": (torch.bfloat16, 2**-8),
+    "tf32": (torch.float32, 2**-10),
+    "exact": (torch.float32, 0.0),
+}
+LARGEST_K, LARGEST_DIM = 128, 256  # the K best, and a query in low precision, stay in registers
+PROGRAMS = 4 * 132  # tiles that keep the multiprocessors of a large card busy
+
+
+class Tiling(NamedTuple):
+    """How the work is cut.
+
+    Args:
+        queries: of one program; a power of two >= 16, as the tensor cores want.
+        keys: of a block; likewise.
+        step: blocks between two decisions, which stop all warps of a program.
+        warps: of a program.
+        registers: most of a thread, 0: no bound; fewer let more programs hide each other's waiting.
+    """
+
+    queries: int
+    keys: int
+    step: int
+    warps: int
+    registers: int = 0
+
+
+def search_triton(
+    problem: SearchProblem, precision: str = "fp16", tiling: Tiling | None = None
+) -> tuple[Tensor, Tensor]:
+    """Find the K largest inner products for each query; every precision gives the same exact answer.
+
+    A candidate of the screening is scored anew before it may enter the K best, so no row is uncertain and none is
+    redone: with e = eps(dtype), each score is at least the true K-th largest less 4 D e |q| max|k|. What is returned is
+    summed once more, over the dimensions in order, whatever the precision and the tiling. Of equal scores the lower
+    index stands first; which of several at the K-th place is kept is not promised, but repeats.
+
+    Time: N M screened scores, fewer where norms differ. A block of keys with more candidates than K (ties, or the first
+    blocks) is scored whole, so equal scores cost what "exact" does. Scores that rise from block to block are the worst
+    case: K + 1 rounds of insertion for each block. Memory: three copies of q and k.
+
+    Args:
+        problem: what to search, float32 or float64.
+        precision: of the screening: "fp16" (fastest and no less sharp than "tf32"), "bf16", "tf32", or "exact" (none).
+        tiling: sizes of the tiles; None: chosen from the sizes of the problem.
+
+    Shapes:
+        returns index (H, N, K) int64 (-1: missing) and score (H, N, K) (-inf: missing).
+
+    Raises:
+        ValueError: an unknown precision.
+    """
+    from graphgps_kmip.search import triton_kernels  # triton is optional
+
+    if precision not in PRECISIONS:
+        raise ValueError(f"unknown precision {precision!r} of search_triton, allowed are {', '.join(PRECISIONS)}")
+    tiling = tiling or choose_tiling(problem)
+    dtype, rounding = PRECISIONS[precision]
+    width = max(16, _power_above(problem.q.size(-1)))
+    q, norm_q, scale_q = _unit_scale(problem.q, per_row=True)
+    k, norm_k, scale_k = _unit_scale(problem.k, per_row=False)
+    norm_k, order = _falling_norm(norm_k, problem)
+    k = k.gather(1, order[..., None].expand_as(k))
+    turned = [x.mT.contiguous() for x in (q, k)]
+    q, k = (pad(x, (0, width - x.size(-1))) for x in (q, k))
+    low = [x.to(dtype) for x in (q, k)]
+    shape = (*q.shape[:2], problem.num_keys)
+    index, score = q.new_empty(shape, dtype=torch.int64), q.new_empty(shape)
+    rows, graphs = _tiles(problem, tiling.queries)
+    with torch.cuda.device_of(q):
+        triton_kernels.search_kernel[(len(rows), q.size(0))](
+            q, k, *turned, *low, norm_q, norm_k, order.int(), rows, graphs,
+            problem.ptr_q.int(), problem.ptr_k.int(), index, score, q.size(1), k.size(1), problem.num_keys,
+            *_error(rounding, width),
+            D=problem.q.size(-1), WIDTH=width, SLOTS=_power_above(problem.num_keys),
+            QUERIES=tiling.queries, KEYS=tiling.keys, STEP=tiling.step, SCREEN=precision != "exact",
+            num_warps=tiling.warps, maxnreg=tiling.registers or None,
+        )  # fmt: skip
+    return index, score.mul_(scale_q).mul_(scale_k)
+
+
+def triton_not_supported_reasons(problem: SearchProblem) -> list[str]:
+    """Say what keeps the Triton kernel from this problem; an empty list when nothing does."""
+    reasons = []
+    if importlib.util.find_spec("triton") is None:
+        reasons.append("triton is not installed (pip install triton)")
+    if problem.q.device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+        reasons.append(
+            f"Triton kernels run on cuda, not on {problem.q.device.type} (only, to test them and very slowly, "
+            "in its interpreter: TRITON_INTERPRET=1 before the start)"
+        )
+    if problem.num_keys > LARGEST_K:
+        reasons.append(f"the kernel keeps at most {LARGEST_K} keys for each query, not {problem.num_keys}")
+    if problem.q.size(-1) == 0 or problem.q.size(-1) > LARGEST_DIM:
+        reasons.append(f"the kernel takes 1 to {LARGEST_DIM} dimensions a head, not {problem.q.size(-1)}")
+    width = max(16, _power_above(problem.q.size(-1)))
+    if max(problem.q.size(1), problem.k.size(1)) * width >= 2**31:
+        reasons.append(f"the kernel's int32 offsets reach {2**31 // width - 1} nodes at this dimension")
+    if problem.num_heads > 65535:
+        reasons.append(f"a CUDA grid has room for 65535 heads, not {problem.num_heads}")
+    return reasons
+
+
+def choose_tiling(problem: SearchProblem) -> Tiling:
+    """Tiles as large as the registers allow, unless the graphs are smaller or too few programs would be left.
+
+    Every tile reads all keys of its graph, so that at 64 queries the second-level cache is about as busy as the
+    arithmetic; larger tiles read less. Reckoned from instructions and bytes, not measured.
+    """
+    mean_q, mean_k = problem.q.size(1) // problem.num_graphs, problem.k.size(1) // problem.num_graphs
+    width, slots = _power_above(problem.q.size(-1)), _power_above(problem.num_keys)
+    largest = min(mean_q, problem.num_heads * problem.q.size(1) // PROGRAMS, 16 if width * slots > 1024 else 128)
+    keys, step = 64 if mean_k >= 512 else 32, 4 if mean_k >= 4096 else 1
+    if largest < 64:
+        return Tiling(32 if largest >= 32 else 16, keys, step, warps=2)
+    registers = 128 if slots <= 16 else 0  # more slots would spill inside the loop over the keys
+    return Tiling(64, keys, step, 4, registers) if largest < 128 else Tiling(128, keys, step, 8, registers)
+
+
+def _tiles(problem: SearchProblem, size: int) -> tuple[Tensor, Tensor]:
+    """First query and graph of each tile (T,) int32, built on the device; a tile lies inside one graph."""
+    bounds, device = problem.bounds_q, problem.q.device
+    total = sum(-(-(end - start) // size) for start, end in zip(bounds, bounds[1:], strict=False))
+    count = (problem.ptr_q.diff() + size - 1) // size
+    graph = torch.arange(problem.num_graphs, device=device).repeat_interleave(count, output_size=total)
+    before = count.cumsum(0) - count
+    row = problem.ptr_q[graph] + (torch.arange(total, device=device) - before[graph]) * size
+    return row.int(), graph.int()
+
+
+def _unit_scale(x: Tensor, per_row: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Divide rows, or heads, by the power of two above their (largest) norm, which rounds nothing.
+
+    Half precision then neither overflows nor loses small values, and all bounds of errors are relative to 1.
+
+    Shapes:
+        x (H, N, D); returns x, norms (H, N) float32 rounded up, and scale (H, N or 1, 1).
+    """
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float64)  # (H, N, 1)
+    largest = norm if per_row else norm.amax(1, keepdim=True)
+    bits, bias, integer = (23, 127, torch.int32) if x.dtype == torch.float32 else (52, 1023, torch.int64)
+    exponent = largest.frexp().exponent.to(integer).clamp(1 - bias, bias)
+    scale = ((exponent + bias) << bits).view(x.dtype)  # 2 ** exponent, which exp2 need not hit exactly
+    return x / scale, (norm / scale * (1 + 2**-22)).squeeze(-1).float(), scale
+
+
+def _falling_norm(norm: Tensor, problem: SearchProblem) -> tuple[Tensor, Tensor]:
+    """Sort the keys of each graph by falling norm: sorted norms and order, both (H, M)."""
+    graph = torch.arange(problem.num_graphs, device=norm.device)
+    graph = graph.repeat_interleave(problem.ptr_k.diff(), output_size=norm.size(1))
+    # the bits of a float >= 0 rise with it, so that one sort of integers does: graph above, norm below
+    order = ((graph << 32) - norm.contiguous().view(torch.int32)).argsort(dim=-1, stable=True)
+    return norm.gather(1, order), order
+
+
+def _error(rounding: float, width: int) -> tuple[float, float]:
+    """Bounds on ``|screened - true|``, as factors of |q| |k| and of |q|, for rows scaled to norms in [1/2, 1).
+
+    Both factors of a product are rounded, and tensor cores sum with cut, not rounded, float32 (Fasi et al. 2021). Below
+    2^-14 the error of half precision is absolute, 2^-25: three times sqrt(256) of that at most.
+    """
+    return 2 * rounding + rounding**2 + (width + 8) * 2**-21, 2**-19
+
+
+def _power_above(number: int) -> int:
+    return 1 << max(number - 1, 0).bit_length()

@@ -1,0 +1,69 @@
+"""The fused gather: its kernels in a process of their own, compiled for a GPU, and, with one, on realistic sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from graphgps_kmip.attention.gather import sparse_attention
+from graphgps_kmip.attention.triton_gather import can_run, sparse_attention_backward, sparse_attention_forward
+from graphgps_kmip.search import topk_inner_product
+from tests.search.triton_runs import INTERPRETING, both_ways, compile_for_hopper, needs_triton, run_cases
+
+
+@needs_triton
+@both_ways
+def test_the_kernels_pass_their_cases_in_a_process_of_their_own(interpret: bool) -> None:
+    run_cases(Path(__file__).with_name("triton_gather_cases.py"), interpret)
+
+
+@needs_triton
+@pytest.mark.skipif(INTERPRETING, reason="an interpreted kernel cannot be compiled")
+@pytest.mark.parametrize("dtype", ["fp32", "fp64"])
+def test_the_kernels_compile_for_hopper(dtype: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    from graphgps_kmip.attention import triton_gather_kernels as kernels
+
+    floats = ("v", "k", "out", "weight", "score", "grad_out", "grad_q", "grad_score", "values")
+    integers = {"rows": "i32", "keep": "i1", "order": "i64", "starts": "i64", "ends": "i64"}
+    constants = {"C": 16, "D": 10, "ROWS": 16, "SLOTS": 16, "WIDTH": 16, "HAS_KEEP": True, "ENTRIES": 32}
+    constants |= {"WEIGHTED": True, "TEMPERATURE": 10**0.5, "KEPT_PART": 0.9}
+    for kernel in (kernels.forward_kernel, kernels.backward_kernel, kernels.segment_kernel):
+        names = kernel.arg_names
+        pointers = {name: kind for name, kind in (dict.fromkeys(floats, dtype) | integers).items() if name in names}
+        ptx = compile_for_hopper(kernel, pointers, {name: constants[name] for name in names if name in constants})
+        assert f"fma.rn.f{dtype[2:]}" in ptx
+        assert "atom." not in ptx  # an atomic sum would not repeat bit for bit
+        assert "red.global" not in ptx
+
+
+@needs_triton
+def test_the_kernels_take_single_and_double_precision_where_they_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    assert not can_run(torch.ones(1))
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert can_run(torch.ones(1))
+    assert can_run(torch.ones(1).double())
+    assert not can_run(torch.ones(1).bfloat16())
+
+
+@pytest.mark.cuda
+@needs_triton
+@pytest.mark.parametrize("channels", [16, 100])
+def test_on_a_gpu_it_equals_plain_torch_and_repeats_bit_for_bit(channels: int) -> None:
+    q, k, v = (torch.randn(20_000, 1, width, device="cuda", requires_grad=True) for width in (10, 10, channels))
+    index, score = topk_inner_product(q.transpose(0, 1), k.transpose(0, 1), num_keys=10, backend="chunked")
+    expected = sparse_attention(q.double(), k.double(), v.double(), index, score.double())
+    grad_out = torch.randn(20_000, channels, device="cuda")
+    expected_grads = torch.autograd.grad(expected, (q, k, v), grad_out[:, None].double())
+    flat = [tensor.detach().flatten(0, 1) for tensor in (q, k, v)]
+    runs = []
+    for _ in range(2):
+        out, weight = sparse_attention_forward(flat[2], index[0], score[0], 10)
+        runs.append([out, *sparse_attention_backward(grad_out, *flat, index[0], weight)])
+    torch.testing.assert_close(runs[0][0].double(), expected.detach().flatten(0, 1), rtol=1e-4, atol=1e-5)
+    for grad, theirs in zip(runs[0][1:], expected_grads, strict=True):
+        torch.testing.assert_close(grad, theirs.flatten(0, 1), rtol=1e-3, atol=1e-4 * theirs.abs().max().item())
+    assert all(torch.equal(first, second) for first, second in zip(*runs, strict=True))

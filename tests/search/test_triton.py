@@ -1,0 +1,131 @@
+"""The Triton backend: its kernel in a process of its own, what it cannot do, and, with a GPU, realistic sizes."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+
+from graphgps_kmip.search import BACKENDS, SearchProblem
+from graphgps_kmip.search.triton_search import PRECISIONS, choose_tiling, search_triton, triton_not_supported_reasons
+from tests.search.problems import pointer
+from tests.search.triton_runs import INTERPRETING, both_ways, compile_for_hopper, needs_triton, run_cases
+
+
+def problem(num_rows: int = 6, dim: int = 2, num_keys: int = 2, num_heads: int = 1) -> SearchProblem:
+    x = torch.ones(num_heads, num_rows, dim)
+    return SearchProblem.of(x, x, None, None, num_keys)
+
+
+@needs_triton
+@both_ways
+def test_the_kernel_passes_its_cases_in_a_process_of_its_own(interpret: bool) -> None:
+    run_cases(Path(__file__).with_name("triton_cases.py"), interpret)
+
+
+@needs_triton
+@pytest.mark.skipif(INTERPRETING, reason="an interpreted kernel cannot be compiled")
+@pytest.mark.parametrize(
+    ("precision", "dtype", "instruction"),
+    [
+        ("fp16", "fp32", "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"),
+        ("tf32", "fp32", "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32"),
+        ("exact", "fp64", "fma.rn.f64"),
+    ],
+)
+def test_the_kernel_compiles_for_hopper_to_the_instructions_meant(
+    precision: str, dtype: str, instruction: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    from graphgps_kmip.search.triton_kernels import search_kernel
+
+    low = "fp16" if precision == "fp16" else dtype
+    pointers = dict.fromkeys(("q", "k", "q_turned", "k_turned", "score"), dtype) | {"q_low": low, "k_low": low}
+    pointers |= dict.fromkeys(("norm_q", "norm_k"), "fp32") | {"index": "i64"}
+    pointers |= dict.fromkeys(("order", "tile_row", "tile_graph", "ptr_q", "ptr_k"), "i32")
+    constants = {"D": 10, "WIDTH": 16, "SLOTS": 16, "QUERIES": 64, "KEYS": 64, "STEP": 2}
+    constants["SCREEN"] = precision != "exact"
+    assert instruction in compile_for_hopper(search_kernel, pointers, constants)
+
+
+def test_it_says_when_triton_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)  # noqa: ARG005
+    assert "triton is not installed (pip install triton)" in triton_not_supported_reasons(problem())
+
+
+@needs_triton
+def test_it_runs_on_a_cpu_only_when_triton_interprets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    (reason,) = triton_not_supported_reasons(problem())
+    assert "run on cuda, not on cpu" in reason
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert triton_not_supported_reasons(problem()) == []
+
+
+@needs_triton
+@pytest.mark.parametrize(
+    ("sizes", "reason"),
+    [
+        ({"num_keys": 129}, "at most 128 keys for each query, not 129"),
+        ({"dim": 257}, "1 to 256 dimensions a head, not 257"),
+        ({"dim": 0}, "1 to 256 dimensions a head, not 0"),
+        ({"num_heads": 65536}, "65535 heads, not 65536"),
+    ],
+)
+def test_it_names_the_limits_of_the_kernel(sizes: dict[str, int], reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert reason in "; ".join(triton_not_supported_reasons(problem(**sizes)))
+
+
+@needs_triton
+def test_offsets_beyond_int32_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    x = torch.empty(1).expand(1, 2**27, 10)  # 2^27 rows of one number
+    huge = SearchProblem(x, x, pointer([2**27]), pointer([2**27]), 10)
+    assert "int32 offsets reach 134217727 nodes" in "; ".join(triton_not_supported_reasons(huge))
+    fits = SearchProblem(x[:, 1:], x[:, 1:], pointer([2**27 - 1]), pointer([2**27 - 1]), 10)
+    assert triton_not_supported_reasons(fits) == []
+
+
+@needs_triton
+def test_an_unknown_precision_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown precision 'fp8' of search_triton, allowed are fp16, bf16"):
+        search_triton(problem(), "fp8")
+
+
+def test_tiles_are_small_where_graphs_or_their_number_are_small() -> None:
+    x = torch.empty(1).expand(1, 10**6, 10)
+
+    def tile(sizes: list[int], num_keys: int = 10) -> int:
+        num_rows = sum(sizes)
+        graphs = SearchProblem(x[:, :num_rows], x[:, :num_rows], pointer(sizes), pointer(sizes), num_keys)
+        return choose_tiling(graphs).queries
+
+    assert tile([10**6]) == 128
+    assert tile([5 * 10**4]) == 64
+    assert tile([10**4]) == 16
+    assert tile([100] * 10**4) == 64
+    assert tile([20] * 5000) == 16
+    assert tile([10**6], num_keys=128) == 16
+
+
+@pytest.mark.cuda
+@needs_triton
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(("sizes", "dim", "num_keys"), [([20_000], 10, 10), ([300, 0, 4000, 7] * 3, 16, 50)])
+def test_on_a_gpu_it_equals_the_full_score_matrix(sizes: list[int], dim: int, num_keys: int, precision: str) -> None:
+    q, k = (torch.randn(2, sum(sizes), dim, device="cuda") for _ in range(2))
+    k[:, ::7] = k[:, :1]  # duplicates
+    ptr = pointer(sizes).cuda()
+    searched = SearchProblem.of(q.double(), k.double(), ptr, ptr, num_keys)
+    expected = BACKENDS["exact"].search(searched)[1]
+    index, score = search_triton(SearchProblem.of(q, k, ptr, ptr, num_keys), precision)
+    torch.testing.assert_close(score.double(), expected, rtol=1e-5, atol=1e-4)
+    selected = k.double().gather(1, index.clamp(min=0).flatten(1)[..., None].expand(-1, -1, dim))
+    products = (q.double()[:, :, None] * selected.unflatten(1, index.shape[1:])).sum(-1)
+    torch.testing.assert_close(products[index >= 0], expected[index >= 0], rtol=1e-5, atol=1e-4)
+    again = search_triton(SearchProblem.of(q, k, ptr, ptr, num_keys), precision)
+    assert torch.equal(again[0], index)
+    assert torch.equal(again[1], score)

@@ -1,0 +1,68 @@
+"""The self-check that stands between "auto" and a Triton kernel that is wrong on this card."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from graphgps_kmip.attention import triton_gather
+from graphgps_kmip.search import triton_check
+from tests.search.triton_runs import needs_triton
+
+DEVICE = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def _forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    triton_check.failure.cache_clear()
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"a card called {device}")
+
+
+def test_a_check_that_passes_runs_once_and_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    ran = []
+    assert triton_check.failure(ran.append, DEVICE) is None
+    assert triton_check.failure(ran.append, DEVICE) is None
+    assert ran == [DEVICE]
+    assert not caplog.messages
+
+
+def test_a_check_that_fails_is_a_reason_and_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    def wrong(device: torch.device) -> None:
+        raise AssertionError(f"scores differ on {device}\nin many lines")
+
+    for _ in range(2):
+        reason = triton_check.failure(wrong, DEVICE)
+    assert reason == "its self-check failed on a card called cpu: AssertionError: scores differ on cpu"
+    assert caplog.messages == [f"Triton kernels are not used, plain torch is: {reason}"]
+
+
+def test_the_check_of_the_search_sees_a_wrong_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triton_check, "search_triton", triton_check.search_exact)
+    triton_check.check_search(DEVICE)
+    monkeypatch.setattr(
+        triton_check, "search_triton", lambda problem: (None, triton_check.search_exact(problem)[1].roll(1, 1))
+    )
+    with pytest.raises(AssertionError):
+        triton_check.check_search(DEVICE)
+
+
+def test_the_check_of_the_gather_sees_a_wrong_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = triton_gather.gather_torch
+    monkeypatch.setattr(triton_gather, "sparse_attention_forward", right.sparse_attention_forward)
+    monkeypatch.setattr(triton_gather, "sparse_attention_backward", right.sparse_attention_backward)
+    triton_gather._check(DEVICE)
+
+    def wrong(*args: object) -> tuple[torch.Tensor, ...]:
+        grad_q, grad_k, grad_v = right.sparse_attention_backward(*args)
+        return grad_q, grad_k.roll(1, 0), grad_v
+
+    monkeypatch.setattr(triton_gather, "sparse_attention_backward", wrong)
+    with pytest.raises(AssertionError):
+        triton_gather._check(DEVICE)
+
+
+@needs_triton
+@pytest.mark.cuda
+def test_both_checks_pass_on_this_card() -> None:
+    triton_check.check_search(torch.device("cuda"))
+    triton_gather._check(torch.device("cuda"))

@@ -1,0 +1,174 @@
+"""The fused search against float64 brute force; run by test_triton.py in a process of its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from graphgps_kmip.search import SearchProblem, triton_kernels
+from graphgps_kmip.search.triton_search import PRECISIONS, Tiling, search_triton
+from tests.search.problems import Ragged, check_answer, ragged
+from tests.search.triton_runs import DEVICE, INTERPRETING
+
+SMALL = Tiling(queries=16, keys=16, step=1, warps=1)
+RAGGED = [9, 0, 5, 1, 20], [9, 3, 40, 2, 20]  # an empty graph, graphs smaller than K, one of three blocks
+
+
+def found(
+    q: Tensor, k: Tensor, num_keys: int, precision: str = "fp16", tiling: Tiling | None = SMALL
+) -> tuple[Tensor, Tensor]:
+    """Index and score of one graph."""
+    problem = SearchProblem.of(q.to(DEVICE), k.to(DEVICE), None, None, num_keys)
+    index, score = search_triton(problem, precision, tiling)
+    return index.cpu(), score.cpu()
+
+
+def check(q: Tensor, k: Tensor, num_keys: int, precision: str = "fp16", tiling: Tiling | None = SMALL) -> Tensor:
+    """Compare with brute force, with the tolerance of the contract relative to |q| max|k|; return the index."""
+    index, score = found(q, k, num_keys, precision, tiling)
+    exact = Ragged(q.double(), k.double(), [q.size(1)], [k.size(1)])
+    bound = exact.q.norm(dim=-1).amax() * exact.k.norm(dim=-1).amax()
+    check_answer(exact, num_keys, index, score, 4 * q.size(-1) * torch.finfo(q.dtype).eps * max(1.0, bound.item()))
+    return index
+
+
+@pytest.mark.parametrize(
+    ("precision", "integers", "dtype"),
+    [
+        *((precision, False, torch.float32) for precision in PRECISIONS),
+        ("fp16", True, torch.float32),
+        ("exact", True, torch.float32),
+        ("fp16", False, torch.float64),
+        ("exact", False, torch.float64),
+    ],
+)
+def test_every_precision_equals_brute_force_on_ragged_graphs(
+    precision: str, integers: bool, dtype: torch.dtype
+) -> None:
+    problem = ragged(*RAGGED, num_heads=2, seed=1, integers=integers)
+    rounded = Ragged(problem.q.to(dtype).double(), problem.k.to(dtype).double(), *RAGGED)
+    ptrs = [ptr.to(DEVICE) for ptr in problem.ptrs]
+    searched = SearchProblem.of(rounded.q.to(DEVICE, dtype), rounded.k.to(DEVICE, dtype), *ptrs, 4)
+    index, score = search_triton(searched, precision, SMALL)
+    check_answer(rounded, 4, index.cpu(), score.cpu(), tolerance=1e-6 if dtype == torch.float32 else 1e-14)
+
+
+@pytest.mark.parametrize(("num_keys", "dim"), [(1, 1), (5, 17), (40, 10)])
+def test_sizes_that_are_no_powers_of_two_are_padded_without_a_trace(num_keys: int, dim: int) -> None:
+    check(torch.randn(1, 3, dim), torch.randn(1, 37, dim), num_keys)
+
+
+def test_the_chosen_tiling_gives_the_same_answer() -> None:
+    check(torch.randn(2, 20, 3), torch.randn(2, 20, 3), 3, tiling=None)
+
+
+def test_scores_are_the_same_bit_for_bit_whatever_the_precision_and_the_tiling() -> None:
+    q, k = torch.randn(1, 18, 5), torch.randn(1, 70, 5)
+    first = found(q, k, 4)
+    for precision, tiling in (("fp16", Tiling(32, 64, 1, 1)), ("bf16", Tiling(16, 16, 3, 1)), ("exact", SMALL)):
+        for mine, theirs in zip(first, found(q, k, 4, precision, tiling), strict=True):
+            assert torch.equal(mine, theirs)
+
+
+def blocks_of(*scores: float) -> tuple[Tensor, Tensor]:
+    """One query, and for each score a block of 16 keys that are visited in this order: first one with this score.
+
+    The others of a block have score 0, except in the first block, where all have the same.
+    """
+    k = torch.zeros(1, 16 * len(scores), 2)
+    for block, score in enumerate(scores):
+        k[:, 16 * block, 0] = score
+        k[:, 16 * block : 16 * block + 16, 1] = 3 - block / 2  # orders the blocks by norm
+    k[:, :16, 0] = scores[0]
+    return torch.tensor([[[1.0, 0.0]]]), k
+
+
+@pytest.mark.parametrize(("precision", "step"), [("fp16", 2**-10), ("bf16", 2**-7)])
+def test_keys_that_low_precision_cannot_tell_apart_are_told_apart(precision: str, step: float) -> None:
+    # both round to 1: without a margin the second would not be seen
+    q, k = blocks_of(1 + 0.4 * step, 1 + 0.45 * step)
+    assert check(q, k, 1, precision).item() == 16
+
+
+@pytest.mark.parametrize(("precision", "step"), [("fp16", 2**-10), ("bf16", 2**-7)])
+def test_a_candidate_is_kept_for_its_exact_score_and_not_for_its_low_one(precision: str, step: float) -> None:
+    # the last two both round up to 1 + step: by its low score the first of them could not be passed by the other
+    q, k = blocks_of(0.5, 1 + 0.6 * step, 1 + 0.7 * step)
+    assert check(q, k, 1, precision).item() == 32
+
+
+def test_equal_scores_come_by_rising_index() -> None:
+    k = torch.tensor([1.0, 3.0, 3.0, 2.0, 3.0])[None, :, None]
+    index, _ = found(torch.ones(1, 1, 1), k, 4)
+    assert index.flatten().tolist() == [1, 2, 4, 3]
+
+
+@pytest.mark.parametrize("scale_q", [1e-20, 1.0, 1e15])
+@pytest.mark.parametrize("scale_k", [1e-17, 1e18])
+def test_sizes_far_beyond_half_precision_neither_overflow_nor_vanish(scale_q: float, scale_k: float) -> None:
+    q, k = torch.randn(1, 8, 4), torch.randn(1, 40, 4)
+    scale = torch.logspace(-3, 3, 8)[None, :, None]
+    index, score = found(q * scale * scale_q, k * scale_k, 3)
+    expected = (q.double() @ k.double().mT).topk(3)
+    assert torch.equal(index, expected.indices)
+    torch.testing.assert_close(score.double() / scale / scale_q / scale_k, expected.values, rtol=1e-5, atol=1e-5)
+
+
+class Calls:
+    """Count the calls of the kernel's functions, which in the interpreter are Python."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+        self.count: Counter[str] = Counter()
+        for name in names:
+            monkeypatch.setattr(triton_kernels, name, self._counting(name, getattr(triton_kernels, name)))
+
+    def _counting(self, name: str, function: Any) -> Any:
+        def counting(*args: Any, **kwargs: Any) -> Any:
+            self.count[name] += 1
+            return function(*args, **kwargs)
+
+        return counting
+
+
+interpreted = pytest.mark.skipif(not INTERPRETING, reason="counts calls inside the interpreter")
+
+
+@interpreted
+def test_a_tile_ends_when_no_key_left_is_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Calls(monkeypatch, "_screen")
+    k = torch.nn.functional.normalize(torch.randn(1, 160, 3), dim=-1) * torch.logspace(2, -2, 160)[:, None]
+    shuffled = k[:, torch.randperm(160)]
+    check(torch.randn(1, 8, 3), shuffled, 2)
+    assert 1 <= calls.count["_screen"] <= 4  # of ten blocks
+
+
+@interpreted
+def test_blocks_without_a_candidate_are_only_screened(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Calls(monkeypatch, "_screen", "_visit")
+    k = torch.nn.functional.normalize(torch.randn(1, 160, 3), dim=-1)
+    k[..., 0] = -k[..., 0].abs()
+    k[0, 70:72] = torch.tensor([[0.5, 1.4, 0], [0.6, 1.4, 0]])  # the longest, so in the first block
+    assert check(torch.tensor([[[1.0, 0, 0]]]), k, 2).flatten().tolist() == [71, 70]
+    assert calls.count == {"_screen": 10, "_visit": 1}
+
+
+@interpreted
+# Decisions of a block: a candidate? too many? any to insert? does it go on? And K = 4 rounds of insertion in the first.
+@pytest.mark.parametrize(("equal", "decisions"), [("keys", 10 * 4 + 4), ("zero queries", 4 + 4), ("zero keys", 4 + 4)])
+def test_equal_scores_cost_no_rounds_of_insertion_after_the_first_k(
+    equal: str, decisions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = Calls(monkeypatch, "_any")
+    q, k = torch.randn(1, 8, 3), torch.randn(1, 160, 3)
+    if equal == "keys":
+        k = k[:, :1].expand(1, 160, 3)
+    elif equal == "zero queries":
+        q = torch.zeros_like(q)
+    else:
+        k = torch.zeros_like(k)
+    check(q, k, 4)
+    assert calls.count["_any"] == decisions

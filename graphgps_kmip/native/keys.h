@@ -1,10 +1,12 @@
 /* Keys of one graph and head, packed for the scan.
  *
  * PANEL keys stand together, in three forms: row by row (to score one key), column by column (to score a panel against
- * ROWS queries in registers) and, for the integer screen, as bytes with one scale for each panel.
+ * ROWS queries in registers) and, for the integer screen, as bytes with one scale for SUPER panels.
  */
 
 #define PANEL 48 /* keys: their scores with ROWS queries fill the registers of AVX-512 (8 x 3 vectors), and those of others in parts */
+
+#define SUPER 64 /* panels that a group of tiles passes over while they are in the cache */
 
 #if defined(__AVX512VNNI__) && REGISTER_ROWS == 8
 #define BYTES /* the integer screen can be compiled */
@@ -21,13 +23,14 @@ typedef struct {
     uint8_t *bytes;     /* (panels, dim4, PANEL, 4), 128 + round(k / scale) */
     int32_t *id;        /* (panels, PANEL): number of the key in its graph */
     float *norm;        /* (panels): largest |k|, rounded up */
-    float *error;       /* (panels): largest |k - scale * byte|, rounded up */
-    float *inverse;     /* (panels): 1 / scale */
+    float *reach;       /* (supers): largest |scale * byte|, rounded up; of SUPER panels with one scale */
+    float *error;       /* (supers): largest |k - scale * byte|, rounded up */
+    float *inverse;     /* (supers): 1 / scale */
 } Keys;
 
 static size_t keys_size(long count, int dim, int with_bytes) {
     size_t panels = (count + PANEL - 1) / PANEL;
-    size_t one = 2 * aligned((size_t)PANEL * dim * sizeof(real)) + aligned(PANEL * 4) + 3 * 4;
+    size_t one = 2 * aligned((size_t)PANEL * dim * sizeof(real)) + aligned(PANEL * 4) + 4 * 4;
     if (with_bytes) one += PANEL * 4 * (size_t)((dim + 3) / 4);
     return panels * one + 8 * ALIGN;
 }
@@ -42,6 +45,7 @@ static void keys_place(Keys *keys, long count, int dim, int with_bytes, char *me
     keys->columns = carve(&memory, all * dim * sizeof(real));
     keys->id = carve(&memory, all * 4);
     keys->norm = carve(&memory, keys->panels * 4);
+    keys->reach = carve(&memory, keys->panels * 4); /* a few more than there are supers */
     keys->error = carve(&memory, keys->panels * 4);
     keys->inverse = carve(&memory, keys->panels * 4);
     keys->bytes = with_bytes ? carve(&memory, all * 4 * keys->dim4) : NULL;
@@ -52,39 +56,48 @@ static inline int filled_lanes(const Keys *keys, long panel) {
     return rest < PANEL ? (int)rest : PANEL;
 }
 
-/* Packs one panel: its keys are k[order[0]], k[order[1]], ... (order NULL: as they stand). */
-static void pack_panel(Keys *keys, const real *k, const int32_t *order, long panel) {
-    int dim = keys->dim, filled = filled_lanes(keys, panel);
-    long first = panel * PANEL;
-    real *rows = keys->rows + first * dim, *columns = keys->columns + first * dim;
-    float largest = 0, norm = 0;
-    for (int lane = 0; lane < PANEL; lane++) {
-        long id = lane < filled ? (order ? order[first + lane] : first + lane) : 0;
-        double square = 0;
-        keys->id[first + lane] = (int32_t)id;
-        for (int i = 0; i < dim; i++) {
-            real value = lane < filled ? k[id * dim + i] : 0;
-            rows[lane * dim + i] = columns[i * PANEL + lane] = value;
-            square += (double)value * value;
-            largest = fmaxf(largest, fabsf((float)value));
+/* Packs SUPER panels: their keys are k[order[0]], k[order[1]], ... (order NULL: as they stand). */
+static void pack_super(Keys *keys, const real *k, const int32_t *order, long super) {
+    int dim = keys->dim;
+    long end = (super + 1) * SUPER < keys->panels ? (super + 1) * SUPER : keys->panels;
+    float largest = 0;
+    for (long panel = super * SUPER; panel < end; panel++) {
+        int filled = filled_lanes(keys, panel);
+        long first = panel * PANEL;
+        real *rows = keys->rows + first * dim, *columns = keys->columns + first * dim;
+        double norm = 0;
+        for (int lane = 0; lane < PANEL; lane++) {
+            long id = lane < filled ? (order ? order[first + lane] : first + lane) : 0;
+            double square = 0;
+            keys->id[first + lane] = (int32_t)id;
+            for (int i = 0; i < dim; i++) {
+                real value = lane < filled ? k[id * dim + i] : 0;
+                rows[lane * dim + i] = columns[i * PANEL + lane] = value;
+                square += (double)value * value;
+                largest = fmaxf(largest, fabsf((float)value));
+            }
+            norm = fmax(norm, square);
         }
-        norm = fmaxf(norm, round_up(sqrt(square), dim, EPSILON));
+        keys->norm[panel] = round_up(sqrt(norm), dim, EPSILON);
     }
-    keys->norm[panel] = norm;
     if (!keys->bytes) return;
-    float scale = largest / 127, inverse = scale > 0 ? 1 / scale : 0, error = 0;
-    uint8_t *bytes = keys->bytes + first * 4 * keys->dim4;
-    for (int lane = 0; lane < PANEL; lane++) {
-        double square = 0;
+    float scale = largest / 127, inverse = scale > 0 ? 1 / scale : 0;
+    double error = 0, reach = 0;
+    for (long key = super * SUPER * PANEL; key < end * PANEL; key++) {
+        const real *row = keys->rows + key * dim;
+        uint8_t *bytes = keys->bytes + (key / PANEL * keys->dim4 * PANEL + key % PANEL) * 4;
+        double rest = 0, square = 0;
         for (int i = 0; i < 4 * keys->dim4; i++) {
-            float value = i < dim ? (float)rows[lane * dim + i] : 0;
-            int rounded = (int)lrintf(value * inverse);
-            double rest = (i < dim ? (double)rows[lane * dim + i] : 0) - (double)scale * rounded;
-            bytes[((i / 4) * PANEL + lane) * 4 + i % 4] = (uint8_t)(128 + rounded);
-            square += rest * rest;
+            int rounded = i < dim ? (int)lrintf((float)row[i] * inverse) : 0;
+            double part = (double)scale * rounded;
+            bytes[i / 4 * PANEL * 4 + i % 4] = (uint8_t)(128 + rounded);
+            rest += i < dim ? (row[i] - part) * (row[i] - part) : 0;
+            square += part * part;
         }
-        error = fmaxf(error, round_up(sqrt(square), dim, EPSILON));
+        error = fmax(error, rest);
+        reach = fmax(reach, square);
     }
-    keys->error[panel] = error;
-    keys->inverse[panel] = inverse;
+    keys->error[super] = round_up(sqrt(error), dim, EPSILON);
+    keys->reach[super] = round_up(sqrt(reach), dim, EPSILON);
+    keys->inverse[super] = inverse;
 }

@@ -5,14 +5,15 @@
 #include <string.h>
 
 #include "memory.h"
+#include "select.h"
 #include "simd.h"
 #include "threads.h"
 #include "keys.h"
 #include "tile.h"
 #include "tree.h"
 
-#define GROUP 16 /* tiles of queries that pass over the same panels while these are in the cache, */
-#define SUPER 64 /* so many panels at a time */
+#define GROUP 16 /* tiles of queries that pass over the same panels while these are in the cache */
+#define FEW_SEEDS 16 /* panels that start the thresholds, at least */
 /* Keys of a graph from which norm order and the integer screen pay for their making (measured: docs/search.md). */
 #define SORTED_FROM 1024
 
@@ -50,7 +51,9 @@ static int reserve(Worker *worker, size_t size) {
 }
 
 static size_t tiles_size(int dim, int num_keys) {
-    return GROUP * (2 * aligned((size_t)ROWS * MAX(num_keys, SHORT_LIST) * sizeof(real)) + 2 * aligned((size_t)ROWS * (dim + 3) * sizeof(real)));
+    size_t lists = 2 * aligned((size_t)ROWS * MAX(num_keys, SHORT_LIST) * sizeof(real));
+    size_t queries = 2 * aligned((size_t)ROWS * (dim + 3) * sizeof(real));
+    return GROUP * (lists + queries + aligned((size_t)ROWS * BUFFER(num_keys) * sizeof(Ranked)));
 }
 
 /* Norm order ends a row early unless scores rise while norms fall: then every key enters, and this many say so. */
@@ -77,7 +80,13 @@ static void scan_scattered(Tile *tile, const Keys *keys, long from, int num_keys
 /* All panels for each tile, by falling norm if they come so. */
 static void search_panels(Tile *all, int tiles, const Keys *keys, int norm_order, int num_keys) {
     long limit = norm_order ? most_inserts(keys, num_keys) : LONG_MAX;
-    for (int t = 0; t < tiles; t++) seed(&all[t], keys, 0, MIN(keys->panels, SUPER + keys->panels / 32), num_keys);
+    for (int t = 0; t < tiles; t++) {
+        long many = MIN(keys->panels, MAX(40, 2 * num_keys) + keys->panels / 64);
+        int try_few = norm_order && keys->panels > 8 * FEW_SEEDS;
+        if (try_few) seed(&all[t], keys, 0, FEW_SEEDS, num_keys);
+        /* where norms do not end the rows soon, more seeds are repaid */
+        if (!try_few || !hopeless(&all[t], keys->norm[8 * FEW_SEEDS])) seed(&all[t], keys, 0, many, num_keys);
+    }
     for (long super = 0; super < keys->panels; super += SUPER) {
         long end = MIN(super + SUPER, keys->panels);
         for (Tile *tile = all; tile < all + tiles; tile++) {
@@ -103,6 +112,7 @@ static void search_group(Search *s, Worker *worker, const Keys *keys, char *memo
         tile->bytes = carve(&memory, ROWS * 4 * ((dim + 3) / 4));
         tile->score = carve(&memory, ROWS * places * sizeof(real));
         tile->id = carve(&memory, ROWS * places * sizeof(int32_t));
+        tile->buffer = carve(&memory, (size_t)ROWS * BUFFER(num_keys) * sizeof(Ranked));
         const real *q = s->q + (from_q + (order ? 0 : first + t * ROWS)) * dim;
         pack_tile(tile, q, order ? order + t * ROWS : NULL, MIN(ROWS, count - t * ROWS), dim, num_keys);
         if (keys == &s->shared && s->tree)
@@ -110,6 +120,7 @@ static void search_group(Search *s, Worker *worker, const Keys *keys, char *memo
     }
     if (keys != &s->shared || !s->tree)
         search_panels(worker->tiles, tiles, keys, keys == &s->shared && s->norm_order, num_keys);
+    for (int t = 0; t < tiles; t++) finish_lists(&worker->tiles[t], num_keys);
     for (int row = 0; row < count; row++) {
         Tile *tile = &worker->tiles[row / ROWS];
         long place = (from_q + (order ? order[row] : first + row)) * num_keys;
@@ -150,8 +161,8 @@ static void *search_small(void *argument) {
         if (!reserve(&worker, keys_bytes + tiles_size(s->dim, s->num_keys) + 8 * ALIGN)) { failed = 1; break; }
         Keys keys;
         keys_place(&keys, count, s->dim, 0, worker.memory);
-        for (long panel = 0; panel < keys.panels; panel++)
-            pack_panel(&keys, s->k + (head * s->num_all_keys + s->ptr_k[graph]) * s->dim, NULL, panel);
+        for (long super = 0; super * SUPER < keys.panels; super++)
+            pack_super(&keys, s->k + (head * s->num_all_keys + s->ptr_k[graph]) * s->dim, NULL, super);
         for (long first = 0; first < queries; first += GROUP * ROWS)
             search_group(s, &worker, &keys, worker.memory + keys_bytes, graph, head, first);
     }
@@ -161,9 +172,8 @@ static void *search_small(void *argument) {
 
 static void *pack_shared(void *argument) {
     Search *s = argument;
-    long panel, end;
-    while ((panel = take(&s->queue, 16, &end)) < end)
-        for (; panel < end; panel++) pack_panel(&s->shared, s->shared_k, s->order_k, panel);
+    long super, end;
+    while ((super = take(&s->queue, 1, &end)) < end) pack_super(&s->shared, s->shared_k, s->order_k, super);
     return NULL;
 }
 
@@ -237,7 +247,7 @@ static int search_large(Search *s, long graph, long head) {
     else if (s->norm_order) sort_by_norm(s->shared_k, count, s->dim, order, bits, spare);
     keys_place(&s->shared, count, s->dim, s->screen, rest);
     rest += keys_size(count, s->dim, s->screen);
-    if (!failed) run_shared(s, pack_shared, s->shared.panels);
+    if (!failed) run_shared(s, pack_shared, (panels + SUPER - 1) / SUPER);
     if (s->use_tree && !failed) {
         int32_t *order_q = carve(&rest, queries * 4);
         failed = order_queries(s, s->q + (head * s->num_queries + s->ptr_q[graph]) * s->dim, queries, order_q);

@@ -12,8 +12,6 @@ typedef struct {
     float radius;            /* largest norm of a key */
 } Tree;
 
-typedef struct { real value; int32_t id; } Ranked;
-
 typedef struct {
     const real *x;           /* (count, dim) */
     int32_t *order;          /* (count) numbers of the rows, split further level after level */
@@ -23,24 +21,6 @@ typedef struct {
     int dim;
     Queue queue;
 } Split;
-
-/* Moves the smaller ones of n numbers before place `middle` (Hoare's selection). */
-static void select_rank(Ranked *a, long n, long middle) {
-    long low = 0, high = n - 1;
-    while (low < high) {
-        real x = a[low].value, y = a[(low + high) / 2].value, z = a[high].value;
-        real pivot = MAX(MIN(x, y), MIN(MAX(x, y), z));
-        long i = low, j = high;
-        while (i <= j) {
-            while (a[i].value < pivot) i++;
-            while (a[j].value > pivot) j--;
-            if (i <= j) { Ranked t = a[i]; a[i++] = a[j]; a[j--] = t; }
-        }
-        if (middle <= j) high = j;
-        else if (middle >= i) low = i;
-        else return;
-    }
-}
 
 static void *split_segments(void *argument) {
     Split *s = argument;
@@ -201,14 +181,15 @@ static void seed_from_neighbour(Tile *tile, const Tile *neighbour, int row, cons
     }
 }
 
-/* `neighbour` is a tile that has been searched, or NULL; k holds the keys as they were given. */
+/* `neighbour` is a tile that has been searched, or NULL; k holds the keys as they were given. Long lists are put in
+ * order at the very end, so that a neighbour's cannot help. */
 static void search_tree(Tile *tile, const Tile *neighbour, const Keys *keys, const Tree *tree, const real *k,
                         int num_keys) {
     Visit stack[DEEPEST];
     int depth = 1, dim = keys->dim;
     /* the rounding of a bound and of a score; a corner is sqrt(dim) radii away at most */
     tile->slack = tile->reach * (real)((dim + 4) * (4 + 2 * sqrt(dim)) * EPSILON * tree->radius);
-    if (neighbour) {
+    if (neighbour && num_keys <= SHORT_LIST) {
         seed_from_neighbour(tile, neighbour, 0, keys, k, num_keys);
         seed_from_neighbour(tile, neighbour, neighbour->count - 1, keys, k, num_keys);
     } else {

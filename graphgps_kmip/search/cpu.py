@@ -28,8 +28,9 @@ ORDERS = {"given": 0, "norm": 1, "tree": 4}  # as kmip_search.c numbers them
 SCREEN = 2
 # Channels from which the integer screen is faster than the full product (measured, docs/search.md).
 SCREEN_FROM = 8
-# Lists up to this length are no slower than a partial sort of all scores (measured, docs/search.md).
-LONGEST_LIST = 512
+# Up to this K thresholds start from group maxima; above it plain torch is faster where K is more than a SHAREth part of
+# the keys (measured, docs/search.md).
+SEEDED, SHARE = 192, 5
 # Multiplications that take about as long as starting a thread (20 us at 1e11 a second and core).
 THREAD_WORK = 2_000_000
 
@@ -83,7 +84,7 @@ def scan(problem: SearchProblem, order: str = "norm", screen: bool | None = None
     )
     if failed:
         raise MemoryError(f"the search needs more memory for {k.size(1)} keys of {dim} channels than there is")
-    return index.masked_fill_(problem.missing, -1), score, ScanCounts(*counts.tolist())
+    return index, score, ScanCounts(*counts.tolist())
 
 
 def cpu_not_supported_reasons(problem: SearchProblem) -> list[str]:
@@ -100,8 +101,9 @@ def cpu_not_supported_reasons(problem: SearchProblem) -> list[str]:
 
 def cpu_not_preferred_reasons(problem: SearchProblem) -> list[str]:
     """Say why plain torch is faster; an empty list when it is not."""
-    if problem.num_keys > LONGEST_LIST:
-        return [f"inserts into sorted lists, which pays up to K = {LONGEST_LIST}, not for {problem.num_keys}"]
+    largest = max((d - c for _, _, c, d in _bounds(problem)), default=0)
+    if problem.num_keys > SEEDED and problem.num_keys * SHARE > largest:
+        return [f"a K of {problem.num_keys} is so large a part of {largest} keys that nearly all are collected"]
     return []
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from graphgps_kmip.native import unavailable_reason
-from graphgps_kmip.search import SearchProblem, cpu
+from graphgps_kmip.search import SearchProblem, choose, cpu
 
 pytestmark = pytest.mark.skipif(unavailable_reason("kmip_search") is not None, reason="no C compiler")
 
@@ -56,8 +56,10 @@ def check(q: Tensor, k: Tensor, num_keys: int, **options: Any) -> cpu.ScanCounts
         (9, 47, 5, 3),  # less than a panel of 48 keys
         (17, 48, 3, 10),
         (130, 97, 4, 24),  # two groups of queries, two panels and one key
-        (30, 500, 7, 25),  # too many for thresholds from group maxima
-        (5, 300, 2, 40),  # a long list
+        (30, 500, 7, 25),  # two sets of groups, a list that is put in order at the end
+        (5, 300, 2, 40),
+        (9, 30, 2, 30),  # all keys of less than a panel
+        (3, 1400, 4, 210),  # too many for thresholds from group maxima
         (40, 1500, 10, 10),  # norm order, integer screen
         (40, 1500, 33, 17),
         (20, 3200, 8, 1),
@@ -174,6 +176,22 @@ def test_any_number_of_threads_gives_the_same_answer(order: str, monkeypatch: py
         answers.append(cpu.scan(problem, order))
     assert all(torch.equal(answer[0], answers[0][0]) for answer in answers)
     assert all(torch.equal(answer[1], answers[0][1]) for answer in answers)
+
+
+@pytest.mark.parametrize(("num_keys", "preferred"), [(10, True), (190, True), (210, False)])
+def test_a_search_for_most_of_the_keys_is_left_to_plain_torch(num_keys: int, preferred: bool) -> None:
+    x = torch.randn(1, 900, 6)
+    assert choose(SearchProblem.of(x, x, None, None, num_keys)).name == ("cpu" if preferred else "chunked")
+
+
+def test_auto_takes_the_tree_for_many_keys_of_few_dimensions_and_like_norms() -> None:
+    x = torch.randn(1, 9000, 3)
+    unit = x / x.norm(dim=-1, keepdim=True)
+    assert choose(SearchProblem.of(x, unit, None, None, 10)).name == "tree"
+    assert choose(SearchProblem.of(x, x, None, None, 10)).name == "cpu"  # norm order prunes as much
+    assert choose(SearchProblem.of(x, unit[:, :3000], None, None, 10)).name == "cpu"
+    wide = torch.ones(1, 9000, 8)
+    assert choose(SearchProblem.of(wide, wide, None, None, 10)).name == "cpu"
 
 
 def test_small_problems_start_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:

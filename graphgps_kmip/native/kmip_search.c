@@ -10,10 +10,14 @@
 #include "threads.h"
 #include "keys.h"
 #include "tile.h"
+#include "lists.h"
+#include "scan.h"
+#include "screen.h"
+#include "order.h"
+#include "panels.h"
 #include "tree.h"
 
 #define GROUP 16 /* tiles of queries that pass over the same panels while these are in the cache */
-#define FEW_SEEDS 16 /* panels that start the thresholds, at least */
 /* Keys of a graph from which norm order and the integer screen pay for their making (measured: docs/search.md). */
 #define SORTED_FROM 1024
 
@@ -54,50 +58,6 @@ static size_t tiles_size(int dim, int num_keys) {
     size_t lists = 2 * aligned((size_t)ROWS * MAX(num_keys, SHORT_LIST) * sizeof(real));
     size_t queries = 2 * aligned((size_t)ROWS * (dim + 3) * sizeof(real));
     return GROUP * (lists + queries + aligned((size_t)ROWS * BUFFER(num_keys) * sizeof(Ranked)));
-}
-
-/* Norm order ends a row early unless scores rise while norms fall: then every key enters, and this many say so. */
-static long most_inserts(const Keys *keys, int num_keys) {
-    double rounds = log2((double)keys->count / num_keys + 2);
-    return (long)(ROWS * (4 * num_keys * rounds + 256));
-}
-
-/* The remaining panels in an order that no data set knows: steps by the golden ratio, so new maxima are rare. */
-static void scan_scattered(Tile *tile, const Keys *keys, long from, int num_keys) {
-    long rest = keys->panels - from, step = (long)(rest * 0.6180339887498949) | 1;
-    while (rest > 1) { /* the step must share no factor with the number of panels */
-        long a = rest, b = step;
-        while (b) { long c = a % b; a = b; b = c; }
-        if (a == 1) break;
-        step++;
-    }
-    for (long i = 0, at = 0; i < rest; i++, at = (at + step) % rest)
-        if (!hopeless(tile, keys->norm[from + at])) scan(tile, keys, from + at, num_keys);
-    settle(tile, keys, num_keys);
-    tile->done = 1;
-}
-
-/* All panels for each tile, by falling norm if they come so. */
-static void search_panels(Tile *all, int tiles, const Keys *keys, int norm_order, int num_keys) {
-    long limit = norm_order ? most_inserts(keys, num_keys) : LONG_MAX;
-    for (int t = 0; t < tiles; t++) {
-        long many = MIN(keys->panels, MAX(40, 2 * num_keys) + keys->panels / 64);
-        int try_few = norm_order && keys->panels > 8 * FEW_SEEDS;
-        if (try_few) seed(&all[t], keys, 0, FEW_SEEDS, num_keys);
-        /* where norms do not end the rows soon, more seeds are repaid */
-        if (!try_few || !hopeless(&all[t], keys->norm[8 * FEW_SEEDS])) seed(&all[t], keys, 0, many, num_keys);
-    }
-    for (long super = 0; super < keys->panels; super += SUPER) {
-        long end = MIN(super + SUPER, keys->panels);
-        for (Tile *tile = all; tile < all + tiles; tile++) {
-            for (long panel = super; panel < end && !tile->done; panel++) {
-                if (hopeless(tile, keys->norm[panel])) tile->done = norm_order;
-                else scan(tile, keys, panel, num_keys);
-                if (tile->inserted > limit) scan_scattered(tile, keys, panel + 1, num_keys);
-            }
-            settle(tile, keys, num_keys);
-        }
-    }
 }
 
 /* Up to GROUP tiles of queries of one graph and head, from its query `first` on. */
@@ -188,39 +148,6 @@ static void *search_shared(void *argument) {
     return NULL;
 }
 
-/* Numbers of the keys by falling norm: three passes of a radix sort over the bits of the squared norms. */
-static void sort_by_norm(const real *k, long count, int dim, int32_t *order, uint32_t *bits, int32_t *spare) {
-    for (long key = 0; key < count; key++) {
-        float square = 0;
-        for (int i = 0; i < dim; i++) square += (float)k[key * dim + i] * (float)k[key * dim + i];
-        memcpy(&bits[key], &square, 4); /* the bits of floats >= 0 are in their order */
-        spare[key] = (int32_t)key;
-    }
-    for (int pass = 0; pass < 3; pass++) {
-        long start[2048] = {0}, sum = 0;
-        int shift = 11 * pass;
-        for (long i = 0; i < count; i++) start[2047 - (bits[i] >> shift & 2047)]++;
-        for (int i = 0; i < 2048; i++) { long here = start[i]; start[i] = sum; sum += here; }
-        for (long i = 0; i < count; i++) order[start[2047 - (bits[spare[i]] >> shift & 2047)]++] = spare[i];
-        memcpy(spare, order, count * sizeof(int32_t));
-    }
-}
-
-/* Puts queries into the order of their directions, so that the queries of a tile want the same keys. */
-static int order_queries(const Search *s, const real *q, long count, int32_t *order) {
-    real *directions = malloc((count * s->dim + 1) * sizeof(real));
-    if (!directions) return ENOMEM;
-    for (long row = 0; row < count; row++) {
-        real square = 0;
-        for (int i = 0; i < s->dim; i++) square += q[row * s->dim + i] * q[row * s->dim + i];
-        real scale = square > 0 && square < INFINITY ? 1 / (real)sqrt(square) : 0;
-        for (int i = 0; i < s->dim; i++) directions[row * s->dim + i] = q[row * s->dim + i] * scale;
-    }
-    int failed = spatial_order(directions, count, s->dim, ROWS, order, s->num_threads);
-    free(directions);
-    return failed;
-}
-
 static void run_shared(Search *s, void *(*work)(void *), long items) {
     atomic_store(&s->queue.next, 0);
     s->queue.items = items;
@@ -250,7 +177,8 @@ static int search_large(Search *s, long graph, long head) {
     if (!failed) run_shared(s, pack_shared, (panels + SUPER - 1) / SUPER);
     if (s->use_tree && !failed) {
         int32_t *order_q = carve(&rest, queries * 4);
-        failed = order_queries(s, s->q + (head * s->num_queries + s->ptr_q[graph]) * s->dim, queries, order_q);
+        const real *q = s->q + (head * s->num_queries + s->ptr_q[graph]) * s->dim;
+        failed = order_by_direction(q, queries, s->dim, order_q, s->num_threads);
         build_tree(&tree, &s->shared, rest);
         s->order_q = order_q;
         s->tree = &tree;

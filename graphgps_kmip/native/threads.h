@@ -1,5 +1,9 @@
-/* Runs a function on several threads: threads are made for each call (20 us each), so that none spins or outlives a
- * fork, and no second OpenMP runtime stands beside torch's. */
+/* Runs a function on several threads: those of torch's OpenMP team where the process has one, else fresh ones.
+ *
+ * A second team would fight with the first: after each of its own loops torch's threads wait in a busy loop of some
+ * milliseconds, on the very cores that ours would need (half the speed, measured at N = 10^4). So its entry point is
+ * looked up when the library is loaded, and no OpenMP is linked.
+ */
 #ifndef THREADS_H
 #define THREADS_H
 
@@ -20,10 +24,28 @@ static inline long take(Queue *queue, long step, long *end) {
     return first;
 }
 
+typedef struct {
+    void *(*work)(void *);
+    void *argument;
+} Job;
+
+#ifdef __linux__ /* the entry point of GCC's runtime, which Intel's and LLVM's have too */
+extern void GOMP_parallel(void (*)(void *), void *, unsigned, unsigned) __attribute__((weak));
+
+static void run_job(void *job) { ((Job *)job)->work(((Job *)job)->argument); }
+#endif
+
 static void run_parallel(void *(*work)(void *), void *argument, int num_threads) {
     pthread_t threads[MAX_THREADS];
     int started = 0;
     if (num_threads > MAX_THREADS) num_threads = MAX_THREADS;
+#ifdef __linux__
+    if (num_threads > 1 && GOMP_parallel) {
+        Job job = {work, argument};
+        GOMP_parallel(run_job, &job, (unsigned)num_threads, 0);
+        return;
+    }
+#endif
     /* a thread that cannot be made leaves its share of the queue to the others */
     while (started < num_threads - 1 && pthread_create(&threads[started], NULL, work, argument) == 0) started++;
     work(argument);

@@ -54,7 +54,6 @@ class Backend:
 BACKENDS: dict[str, Backend] = {
     backend.name: backend
     for backend in (
-        Backend("triton", search_triton, "fused GPU kernel (Triton)", triton_reasons),
         Backend(
             "tree",
             search_tree,
@@ -69,6 +68,7 @@ BACKENDS: dict[str, Backend] = {
             cpu_not_supported_reasons,
             cpu_not_preferred_reasons,
         ),
+        Backend("triton", search_triton, "fused GPU kernel (Triton)", triton_reasons),
         Backend("chunked", search_chunked, "plain torch, bounded memory, any device"),
         Backend(
             "keops",
@@ -148,10 +148,15 @@ def choose(problem: SearchProblem, name: str = "auto") -> Backend:
         if reasons:
             raise ValueError(f"search backend {name!r} cannot solve this problem: {'; '.join(reasons)}; use 'auto'")
         return BACKENDS[name]
-    able = [backend for backend in BACKENDS.values() if not backend.not_supported_reasons(problem)]
-    if not able:
+    able = (backend for backend in BACKENDS.values() if not backend.not_supported_reasons(problem))  # as far as needed
+    passed_over = []
+    for backend in able:
+        if not backend.not_preferred_reasons(problem):
+            return backend
+        passed_over.append(backend)
+    if not passed_over:
         raise ValueError(f"no search backend can solve this problem:\n{_reasons(problem)}")
-    return next((backend for backend in able if not backend.not_preferred_reasons(problem)), able[0])
+    return passed_over[0]
 
 
 def explain_choice(problem: SearchProblem, name: str = "auto") -> str:

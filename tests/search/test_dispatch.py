@@ -7,7 +7,7 @@ import logging
 import pytest
 import torch
 
-from graphgps_kmip.search import BACKENDS, Backend, SearchProblem, choose, explain_choice, topk_inner_product
+from graphgps_kmip.search import BACKENDS, Backend, SearchProblem, choose, dispatch, explain_choice, topk_inner_product
 
 X = torch.ones(6, 2)
 PROBLEM = SearchProblem.of(X, X, None, None, 2)
@@ -47,15 +47,15 @@ def test_one_more_row_is_one_more_backend(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_auto_passes_over_what_cannot_and_what_is_not_preferred(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in list(BACKENDS):
-        monkeypatch.delitem(BACKENDS, name)
+    table: dict[str, Backend] = {}
+    monkeypatch.setattr(dispatch, "BACKENDS", table)
     search = "not called"
-    monkeypatch.setitem(BACKENDS, "cannot", Backend("cannot", search, "", lambda _: ["it is too old"]))
+    table["cannot"] = Backend("cannot", search, "", lambda _: ["it is too old"])
     with pytest.raises(ValueError, match="no search backend can solve this problem:\n  cannot: cannot: it is too old"):
         choose(PROBLEM)
-    monkeypatch.setitem(BACKENDS, "slow", Backend("slow", search, "", not_preferred_reasons=lambda _: ["it is slow"]))
+    table["slow"] = Backend("slow", search, "", not_preferred_reasons=lambda _: ["it is slow"])
     assert choose(PROBLEM).name == "slow"
-    monkeypatch.setitem(BACKENDS, "fast", Backend("fast", search, ""))
+    table["fast"] = Backend("fast", search, "")
     assert choose(PROBLEM).name == "fast"
 
 

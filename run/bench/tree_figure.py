@@ -1,0 +1,152 @@
+"""Curves and pictures of `tree.py`: growth with the number of keys, fitted and drawn as in the thesis' section 6.3."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from graphgps_kmip.report.style import FAINT, INK, save, tidy
+
+Row = dict[str, Any]
+
+# Okabe and Ito's palette without its yellow, which is too faint for a line.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#000000")
+MARKERS = "osD^vP"
+FIT_FROM = 1000  # keys; below, the fixed cost of a call (0.2 ms) is most of the time
+LOW_DIM = 4  # up to here the linear scale of figure 6.3b shows the curves whole
+
+
+def fits(rows: list[Row], key: str) -> list[Row]:
+    """Fit a power of N, and what theory expects of a tree in few dimensions; each with its coefficient R2.
+
+    ``a N^b`` and ``a N log N`` (seconds) are fitted to logarithms, so that each size counts the same and R2 is that of
+    logarithms; ``a log N + b`` (visited) to the values. Times below ``FIT_FROM`` keys are left out.
+    """
+    rows = [row for row in rows if key == "visited" or row["n"] >= FIT_FROM]
+    if len(rows) < 3:
+        return []
+    value, log_n = [row[key] for row in rows], [math.log(row["n"]) for row in rows]
+    log_value = [math.log(y) for y in value]
+    b, log_a = statistics.linear_regression(log_n, log_value)
+    power = {"curve": "a N^b", "a": math.exp(log_a), "b": b, "r2": _r2(log_value, [log_a + b * x for x in log_n])}
+    if key == "visited":
+        a, b = statistics.linear_regression(log_n, value)
+        return [power, {"curve": "a log N + b", "a": a, "b": b, "r2": _r2(value, [a * x + b for x in log_n])}]
+    log_curve = [x + math.log(x) for x in log_n]
+    log_a = statistics.mean(log_value) - statistics.mean(log_curve)
+    r2 = _r2(log_value, [log_a + x for x in log_curve])
+    return [power, {"curve": "a N log N", "a": math.exp(log_a), "r2": r2}]
+
+
+def all_fits(rows: list[Row]) -> list[Row]:
+    """Return the fits of every contestant and dimension, in the order of the rows."""
+    result = []
+    for (part, name, dim), group in _series(rows):
+        key = "visited" if part == "nodes" else "seconds"
+        result += [{"part": part, "contestant": name, "dim": dim} | fit for fit in fits(group, key)]
+    return result
+
+
+def draw(record: dict[str, Any], stem: Path) -> list[Path]:
+    """Draw one picture for each part that was measured, beside the record; return their paths."""
+    paths = []
+    for part, draw_part in (("nodes", _draw_nodes), ("time", _draw_time)):
+        rows = [row for row in record["rows"] if row["part"] == part]
+        if rows:
+            figure = Figure(figsize=(11.5, 4.9), layout="constrained")
+            draw_part(figure, rows, record)
+            paths.append(save(figure, stem.with_name(f"{stem.name}-{part}.png")))
+    return paths
+
+
+def _draw_nodes(figure: Figure, rows: list[Row], record: dict[str, Any]) -> None:
+    axes = figure.subplots(1, 2)
+    series = _series(rows)
+    shades = matplotlib.colormaps["viridis_r"]
+    for place, ((_, _, dim), group) in enumerate(series):
+        points = [row["n"] for row in group], [row["visited"] for row in group]
+        color = shades(0.12 + 0.88 * place / max(1, len(series) - 1))
+        for each in axes:
+            each.plot(*points, color=color, marker="o", markersize=4, linewidth=1.8, label=f"{dim}")
+    sizes = [row["n"] for row in series[0][1]]
+    axes[0].plot(sizes, [2 * n - 1 for n in sizes], color=FAINT, linestyle="--", linewidth=1.2, label="all nodes")
+    axes[0].set_yscale("log")
+    axes[1].set_ylim(0, 1.25 * max(row["visited"] for row in rows if row["dim"] <= LOW_DIM))
+    for each, title in zip(axes, ("both logarithmic", "a straight line is logarithmic growth"), strict=True):
+        _dress(each, f"mean nodes visited per query: {title}")
+    handles, labels = axes[0].get_legend_handles_labels()
+    legend = figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=9, labelcolor=INK)
+    legend.set_title("dimensions", {"size": 9})
+    _title(
+        figure, record, f"ball tree, leaf size {rows[0]['leaf_size']}, k = {rows[0]['k']}, {rows[0]['repeats']} trees"
+    )
+
+
+def _draw_time(figure: Figure, rows: list[Row], record: dict[str, Any]) -> None:
+    dims = sorted({row["dim"] for row in rows})
+    names = list(dict.fromkeys(row["contestant"] for row in rows))
+    panels = figure.subplots(1, len(dims), sharey=True, squeeze=False)[0]
+    for axes, dim in zip(panels, dims, strict=True):
+        for (_, name, _), group in _series([row for row in rows if row["dim"] == dim]):
+            place = names.index(name)
+            style = {"color": COLORS[place % len(COLORS)], "marker": MARKERS[place % len(MARKERS)]}
+            _draw_fitted(axes, name, group, style)
+        axes.set_yscale("log")
+        _dress(axes, f"seconds for all queries, {dim} dimensions")
+        axes.legend(frameon=False, fontsize=8.5, labelcolor=INK, loc="upper left")
+    panels[0].set_ylim(top=4 * panels[0].get_ylim()[1])  # room for the legends
+    _title(figure, record, f"exact search of {rows[0]['k']} keys, N keys and N queries")
+
+
+def _draw_fitted(axes: Axes, name: str, rows: list[Row], style: dict[str, str]) -> None:
+    """Measured points and the fitted power; the expected curve dotted beside the ball tree's."""
+    sizes, found = [row["n"] for row in rows], fits(rows, "seconds")
+    axes.plot(sizes, [row["seconds"] for row in rows], linestyle="", markersize=6, **style)
+    if not found:
+        axes.plot([], [], linestyle="", markersize=6, label=f"{name}: too few sizes for a fit", **style)
+        return
+    sizes = [n for n in sizes if n >= FIT_FROM]
+    power, expected = found
+    label = f"{name}: $N^{{{power['b']:.2f}}}$, $R^2$ = {power['r2']:.3f}"
+    axes.plot([], [], label=label, linewidth=1.6, **style)
+    axes.plot(sizes, [power["a"] * n ** power["b"] for n in sizes], color=style["color"], linewidth=1.6)
+    if name == "ball_tree":
+        label = f"{name}: $N \\log N$, $R^2$ = {expected['r2']:.3f}"
+        curve = [expected["a"] * n * math.log(n) for n in sizes]
+        axes.plot(sizes, curve, color=style["color"], linewidth=1.2, linestyle=":", label=label)
+
+
+def _dress(axes: Axes, title: str) -> None:
+    axes.set_xscale("log")
+    tidy(axes)
+    axes.set_xlabel("number of keys N", fontsize=10, color=INK)
+    axes.set_title(title, fontsize=10, color=INK)
+
+
+def _title(figure: Figure, record: dict[str, Any], what: str) -> None:
+    machine = record["machine"]
+    threads = f"{machine['threads']} thread{'s' * (machine['threads'] > 1)}"
+    parts = [what, machine["cpu"], threads, record["created"][:10], record["code"]]
+    figure.suptitle(", ".join(parts), x=0.01, ha="left", fontsize=10, color=INK, fontweight="bold")
+
+
+def _r2(values: list[float], fitted: list[float]) -> float:
+    mean = statistics.mean(values)
+    left = sum((y - f) ** 2 for y, f in zip(values, fitted, strict=True))
+    return 1 - left / sum((y - mean) ** 2 for y in values)
+
+
+def _series(rows: list[Row]) -> list[tuple[tuple[str, str, int], list[Row]]]:
+    """Rows of one part, contestant and dimension together, each by size, in the order in which they first appear."""
+    order = list(dict.fromkeys((row["part"], row["contestant"], row["dim"]) for row in rows))
+    place = {key: at for at, key in enumerate(order)}
+    by_key = sorted(rows, key=lambda row: (place[row["part"], row["contestant"], row["dim"]], row["n"]))
+    grouped = groupby(by_key, key=lambda row: (row["part"], row["contestant"], row["dim"]))
+    return [(key, list(group)) for key, group in grouped]

@@ -1,0 +1,60 @@
+"""Peak memory of a whole process, measured: what a kernel takes in C is invisible to torch's own counters."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NUM_NODES = 20_000  # its score matrix would be 1,526 MiB
+PROGRAM = """
+import sys, torch
+from pathlib import Path
+from graphgps_kmip.attention.gather import sparse_attention
+from graphgps_kmip.search import topk_inner_product
+torch.set_num_threads(1)
+
+def mib(name):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(name)).split()[1]) / 1024
+
+def run(n, backend, training):
+    q, k, v = (torch.randn(n, 1, 10, requires_grad=training) for _ in range(3))
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+    before = mib("VmRSS")
+    index, score = topk_inner_product(q.detach().transpose(0, 1), k.detach().transpose(0, 1), None, None, 10, backend)
+    if training:
+        sparse_attention(q, k, v, index, score).sum().backward()
+    return mib("VmHWM") - before
+
+backend, training = sys.argv[1], sys.argv[2] == "True"
+run(2000, backend, training)  # loads and compiles what is needed
+print(run(int(sys.argv[3]), backend, training))
+"""
+
+
+@pytest.mark.compiler
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize(
+    ("backend", "training", "limit_mib"),
+    [
+        # index, score, about three copies of the keys and what malloc keeps: 5 MiB at 20,000 nodes
+        ("cpu", False, 16),
+        ("tree", False, 20),
+        ("chunked", False, 160),  # 32 MiB of scores, with the group maxima and the gathered groups beside them
+        # and the attention: index and weight twice, q, k, v, o and their gradients
+        ("cpu", True, 32),
+    ],
+)
+def test_the_memory_of_a_search_does_not_grow_with_the_number_of_pairs(
+    backend: str, training: bool, limit_mib: float
+) -> None:
+    words = [sys.executable, "-c", PROGRAM, backend, str(training), str(NUM_NODES)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, capture_output=True, text=True, check=True, env=environment)
+    assert 0 < float(done.stdout) < limit_mib

@@ -1,6 +1,5 @@
 /* Exact search of the K largest inner products on a CPU, in batches of graphs (called by search/cpu.py). */
 #include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,10 +2,11 @@
 
 #define FEW_SEEDS 16 /* panels that start the thresholds, at least */
 
-/* Norm order ends a row early unless scores rise while norms fall: then every key enters, and this many say so. */
+/* In an order that has nothing to do with the scores a row takes K (1 + ln(M / K)) keys into its list, fewer after its
+ * first thresholds. Where scores rise from panel to panel every key enters, and this many say so. */
 static long most_inserts(const Keys *keys, int num_keys) {
     double rounds = log2((double)keys->count / num_keys + 2);
-    return (long)(ROWS * (4 * num_keys * rounds + 256));
+    return (long)(ROWS * (2 * num_keys * rounds + 32));
 }
 
 /* The remaining panels in an order that no data set knows: steps by the golden ratio, so new maxima are rare. */
@@ -25,7 +26,7 @@ static void scan_scattered(Tile *tile, const Keys *keys, long from, int num_keys
 
 /* All panels for each tile, by falling norm if they come so. */
 static void search_panels(Tile *all, int tiles, const Keys *keys, int norm_order, int num_keys) {
-    long limit = norm_order ? most_inserts(keys, num_keys) : LONG_MAX;
+    long limit = most_inserts(keys, num_keys);
     for (int t = 0; t < tiles; t++) {
         long many = MIN(keys->panels, MAX(40, 2 * num_keys) + keys->panels / 64);
         int try_few = norm_order && keys->panels > 8 * FEW_SEEDS;

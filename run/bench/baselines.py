@@ -92,8 +92,13 @@ def empty(problem: SearchProblem) -> Found:
 
 def _search_chunks(q: Tensor, k: Tensor, num_keys: int) -> Found:
     rows = max(1, _chunk_rows(k.size(1), q.device.type) // q.size(0))
-    found = [_largest(chunk @ k.mT, num_keys) for chunk in q.split(rows, dim=1)]
-    return torch.cat([index for _, index in found], 1), torch.cat([score for score, _ in found], 1)
+    shape = (*q.shape[:2], num_keys)
+    # made beforehand: thousands of small results between freed chunks would keep gigabytes from being used again
+    index, best = torch.empty(shape, dtype=torch.int64, device=q.device), q.new_empty(shape)
+    for start in range(0, q.size(1), rows):
+        part = slice(start, start + rows)
+        index[:, part], best[:, part] = _largest(q[:, part] @ k.mT, num_keys)
+    return index, best
 
 
 def _chunk_rows(num_keys: int, device: str) -> int:

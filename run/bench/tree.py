@@ -20,7 +20,6 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from graphgps_kmip.search import BACKENDS, SearchProblem  # noqa: E402
-from graphgps_kmip.search.ball_tree import BallTree, ball_tree_not_supported_reasons, search_ball_tree  # noqa: E402
+from graphgps_kmip.search.ball_tree import BallTree  # noqa: E402
 from graphgps_kmip.train.environment import code_version, hardware, package_versions  # noqa: E402
 from graphgps_kmip.train.files import replace_file  # noqa: E402
 from run.bench import options, tree_figure  # noqa: E402
@@ -60,7 +59,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("--part", choices=("nodes", "time", "both"), default="both", help="what to measure (default both)")
     add("--quick", action="store_true", help="N up to 10^4, fewer repeats and queries: under a minute")
-    add("--backends", metavar="NAMES", help="time: which (default ball_tree,tree,cpu,chunked, those that exist)")
+    add("--backends", metavar="NAMES", default="ball_tree,tree,cpu,chunked", help="time: which (default %(default)s)")
     add("--queries", type=options.positive, default=2000, help="nodes: most queries of a repeat (default 2000)")
     add("--limit", type=float, default=60, help="time: who takes longer for a pass sits out larger N (default 60 s)")
     add("--threads", type=options.positive, default=torch.get_num_threads(), help="CPU threads (default %(default)s)")
@@ -74,15 +73,13 @@ def parse(words: list[str]) -> argparse.Namespace:
     return args
 
 
-def backends(given: str | None) -> list[str]:
-    """Return the names of the backends to time; of the default ones those that exist."""
-    names = given.split(",") if given else ["ball_tree", "tree", "cpu", "chunked"]
-    missing = [name for name in names if name not in (*BACKENDS, "ball_tree")]
-    if given and missing:
-        raise ValueError(f"--backends {', '.join(missing)}: there are {', '.join({**BACKENDS, 'ball_tree': None})}")
-    for name in missing:
-        print(f"left out: {name} (no such search backend)")
-    return [name for name in names if name not in missing]
+def backends(given: str) -> list[str]:
+    """Return the names of the backends to time."""
+    names = given.split(",")
+    missing = [name for name in names if name not in BACKENDS]
+    if missing:
+        raise ValueError(f"--backends {', '.join(missing)}: there are {', '.join(BACKENDS)}")
+    return names
 
 
 def count_nodes(args: argparse.Namespace) -> list[Row]:
@@ -133,9 +130,8 @@ def time_row(name: str, dim: int, n: int, passes: list[float]) -> Row:
 
 def timed(name: str, problem: SearchProblem) -> float:
     """Return the seconds of one search."""
-    search: Callable[[SearchProblem], Any] = search_ball_tree if name == "ball_tree" else BACKENDS[name].search
     start = time.perf_counter()
-    search(problem)
+    BACKENDS[name].search(problem)
     return time.perf_counter() - start
 
 
@@ -152,8 +148,7 @@ def check_supported(names: list[str]) -> None:
     """
     problem = SearchProblem.of(*gaussian(3, 100, 0), None, None, NUM_KEYS)
     for name in names:
-        reasons = ball_tree_not_supported_reasons if name == "ball_tree" else BACKENDS[name].not_supported_reasons
-        if found := reasons(problem):
+        if found := BACKENDS[name].not_supported_reasons(problem):
             raise ValueError(f"{name} cannot run here: {'; '.join(found)}")
 
 

@@ -97,7 +97,7 @@ def _search_chunks(q: Tensor, k: Tensor, num_keys: int) -> Found:
     index, best = torch.empty(shape, dtype=torch.int64, device=q.device), q.new_empty(shape)
     for start in range(0, q.size(1), rows):
         part = slice(start, start + rows)
-        index[:, part], best[:, part] = _largest(q[:, part] @ k.mT, num_keys)
+        best[:, part], index[:, part] = _largest(q[:, part] @ k.mT, num_keys)
     return index, best
 
 

@@ -13,9 +13,9 @@ from torch import Tensor
 from graphgps_kmip.search.cpu import scan
 from graphgps_kmip.search.problem import SearchProblem
 
-# Measured at 10^5 keys (docs/search.md): above LARGEST_DIM nearly all boxes are opened; below FEWEST_KEYS the build is
-# not paid back; where norms differ more than SPREAD (largest over median), norm order prunes as much without a build.
-LARGEST_DIM, FEWEST_KEYS, SPREAD = 5, 8_192, 2.2
+# Measured at 10^5 keys (docs/benchmarks.md): above LARGEST_DIM nearly all boxes are opened; below FEWEST_KEYS the build
+# is not paid back; where less than CROWD of the keys are within NEAR of the largest norm, norm order prunes as much.
+LARGEST_DIM, FEWEST_KEYS, NEAR, CROWD = 5, 8_192, 0.8, 0.012
 
 
 def search_tree(problem: SearchProblem) -> tuple[Tensor, Tensor]:
@@ -40,6 +40,7 @@ def tree_not_preferred_reasons(problem: SearchProblem) -> list[str]:
         reasons.append(f"pays from {FEWEST_KEYS} keys in a graph, not for {largest}")
     if not reasons:
         norms = problem.k.norm(dim=-1)
-        if (spread := float(norms.max() / norms.median().clamp(min=1e-30))) > SPREAD:
-            reasons.append(f"the largest key is {spread:.1f} times the median one, and norm order prunes as much")
+        crowd = float((norms > NEAR * norms.max()).float().mean())
+        if crowd < CROWD:
+            reasons.append(f"only {crowd:.1%} of the keys are about as large as the largest: norm order prunes as much")
     return reasons

@@ -21,7 +21,7 @@ ROOMS = {
     "report": set(),
     "gym": {"search", "attention", "mpnn", "encoding", "model", "task", "data", "train", "report"},
 }
-SHARED = {"names", "__version__"}  # rooms-free helpers at the top of the package
+SHARED = {"names", "files", "__version__"}  # rooms-free helpers at the top of the package
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

@@ -94,7 +94,8 @@ def test_tensorboard_and_bf16_are_switched_on_by_keys(tmp_path: Path) -> None:
 
 
 def test_name_tag_and_splits_name_the_folders_as_graphgps_does(tmp_path: Path) -> None:
-    assert run(tmp_path, "name_tag", "split", "run_multiple_splits", "[0, 3]", "seed", "7") == 0
+    folds = ["dataset.split_mode", "cv-stratifiedkfold-5", "dataset.dir", str(tmp_path)]
+    assert run(tmp_path, "name_tag", "split", "run_multiple_splits", "[0, 3]", "seed", "7", *folds) == 0
     folder = tmp_path / "results" / "digits-kmip-split"
     assert {path.name for path in folder.iterdir() if path.is_dir()} == {"0", "3", "agg"}
     assert json.loads((folder / "3" / "record.json").read_text())["seed"] == 7

@@ -1,31 +1,41 @@
-"""Data sets: records, loading, splits, derived facts, and loaders."""
+"""Data sets: records, raw files made ready, splits, derived facts, and loaders."""
 
 from __future__ import annotations
 
 from graphgps_kmip.data.dataset import GraphDataset
 from graphgps_kmip.data.digits import DIGITS
+from graphgps_kmip.data.errors import DataError
 from graphgps_kmip.data.info import DatasetInfo
+from graphgps_kmip.data.open import open_dataset
 from graphgps_kmip.data.pipeline import GraphLoader, make_loaders
-from graphgps_kmip.data.record import DatasetRecord, Features, Source, Statistics, open_dataset
+from graphgps_kmip.data.planetoid import PLANETOID
+from graphgps_kmip.data.prepare import is_prepared
+from graphgps_kmip.data.record import DatasetRecord, Features, RawFiles, Source, Statistics
 from graphgps_kmip.data.splits import Splits, random_split
-from graphgps_kmip.data.table import DATASETS, find, register
+from graphgps_kmip.data.table import DATASETS, find, find_title, register
 
 __all__ = [
     "DATASETS",
+    "DataError",
     "DatasetInfo",
     "DatasetRecord",
     "Features",
     "GraphDataset",
     "GraphLoader",
+    "RawFiles",
     "Source",
     "Splits",
     "Statistics",
     "find",
+    "find_title",
+    "is_prepared",
     "make_loaders",
     "open_dataset",
     "random_split",
     "register",
 ]
 
-for _record in (DIGITS,):
-    register(_record)
+# One family of data sets a file; each gives a tuple of records.
+for _family in ((DIGITS,), PLANETOID):
+    for _record in _family:
+        register(_record)

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Subset
 from torch_geometric.data import Data
-from torch_geometric.utils import index_to_mask
 
-from graphgps_kmip.data.splits import Splits, random_split
+from graphgps_kmip.data.splits import Splits
 
 SPLITS = Splits._fields  # ("train", "val", "test")
 
@@ -57,13 +56,3 @@ class GraphDataset:
     @property
     def _data(self) -> Data:  # GraphGym reads both names
         return self.data
-
-
-def split_at_random(dataset: GraphDataset, level: str, fractions: Sequence[float], seed: int) -> GraphDataset:
-    """Return the data set with a new random split: of its graphs, or at level "node" of the nodes of its graph."""
-    if level != "node":
-        return GraphDataset(dataset.graphs, random_split(len(dataset), fractions, seed))
-    graph = copy.copy(dataset.graphs[0])
-    for split, index in zip(SPLITS, random_split(graph.num_nodes, fractions, seed), strict=True):
-        graph[f"{split}_mask"] = index_to_mask(index, graph.num_nodes)
-    return GraphDataset([graph])

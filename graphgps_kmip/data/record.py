@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from torch_geometric.data import Data
 
-from graphgps_kmip.data.dataset import GraphDataset, split_at_random
+from graphgps_kmip.data.dataset import GraphDataset
 
-LEVELS = ("graph", "inductive_node", "node")
-TASK_TYPES = ("classification", "classification_multilabel", "regression")
-SPLIT_MODES = ("standard", "random")
+LEVELS = ("graph", "inductive_node", "node", "link")
+TASK_TYPES = ("classification", "classification_multilabel", "regression", "subtoken_prediction", "link_ranking")
 
 
 @dataclass(frozen=True)
@@ -22,28 +21,70 @@ class Features:
         node: number of float features of a node, or the vocabulary sizes of its categorical columns.
         edge: the same for edges; 0: none.
         classes: number of classes, label columns or targets.
+        positions: coordinates of a node in ``pos``; 0: none.
     """
 
     node: int | tuple[int, ...]
     edge: int | tuple[int, ...] = 0
     classes: int = 1
+    positions: int = 0
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """Published size of a data set: number of graphs, mean number of nodes and of directed edges of a graph."""
+    """Published size of a data set, as its publication counts.
+
+    Args:
+        graphs: number of graphs.
+        mean_nodes: mean number of nodes of a graph.
+        mean_edges: mean number of edges of a graph; None where none is published.
+        edges_once: an undirected edge was counted once; we hold, and count, both of its directions.
+        directed: whether edges have a direction; None where that is not published.
+        sizes: samples that train, validate and test; None where there is no official split.
+    """
 
     graphs: int
     mean_nodes: float
-    mean_edges: float
+    mean_edges: float | None = None
+    edges_once: bool = False
+    directed: bool | None = None
+    sizes: tuple[int, int, int] | None = None
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a data set comes from: whom to cite, under which licence it may be used."""
+    """Where a data set comes from: whom to cite, under which licence it may be used, its official page."""
 
     citation: str
     licence: str
+    page: str = ""
+
+
+@dataclass(frozen=True)
+class RawFiles:
+    """The files that a data set is made from, as its publisher gives them.
+
+    Args:
+        home: folder below ``dataset.dir`` that is given to the loading class as its root.
+        base: folder below ``home`` that belongs to this data set alone; "" if ``home`` does.
+        files: what must be there, files or folders, relative to ``home/base``.
+        archives: downloads from the official page that may lie in ``home/base`` instead, as they came; they are
+            unpacked from there.
+        processed: folder below ``home/base`` that the loading class writes.
+        sha256: checksums of those files for which one is known.
+    """
+
+    home: str
+    files: tuple[str, ...]
+    base: str = ""
+    archives: tuple[str, ...] = ()
+    processed: str = "processed"
+    sha256: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def folder(self) -> str:
+        """The folder of this data set below ``dataset.dir``."""
+        return f"{self.home}/{self.base}" if self.base else self.home
 
 
 @dataclass(frozen=True)
@@ -53,16 +94,22 @@ class DatasetRecord:
     Args:
         format: value of ``dataset.format``, a family of data sets.
         load: ``load(root)`` reads from the folder ``dataset.dir``: a list of `Data`, one `Data`, or, with splits of its
-            own, a `GraphDataset`.
+            own, a `GraphDataset`. With ``raw`` files, root is their ``home``, made ready by `prepared`.
         task_type: a row of `TASK_TYPES`.
         name: value of ``dataset.name``; empty where the format has one data set only.
         level: what has a label: "graph", "inductive_node" (every node of graphs that are divided) or "node" (the nodes
             of one graph, divided by masks).
         fractions: shares of training, validation and test where the data has no split of its own.
+        title: what people call it; "" for format and name.
+        metric: value of ``metric_best`` that its publications report; "" if there is none.
+        loss: value of ``model.loss_fun`` that they train with; "" if there is none.
+        split: its split, in words.
         summary: one line for lists.
         features: what inputs and labels look like, where that is known before loading.
         statistics: published size.
-        source: citation and licence.
+        source: citation, licence and official page.
+        raw: the files it is made from; None where it needs none.
+        sample: builds the offline stand-in where the generic generator cannot; ``sample(record, seed)``.
 
     Raises:
         ValueError: level or task_type is not a known one.
@@ -74,52 +121,26 @@ class DatasetRecord:
     name: str = ""
     level: str = "graph"
     fractions: tuple[float, float, float] = (0.6, 0.2, 0.2)
+    title: str = ""
+    metric: str = ""
+    loss: str = ""
+    split: str = ""
     summary: str = ""
     features: Features | None = None
     statistics: Statistics | None = None
     source: Source | None = None
+    raw: RawFiles | None = None
+    sample: Callable[[DatasetRecord, int], GraphDataset] | None = None
 
     def __post_init__(self) -> None:
         if self.level not in LEVELS:
-            raise ValueError(f"{self.title}: level must be one of {', '.join(LEVELS)}, got {self.level!r}")
+            raise ValueError(f"{self.key}: level must be one of {', '.join(LEVELS)}, got {self.level!r}")
         if self.task_type not in TASK_TYPES:
-            raise ValueError(f"{self.title}: task_type must be one of {', '.join(TASK_TYPES)}, got {self.task_type!r}")
+            raise ValueError(f"{self.key}: task_type must be one of {', '.join(TASK_TYPES)}, got {self.task_type!r}")
+        if not self.title:
+            object.__setattr__(self, "title", self.key)
 
     @property
-    def title(self) -> str:
-        """Format and name in one word, for messages."""
+    def key(self) -> str:
+        """Format and name in one word, as YAML files give them."""
         return f"{self.format}/{self.name}" if self.name else self.format
-
-
-def open_dataset(
-    record: DatasetRecord,
-    root: str,
-    split_mode: str = "standard",
-    fractions: Sequence[float] | None = None,
-    seed: int = 0,
-) -> GraphDataset:
-    """Load a data set and see to its split.
-
-    Args:
-        record: which data set.
-        root: folder of the data (``dataset.dir``).
-        split_mode: "standard": the split that the data set has, or else a random one that is the same in every run;
-            "random": a random one by ``seed``.
-        fractions: shares of training, validation and test for "random"; None: those of the record.
-        seed: of a "random" split.
-
-    Raises:
-        ValueError: unknown split mode, no graphs, or too few to divide.
-    """
-    if split_mode not in SPLIT_MODES:
-        raise ValueError(f"dataset.split_mode must be one of {', '.join(SPLIT_MODES)}, got {split_mode!r}")
-    loaded = record.load(root)
-    graphs = [loaded] if isinstance(loaded, Data) else loaded
-    dataset = graphs if isinstance(graphs, GraphDataset) else GraphDataset(graphs)
-    if len(dataset) == 0:
-        raise ValueError(f"{record.title}: the data set has no graphs: check what its load(root) returns")
-    if split_mode == "random":
-        return split_at_random(dataset, record.level, fractions or record.fractions, seed)
-    divided = dataset.splits is not None or (record.level == "node" and "train_mask" in dataset.graphs[0])
-    # Seed 0 whatever the run's seed: runs that differ in their seed must be tested on the same samples.
-    return dataset if divided else split_at_random(dataset, record.level, record.fractions, seed=0)

@@ -7,8 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from sklearn.model_selection import train_test_split
+from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
 from torch import Tensor
+
+
+FOLD_SEED = 123  # that of GraphGPS: its folds are ours
 
 
 class Splits(NamedTuple):
@@ -49,4 +52,30 @@ def random_split(
         val, test = train_test_split(rest, train_size=val_share, random_state=seed, stratify=rest_labels)
     except ValueError as error:
         raise ValueError(f"cannot divide {num} samples into {list(fractions)}: {error}") from error
+    return Splits(*(torch.from_numpy(np.sort(part)) for part in (train, val, test)))
+
+
+def fold_split(num: int, folds: int, index: int, labels: Sequence[int] | Tensor | None = None) -> Splits:
+    """Return one split of a cross-validation, as in GraphGPS: fold ``index`` tests, the next validates, others train.
+
+    Args:
+        num: number of samples.
+        folds: number of parts, at least 3.
+        index: which fold tests, from 0.
+        labels: class of each sample: every fold gets its share of each class. None: classes are not looked at.
+
+    Raises:
+        ValueError: fewer than 3 folds, no such fold, or too few samples.
+    """
+    if folds < 3:
+        raise ValueError(f"dataset.split_mode: cross-validation needs 3 folds or more, got {folds}")
+    if not 0 <= index < folds:
+        raise ValueError(f"dataset.split_index must be in 0..{folds - 1} for {folds} folds, got {index}")
+    kind = KFold if labels is None else StratifiedKFold
+    try:
+        parts = [test for _, test in kind(folds, shuffle=True, random_state=FOLD_SEED).split(np.zeros(num), labels)]
+    except ValueError as error:
+        raise ValueError(f"cannot divide {num} samples into {folds} folds: {error}") from error
+    test, val = parts[index], parts[(index + 1) % folds]
+    train = np.setdiff1d(np.arange(num), np.concatenate([test, val]))
     return Splits(*(torch.from_numpy(np.sort(part)) for part in (train, val, test)))

@@ -17,7 +17,7 @@ def register(record: DatasetRecord) -> DatasetRecord:
     """
     key = (record.format, record.name)
     if DATASETS.setdefault(key, record) != record:
-        raise ValueError(f"the data set {record.title} is registered already: give yours another format or name")
+        raise ValueError(f"the data set {record.key} is registered already: give yours another format or name")
     return record
 
 
@@ -38,3 +38,16 @@ def find(format: str, name: str = "") -> DatasetRecord:  # noqa: A002 (the confi
     if name not in records:
         raise ValueError(f"dataset.name: {format} has no {name!r}.{suggest(name, [one or 'none' for one in records])}")
     return records[name]
+
+
+def find_title(name: str) -> DatasetRecord:
+    """Return the record of a data set by what people call it, or by format/name; capitals do not matter.
+
+    Raises:
+        ValueError: no such data set; near misses are suggested.
+    """
+    named = {record.key.lower(): record for record in DATASETS.values()}
+    named |= {record.title.lower(): record for record in reversed(DATASETS.values())}
+    if name.lower() not in named:
+        raise ValueError(f"--data: unknown {name!r}.{suggest(name, [one.title for one in DATASETS.values()])}")
+    return named[name.lower()]

@@ -17,6 +17,9 @@ DEFAULTS: dict[str, Any] = {
     "custom_modules": [],  # ours: Python files or modules imported before the config is checked
     "dataset.split_mode": "standard",
     "dataset.split_index": 0,
+    "dataset.split_dir": "",  # where drawn splits are kept; "" is dataset.dir/splits
+    "dataset.sample": False,  # ours: a small synthetic stand-in instead of the data
+    "dataset.slic_compactness": 10,
     "dataset.node_encoder_num_types": 0,
     "dataset.edge_encoder_num_types": 0,
     "train.mode": "custom",

@@ -24,7 +24,15 @@ def load_dataset(format: str, name: str, root: str) -> GraphDataset | None:  # n
     if format not in formats and (format in GRAPHGYM_FORMATS or set(register.loader_dict) - {NAME}):
         return None
     record = find(format, name)
-    dataset = open_dataset(record, root, cfg.dataset.split_mode, cfg.dataset.split, cfg.seed)
+    dataset = open_dataset(
+        record,
+        root,
+        cfg.dataset.split_mode,
+        cfg.dataset.split,
+        cfg.seed,
+        cfg.dataset.split_index,
+        cfg.dataset.split_dir,
+    )
     edge_attr = dataset.graphs[0].edge_attr
     cfg.dataset.edge_dim = 0 if edge_attr is None else edge_attr[0].numel()
     return dataset

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from graphgps_kmip.train.errors import CheckpointError
-from graphgps_kmip.train.files import replace_file
+from graphgps_kmip.files import replace_file
 
 # The first three are GraphGym's names, the next four are those of `RunState`.
 KEYS = (

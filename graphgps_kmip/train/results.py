@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from graphgps_kmip.train.files import replace_file
+from graphgps_kmip.files import replace_file
 
 SPLITS = ("train", "val", "test")
 

@@ -1,0 +1,148 @@
+"""Load a data set by its record, and see to its split."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.utils import index_to_mask
+
+from graphgps_kmip.data.dataset import SPLITS, GraphDataset
+from graphgps_kmip.data.errors import DataError
+from graphgps_kmip.data.prepare import prepared
+from graphgps_kmip.data.record import DatasetRecord
+from graphgps_kmip.data.splits import Splits, fold_split, random_split
+from graphgps_kmip.files import replace_file
+
+log = logging.getLogger(__name__)
+FOLDS = re.compile(r"cv-(stratified)?kfold-(\d+)")
+SPLIT_MODES = ("standard", "random", "cv-kfold-N", "cv-stratifiedkfold-N")
+
+
+def open_dataset(
+    record: DatasetRecord,
+    root: str | Path = "",
+    split_mode: str = "standard",
+    fractions: Sequence[float] | None = None,
+    seed: int = 0,
+    split_index: int = 0,
+    split_dir: str | Path = "",
+) -> GraphDataset:
+    """Load a data set and see to its split.
+
+    Args:
+        record: which data set.
+        root: folder of the data (``dataset.dir``).
+        split_mode: "standard": the split that the data set has, or else a random one that is the same in every run;
+            "random": a random one by ``seed``; "cv-kfold-N", "cv-stratifiedkfold-N": fold ``split_index`` of N tests,
+            the next one validates.
+        fractions: shares of training, validation and test for "random"; None: those of the record.
+        seed: of a "random" split.
+        split_index: which of several splits.
+        split_dir: where splits that were drawn, but do not depend on ``seed``, are kept with their indices; "" for
+            ``root/splits``, and for nowhere if there is no root.
+
+    Raises:
+        ValueError: unknown split mode, no such split, no graphs, or too few to divide.
+        DataError: raw files are missing or damaged.
+    """
+    folds = FOLDS.fullmatch(split_mode)
+    if not folds and split_mode not in SPLIT_MODES[:2]:
+        raise ValueError(f"dataset.split_mode must be one of {', '.join(SPLIT_MODES)}, got {split_mode!r}")
+    dataset = _loaded(record, root)
+    # Seed 0 whatever the run's seed: runs that differ in their seed must be tested on the same samples.
+    if split_mode == "random":
+        return _divide(dataset, record, random_split(_samples(dataset, record), fractions or record.fractions, seed))
+    kept = Path(split_dir) if split_dir else Path(root, "splits") if root else None
+    if folds:
+        stratified, number = bool(folds[1]), int(folds[2])
+        labels = _labels(dataset, record) if stratified else None
+        split = fold_split(_samples(dataset, record), number, split_index, labels)
+        return _divide(dataset, record, _stored(record, kept, f"{split_mode}-{split_index}", split))
+    if dataset.splits is None and not (record.level == "node" and "train_mask" in dataset.graphs[0]):
+        dataset = _divide(
+            dataset,
+            record,
+            _stored(record, kept, "random-0", random_split(_samples(dataset, record), record.fractions, seed=0)),
+        )
+    return _chosen(dataset, record, split_index)
+
+
+def _loaded(record: DatasetRecord, root: str | Path) -> GraphDataset:
+    loaded = prepared(record, root, record.load) if record.raw else record.load(str(root))
+    graphs = [loaded] if isinstance(loaded, Data) else loaded
+    dataset = graphs if isinstance(graphs, GraphDataset) else GraphDataset(graphs)
+    if len(dataset) == 0:
+        raise ValueError(f"{record.title}: the data set has no graphs: check what its load(root) returns")
+    return dataset
+
+
+def _samples(dataset: GraphDataset, record: DatasetRecord) -> int:
+    return dataset.graphs[0].num_nodes if record.level == "node" else len(dataset)
+
+
+def _labels(dataset: GraphDataset, record: DatasetRecord) -> Tensor:
+    if record.level == "node":
+        return dataset.graphs[0].y.reshape(-1)
+    if record.level != "graph" or record.task_type != "classification":
+        raise ValueError(f"{record.title}: cv-stratifiedkfold needs one class for each graph: use cv-kfold")
+    return torch.cat([torch.as_tensor(graph.y).reshape(-1) for graph in dataset.graphs])
+
+
+def _divide(dataset: GraphDataset, record: DatasetRecord, split: Splits) -> GraphDataset:
+    if record.level != "node":
+        return GraphDataset(dataset.graphs, split)
+    graph = copy.copy(dataset.graphs[0])
+    for name, index in zip(SPLITS, split, strict=True):
+        graph[f"{name}_mask"] = index_to_mask(index, graph.num_nodes)
+    return GraphDataset([graph])
+
+
+def _chosen(dataset: GraphDataset, record: DatasetRecord, split_index: int) -> GraphDataset:
+    """Return the data set with one split out of those that its masks hold as columns."""
+    graph = dataset.graphs[0]
+    several = record.level == "node" and graph.train_mask.dim() == 2
+    count = graph.train_mask.size(1) if several else 1
+    if not 0 <= split_index < count:
+        raise ValueError(f"dataset.split_index: {record.title} has {count} splits, numbered from 0, got {split_index}")
+    if not several:
+        return dataset
+    graph = copy.copy(graph)
+    for name in SPLITS:
+        mask = graph[f"{name}_mask"]
+        graph[f"{name}_mask"] = mask[:, split_index] if mask.dim() == 2 else mask  # WikiCS has one test mask
+    return GraphDataset([graph])
+
+
+def _stored(record: DatasetRecord, folder: Path | None, name: str, drawn: Splits) -> Splits:
+    """Return the split that an earlier run kept under this name, or keep the one that was drawn."""
+    if folder is None:
+        return drawn
+    path = folder / f"{record.key.replace('/', '-')}-{name}.json"
+    total = sum(len(part) for part in drawn)
+    try:
+        kept = {split: torch.tensor(json.loads(path.read_text())[split]).long() for split in SPLITS}
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise DataError(
+            f"{path}: this split cannot be read ({error}): restore it, or remove it to draw it anew"
+        ) from error
+    else:
+        if sorted(torch.cat(list(kept.values())).tolist()) != list(range(total)):
+            raise DataError(f"{path}: this split is not one of {total:,} samples: remove it to draw a new one")
+        return Splits(**kept)
+    content = {"samples": total, **{split: part.tolist() for split, part in zip(SPLITS, drawn, strict=True)}}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_file(path, (json.dumps(content) + "\n").encode())
+    except OSError as error:
+        log.warning("%s: its random split is not kept: %s cannot be written (%s)", record.title, path, error.strerror)
+    return drawn

@@ -1,0 +1,51 @@
+"""Planetoid: the citation networks Cora, CiteSeer and PubMed, one graph each, with the public split."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from torch_geometric.data import Data
+from torch_geometric.datasets import Planetoid
+
+from graphgps_kmip.data.record import DatasetRecord, Features, RawFiles, Source, Statistics
+
+PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
+SOURCE = Source(
+    citation="Yang, Cohen and Salakhutdinov, Revisiting Semi-Supervised Learning with Graph Embeddings, ICML 2016",
+    licence="MIT",
+    page="github.com/kimiyoung/planetoid (folder data)",
+)
+
+
+def load(home: str, name: str) -> Data:
+    """Return the graph with the masks of the public split; ``x`` holds raw word counts or tf-idf values."""
+    return Planetoid(home, name)[0]
+
+
+def _record(
+    name: str, nodes: int, edges: int, features: int, classes: int, train: int, sha256: dict[str, str]
+) -> DatasetRecord:
+    low = name.lower()
+    return DatasetRecord(
+        format="PyG-Planetoid",
+        name=name,
+        title=name,
+        load=partial(load, name=name),
+        task_type="classification",
+        level="node",
+        metric="accuracy",
+        loss="cross_entropy",
+        split="public: 20 training nodes of each class, 500 validation and 1,000 test nodes",
+        summary=f"citation network, {nodes:,} papers, {classes} subjects",
+        features=Features(node=features, classes=classes),
+        statistics=Statistics(1, nodes, edges, directed=False, sizes=(train, 500, 1000)),
+        source=SOURCE,
+        raw=RawFiles("Planetoid", tuple(f"raw/ind.{low}.{part}" for part in PARTS), base=name, sha256=sha256),
+    )
+
+
+PLANETOID = (
+    _record("Cora", 2708, 10556, 1433, 7, 140, {}),
+    _record("CiteSeer", 3327, 9104, 3703, 6, 120, {}),
+    _record("PubMed", 19717, 88648, 500, 3, 60, {}),
+)

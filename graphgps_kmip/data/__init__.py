@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from graphgps_kmip.data.dataset import GraphDataset
-from graphgps_kmip.data.digits import DIGITS
 from graphgps_kmip.data.errors import DataError
 from graphgps_kmip.data.info import DatasetInfo
 from graphgps_kmip.data.open import open_dataset
 from graphgps_kmip.data.pipeline import GraphLoader, make_loaders
-from graphgps_kmip.data.planetoid import PLANETOID
 from graphgps_kmip.data.prepare import is_prepared
 from graphgps_kmip.data.record import DatasetRecord, Features, RawFiles, Source, Statistics
+from graphgps_kmip.data.sets import all_records
 from graphgps_kmip.data.splits import Splits, random_split
 from graphgps_kmip.data.table import DATASETS, find, find_title, register
 
@@ -35,7 +34,5 @@ __all__ = [
     "register",
 ]
 
-# One family of data sets a file; each gives a tuple of records.
-for _family in ((DIGITS,), PLANETOID):
-    for _record in _family:
-        register(_record)
+for _record in all_records():
+    register(_record)

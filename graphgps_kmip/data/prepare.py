@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from filelock import FileLock, Timeout
 
 from graphgps_kmip.data.errors import DataError, UnsafeFile
-from graphgps_kmip.data.fetch import NetworkError, fetching, network_error, neither_fetching_nor_processing
+from graphgps_kmip.data.fetch import NetworkError, fetching, neither_fetching_nor_processing, network_error
 from graphgps_kmip.data.record import DatasetRecord, RawFiles
 from graphgps_kmip.data.unpickle import safe_unpickling
 
@@ -54,7 +54,7 @@ def prepared(record: DatasetRecord, root: str | Path, load: Callable[[str], Load
     with _locked(record, folder):
         if not _is_current(folder, raw):
             _check_sums(record, folder)
-            _prepare(record, home, folder, load)
+            _prepare(record, folder, load)
         with safe_unpickling(), neither_fetching_nor_processing(), _naming_damage(record, folder):
             return load(str(home))
 
@@ -81,13 +81,15 @@ def _locked(record: DatasetRecord, folder: Path) -> Iterator[None]:
             lock.acquire()
     except OSError as error:
         reason = error.strerror or error
-        raise DataError(f"{record.title}: cannot write to {folder} ({reason}): set dataset.dir to a folder of yours")
-    with lock:
-        lock.release()  # `with` took it a second time
+        mend = "set dataset.dir to a folder of yours"
+        raise DataError(f"{record.title}: cannot write to {folder} ({reason}): {mend}") from error
+    try:
         yield
+    finally:
+        lock.release()
 
 
-def _prepare(record: DatasetRecord, home: Path, folder: Path, load: Callable[[str], Any]) -> None:
+def _prepare(record: DatasetRecord, folder: Path, load: Callable[[str], Any]) -> None:
     raw = record.raw
     stage_home = folder / ".preparing"
     shutil.rmtree(stage_home, ignore_errors=True)  # links and halves that a killed process left

@@ -10,7 +10,6 @@ import torch
 from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
 from torch import Tensor
 
-
 FOLD_SEED = 123  # that of GraphGPS: its folds are ours
 
 

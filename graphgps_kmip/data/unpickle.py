@@ -77,7 +77,7 @@ def _find(module: str, name: str) -> Any:
     raise UnsafeFile(f"it asks for {module}.{name}, which no data needs")
 
 
-def _reconstructor(cls: type, base: type, state: Any) -> Any:
+def _reconstructor(cls: type, base: type, _state: Any) -> Any:
     """Make an empty object of an allowed class, as Python 2's pickles of new-style classes ask for."""
     if base is not object:
         raise UnsafeFile(f"it asks for an object of {cls.__name__} on top of {base.__name__}, which no data needs")

@@ -1,8 +1,8 @@
 """Training: the loop, checkpoints, results, optimisers and schedulers."""
 
+from graphgps_kmip.files import replace_file
 from graphgps_kmip.train.distributed import make_fabric, on_rank_zero
 from graphgps_kmip.train.errors import CheckpointError, OutOfMemory, RunError, RunFolderError, TrainingDiverged
-from graphgps_kmip.files import replace_file
 from graphgps_kmip.train.loop import train
 from graphgps_kmip.train.results import read_record
 from graphgps_kmip.train.rundir import locked, prepare_run_dir

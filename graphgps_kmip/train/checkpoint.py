@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from graphgps_kmip.train.errors import CheckpointError
 from graphgps_kmip.files import replace_file
+from graphgps_kmip.train.errors import CheckpointError
 
 # The first three are GraphGym's names, the next four are those of `RunState`.
 KEYS = (

@@ -30,10 +30,10 @@ sys.path[0] = str(Path(__file__).resolve().parents[2])
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
+from graphgps_kmip.files import replace_file  # noqa: E402
 from graphgps_kmip.search import BACKENDS, SearchProblem  # noqa: E402
 from graphgps_kmip.search.ball_tree import BallTree  # noqa: E402
 from graphgps_kmip.train.environment import code_version, hardware, package_versions  # noqa: E402
-from graphgps_kmip.files import replace_file  # noqa: E402
 from run.bench import options, tree_figure  # noqa: E402
 
 Row = dict[str, Any]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 from torch_geometric.data import Data
-from torch_geometric.datasets import Planetoid
 
 from graphgps_kmip.data.record import DatasetRecord, Features, RawFiles, Source, Statistics
 
@@ -19,6 +18,8 @@ SOURCE = Source(
 
 def load(home: str, name: str) -> Data:
     """Return the graph with the masks of the public split; ``x`` holds raw word counts or tf-idf values."""
+    from torch_geometric.datasets import Planetoid
+
     return Planetoid(home, name)[0]
 
 
@@ -44,7 +45,7 @@ def _record(
     )
 
 
-PLANETOID = (
+RECORDS = (
     _record("Cora", 2708, 10556, 1433, 7, 140, {}),
     _record("CiteSeer", 3327, 9104, 3703, 6, 120, {}),
     _record("PubMed", 19717, 88648, 500, 3, 60, {}),

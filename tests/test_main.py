@@ -49,7 +49,7 @@ def test_a_dry_run_prints_config_model_counts_and_data_and_writes_nothing(
         "layers.0",
         "total",
         "1,078 / 359 / 360",
-        "sklearn/digits",
+        "sklearn",
     ):
         assert part in text
     assert not (tmp_path / "results").exists()

@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from graphgps_kmip.train import files, keeper, loop, reporter
+from graphgps_kmip import files
+from graphgps_kmip.train import keeper, loop, reporter
 from tests.train.toy import run
 
 EPOCHS = 6

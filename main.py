@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from graphgps_kmip.gym import cfg
+from graphgps_kmip.gym.data import show_data
 from graphgps_kmip.gym.describe import describe
 from graphgps_kmip.gym.errors import ConfigError, is_users
 from graphgps_kmip.gym.experiment import assemble, configured, execute, launch, planned_runs, set_out_dir
@@ -26,6 +27,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--overwrite", action="store_true", help="repeat finished runs; old folders are kept aside")
     parser.add_argument("--dry-run", action="store_true", help="print config, model, parameters and data, and stop")
     parser.add_argument("--list", action="store_true", help="print every registered component, and stop")
+    parser.add_argument("--data", metavar="NAME", help="print the data sheet of a data set, and stop")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     parser.add_argument("opts", nargs=argparse.REMAINDER, help="config keys and values, such as gt.kmip.k 20")
     return parser.parse_args(words)
@@ -35,6 +37,10 @@ def main(args: argparse.Namespace) -> None:
     """Do what the command line asks for."""
     if args.list:
         print(listing())
+        return
+    if args.data:
+        load_config(cfg, args.cfg_file, args.opts)  # a YAML may register data sets, and say where they are
+        print(show_data(args.data))
         return
     if args.cfg_file is None:
         raise ConfigError("--cfg is missing: give a YAML file, such as configs/quickstart/digits-kmip.yaml (or --list)")

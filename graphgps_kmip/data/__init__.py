@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from graphgps_kmip.data.dataset import GraphDataset
+from graphgps_kmip.data.dataset import GraphDataset, Summary
 from graphgps_kmip.data.errors import DataError
 from graphgps_kmip.data.info import DatasetInfo
-from graphgps_kmip.data.open import open_dataset
+from graphgps_kmip.data.open import open_dataset, sampled
 from graphgps_kmip.data.pipeline import GraphLoader, make_loaders
-from graphgps_kmip.data.prepare import is_prepared
+from graphgps_kmip.data.prepare import at_hand
 from graphgps_kmip.data.record import DatasetRecord, Features, RawFiles, Source, Statistics
 from graphgps_kmip.data.sets import all_records
+from graphgps_kmip.data.sheet import data_sheet, mismatches
 from graphgps_kmip.data.splits import Splits, random_split
 from graphgps_kmip.data.table import DATASETS, find, find_title, register
 
@@ -25,9 +26,13 @@ __all__ = [
     "Source",
     "Splits",
     "Statistics",
+    "Summary",
     "find",
     "find_title",
-    "is_prepared",
+    "data_sheet",
+    "mismatches",
+    "sampled",
+    "at_hand",
     "make_loaders",
     "open_dataset",
     "random_split",

@@ -4,16 +4,43 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
-from torch.utils.data import Subset
+from torch.utils.data import ConcatDataset, Subset
 from torch_geometric.data import Data
 
 from graphgps_kmip.data.splits import Splits
 
 SPLITS = Splits._fields  # ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What one look at every graph tells; kept on disk for large data sets.
+
+    Args:
+        graphs: their number.
+        dim_in: columns of ``x``.
+        dim_edge: columns of ``edge_attr``; 0 without edge features.
+        dim_out: number of classes (2 for binary), of label columns, or of targets.
+        mean_nodes: mean number of nodes of a graph.
+        max_nodes: that of the largest graph.
+        mean_edges: mean number of directed edges of a graph.
+        directed: one of the first graphs has an edge without its reverse.
+    """
+
+    graphs: int
+    dim_in: int
+    dim_edge: int
+    dim_out: int
+    mean_nodes: float
+    max_nodes: int
+    mean_edges: float
+    directed: bool
 
 
 class GraphDataset:
@@ -23,10 +50,16 @@ class GraphDataset:
         graphs: sequence of `Data`: a list, or a torch_geometric data set in memory or on disk.
         splits: which graphs train, validate and test (three index sequences). None where the nodes of one graph are
             divided: the graph then carries ``train_mask``, ``val_mask`` and ``test_mask``.
+        summary: what is known of the graphs without looking at each; None: nothing yet.
     """
 
-    def __init__(self, graphs: Sequence[Data], splits: Sequence[Sequence[int] | Tensor] | None = None) -> None:
-        self.graphs = graphs
+    def __init__(
+        self,
+        graphs: Sequence[Data],
+        splits: Sequence[Sequence[int] | Tensor] | None = None,
+        summary: Summary | None = None,
+    ) -> None:
+        self.graphs, self.summary = graphs, summary
         self.splits = None if splits is None else Splits(*(torch.as_tensor(part).long() for part in splits))
 
     def __len__(self) -> int:
@@ -56,3 +89,13 @@ class GraphDataset:
     @property
     def _data(self) -> Data:  # GraphGym reads both names
         return self.data
+
+
+def joined(parts: Sequence[Sequence[Data]]) -> GraphDataset:
+    """Return one data set of the graphs that train, validate and test; they stay where they are and are not copied.
+
+    Args:
+        parts: three sequences of `Data`, as loading classes with an argument ``split`` give them.
+    """
+    bounds = pairwise(accumulate(map(len, parts), initial=0))
+    return GraphDataset(ConcatDataset(parts), [torch.arange(first, end) for first, end in bounds])

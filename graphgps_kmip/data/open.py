@@ -7,6 +7,7 @@ import json
 import logging
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -16,13 +17,15 @@ from torch_geometric.utils import index_to_mask
 
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset
 from graphgps_kmip.data.errors import DataError
-from graphgps_kmip.data.prepare import prepared
+from graphgps_kmip.data.info import kept_summary
+from graphgps_kmip.data.prepare import prepared, processed_folder
 from graphgps_kmip.data.record import DatasetRecord
 from graphgps_kmip.data.splits import Splits, fold_split, random_split
 from graphgps_kmip.files import replace_file
 
 log = logging.getLogger(__name__)
 FOLDS = re.compile(r"cv-(stratified)?kfold-(\d+)")
+MANY = 2_000  # graphs from which on a look at all of them is kept on disk
 SPLIT_MODES = ("standard", "random", "cv-kfold-N", "cv-stratifiedkfold-N")
 
 
@@ -75,12 +78,22 @@ def open_dataset(
     return _chosen(dataset, record, split_index)
 
 
+def sampled(record: DatasetRecord) -> DatasetRecord:
+    """Return the record of a small synthetic stand-in for a data set: no files, no network, the same schema."""
+    from graphgps_kmip.data.sample import make_sample
+
+    make = record.sample or make_sample
+    return replace(record, raw=None, load=lambda _root: make(record, seed=0))
+
+
 def _loaded(record: DatasetRecord, root: str | Path) -> GraphDataset:
     loaded = prepared(record, root, record.load) if record.raw else record.load(str(root))
     graphs = [loaded] if isinstance(loaded, Data) else loaded
     dataset = graphs if isinstance(graphs, GraphDataset) else GraphDataset(graphs)
     if len(dataset) == 0:
         raise ValueError(f"{record.title}: the data set has no graphs: check what its load(root) returns")
+    if record.raw and len(dataset) > MANY and dataset.summary is None:
+        dataset.summary = kept_summary(dataset, record, processed_folder(record, root))
     return dataset
 
 
@@ -98,7 +111,7 @@ def _labels(dataset: GraphDataset, record: DatasetRecord) -> Tensor:
 
 def _divide(dataset: GraphDataset, record: DatasetRecord, split: Splits) -> GraphDataset:
     if record.level != "node":
-        return GraphDataset(dataset.graphs, split)
+        return GraphDataset(dataset.graphs, split, dataset.summary)
     graph = copy.copy(dataset.graphs[0])
     for name, index in zip(SPLITS, split, strict=True):
         graph[f"{name}_mask"] = index_to_mask(index, graph.num_nodes)

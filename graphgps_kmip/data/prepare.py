@@ -9,22 +9,20 @@ is complete, with a stamp that says which raw files it was made from. One proces
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import logging
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
 
-from graphgps_kmip.data.errors import DataError, UnsafeFile
-from graphgps_kmip.data.fetch import NetworkError, fetching, neither_fetching_nor_processing, network_error
+from graphgps_kmip.data.damage import free_name, missing_files, naming_damage, set_aside
+from graphgps_kmip.data.errors import DataError
+from graphgps_kmip.data.fetch import NetworkError, fetching, neither_fetching_nor_processing
 from graphgps_kmip.data.record import DatasetRecord, RawFiles
 from graphgps_kmip.data.unpickle import safe_unpickling
 
@@ -33,8 +31,6 @@ Loaded = TypeVar("Loaded")
 STAMP = "prepared.json"
 LOOKED_INTO = 64  # files whose ends are hashed for the stamp; of all of them the sizes count
 END = 4096  # bytes at either end of such a file
-# What reading a damaged file raises. A full disk (OSError), memory and bugs of other kinds are not the file's fault.
-PARSE_ERRORS = (ValueError, LookupError, EOFError, TypeError, AttributeError, ArithmeticError, RuntimeError)
 
 
 def prepared(record: DatasetRecord, root: str | Path, load: Callable[[str], Loaded]) -> Loaded:
@@ -55,13 +51,17 @@ def prepared(record: DatasetRecord, root: str | Path, load: Callable[[str], Load
         if not _is_current(folder, raw):
             _check_sums(record, folder)
             _prepare(record, folder, load)
-        with safe_unpickling(), neither_fetching_nor_processing(), _naming_damage(record, folder):
+        with safe_unpickling(), neither_fetching_nor_processing(), naming_damage(record, folder):
             return load(str(home))
 
 
-def is_prepared(record: DatasetRecord, root: str | Path) -> bool:
-    """Tell whether a data set can be loaded at once, without fetching or processing."""
-    return record.raw is None or _is_current(Path(root).expanduser().absolute() / record.raw.folder, record.raw)
+def at_hand(record: DatasetRecord, root: str | Path) -> bool:
+    """Tell whether a data set can be loaded without the network: its raw files, or archives of them, are there."""
+    if record.raw is None:
+        return True
+    folder = Path(root).expanduser().absolute() / record.raw.folder
+    archives = record.raw.archives
+    return any(names and all((folder / name).exists() for name in names) for names in (record.raw.files, archives))
 
 
 def processed_folder(record: DatasetRecord, root: str | Path) -> Path:
@@ -101,12 +101,12 @@ def _prepare(record: DatasetRecord, folder: Path, load: Callable[[str], Any]) ->
         with (
             safe_unpickling(),
             fetching(_offer_archives(folder, stage_home, raw)),
-            _naming_damage(record, folder, stage),
+            naming_damage(record, folder, stage),
         ):
             load(str(stage_home))
         _move_into_place(folder, stage, raw)
     except NetworkError as error:
-        raise DataError(_missing(record, folder, missing, error)) from error
+        raise DataError(missing_files(record, folder, missing, f"fetching them: {error}")) from error
     finally:
         shutil.rmtree(stage_home, ignore_errors=True)
 
@@ -154,7 +154,7 @@ def _move_into_place(folder: Path, stage: Path, raw: RawFiles) -> None:
     (made / STAMP).write_text(json.dumps({"made_from": _fingerprint(folder, raw)}) + "\n")
     if final.exists():
         stamped = (final / STAMP).exists()
-        aside = folder / ".replaced" if stamped else _free(final, "old")
+        aside = folder / ".replaced" if stamped else free_name(final, "old")
         os.replace(final, aside)
         if not stamped:
             log.warning("%s was not made by this package and is not used; it now lies in %s", final, aside)
@@ -188,100 +188,4 @@ def _check_sums(record: DatasetRecord, folder: Path) -> None:
     for name, wanted in record.raw.sha256.items():
         path = folder / name
         if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() != wanted:
-            raise DataError(_damaged(record, folder, path, "its checksum is not the published file's"))
-
-
-def _missing(record: DatasetRecord, folder: Path, missing: list[str], error: NetworkError) -> str:
-    names = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
-    archives = f" (or {' and '.join(record.raw.archives)} as downloaded)" if record.raw.archives else ""
-    page = f" from {record.source.page}" if record.source and record.source.page else ""
-    return (
-        f"{record.title}: raw files are missing and cannot be fetched ({error}): place {names}{archives}{page} into "
-        f"{folder}, or set dataset.sample True, which runs without them"
-    )
-
-
-@contextmanager
-def _naming_damage(record: DatasetRecord, folder: Path, stage: Path | None = None) -> Iterator[None]:
-    """Turn an error of parsing into one that names the file that was being read, and keep that file aside."""
-    with _watching_opens(stage or folder) as opened:
-        try:
-            yield
-            return
-        except Exception as error:
-            if offline := network_error(error):
-                raise offline from None
-            if not opened or not _is_files_fault(error):
-                raise
-            cause = error
-    path = Path(opened[0])
-    if (
-        stage is not None
-        and not path.is_symlink()
-        and not (folder / path.relative_to(stage)).exists()
-        and path.exists()
-    ):
-        target = folder / path.relative_to(stage)  # it came from the network just now
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.move(path, target)
-    place = folder / path.relative_to(stage or folder)
-    reason = cause if isinstance(cause, UnsafeFile) else f"{type(cause).__name__}: {' '.join(str(cause).split())[:160]}"
-    raise DataError(_damaged(record, folder, place, str(reason))) from cause
-
-
-def _is_files_fault(error: Exception) -> bool:
-    """Tell a damaged file from a full disk, too little memory, or a data set that says itself what is wrong."""
-    if isinstance(error, DataError):
-        return isinstance(error, UnsafeFile)
-    if isinstance(error, OSError):  # some archives raise it without a number; with one it is the system's
-        return error.errno is None
-    # Archives, compressed files and pickles have kinds of their own.
-    names = {kind.__name__ for kind in type(error).__mro__}
-    own = {"UnpicklingError", "BadZipFile", "TarError", "LZMAError", "error"}
-    return isinstance(error, PARSE_ERRORS) or bool(names & own)
-
-
-def _damaged(record: DatasetRecord, folder: Path, path: Path, reason: str) -> str:
-    """Set a file aside and return the words for it."""
-    page = f" from {record.source.page}" if record.source and record.source.page else ""
-    if not path.is_file():
-        return f"{record.title}: {path} cannot be used ({reason}): put it{page} there again"
-    if path.relative_to(folder).parts[0] == Path(record.raw.processed).parts[0]:
-        shutil.rmtree(folder / record.raw.processed)  # made by us, and made again from the raw files
-        return f"{record.title}: {path} is damaged ({reason}) and was removed: start again, it is made anew"
-    aside = _free(path, "damaged")
-    os.replace(path, aside)
-    return f"{record.title}: {path} cannot be used ({reason}); it now lies in {aside.name}: put a good copy{page} there"
-
-
-def _free(path: Path, word: str) -> Path:
-    names = (path.with_name(f"{path.name}.{word}-{number}") for number in itertools.count(1))
-    return next(name for name in names if not name.exists())
-
-
-_watched: ContextVar[tuple[str, list[str]] | None] = ContextVar("watched", default=None)
-
-
-def _note_open(event: str, arguments: tuple[Any, ...]) -> None:
-    watched = _watched.get() if event == "open" else None
-    if watched is not None and isinstance(arguments[0], str):
-        folder, opened = watched
-        path = os.path.abspath(arguments[0])
-        mode = arguments[1] or "r"
-        if path.startswith(folder) and not os.path.isdir(path) and not set(mode) & set("wax+"):
-            opened[:] = [path]
-
-
-# Hooks cannot be taken away again, so there is one, which looks only where `_watching_opens` says so.
-sys.addaudithook(_note_open)
-
-
-@contextmanager
-def _watching_opens(folder: Path) -> Iterator[list[str]]:
-    """Yield a list that holds the last file below a folder that was opened for reading."""
-    opened: list[str] = []
-    token = _watched.set((f"{folder}{os.sep}", opened))
-    try:
-        yield opened
-    finally:
-        _watched.reset(token)
+            raise DataError(set_aside(record, folder, path, "its checksum is not the published file's"))

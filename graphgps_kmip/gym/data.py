@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import logging
+
 from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.data import DATASETS, DatasetInfo, GraphDataset, find, open_dataset
+from graphgps_kmip.data import (
+    DATASETS,
+    DatasetInfo,
+    DatasetRecord,
+    GraphDataset,
+    at_hand,
+    data_sheet,
+    find,
+    find_title,
+    mismatches,
+    open_dataset,
+    sampled,
+)
 from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.registry import NAME
 
@@ -23,19 +37,34 @@ def load_dataset(format: str, name: str, root: str) -> GraphDataset | None:  # n
     formats = {key[0] for key in DATASETS}
     if format not in formats and (format in GRAPHGYM_FORMATS or set(register.loader_dict) - {NAME}):
         return None
-    record = find(format, name)
-    dataset = open_dataset(
-        record,
-        root,
-        cfg.dataset.split_mode,
-        cfg.dataset.split,
-        cfg.seed,
-        cfg.dataset.split_index,
-        cfg.dataset.split_dir,
-    )
+    dataset = _open(find(format, name), root)
     edge_attr = dataset.graphs[0].edge_attr
     cfg.dataset.edge_dim = 0 if edge_attr is None else edge_attr[0].numel()
     return dataset
+
+
+def _open(record: DatasetRecord, root: str) -> GraphDataset:
+    mode, index, folder = cfg.dataset.split_mode, cfg.dataset.split_index, cfg.dataset.split_dir
+    if cfg.dataset.sample:
+        logging.warning("dataset.sample: synthetic data stands in for %s, whose scores it cannot tell", record.title)
+        record, root, folder = sampled(record), "", ""
+        index = 0 if mode == "standard" else index  # it has one split only
+    return open_dataset(record, root, mode, cfg.dataset.split, cfg.seed, index, folder)
+
+
+def show_data(name: str) -> str:
+    """Return the data sheet of a data set, with what is found in its files if they are at hand.
+
+    Args:
+        name: what people call it, or format/name as in YAML files.
+
+    Raises:
+        ValueError: no such data set, with near misses.
+    """
+    record = find_title(name)
+    root = cfg.dataset.dir
+    info = DatasetInfo.of(open_dataset(record, root), record) if at_hand(record, root) else None
+    return data_sheet(record, root, info)
 
 
 def enter_info(dataset: GraphDataset) -> DatasetInfo:
@@ -51,5 +80,8 @@ def enter_info(dataset: GraphDataset) -> DatasetInfo:
         )
     record = find(cfg.dataset.format, cfg.dataset.name)
     info = DatasetInfo.of(dataset, record)
+    if not cfg.dataset.sample:
+        for line in mismatches(record, info):
+            logging.warning(line)
     cfg.share.dim_in, cfg.share.dim_out, cfg.share.num_splits = info.dim_in, info.dim_out, 3
     return info

@@ -73,9 +73,13 @@ def launch() -> Fabric:
 
 
 def set_out_dir(file: Path) -> None:
-    """Set ``cfg.out_dir`` to ``<out_dir>/<name of the YAML>[-<name_tag>]``, GraphGPS's naming."""
+    """Set ``cfg.out_dir`` to ``<out_dir>/<name of the YAML>[-<name_tag>]``, GraphGPS's naming.
+
+    Runs on sample data have a root of their own, ``<out_dir>-sample``: they must never stand among results.
+    """
     tag = f"-{cfg.name_tag}" if cfg.name_tag else ""
-    cfg.out_dir = str(Path(cfg.out_dir) / f"{file.stem}{tag}")
+    root = f"{cfg.out_dir.rstrip('/')}-sample" if cfg.dataset.sample else cfg.out_dir
+    cfg.out_dir = str(Path(root) / f"{file.stem}{tag}")
 
 
 @contextmanager

@@ -55,7 +55,7 @@ def current_settings() -> TrainSettings:
         precision=cfg.train.precision,
         seed=cfg.seed,
         config_hash=config_hash(cfg),
-        notes={"experiment": config_hash(cfg, of_run=False)},
+        notes={"experiment": config_hash(cfg, of_run=False), "sample": cfg.dataset.sample},
         name=f"{Path(cfg.out_dir).name}/{Path(cfg.run_dir).name}",
     )
 

@@ -33,12 +33,14 @@ def comparison(out_dirs: list[Path], num_runs: int) -> str:
         num_runs: runs each of them must have.
 
     Raises:
-        ValueError: one has fewer finished runs, or they were scored by different metrics.
+        ValueError: one has fewer finished runs, or runs on sample data, or they were scored by different metrics.
     """
     runs = {out_dir: finished_runs(out_dir) for out_dir in out_dirs}
     for out_dir, found in runs.items():
         if len(found) < num_runs:
             raise ValueError(f"{out_dir} has {len(found)} finished runs, {num_runs} are wanted: train the missing ones")
+        if any(record.get("sample") for record in found.values()):
+            raise ValueError(f"{out_dir} holds runs on sample data (dataset.sample True), which no table shows")
         if len({record.get("experiment") for record in found.values()}) > 1:
             raise ValueError(f"{out_dir} holds runs of different settings: give them folders of their own (name_tag)")
     metrics = {record["metric_best"] for found in runs.values() for record in found.values()}

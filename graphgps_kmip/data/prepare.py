@@ -133,11 +133,9 @@ def _offer_archives(folder: Path, stage_home: Path, raw: RawFiles) -> dict[str, 
 def _raw_files(folder: Path, raw: RawFiles) -> list[Path]:
     """Return every file of the data set that is not made by us or set aside, in a fixed order."""
     found = []
+    made = Path(raw.processed).name  # at any depth: sets that share raw files lie side by side (ZINC: subset, full)
     for place, names, files in os.walk(folder):
-        inside = Path(place).relative_to(folder)
-        names[:] = sorted(
-            name for name in names if not name.startswith(".") and not (inside / name).match(f"{raw.processed}*")
-        )
+        names[:] = sorted(name for name in names if not name.startswith((".", made)))
         found += [Path(place, name) for name in sorted(files) if not name.startswith(".") and ".damaged-" not in name]
     return found
 

@@ -45,6 +45,10 @@ def load_dataset(format: str, name: str, root: str) -> GraphDataset | None:  # n
 
 def _open(record: DatasetRecord, root: str) -> GraphDataset:
     mode, index, folder = cfg.dataset.split_mode, cfg.dataset.split_index, cfg.dataset.split_dir
+    if "Superpixels" in record.format and cfg.dataset.slic_compactness != 30:
+        raise ConfigError(
+            f"dataset.slic_compactness: {record.title} is published with 30 only, got {cfg.dataset.slic_compactness}"
+        )
     if cfg.dataset.sample:
         logging.warning("dataset.sample: synthetic data stands in for %s, whose scores it cannot tell", record.title)
         record, root, folder = sampled(record), "", ""

@@ -57,6 +57,8 @@ def _find(module: str, name: str) -> Any:
         return object
     if module in ("copyreg", "copy_reg") and name == "_reconstructor":  # Python 2 built its objects by it
         return _reconstructor
+    if (module, name) == ("_codecs", "encode"):  # how Python 3 writes bytes for Python 2
+        return _latin1
     if top == "numpy" and name in NUMPY:
         return _numpy_function(name)
     if top == "numpy" and name.endswith("DType") and module == "numpy.dtypes":
@@ -84,6 +86,12 @@ def _reconstructor(cls: type, base: type, _state: Any) -> Any:
     return object.__new__(cls)
 
 
+def _latin1(text: str, encoding: str) -> bytes:
+    if encoding != "latin1":
+        raise UnsafeFile(f"it asks for the encoding {encoding}, which no data needs")
+    return text.encode("latin1")
+
+
 def _load_from_bytes(content: bytes) -> Any:
     """Read the storage of a tensor; torch's own function of this name unpickles it without limits."""
     return _torch_load(io.BytesIO(content))
@@ -109,8 +117,8 @@ def _torch_load(file: Any, *positional: Any, **options: Any) -> Any:
         with torch.serialization.safe_globals(_torch_globals()):
             return _TORCH_LOAD(file, *positional, **options)
     except pickle.UnpicklingError as error:
-        if "GLOBAL" in str(error) or "Unsupported" in str(error) or "instruct" in str(error):
-            raise UnsafeFile(f"it asks for {_asked_for(error)}, which no data needs") from error
+        if named := re.search(r"GLOBAL (\S+)", str(error)):
+            raise UnsafeFile(f"it asks for {named[1]}, which no data needs") from error
         raise
 
 
@@ -119,11 +127,6 @@ def _torch_globals() -> list[Callable | tuple[Callable, str]]:
     old_names = [(_numpy_function(name), f"numpy.core.multiarray.{name}") for name in ("_reconstruct", "scalar")]
     dtypes = [getattr(np.dtypes, name) for name in dir(np.dtypes) if name.endswith("DType")]
     return [*CLASSES, *functions, *old_names, *dtypes]
-
-
-def _asked_for(error: BaseException) -> str:
-    found = re.search(r"GLOBAL (\S+)|Unsupported \w+:? ?(\S+)", str(error))
-    return next((name for name in (found.groups() if found else ()) if name), "code")
 
 
 @contextmanager

@@ -20,6 +20,9 @@ from graphgps_kmip.data import (
     open_dataset,
     sampled,
 )
+from graphgps_kmip.data.folder import FORMAT as FOLDER
+from graphgps_kmip.data.folder import folder_record
+from graphgps_kmip.data.record import LEVELS
 from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.registry import NAME
 
@@ -34,13 +37,20 @@ def load_dataset(format: str, name: str, root: str) -> GraphDataset | None:  # n
     Raises:
         ValueError: unknown format or name, with near misses.
     """
-    formats = {key[0] for key in DATASETS}
+    formats = {FOLDER, *(key[0] for key in DATASETS)}
     if format not in formats and (format in GRAPHGYM_FORMATS or set(register.loader_dict) - {NAME}):
         return None
-    dataset = _open(find(format, name), root)
+    dataset = _open(_record(format, name, root), root)
     edge_attr = dataset.graphs[0].edge_attr
     cfg.dataset.edge_dim = 0 if edge_attr is None else edge_attr[0].numel()
     return dataset
+
+
+def _record(format: str, name: str, root: str) -> DatasetRecord:  # noqa: A002
+    if format != FOLDER:
+        return find(format, name)
+    level = cfg.gnn.head if cfg.gnn.head in LEVELS else ""  # "": seen from the files
+    return folder_record(name, root, cfg.dataset.task_type, level)
 
 
 def _open(record: DatasetRecord, root: str) -> GraphDataset:
@@ -82,7 +92,7 @@ def enter_info(dataset: GraphDataset) -> DatasetInfo:
             f"dataset.format: {cfg.dataset.format} is loaded outside of this package, without the record that main.py "
             "needs: register_dataset one (docs/extending.md), or train it through GraphGym's own calls"
         )
-    record = find(cfg.dataset.format, cfg.dataset.name)
+    record = _record(cfg.dataset.format, cfg.dataset.name, cfg.dataset.dir)
     info = DatasetInfo.of(dataset, record)
     if not cfg.dataset.sample:
         for line in mismatches(record, info):

@@ -1,0 +1,148 @@
+"""MalNet-Tiny: 5,000 function call graphs of Android apps. They carry no features: the name says which are made."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+from torch_geometric.data import Data
+from torch_geometric.utils import degree
+
+from graphgps_kmip.data.dataset import SPLITS, GraphDataset
+from graphgps_kmip.data.record import DatasetRecord, Features, RawFiles, Source, Statistics
+from graphgps_kmip.names import suggest
+
+# A constant, so that no file decides the width of a model. A function of these graphs calls two others on average, so
+# that no more than two in a hundred can call a hundred or more; those share the last column.
+MAX_DEGREE = 100
+HEADER = 5  # lines at the top of an edge list, which the loading class leaves out
+EDGES = re.compile(r"(?:[ \t]*\d+[ \t]+\d+[ \t]*\n)*")
+ARCHIVES = ("malnet-graphs-tiny.tar.gz", "split_info_tiny.zip")
+
+
+def load(home: str, kind: str) -> GraphDataset:
+    """Return the graphs with the official split; their ``x`` is made by `featurize` at each access."""
+    from torch_geometric.datasets import MalNetTiny
+    from torch_geometric.io import fs
+
+    class Checked(MalNetTiny):
+        def process(self) -> None:
+            _check(Path(self.raw_dir), *self.raw_file_names)
+            super().process()
+
+    graphs = Checked(home, transform=partial(featurize, kind=kind))
+    first, val, test, end = fs.torch_load(graphs.processed_paths[1])
+    return GraphDataset(graphs, (range(first, val), range(val, test), range(test, end)))
+
+
+def featurize(data: Data, kind: str) -> Data:
+    """Return a copy of the graph whose ``x`` is made from its edges.
+
+    Args:
+        data: a graph; an ``x`` of its own is replaced.
+        kind: a name of `KINDS`. "LocalDegreeProfile": a node's out-degree, and the smallest, largest, mean and standard
+            deviation of those of its successors; "OneHotDegree": the out-degree as one-hot, `MAX_DEGREE` and above in
+            the last column; "Constant" or "": ones.
+
+    Shapes:
+        x: (N, 5), (N, MAX_DEGREE + 1) or (N, 1), float.
+
+    Raises:
+        ValueError: unknown kind.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"dataset.name: PyG-MalNetTiny has no {kind!r}.{suggest(kind, KINDS)}")
+    made = copy.copy(data)
+    made.x = KINDS[kind](Data(edge_index=data.edge_index, num_nodes=data.num_nodes))
+    return made
+
+
+@cache
+def _profile_of() -> Callable[[Data], Data]:
+    from torch_geometric.transforms import LocalDegreeProfile  # takes a while to import, and to build
+
+    return LocalDegreeProfile()
+
+
+def _one_hot_degree(data: Data) -> Tensor:
+    out_degree = degree(data.edge_index[0], data.num_nodes, dtype=torch.long)
+    return one_hot(out_degree.clamp(max=MAX_DEGREE), MAX_DEGREE + 1).float()
+
+
+def _ones(data: Data) -> Tensor:
+    return torch.ones(data.num_nodes, 1)
+
+
+KINDS: dict[str, Callable[[Data], Tensor]] = {
+    "LocalDegreeProfile": lambda data: _profile_of()(data).x,
+    "OneHotDegree": _one_hot_degree,
+    "": _ones,
+    "Constant": _ones,
+}
+
+
+def _check(raw: Path, graphs: str, splits: str) -> None:
+    """See what the class takes as it comes, or stumbles over without a word on the file.
+
+    Raises:
+        ValueError: the file that was read last is not what it should be.
+    """
+    for split in SPLITS:
+        for name in _lines(raw / splits / f"{split}.txt"):
+            _check_edges(raw / graphs / f"{name}.edgelist")
+
+
+def _lines(path: Path) -> list[str]:
+    with open(path) as file:
+        *lines, rest = file.read().split("\n")
+    if rest or not lines:
+        raise ValueError("it does not end with a whole line, so its end is lost")
+    return lines
+
+
+def _check_edges(path: Path) -> None:
+    with open(path) as file:
+        edges = "".join(file.readlines()[HEADER:])
+    end = EDGES.match(edges).end()
+    if end < len(edges):
+        number, line = HEADER + 1 + edges.count("\n", 0, end), edges[end:].split("\n", 1)[0]
+        raise ValueError(f"line {number} must be two node numbers and a line break, got {line[:40]!r}")
+    if not edges:
+        raise ValueError(f"no edges below the {HEADER} lines of its head")
+
+
+def _record(name: str, title: str, width: int, features: str) -> DatasetRecord:
+    return DatasetRecord(
+        format="PyG-MalNetTiny",
+        name=name,
+        title=title,
+        load=partial(load, kind=name),
+        task_type="classification",
+        metric="accuracy",
+        loss="cross_entropy",
+        split="official: 3,500 / 500 / 1,000 graphs",
+        summary=f"5,000 function call graphs of Android apps, four kinds of malware and harmless ones; {features}",
+        features=Features(node=width, classes=5),
+        statistics=Statistics(5000, 1410.3, 2859.9, directed=True, sizes=(3500, 500, 1000)),
+        source=Source(
+            citation="Freitas, Dong, Neil and Chau, A Large-Scale Database for Graph Representation Learning, "
+            "NeurIPS 2021 Datasets and Benchmarks",
+            licence="CC BY",
+            page="mal-net.org",
+        ),
+        raw=RawFiles("MalNetTiny", ("raw/malnet-graphs-tiny", "raw/split_info_tiny/type"), archives=ARCHIVES),
+    )
+
+
+RECORDS = (
+    _record("LocalDegreeProfile", "MalNet-Tiny", 5, "degrees of a node and its neighbours as features"),
+    _record("OneHotDegree", "MalNet-Tiny (one-hot degree)", MAX_DEGREE + 1, "a node's degree, one-hot, as features"),
+    _record("", "MalNet-Tiny (constant)", 1, "no features"),
+    _record("Constant", "MalNet-Tiny (constant)", 1, "no features"),
+)

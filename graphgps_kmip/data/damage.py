@@ -54,7 +54,8 @@ def naming_damage(record: DatasetRecord, folder: Path, stage: Path | None = None
                 raise
             cause = error
     path = Path(opened[0])
-    place = folder / path.relative_to(stage or folder)
+    linked = stage is not None and path.is_symlink()
+    place = path.readlink() if linked else folder / path.relative_to(stage or folder)
     if path.exists() and not place.exists():  # it came from the network, or out of an archive, just now
         place.parent.mkdir(parents=True, exist_ok=True)
         os.replace(path, place)

@@ -173,10 +173,18 @@ def test_a_damaged_file_is_named_and_kept_aside(tmp_path: Path) -> None:
 
 
 def test_a_damaged_archive_is_named_and_kept_aside(tmp_path: Path) -> None:
-    archive(tmp_path / "Numbers", damaged=True)
+    content = archive(tmp_path / "Numbers", damaged=True)
     with pytest.raises(DataError, match=r"numbers\.zip cannot be used .*lies in numbers\.zip\.damaged-1"):
         open_dataset(RECORD, tmp_path)
-    assert (tmp_path / "Numbers" / "numbers.zip.damaged-1").exists()
+    assert (tmp_path / "Numbers" / "numbers.zip.damaged-1").read_bytes() == content[:100]
+    assert not (tmp_path / "Numbers" / "numbers.zip").exists()
+
+
+def test_raw_files_may_lie_behind_a_link(tmp_path: Path) -> None:
+    place(tmp_path / "elsewhere")
+    (tmp_path / "Numbers").mkdir()
+    (tmp_path / "Numbers" / "raw").symlink_to(tmp_path / "elsewhere" / "Numbers" / "raw")
+    assert values(tmp_path) == [1, 2]
 
 
 def test_an_archive_without_the_files_is_one_line(tmp_path: Path) -> None:

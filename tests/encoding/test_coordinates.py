@@ -1,0 +1,110 @@
+"""Coordinates as sines and cosines: eq. 38 against a loop, and statistics of the training nodes only."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from graphgps_kmip.encoding.coordinates import encode_coordinates, scaled, sines_and_cosines, standardised
+
+
+@pytest.fixture
+def city() -> tuple[Tensor, Tensor]:
+    """Return features of 40 junctions near Paris (longitude, latitude, 3 others) and the mask of 25 that train."""
+    place = torch.tensor([2.3, 48.8]) + 0.1 * torch.randn(40, 2)
+    return torch.cat([place, torch.randn(40, 3) * 20 + 7], 1), torch.arange(40) % 8 < 5
+
+
+def reference(features: list[list[float]], train: list[bool]) -> list[list[float]]:
+    """Compute the paper's formulas one number at a time."""
+    known = [row for row, trains in zip(features, train, strict=True) if trains]
+    result = []
+    for row in features:
+        out = []
+        for column in (0, 1):
+            values = [other[column] for other in known]
+            share = (row[column] - min(values)) / (max(values) - min(values))
+            angle = (2 * share - 1) * 0.9 * math.pi
+            out += [math.sin(angle * 2**power) for power in range(8)]
+            out += [math.cos(angle * 2**power) for power in range(8)]
+        for column in range(2, len(row)):
+            values = [other[column] for other in known]
+            mean = math.fsum(values) / len(values)
+            deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
+            out.append((row[column] - mean) / deviation)
+        result.append(out)
+    return result
+
+
+def test_the_encoding_is_that_of_a_loop_over_the_formulas(city: tuple[Tensor, Tensor]) -> None:
+    features, train = city
+    encoded = encode_coordinates(features, train)
+    assert encoded.dtype == torch.float32
+    assert encoded.shape == (40, 35)
+    expected = torch.tensor(reference(features.double().tolist(), train.tolist()))
+    torch.testing.assert_close(encoded, expected, atol=2e-6, rtol=1e-6)
+
+
+def test_sines_come_before_cosines_and_low_frequencies_before_high_ones() -> None:
+    encoded = sines_and_cosines(torch.tensor([math.pi / 2, 0.0], dtype=torch.float64), num_frequencies=3)
+    expected = torch.tensor([[1, 0, 0, 0, -1, 1], [0, 0, 0, 1, 1, 1]], dtype=torch.float64)
+    torch.testing.assert_close(encoded, expected, atol=1e-12, rtol=0)
+
+
+def test_training_nodes_span_the_range_and_have_mean_zero_and_variance_one(city: tuple[Tensor, Tensor]) -> None:
+    features, train = city
+    angles = scaled(features, train)[train]
+    torch.testing.assert_close(angles.amin(0), torch.full((5,), -0.9 * math.pi, dtype=torch.float64))
+    torch.testing.assert_close(angles.amax(0), torch.full((5,), 0.9 * math.pi, dtype=torch.float64))
+    values = standardised(features, train)[train]
+    torch.testing.assert_close(values.mean(0), torch.zeros(5, dtype=torch.float64), atol=1e-12, rtol=0)
+    torch.testing.assert_close(values.var(0, correction=0), torch.ones(5, dtype=torch.float64))
+
+
+def test_no_statistic_depends_on_validation_or_test_nodes(city: tuple[Tensor, Tensor]) -> None:
+    features, train = city
+    other = features.clone()
+    other[~train] = torch.randn(int((~train).sum()), 5) * 1000
+    before, after = encode_coordinates(features, train), encode_coordinates(other, train)
+    torch.testing.assert_close(before[train], after[train], rtol=0, atol=0)
+    assert not torch.equal(before[~train], after[~train])
+
+
+def test_a_shift_or_change_of_units_of_all_nodes_changes_nothing(city: tuple[Tensor, Tensor]) -> None:
+    features, train = city
+    moved = features.double() * torch.tensor([3.0, 0.1, 60, 1e-3, 1e3]) + torch.tensor([100.0, -5, 1, 0, 9])
+    torch.testing.assert_close(
+        encode_coordinates(moved, train), encode_coordinates(features, train), atol=1e-6, rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize("constant", [0.0, 0.1, 1 / 3, 1e7 / 3])
+def test_a_column_that_is_constant_in_training_becomes_zero_everywhere(
+    city: tuple[Tensor, Tensor], constant: float
+) -> None:
+    features, train = city
+    features = features.double()
+    features[train] = constant
+    assert standardised(features, train).count_nonzero() == 0
+    assert scaled(features, train).count_nonzero() == 0
+    encoded = encode_coordinates(features, train)
+    assert encoded.isfinite().all()
+
+
+@pytest.mark.parametrize("shape", [(40,), (40, 1)])
+def test_features_without_two_coordinates_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"longitude and latitude first, got \(40"):
+        encode_coordinates(torch.zeros(shape), torch.ones(40, dtype=torch.bool))
+
+
+def test_without_a_training_node_nothing_is_scaled() -> None:
+    with pytest.raises(ValueError, match="there is no training node"):
+        encode_coordinates(torch.zeros(4, 3), torch.zeros(4, dtype=torch.bool))
+
+
+def test_two_coordinates_alone_give_thirty_two_inputs(city: tuple[Tensor, Tensor]) -> None:
+    features, train = city
+    assert encode_coordinates(features[:, :2], train).shape == (40, 32)

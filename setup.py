@@ -45,6 +45,7 @@ setup(
         "test": ["pytest>=8", "hypothesis>=6.90", "coverage>=7.4", "ruff>=0.9", TRITON],
         "tensorboard": ["tensorboard>=2.15"],
         "wandb": ["wandb>=0.16"],
+        "chem": ["rdkit>=2023.9"],  # PCQM4Mv2 comes as SMILES
         "triton": [TRITON],  # the CUDA build of torch brings it along
         "bench": ["faiss-cpu>=1.9"],  # one of the baselines of run/bench
     },

@@ -108,9 +108,12 @@ def _note_open(event: str, arguments: tuple[Any, ...]) -> None:
     if watched is not None and isinstance(arguments[0], str):
         folder, opened = watched
         path = os.path.abspath(arguments[0])
-        mode = arguments[1] or "r"
-        if path.startswith(folder) and not os.path.isdir(path) and not set(mode) & set("wax+"):
+        if not path.startswith(folder) or os.path.isdir(path):
+            return
+        if not set(arguments[1] or "r") & set("wax+"):
             opened[:] = [path]
+        elif os.path.islink(path):  # a class that fetches anew must write beside a file placed by hand, not into it
+            os.unlink(path)
 
 
 # Hooks cannot be taken away again, so there is one, which looks only where `_watching_opens` says so.

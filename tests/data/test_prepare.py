@@ -147,6 +147,20 @@ def test_an_archive_as_downloaded_will_do(tmp_path: Path) -> None:
     assert values(tmp_path) == [7, 8]
 
 
+def test_a_class_that_unpacks_over_a_hand_placed_file_does_not_change_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def download(self: Numbers) -> None:
+        extract_zip(os.path.join(self.root, "numbers.zip"), self.raw_dir)
+
+    monkeypatch.setattr(Numbers, "download", download)
+    raw = place(tmp_path, "one.pt")
+    before = (raw / "one.pt").read_bytes()
+    archive(tmp_path / "Numbers")
+    assert 8 in values(tmp_path)
+    assert (raw / "one.pt").read_bytes() == before
+
+
 def test_a_download_ends_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = archive(tmp_path / "server")
     with server(content[:100], len(content)) as url:

@@ -1,0 +1,85 @@
+"""A file of numbered rows of tensors on disk: torch_geometric's SQLite database, safe for loaders' worker processes."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from torch import Tensor
+from torch_geometric.data import SQLiteDatabase
+
+TABLE = "clouds"
+BATCH = 32  # rows written at once
+
+Row = dict[str, Tensor]
+
+
+class RowFile:
+    """Rows of tensors that are written once, one after the other, and then only read.
+
+    A connection must not be carried into another process, so that each process opens its own when it first reads:
+    after a fork, and after pickling.
+
+    Args:
+        path: the file.
+        schema: dtype and size of each tensor of a row, as torch_geometric's `Database` takes it.
+    """
+
+    def __init__(self, path: str | Path, schema: dict[str, Any]) -> None:
+        self.path, self.schema = str(path), schema
+        self._connections: dict[int, SQLiteDatabase] = {}
+
+    @property
+    def database(self) -> SQLiteDatabase:
+        """This process's own read-only connection."""
+        # A forked worker finds its parent's connection beside its own: it must neither use nor close it.
+        if os.getpid() not in self._connections:
+            self._connections[os.getpid()] = _ReadOnly(self.path, TABLE, self.schema)
+        return self._connections[os.getpid()]
+
+    def __getitem__(self, index: int) -> Row:
+        """Return one row; its tensors must not be written to.
+
+        Raises:
+            ValueError: the file is damaged, or has no such row.
+        """
+        try:
+            return self.database.get(index)
+        except (sqlite3.Error, TypeError, RuntimeError) as error:  # TypeError: no such row; RuntimeError: half a row
+            mend = f"remove the folder {os.path.dirname(self.path)} and start again"
+            raise ValueError(f"{self.path}: row {index} cannot be read ({error}): {mend}") from error
+
+    def write(self, rows: Iterable[Row]) -> None:
+        """Write the file anew, a few rows at a time; it appears under its name when it is complete."""
+        part, rows, count = f"{self.path}.part", iter(rows), 0
+        Path(part).unlink(missing_ok=True)
+        database = SQLiteDatabase(part, TABLE, self.schema)
+        try:
+            while batch := list(islice(rows, BATCH)):
+                database.multi_insert(range(count, count + len(batch)), batch)
+                count += len(batch)
+        finally:
+            database.close()
+        os.replace(part, self.path)
+
+    def close(self) -> None:
+        """Close this process's connection; the next reading opens it again."""
+        if os.getpid() in self._connections:
+            self._connections.pop(os.getpid()).close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_connections": {}}
+
+
+class _ReadOnly(SQLiteDatabase):
+    """A finished database: nothing is written, not even a lock."""
+
+    def connect(self) -> None:
+        path = quote(os.path.abspath(self.path))
+        self._connection = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)
+        self._cursor = self._connection.cursor()

@@ -1,0 +1,187 @@
+"""Open Graph Benchmark, graphs: raw files in their published form, through ogb's class."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch_geometric.data import Batch
+
+from graphgps_kmip.data import DataError, DatasetRecord, association_graphs, find
+from graphgps_kmip.data.molecules import ATOM
+from graphgps_kmip.data.ogb_class import open_ogb
+from graphgps_kmip.data.sets.ogb_graph import RECORDS
+from graphgps_kmip.data.unpickle import safe_unpickling
+from tests.data.sets.raw_molecules import Code, opened
+from tests.data.sets.raw_ogb import Rows, check_missing, pack, write_tables
+
+HIV, PCBA, PPA, CODE = RECORDS
+NAN = ""  # how an unknown label is written
+# Three graphs: a path 0-1-2, a pair, and a single node.
+COUNTS = {"raw/edge": [(0, 1), (1, 2), (1, 0)], "raw/num-node-list": [3, 2, 1], "raw/num-edge-list": [2, 1, 0]}
+BONDS = [(0, 1, 1), (3, 0, 0), (1, 5, 1)]
+ATOMS = [[number, *(size - 1 for size in ATOM[1:])] for number in (5, 6, 7, 0, 118, 3)]
+WEIGHTS = [[number + column / 8 for column in range(7)] for number in range(3)]
+
+
+def place(record: DatasetRecord, root: Path) -> Path:
+    folder = root / record.raw.folder
+    name = record.raw.files[-1].split("/")[1]
+    split: dict[str, Rows] = {f"split/{name}/train": [2], f"split/{name}/valid": [0], f"split/{name}/test": [1]}
+    own: dict[str, dict[str, Rows]] = {
+        "ogbg-molhiv": {"raw/node-feat": ATOMS, "raw/edge-feat": BONDS, "raw/graph-label": [1, 0, 1]},
+        "ogbg-molpcba": {
+            "raw/node-feat": ATOMS,
+            "raw/edge-feat": BONDS,
+            "raw/graph-label": [[number, NAN] * 64 for number in (0, 1, 0)],
+        },
+        "ogbg-ppa": {"raw/edge-feat": WEIGHTS, "raw/graph-label": [36, 0, 9]},
+    }
+    write_tables(folder, {**COUNTS, **split, **own[record.name]})
+    return folder
+
+
+@pytest.mark.parametrize("record", [HIV, PCBA], ids=lambda record: record.name)
+def test_molecules_have_the_categories_of_the_files_and_both_directions_of_each_bond(
+    record: DatasetRecord, tmp_path: Path
+) -> None:
+    place(record, tmp_path)
+    dataset = opened(record, tmp_path)
+    assert [part.tolist() for part in dataset.splits] == [[2], [0], [1]]
+    path, pair, single = dataset.graphs
+    assert torch.cat([path.x, pair.x, single.x]).tolist() == ATOMS
+    assert path.edge_index.tolist() == [[0, 1, 1, 2], [1, 0, 2, 1]]
+    assert path.edge_attr.tolist() == [list(BONDS[number]) for number in (0, 0, 1, 1)]
+    assert single.edge_index.shape == (2, 0)
+    assert pair.edge_attr.tolist() == [list(BONDS[2])] * 2
+
+
+def test_the_label_of_molhiv_is_one_class_of_each_graph(tmp_path: Path) -> None:
+    place(HIV, tmp_path)
+    dataset = opened(HIV, tmp_path)
+    labels = torch.cat([graph.y for graph in dataset.graphs])
+    torch.testing.assert_close(labels, torch.tensor([1, 0, 1]))
+
+
+def test_unknown_labels_of_molpcba_are_nan_and_batches_keep_a_row_for_each_graph(tmp_path: Path) -> None:
+    place(PCBA, tmp_path)
+    dataset = opened(PCBA, tmp_path)
+    y = Batch.from_data_list(list(dataset.graphs)).y
+    assert y.shape == (3, 128)
+    assert y[:, ::2].tolist() == [[0.0] * 64, [1.0] * 64, [0.0] * 64]
+    assert bool(y[:, 1::2].isnan().all())
+
+
+def test_ppa_has_one_kind_of_node_and_seven_numbers_of_each_edge(tmp_path: Path) -> None:
+    place(PPA, tmp_path)
+    dataset = opened(PPA, tmp_path)
+    path, pair, single = dataset.graphs
+    assert [part.tolist() for part in dataset.splits] == [[2], [0], [1]]
+    assert [graph.x.tolist() for graph in (path, pair, single)] == [[[0]] * 3, [[0]] * 2, [[0]]]
+    assert path.x.dtype == torch.int64
+    torch.testing.assert_close(path.edge_attr, torch.tensor(WEIGHTS)[[0, 0, 1, 1]])
+    assert [graph.y.tolist() for graph in (path, pair, single)] == [[36], [0], [9]]
+
+
+@pytest.mark.parametrize("block", [1, 2, 1000])
+def test_ppa_on_disk_is_what_ogb_itself_would_read(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(association_graphs, "BLOCK", block)
+    place(PPA, tmp_path / "ours")
+    place(PPA, tmp_path / "theirs")
+    dataset = opened(PPA, tmp_path / "ours")
+    with safe_unpickling():  # it reads processed files of its own, which torch.load by itself refuses
+        theirs = open_ogb("graph", str(tmp_path / "theirs" / "ogb"), PPA.name, PPA.raw)
+    assert len(dataset) == len(theirs) == 3
+    for ours, graph in zip(dataset.graphs, theirs, strict=True):
+        for key in ("edge_index", "edge_attr"):
+            torch.testing.assert_close(ours[key], graph[key])
+        assert (int(ours.y), ours.num_nodes) == (int(graph.y), graph.num_nodes)
+
+
+def test_ppa_with_fewer_edges_than_its_graphs_have_is_refused(tmp_path: Path) -> None:
+    folder = place(PPA, tmp_path)
+    write_tables(folder, {"raw/edge-feat": WEIGHTS[:2]})
+    with pytest.raises(DataError, match=r"edge-feat\.csv\.gz has fewer rows than num-edge-list\.csv\.gz says"):
+        opened(PPA, tmp_path)
+
+
+@pytest.mark.parametrize("record", [HIV, PPA], ids=lambda record: record.name)
+def test_the_archive_as_downloaded_will_do_and_stays_where_it_is(record: DatasetRecord, tmp_path: Path) -> None:
+    archive = record.raw.archives[0]
+    pack(place(record, tmp_path), archive.removesuffix(".zip"))
+    dataset = opened(record, tmp_path)
+    assert dataset.graphs[0].edge_index.tolist() == [[0, 1, 1, 2], [1, 0, 2, 1]]
+    assert [part.tolist() for part in dataset.splits] == [[2], [0], [1]]
+    assert (tmp_path / record.raw.folder / archive).exists()
+    assert (tmp_path / record.raw.folder / "raw" / "edge.csv.gz").exists()
+
+
+def test_a_file_that_ogb_itself_does_not_look_for_is_named_when_it_is_missing(tmp_path: Path) -> None:
+    folder = place(HIV, tmp_path)
+    (folder / "raw" / "num-node-list.csv.gz").unlink()
+    with pytest.raises(DataError, match=r"place raw/num-node-list\.csv\.gz \(or hiv\.zip as downloaded\)"):
+        opened(HIV, tmp_path)
+    assert (folder / "raw" / "edge.csv.gz").exists()
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.name)
+def test_without_its_raw_files_one_line_says_what_to_do(record: DatasetRecord, tmp_path: Path) -> None:
+    check_missing(record, tmp_path)
+
+
+@pytest.mark.parametrize("damage", [b"not a table", b""])
+def test_a_damaged_table_is_named_and_set_aside(damage: bytes, tmp_path: Path) -> None:
+    folder = place(HIV, tmp_path)
+    (folder / "raw" / "node-feat.csv.gz").write_bytes(damage)
+    with pytest.raises(DataError, match=r"node-feat\.csv\.gz cannot be used"):
+        opened(HIV, tmp_path)
+    assert (folder / "raw" / "node-feat.csv.gz.damaged-1").exists()
+
+
+def test_a_damaged_archive_is_named_and_set_aside(tmp_path: Path) -> None:
+    folder = place(HIV, tmp_path)
+    pack(folder, "hiv")
+    (folder / "hiv.zip").write_bytes((folder / "hiv.zip").read_bytes()[:200])
+    with pytest.raises(DataError, match=r"hiv\.zip cannot be used"):
+        opened(HIV, tmp_path)
+    assert (folder / "hiv.zip.damaged-1").exists()
+
+
+def test_an_archive_of_something_else_is_named_and_set_aside(tmp_path: Path) -> None:
+    folder = place(HIV, tmp_path)
+    pack(folder, "pcba")
+    (folder / "pcba.zip").rename(folder / "hiv.zip")
+    with pytest.raises(DataError, match=r"hiv\.zip cannot be used \(ValueError: there is no hiv in it\)"):
+        opened(HIV, tmp_path)
+    assert (folder / "hiv.zip.damaged-1").exists()
+
+
+def test_a_split_that_would_run_code_is_refused(tmp_path: Path) -> None:
+    folder = place(HIV, tmp_path)
+    split = folder / "split" / "scaffold" / "split_dict.pt"
+    torch.save({"train": Code(tmp_path / "it-ran")}, split)
+    with pytest.raises(DataError, match=r"split_dict\.pt cannot be used \(it asks for posix\.mkdir"):
+        opened(HIV, tmp_path)
+    assert not (tmp_path / "it-ran").exists()
+    torch.load(split.with_name("split_dict.pt.damaged-1"), weights_only=False)
+    assert (tmp_path / "it-ran").exists()  # it does run where nobody is careful
+
+
+def test_a_processed_file_of_another_origin_is_not_read(tmp_path: Path) -> None:
+    folder = place(HIV, tmp_path)
+    (folder / "processed").mkdir()
+    torch.save(Code(tmp_path / "it-ran"), folder / "processed" / "geometric_data_processed.pt")
+    assert len(opened(HIV, tmp_path)) == 3
+    assert not (tmp_path / "it-ran").exists()
+
+
+def test_the_older_folder_that_ogb_would_prefer_is_refused(tmp_path: Path) -> None:
+    folder = place(HIV, tmp_path)
+    folder.with_name("ogbg_molhiv_pyg").mkdir()
+    with pytest.raises(DataError, match="ogb would read the folder .*ogbg_molhiv_pyg of its older releases"):
+        opened(HIV, tmp_path)
+
+
+def test_every_record_is_found_by_its_public_name() -> None:
+    assert [find("OGB", record.name) for record in RECORDS] == list(RECORDS)

@@ -1,0 +1,196 @@
+"""PCQM4Mv2: raw files in their published form, through torch_geometric's class on disk."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import pickle
+import shutil
+import sys
+from pathlib import Path
+from unittest.mock import patch
+from urllib.response import addinfourl
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+from torch_geometric.data import Batch
+
+from graphgps_kmip.data import DataError, DatasetInfo, DatasetRecord, GraphDataset, fetch, open_dataset
+from graphgps_kmip.data.ogb_class import import_ogb
+from graphgps_kmip.data.sets import pcqm
+from graphgps_kmip.data.sets.pcqm import RECORDS
+from tests.data.sets.raw_molecules import Code, opened
+from tests.data.sets.raw_ogb import check_missing, pack
+
+FULL, SUBSET, INFERENCE = RECORDS
+SMILES = [
+    "C", "CC", "C#N", "C=O", "CO", "CN", "OCC", "CCl", "CBr", "CF", "NN", "OO", "CS", "CI",
+    "CCC", "CCCC", "c1ccccc1", "N", "O", "S", "C=C", "C#C", "CCO", "CCN",
+]  # fmt: skip
+NO_RDKIT = "RDKit, which makes graphs of molecules, is not installed"
+OFFICIAL = {"train": range(18), "valid": range(18, 20), "test-dev": range(20, 22), "test-challenge": range(22, 24)}
+
+
+@pytest.fixture
+def chemistry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write the raw files of 24 molecules, of which 6, not 150,000, validate; return the folder of all data sets."""
+    monkeypatch.setattr(pcqm, "VALIDATION", 6)
+    monkeypatch.setattr(pcqm, "SUBSET_VALIDATION", 2)
+    folder = tmp_path / FULL.raw.folder
+    (folder / "raw").mkdir(parents=True)
+    gaps = [str(number / 2) if number < 20 else "" for number in range(24)]
+    rows = ["idx,smiles,homolumogap", *(f"{i},{SMILES[i]},{gaps[i]}" for i in range(24))]
+    (folder / "raw" / "data.csv.gz").write_bytes(gzip.compress("\n".join(rows).encode() + b"\n"))
+    torch.save({part: np.array(rows) for part, rows in OFFICIAL.items()}, folder / "split_dict.pt")
+    return tmp_path
+
+
+@pytest.fixture
+def root(chemistry: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of ``chemistry``, where no RDKit is asked for: each molecule is a path of its letters."""
+    monkeypatch.setattr(pcqm, "_molecule", path_of_letters)
+    return chemistry
+
+
+def path_of_letters(smiles: str) -> dict[str, np.ndarray]:
+    atoms = np.arange(len(smiles))
+    bonds = np.stack([atoms[:-1], atoms[1:]])
+    return {
+        "x": (atoms % 2)[:, None].repeat(9, axis=1),
+        "edge_index": np.concatenate([bonds, bonds[::-1]], axis=1),
+        "edge_attr": np.ones((2 * bonds.shape[1], 3), dtype=np.int64),
+    }
+
+
+def labels(dataset: GraphDataset) -> list[list[float]]:
+    return [[float(dataset[index].y) for index in part.tolist()] for part in dataset.splits]
+
+
+def test_full_takes_validation_from_training_and_the_official_validation_as_test(root: Path) -> None:
+    train, val, test = labels(opened(FULL, root))
+    assert (len(train), len(val), test) == (12, 6, [9.0, 9.5])
+    assert sorted(train + val) == [number / 2 for number in range(18)]
+    chosen = np.random.default_rng(42).permutation(18)[:6]  # as GraphGPS draws them
+    assert sorted(val) == sorted(chosen / 2)
+    assert labels(opened(FULL, root)) == [train, val, test]
+
+
+def test_subset_is_a_tenth_of_the_training_molecules(root: Path) -> None:
+    full, subset = labels(opened(FULL, root)), labels(opened(SUBSET, root))
+    assert [len(part) for part in subset] == [1, 2, 2]
+    assert set(subset[0]) < set(full[0])
+    assert set(subset[1]) < set(full[1])
+    assert subset[2] == full[2]
+
+
+def test_the_gaps_of_the_challenge_are_unknown(root: Path) -> None:
+    valid, dev, challenge = labels(opened(INFERENCE, root))
+    assert valid == [9.0, 9.5]
+    assert all(map(math.isnan, [*dev, *challenge]))
+
+
+def test_atoms_and_bonds_have_the_categories_of_ogb(chemistry: Path) -> None:
+    pytest.importorskip("rdkit", reason=NO_RDKIT)
+    dataset = opened(INFERENCE, chemistry)
+    graph = dataset[2]  # the first of test-dev: ethene
+    carbon = [5, 0, 3, 5, 2, 0, 1, 0, 0]  # element 6, no chirality, 3 neighbours with hydrogens, no charge, 2 H, sp2
+    assert graph.x.tolist() == [carbon, carbon]
+    assert graph.edge_index.tolist() == [[0, 1], [1, 0]]
+    assert graph.edge_attr.tolist() == [[1, 0, 0]] * 2  # a double bond
+    assert opened(FULL, chemistry)[0].edge_index.shape == (2, 0)  # methane
+
+
+def test_the_facts_are_those_of_the_record(root: Path) -> None:
+    info = DatasetInfo.of(opened(FULL, root), FULL)
+    assert (info.dim_in, info.dim_edge, info.dim_out, info.sizes) == (9, 3, 1, (12, 6, 2))
+
+
+def test_workers_read_the_same_molecules(root: Path) -> None:
+    graphs = opened(FULL, root).graphs
+    alone = Batch.from_data_list([graphs[index] for index in range(len(graphs))])
+    loader = DataLoader(graphs, batch_size=5, num_workers=2, collate_fn=list)
+    together = Batch.from_data_list([graph for batch in loader for graph in batch])
+    for key in ("x", "edge_index", "edge_attr", "y"):
+        torch.testing.assert_close(together[key], alone[key])
+
+
+def test_a_copy_for_another_process_carries_no_connection(root: Path) -> None:
+    graphs = opened(FULL, root).graphs
+    graphs[0]
+    torch.testing.assert_close(pickle.loads(pickle.dumps(graphs))[3].x, graphs[3].x)
+
+
+def test_the_archive_as_downloaded_will_do_and_stays_where_it_is(root: Path) -> None:
+    folder = root / FULL.raw.folder
+    pack(folder, "pcqm4m-v2")
+    assert len(opened(FULL, root)) == 20
+    assert (folder / "pcqm4m-v2.zip").exists()
+    assert (folder / "raw" / "data.csv.gz").exists()
+
+
+def test_what_was_fetched_is_unpacked_and_its_archive_not_kept(root: Path) -> None:
+    folder = root / FULL.raw.folder
+    pack(folder, "pcqm4m-v2")
+    archive = shutil.move(folder / "pcqm4m-v2.zip", root)
+    with open(archive, "rb") as file, patch.object(fetch, "_URLOPEN", return_value=addinfourl(file, {}, "")):
+        assert len(open_dataset(FULL, root)) == 20
+    found = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+    assert found == {"processed", "raw", "split_dict.pt"}
+
+
+def test_an_archive_does_not_replace_files_at_hand(root: Path) -> None:
+    folder = root / FULL.raw.folder
+    own = (folder / "raw" / "data.csv.gz").read_bytes()
+    pack(folder, "pcqm4m-v2")
+    (folder / "raw").mkdir()
+    (folder / "raw" / "data.csv.gz").write_bytes(changed := gzip.compress(gzip.decompress(own).replace(b"8.5", b"123")))
+    assert 123.0 in sum(labels(opened(FULL, root)), [])
+    assert (folder / "raw" / "data.csv.gz").read_bytes() == changed
+
+
+def test_an_archive_of_something_else_is_named_and_set_aside(root: Path) -> None:
+    folder = root / FULL.raw.folder
+    pack(folder, "hiv")
+    (folder / "hiv.zip").rename(folder / "pcqm4m-v2.zip")
+    with pytest.raises(DataError, match=r"pcqm4m-v2\.zip cannot be used \(ValueError: there is no pcqm4m-v2/raw/data"):
+        opened(FULL, root)
+    assert (folder / "pcqm4m-v2.zip.damaged-1").exists()
+
+
+def test_text_that_is_no_molecule_is_damage_to_the_file(chemistry: Path) -> None:
+    pytest.importorskip("rdkit", reason=NO_RDKIT)
+    folder = chemistry / FULL.raw.folder
+    (folder / "raw" / "data.csv.gz").write_bytes(gzip.compress(b"idx,smiles,homolumogap\n0,C1C,1.0\n"))
+    with pytest.raises(DataError, match=r"data\.csv\.gz cannot be used"):
+        opened(FULL, chemistry)
+
+
+def test_a_split_that_would_run_code_is_refused(root: Path) -> None:
+    folder = root / FULL.raw.folder
+    torch.save({"train": Code(root / "it-ran")}, folder / "split_dict.pt")
+    with pytest.raises(DataError, match=r"split_dict\.pt cannot be used \(it asks for posix\.mkdir"):
+        opened(FULL, root)
+    assert not (root / "it-ran").exists()
+
+
+def test_without_rdkit_one_line_says_how_to_install_it(chemistry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import_ogb("ogb.utils.features")
+    monkeypatch.setitem(sys.modules, "rdkit", None)
+    monkeypatch.delitem(sys.modules, "ogb.utils.mol", raising=False)
+    with pytest.raises(DataError, match="RDKit.*is not installed: pip install rdkit"):
+        opened(FULL, chemistry)
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.name)
+def test_without_its_raw_files_one_line_says_what_to_do(record: DatasetRecord, tmp_path: Path) -> None:
+    check_missing(record, tmp_path)
+
+
+def test_the_parts_have_the_published_sizes() -> None:
+    ends = np.cumsum([3378606, 73545, 147037, 147432])
+    official = dict(zip(OFFICIAL, np.split(np.arange(ends[-1]), ends[:-1]), strict=True))
+    for record in RECORDS:
+        parts = pcqm._splits(official, record.name.removeprefix("PCQM4Mv2-"))
+        assert tuple(map(len, parts)) == record.statistics.sizes

@@ -18,7 +18,7 @@ from graphgps_kmip.data.dataset import SPLITS, GraphDataset, Summary
 from graphgps_kmip.data.record import DatasetRecord
 from graphgps_kmip.files import replace_file
 
-ONE_COLUMN = ("classification", "link_ranking")
+ONE_COLUMN = ("classification", "link_ranking", "link_prediction")
 CLASSES = ("classification", "subtoken_prediction")
 UNITS = {"graph": "graph", "link": "pair of nodes"}
 LONG = 20_000  # graphs from which on looking at each of them is worth a progress bar

@@ -20,6 +20,7 @@ from graphgps_kmip.data.errors import DataError
 from graphgps_kmip.data.info import kept_summary
 from graphgps_kmip.data.prepare import prepared, processed_folder
 from graphgps_kmip.data.record import DatasetRecord
+from graphgps_kmip.data.samples import make_sample
 from graphgps_kmip.data.splits import Splits, fold_split, random_split
 from graphgps_kmip.files import replace_file
 
@@ -80,8 +81,6 @@ def open_dataset(
 
 def sampled(record: DatasetRecord) -> DatasetRecord:
     """Return the record of a small synthetic stand-in for a data set: no files, no network, the same schema."""
-    from graphgps_kmip.data.sample import make_sample
-
     make = record.sample or make_sample
     return replace(record, raw=None, load=lambda _root: make(record, seed=0))
 

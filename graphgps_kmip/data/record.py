@@ -10,7 +10,8 @@ from torch_geometric.data import Data
 from graphgps_kmip.data.dataset import GraphDataset
 
 LEVELS = ("graph", "inductive_node", "node", "link")
-TASK_TYPES = ("classification", "classification_multilabel", "regression", "subtoken_prediction", "link_ranking")
+TASK_TYPES = ("classification", "classification_multilabel", "regression", "subtoken_prediction")
+TASK_TYPES += ("link_ranking", "link_prediction")
 
 
 @dataclass(frozen=True)

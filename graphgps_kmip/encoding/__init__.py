@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from graphgps_kmip.encoding.edge import ConstantEdgeEncoder, LinearEdgeEncoder, TypeDictEdgeEncoder
 from graphgps_kmip.encoding.knn import KNNGraph, knn_graph, nearest_neighbors
-from graphgps_kmip.encoding.node import LinearNodeEncoder, TypeDictNodeEncoder
+from graphgps_kmip.encoding.molecule import AtomEncoder, BondEncoder
+from graphgps_kmip.encoding.node import ConstantNodeEncoder, LinearNodeEncoder, TypeDictNodeEncoder
+from graphgps_kmip.encoding.superpixel import SuperpixelEdgeEncoder, SuperpixelNodeEncoder
+from graphgps_kmip.encoding.syntax import SyntaxEdgeEncoder, SyntaxNodeEncoder
 
 __all__ = [
+    "AtomEncoder",
+    "BondEncoder",
     "ConstantEdgeEncoder",
+    "ConstantNodeEncoder",
     "KNNGraph",
     "LinearEdgeEncoder",
     "LinearNodeEncoder",
+    "SuperpixelEdgeEncoder",
+    "SuperpixelNodeEncoder",
+    "SyntaxEdgeEncoder",
+    "SyntaxNodeEncoder",
     "TypeDictEdgeEncoder",
     "TypeDictNodeEncoder",
     "knn_graph",

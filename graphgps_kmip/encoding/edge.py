@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from graphgps_kmip.encoding.types import type_ids
+
+
+def edge_features(batch: Batch, encoder: str) -> Tensor:
+    """Return ``batch.edge_attr``.
+
+    Args:
+        batch: graphs.
+        encoder: public name of the encoder that needs it, for the error.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if batch.edge_attr is None:
+        raise ValueError(f"{encoder} needs edge features, these graphs have none: use the edge encoder DummyEdge")
+    return batch.edge_attr
 
 
 class LinearEdgeEncoder(nn.Module):
@@ -27,9 +42,8 @@ class LinearEdgeEncoder(nn.Module):
 
     def forward(self, batch: Batch) -> Batch:
         """Replace ``batch.edge_attr``."""
-        if batch.edge_attr is None:
-            raise ValueError("LinearEdge needs edge features, these graphs have none: use the edge encoder DummyEdge")
-        features = batch.edge_attr[:, None] if batch.edge_attr.dim() == 1 else batch.edge_attr  # (E, dim_in)
+        features = edge_features(batch, "LinearEdge")
+        features = features[:, None] if features.dim() == 1 else features  # (E, dim_in)
         batch.edge_attr = self.encoder(features.to(self.encoder.weight.dtype))
         return batch
 
@@ -55,9 +69,8 @@ class TypeDictEdgeEncoder(nn.Module):
 
     def forward(self, batch: Batch) -> Batch:
         """Replace ``batch.edge_attr``."""
-        if batch.edge_attr is None:
-            raise ValueError("TypeDictEdge needs edge types, these graphs have none: use the edge encoder DummyEdge")
-        types = type_ids(batch.edge_attr, self.encoder.num_embeddings, "edge_attr", "dataset.edge_encoder_num_types")
+        types = edge_features(batch, "TypeDictEdge")
+        types = type_ids(types, self.encoder.num_embeddings, "edge_attr", "dataset.edge_encoder_num_types")
         batch.edge_attr = self.encoder(types)
         return batch
 

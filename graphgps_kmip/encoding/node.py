@@ -52,3 +52,22 @@ class TypeDictNodeEncoder(nn.Module):
         types = type_ids(batch.x, self.encoder.num_embeddings, "x", "dataset.node_encoder_num_types")
         batch.x = self.encoder(types)
         return batch
+
+
+class ConstantNodeEncoder(nn.Module):
+    """Give every node the same learned vector, for graphs whose nodes have no features; ``batch.x`` is not read.
+
+    Args:
+        dim: width C.
+
+    Shapes: N nodes -> batch.x (N, C).
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.encoder = nn.Embedding(1, dim)
+
+    def forward(self, batch: Batch) -> Batch:
+        """Replace ``batch.x``."""
+        batch.x = self.encoder.weight.expand(batch.num_nodes, -1)  # (N, C)
+        return batch

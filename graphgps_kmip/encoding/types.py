@@ -1,8 +1,10 @@
-"""Check of categorical inputs, shared by the encoders of node and edge types."""
+"""Categorical inputs: checks and look-ups shared by the encoders of nodes and edges."""
 
 from __future__ import annotations
 
-from torch import Tensor
+from collections.abc import Collection
+
+from torch import Tensor, nn
 
 
 def type_ids(types: Tensor, num_types: int, name: str, key: str) -> Tensor:
@@ -26,3 +28,31 @@ def type_ids(types: Tensor, num_types: int, name: str, key: str) -> Tensor:
     if low < 0 or high >= num_types:
         raise ValueError(f"{name} holds types {low} to {high}, but {key} is {num_types}: set it to {high + 1} or more")
     return types
+
+
+def embedded(tables: Collection[nn.Embedding], columns: Tensor, name: str, encoder: str) -> Tensor:
+    """Return the sum over the columns of the vector that a column's table has for the value in it.
+
+    Args:
+        tables: one for each column.
+        columns: integers, of any dtype.
+        name: attribute that holds them, for the error.
+        encoder: public name of the encoder, for the error.
+
+    Shapes: (rows, len(tables)) -> (rows, C).
+
+    Raises:
+        ValueError: another number of columns, or a value without a row (on a GPU the table itself could not say which).
+    """
+    if columns.dim() != 2 or columns.size(1) != len(tables):
+        raise ValueError(f"{encoder} needs {name} (rows, {len(tables)}), integers, got shape {tuple(columns.shape)}")
+    columns = columns.long()
+    sizes = columns.new_tensor([table.num_embeddings for table in tables])
+    outside = ((columns < 0) | (columns >= sizes)).nonzero()
+    if len(outside):
+        row, column = outside[0].tolist()
+        raise ValueError(
+            f"{encoder}: {name} holds {int(columns[row, column])} in row {row}, column {column}, where values 0 to "
+            f"{int(sizes[column]) - 1} are known: these are not the features this encoder was made for"
+        )
+    return sum(table(column) for table, column in zip(tables, columns.T, strict=True))

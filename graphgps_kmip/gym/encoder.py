@@ -7,8 +7,20 @@ from collections.abc import Callable
 from torch import nn
 from torch_geometric.graphgym.config import cfg
 
+from graphgps_kmip.data.molecules import ATOM, BOND
 from graphgps_kmip.encoding.edge import ConstantEdgeEncoder, LinearEdgeEncoder, TypeDictEdgeEncoder
-from graphgps_kmip.encoding.node import LinearNodeEncoder, TypeDictNodeEncoder
+from graphgps_kmip.encoding.molecule import AtomEncoder, BondEncoder
+from graphgps_kmip.encoding.node import ConstantNodeEncoder, LinearNodeEncoder, TypeDictNodeEncoder
+from graphgps_kmip.encoding.superpixel import (
+    COCO_EDGE,
+    COCO_NODE,
+    VOC_EDGE,
+    VOC_NODE,
+    Scale,
+    SuperpixelEdgeEncoder,
+    SuperpixelNodeEncoder,
+)
+from graphgps_kmip.encoding.syntax import SyntaxEdgeEncoder, SyntaxNodeEncoder
 
 
 def linear_node(dim: int) -> nn.Module:
@@ -19,6 +31,31 @@ def linear_node(dim: int) -> nn.Module:
 def type_dict_node(dim: int) -> nn.Module:
     """Embedding of an integer node type; dataset.node_encoder_num_types of them."""
     return TypeDictNodeEncoder(cfg.dataset.node_encoder_num_types, dim)
+
+
+def constant_node(dim: int) -> nn.Module:
+    """One learned vector for every node, for graphs without node features."""
+    return ConstantNodeEncoder(dim)
+
+
+def atom(dim: int) -> nn.Module:
+    """Sum of the embeddings of ogb's 9 atom features."""
+    return AtomEncoder(ATOM, dim)
+
+
+def ast_node(dim: int) -> nn.Module:
+    """Sum of the embeddings of type, attribute and depth in a syntax tree."""
+    return SyntaxNodeEncoder(dim)
+
+
+def voc_node(dim: int) -> nn.Module:
+    """Linear map of PascalVOC-SP's 14 node features, standardised."""
+    return SuperpixelNodeEncoder(VOC_NODE, dim)
+
+
+def coco_node(dim: int) -> nn.Module:
+    """Linear map of COCO-SP's 14 node features, standardised."""
+    return SuperpixelNodeEncoder(COCO_NODE, dim)
 
 
 def linear_edge(dim: int) -> nn.Module:
@@ -36,12 +73,49 @@ def dummy_edge(dim: int) -> nn.Module:
     return ConstantEdgeEncoder(dim)
 
 
+def bond(dim: int) -> nn.Module:
+    """Sum of the embeddings of ogb's 3 bond features."""
+    return BondEncoder(BOND, dim)
+
+
+def ast_edge(dim: int) -> nn.Module:
+    """Sum of the embeddings of type and direction of an edge in a syntax tree."""
+    return SyntaxEdgeEncoder(dim)
+
+
+def voc_edge(dim: int) -> nn.Module:
+    """Linear map of PascalVOC-SP's edge features, standardised where there are 2 (edge_wt_region_boundary)."""
+    return _superpixel_edge(VOC_EDGE, dim)
+
+
+def coco_edge(dim: int) -> nn.Module:
+    """Linear map of COCO-SP's edge features, standardised where there are 2 (edge_wt_region_boundary)."""
+    return _superpixel_edge(COCO_EDGE, dim)
+
+
+def _superpixel_edge(scale: Scale, dim: int) -> nn.Module:
+    if cfg.dataset.edge_dim == 1:  # the other two kinds of superpixel graphs, for which no constants are published
+        return LinearEdgeEncoder(1, dim)
+    return SuperpixelEdgeEncoder(scale, dim)
+
+
 NODE_ENCODERS: dict[str, Callable[[int], nn.Module]] = {
     "LinearNode": linear_node,
     "TypeDictNode": type_dict_node,
+    "Atom": atom,
+    "ASTNode": ast_node,
+    "CityNetworkNode": linear_node,  # its columns are made when the data is loaded
+    "COCONode": coco_node,
+    "PPANode": constant_node,
+    "VOCNode": voc_node,
 }
 EDGE_ENCODERS: dict[str, Callable[[int], nn.Module]] = {
     "LinearEdge": linear_edge,
     "TypeDictEdge": type_dict_edge,
     "DummyEdge": dummy_edge,
+    "ASTEdge": ast_edge,
+    "Bond": bond,
+    "COCOEdge": coco_edge,
+    "PPAEdge": linear_edge,
+    "VOCEdge": voc_edge,
 }

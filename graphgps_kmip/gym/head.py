@@ -9,12 +9,22 @@ from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.gym.errors import look_up
-from graphgps_kmip.model import GraphHead, NodeHead
+from graphgps_kmip.model import EdgeHead, GraphHead, NodeHead, SequenceHead
 
 
 def graph(dim_in: int, dim_out: int) -> nn.Module:
     """Pool the nodes (model.graph_pooling), then an MLP: one prediction per graph."""
-    return GraphHead(dim_in, dim_out, cfg.gnn.layers_post_mp, cfg.model.graph_pooling, cfg.gnn.dropout, _act())
+    return _graph(dim_in, dim_out)
+
+
+def mlp_graph(dim_in: int, dim_out: int) -> nn.Module:
+    """As graph, with dropout before each layer of the MLP: also on the pooled nodes."""
+    return _graph(dim_in, dim_out, input_dropout=True)
+
+
+def ogb_code_graph(dim_in: int, dim_out: int) -> nn.Module:
+    """Pool the nodes (model.graph_pooling), then one linear map for each of the 5 words of a name."""
+    return SequenceHead(dim_in, dim_out, pooling=cfg.model.graph_pooling)
 
 
 def node(dim_in: int, dim_out: int) -> nn.Module:
@@ -27,12 +37,35 @@ def inductive_node(dim_in: int, dim_out: int) -> nn.Module:
     return NodeHead(dim_in, dim_out, cfg.gnn.layers_post_mp, cfg.gnn.dropout, _act())
 
 
+def inductive_edge(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001 (a pair has one logit)
+    """Logits of labelled pairs of nodes (model.edge_decoding) and ranks within their graph: many graphs."""
+    return _edge(dim_in, ranked=True)
+
+
+def link_pred(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001 (a pair has one logit)
+    """Logits of labelled pairs of nodes (model.edge_decoding), without ranks: also for one large graph."""
+    return _edge(dim_in, ranked=False)
+
+
+def _graph(dim_in: int, dim_out: int, input_dropout: bool = False) -> nn.Module:
+    layers, pooling = cfg.gnn.layers_post_mp, cfg.model.graph_pooling
+    return GraphHead(dim_in, dim_out, layers, pooling, cfg.gnn.dropout, _act(), input_dropout)
+
+
+def _edge(dim: int, ranked: bool) -> nn.Module:
+    return EdgeHead(dim, cfg.gnn.layers_post_mp, cfg.model.edge_decoding, cfg.gnn.dropout, _act(), ranked)
+
+
 def _act() -> Callable[[], nn.Module]:
     return look_up(register.act_dict, cfg.gnn.act, "gnn.act")
 
 
 HEADS: dict[str, Callable[[int, int], nn.Module]] = {
     "graph": graph,
+    "mlp_graph": mlp_graph,
+    "ogb_code_graph": ogb_code_graph,
     "node": node,
     "inductive_node": inductive_node,
+    "inductive_edge": inductive_edge,
+    "link_pred": link_pred,
 }

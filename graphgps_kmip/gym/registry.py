@@ -18,6 +18,7 @@ ESSENTIAL = {
     (id(register.network_dict), "GPSModel"),
     (id(register.train_dict), "custom"),
 }
+GRAPHGYM_ENCODERS = "torch_geometric.graphgym.models.encoder"  # Atom, Bond: the same modules, but made by ogb
 NAME = "graphgps_kmip"  # our key in registries without names of their own: config, loader, loss
 
 
@@ -26,6 +27,8 @@ def offer(registry: dict[Any, Any], key: Any, entry: Callable[..., Any]) -> None
     theirs = registry.get(key)
     OURS.setdefault(id(registry), {})[key] = entry
     if theirs is None or theirs is entry:
+        registry[key] = entry
+    elif _origin(theirs) == GRAPHGYM_ENCODERS:
         registry[key] = entry
     elif (id(registry), key) in ESSENTIAL:
         registry[key] = entry

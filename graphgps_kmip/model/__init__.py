@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from graphgps_kmip.model.edge_head import EdgeHead
 from graphgps_kmip.model.features import FeatureEncoder, input_layers
 from graphgps_kmip.model.gps import GPSLayer, GPSModel
-from graphgps_kmip.model.heads import GraphHead, NodeHead
+from graphgps_kmip.model.heads import GraphHead, NodeHead, SequenceHead
 from graphgps_kmip.model.norm import NORMS
 
-__all__ = ["NORMS", "FeatureEncoder", "GPSLayer", "GPSModel", "GraphHead", "NodeHead", "input_layers"]
+__all__ = [
+    "NORMS",
+    "EdgeHead",
+    "FeatureEncoder",
+    "GPSLayer",
+    "GPSModel",
+    "GraphHead",
+    "NodeHead",
+    "SequenceHead",
+    "input_layers",
+]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch_geometric.nn import global_add_pool, global_max_pool, global_mean_pool
 
@@ -26,6 +27,12 @@ def mlp(
     return nn.Sequential(*(module for block in hidden for module in block), nn.Linear(dim, dim_out))
 
 
+def _pooling(name: str) -> Callable[[Tensor, Tensor, int], Tensor]:
+    if name not in POOLINGS:
+        raise ValueError(f"unknown model.graph_pooling {name!r}: choose one of {', '.join(POOLINGS)}")
+    return POOLINGS[name]
+
+
 class GraphHead(nn.Module):
     """One prediction per graph: pool the nodes, then an MLP.
 
@@ -36,6 +43,7 @@ class GraphHead(nn.Module):
         pooling: a row of `POOLINGS`.
         dropout: probability between the MLP's layers.
         act: builds the MLP's activation.
+        input_dropout: dropout before the MLP too, on the pooled nodes.
 
     Shapes: batch.x (N, C) -> (B, dim_out); the labels are ``batch.y`` as they are.
     """
@@ -50,15 +58,40 @@ class GraphHead(nn.Module):
         pooling: str = "mean",
         dropout: float = 0.0,
         act: Callable[[], nn.Module] = nn.ReLU,
+        input_dropout: bool = False,
     ) -> None:
         super().__init__()
-        if pooling not in POOLINGS:
-            raise ValueError(f"unknown model.graph_pooling {pooling!r}: choose one of {', '.join(POOLINGS)}")
-        self.pool, self.mlp = POOLINGS[pooling], mlp(dim, dim_out, num_layers, dropout, act)
+        self.pool, self.mlp = _pooling(pooling), mlp(dim, dim_out, num_layers, dropout, act)
+        self.dropout = nn.Dropout(dropout if input_dropout else 0.0)
 
     def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Return predictions and labels of the graphs."""
-        return self.mlp(self.pool(batch.x, batch.batch, batch.num_graphs)), batch.y
+        return self.mlp(self.dropout(self.pool(batch.x, batch.batch, batch.num_graphs))), batch.y
+
+
+class SequenceHead(nn.Module):
+    """Several predictions per graph, one for each place of a sequence: pool the nodes, then a linear map per place.
+
+    Args:
+        dim: width C.
+        dim_out: number V of classes.
+        length: number L of places.
+        pooling: a row of `POOLINGS`.
+
+    Shapes: batch.x (N, C) -> (B, L, V); the labels are ``batch.y`` (B, L).
+    """
+
+    level = "graph"
+
+    def __init__(self, dim: int, dim_out: int, length: int = 5, pooling: str = "mean") -> None:
+        super().__init__()
+        self.pool = _pooling(pooling)
+        self.graph_pred_linear_list = nn.ModuleList(nn.Linear(dim, dim_out) for _ in range(length))  # ogb's name
+
+    def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
+        """Return predictions and labels of the graphs."""
+        pooled = self.pool(batch.x, batch.batch, batch.num_graphs)
+        return torch.stack([linear(pooled) for linear in self.graph_pred_linear_list], dim=1), batch.y
 
 
 class NodeHead(nn.Module):

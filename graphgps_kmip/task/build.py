@@ -9,9 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from graphgps_kmip.names import suggest
-from graphgps_kmip.task.losses import LOSSES, full_precision, squeeze, summed
+from graphgps_kmip.task.losses import full_precision, squeeze, summed
 from graphgps_kmip.task.metrics import METRICS, Metric
 from graphgps_kmip.task.record import Task
+from graphgps_kmip.task.table import LOSSES
+from graphgps_kmip.task.words import most_probable
 
 
 def _log_softmax(pred: Tensor) -> Tensor:
@@ -32,6 +34,9 @@ SCORES: dict[str, Callable[[Tensor], Tensor]] = {
     "classification_binary": _sigmoid,
     "classification_multilabel": _raw,
     "regression": _raw,
+    "link_ranking": _raw,
+    "link_prediction": _raw,
+    "subtoken_prediction": most_probable,
 }
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -20,15 +19,6 @@ Loss = Callable[..., Terms]
 NO_WEIGHT = 1e-30
 
 
-@dataclass(frozen=True)
-class LossRecord:
-    """One row of `LOSSES`: a name (`model.loss_fun`), the loss of every task it fits, and one line of help."""
-
-    name: str
-    forms: Mapping[str, Loss]
-    summary: str
-
-
 def squeeze(tensor: Tensor) -> Tensor:
     """Drop a trailing dimension of 1, as GraphGym does: `(N, 1) -> (N,)`."""
     return tensor.squeeze(-1) if tensor.ndim > 1 else tensor
@@ -43,7 +33,8 @@ def _finish(value: Tensor, weight: Tensor) -> Terms:
     return value.sum(), weight.sum().to(value.dtype).clamp(min=NO_WEIGHT).detach()
 
 
-def _check_shape(got: Tensor, want: tuple[int, ...], repair: str) -> None:
+def check_shape(got: Tensor, want: tuple[int, ...], repair: str) -> None:
+    """Raise a ValueError that names the mend if labels have another shape than the output wants."""
     if tuple(got.shape) != want:
         raise ValueError(f"The labels have shape {tuple(got.shape)}; this output of the model needs {want}; {repair}.")
 
@@ -56,7 +47,7 @@ def _class_labels(pred: Tensor, true: Tensor, num_classes: int) -> Tensor:
             f"The labels are {true.dtype}; classification needs integers 0..{num_classes - 1}; convert them with "
             ".long(), or set dataset.task_type to regression or classification_multilabel."
         )
-    _check_shape(true, (len(pred),), "give one class index a row, and one label a graph or node as the head predicts")
+    check_shape(true, (len(pred),), "give one class index a row, and one label a graph or node as the head predicts")
     if ((true < 0) | (true >= num_classes)).any():
         raise ValueError(
             f"The labels run from {int(true.min())} to {int(true.max())}; allowed are 0..{num_classes - 1}; renumber "
@@ -84,7 +75,7 @@ def _binary(pred: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
 
 def _real(pred: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
     pred, true = full_precision(pred), squeeze(true)
-    _check_shape(true, tuple(pred.shape), "store y as (rows, targets), as wide as the output of the model")
+    check_shape(true, tuple(pred.shape), "store y as (rows, targets), as wide as the output of the model")
     return pred, true.to(pred.dtype)
 
 
@@ -116,6 +107,11 @@ def cross_entropy_binary(pred: Tensor, true: Tensor, all_reduce: Reduce = identi
     return _finish(value, torch.ones_like(true))
 
 
+def cross_entropy_ranked(pred: Tensor, true: Tensor, all_reduce: Reduce = identity) -> Terms:
+    """Binary cross entropy of the first column, the logits; the others hold ranks: pred `(L, 5)`, true 0 or 1."""
+    return cross_entropy_binary(pred[:, 0], true, all_reduce)
+
+
 def cross_entropy_multilabel(pred: Tensor, true: Tensor, all_reduce: Reduce = identity) -> Terms:  # noqa: ARG001
     """Binary cross entropy over all labels that are known: pred `(N, L)`, true `(N, L)` in {0, 1, NaN = unknown}."""
     pred, true = _real(pred, true)
@@ -141,7 +137,9 @@ def weighted_cross_entropy_binary(pred: Tensor, true: Tensor, all_reduce: Reduce
     return _finish(weight * value, torch.ones_like(true))
 
 
-def _elementwise(function: Callable[..., Tensor]) -> Loss:
+def elementwise(function: Callable[..., Tensor]) -> Loss:
+    """Turn a function of predicted and true targets into a loss: the mean over all entries."""
+
     def loss(pred: Tensor, true: Tensor, all_reduce: Reduce = identity) -> Terms:  # noqa: ARG001
         value = function(*_real(pred, true), reduction="none")
         return _finish(value, torch.ones_like(value))
@@ -157,30 +155,3 @@ def summed(loss: Loss) -> Loss:
         return total, 1 / all_reduce(torch.ones_like(weight))
 
     return sum_loss
-
-
-LOSSES = {
-    record.name: record
-    for record in (
-        LossRecord(
-            "cross_entropy",
-            {
-                "classification_multi": cross_entropy_multi,
-                "classification_binary": cross_entropy_binary,
-                "classification_multilabel": cross_entropy_multilabel,
-            },
-            "cross entropy; several classes, two classes (one logit) or several labels (NaN = unknown)",
-        ),
-        LossRecord(
-            "weighted_cross_entropy",
-            {
-                "classification_multi": weighted_cross_entropy_multi,
-                "classification_binary": weighted_cross_entropy_binary,
-            },
-            "cross entropy with class weights (n - n_c) / n from the batch",
-        ),
-        LossRecord("l1", {"regression": _elementwise(F.l1_loss)}, "mean absolute error"),
-        LossRecord("smoothl1", {"regression": _elementwise(F.smooth_l1_loss)}, "Huber-like L1, quadratic below 1"),
-        LossRecord("mse", {"regression": _elementwise(F.mse_loss)}, "mean squared error"),
-    )
-}

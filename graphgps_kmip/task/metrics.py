@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
-from scipy.stats import ConstantInputWarning, spearmanr
 from torch import Tensor
 from torchmetrics.functional import classification as tm
 from torchmetrics.functional.regression import mean_absolute_error, mean_squared_error
 
+from graphgps_kmip.task.links import CANDIDATES, OF_RANK, hits_above, mean_over_graphs
 from graphgps_kmip.task.ranking import area_under_roc, average_precision
+from graphgps_kmip.task.regression import r2, root_mean_squared_error, spearman
+from graphgps_kmip.task.words import f1_of_words
 
 Metric = Callable[[Tensor, Tensor, float], float]
 
@@ -92,35 +93,6 @@ def _of_targets(metric: Callable[[Tensor, Tensor], Tensor | float]) -> Metric:
     return mean
 
 
-def _root_mean_squared_error(score: Tensor, true: Tensor) -> Tensor:
-    return mean_squared_error(score, true, squared=False)
-
-
-def r2(score: Tensor, true: Tensor) -> float:
-    """Share of the variance explained; a constant target gives 1 if it is met exactly, else 0; nan below two rows.
-
-    Written here because torchmetrics calls a residual below 1e-4 a perfect fit, whatever the unit.
-
-    Args:
-        score: predictions.
-        true: targets.
-
-    Shapes: `(N,)` each.
-    """
-    if len(true) < 2:
-        return float("nan")
-    residual, spread = (true - score).square().sum(), (true - true.mean()).square().sum()
-    if spread == 0:
-        return float(residual == 0)
-    return float(1 - residual / spread)
-
-
-def _spearman(score: Tensor, true: Tensor) -> float:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConstantInputWarning)  # a constant has no rank order: nan says it
-        return float(spearmanr(true.cpu().numpy(), score.cpu().numpy()).statistic)
-
-
 _MULTI, _BINARY, _LABELS, _REAL = (
     "classification_multi",
     "classification_binary",
@@ -144,15 +116,24 @@ METRICS = {
         MetricRecord(
             "f1",
             True,
-            {_MULTI: _of_classes(tm.multiclass_f1_score, average="macro"), _BINARY: _of_decision(tm.binary_f1_score)},
-            "harmonic mean of precision and recall: macro over the classes seen; two classes: of class 1",
+            {
+                _MULTI: _of_classes(tm.multiclass_f1_score, average="macro"),
+                _BINARY: _of_decision(tm.binary_f1_score),
+                "subtoken_prediction": f1_of_words,
+            },
+            "harmonic mean of precision and recall: macro over classes seen; of class 1 of two; of a name's words",
         ),
         MetricRecord("precision", True, {_BINARY: _of_decision(tm.binary_precision)}, "precision of class 1"),
         MetricRecord("recall", True, {_BINARY: _of_decision(tm.binary_recall)}, "recall of class 1"),
         MetricRecord(
             "auc",
             True,
-            {_MULTI: _auc_one_vs_rest, _BINARY: _auc_binary, _LABELS: _mean_over_labels(area_under_roc)},
+            {
+                _MULTI: _auc_one_vs_rest,
+                _BINARY: _auc_binary,
+                _LABELS: _mean_over_labels(area_under_roc),
+                "link_prediction": _auc_binary,
+            },
             "area under the ROC curve: mean over classes (one against the rest) or labels that have both outcomes",
         ),
         MetricRecord(
@@ -175,8 +156,19 @@ METRICS = {
         ),
         MetricRecord("mae", False, {_REAL: _of_targets(mean_absolute_error)}, "mean absolute error"),
         MetricRecord("r2", True, {_REAL: _of_targets(r2)}, "coefficient of determination, mean over targets"),
-        MetricRecord("spearmanr", True, {_REAL: _of_targets(_spearman)}, "Spearman correlation of ranks"),
+        MetricRecord("spearmanr", True, {_REAL: _of_targets(spearman)}, "Spearman correlation of ranks"),
         MetricRecord("mse", False, {_REAL: _of_targets(mean_squared_error)}, "mean squared error"),
-        MetricRecord("rmse", False, {_REAL: _of_targets(_root_mean_squared_error)}, "root of mse, mean over targets"),
+        MetricRecord("rmse", False, {_REAL: _of_targets(root_mean_squared_error)}, "root of mse, mean over targets"),
+        *(
+            MetricRecord(name + suffix, True, {"link_ranking": mean_over_graphs(column, value)}, f"{what}, {among}")
+            for suffix, column, among in CANDIDATES
+            for name, (value, what) in OF_RANK.items()
+        ),
+        *(
+            MetricRecord(
+                f"hits@{k}", True, {"link_prediction": hits_above(k)}, f"positive pairs above {k - 1} negatives"
+            )
+            for k in (20, 50, 100)
+        ),
     )
 }

@@ -18,12 +18,14 @@ class Task:
     """Loss, score and metrics of one task; the trainer knows no data set and no metric by name.
 
     Args:
-        name: `classification_multi`, `classification_binary`, `classification_multilabel` or `regression`.
+        name: `classification_multi`, `classification_binary`, `classification_multilabel`, `regression`,
+            `link_ranking` (logits and ranks of pairs), `link_prediction` (logits of pairs) or `subtoken_prediction`.
         loss: `loss(pred, true, all_reduce=identity) -> (total, weight)`, two scalars; the loss is `total / weight`,
             over several processes `sum of totals / sum of weights`. `all_reduce` sums a tensor over the processes
             and returns the sum. `weight` has no gradient and is always positive: where nothing counts (no rows, no
             labels) `total` is 0 and `weight` is 1e-30, which adds nothing to a sum of real weights.
-        score: raw model output -> what the metrics get (log-softmax, sigmoid, or the output itself), in float32.
+        score: raw model output -> what the metrics get (log-softmax, sigmoid, most probable words, or the output
+            itself), in float32.
         metrics: name -> `metric(score, true) -> float` over a whole split; nan where it is not defined.
         metric_best: the value that selects the epoch: a key of `metrics`, or `"loss"`.
         maximize: True if a larger `metric_best` is better.

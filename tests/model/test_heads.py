@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.model import GraphHead, NodeHead
+from graphgps_kmip.model import GraphHead, NodeHead, SequenceHead
 
 
 def batch() -> Batch:
@@ -22,6 +22,16 @@ def test_a_graph_is_predicted_from_its_own_nodes_only(pooling: str) -> None:
     assert true.tolist() == [3, 1, 2]
     for i, graph in enumerate(whole.to_data_list()):
         torch.testing.assert_close(head(Batch.from_data_list([graph]))[0][0], pred[i])
+
+
+def test_the_pooled_nodes_are_dropped_out_in_training_where_asked() -> None:
+    whole, zero = batch(), torch.zeros(3, 2)
+    for input_dropout in (False, True):
+        head = GraphHead(4, 2, dropout=1.0, input_dropout=input_dropout)
+        linear = head.mlp[-1]
+        dropped = torch.equal(head(whole)[0], zero + linear.bias)
+        assert dropped == input_dropout
+        assert not torch.equal(head.eval()(whole)[0], zero + linear.bias)
 
 
 def test_the_transductive_head_keeps_the_nodes_of_the_split() -> None:
@@ -40,6 +50,17 @@ def test_the_inductive_head_predicts_every_node() -> None:
     pred, true = NodeHead(4, 3)(data)
     assert pred.shape == (6, 3)
     assert true.tolist() == list(range(6))
+
+
+def test_each_place_of_a_sequence_has_a_linear_map_of_its_own() -> None:
+    head, whole = SequenceHead(4, 7, length=3, pooling="add"), batch()
+    whole.y = torch.arange(9).reshape(3, 3)
+    pred, true = head(whole)
+    assert pred.shape == (3, 3, 7)
+    assert torch.equal(true, whole.y)
+    for graph, data in enumerate(whole.to_data_list()):
+        for place, linear in enumerate(head.graph_pred_linear_list):
+            torch.testing.assert_close(pred[graph, place], linear(data.x.sum(0)))
 
 
 def test_an_unknown_pooling_and_a_head_without_layers_are_refused_by_key() -> None:

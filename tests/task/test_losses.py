@@ -27,19 +27,23 @@ RECORDS = {
     "smoothl1_pred_n1_true_n1": ("regression", "smoothl1"),
     "mse_pred_n1_true_n1": ("regression", "mse"),
 }
+WIDTHS = {"classification_binary": 1, "link_prediction": 1, "link_ranking": 5}
 FITTING = [(name, loss.name) for loss in LOSSES.values() for name in loss.forms]
 
 
 def example(name: str, rows: int = 24, seed: int = 0) -> tuple[Tensor, Tensor]:
     draw = torch.Generator().manual_seed(seed)
-    width = 1 if name == "classification_binary" else 4
+    width = WIDTHS.get(name, 4)
     pred = torch.randn(rows, width, generator=draw, dtype=torch.float64)
+    if name == "subtoken_prediction":
+        pred = torch.randn(rows, 3, width, generator=draw, dtype=torch.float64)
+        return pred, torch.randint(0, width, (rows, 3), generator=draw)
     if name == "regression":
         return pred, torch.randn(rows, width, generator=draw, dtype=torch.float64)
     if name == "classification_multilabel":
         true = torch.randint(0, 2, (rows, width), generator=draw).double()
         return pred, true.masked_fill(torch.rand(rows, width, generator=draw) < 0.3, torch.nan)
-    return pred, torch.randint(0, max(2, width), (rows, 1), generator=draw)
+    return pred, torch.randint(0, 2 if name in WIDTHS else width, (rows, 1), generator=draw)
 
 
 def over_processes(loss: Callable, shards: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:

@@ -16,6 +16,7 @@ from torch_geometric.utils import degree
 
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset
 from graphgps_kmip.data.record import DatasetRecord, Features, RawFiles, Source, Statistics
+from graphgps_kmip.data.samples import make_sample
 from graphgps_kmip.names import suggest
 
 # A constant, so that no file decides the width of a model. A function of these graphs calls two others on average, so
@@ -130,6 +131,7 @@ def _record(name: str, title: str, width: int, features: str) -> DatasetRecord:
         summary=f"5,000 function call graphs of Android apps, four kinds of malware and harmless ones; {features}",
         features=Features(node=width, classes=5),
         statistics=Statistics(5000, 1410.3, 2859.9, directed=True, sizes=(3500, 500, 1000)),
+        sample=partial(make_sample, featurize=partial(featurize, kind=name)),
         source=Source(
             citation="Freitas, Dong, Neil and Chau, A Large-Scale Database for Graph Representation Learning, "
             "NeurIPS 2021 Datasets and Benchmarks",

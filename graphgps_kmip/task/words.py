@@ -1,0 +1,46 @@
+"""Names as sequences of words (ogbg-code2): numbers 0..V-1 of a vocabulary whose last two stand for unknown and end."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from graphgps_kmip.task.losses import Reduce, Terms, check_shape, cross_entropy_multi
+from graphgps_kmip.task.record import identity
+
+WORDS = 5_000  # of ogbg-code2's vocabulary
+UNKNOWN, END = WORDS, WORDS + 1
+
+
+def cross_entropy_words(pred: Tensor, true: Tensor, all_reduce: Reduce = identity) -> Terms:
+    """Mean cross entropy of all places of all names: pred `(N, L, V)`, true `(N, L)` in 0..V-1."""
+    check_shape(true, tuple(pred.shape[:2]), "give one word a place, as the head ogb_code_graph predicts")
+    return cross_entropy_multi(pred.flatten(0, 1), true.flatten(), all_reduce)
+
+
+def most_probable(pred: Tensor) -> Tensor:
+    """Return the number of the most probable word at each place; all probabilities of a split would not fit memory.
+
+    Shapes: (N, L, V) -> (N, L), float32, exact up to 2^24 words.
+    """
+    return pred.argmax(-1).float()
+
+
+def f1_of_words(score: Tensor, true: Tensor, _thresh: float) -> float:
+    """Return the mean over names of F1 between the set of predicted words and that of true words, as ogb judges.
+
+    Words after the first end do not count. An unknown word is never predicted right, and each unknown one in a true
+    name counts as a word of its own. True names are known as far as they are long here: ogb counts further words too.
+
+    Shapes: (N, L) predicted, (N, L) true -> a number, nan without names.
+    """
+    predicted, true = _distinct(score.long()), _distinct(true.long(), but=UNKNOWN)
+    same = (predicted[:, :, None] == true[:, None, :]) & (predicted < UNKNOWN)[:, :, None]
+    total = (predicted < END).sum(1) + (true < END).sum(1)
+    return float((2 * same.sum((1, 2)) / total.clamp(min=1)).double().mean())
+
+
+def _distinct(words: Tensor, but: int = END) -> Tensor:
+    """Return the words with `END` from the first end on and where a word, `but` this one, stood before; (N, L)."""
+    words = words.where((words == END).cumsum(1) == 0, END)
+    before = (words[:, :, None] == words[:, None, :]).tril(-1).any(2)
+    return words.where(~before | (words == but), END)

@@ -1,0 +1,120 @@
+"""Rows of encoders and heads: each public name builds a module from the config that does its work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch_geometric.data import Batch, Data
+from torch_geometric.graphgym.config import cfg, set_cfg
+
+from graphgps_kmip.data.molecules import ATOM, BOND
+from graphgps_kmip.encoding import LinearEdgeEncoder, SuperpixelEdgeEncoder
+from graphgps_kmip.gym.encoder import EDGE_ENCODERS, NODE_ENCODERS
+from graphgps_kmip.gym.head import HEADS
+
+EDGES = torch.tensor([[0, 1, 2, 2], [1, 2, 0, 1]])
+DIM = 6
+# Raw features that an encoder is made for: floats of a width, or a vocabulary for each column.
+NODES = {
+    "LinearNode": 3,
+    "TypeDictNode": (28,),
+    "Atom": ATOM,
+    "ASTNode": (98, 10030),
+    "CityNetworkNode": 67,
+    "COCONode": 14,
+    "PPANode": (1,),
+    "VOCNode": 14,
+}
+BONDS = {
+    "LinearEdge": 3,
+    "TypeDictEdge": (4,),
+    "DummyEdge": 0,
+    "ASTEdge": (2, 2),
+    "Bond": BOND,
+    "COCOEdge": 2,
+    "PPAEdge": 7,
+    "VOCEdge": 2,
+}
+
+
+@pytest.fixture(autouse=True)
+def _config() -> Iterator[None]:
+    before = cfg.clone()
+    cfg.defrost()
+    set_cfg(cfg)
+    cfg.dataset.node_encoder_num_types, cfg.dataset.edge_encoder_num_types = 28, 4
+    yield
+    cfg.defrost()
+    cfg.clear()
+    cfg.update(before)
+
+
+def features(rows: int, schema: int | tuple[int, ...]) -> torch.Tensor:
+    if isinstance(schema, int):
+        return torch.randn(rows, schema)
+    return torch.stack([torch.randint(size, (rows,)) for size in schema], dim=1)
+
+
+def test_no_row_is_without_a_case() -> None:
+    assert set(NODES) == set(NODE_ENCODERS)
+    assert set(BONDS) == set(EDGE_ENCODERS)
+
+
+@pytest.mark.parametrize("name", NODE_ENCODERS)
+def test_a_node_encoder_reads_its_data_set(name: str) -> None:
+    graph = Data(x=features(3, NODES[name]), edge_index=EDGES, node_depth=torch.arange(3))
+    cfg.share.dim_in = graph.x.size(1)
+    assert NODE_ENCODERS[name](DIM)(Batch.from_data_list([graph])).x.shape == (3, DIM)
+
+
+@pytest.mark.parametrize("name", EDGE_ENCODERS)
+def test_an_edge_encoder_reads_its_data_set(name: str) -> None:
+    graph = Data(x=torch.ones(3, 1), edge_index=EDGES, edge_attr=features(4, BONDS[name]))
+    cfg.dataset.edge_dim = graph.edge_attr.size(1)
+    assert EDGE_ENCODERS[name](DIM)(Batch.from_data_list([graph])).edge_attr.shape == (4, DIM)
+
+
+@pytest.mark.parametrize("name", ["VOCEdge", "COCOEdge"])
+def test_superpixel_edges_with_one_feature_are_mapped_as_they_are(name: str) -> None:
+    cfg.dataset.edge_dim = 1
+    assert isinstance(EDGE_ENCODERS[name](DIM), LinearEdgeEncoder)
+    cfg.dataset.edge_dim = 2
+    assert isinstance(EDGE_ENCODERS[name](DIM), SuperpixelEdgeEncoder)
+
+
+def test_each_superpixel_name_has_the_constants_of_its_own_data_set() -> None:
+    cfg.dataset.edge_dim = 2
+    encoders = [NODE_ENCODERS[f"{name}Node"](DIM) for name in ("VOC", "COCO")]
+    encoders += [EDGE_ENCODERS[f"{name}Edge"](DIM) for name in ("VOC", "COCO")]
+    centres = [float(encoder.mean[-1]) for encoder in encoders]
+    assert centres == pytest.approx([234.72206, 289.85367, 33.73478, 43.68736])
+
+
+@pytest.mark.parametrize(("name", "columns"), [("inductive_edge", 5), ("link_pred", 1)])
+@pytest.mark.parametrize("decoding", ["dot", "cosine_similarity", "concat"])
+def test_a_head_for_pairs_follows_the_config(name: str, columns: int, decoding: str) -> None:
+    cfg.model.edge_decoding, cfg.gnn.layers_post_mp, cfg.gnn.act = decoding, 2, "relu"
+    head = HEADS[name](DIM, 1)
+    graph = Data(x=torch.randn(3, DIM), edge_label_index=EDGES, edge_label=torch.tensor([1, 0, 1, 0]))
+    pred, true = head(Batch.from_data_list([graph]))
+    assert pred.shape == (4, columns)
+    assert true.tolist() == [1, 0, 1, 0]
+    assert sum(module.weight.dim() == 2 for module in head.modules() if hasattr(module, "weight")) == 2
+    assert head.mlp[0].in_features == (2 * DIM if decoding == "concat" else DIM)
+
+
+def test_the_graph_heads_differ_in_the_dropout_of_the_pooled_nodes() -> None:
+    cfg.gnn.layers_post_mp, cfg.gnn.dropout, cfg.gnn.act = 1, 0.3, "relu"
+    assert HEADS["graph"](DIM, 2).dropout.p == 0
+    assert HEADS["mlp_graph"](DIM, 2).dropout.p == 0.3
+
+
+def test_names_are_predicted_by_five_maps_of_the_pooled_nodes() -> None:
+    cfg.model.graph_pooling = "max"
+    head = HEADS["ogb_code_graph"](DIM, 11)
+    x = torch.randn(3, DIM)
+    pred, _ = head(Batch.from_data_list([Data(x=x, y=torch.zeros(1, 5))]))
+    assert pred.shape == (1, 5, 11)
+    torch.testing.assert_close(pred[0, 4], head.graph_pred_linear_list[4](x.amax(0)))

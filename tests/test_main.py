@@ -6,11 +6,13 @@ import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.error import URLError
 
 import pytest
 from torch_geometric.graphgym.config import cfg
 
 import main
+from graphgps_kmip.report.comparison import comparison
 
 ROOT = Path(__file__).parents[1]
 DIGITS = str(ROOT / "configs/quickstart/digits-kmip.yaml")
@@ -214,3 +216,53 @@ def test_a_run_that_diverges_names_epoch_batch_and_checkpoint(
     error = capsys.readouterr().err
     assert "train epoch 0, batch" in error
     assert "checkpoint" in error
+
+
+def test_a_data_sheet_shows_what_is_published_and_what_was_found(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["--data", "Digits"]) == 0
+    text = capsys.readouterr().out
+    assert "Alpaydin" in text
+    assert ["mean", "nodes", "32.69", "32.69"] in [line.split() for line in text.splitlines()]
+
+
+def test_a_data_sheet_of_data_that_is_not_at_hand_says_where_it_goes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["--data", "pascalvoc-sp", "dataset.dir", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert f"in {tmp_path}/LRGBDataset/pascalvoc-sp" in text
+    assert "pascalvocsp.zip there, as downloaded" in text
+    assert "not loaded" in text
+
+
+def test_an_unknown_data_set_is_one_line_with_near_misses(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["--data", "PascalVOC"]) == 2
+    assert "Did you mean PascalVOC-SP?" in capsys.readouterr().err
+
+
+def test_missing_data_without_a_network_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def offline(*_args: object, **_kwargs: object) -> None:
+        raise URLError("Name or service not known")
+
+    monkeypatch.setattr("graphgps_kmip.data.fetch._URLOPEN", offline)
+    voc = str(ROOT / "configs/LRGB/pascalvoc-kmip.yaml")
+    assert main.run(["--cfg", voc, "dataset.dir", str(tmp_path), "out_dir", str(tmp_path / "results")]) == 2
+    [line] = capsys.readouterr().err.strip().splitlines()
+    for part in ("error: PascalVOC-SP: raw files are missing", "Name or service not known", "place raw/train.pickle"):
+        assert part in line
+    for part in ("github.com/vijaydwivedi75/lrgb", f"{tmp_path}/LRGBDataset/pascalvoc-sp", "dataset.sample True"):
+        assert part in line
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_sample_run_has_a_root_of_its_own_and_no_table_takes_it(tmp_path: Path) -> None:
+    words = ["dataset.sample", "True", "optim.max_epoch", "2", "gt.layers", "1", "num_threads", "1"]
+    cora = str(ROOT / "configs/Node/cora-kmip.yaml")
+    assert main.run(["--cfg", cora, "out_dir", str(tmp_path / "results"), *words]) == 0
+    assert not (tmp_path / "results").exists()
+    folder = tmp_path / "results-sample" / "cora-kmip"
+    assert json.loads((folder / "0" / "record.json").read_text())["sample"] is True
+    with pytest.raises(ValueError, match="runs on sample data .* which no table shows"):
+        comparison([folder], 1)

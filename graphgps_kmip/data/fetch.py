@@ -52,6 +52,8 @@ def _urlopen(url: Any, *positional: Any, **options: Any) -> _Response:
 
 def _reason(error: BaseException) -> str:
     text = " ".join(str(getattr(error, "reason", None) or error).split())
+    if isinstance(error, FileNotFoundError):  # fsspec's word for a server that does not have it
+        text = f"Not Found: {text}"
     return text[:120] or type(error).__name__
 
 

@@ -26,7 +26,7 @@ from graphgps_kmip.data.record import LEVELS
 from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.registry import NAME
 
-GRAPHGYM_FORMATS = ("PyG", "OGB")  # loaded by GraphGym itself where we have no record of that name
+GRAPHGYM_FORMAT = "PyG"  # loaded by GraphGym itself where we have no record of that name
 
 
 def load_dataset(format: str, name: str, root: str) -> GraphDataset | None:  # noqa: A002 (GraphGym's signature)
@@ -38,11 +38,13 @@ def load_dataset(format: str, name: str, root: str) -> GraphDataset | None:  # n
         ValueError: unknown format or name, with near misses.
     """
     formats = {FOLDER, *(key[0] for key in DATASETS)}
-    if format not in formats and (format in GRAPHGYM_FORMATS or set(register.loader_dict) - {NAME}):
+    if format not in formats and set(register.loader_dict) - {NAME}:
+        return None
+    if format == GRAPHGYM_FORMAT and (format, name) not in DATASETS:
         return None
     dataset = _open(_record(format, name, root), root)
     edge_attr = dataset.graphs[0].edge_attr
-    cfg.dataset.edge_dim = 0 if edge_attr is None else edge_attr[0].numel()
+    cfg.dataset.edge_dim = 0 if edge_attr is None else edge_attr.size(1) if edge_attr.dim() > 1 else 1
     return dataset
 
 

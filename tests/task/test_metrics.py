@@ -237,3 +237,11 @@ def test_accuracy_sbm_counts_every_class_where_the_original_shifts_them() -> Non
     want = sk.recall_score(true, pred, average="macro", zero_division=0)
     assert got == pytest.approx(want, abs=FLOAT32)
     assert abs(got - float(data["out/accuracy_SBM"])) > 0.1
+
+
+def test_f1_of_several_labels_pools_the_known_ones() -> None:
+    score, true = draw(50, 4), (draw(50, 4) > 0).float()
+    true[::7, 1] = float("nan")
+    known = ~true.isnan()
+    wanted = sk.f1_score(true[known].numpy(), (score[known] > 0).numpy())
+    assert evaluate("classification_multilabel", score, true)["f1"] == pytest.approx(wanted, abs=1e-6)

@@ -11,4 +11,4 @@ from graphgps_kmip.data.record import DatasetRecord
 def all_records() -> list[DatasetRecord]:
     """Return the records of every family, families in alphabetical order."""
     names = sorted(module.name for module in pkgutil.iter_modules(__path__))
-    return [record for name in names for record in getattr(import_module(f"{__name__}.{name}"), "RECORDS", ())]
+    return [record for name in names for record in import_module(f"{__name__}.{name}").RECORDS]

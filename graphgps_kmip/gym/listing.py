@@ -27,7 +27,7 @@ def listing() -> str:
         "network (model.type)": register.network_dict,
         "node encoder (dataset.node_encoder_name)": register.node_encoder_dict,
         "edge encoder (dataset.edge_encoder_name)": register.edge_encoder_dict,
-        "data set (dataset.format / dataset.name)": DATASETS,
+        "data set (dataset.format / dataset.name; python main.py --data TITLE)": _data_sets(),
         "head (gnn.head)": register.head_dict | HEADS,
         "pooling (model.graph_pooling)": POOLINGS,
         "loss (model.loss_fun)": LOSSES,
@@ -36,6 +36,10 @@ def listing() -> str:
         "k-MIP search (gt.kmip.search)": BACKENDS,
     }
     return "\n\n".join(_table(title, rows) for title, rows in tables.items())
+
+
+def _data_sets() -> dict[tuple[str, str], str]:
+    return {(format, name or "none"): f"{row.title}: {row.summary}" for (format, name), row in DATASETS.items()}
 
 
 def _others(registry: Mapping[Any, Callable[..., Any]], ours: Mapping[str, Any]) -> dict[str, Any]:
@@ -53,5 +57,5 @@ def _name(key: Any) -> str:
 
 
 def _summary(row: Any) -> str:
-    text = getattr(row, "summary", None) or inspect.getdoc(row) or ""
+    text = row if isinstance(row, str) else getattr(row, "summary", None) or inspect.getdoc(row) or ""
     return text.strip().split("\n")[0]

@@ -20,7 +20,7 @@ def _record(name: str, nodes: int, edges: int, features: int, classes: int) -> D
         {"name": name},
         name=name,
         title=f"CitationFull-{name}",
-        summary=f"citation network, {nodes:,} papers, {classes} subjects; larger than its namesake of Planetoid",
+        summary=f"citation network, {nodes:,} papers, {classes} subjects; not the graph of that name in Planetoid",
         features=Features(node=features, classes=classes),
         statistics=Statistics(1, nodes, edges, directed=False),
         source=SOURCE,

@@ -12,6 +12,7 @@ VERSION = re.search(
     r'^__version__ = "([^"]+)"', Path(__file__).with_name("graphgps_kmip").joinpath("__init__.py").read_text(), re.M
 ).group(1)
 
+H5 = "h5py>=3.10"
 TRITON = "triton>=3.2; sys_platform == 'linux'"  # GPU kernels; it is published for Linux only
 
 setup(
@@ -42,9 +43,10 @@ setup(
         "filelock>=3.12",
     ],
     extras_require={
-        "test": ["pytest>=8", "hypothesis>=6.90", "coverage>=7.4", "ruff>=0.9", TRITON],
+        "test": ["pytest>=8", "hypothesis>=6.90", "coverage>=7.4", "ruff>=0.9", H5, TRITON],
         "tensorboard": ["tensorboard>=2.15"],
         "wandb": ["wandb>=0.16"],
+        "h5": [H5],  # S3DIS comes as h5 files
         "chem": ["rdkit>=2023.9"],  # PCQM4Mv2 comes as SMILES
         "triton": [TRITON],  # the CUDA build of torch brings it along
         "bench": ["faiss-cpu>=1.9"],  # one of the baselines of run/bench

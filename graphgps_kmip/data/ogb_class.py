@@ -14,7 +14,7 @@ from unittest.mock import patch
 from torch_geometric.data import Data
 
 from graphgps_kmip.data.errors import DataError
-from graphgps_kmip.data.record import RawFiles
+from graphgps_kmip.data.record import RawFiles, Source
 
 if TYPE_CHECKING:
     from torch_geometric.data import InMemoryDataset
@@ -53,6 +53,15 @@ def ogb_files(name: str, archive: str, raw: tuple[str, ...], others: tuple[str, 
     """
     files = (*(f"raw/{one}.csv.gz" for one in raw), *others)
     return RawFiles(HOME, files, base=name.replace("-", "_"), archives=(f"{archive}.zip",))
+
+
+def ogb_source(level: str, licence: str) -> Source:
+    """Return where ogb's data sets of a level ("graph", "node" or "link") come from."""
+    return Source(
+        citation="Hu et al., Open Graph Benchmark: Datasets for Machine Learning on Graphs, NeurIPS 2020",
+        licence=licence,
+        page=f"ogb.stanford.edu/docs/{level}prop",
+    )
 
 
 def open_ogb(

@@ -105,7 +105,8 @@ def _labels(dataset: GraphDataset, record: DatasetRecord) -> Tensor:
         return dataset.graphs[0].y.reshape(-1)
     if record.level != "graph" or record.task_type != "classification":
         raise ValueError(f"{record.title}: cv-stratifiedkfold needs one class for each graph: use cv-kfold")
-    return torch.cat([torch.as_tensor(graph.y).reshape(-1) for graph in dataset.graphs])
+    get = getattr(dataset.graphs, "points", dataset.graphs.__getitem__)  # point clouds: without building their edges
+    return torch.cat([torch.as_tensor(get(number).y).reshape(-1) for number in range(len(dataset))])
 
 
 def _divide(dataset: GraphDataset, record: DatasetRecord, split: Splits) -> GraphDataset:

@@ -43,7 +43,7 @@ class RowFile:
         return self._connections[os.getpid()]
 
     def __getitem__(self, index: int) -> Row:
-        """Return one row; its tensors must not be written to.
+        """Return one row, whose tensors are the caller's alone.
 
         Raises:
             ValueError: the file is damaged, or has no such row.

@@ -39,20 +39,25 @@ def nearest_neighbors(points: np.ndarray, k: int, num_workers: int = -1) -> np.n
     if k == 0:
         return np.empty((num, 0), dtype=np.int64)
     # Points sorted by coordinates (stable: then by index) make the tie rule "the smaller row first".
+    # Points sorted by coordinates (stable: then by index) make the tie rule "the smaller row first". Of duplicates one
+    # place stands for all, or they would crowd the tree's answers; their rows are adjacent.
     order = np.lexsort(points.T[::-1])
     points = points[order]
-    tree = cKDTree(points)
-    found = np.empty((num, k), dtype=np.int64)
-    # Candidates of a point: itself, k others, and one more to see whether the k-th ties. Few points: all of them.
-    rows, width = np.arange(num), num if num**2 <= SMALL else k + 2
+    first = np.flatnonzero(np.append(True, (points[1:] != points[:-1]).any(axis=1)))  # row of a place's first point
+    tree = cKDTree(points[first], leafsize=16)  # of 8 to 48 the fastest, by 5 % over the default
+    neighbors = np.empty((num, k), dtype=np.int64)
+    # Candidates of a place: itself, k others, and one more to see whether the k-th ties. Few places: all of them.
+    # Asked in the order of the tree's leaves, neighbours in space share what is in the cache.
+    rows, width = tree.indices, len(first) if len(first) ** 2 <= SMALL else k + 2
     while rows.size:
-        width = min(width, num)
-        step = max(1, BLOCK // width)
-        blocks = [rows[start : start + step] for start in range(0, rows.size, step)]
-        rows = np.concatenate([_fill(found, tree, points, block, width, num_workers) for block in blocks])
-        width *= 2
-    neighbors = np.empty_like(found)
-    neighbors[order] = order[found]
+        width = min(width, len(first))
+        step, unsettled = max(1, BLOCK // width), []
+        for start in range(0, rows.size, step):
+            block, nearest, left = _nearest_places(tree, rows[start : start + step], k, width, num_workers)
+            found, other_points = _other_points(block, nearest, np.append(first, num), k)
+            neighbors[order[found]] = order[other_points]
+            unsettled.append(left)
+        rows, width = np.concatenate(unsettled), 2 * width
     return neighbors
 
 
@@ -68,9 +73,27 @@ def knn_graph(pos: Tensor, k: int, num_workers: int = -1) -> Tensor:
 
     Shapes: pos (N, D) -> (2, N * min(k, N - 1)) int64, row 0 the neighbour, row 1 the point.
     """
-    neighbors = nearest_neighbors(pos.detach().cpu().numpy(), k, num_workers)
-    target = np.arange(len(neighbors)).repeat(neighbors.shape[1])
-    return torch.from_numpy(np.stack([neighbors.reshape(-1), target])).to(pos.device)
+    return edges_from(nearest_neighbors(pos.detach().cpu().numpy(), k, num_workers)).to(pos.device)
+
+
+def edges_from(neighbors: np.ndarray) -> Tensor:
+    """Return the edges (neighbour -> point) of a table of neighbours.
+
+    Shapes: neighbors (N, K) of any integers -> (2, N * K) int64.
+    """
+    edges = np.empty((2, *neighbors.shape), dtype=np.int64)
+    edges[0], edges[1] = neighbors, np.arange(len(neighbors))[:, None]
+    return torch.from_numpy(edges.reshape(2, -1))
+
+
+def edge_lengths(pos: Tensor, edge_index: Tensor) -> Tensor:
+    """Return the Euclidean lengths of edges in the dtype of ``pos``.
+
+    Shapes: pos (N, D), edge_index (2, E) -> (E, 1).
+    """
+    source, target = edge_index
+    # Axis by axis: half the time of gathering and reducing (E, D).
+    return sum((axis[source] - axis[target]).square() for axis in pos.unbind(1)).sqrt()[:, None]
 
 
 class KNNGraph(BaseTransform):
@@ -97,8 +120,7 @@ class KNNGraph(BaseTransform):
         data.edge_index = knn_graph(data.pos, self.k, self.num_workers)
         data.edge_attr = None
         if self.distance:
-            source, target = data.edge_index
-            data.edge_attr = (data.pos[source] - data.pos[target]).norm(dim=-1, keepdim=True)  # (E, 1)
+            data.edge_attr = edge_lengths(data.pos, data.edge_index)
         return data
 
     def __repr__(self) -> str:
@@ -118,19 +140,53 @@ def _checked(points: np.ndarray, k: int) -> np.ndarray:
     return points
 
 
-def _fill(
-    found: np.ndarray, tree: cKDTree, points: np.ndarray, rows: np.ndarray, width: int, num_workers: int
-) -> np.ndarray:
-    """Fill the rows of ``found`` whose ``width`` nearest candidates settle them; return the other rows."""
-    k = found.shape[1]
+def _nearest_places(
+    tree: cKDTree, rows: np.ndarray, k: int, width: int, num_workers: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the rows that ``width`` candidates settle, the nearest places of each, and the other rows.
+
+    Shapes: rows (R,) -> (S,), (S, min(k + 1, U)) with the place itself, (R - S,); U places.
+    """
+    places, last = tree.data, min(k, tree.n - 1)
     threads = num_workers if rows.size * width > SMALL else 1
-    distance, candidate = tree.query(points[rows], k=width, workers=threads)  # (R, width), the point itself included
-    # Entry k is the k-th other point. Once the last candidate is truly farther, every point that ties was seen.
-    sure = (distance[:, -1] > distance[:, k] * (1 + TIE)) | (width == len(points))
-    settled, candidate = rows[sure], np.sort(candidate[sure], axis=1)
+    distance, candidate = (one.reshape(-1, width) for one in tree.query(places[rows], k=width, workers=threads))
+    # Entry k is the k-th other place. Once the last candidate is truly farther, every place that ties was seen.
+    sure = (distance[:, -1] > distance[:, last] * (1 + TIE)) | (width == tree.n)
+    tied = (distance[:, 1 : last + 1] <= distance[:, :last] * (1 + TIE)).any(axis=1)
+    tied |= distance[:, min(last + 1, width - 1)] <= distance[:, last] * (1 + TIE)
+    nearest = candidate[:, : last + 1]  # the tree's order, right wherever distances truly differ
+    tied = np.flatnonzero(tied & sure)
+    candidate = np.sort(candidate[tied], axis=1)
     # Axis by axis: an (R, width, D) array would be six times slower.
-    squared = sum((points[settled, None, d] - points[candidate, d]) ** 2 for d in range(points.shape[1]))  # (R, width)
-    squared[candidate == settled[:, None]] = np.inf
-    nearest = np.argsort(squared, axis=1, kind="stable")[:, :k]  # stable: of equals the smaller row first
-    found[settled] = np.take_along_axis(candidate, nearest, axis=1)
-    return rows[~sure]
+    squared = sum((places[rows[tied], None, d] - places[candidate, d]) ** 2 for d in range(tree.m))  # (R, width)
+    by_distance = np.argsort(squared, axis=1, kind="stable")[:, : last + 1]  # stable: of equals the smaller row first
+    nearest[tied] = np.take_along_axis(candidate, by_distance, axis=1)
+    return (rows, nearest, rows[:0]) if sure.all() else (rows[sure], nearest[sure], rows[~sure])
+
+
+def _other_points(rows: np.ndarray, nearest: np.ndarray, first: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the points at the places ``rows`` and the k other points nearest to each.
+
+    Args:
+        rows: places.
+        nearest: of each the places nearest to it, itself included.
+        first: first point of each place, and the number of points.
+        k: how many other points.
+
+    Shapes: rows (R,), nearest (R, W), first (U + 1,) -> (P,), (P, k).
+    """
+    found = rows
+    if first[-1] >= len(first):  # there are duplicates: replace each place by its points
+        count = np.diff(first)
+        many, start = count[nearest], first[nearest]  # (R, W)
+        column = np.minimum(many.cumsum(axis=1) - many, k + 1)  # where a place's points begin in the list
+        # Differences of successive list entries: one inside a place, a jump to the first point of the next.
+        start[:, 1:] -= start[:, :-1].copy() + many[:, :-1] - 1
+        steps = np.ones((len(rows), k + 2), dtype=np.int64)  # the last column is for what comes too late
+        np.put_along_axis(steps, column, start, axis=1)
+        nearest = steps[:, : k + 1].cumsum(axis=1)
+        own = np.arange(len(rows)).repeat(count[rows])
+        offset = np.arange(len(own)) - (count[rows].cumsum() - count[rows])[own]
+        found, nearest = first[rows][own] + offset, nearest[own]
+    passed = np.logical_or.accumulate(nearest[:, :k] == found[:, None], axis=1)  # past the point itself
+    return found, np.where(passed, nearest[:, 1:], nearest[:, :k])

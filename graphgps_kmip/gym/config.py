@@ -18,6 +18,7 @@ DEFAULTS: dict[str, Any] = {
     "dataset.split_mode": "standard",
     "dataset.split_index": 0,
     "dataset.split_dir": "",  # where drawn splits are kept; "" is dataset.dir/splits
+    "dataset.cache_edges": False,  # ours: keep the k-NN graphs of point clouds on disk, instead of building them anew
     "dataset.sample": False,  # ours: a small synthetic stand-in instead of the data
     "dataset.slic_compactness": 30,  # 10 in GraphGPS; 30 is what was published as LRGB
     "dataset.node_encoder_num_types": 0,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
+from dataclasses import replace
+from functools import partial
 
 from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import cfg
@@ -65,6 +68,10 @@ def _open(record: DatasetRecord, root: str) -> GraphDataset:
         logging.warning("dataset.sample: synthetic data stands in for %s, whose scores it cannot tell", record.title)
         record, root, folder = sampled(record), "", ""
         index = 0 if mode == "standard" else index  # it has one split only
+    elif cfg.dataset.cache_edges:
+        if "cache" not in inspect.signature(record.load).parameters:
+            raise ConfigError(f"dataset.cache_edges: {record.title} comes with its edges, set it to False")
+        record = replace(record, load=partial(record.load, cache=True))
     return open_dataset(record, root, mode, cfg.dataset.split, cfg.seed, index, folder)
 
 

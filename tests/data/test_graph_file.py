@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from graphgps_kmip.data import DataError, DatasetInfo
 from graphgps_kmip.data.folder import folder_record
 from tests.data.graph_files import EDGES, arrays, numbers, opened, tensors, write
-from tests.data.sets.raw_molecules import Code
+from tests.data.sets.raw_files import Code
 
 
 def test_arrays_become_graphs_of_the_types_that_models_take_in_natural_order(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from graphgps_kmip.data import DATASETS, DataError, DatasetRecord, open_dataset
 from graphgps_kmip.data.sets import amazon, citation_full, city, heterophilous, planetoid, social, web, wikics
-from tests.data.sets.raw_nodes import offline
+from tests.data.sets.raw_files import offline
 
 RECORDS = [
     record

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 import torch
@@ -41,6 +43,18 @@ def test_grids_full_of_ties_and_duplicates_follow_the_tie_rule(points: np.ndarra
 
 
 @given(
+    points=st.tuples(st.integers(0, 30), st.integers(1, 3)).flatmap(
+        lambda shape: arrays(np.float64, shape, elements=st.integers(-4, 4).map(lambda value: value / 3))
+    ),
+    k=st.integers(1, 12),
+)
+@settings(max_examples=200, deadline=None)
+def test_few_candidates_at_first_change_nothing_on_grids_and_among_duplicates(points: np.ndarray, k: int) -> None:
+    with patch.object(knn, "SMALL", 0):  # so few points are otherwise all candidates at once
+        np.testing.assert_array_equal(nearest_neighbors(points, k, num_workers=1), brute_force(points, k))
+
+
+@given(
     points=arrays(np.float32, st.tuples(st.integers(0, 25), st.integers(1, 3)), elements=st.floats(width=32)),
     k=st.integers(1, 6),
 )
@@ -61,6 +75,9 @@ LARGE = {
     "few places": np.random.default_rng(0).integers(0, 2, (220, 3)).astype(float),
     "no ties": np.random.default_rng(1).random((220, 3)),
     "a line": np.arange(200.0)[:, None],
+    "some twice": np.random.default_rng(3).random((220, 3))[np.random.default_rng(4).integers(0, 220, 300)],
+    "signed zeros": np.random.default_rng(5).choice([0.0, -0.0, 1.0], (220, 3)),
+    "differences that square to nothing": np.random.default_rng(6).integers(0, 3, (220, 2)) * 1e-200,
 }
 
 
@@ -75,6 +92,15 @@ def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = brute_force(LARGE["plane grid"], 5)  # not from an unblocked search: freed memory could still hold it
     monkeypatch.setattr(knn, "BLOCK", 100)
     np.testing.assert_array_equal(nearest_neighbors(LARGE["plane grid"], 5), expected)
+
+
+def test_points_at_one_place_are_searched_once() -> None:
+    points = np.concatenate([np.zeros((3000, 3)), np.random.default_rng(0).random((1000, 3))])
+    with patch.object(knn, "cKDTree", wraps=knn.cKDTree) as tree:  # else 9 million pairs would be looked at
+        neighbors = nearest_neighbors(points, 8)
+    assert tree.call_args.args[0].shape == (1001, 3)
+    assert neighbors[2000].tolist() == list(range(8))
+    assert neighbors[3].tolist() == [0, 1, 2, 4, 5, 6, 7, 8]
 
 
 def test_permuting_points_permutes_the_graph_even_on_a_grid() -> None:

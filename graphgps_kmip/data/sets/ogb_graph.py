@@ -7,8 +7,8 @@ from functools import partial
 from graphgps_kmip.data.association_graphs import AssociationGraphs, store
 from graphgps_kmip.data.dataset import GraphDataset
 from graphgps_kmip.data.molecules import ATOM, BOND
-from graphgps_kmip.data.ogb_class import ogb_files, open_ogb
-from graphgps_kmip.data.record import DatasetRecord, Features, RawFiles, Source, Statistics
+from graphgps_kmip.data.ogb_class import ogb_files, ogb_source, open_ogb
+from graphgps_kmip.data.record import DatasetRecord, Features, RawFiles, Statistics
 from graphgps_kmip.data.syntax_trees import CLASSES, NODE_ATTRIBUTES, NODE_TYPES, SyntaxTrees
 
 COUNTS = ("edge", "num-node-list", "num-edge-list", "graph-label")
@@ -58,11 +58,7 @@ def _record(
         summary=summary,
         features=features,
         statistics=statistics,
-        source=Source(
-            citation="Hu et al., Open Graph Benchmark: Datasets for Machine Learning on Graphs, NeurIPS 2020",
-            licence=licence,
-            page="ogb.stanford.edu/docs/graphprop",
-        ),
+        source=ogb_source("graph", licence),
         raw=files,
     )
 

@@ -7,8 +7,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphgps_kmip.data.dataset import GraphDataset
-from graphgps_kmip.data.ogb_class import ogb_files, open_ogb
-from graphgps_kmip.data.record import DatasetRecord, Features, Source, Statistics
+from graphgps_kmip.data.ogb_class import ogb_files, ogb_source, open_ogb
+from graphgps_kmip.data.record import DatasetRecord, Features, Statistics
 
 NAME = "ogbl-collab"
 NEGATIVES_SEED = 0  # the same training negatives in every run
@@ -79,6 +79,7 @@ RECORDS = (
         title=NAME,
         load=load,
         task_type="link_prediction",
+        loss="cross_entropy",
         level="link",
         metric="hits@50",
         split="official, by time: 1,179,052 / 60,084 / 46,329 pairs; 100,000 negatives to validate and to test",
@@ -86,11 +87,7 @@ RECORDS = (
         features=Features(128),
         # One graph, given three times. Of the 1,285,465 published edges those of training carry messages.
         statistics=Statistics(3, 235868, 1179052, edges_once=True, directed=False),
-        source=Source(
-            citation="Hu et al., Open Graph Benchmark: Datasets for Machine Learning on Graphs, NeurIPS 2020",
-            licence="ODC-BY",
-            page="ogb.stanford.edu/docs/linkprop",
-        ),
+        source=ogb_source("link", "ODC-BY"),
         raw=RAW,
     ),
 )

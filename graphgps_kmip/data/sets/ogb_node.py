@@ -7,8 +7,8 @@ from functools import partial
 from torch_geometric.data import Data
 from torch_geometric.utils import index_to_mask, scatter
 
-from graphgps_kmip.data.ogb_class import ogb_files, open_ogb
-from graphgps_kmip.data.record import DatasetRecord, Features, RawFiles, Source, Statistics
+from graphgps_kmip.data.ogb_class import ogb_files, ogb_source, open_ogb
+from graphgps_kmip.data.record import DatasetRecord, Features, RawFiles, Statistics
 
 COUNTS = ("edge", "num-node-list", "num-edge-list", "node-label")
 
@@ -63,11 +63,7 @@ def _record(
         summary=summary,
         features=features,
         statistics=statistics,
-        source=Source(
-            citation="Hu et al., Open Graph Benchmark: Datasets for Machine Learning on Graphs, NeurIPS 2020",
-            licence=licence,
-            page="ogb.stanford.edu/docs/nodeprop",
-        ),
+        source=ogb_source("node", licence),
         raw=raw,
     )
 

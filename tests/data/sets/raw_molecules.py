@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import shutil
 import zipfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
-from urllib.error import URLError
 
 import pytest
 import torch
 
-from graphgps_kmip.data import DataError, DatasetRecord, GraphDataset, fetch, open_dataset
-
-
-class Code:
-    """A pickle that makes a folder when it is read."""
-
-    def __init__(self, proof: Path) -> None:
-        self.proof = proof
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.mkdir, (str(self.proof),)
+from graphgps_kmip.data import DataError, DatasetRecord, open_dataset
+from tests.data.sets.raw_files import offline
 
 
 def write(path: Path, content: Any) -> None:
@@ -46,28 +33,6 @@ def pack(raw: Path, archive: Path, inside: str, names: Sequence[str]) -> None:
         for name in names:
             file.write(raw / name, f"{inside}/{name}")
             (raw / name).unlink()
-
-
-@contextmanager
-def offline() -> Iterator[None]:
-    """Fail every download at once, also where there is a network."""
-    with patch.object(fetch, "_URLOPEN", side_effect=URLError("no network")):
-        yield
-
-
-def opened(record: DatasetRecord, root: Path) -> GraphDataset:
-    with offline():
-        return open_dataset(record, root)
-
-
-def check_missing(record: DatasetRecord, root: Path) -> None:
-    """Without raw files, one line says which, where to put them, from where, and that a sample runs without them."""
-    with offline(), pytest.raises(DataError) as error:
-        open_dataset(record, root)
-    line = str(error.value)
-    assert "\n" not in line
-    words = (record.title, *record.raw.files, *record.raw.archives, str(root / record.raw.folder), record.source.page)
-    assert [word for word in (*words, "dataset.sample True") if word not in line] == []
 
 
 def check_refused(record: DatasetRecord, root: Path, name: str, content: Any) -> None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -21,25 +17,9 @@ from torch_geometric.data import Data
 
 from graphgps_kmip.data import DataError, DatasetInfo, DatasetRecord, open_dataset
 from graphgps_kmip.data.dataset import SPLITS
+from tests.data.sets.raw_files import offline
 
 NODES = 10
-
-
-class Code:
-    """A pickle that makes a folder when it is read."""
-
-    def __init__(self, proof: Path) -> None:
-        self.proof = proof
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.mkdir, (str(self.proof),)
-
-
-@contextmanager
-def offline() -> Iterator[None]:
-    """Fail every download at once, also where there is a network."""
-    with patch.object(socket, "getaddrinfo", side_effect=OSError("no network")):
-        yield
 
 
 def opened(record: DatasetRecord, root: Path, split_index: int = 0) -> Data:

@@ -8,11 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from graphgps_kmip.data import DataError, DatasetRecord, open_dataset
-from tests.data.sets.raw_molecules import offline
-
 Rows = Iterable[Sequence[Any] | Any]
 
 
@@ -34,13 +29,3 @@ def pack(folder: Path, inside: str) -> None:
     folder.mkdir()
     shutil.make_archive(str(folder / inside), "zip", home, inside)
     shutil.rmtree(home)
-
-
-def check_missing(record: DatasetRecord, root: Path) -> None:
-    """Without raw files, one line says which, where to put them, from where, and that a sample runs without them."""
-    with offline(), pytest.raises(DataError) as error:
-        open_dataset(record, root)
-    line = str(error.value)
-    assert "\n" not in line
-    words = (record.title, *record.raw.files[:8], *record.raw.archives, str(root / record.raw.folder))
-    assert [word for word in (*words, record.source.page, "dataset.sample True") if word not in line] == []

@@ -9,7 +9,8 @@ import pytest
 
 from graphgps_kmip.data import DatasetRecord
 from graphgps_kmip.data.sets import amazon, citation_full
-from tests.data.sets.raw_nodes import NODES, Code, both_ways, check_refused, compressed, edges_of, opened, raw_folder
+from tests.data.sets.raw_files import Code
+from tests.data.sets.raw_nodes import NODES, both_ways, check_refused, compressed, edges_of, opened, raw_folder
 
 RECORDS = (*amazon.RECORDS, *citation_full.RECORDS)
 EDGES = [(0, 1), (1, 0), (2, 1), (9, 4), (3, 3)]  # one both ways, one to itself

@@ -9,7 +9,8 @@ import numpy as np
 from torch_geometric.datasets import AQSOL
 
 from graphgps_kmip.data import DatasetInfo, GraphDataset, find
-from tests.data.sets.raw_molecules import Code, check_missing, check_refused, opened, pack, write
+from tests.data.sets.raw_files import Code, opened
+from tests.data.sets.raw_molecules import check_refused, pack, write
 
 RECORD = find("PyG-AQSOL", "none")
 FOREIGN = b"c__main__\nDictionary\n."  # the class of the published dictionaries is nowhere installed
@@ -60,10 +61,6 @@ def test_the_archive_as_downloaded_will_do(tmp_path: Path) -> None:
     assert f"/{archive}?" in AQSOL.url
     pack(place(tmp_path), tmp_path / "AQSOL" / archive, "asqol_graph_raw", names)  # spelt like this
     check(opened(RECORD, tmp_path))
-
-
-def test_without_its_raw_files_one_line_says_what_to_do(tmp_path: Path) -> None:
-    check_missing(RECORD, tmp_path)
 
 
 def test_a_raw_file_that_would_run_code_is_refused(tmp_path: Path) -> None:

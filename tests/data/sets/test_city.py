@@ -13,9 +13,9 @@ import torch
 
 from graphgps_kmip.data import DatasetRecord, find
 from graphgps_kmip.data.sets.city import RECORDS
+from tests.data.sets.raw_files import Code
 from tests.data.sets.raw_nodes import (
     NODES,
-    Code,
     both_ways,
     check_masks,
     check_refused,

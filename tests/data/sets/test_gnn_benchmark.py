@@ -11,8 +11,7 @@ import scipy.sparse
 import torch
 
 from graphgps_kmip.data import DataError, DatasetInfo, DatasetRecord, GraphDataset, find, open_dataset
-from graphgps_kmip.data.sets.gnn_benchmark import RECORDS
-from tests.data.sets.raw_molecules import Code, check_missing
+from tests.data.sets.raw_files import Code
 
 FORMAT = "PyG-GNNBenchmarkDataset"
 COLOURS = {"MNIST": 1, "CIFAR10": 3}
@@ -144,8 +143,3 @@ def test_half_a_file_is_named_and_set_aside(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"PATTERN: .*PATTERN_v2.pt cannot be used .*lies in PATTERN_v2.pt.damaged-1"):
         open_dataset(find(FORMAT, "PATTERN"), tmp_path)
     assert file.with_name("PATTERN_v2.pt.damaged-1").exists()
-
-
-@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.name)
-def test_without_files_and_network_the_error_says_what_to_place_where(record: DatasetRecord, tmp_path: Path) -> None:
-    check_missing(record, tmp_path)

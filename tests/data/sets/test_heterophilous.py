@@ -11,9 +11,9 @@ import pytest
 from graphgps_kmip.data import DatasetInfo, DatasetRecord, find, open_dataset
 from graphgps_kmip.data.sets.heterophilous import RECORDS
 from graphgps_kmip.data.sheet import mismatches
+from tests.data.sets.raw_files import Code
 from tests.data.sets.raw_nodes import (
     NODES,
-    Code,
     both_ways,
     check_masks,
     check_refused,

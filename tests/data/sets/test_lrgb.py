@@ -15,7 +15,8 @@ from torch_geometric.datasets import LRGBDataset
 
 from graphgps_kmip.data import DatasetInfo, DatasetRecord, GraphDataset, find
 from graphgps_kmip.data.sets.lrgb import ATOM, BOND, RECORDS
-from tests.data.sets.raw_molecules import Code, check_missing, check_refused, opened, pack, write
+from tests.data.sets.raw_files import Code, opened
+from tests.data.sets.raw_molecules import check_refused, pack, write
 
 VOC, COCO, FUNC, STRUCT, CONTACT = RECORDS
 SIZES = (3, 2, 1)  # graphs of the three parts
@@ -106,11 +107,6 @@ def test_the_archive_as_downloaded_will_do(record: DatasetRecord, tmp_path: Path
     )
     check(opened(record, tmp_path), graphs)
     assert (folder / record.raw.archives[0]).exists()
-
-
-@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.title)
-def test_without_its_raw_files_one_line_says_what_to_do(record: DatasetRecord, tmp_path: Path) -> None:
-    check_missing(record, tmp_path)
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.title)

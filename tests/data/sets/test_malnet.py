@@ -11,9 +11,8 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from graphgps_kmip.data import DataError, DatasetInfo, DatasetRecord, GraphDataset, find, open_dataset
+from graphgps_kmip.data import DataError, DatasetInfo, GraphDataset, find, open_dataset
 from graphgps_kmip.data.sets.malnet import KINDS, MAX_DEGREE, RECORDS, featurize
-from tests.data.sets.raw_molecules import check_missing
 
 RECORD = find("PyG-MalNetTiny", "LocalDegreeProfile")
 HEAD = "# Directed graph\n# of calls\n# Nodes: 4\n# Edges: 4\n# FromNodeId\tToNodeId\n"
@@ -157,8 +156,3 @@ def test_a_list_of_graphs_that_was_cut_off_is_named(tmp_path: Path) -> None:
     file.write_text(file.read_text()[:-2])
     with pytest.raises(DataError, match=r"train.txt cannot be used \(ValueError: it does not end with a whole line"):
         open_dataset(RECORD, tmp_path)
-
-
-@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.key)
-def test_without_files_and_network_the_error_says_what_to_place_where(record: DatasetRecord, tmp_path: Path) -> None:
-    check_missing(record, tmp_path)

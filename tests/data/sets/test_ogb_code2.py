@@ -10,7 +10,7 @@ from torch_geometric.data import Batch
 
 from graphgps_kmip.data import find
 from graphgps_kmip.data.syntax_trees import END, UNKNOWN, vocabulary
-from tests.data.sets.raw_molecules import opened
+from tests.data.sets.raw_files import opened
 from tests.data.sets.raw_ogb import write_tables
 
 CODE = find("OGB", "ogbg-code2")

@@ -13,8 +13,8 @@ from graphgps_kmip.data.molecules import ATOM
 from graphgps_kmip.data.ogb_class import open_ogb
 from graphgps_kmip.data.sets.ogb_graph import RECORDS
 from graphgps_kmip.data.unpickle import safe_unpickling
-from tests.data.sets.raw_molecules import Code, opened
-from tests.data.sets.raw_ogb import Rows, check_missing, pack, write_tables
+from tests.data.sets.raw_files import Code, opened
+from tests.data.sets.raw_ogb import Rows, pack, write_tables
 
 HIV, PCBA, PPA, CODE = RECORDS
 NAN = ""  # how an unknown label is written
@@ -123,11 +123,6 @@ def test_a_file_that_ogb_itself_does_not_look_for_is_named_when_it_is_missing(tm
     with pytest.raises(DataError, match=r"place raw/num-node-list\.csv\.gz \(or hiv\.zip as downloaded\)"):
         opened(HIV, tmp_path)
     assert (folder / "raw" / "edge.csv.gz").exists()
-
-
-@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.name)
-def test_without_its_raw_files_one_line_says_what_to_do(record: DatasetRecord, tmp_path: Path) -> None:
-    check_missing(record, tmp_path)
 
 
 @pytest.mark.parametrize("damage", [b"not a table", b""])

@@ -13,8 +13,8 @@ import torch
 
 from graphgps_kmip.data import DataError, find
 from graphgps_kmip.data.sets.ogb_link import RECORDS, random_negatives
-from tests.data.sets.raw_molecules import Code, opened
-from tests.data.sets.raw_ogb import check_missing, pack, write_tables
+from tests.data.sets.raw_files import Code, opened
+from tests.data.sets.raw_ogb import pack, write_tables
 
 (COLLAB,) = RECORDS
 EDGES = [(0, 1), (1, 2), (3, 1), (0, 1)]  # two authors may work together in several years
@@ -95,10 +95,6 @@ def test_splits_are_read_as_numpy_wrote_them_in_2020(tmp_path: Path) -> None:
         file.writestr("archive/version", "3\n")
     assert b"numpy.core.multiarray\n_reconstruct" in zipfile.ZipFile(path).read("archive/data.pkl")
     assert opened(COLLAB, tmp_path).graphs[1].edge_label.tolist() == [1, 0, 0, 0]
-
-
-def test_without_its_raw_files_one_line_says_what_to_do(tmp_path: Path) -> None:
-    check_missing(COLLAB, tmp_path)
 
 
 def test_pairs_that_would_run_code_are_refused(tmp_path: Path) -> None:

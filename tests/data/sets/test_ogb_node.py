@@ -9,8 +9,8 @@ import torch
 
 from graphgps_kmip.data import DataError, DatasetInfo, DatasetRecord, find
 from graphgps_kmip.data.sets.ogb_node import RECORDS
-from tests.data.sets.raw_molecules import Code, opened
-from tests.data.sets.raw_ogb import Rows, check_missing, pack, write_tables
+from tests.data.sets.raw_files import Code, opened
+from tests.data.sets.raw_ogb import Rows, pack, write_tables
 
 ARXIV, PRODUCTS, PROTEINS = RECORDS
 WEIGHTS = [[number + column / 8 for column in range(8)] for number in range(3)]
@@ -97,11 +97,6 @@ def test_the_species_of_proteins_may_have_the_name_that_older_archives_give(tmp_
 def test_the_archive_as_downloaded_will_do(record: DatasetRecord, tmp_path: Path) -> None:
     pack(place(record, tmp_path), record.raw.archives[0].removesuffix(".zip"))
     assert opened(record, tmp_path).graphs[0].num_nodes == 4
-
-
-@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.name)
-def test_without_its_raw_files_one_line_says_what_to_do(record: DatasetRecord, tmp_path: Path) -> None:
-    check_missing(record, tmp_path)
 
 
 def test_a_split_that_would_run_code_is_refused(tmp_path: Path) -> None:

@@ -17,12 +17,12 @@ import torch
 from torch.utils.data import DataLoader
 from torch_geometric.data import Batch
 
-from graphgps_kmip.data import DataError, DatasetInfo, DatasetRecord, GraphDataset, fetch, open_dataset
+from graphgps_kmip.data import DataError, DatasetInfo, GraphDataset, fetch, open_dataset
 from graphgps_kmip.data.ogb_class import import_ogb
 from graphgps_kmip.data.sets import pcqm
 from graphgps_kmip.data.sets.pcqm import RECORDS
-from tests.data.sets.raw_molecules import Code, opened
-from tests.data.sets.raw_ogb import check_missing, pack
+from tests.data.sets.raw_files import Code, opened
+from tests.data.sets.raw_ogb import pack
 
 FULL, SUBSET, INFERENCE = RECORDS
 SMILES = [
@@ -181,11 +181,6 @@ def test_without_rdkit_one_line_says_how_to_install_it(chemistry: Path, monkeypa
     monkeypatch.delitem(sys.modules, "ogb.utils.mol", raising=False)
     with pytest.raises(DataError, match="RDKit.*is not installed: pip install rdkit"):
         opened(FULL, chemistry)
-
-
-@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.name)
-def test_without_its_raw_files_one_line_says_what_to_do(record: DatasetRecord, tmp_path: Path) -> None:
-    check_missing(record, tmp_path)
 
 
 def test_the_parts_have_the_published_sizes() -> None:

@@ -18,7 +18,8 @@ import torch
 from graphgps_kmip.data import DatasetInfo, DatasetRecord, find, open_dataset
 from graphgps_kmip.data.sets.planetoid import RECORDS
 from graphgps_kmip.data.sheet import mismatches
-from tests.data.sets.raw_nodes import Code, check_refused, edges_of, opened, raw_folder
+from tests.data.sets.raw_files import Code
+from tests.data.sets.raw_nodes import check_refused, edges_of, opened, raw_folder
 
 TRAIN, KNOWN = 3, 505  # training nodes; nodes outside the test part, of which 500 validate
 CASES = pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.title)

@@ -13,9 +13,9 @@ import scipy.sparse
 from scipy.io import savemat
 
 from graphgps_kmip.data import DatasetRecord, find
+from tests.data.sets.raw_files import Code
 from tests.data.sets.raw_nodes import (
     NODES,
-    Code,
     both_ways,
     check_masks,
     check_refused,

@@ -10,7 +10,6 @@ import torch
 
 from graphgps_kmip.data import DataError, DatasetInfo, DatasetRecord, GraphDataset, find, open_dataset
 from graphgps_kmip.data.sets.tu import RECORDS
-from tests.data.sets.raw_molecules import check_missing
 
 FORMAT = "PyG-TUDataset"
 GRAPHS = 20
@@ -117,8 +116,3 @@ def test_a_file_that_is_not_there_is_named(part: str, tmp_path: Path) -> None:
     (write_raw(tmp_path, record) / f"ENZYMES_{part}.txt").unlink()
     with pytest.raises(DataError, match=rf"ENZYMES: .*raw/ENZYMES_{part}.txt"):
         open_dataset(record, tmp_path)
-
-
-@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.name)
-def test_without_files_and_network_the_error_says_what_to_place_where(record: DatasetRecord, tmp_path: Path) -> None:
-    check_missing(record, tmp_path)

@@ -9,7 +9,8 @@ import pytest
 
 from graphgps_kmip.data import DatasetRecord, find
 from graphgps_kmip.data.sets.web import RECORDS
-from tests.data.sets.raw_nodes import NODES, Code, check_masks, check_refused, edges_of, opened, raw_folder, split_masks
+from tests.data.sets.raw_files import Code
+from tests.data.sets.raw_nodes import NODES, check_masks, check_refused, edges_of, opened, raw_folder, split_masks
 
 WORDS = [[0, 2], [1], *([[3]] * (NODES - 2))]  # which words a node has
 EDGES = [(0, 1), (9, 2), (0, 1), (4, 4)]  # one twice, one to itself

@@ -11,7 +11,8 @@ from torch_geometric.datasets import ZINC
 
 from graphgps_kmip.data import DatasetInfo, DatasetRecord, find
 from graphgps_kmip.data.sets.zinc import INDICES, PICKLES, RECORDS
-from tests.data.sets.raw_molecules import Code, check_missing, check_refused, opened, pack, write
+from tests.data.sets.raw_files import Code, opened
+from tests.data.sets.raw_molecules import check_refused, pack, write
 
 SUBSET, FULL = find("PyG-ZINC", "subset"), find("PyG-ZINC", "full")
 MOLECULES = {"train": (0, 1, 2, 3), "val": (4, 5), "test": (6, 7)}
@@ -97,11 +98,6 @@ def test_hand_placed_files_are_not_replaced_by_those_of_an_archive(tmp_path: Pat
     mine = (raw / "val.pickle").read_bytes()
     assert numbers(SUBSET, tmp_path) == [3, 1, 9, 6]
     assert (raw / "val.pickle").read_bytes() == mine
-
-
-@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.title)
-def test_without_its_raw_files_one_line_says_what_to_do(record: DatasetRecord, tmp_path: Path) -> None:
-    check_missing(record, tmp_path)
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.title)

@@ -1,0 +1,168 @@
+"""Point clouds that never lie in memory together: points on disk, k-NN graphs built where they are read."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch_geometric.data import Data, OnDiskDataset, SQLiteDatabase, download_url, extract_zip
+
+from graphgps_kmip.data.dataset import SPLITS, GraphDataset, Summary
+from graphgps_kmip.data.points import CloudSource, checked
+from graphgps_kmip.data.rows import Row, RowFile
+from graphgps_kmip.encoding.knn import edge_lengths, edges_from, nearest_neighbors
+
+log = logging.getLogger(__name__)
+
+
+class CloudDataset(OnDiskDataset):
+    """Clouds in ``root/processed``; each item is a graph with ``x``, ``pos``, ``y`` and its k-NN edges.
+
+    Small facts of every cloud are in memory: ``num_points (G,)``, ``label_counts (G, classes)`` and ``splits``.
+
+    Args:
+        root: folder with ``raw`` and ``processed``.
+        source: what to read, and the graphs' k.
+        distance: the edges' lengths as ``edge_attr`` (E, 1).
+        cache: keep the neighbours on disk (int32, 4 N k bytes a cloud), found once, instead of finding them at each
+            reading.
+    """
+
+    def __init__(self, root: str, source: CloudSource, distance: bool = False, cache: bool = False) -> None:
+        self.source, self.distance, self.cache = source, distance, cache
+        folder = Path(root, "processed")
+        schema = {
+            "x": {"dtype": torch.float32, "size": (-1, source.num_features)},
+            "y": {"dtype": torch.int32, "size": (-1,)},
+        }
+        self._points = RowFile(folder / "points.db", schema)
+        self._neighbors = RowFile(
+            folder / f"neighbors-{source.k}.db", {"neighbors": {"dtype": torch.int32, "size": (-1,)}}
+        )
+        super().__init__(root, schema=schema, log=False)
+        with np.load(folder / "facts.npz") as facts:
+            self.num_points, self.label_counts = facts["num_points"], facts["label_counts"]
+            self.splits = tuple(facts[part] for part in SPLITS)
+        self.points(len(self) - 1)  # a file that was cut off fails here rather than in a worker
+        if cache and not os.path.exists(self._neighbors.path):
+            log.info("storing the %d neighbours of each point of %s clouds", source.k, f"{len(self):,}")
+            self._neighbors.write(self._found(index) for index in range(len(self)))
+
+    @property
+    def raw_file_names(self) -> list[str]:
+        """What `download` fetches if it is missing."""
+        return list(self.source.files)
+
+    @property
+    def processed_file_names(self) -> list[str]:
+        """The points, and the small facts of each cloud."""
+        return ["points.db", "facts.npz"]
+
+    @property
+    def db(self) -> SQLiteDatabase:
+        """This process's own connection to the points."""
+        return self._points.database
+
+    def download(self) -> None:
+        """Fetch and unpack the archive; files that are there already stay."""
+        archive = Path(download_url(self.source.url, self.root, log=False))
+        unpacked = Path(self.root, "unpacked")
+        extract_zip(str(archive), str(unpacked), log=False)
+        if not (unpacked / archive.stem).is_dir():
+            raise ValueError(f"it holds no folder {archive.stem}")
+        shutil.copytree(unpacked / archive.stem, self.raw_dir, copy_function=_move_new, dirs_exist_ok=True)
+        shutil.rmtree(unpacked)
+        archive.unlink()
+
+    def process(self) -> None:
+        """Write the raw clouds, read one at a time, into the database."""
+        sizes, counts, parts = [], [], []
+
+        def rows() -> Iterator[Row]:
+            for cloud in self.source.read(Path(self.raw_dir)):
+                x, y = checked(cloud, self.source)
+                sizes.append(len(x))
+                counts.append(np.bincount(y, minlength=self.source.num_classes))
+                parts.append(SPLITS.index(cloud.part))
+                yield {"x": torch.from_numpy(x), "y": torch.from_numpy(y)}
+
+        self._points.write(rows())
+        splits = dict(zip(SPLITS, _splits(np.array(parts)), strict=True))
+        np.savez(self.processed_paths[1], num_points=np.array(sizes), label_counts=np.array(counts), **splits)
+
+    def len(self) -> int:
+        """Return the number of clouds."""
+        return len(self.num_points)
+
+    def points(self, index: int) -> Data:
+        """Return one cloud without edges."""
+        row, first = self._points[index], self.source.positions
+        # A copy: a transform may change pos in place, but not x with it.
+        return Data(x=row["x"], pos=row["x"][:, first : first + 3].clone(), y=row["y"].long())
+
+    def get(self, idx: int) -> Data:
+        """Return one graph."""
+        data = self.points(idx)
+        if self.cache:
+            neighbors = self._neighbors[idx]["neighbors"].numpy().reshape(data.num_nodes, -1)
+        else:
+            neighbors = nearest_neighbors(data.pos.numpy(), self.source.k, num_workers=1)  # loaders have workers
+        data.edge_index = edges_from(neighbors)
+        if self.distance:
+            data.edge_attr = edge_lengths(data.pos, data.edge_index)
+        return data
+
+    def multi_get(self, indices: Iterable[int], batch_size: int | None = None) -> list[Data]:  # noqa: ARG002
+        """Return several graphs; the parent's way makes a temporary table for each batch."""
+        return [self[index] for index in indices]
+
+    def close(self) -> None:
+        """Close this process's connections; the next reading opens them again."""
+        self._points.close()
+        self._neighbors.close()
+
+    @property
+    def summary(self) -> Summary:
+        """What a look at every graph would tell."""
+        edges = self.num_points * np.minimum(self.source.k, self.num_points - 1)
+        return Summary(
+            graphs=len(self),
+            dim_in=self.source.num_features,
+            dim_edge=int(self.distance),
+            dim_out=self.source.num_classes,
+            mean_nodes=float(self.num_points.mean()),
+            max_nodes=int(self.num_points.max()),
+            mean_edges=float(edges.mean()),
+            directed=True,
+        )
+
+    def _found(self, index: int) -> Row:
+        neighbors = nearest_neighbors(self.points(index).pos.numpy(), self.source.k)
+        return {"neighbors": torch.from_numpy(neighbors.astype(np.int32))}
+
+
+def open_clouds(home: str, source: CloudSource, distance: bool = False, cache: bool = False) -> GraphDataset:
+    """Return the clouds below a folder with their splits and summary; arguments as of `CloudDataset`."""
+    clouds = CloudDataset(home, source, distance, cache)
+    return GraphDataset(clouds, clouds.splits, clouds.summary)
+
+
+def _splits(parts: np.ndarray) -> list[np.ndarray]:
+    """Return the indices of each part; without validation clouds, draw them from the training clouds."""
+    train, val, test = (np.flatnonzero(parts == part) for part in range(len(SPLITS)))
+    if not len(val):
+        if len(train) <= len(test):
+            raise ValueError(f"{len(test)} of {len(train)} training clouds cannot validate: are files missing?")
+        val = np.sort(np.random.default_rng(0).permutation(train)[: len(test)])  # 0: whatever the run's seed
+        train = np.setdiff1d(train, val)
+    return [train, val, test]
+
+
+def _move_new(source: str, target: str) -> None:
+    if not os.path.exists(target):
+        os.replace(source, target)

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
 
+from graphgps_kmip.data.checksums import SHA256
 from graphgps_kmip.data.damage import free_name, missing_files, naming_damage, set_aside
 from graphgps_kmip.data.errors import DataError
 from graphgps_kmip.data.fetch import NetworkError, fetching, neither_fetching_nor_processing
@@ -182,8 +183,13 @@ def _fingerprint(folder: Path, raw: RawFiles) -> str:
     return digest.hexdigest()
 
 
+def _sum(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def _check_sums(record: DatasetRecord, folder: Path) -> None:
-    for name, wanted in record.raw.sha256.items():
-        path = folder / name
-        if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() != wanted:
+    for name in record.raw.files:
+        path, wanted = folder / name, SHA256.get(f"{record.raw.folder}/{name}")
+        if wanted and path.is_file() and _sum(path) != wanted:
             raise DataError(set_aside(record, folder, path, "its checksum is not the published file's"))

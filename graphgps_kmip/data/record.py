@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from torch_geometric.data import Data
 
@@ -72,7 +72,6 @@ class RawFiles:
         archives: downloads from the official page that may lie in ``home/base`` instead, as they came; they are
             unpacked from there.
         processed: folder below ``home/base`` that the loading class writes.
-        sha256: checksums of those files for which one is known.
     """
 
     home: str
@@ -80,7 +79,6 @@ class RawFiles:
     base: str = ""
     archives: tuple[str, ...] = ()
     processed: str = "processed"
-    sha256: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def folder(self) -> str:

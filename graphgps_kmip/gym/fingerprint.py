@@ -13,8 +13,9 @@ from graphgps_kmip.gym.load import flatten
 # Where and how comfortably a run happens, or what is derived from the data: without influence on its numbers.
 NOT_HASHED = frozenset(
     """out_dir run_dir cfg_dest name_tag print num_workers num_threads accelerator devices gpu_mem benchmark view_emb
-    params run_multiple_splits custom_modules tensorboard_each_run tensorboard_agg dataset.dir dataset.edge_dim dataset.cache_edges
-    train.auto_resume train.epoch_resume train.enable_ckpt train.ckpt_period train.ckpt_clean train.ckpt_best""".split()
+    params run_multiple_splits custom_modules tensorboard_each_run tensorboard_agg dataset.dir dataset.edge_dim
+    dataset.cache_edges train.auto_resume train.epoch_resume train.enable_ckpt train.ckpt_period train.ckpt_clean
+    train.ckpt_best""".split()
 )
 
 

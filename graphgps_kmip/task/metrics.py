@@ -128,7 +128,7 @@ METRICS = {
                 _LABELS: _f1_multilabel,
                 "subtoken_prediction": f1_of_words,
             },
-            "harmonic mean of precision and recall: macro over classes seen; of class 1 of two; micro over labels; of words",
+            "harmonic mean of precision and recall: macro over classes; of class 1 of two; micro over labels; of words",
         ),
         MetricRecord("precision", True, {_BINARY: _of_decision(tm.binary_precision)}, "precision of class 1"),
         MetricRecord("recall", True, {_BINARY: _of_decision(tm.binary_recall)}, "recall of class 1"),

@@ -12,7 +12,6 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from torch_geometric.data import Data, InMemoryDataset, download_url, extract_zi
 from torch_geometric.io import fs
 
 from graphgps_kmip.data import DataError, DatasetRecord, RawFiles, Source, at_hand, open_dataset
+from graphgps_kmip.data.checksums import SHA256
 
 RAW = RawFiles("Numbers", ("raw/one.pt", "raw/two.pt"), archives=("numbers.zip",))
 RECORD = DatasetRecord(
@@ -87,8 +87,8 @@ def archive(folder: Path, damaged: bool = False) -> bytes:
     return content
 
 
-def values(root: Path, record: DatasetRecord = RECORD) -> list[float]:
-    return sorted({float(graph.y) for graph in open_dataset(record, root).graphs})
+def values(root: Path) -> list[float]:
+    return sorted({float(graph.y) for graph in open_dataset(RECORD, root).graphs})
 
 
 @contextmanager
@@ -221,15 +221,15 @@ def test_a_file_that_would_run_code_is_refused_by_name_and_nothing_runs(tmp_path
     assert not (tmp_path / "it-ran").exists()
 
 
-def test_a_file_with_another_checksum_is_not_used(tmp_path: Path) -> None:
+def test_a_file_with_another_checksum_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     raw = place(tmp_path)
     right = hashlib.sha256((raw / "one.pt").read_bytes()).hexdigest()
-    good = replace(RECORD, raw=replace(RAW, sha256={"raw/one.pt": right}))
-    wrong = replace(RECORD, raw=replace(RAW, sha256={"raw/one.pt": "0" * 64}))
-    assert values(tmp_path, good) == [1, 2]
+    monkeypatch.setitem(SHA256, "Numbers/raw/one.pt", right)
+    assert values(tmp_path) == [1, 2]
+    monkeypatch.setitem(SHA256, "Numbers/raw/one.pt", "0" * 64)
     torch.save(number(9), raw / "two.pt")  # so that it has to be prepared again
     with pytest.raises(DataError, match=r"one\.pt cannot be used \(its checksum is not the published file's\)"):
-        open_dataset(wrong, tmp_path)
+        open_dataset(RECORD, tmp_path)
 
 
 def test_what_was_processed_follows_its_raw_files_and_heals(tmp_path: Path) -> None:

@@ -42,8 +42,9 @@ def make_sample(record: DatasetRecord, seed: int = 0, featurize: Callable[[Data]
     It has at most 300 graphs of about 60 nodes (4 (k + 1) for k-nearest-neighbour graphs if that is more), or one graph
     of at most 1,500 nodes, and C = 3 hidden values (2 for two classes), so that only the first C classes occur. Mean
     degree as published, up to 40 (one graph: 16). Noise fills the columns that carry nothing. Without published
-    statistics: 300 graphs of about 30 nodes, 4 edges a node, undirected. Where a node's features can show fewer than 4
-    symbols (a vocabulary of 1 to 3) or are derived, pendant nodes show the values: a model must then hear of degrees.
+    statistics: 300 graphs of about 30 nodes, undirected; without edges: 4 a node, k = 8 among points. Where features
+    tell fewer than 4 symbols apart (vocabularies of 1 to 3), or are derived, pendant nodes show the values: a model
+    must then hear of degrees.
 
     Args:
         record: the data set; ``features`` must be known.

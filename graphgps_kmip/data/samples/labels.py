@@ -30,7 +30,8 @@ class Labels:
             "classification_multilabel": lambda: value[:, None] == rng.permutation(classes) % values,
             "regression": lambda: np.cos(2 * np.pi * (value[:, None] / values + column / classes)),
             "subtoken_prediction": lambda: rng.integers(classes, size=(values, TOKENS)),
-            "link_ranking": lambda: value,  # see `pairs`
+            "link_ranking": lambda: value,  # not used: see `pairs`
+            "link_prediction": lambda: value,
         }[task_type]()
         self.table = torch.from_numpy(table if table.dtype == np.int64 else table.astype(np.float32))
 

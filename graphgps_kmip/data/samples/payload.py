@@ -15,7 +15,7 @@ from graphgps_kmip.data.samples.plan import BEACON_LEAST, BEACON_STEP, Plan, fre
 from graphgps_kmip.data.samples.topology import Shape, edge_index
 from graphgps_kmip.encoding.knn import KNNGraph
 
-NOISE = 0.1
+NOISE = 0.1  # in up to 3 columns; less in more, from which models would else learn each training node by heart
 FAR = 4.0  # how much larger the code of a beacon is than that of other nodes
 APART = 4.0  # distance of two cubes of width 2 along each axis: their points are nearer to each other than to others
 
@@ -23,8 +23,10 @@ APART = 4.0  # distance of two cubes of width 2 along each axis: their points ar
 def codes(values: int, width: int) -> np.ndarray:
     """Return the vectors of the 2C symbols, (2C, width) float32.
 
-    Ordinary values lie on the unit circle, those of beacons on a circle of radius `FAR` that is lifted by as much.
-    Wider vectors repeat these 3 columns, so that a linear map hears them at any width; in one column they are steps.
+    Ordinary values lie on the unit circle, those of beacons on a circle of radius `FAR` that is lifted by as much. In
+    wider vectors 3 columns hold this, the larger the wider, so that a linear map, as it is usually initialised, hears
+    it as loudly at any width. (All columns alike would let one step of Adam move its output too far.) One column has
+    steps.
     """
     if width == 1:
         steps = np.arange(values) - (values - 1) / 2
@@ -32,7 +34,9 @@ def codes(values: int, width: int) -> np.ndarray:
     angle = 2 * np.pi * np.arange(values) / values
     circle = np.stack([np.cos(angle), np.sin(angle), np.zeros(values)], axis=1)  # (C, 3)
     table = np.concatenate([circle, FAR * (circle + [0, 0, 1])])
-    return table.astype(np.float32)[:, np.arange(width) % 3]
+    wide = np.zeros((2 * values, max(3, width)), dtype=np.float32)
+    wide[:, :3] = table * np.sqrt(max(3, width) / 3)
+    return wide[:, :width]
 
 
 def pendants(symbols: np.ndarray, values: int) -> np.ndarray:
@@ -74,7 +78,7 @@ def _positions(rng: np.random.Generator, features: Features, plan: Plan, shape: 
 
 def _floats(rng: np.random.Generator, symbols: np.ndarray, values: int, width: int) -> Tensor:
     noise = rng.standard_normal((len(symbols), width), dtype=np.float32)
-    return torch.from_numpy(codes(values, width)[symbols] + np.float32(NOISE) * noise)
+    return torch.from_numpy(codes(values, width)[symbols] + np.float32(NOISE / max(1, width / 3)) * noise)
 
 
 def _edge_features(rng: np.random.Generator, edge: int | tuple[int, ...], edges: int) -> Tensor:

@@ -16,7 +16,7 @@ MOST_DEGREE = 40
 MOST_DEGREE_OF_ONE = 16  # a landmark is 3 hops away there: more neighbours drown what comes from it
 MOST_EDGES = 400_000  # of all graphs together: an epoch then takes about a second
 UNKNOWN = Statistics(graphs=MOST_GRAPHS, mean_nodes=30)  # for a record that says nothing of its size
-UNKNOWN_DEGREE = 4.0
+UNKNOWN_DEGREE, UNKNOWN_NEIGHBORS = 4.0, 8.0
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,8 @@ class Plan:
             raise ValueError(f"{record.title}: nodes have no features: call make_sample with featurize=<transform>")
         cloud = features.positions > 0 and not one
         directed = cloud or bool(known.directed)
-        degree = UNKNOWN_DEGREE if known.mean_edges is None else known.mean_edges / known.mean_nodes
+        unknown = UNKNOWN_NEIGHBORS if cloud else UNKNOWN_DEGREE
+        degree = unknown if known.mean_edges is None else known.mean_edges / known.mean_nodes
         degree *= 2 if known.edges_once and not directed else 1
         degree = min(MOST_DEGREE_OF_ONE if one else MOST_DEGREE, degree)
         neighbors = max(1, round(degree)) if cloud else 0

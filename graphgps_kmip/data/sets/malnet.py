@@ -22,6 +22,7 @@ from graphgps_kmip.names import suggest
 # A constant, so that no file decides the width of a model. A function of these graphs calls two others on average, so
 # that no more than two in a hundred can call a hundred or more; those share the last column.
 MAX_DEGREE = 100
+Sampler = Callable[[DatasetRecord, int], GraphDataset]
 HEADER = 5  # lines at the top of an edge list, which the loading class leaves out
 EDGES = re.compile(r"(?:[ \t]*\d+[ \t]+\d+[ \t]*\n)*")
 ARCHIVES = ("malnet-graphs-tiny.tar.gz", "split_info_tiny.zip")
@@ -118,7 +119,7 @@ def _check_edges(path: Path) -> None:
         raise ValueError(f"no edges below the {HEADER} lines of its head")
 
 
-def _record(name: str, title: str, width: int, features: str) -> DatasetRecord:
+def _record(name: str, title: str, width: int, features: str, sample: Sampler | None = None) -> DatasetRecord:
     return DatasetRecord(
         format="PyG-MalNetTiny",
         name=name,
@@ -131,7 +132,7 @@ def _record(name: str, title: str, width: int, features: str) -> DatasetRecord:
         summary=f"5,000 function call graphs of Android apps, four kinds of malware and harmless ones; {features}",
         features=Features(node=width, classes=5),
         statistics=Statistics(5000, 1410.3, 2859.9, directed=True, sizes=(3500, 500, 1000)),
-        sample=partial(make_sample, featurize=partial(featurize, kind=name)),
+        sample=sample,
         source=Source(
             citation="Freitas, Dong, Neil and Chau, A Large-Scale Database for Graph Representation Learning, "
             "NeurIPS 2021 Datasets and Benchmarks",
@@ -142,9 +143,14 @@ def _record(name: str, title: str, width: int, features: str) -> DatasetRecord:
     )
 
 
+def _sample(kind: str) -> Sampler:
+    return partial(make_sample, featurize=partial(featurize, kind=kind))
+
+
+DEGREES, ONE_HOT = "degrees of a node and its neighbours as features", "a node's degree, one-hot, as features"
 RECORDS = (
-    _record("LocalDegreeProfile", "MalNet-Tiny", 5, "degrees of a node and its neighbours as features"),
-    _record("OneHotDegree", "MalNet-Tiny (one-hot degree)", MAX_DEGREE + 1, "a node's degree, one-hot, as features"),
+    _record("LocalDegreeProfile", "MalNet-Tiny", 5, DEGREES, _sample("LocalDegreeProfile")),
+    _record("OneHotDegree", "MalNet-Tiny (one-hot degree)", MAX_DEGREE + 1, ONE_HOT, _sample("OneHotDegree")),
     _record("", "MalNet-Tiny (constant)", 1, "no features"),
     _record("Constant", "MalNet-Tiny (constant)", 1, "no features"),
 )

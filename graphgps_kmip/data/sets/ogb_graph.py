@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+
+import torch
 
 from graphgps_kmip.data.association_graphs import AssociationGraphs, store
 from graphgps_kmip.data.dataset import GraphDataset
 from graphgps_kmip.data.molecules import ATOM, BOND
 from graphgps_kmip.data.ogb_class import ogb_files, ogb_source, open_ogb
 from graphgps_kmip.data.record import DatasetRecord, Features, RawFiles, Statistics
+from graphgps_kmip.data.samples import make_sample
 from graphgps_kmip.data.syntax_trees import CLASSES, NODE_ATTRIBUTES, NODE_TYPES, SyntaxTrees
 
 COUNTS = ("edge", "num-node-list", "num-edge-list", "graph-label")
@@ -45,6 +49,7 @@ def _record(
     task_type: str = "classification",
     loss: str = "cross_entropy",
     licence: str = "MIT",
+    sample: Callable[[DatasetRecord, int], GraphDataset] | None = None,
 ) -> DatasetRecord:
     return DatasetRecord(
         format="OGB",
@@ -60,7 +65,16 @@ def _record(
         statistics=statistics,
         source=ogb_source("graph", licence),
         raw=files,
+        sample=sample,
     )
+
+
+def sample_of_trees(record: DatasetRecord, seed: int = 0) -> GraphDataset:
+    """Return the generic sample with the depth of each node in its tree, here 0, which the encoder asks for."""
+    dataset = make_sample(record, seed)
+    for graph in dataset.graphs:
+        graph.node_depth = torch.zeros(graph.num_nodes, 1, dtype=torch.long)
+    return dataset
 
 
 def _files(name: str, archive: str, split: str, *more: str, others: tuple[str, ...] = ()) -> RawFiles:
@@ -109,5 +123,6 @@ RECORDS = (
         split="by project",
         task_type="subtoken_prediction",
         loss="subtoken_cross_entropy",
+        sample=sample_of_trees,
     ),
 )

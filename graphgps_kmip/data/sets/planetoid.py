@@ -24,9 +24,7 @@ def load(home: str, name: str) -> Data:
     return Planetoid(home, name)[0]
 
 
-def _record(
-    name: str, nodes: int, edges: int, features: int, classes: int, train: int, sha256: dict[str, str]
-) -> DatasetRecord:
+def _record(name: str, nodes: int, edges: int, features: int, classes: int, train: int) -> DatasetRecord:
     low = name.lower()
     return DatasetRecord(
         format="PyG-Planetoid",
@@ -42,14 +40,14 @@ def _record(
         features=Features(node=features, classes=classes),
         statistics=Statistics(1, nodes, edges, directed=False, sizes=(train, 500, 1000)),
         source=SOURCE,
-        raw=RawFiles("Planetoid", tuple(f"raw/ind.{low}.{part}" for part in PARTS), base=name, sha256=sha256),
+        raw=RawFiles("Planetoid", tuple(f"raw/ind.{low}.{part}" for part in PARTS), base=name),
     )
 
 
 PLANETOID = (
-    _record("Cora", 2708, 10556, 1433, 7, 140, {}),
-    _record("CiteSeer", 3327, 9104, 3703, 6, 120, {}),
-    _record("PubMed", 19717, 88648, 500, 3, 60, {}),
+    _record("Cora", 2708, 10556, 1433, 7, 140),
+    _record("CiteSeer", 3327, 9104, 3703, 6, 120),
+    _record("PubMed", 19717, 88648, 500, 3, 60),
 )
 # GraphGym's own files say "PyG" only.
 RECORDS = (*PLANETOID, *(replace(record, format="PyG") for record in PLANETOID))

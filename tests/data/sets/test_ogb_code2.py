@@ -8,8 +8,9 @@ from pathlib import Path
 import torch
 from torch_geometric.data import Batch
 
-from graphgps_kmip.data import find
+from graphgps_kmip.data import find, sampled
 from graphgps_kmip.data.syntax_trees import END, UNKNOWN, vocabulary
+from graphgps_kmip.encoding.syntax import SyntaxNodeEncoder
 from tests.data.sets.raw_files import opened
 from tests.data.sets.raw_ogb import write_tables
 
@@ -77,3 +78,8 @@ def test_the_vocabulary_ends_after_five_thousand_words() -> None:
     names = [[f"word{number}"] * (2 if number == 6000 else 1) for number in range(6001)]
     words = vocabulary(names)
     assert (len(words), words[:2], words[-1]) == (5000, ["word6000", "word0"], "word4998")
+
+
+def test_its_sample_has_all_that_its_encoder_asks_for() -> None:
+    batch = SyntaxNodeEncoder(8)(sampled(CODE).load("").graphs[0])
+    assert batch.x.shape[1] == 8

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from importlib import import_module
@@ -101,7 +102,9 @@ def open_ogb(
         # Into the data set's own folder, where an archive may be at hand, and where damage to it is noticed.
         patch.object(module, "download_url", lambda url, _home: download(url, str(folder))),
         redirect_stdout(sys.stderr),
+        warnings.catch_warnings(),
     ):
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # nobody writes to it
         try:
             return kind(name, root=home, pre_transform=prepare)
         except FileNotFoundError as error:  # the class found all of its files, or has unpacked them just now

@@ -141,12 +141,13 @@ def _stored(record: DatasetRecord, folder: Path | None, name: str, drawn: Splits
     path = folder / f"{record.key.replace('/', '-')}-{name}.json"
     total = sum(len(part) for part in drawn)
     try:
-        kept = {split: torch.tensor(json.loads(path.read_text())[split]).long() for split in SPLITS}
-    except FileNotFoundError:
+        content = json.loads(path.read_text())
+        kept = {split: torch.tensor(list(content[split])).long() for split in SPLITS}
+    except (FileNotFoundError, NotADirectoryError):
         pass
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise DataError(
-            f"{path}: this split cannot be read ({error}): restore it, or remove it to draw it anew"
+            f"{path}: this split cannot be read ({error}): restore it, or remove it to draw a new one"
         ) from error
     else:
         if sorted(torch.cat(list(kept.values())).tolist()) != list(range(total)):

@@ -38,7 +38,6 @@ def nearest_neighbors(points: np.ndarray, k: int, num_workers: int = -1) -> np.n
     k = min(k, max(num - 1, 0))
     if k == 0:
         return np.empty((num, 0), dtype=np.int64)
-    # Points sorted by coordinates (stable: then by index) make the tie rule "the smaller row first".
     # Points sorted by coordinates (stable: then by index) make the tie rule "the smaller row first". Of duplicates one
     # place stands for all, or they would crowd the tree's answers; their rows are adjacent.
     order = np.lexsort(points.T[::-1])

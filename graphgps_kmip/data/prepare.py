@@ -171,7 +171,8 @@ def _is_current(folder: Path, raw: RawFiles) -> bool:
 
 
 def _fingerprint(folder: Path, raw: RawFiles) -> str:
-    files = _raw_files(folder, raw)
+    # Archives, once unpacked, may be deleted.
+    files = [path for path in _raw_files(folder, raw) if str(path.relative_to(folder)) not in raw.archives]
     digest = hashlib.sha256()
     for path in files:
         digest.update(f"{path.relative_to(folder)} {path.stat().st_size}\n".encode())

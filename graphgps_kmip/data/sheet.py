@@ -11,6 +11,12 @@ from graphgps_kmip.data.record import DatasetRecord, Features
 Row = tuple[str, str, str]  # what, published, found
 # Means are published with one or two decimals: half a unit of the last of them, and a little for rounding twice.
 TOLERANCE = 0.051
+LEVELS = {
+    "graph": "whole graphs",
+    "inductive_node": "the nodes of each graph",
+    "node": "the nodes of one graph",
+    "link": "pairs of nodes",
+}
 
 
 def mismatches(record: DatasetRecord, info: DatasetInfo) -> list[str]:
@@ -45,7 +51,7 @@ def _facts(record: DatasetRecord, root: str | Path) -> Iterator[tuple[str, str]]
     source, raw = record.source, record.raw
     yield "data set", f"{record.title}: {record.summary}" if record.summary else record.title
     yield "in YAML", f"dataset.format {record.format}, dataset.name {record.name or 'none'}"
-    yield "task", f"{record.task_type} of {record.level.replace('_', ' ')}s"
+    yield "task", f"{record.task_type} of {LEVELS[record.level]}"
     yield "metric", record.metric and f"metric_best {record.metric}"
     yield "loss", record.loss and f"model.loss_fun {record.loss}"
     yield "split", record.split or f"none of its own: {_shares(record)} at random, the same in every run"
@@ -90,6 +96,8 @@ def _compared(record: DatasetRecord, info: DatasetInfo | None) -> Iterator[Row]:
                 yield f"{split} samples", _text(size), _text(info and found)
     if features and not isinstance(features.node, tuple):
         yield "node features", _text(features.node), _text(info and info.dim_in)
+    if features and not isinstance(features.edge, tuple):
+        yield "edge features", _text(features.edge), _text(info and info.dim_edge)
     if features:
         yield "classes or targets", _text(features.classes), _text(info and info.dim_out)
 

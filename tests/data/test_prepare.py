@@ -143,8 +143,10 @@ def test_an_archive_as_downloaded_will_do(tmp_path: Path) -> None:
     assert values(tmp_path) == [7, 8]
     assert (tmp_path / "Numbers" / "numbers.zip").exists()
     assert (tmp_path / "Numbers" / "raw" / "one.pt").exists()
-    (tmp_path / "Numbers" / "numbers.zip").unlink()
+    made = (tmp_path / "Numbers" / "processed" / "data.pt").stat().st_mtime_ns
+    (tmp_path / "Numbers" / "numbers.zip").unlink()  # to have its space
     assert values(tmp_path) == [7, 8]
+    assert (tmp_path / "Numbers" / "processed" / "data.pt").stat().st_mtime_ns == made
 
 
 def test_a_class_that_unpacks_over_a_hand_placed_file_does_not_change_it(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from graphgps_kmip.data.dataset import GraphDataset, Summary
+from graphgps_kmip.data.encoded import encoded
+from graphgps_kmip.data.encoding import Encoding
 from graphgps_kmip.data.errors import DataError
 from graphgps_kmip.data.info import DatasetInfo
 from graphgps_kmip.data.open import open_dataset, sampled
@@ -19,7 +21,9 @@ __all__ = [
     "DataError",
     "DatasetInfo",
     "DatasetRecord",
+    "Encoding",
     "Features",
+    "encoded",
     "GraphDataset",
     "GraphLoader",
     "RawFiles",

@@ -9,6 +9,7 @@ from yacs.config import CfgNode
 from graphgps_kmip.gym.attention import ATTENTION
 from graphgps_kmip.gym.binding import group
 from graphgps_kmip.gym.mpnn import MPNN
+from graphgps_kmip.gym.posenc import POSENC, posenc_group
 
 # key -> default. Names as in GraphGPS where it has them; a comment marks what is ours or differs.
 DEFAULTS: dict[str, Any] = {
@@ -58,5 +59,7 @@ def set_defaults(cfg: CfgNode) -> None:
         for parent in parents:
             node = node.setdefault(parent, CfgNode())
         node[leaf] = value
+    for row in POSENC.values():
+        cfg[row.group] = posenc_group(row)
     for row in (*ATTENTION.values(), *MPNN.values()):
         cfg.gt[row.group] = group(row.component)

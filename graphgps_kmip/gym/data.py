@@ -6,6 +6,7 @@ import inspect
 import logging
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import cfg
@@ -17,6 +18,7 @@ from graphgps_kmip.data import (
     GraphDataset,
     at_hand,
     data_sheet,
+    encoded,
     find,
     find_title,
     mismatches,
@@ -27,6 +29,7 @@ from graphgps_kmip.data.folder import FORMAT as FOLDER
 from graphgps_kmip.data.folder import folder_record
 from graphgps_kmip.data.record import LEVELS
 from graphgps_kmip.gym.errors import ConfigError
+from graphgps_kmip.gym.posenc import enabled_encodings
 from graphgps_kmip.gym.registry import NAME
 
 GRAPHGYM_FORMAT = "PyG"  # loaded by GraphGym itself where we have no record of that name
@@ -72,7 +75,9 @@ def _open(record: DatasetRecord, root: str) -> GraphDataset:
         if "cache" not in inspect.signature(record.load).parameters:
             raise ConfigError(f"dataset.cache_edges: {record.title} comes with its edges, set it to False")
         record = replace(record, load=partial(record.load, cache=True))
-    return open_dataset(record, root, mode, cfg.dataset.split, cfg.seed, index, folder)
+    dataset = open_dataset(record, root, mode, cfg.dataset.split, cfg.seed, index, folder)
+    kept = None if cfg.dataset.sample else Path(root, "encodings", record.key.replace("/", "-"))
+    return encoded(dataset, enabled_encodings(), kept)
 
 
 def show_data(name: str) -> str:

@@ -1,10 +1,15 @@
-"""Node and edge encoders: functions from the width to a module, under their public names."""
+"""Node and edge encoders: functions from the width to a module, under their public names.
+
+A node encoder's name may join parts by plus, as in GraphGPS: ``Atom+LapPE+RWSE`` is an encoder of the data's own
+features and two encodings, for whose widths ``dim_pe`` it leaves room; ``RWSE`` alone maps the raw features linearly.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from torch import nn
+from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.data.molecules import ATOM, BOND
@@ -21,6 +26,8 @@ from graphgps_kmip.encoding.superpixel import (
     SuperpixelNodeEncoder,
 )
 from graphgps_kmip.encoding.syntax import SyntaxEdgeEncoder, SyntaxNodeEncoder
+from graphgps_kmip.gym.errors import ConfigError, look_up
+from graphgps_kmip.gym.posenc import POSENC
 
 
 def linear_node(dim: int) -> nn.Module:
@@ -119,3 +126,31 @@ EDGE_ENCODERS: dict[str, Callable[[int], nn.Module]] = {
     "PPAEdge": linear_edge,
     "VOCEdge": voc_edge,
 }
+
+
+def node_encoder(name: str, dim: int) -> nn.Module:
+    """Return the node encoder of a name.
+
+    Args:
+        name: value of ``dataset.node_encoder_name``.
+        dim: width C.
+
+    Raises:
+        ConfigError: an unknown part, or no width left for the features.
+    """
+    key = "dataset.node_encoder_name"
+    if name in register.node_encoder_dict:
+        return register.node_encoder_dict[name](dim)
+    first, *rest = name.split("+")
+    if first in POSENC and not rest:
+        return POSENC[first].encoder(dim, cfg.share.dim_in)
+    features = look_up(register.node_encoder_dict, first, key)
+    rows = [look_up(POSENC, part, key) for part in rest]
+    width = dim - sum(row.width for row in rows)
+    if width < 1:
+        raise ConfigError(f"{key}: the encodings of {name} take {dim - width} of {dim} columns: lower their dim_pe")
+    modules = [features(width)]
+    for row in rows:
+        width += row.width
+        modules.append(row.encoder(width, None))
+    return nn.Sequential(*modules)

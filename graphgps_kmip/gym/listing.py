@@ -12,6 +12,7 @@ from graphgps_kmip.data import DATASETS
 from graphgps_kmip.gym.attention import ATTENTION
 from graphgps_kmip.gym.head import HEADS
 from graphgps_kmip.gym.mpnn import MPNN
+from graphgps_kmip.gym.posenc import POSENC
 from graphgps_kmip.model.heads import POOLINGS
 from graphgps_kmip.search import BACKENDS
 from graphgps_kmip.task import LOSSES
@@ -26,6 +27,7 @@ def listing() -> str:
         "message passing (first part of gt.layer_type)": MPNN,
         "network (model.type)": register.network_dict,
         "node encoder (dataset.node_encoder_name)": register.node_encoder_dict,
+        "encoding (further parts of dataset.node_encoder_name, with posenc_<name>.enable True)": POSENC,
         "edge encoder (dataset.edge_encoder_name)": register.edge_encoder_dict,
         "data set (dataset.format / dataset.name; python main.py --data TITLE)": _data_sets(),
         "head (gnn.head)": register.head_dict | HEADS,

@@ -7,6 +7,7 @@ from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.gym.attention import ATTENTION
+from graphgps_kmip.gym.encoder import node_encoder
 from graphgps_kmip.gym.errors import ConfigError, look_up
 from graphgps_kmip.gym.head import HEADS
 from graphgps_kmip.gym.mpnn import MPNN
@@ -37,7 +38,7 @@ def gps_model(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001 (GraphGym
 def _encoder(dim: int) -> FeatureEncoder:
     node = edge = None
     if cfg.dataset.node_encoder:
-        node = look_up(register.node_encoder_dict, cfg.dataset.node_encoder_name, "dataset.node_encoder_name")(dim)
+        node = node_encoder(cfg.dataset.node_encoder_name, dim)
     elif cfg.share.dim_in != dim:
         raise ConfigError(
             f"dataset.node_encoder is False, so gnn.dim_inner ({dim}) must be the data's width {cfg.share.dim_in}: "

@@ -1,0 +1,187 @@
+"""Attributes of every graph of a data set in one folder: written once, checked at each start, mapped into memory.
+
+Values of all graphs lie one after the other in one file for each attribute, their shapes in a second. So 12,000 small
+graphs need no file of their own each, and one graph of 500,000 nodes need not be read before it is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from filelock import FileLock, Timeout
+from torch import Tensor
+
+from graphgps_kmip import __version__
+from graphgps_kmip.data.errors import DataError
+
+log = logging.getLogger(__name__)
+PROVENANCE = "provenance.json"
+SHAPE = np.dtype(np.int64)
+
+Packed = dict[str, tuple[np.ndarray, np.ndarray]]  # attribute -> values of some graphs, flat; shapes (graphs, dims)
+
+
+class Column:
+    """One attribute of every graph.
+
+    Args:
+        values: of all graphs, flat, one graph after the other.
+        shapes: of each graph's tensor.
+
+    Shapes:
+        values (V,); shapes (G, dims).
+    """
+
+    def __init__(self, values: np.ndarray, shapes: np.ndarray) -> None:
+        self.values, self.shapes = values, shapes
+        self.bounds = np.append(0, shapes.prod(axis=1).cumsum())
+        if self.bounds[-1] != len(values):
+            raise ValueError(f"{len(values):,} values where the shapes of the graphs tell {self.bounds[-1]:,}")
+
+    @classmethod
+    def mapped(cls, path: Path, dtype: str, shapes: np.ndarray) -> Column:
+        """Return a column whose values stay in a file until they are used."""
+        empty = path.stat().st_size == 0  # which cannot be mapped
+        return cls(np.empty(0, dtype) if empty else np.memmap(path, dtype, mode="r"), shapes)
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+    def __getitem__(self, index: int) -> Tensor:
+        """Return one graph's tensor, which is the caller's alone."""
+        values = np.array(self.values[self.bounds[index] : self.bounds[index + 1]])
+        return torch.from_numpy(values.reshape(self.shapes[index]))
+
+    def __reduce__(self) -> tuple[Any, ...]:  # a loader's process that is not forked maps the file itself
+        if isinstance(self.values, np.memmap):
+            return Column.mapped, (Path(self.values.filename), self.values.dtype.str, self.shapes)
+        return Column, (self.values, self.shapes)
+
+
+def in_memory(packs: Iterable[Packed]) -> dict[str, Column]:
+    """Return the columns of packs of consecutive graphs without keeping them."""
+    packs = list(packs)
+    names = packs[0] if packs else ()
+    return {name: Column(*map(np.concatenate, zip(*(pack[name] for pack in packs), strict=True))) for name in names}
+
+
+def kept(
+    folder: Path, key: Mapping[str, Any], graphs: int, compute: Callable[[], Iterable[Packed]]
+) -> dict[str, Column]:
+    """Return the columns that lie below a folder under a key, or compute and keep them; one process does, others wait.
+
+    Args:
+        folder: of all encodings of a data set.
+        key: everything that decides the values; ``key["encoding"]`` begins the name.
+        graphs: their number.
+        compute: gives packs of consecutive graphs that together are all.
+
+    Raises:
+        DataError: the folder cannot be written to.
+    """
+    folder = folder.expanduser().absolute()
+    place = folder / _name(key)
+    if place.is_dir() and (columns := _opened(place, graphs)) is not None:  # nothing to write: no lock, no rights
+        return columns
+    with _locked(folder, place.name):
+        if place.is_dir():
+            if (columns := _opened(place, graphs)) is not None:
+                return columns
+            shutil.rmtree(place)
+        part = folder / f".{place.name}.part"
+        shutil.rmtree(part, ignore_errors=True)  # of a process that was killed
+        try:
+            _write(part, key, graphs, compute())
+            part.rename(place)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    if (columns := _opened(place, graphs)) is None:
+        raise DataError(f"{place}: what was just written cannot be read: is the disk sound?")
+    return columns
+
+
+def _name(key: Mapping[str, Any]) -> str:
+    text = json.dumps(key, sort_keys=True)
+    return f"{key['encoding']}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def _opened(place: Path, graphs: int) -> dict[str, Column] | None:
+    """Return the columns in a folder; None, and a line in the log, if any of it is not as it was written."""
+    try:
+        provenance = json.loads((place / PROVENANCE).read_text())
+        if _name(provenance["key"]) != place.name or provenance["graphs"] != graphs:
+            raise ValueError(f"{PROVENANCE} tells of other values")
+        columns = {}
+        for name, facts in provenance["attributes"].items():
+            for file, digest in facts["sha256"].items():
+                if _sha256(place / file) != digest:
+                    raise ValueError(f"{file} is not as it was written")
+            shapes = np.fromfile(place / f"{name}.shapes", SHAPE).reshape(graphs, facts["dims"])
+            columns[name] = Column.mapped(place / f"{name}.values", facts["dtype"], shapes)
+    except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError) as error:
+        log.warning("%s is damaged (%s): it is not used, and computed again", place, error)
+        return None
+    log.info("%s: read from %s, computed on %s", provenance["key"]["encoding"], place, provenance["date"])
+    return columns
+
+
+def _write(part: Path, key: Mapping[str, Any], graphs: int, packs: Iterable[Packed]) -> None:
+    start = time.perf_counter()
+    part.mkdir()
+    kinds: dict[str, dict[str, Any]] = {}
+    with ExitStack() as stack:
+        files: dict[str, Any] = {}
+        for pack in packs:
+            for name, arrays in pack.items():
+                kinds.setdefault(name, {"dtype": arrays[0].dtype.str, "dims": arrays[1].shape[1]})
+                for ending, array in zip(("values", "shapes"), arrays, strict=True):
+                    file = f"{name}.{ending}"
+                    if file not in files:
+                        files[file] = stack.enter_context(open(part / file, "wb"))
+                    array.tofile(files[file])
+    for name, kind in kinds.items():
+        kind["sha256"] = {file: _sha256(part / file) for file in (f"{name}.values", f"{name}.shapes")}
+    provenance = {
+        "key": key,
+        "attributes": kinds,
+        "graphs": graphs,
+        "package": f"graphgps_kmip {__version__}",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": round(time.perf_counter() - start, 3),
+    }
+    (part / PROVENANCE).write_text(json.dumps(provenance, indent=2) + "\n")
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def _locked(folder: Path, name: str) -> Iterator[None]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / f".{name}.lock")
+        try:
+            lock.acquire(timeout=0.2)
+        except Timeout:
+            log.info("%s: waiting for another process that computes it", name)
+            lock.acquire()
+    except OSError as error:
+        mend = "set dataset.dir to a folder of yours"
+        raise DataError(f"encodings: cannot write to {folder} ({error.strerror or error}): {mend}") from error
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,87 @@
+"""Work on chunks over all cores, whose results come in the order of the chunks, with a bar that tells time to go."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import TypeVar
+
+import torch
+from tqdm import tqdm
+
+MOMENT = 2  # seconds before the bar appears
+AHEAD = 4  # chunks a process that are given out before the first result is taken: bounds what waits in memory
+
+Result = TypeVar("Result")
+_work: Callable[[range], object]
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def in_order(
+    title: str, work: Callable[[range], Result], chunks: Sequence[range], num_workers: int
+) -> Iterator[Result]:
+    """Yield ``work(chunk)`` of each chunk, in the order of the chunks.
+
+    Args:
+        title: of the progress bar.
+        work: a function; where processes cannot be forked, one that can be pickled, too.
+        chunks: ranges of numbers; the bar counts these.
+        num_workers: processes; a single one, or a single chunk, is worked on in this process with all its threads.
+
+    Raises:
+        ValueError: a process was killed.
+    """
+    workers = min(num_workers, len(chunks))
+    with tqdm(desc=title, total=sum(map(len, chunks)), delay=MOMENT) as bar:
+        results = map(work, chunks) if workers <= 1 else _over_processes(title, work, chunks, workers)
+        for chunk, result in zip(chunks, results, strict=True):
+            bar.update(len(chunk))
+            yield result
+
+
+def _over_processes(
+    title: str, work: Callable[[range], Result], chunks: Sequence[range], workers: int
+) -> Iterator[Result]:
+    kind = "fork" if "fork" in multiprocessing.get_all_start_methods() else None  # forked, they need no copy of data
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context(kind), _enter, (work,))
+    try:
+        waiting = deque()
+        for chunk in chunks:
+            waiting.append(pool.submit(_call, chunk))
+            if len(waiting) > AHEAD * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    except BrokenProcessPool as error:
+        mend = "it may have needed more memory: take fewer processes"
+        raise ValueError(f"{title}: one of {workers} processes was killed; {mend}") from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _enter(work: Callable[[range], object]) -> None:
+    global _work
+    _work = work
+    torch.set_num_threads(1)  # each has a core; and threads of a forked process may wait for ever
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's to handle: it ends its processes
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End with a killed parent: who lived on would hold its memory, and the lock of the file it was writing."""
+    multiprocessing.parent_process().join()
+    os._exit(1)
+
+
+def _call(chunk: range) -> object:
+    return _work(chunk)

@@ -1,0 +1,190 @@
+"""Return probabilities of random walks (RWSE): the diagonals of P, P^2, ..., P^k, where P = D^-1 A.
+
+No power is ever held whole. (P^(a+b))_jj is the dot product of row j of P^a and column j of P^b, so walks of half the
+length do, and in an undirected graph the scaled S = D^-1/2 A D^-1/2 has the same diagonals and equal rows and columns.
+Half a walk stays close to its start: a block of neighbouring nodes needs only the nodes within k/2 hops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from scipy.sparse.csgraph import reverse_cuthill_mckee
+from torch import Tensor
+
+Array = np.ndarray
+Step = Callable[[Array, int], Array]  # (X, half) -> one step more; half counts from 1
+
+SMALL = 512  # nodes; a graph up to this size is one dense matrix of walks
+PANEL = 1 << 20  # bytes of one group of small graphs: what the caches of a core hold
+WIDTH = 64  # start nodes of a block: enough columns for a product with a sparse matrix to run at full speed
+DENSE = 0.05  # filled entries above which a product with a dense matrix is the faster one
+DENSE_SIZES = range(64, 4097)  # nodes; of fewer, the overhead of a product decides; of more, memory
+
+
+def return_probabilities(
+    edge_index: Tensor,
+    sizes: int | Sequence[int],
+    times: Sequence[int],
+    *,
+    dtype: torch.dtype = torch.float32,
+    memory: int = 256 << 20,
+) -> Tensor:
+    """Return how likely a random walk along the edges is back at its start after each number of steps.
+
+    A repeated edge counts as often as it stands there. A walk ends at a node without outgoing edges.
+
+    Args:
+        edge_index: edges of one graph, or of several graphs one after another, as in a `Batch`; directed or not.
+        sizes: number of nodes, of each graph. Many small graphs at once are faster than one by one.
+        times: numbers of steps; the columns come in ascending order, as in the public code.
+        dtype: of the result and of all sums (of positive numbers: the relative error is a few roundings).
+        memory: bytes that the walks of one block of nodes of a large graph may take, next to the graph itself (some
+            copies of it) and the result. Small graphs take a few MB at a time.
+
+    Shapes: edge_index (2, E) -> (N, len(times)).
+
+    Raises:
+        ValueError: no or negative times, or edges that leave their graph.
+    """
+    times = sorted(times)
+    if not times or times[0] < 0:
+        raise ValueError(f"kernel.times must be one or more numbers of steps >= 0, got {times}")
+    sizes = np.atleast_1d(np.asarray(sizes, dtype=np.int64))
+    edges = edge_index.cpu().numpy().astype(np.int64).reshape(2, -1)
+    graph = np.repeat(np.arange(len(sizes)), sizes)
+    if edges.size and (edges.min() < 0 or edges.max() >= len(graph) or (graph[edges[0]] != graph[edges[1]]).any()):
+        raise ValueError(f"edge_index holds an edge outside its graph: {len(sizes)} graphs, {len(graph)} nodes in all")
+    order = np.argsort(sizes[graph], kind="stable")  # by size, so that a group of small graphs has little padding
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    adjacency = sp.csr_array((np.ones(edges.shape[1]), tuple(rank[edges])), shape=(len(graph),) * 2)
+    numpy_dtype = torch.empty(0, dtype=dtype).numpy().dtype
+    found = np.ones((len(graph), len(times)), numpy_dtype)  # 1 is right for no steps at all
+    halves = (times[-1] + 1) // 2
+    for nodes, diagonals in _parts(adjacency, np.sort(sizes), halves, numpy_dtype, memory):
+        for steps, diagonal in enumerate(islice(diagonals, times[-1]), start=1):
+            for column in np.flatnonzero(np.equal(times, steps)):
+                found[nodes, column] = diagonal
+    return torch.from_numpy(found[rank])
+
+
+def _parts(
+    adjacency: sp.csr_array, sizes: Array, halves: int, dtype: np.dtype, memory: int
+) -> Iterator[tuple[Array, Iterator[Array]]]:
+    """Yield nodes and the diagonals of their walks, small graphs first (they come first)."""
+    matrices = _transitions(adjacency, dtype)
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    graph, num_small = 0, int(np.searchsorted(sizes, SMALL, side="right"))
+    while graph < num_small:
+        stop = graph + 1
+        while stop < num_small and (stop + 1 - graph) * sizes[stop] ** 2 * dtype.itemsize <= PANEL:
+            stop += 1
+        yield np.arange(starts[graph], starts[stop]), _group(matrices, starts[graph : stop + 1])
+        graph = stop
+    if num_small < len(sizes):
+        pattern = adjacency if len(matrices) == 1 else (adjacency + adjacency.T).tocsr()
+        width = int(np.clip(memory // (4 * adjacency.shape[0] * dtype.itemsize), 1, WIDTH))  # 4: see _diagonals
+        for block in _blocks(pattern, starts[num_small], width):
+            yield block, _block(matrices, pattern, block, halves)
+
+
+def _transitions(adjacency: sp.csr_array, dtype: np.dtype) -> list[sp.csr_array]:
+    """Return [S] for an undirected graph, [P^T, P] for a directed one."""
+    degree = adjacency.sum(axis=1)
+    inverse = np.divide(1, degree, out=np.zeros_like(degree), where=degree > 0)
+    if (adjacency != adjacency.T.tocsr()).nnz == 0:
+        scale = sp.diags_array(np.sqrt(inverse))
+        return [(scale @ adjacency @ scale).tocsr().astype(dtype)]
+    steps = (sp.diags_array(inverse) @ adjacency).tocsr().astype(dtype)
+    return [steps.T.tocsr(), steps]
+
+
+def _diagonals(steps: list[Step], start: Array) -> Iterator[Array]:
+    """Yield the diagonals of P, P^2, ...; at most four arrays of the size of the walks are alive."""
+    left = right = start
+    half = 0
+    while True:
+        half += 1
+        ahead = steps[0](left, half)
+        yield np.einsum("...ij,...ij->...j", ahead[..., : right.shape[-2], :], right)
+        right = ahead if len(steps) == 1 else steps[1](right, half)
+        left = ahead
+        yield np.einsum("...ij,...ij->...j", left, right)
+
+
+def _group(matrices: list[sp.csr_array], starts: Array) -> Iterator[Array]:
+    """Yield the diagonals of several small graphs: all walks of all of them in one (graphs, nodes, starts) array."""
+    sizes = np.diff(starts)
+    count, most = len(sizes), sizes[-1]
+    local = np.concatenate([np.arange(size) for size in sizes])
+    padded = np.repeat(np.arange(count) * most, sizes) + local
+    shape = (count, most, most)
+    filled = matrices[0].indptr[starts[-1]] - matrices[0].indptr[starts[0]]
+
+    def step(matrix: sp.csr_array) -> Step:
+        entries = matrix[starts[0] : starts[-1]].tocoo()
+        row, column = padded[entries.row], padded[entries.col - starts[0]]
+        if most in DENSE_SIZES and filled > DENSE * np.square(sizes).sum():
+            dense = np.zeros((count * most, most), matrix.dtype)
+            dense[row, column % most] = entries.data
+            return lambda walks, _: np.matmul(dense.reshape(shape), walks)
+        sparse = sp.csr_array((entries.data, (row, column)), shape=(count * most,) * 2)
+        return lambda walks, _: (sparse @ walks.reshape(count * most, most)).reshape(shape)
+
+    start = np.broadcast_to(np.eye(most, dtype=matrices[0].dtype), shape)
+    for diagonal in _diagonals([step(matrix) for matrix in matrices], start):
+        yield diagonal.reshape(-1)[padded]
+
+
+def _block(matrices: list[sp.csr_array], pattern: sp.csr_array, block: Array, halves: int) -> Iterator[Array]:
+    """Yield the diagonals of the walks that start in a block of nodes, held for the nodes they can have reached."""
+    reached, counts = [block], [len(block)]
+    seen = np.zeros(pattern.shape[0], bool)
+    seen[block] = True
+    for _ in range(halves):
+        reached.append(_unseen(pattern, reached[-1], seen))
+        counts.append(counts[-1] + len(reached[-1]))
+    ball = np.concatenate(reached)  # nearest first, so the nodes of h hops are the first counts[h]
+
+    def step(matrix: sp.csr_array) -> Step:
+        local = matrix[ball][:, ball]
+        if len(ball) in DENSE_SIZES and local.nnz > DENSE * len(ball) ** 2:
+            local = local.toarray()
+        return lambda walks, half: local[: counts[half], : counts[half - 1]] @ walks
+
+    return _diagonals([step(matrix) for matrix in matrices], np.eye(len(block), dtype=matrices[0].dtype))
+
+
+def _blocks(pattern: sp.csr_array, first: int, width: int) -> Iterator[Array]:
+    """Yield blocks of at most ``width`` nodes that lie close together, of the nodes from ``first`` on."""
+    seen = np.arange(pattern.shape[0]) < first
+    block = np.empty(0, np.int64)
+    for seed in reverse_cuthill_mckee(pattern, symmetric_mode=True):  # an order in which neighbours are close
+        if seen[seed]:
+            continue
+        seen[seed] = True
+        front = np.array([seed])
+        while len(front):
+            block = np.concatenate([block, front])
+            if len(block) == width:
+                yield block
+                block = block[:0]
+                break
+            front = _unseen(pattern, front, seen, width - len(block))
+    if len(block):
+        yield block
+
+
+def _unseen(pattern: sp.csr_array, nodes: Array, seen: Array, most: int | None = None) -> Array:
+    """Return neighbours of the nodes that were not seen before, at most so many, and mark them as seen."""
+    begin, count = pattern.indptr[nodes], pattern.indptr[nodes + 1] - pattern.indptr[nodes]
+    entries = np.arange(count.sum()) + np.repeat(begin - np.cumsum(count) + count, count)
+    found = pattern.indices[entries]
+    found = np.unique(found[~seen[found]])[:most]
+    seen[found] = True
+    return found

@@ -1,0 +1,149 @@
+"""Return probabilities of random walks: the public code's records, brute force, odd graphs, memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+import torch
+from torch import Tensor
+
+from graphgps_kmip.encoding import random_walk
+from graphgps_kmip.encoding.random_walk import return_probabilities
+from tests.recorded import TOLERANCE, load, part
+
+TIMES = range(1, 10)
+NO_EDGES = torch.empty(2, 0, dtype=torch.long)
+
+
+def brute_force(edge_index: Tensor, num_nodes: int, times: range = TIMES) -> Tensor:
+    adjacency = torch.zeros(num_nodes, num_nodes, dtype=torch.float64)
+    adjacency.index_put_(tuple(edge_index), adjacency.new_ones(edge_index.size(1)), accumulate=True)
+    steps = adjacency / adjacency.sum(1, keepdim=True).clamp(min=1)
+    powers = [torch.eye(num_nodes, dtype=torch.float64)]
+    for _ in range(max(times)):
+        powers.append(powers[-1] @ steps)
+    return torch.stack([powers[k].diagonal() for k in times], dim=1)
+
+
+def random_graph(num_nodes: int, num_edges: int, directed: bool = False, seed: int = 0) -> Tensor:
+    """Repeated edges and self-loops are among them, and isolated nodes where edges are few."""
+    edges = torch.randint(num_nodes, (2, num_edges), generator=torch.Generator().manual_seed(seed))
+    return edges if directed else torch.cat([edges, edges.flip(0)], dim=1)
+
+
+def path(num_nodes: int) -> Tensor:
+    edges = torch.stack([torch.arange(num_nodes - 1), torch.arange(1, num_nodes)])
+    return torch.cat([edges, edges.flip(0)], dim=1)
+
+
+GRAPHS = {
+    "undirected": (random_graph(30, 40), 30),
+    "directed": (random_graph(30, 60, directed=True), 30),
+    "undirected and dense": (random_graph(90, 2000), 90),
+    "directed and dense": (random_graph(90, 2000, directed=True), 90),
+    "many components": (random_graph(200, 90), 200),
+    "large and undirected": (random_graph(600, 700), 600),
+    "large and directed": (random_graph(600, 1200, directed=True), 600),
+    "large and dense": (random_graph(530, 20000), 530),
+    "large path": (path(700), 700),
+    "large star": (torch.stack([torch.zeros(599, dtype=torch.long), torch.arange(1, 600)]), 600),
+    "large without edges": (NO_EDGES, 600),
+    "one node": (NO_EDGES, 1),
+    "one node with a loop": (torch.zeros(2, 1, dtype=torch.long), 1),
+    "no node": (NO_EDGES, 0),
+    "no edges": (NO_EDGES, 7),
+    "directed cycle": (torch.tensor([[0, 1, 2], [1, 2, 0]]), 3),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "times"),
+    [
+        ("kernel_stats", range(1, 9)),
+        ("kernel_stats_isolated_node", range(1, 9)),
+        ("rwse_stats_times_1_3_7", [7, 1, 3]),  # the public code sorts them
+    ],
+)
+def test_statistics_match_the_public_code(name: str, times: range | list[int]) -> None:
+    record = load(f"D_stats/{name}")
+    for prefix, dtype, tolerance in (("out", torch.float64, TOLERANCE), ("f32/out", torch.float32, 1e-6)):
+        outputs = {key: value for key, value in part(record, prefix).items() if key.startswith("RWSE")}
+        for key, expected in outputs.items():
+            edges = record[f"in/edge_index_{key.removeprefix('RWSE_')}"]
+            found = return_probabilities(edges, len(expected), times, dtype=dtype)
+            torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_every_kind_of_graph_gets_the_diagonals_of_the_matrix_powers(name: str) -> None:
+    edges, num_nodes = GRAPHS[name]
+    expected = brute_force(edges, num_nodes)
+    found = return_probabilities(edges, num_nodes, TIMES, dtype=torch.float64)
+    torch.testing.assert_close(found, expected, rtol=TOLERANCE, atol=TOLERANCE)
+    single = return_probabilities(edges, num_nodes, TIMES)
+    assert single.dtype == torch.float32
+    torch.testing.assert_close(single.double(), expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_graphs_together_get_what_each_gets_alone(directed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(random_walk, "PANEL", 40_000)  # several groups, of several graphs
+    sizes = [30, 0, 1, 530, 5, 70, 31, 2, 90, 5, 29]
+    graphs = [random_graph(size, 3 * size, directed, seed) if size else NO_EDGES for seed, size in enumerate(sizes)]
+    starts = torch.tensor([0, *sizes]).cumsum(0)
+    together = return_probabilities(
+        torch.cat([edges + start for edges, start in zip(graphs, starts, strict=False)], dim=1), sizes, TIMES
+    )
+    alone = torch.cat([brute_force(edges, size) for edges, size in zip(graphs, sizes, strict=True)])
+    torch.testing.assert_close(together.double(), alone, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["undirected", "directed", "large and undirected", "large and directed"])
+def test_renumbered_nodes_get_the_same_values(name: str) -> None:
+    edges, num_nodes = GRAPHS[name]
+    order = torch.randperm(num_nodes, generator=torch.Generator().manual_seed(1))
+    before = return_probabilities(edges, num_nodes, TIMES, dtype=torch.float64)
+    after = return_probabilities(order[edges], num_nodes, TIMES, dtype=torch.float64)
+    torch.testing.assert_close(after[order], before, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("size", [20, 600])
+def test_a_bipartite_graph_never_returns_after_an_odd_number_of_steps(size: int) -> None:
+    found = return_probabilities(path(size), size, range(1, 12))
+    assert not found[:, ::2].any()
+    assert bool((found[:, 1::2] > 0).all())
+
+
+@pytest.mark.parametrize("size", [20, 600])
+def test_times_may_start_at_zero_leave_gaps_and_repeat(size: int) -> None:
+    edges = random_graph(size, 2 * size)
+    expected = brute_force(edges, size, range(7))[:, [0, 2, 5, 5, 6]]
+    found = return_probabilities(edges, size, [5, 0, 6, 2, 5], dtype=torch.float64)
+    torch.testing.assert_close(found, expected, rtol=TOLERANCE, atol=TOLERANCE)
+    assert bool((return_probabilities(edges, size, [0]) == 1).all())
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_memory_stays_within_its_limit_where_walks_reach_every_node(directed: bool) -> None:
+    size, limit = 2000, 1 << 19  # one power of P has 16 MB
+    edges = random_graph(size, 4000, directed)
+    tracemalloc.start()
+    found = return_probabilities(edges, size, range(1, 11), memory=limit)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < limit + 300 * edges.size(1)  # the graph, its transitions and the part of a block: some bytes an edge
+    ample = return_probabilities(edges, size, range(1, 11))
+    torch.testing.assert_close(found, ample, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("times", [[], [-1, 2]])
+def test_no_or_negative_times_are_refused(times: list[int]) -> None:
+    with pytest.raises(ValueError, match="kernel.times"):
+        return_probabilities(path(4), 4, times)
+
+
+@pytest.mark.parametrize(("edges", "sizes"), [(path(4), 3), (path(4) - 1, 4), (path(4), [2, 2])])
+def test_an_edge_out_of_its_graph_is_refused(edges: Tensor, sizes: int | list[int]) -> None:
+    with pytest.raises(ValueError, match="edge outside its graph"):
+        return_probabilities(edges, sizes, TIMES)

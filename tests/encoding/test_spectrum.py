@@ -1,0 +1,104 @@
+"""Eigenpairs of large sparse Laplacians: equal to the dense ones, and what happens where a solver fails."""
+
+from __future__ import annotations
+
+import logging
+from itertools import product
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import csc_array
+from scipy.sparse.linalg import ArpackNoConvergence
+
+from graphgps_kmip.encoding import laplacian, spectrum
+from graphgps_kmip.encoding.laplacian import laplacian_eigenpairs
+from tests.encoding.eigenpairs import check_eigenpairs, check_projectors, matrix_of, named
+
+
+def large() -> dict[str, nx.Graph]:
+    """Graphs above the dense limit; in all but two eigenvalues repeat."""
+    return {
+        "grid": nx.grid_2d_graph(20, 20),
+        "irregular": nx.random_geometric_graph(500, 0.08, seed=1),
+        "cycle": nx.cycle_graph(500),
+        "star": nx.star_graph(400),
+        "hypercube": nx.hypercube_graph(9),
+        "complete bipartite": nx.complete_bipartite_graph(150, 220),
+        "three grids, one small, and isolated nodes": nx.disjoint_union_all(
+            [nx.empty_graph(2), nx.grid_2d_graph(20, 20), nx.grid_2d_graph(4, 3), nx.grid_2d_graph(20, 20)]
+        ),
+        "more components than eigenpairs": nx.disjoint_union_all([nx.path_graph(n) for n in range(1, 30)]),
+        "no edges": nx.empty_graph(400),
+    }
+
+
+@pytest.mark.parametrize(("name", "norm"), list(product(large(), ["none", "sym"])))
+def test_the_sparse_solver_finds_the_eigenpairs_of_the_dense_one(name: str, norm: str) -> None:
+    edges, size = named(large()[name])
+    assert size >= laplacian.SPARSE_NODES
+    values, vectors = laplacian_eigenpairs(edges, size, 8, norm)
+    check_eigenpairs(matrix_of(edges, size, norm), values, vectors)
+    dense = spectrum.dense_eigenpairs(matrix_of(edges, size, norm).numpy(), 8)[1]
+    check_projectors(values, vectors, torch.from_numpy(dense))
+
+
+@pytest.mark.parametrize(
+    ("failure", "route"),
+    [
+        ("no convergence", "dense"),
+        ("no convergence", "inverse iteration"),
+        ("no convergence", "lobpcg"),  # without a factorisation
+        ("eigenvalues missed", "dense"),
+        ("eigenvalues missed", "inverse iteration"),
+    ],
+)
+def test_a_failing_lanczos_run_is_reported_and_replaced(
+    failure: str, route: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    edges, size = named(nx.random_geometric_graph(400, 0.15, seed=1))
+    runs = []
+
+    def lanczos(*arguments: object) -> tuple[np.ndarray, np.ndarray]:
+        runs.append(arguments[-1])
+        if failure == "no convergence":
+            raise ArpackNoConvergence("no convergence", np.empty(0), np.empty((size, 0)))
+        return np.arange(1.0, 6.0), np.zeros((size, 5))  # 5 lies above many more than 4 eigenvalues
+
+    monkeypatch.setattr(spectrum, "_lanczos", lanczos)
+    if route != "dense":
+        monkeypatch.setattr(spectrum, "DENSE_AT_MOST", 0)
+    if route == "lobpcg":
+        monkeypatch.setattr(spectrum, "_stays_sparse", lambda _: False)
+    with caplog.at_level(logging.WARNING):
+        values, vectors = laplacian_eigenpairs(edges, size, 5, "none")
+    check_eigenpairs(matrix_of(edges, size, "none"), values, vectors, 1e-6 if route == "lobpcg" else 1e-9)
+    assert runs == [25, 100]  # Lanczos vectors
+    assert ("no convergence" if failure == "no convergence" else "were missed") in caplog.text
+    assert ("Block iteration" in caplog.text) == (route != "dense")
+
+
+def test_without_factors_lanczos_runs_on_the_matrix_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spectrum, "_stays_sparse", lambda _: False)
+    monkeypatch.setattr(spectrum, "_factored", None)
+    edges, size = named(nx.random_regular_graph(4, 400, seed=0))
+    check_eigenpairs(matrix_of(edges, size, "sym"), *laplacian_eigenpairs(edges, size, 6, "sym"))
+
+
+def test_graphs_whose_factors_would_fill_the_memory_are_told_from_roads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spectrum, "BAND_ENTRIES", 0)
+    grid, expander = nx.grid_2d_graph(60, 60), nx.random_regular_graph(3, 3600, seed=0)
+    assert spectrum._stays_sparse(csc_array(nx.to_scipy_sparse_array(grid)))
+    assert not spectrum._stays_sparse(csc_array(nx.to_scipy_sparse_array(expander)))
+
+
+def test_eigenvalues_that_one_lanczos_run_misses_are_found(caplog: pytest.LogCaptureFixture) -> None:
+    matrix = matrix_of(*named(nx.hypercube_graph(9)), "sym")  # eigenvalue 2 / 9 nine times
+    factor = spectrum._factored(csc_array(matrix.numpy()), spectrum._shift(512))
+    first = spectrum._lanczos(csc_array(matrix.numpy()), factor, 10, 25)[0]
+    assert (first > 0.3).any(), "this run misses none: take another graph"
+    with caplog.at_level(logging.WARNING):
+        values, vectors = spectrum.sparse_eigenpairs(csc_array(matrix.numpy()), 10)
+    check_eigenpairs(matrix, torch.from_numpy(values), torch.from_numpy(vectors))
+    assert "were missed" in caplog.text

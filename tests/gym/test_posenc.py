@@ -1,0 +1,127 @@
+"""Encodings by name: their keys, what is computed and kept, and the node encoders that they make."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.data import Batch
+from torch_geometric.graphgym.config import cfg
+
+from graphgps_kmip.gym.data import load_dataset
+from graphgps_kmip.gym.errors import ConfigError
+from graphgps_kmip.gym.experiment import assemble, configured, planned_runs
+from graphgps_kmip.gym.load import load_config
+from graphgps_kmip.gym.posenc import POSENC, enabled_encodings, times
+
+ROOT = Path(__file__).parents[2]
+MODELS = {"LapPE": "DeepSet", "SignNet": "MLP", "RWSE": "Linear", "HKdiagSE": "mlp", "ElstaticSE": "Linear"}
+
+
+@pytest.fixture(autouse=True)
+def config() -> Iterator[None]:
+    yield
+    cfg.defrost()
+
+
+def load(name: str, *words: str, enable: bool = True) -> None:
+    """Load the digits' config with a node encoder, and the blocks of its encodings switched on."""
+    blocks = []
+    for part in name.split("+"):
+        if part in POSENC:
+            group = POSENC[part].group
+            blocks += [f"{group}.enable", str(enable), f"{group}.model", MODELS[part], f"{group}.dim_pe", "4"]
+            blocks += [f"{group}.post_layers", "1"]
+            blocks += [f"{group}.kernel.times_func", "range(1, 5)"] if part in ("RWSE", "HKdiagSE") else []
+    file = ROOT / "configs" / "quickstart" / "digits-kmip.yaml"
+    load_config(cfg, file, ["dataset.node_encoder_name", name, "gt.layers", "1", *blocks, *words])
+
+
+def model_and_batch() -> tuple[nn.Module, Batch]:
+    with configured(planned_runs(1)[0]):
+        parts = assemble()
+    return parts.model.model, Batch.from_data_list([parts.dataset.graphs[number] for number in (0, 1, 2)])
+
+
+@pytest.mark.parametrize("name", [*POSENC, "LinearNode+LapPE", "LinearNode+LapPE+RWSE", "LinearNode+RWSE+HKdiagSE"])
+def test_every_encoding_takes_its_columns_beside_the_features(name: str, tmp_path: Path) -> None:
+    load(name, "dataset.sample", "True", "dataset.dir", str(tmp_path))
+    model, batch = model_and_batch()
+    encoded = model.encoder(batch.clone())
+    assert encoded.x.shape == (batch.num_nodes, cfg.gnn.dim_inner)
+    encoded.x.sum().backward()
+    assert all(parameter.grad is not None for parameter in model.encoder.node.parameters())
+
+
+def test_the_features_keep_the_columns_that_encodings_leave() -> None:
+    load("LinearNode+LapPE+RWSE", "dataset.sample", "True")
+    model, batch = model_and_batch()
+    features = model.encoder.node[0].encoder
+    assert features.out_features == cfg.gnn.dim_inner - 8
+    wanted = features(batch.x)
+    assert torch.equal(model.encoder(batch.clone()).x[:, : features.out_features], wanted)
+
+
+def test_what_is_computed_is_kept_and_used_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    words = ("dataset.dir", str(tmp_path), "dataset.format", "sklearn", "dataset.name", "digits")
+    load("LinearNode+RWSE", *words)
+    first = load_dataset("sklearn", "digits", str(tmp_path)).graphs[5].pestat_RWSE
+    assert "RWSE: computing it for 1,797 graphs" in caplog.text
+    caplog.clear()
+    load("LinearNode+RWSE", *words, "posenc_RWSE.dim_pe", "8", "posenc_RWSE.layers", "2")  # shape the encoder only
+    assert torch.equal(load_dataset("sklearn", "digits", str(tmp_path)).graphs[5].pestat_RWSE, first)
+    assert "computing" not in caplog.text
+    load("LinearNode+RWSE", *words, "posenc_RWSE.kernel.times_func", "range(1, 4)")
+    assert load_dataset("sklearn", "digits", str(tmp_path)).graphs[5].pestat_RWSE.shape[1] == 3
+    assert len(list((tmp_path / "encodings" / "sklearn-digits").glob("RWSE-*"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "line"),
+    [
+        ("LinearNode+LapE", (), "unknown name 'LapE'. Did you mean LapPE"),
+        ("Linear+LapPE", (), "unknown name 'Linear'. Did you mean LinearNode"),
+        ("LinearNode+LapPE", ("posenc_LapPE.dim_pe", "500"), r"take 500 of \d+ columns: lower their dim_pe"),
+        ("LinearNode+RWSE", ("posenc_RWSE.kernel.times_func", "''"), "names no times"),
+        ("LinearNode+RWSE", ("posenc_RWSE.kernel.times_func", "list(1)"), r"expected range\(end\)"),
+        ("LinearNode+LapPE", ("posenc_LapPE.eigen.laplacian_norm", "symm"), "laplacian_norm must be one of"),
+    ],
+)
+def test_a_mistake_is_one_line(name: str, words: tuple[str, ...], line: str) -> None:
+    load(name, "dataset.sample", "True", *words)
+    with pytest.raises(ValueError, match=line):
+        model_and_batch()
+
+
+def test_an_encoder_whose_block_is_off_is_refused() -> None:
+    load("LinearNode+LapPE", enable=False)
+    with pytest.raises(ConfigError, match=r"LapPE needs posenc_LapPE\.enable True"):
+        enabled_encodings()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "wanted"),
+    [
+        ({"times": [], "times_func": "range(3)"}, [0, 1, 2]),
+        ({"times": [], "times_func": "range(1,17)"}, list(range(1, 17))),
+        ({"times": [2, 5], "times_func": ""}, [2, 5]),
+        ({"times": [9], "times_func": "range(1, 3)"}, [1, 2]),
+    ],
+)
+def test_the_times_of_a_kernel_are_a_list_or_a_range(kernel: dict[str, Any], wanted: list[int]) -> None:
+    node = type(cfg)({"kernel": type(cfg)(kernel)})
+    assert times(node, "posenc_RWSE") == wanted
+
+
+def test_the_public_defaults_stand() -> None:
+    load("LinearNode")
+    assert (cfg.posenc_LapPE.eigen.laplacian_norm, cfg.posenc_LapPE.eigen.max_freqs) == ("sym", 10)
+    assert cfg.posenc_ElstaticSE.kernel.times_func == "range(10)"
+    assert (cfg.posenc_SignNet.phi_out_dim, cfg.posenc_SignNet.phi_hidden_dim) == (4, 64)
+    assert all(not cfg[row.group].enable and cfg[row.group].dim_pe == 16 for row in POSENC.values())

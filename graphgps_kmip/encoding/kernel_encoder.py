@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from torch import Tensor, cat, nn
 from torch_geometric.data import Batch
 
+from graphgps_kmip.encoding.layers import raw_norm, relu_layers
+
 MODELS = ("linear", "mlp")
-NORMS = {"none": nn.Identity, "batchnorm": nn.BatchNorm1d}
 
 
 class KernelEncoder(nn.Module):
@@ -51,14 +50,14 @@ class KernelEncoder(nn.Module):
         group = f"posenc_{name}"
         if model.lower() not in MODELS:
             raise ValueError(f"{group}.model must be Linear or mlp, got {model!r}")
-        if raw_norm_type.lower() not in NORMS:
-            raise ValueError(f"{group}.raw_norm_type must be BatchNorm or none, got {raw_norm_type!r}")
         if not 1 <= dim_pe < dim or layers < 1:
             raise ValueError(f"{group} needs 1 <= dim_pe < width {dim} and layers >= 1, got {dim_pe=}, {layers=}")
         self.name, self.num_stats, self.pass_as_var = name, num_stats, pass_as_var
         self.linear_x = nn.Identity() if dim_x is None else nn.Linear(dim_x, dim - dim_pe)
-        self.raw_norm = NORMS[raw_norm_type.lower()](num_stats)
-        self.pe_encoder = nn.Linear(num_stats, dim_pe) if model.lower() == "linear" else _mlp(num_stats, dim_pe, layers)
+        self.raw_norm = raw_norm(name, raw_norm_type, num_stats)
+        hidden = [2 * dim_pe] * (layers - 1)
+        linear = model.lower() == "linear"
+        self.pe_encoder = nn.Linear(num_stats, dim_pe) if linear else relu_layers([num_stats, *hidden, dim_pe])
 
     def forward(self, batch: Batch) -> Batch:
         """Replace ``batch.x``."""
@@ -78,8 +77,3 @@ class KernelEncoder(nn.Module):
         if batch[key].dim() != 2 or batch[key].size(1) != self.num_stats:
             raise ValueError(f"{key} must be (nodes, {self.num_stats}), got {tuple(batch[key].shape)}")
         return batch[key]
-
-
-def _mlp(dim_in: int, dim_pe: int, layers: int) -> nn.Sequential:
-    widths = [dim_in, *[2 * dim_pe] * (layers - 1), dim_pe]
-    return nn.Sequential(*[module for pair in pairwise(widths) for module in (nn.Linear(*pair), nn.ReLU())])

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
-NORMS = {"none": nn.Identity, "batchnorm": nn.BatchNorm1d}
+from graphgps_kmip.encoding.layers import raw_norm, relu_layers
 
 
 class LapPEEncoder(nn.Module):
@@ -63,15 +61,17 @@ class LapPEEncoder(nn.Module):
             raise ValueError(f"posenc_LapPE needs 1 <= dim_pe < width {dim} and layers >= 1, got {dim_pe=}, {layers=}")
         self.max_freqs, self.pass_as_var = max_freqs, pass_as_var
         self.linear_x = nn.Identity() if dim_x is None else nn.Linear(dim_x, dim - dim_pe)
-        self.raw_norm = _raw_norm("LapPE", raw_norm_type, max_freqs)
+        self.raw_norm = raw_norm("LapPE", raw_norm_type, max_freqs)
         if model == "DeepSet":
-            self.pe_encoder = _mlp([2, *[2 * dim_pe] * (layers - 1), dim_pe])
+            self.pe_encoder = relu_layers([2, *[2 * dim_pe] * (layers - 1), dim_pe])
         else:
             self.linear_in = nn.Linear(2, dim_pe)
             layer = nn.TransformerEncoderLayer(dim_pe, n_heads, batch_first=True)
             # Nested tensors only serve inference, and warn that they are a prototype.
             self.pe_encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
-        self.post_mlp = _mlp([dim_pe, *[2 * dim_pe] * (post_layers - 1), dim_pe]) if post_layers else nn.Identity()
+        self.post_mlp = (
+            relu_layers([dim_pe, *[2 * dim_pe] * (post_layers - 1), dim_pe]) if post_layers else nn.Identity()
+        )
 
     def forward(self, batch: Batch) -> Batch:
         """Replace ``batch.x``."""
@@ -113,7 +113,7 @@ class EquivStableLapPEEncoder(nn.Module):
     def __init__(self, dim: int, *, max_freqs: int = 10, raw_norm_type: str = "none") -> None:
         super().__init__()
         self.max_freqs = max_freqs
-        self.raw_norm = _raw_norm("EquivStableLapPE", raw_norm_type, max_freqs)
+        self.raw_norm = raw_norm("EquivStableLapPE", raw_norm_type, max_freqs)
         self.linear = nn.Linear(max_freqs, dim)
 
     def forward(self, batch: Batch) -> Batch:
@@ -131,12 +131,6 @@ def random_signs(vectors: Tensor) -> Tensor:
     return torch.randint(0, 2, vectors.shape[1:], device=vectors.device, dtype=vectors.dtype) * 2 - 1
 
 
-def _raw_norm(name: str, kind: str, max_freqs: int) -> nn.Module:
-    if kind.lower() not in NORMS:
-        raise ValueError(f"posenc_{name}.raw_norm_type must be BatchNorm or none, got {kind!r}")
-    return NORMS[kind.lower()](max_freqs)
-
-
 def _columns(batch: Batch, name: str, key: str, shape: tuple[int, ...]) -> Tensor:
     if key not in batch:
         raise ValueError(f"{name} needs {key}, but the graphs do not have it: set posenc_{name}.enable True")
@@ -145,7 +139,3 @@ def _columns(batch: Batch, name: str, key: str, shape: tuple[int, ...]) -> Tenso
             f"{key} must be {('nodes', *shape)}, got {tuple(batch[key].shape)}: check posenc_{name}.eigen.max_freqs"
         )
     return batch[key]
-
-
-def _mlp(widths: list[int]) -> nn.Sequential:
-    return nn.Sequential(*[module for pair in pairwise(widths) for module in (nn.Linear(*pair), nn.ReLU())])

@@ -64,7 +64,7 @@ def test_statistics_and_integer_features_take_the_dtype_of_the_weights() -> None
     [
         ({}, "posenc_RWSE.model must be Linear or mlp, got 'none'"),
         ({"model": "DeepSet"}, "posenc_RWSE.model"),
-        ({"model": "Linear", "raw_norm_type": "LayerNorm"}, "posenc_RWSE.raw_norm_type"),
+        ({"model": "Linear", "dim_pe": 4, "raw_norm_type": "LayerNorm"}, "posenc_RWSE.raw_norm_type"),
         ({"model": "Linear", "dim_pe": 8}, "dim_pe=8"),
         ({"model": "Linear", "dim_pe": 0}, "dim_pe=0"),
         ({"model": "mlp", "dim_pe": 4, "layers": 0}, "layers=0"),

@@ -46,7 +46,7 @@ print(run(int(sys.argv[3]), backend, training))
         # index, score, about three copies of the keys and what malloc keeps: 5 MiB at 20,000 nodes
         ("cpu", False, 16),
         ("tree", False, 20),
-        ("chunked", False, 160),  # 32 MiB of scores, with the group maxima and the gathered groups beside them
+        ("chunked", False, 200),  # 32 MiB of scores, with the group maxima and the gathered groups beside them
         # and the attention: index and weight twice, q, k, v, o and their gradients
         ("cpu", True, 32),
     ],

@@ -11,19 +11,19 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from filelock import FileLock, Timeout
 from torch import Tensor
 
 from graphgps_kmip import __version__
 from graphgps_kmip.data.errors import DataError
+from graphgps_kmip.data.lock import locked
 
 log = logging.getLogger(__name__)
 PROVENANCE = "provenance.json"
@@ -94,7 +94,7 @@ def kept(
     place = folder / _name(key)
     if place.is_dir() and (columns := _opened(place, graphs)) is not None:  # nothing to write: no lock, no rights
         return columns
-    with _locked(folder, place.name):
+    with locked(folder / f".{place.name}.lock", f"encoding {place.name}"):
         if place.is_dir():
             if (columns := _opened(place, graphs)) is not None:
                 return columns
@@ -166,22 +166,3 @@ def _write(part: Path, key: Mapping[str, Any], graphs: int, packs: Iterable[Pack
 def _sha256(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@contextmanager
-def _locked(folder: Path, name: str) -> Iterator[None]:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / f".{name}.lock")
-        try:
-            lock.acquire(timeout=0.2)
-        except Timeout:
-            log.info("%s: waiting for another process that computes it", name)
-            lock.acquire()
-    except OSError as error:
-        mend = "set dataset.dir to a folder of yours"
-        raise DataError(f"encodings: cannot write to {folder} ({error.strerror or error}): {mend}") from error
-    try:
-        yield
-    finally:
-        lock.release()

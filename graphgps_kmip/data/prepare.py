@@ -13,17 +13,15 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
-
-from filelock import FileLock, Timeout
 
 from graphgps_kmip.data.checksums import SHA256
 from graphgps_kmip.data.damage import free_name, missing_files, naming_damage, set_aside
 from graphgps_kmip.data.errors import DataError
 from graphgps_kmip.data.fetch import NetworkError, fetching, neither_fetching_nor_processing
+from graphgps_kmip.data.lock import locked
 from graphgps_kmip.data.record import DatasetRecord, RawFiles
 from graphgps_kmip.data.unpickle import safe_unpickling
 
@@ -48,7 +46,7 @@ def prepared(record: DatasetRecord, root: str | Path, load: Callable[[str], Load
     raw = record.raw
     folder = Path(root).expanduser().absolute() / raw.folder
     home = folder.parents[len(Path(raw.base).parts) - 1] if raw.base else folder
-    with _locked(record, folder):
+    with locked(folder / ".lock", record.title):
         if not _is_current(folder, raw):
             _check_sums(record, folder)
             _prepare(record, folder, load)
@@ -68,26 +66,6 @@ def at_hand(record: DatasetRecord, root: str | Path) -> bool:
 def processed_folder(record: DatasetRecord, root: str | Path) -> Path:
     """Return where what was made of a data set's raw files lies."""
     return Path(root).expanduser().absolute() / record.raw.folder / record.raw.processed
-
-
-@contextmanager
-def _locked(record: DatasetRecord, folder: Path) -> Iterator[None]:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / ".lock")
-        try:
-            lock.acquire(timeout=0.2)
-        except Timeout:
-            log.info("%s: waiting for another process that prepares it", record.title)
-            lock.acquire()
-    except OSError as error:
-        reason = error.strerror or error
-        mend = "set dataset.dir to a folder of yours"
-        raise DataError(f"{record.title}: cannot write to {folder} ({reason}): {mend}") from error
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _prepare(record: DatasetRecord, folder: Path, load: Callable[[str], Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -83,8 +84,10 @@ def task_of(record: DatasetRecord, info: DatasetInfo) -> Task:
     return make_task(record.task_type, info.dim_out, loss, best, direction)
 
 
-def train(kind: str, record: DatasetRecord, dataset: GraphDataset, seed: int, seconds: float) -> Row:
-    """Train a model for some CPU seconds; return its test metric, epochs, and seconds up to its best epoch.
+def train(
+    kind: str, record: DatasetRecord, dataset: GraphDataset, seed: int, seconds: float, epochs: float = math.inf
+) -> Row:
+    """Train for some CPU seconds, or epochs; return the test metric, the epochs, and the seconds up to the best one.
 
     Raises:
         ValueError: these models have no head for the level or the task.
@@ -98,7 +101,7 @@ def train(kind: str, record: DatasetRecord, dataset: GraphDataset, seed: int, se
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.01)
     loaders = dict(zip(SPLITS, make_loaders(dataset, record.level, BATCH_SIZE, seed), strict=True))
     start, epoch, best, row = time.process_time(), 0, float("-inf"), {"metric": task.metric_best}
-    while time.process_time() - start < seconds and best < 1:
+    while time.process_time() - start < seconds and epoch < epochs and best < 1:
         loaders["train"].set_epoch(epoch)
         _train_epoch(model, loaders["train"], task, optimizer)
         value = _judge(model, loaders["val"], "val", task)

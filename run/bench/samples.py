@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import json
+import math
 import sys
 import time
 from datetime import datetime
@@ -36,14 +37,14 @@ from run.bench.duel import MODELS, train  # noqa: E402
 Row = dict[str, Any]
 
 
-def compare(record: DatasetRecord, seed: int, seconds: float) -> Row:
+def compare(record: DatasetRecord, seed: int, seconds: float, epochs: float = math.inf) -> Row:
     """Return the row of one data set and seed; ``status`` says why there is no result."""
     row: Row = {"data": record.title, "key": record.key, "level": record.level, "seed": seed}
     try:
         start = time.perf_counter()
         dataset = record.sample(record, seed) if record.sample else make_sample(record, seed)
         row["build_s"] = time.perf_counter() - start
-        found = {kind: train(kind, record, dataset, seed, seconds) for kind in MODELS}
+        found = {kind: train(kind, record, dataset, seed, seconds, epochs) for kind in MODELS}
     except ValueError as error:
         return row | {"status": f"not compared: {error}"}
     gain = found["gps"]["test"] - found["gcn"]["test"]

@@ -208,7 +208,7 @@ def test_of_two_processes_one_computes_and_one_waits(rings: Rings, tmp_path: Pat
 
 def test_a_folder_that_cannot_be_made_is_one_line(rings: Rings, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match="encodings: cannot write to .*set dataset.dir to a folder of yours"):
+    with pytest.raises(DataError, match="encoding One-.*: cannot write to .*set dataset.dir to a folder of yours"):
         encoded(rings(3), [ones("One", "one")], tmp_path / "file")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ def record_of(level: str, features: Features, statistics: Statistics, **more: st
 
 def test_attention_to_the_whole_graph_reads_a_sample_that_two_convolutions_do_not() -> None:
     record = record_of("graph", Features(9, classes=10), Statistics(60000, 117.6, 941.1, directed=True))
-    row = samples.compare(record, seed=0, seconds=3)
+    row = samples.compare(record, seed=0, seconds=math.inf, epochs=12)  # not seconds: machines differ
     assert (row["status"], row["metric"]) == ("ok", "accuracy")
     assert row["gps_test"] > 0.8
     assert row["gcn_test"] < 0.6

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
-
-from torch_geometric.data import Data
 
 from graphgps_kmip.data.record import DatasetRecord, Features, RawFiles, Source, Statistics
+from graphgps_kmip.data.transductive import node_record
 
 PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 SOURCE = Source(
@@ -17,24 +15,15 @@ SOURCE = Source(
 )
 
 
-def load(home: str, name: str) -> Data:
-    """Return the graph with the masks of the public split; ``x`` holds raw word counts or tf-idf values."""
-    from torch_geometric.datasets import Planetoid
-
-    return Planetoid(home, name)[0]
-
-
 def _record(name: str, nodes: int, edges: int, features: int, classes: int, train: int) -> DatasetRecord:
+    """Return the record of one graph; ``x`` holds raw word counts or tf-idf values."""
     low = name.lower()
-    return DatasetRecord(
-        format="PyG-Planetoid",
+    return node_record(
+        "PyG-Planetoid",
+        "Planetoid",
+        {"name": name},
         name=name,
         title=name,
-        load=partial(load, name=name),
-        task_type="classification",
-        level="node",
-        metric="accuracy",
-        loss="cross_entropy",
         split="public: 20 training nodes of each class, 500 validation and 1,000 test nodes",
         summary=f"citation network, {nodes:,} papers, {classes} subjects",
         features=Features(node=features, classes=classes),

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor, nn
 from torch_geometric.nn import BatchNorm
-from torch_geometric.utils import scatter
+
+from graphgps_kmip.mpnn.ends import Nodes, ends, needed
+from graphgps_kmip.mpnn.gate import DistanceGate, factor_of
+from graphgps_kmip.mpnn.gated_sum import gated_sum
 
 
 class GatedGCN(nn.Module):
     r"""Edge-gated graph convolution that updates nodes and edges, with residuals inside.
 
     .. math::
-        g_{ij} &= C e_{ij} + D x_i + E x_j, \qquad
-        \eta_{ij} = \sigma(g_{ij}) / (\textstyle\sum_{j'} \sigma(g_{ij'}) + 10^{-6}) \\
+        g_{ij} &= C e_{ij} + D x_i + E x_j, \qquad w_{ij} = \sigma(g_{ij}) \, r_{ij}, \qquad
+        \eta_{ij} = w_{ij} / (\textstyle\sum_{j'} w_{ij'} + 10^{-6}) \\
         x_i' &= x_i + \mathrm{drop}(\mathrm{act}(\mathrm{BN}(A x_i + \textstyle\sum_j \eta_{ij} \odot B x_j))) \\
         e_{ij}' &= e_{ij} + \mathrm{drop}(\mathrm{act}(\mathrm{BN}(g_{ij})))
 
-    where j runs over the in-neighbours of i. All five linear maps have biases.
+    where j runs over the in-neighbours of i, and r is 1, or the gate of EquivStableLapPE (see `DistanceGate`). All five
+    linear maps have biases. Of an edge, the backward keeps the gate g and what the edge update needs (see `gated_sum`).
 
     Args:
         dim: width C of nodes and edges.
@@ -27,12 +30,14 @@ class GatedGCN(nn.Module):
         act: builds the activation.
         residual: add ``x`` to the node update. Off in the public k-MIP code (methods: "three public codes differ").
         edge_residual: add ``edge_attr`` to the edge update.
+        equivstable_pe: gate by the distance of the ends in ``encoding``.
 
     Shapes:
-        x (N, C), edge_index (2, E) as (source j, target i), edge_attr (E, C) -> (N, C), (E, C).
+        x (N, C) or a pair (M, C), (N, C), edge_index (2, E) as (source j, target i), edge_attr (E, C), encoding like x
+        -> (N, C), (E, C).
 
     Raises:
-        ValueError: edge_attr is None; the gate needs edge features.
+        ValueError: edge_attr is None, the gate needs edge features; encoding is None or not as ``equivstable_pe`` says.
     """
 
     internal_residual = True
@@ -45,27 +50,26 @@ class GatedGCN(nn.Module):
         *,
         residual: bool = True,
         edge_residual: bool = True,
+        equivstable_pe: bool = False,
     ) -> None:
         super().__init__()
         self.A, self.B, self.C, self.D, self.E = (nn.Linear(dim, dim) for _ in range(5))
         # A batch may hold one node, or one edge or none: then the running statistics serve.
         self.node_norm, self.edge_norm = (BatchNorm(dim, allow_single_element=True) for _ in range(2))
+        self.gate = DistanceGate(dim, act) if equivstable_pe else None
         self.act, self.dropout = act(), nn.Dropout(dropout)
         self.residual, self.edge_residual = residual, edge_residual
 
-    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return the updated node and edge features."""
-        if edge_attr is None:
-            raise ValueError(
-                "GatedGCN needs edge features, and this data has none: "
-                "set dataset.edge_encoder True and dataset.edge_encoder_name DummyEdge (one learned vector)"
-            )
-        source, target = edge_index
-        gate = self.C(edge_attr) + self.D(x).index_select(0, target) + self.E(x).index_select(0, source)
-        sigma = torch.sigmoid(gate)
-        message = sigma * self.B(x).index_select(0, source)
-        total = scatter(torch.cat([message, sigma], dim=1), target, dim=0, dim_size=x.size(0))  # (N, 2C), one pass
-        weighted, normaliser = total.chunk(2, dim=1)
+        edge_attr, (x_source, x), (source, target) = needed("GatedGCN", edge_attr), ends(x), edge_index
+        factor = factor_of("GatedGCN", self.gate, encoding, edge_index)
+        gate = self.D(x).index_select(0, target)
+        gate += self.E(x_source).index_select(0, source)  # in place: (E, C) is what a layer has little room for
+        gate += self.C(edge_attr)
+        weighted, normaliser = gated_sum(gate, self.B(x_source), factor, source, target, x.size(0))
         x_new = self._update(self.A(x) + weighted / (normaliser + 1e-6), self.node_norm)
         edge_new = self._update(gate, self.edge_norm)
         return (x + x_new if self.residual else x_new), (edge_attr + edge_new if self.edge_residual else edge_new)

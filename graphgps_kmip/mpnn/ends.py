@@ -1,0 +1,49 @@
+"""What layers do with the two ends of an edge, and what they say of inputs that they cannot use."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+Nodes = Tensor | tuple[Tensor, Tensor]
+
+
+def ends(x: Nodes) -> tuple[Tensor, Tensor]:
+    """Return features of sources and of targets; one tensor serves as both."""
+    return x if isinstance(x, tuple) else (x, x)
+
+
+def needed(layer: str, edge_attr: Tensor | None) -> Tensor:
+    """Return the edge features of a layer that cannot do without.
+
+    Raises:
+        ValueError: they are None.
+    """
+    if edge_attr is None:
+        raise ValueError(
+            f"{layer} needs edge features, and this data has none: "
+            "set dataset.edge_encoder True and dataset.edge_encoder_name DummyEdge (one learned vector)"
+        )
+    return edge_attr
+
+
+def one_set(layer: str, x: Nodes, why: str) -> Tensor:
+    """Return the node features of a layer that cannot tell sources from targets.
+
+    Raises:
+        ValueError: they are a pair.
+    """
+    if isinstance(x, tuple):
+        raise ValueError(f"{layer} takes one set of nodes, not a pair of sources and targets: {why}")
+    return x
+
+
+def unused(layer: str, encoding: Nodes | None) -> None:
+    """Refuse an encoding that a layer would not read.
+
+    Raises:
+        ValueError: it is not None.
+    """
+    if encoding is not None:
+        raise ValueError(
+            f"{layer} does not read EquivStableLapPE here: only GatedGCN and GINE do, built with equivstable_pe=True"
+        )

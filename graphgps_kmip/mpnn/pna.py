@@ -1,0 +1,62 @@
+"""PNA (Corso et al. 2020) without degree scalers, as in GraphGPS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import PNAConv
+
+from graphgps_kmip.mpnn.ends import Nodes, needed, unused
+
+
+class PNA(nn.Module):
+    r"""Convolution that takes mean, maximum and sum of the messages side by side.
+
+    .. math::
+        m_{ij} = W_1 [x_i, x_j, W_e e_{ij}], \qquad
+        x_i' = W_3 W_2 [x_i, \mathrm{mean}_j m_{ij}, \max_j m_{ij}, \textstyle\sum_j m_{ij}]
+
+    all linear maps with biases; a node without edges gets zeros from all three. Differs from the paper: the only scaler
+    is the identity, so the degrees of the training set play no part; one tower.
+
+    Args:
+        dim: width C.
+        dropout: not used, as all siblings have it.
+        act: not used, as all siblings have it.
+        edge_dim: width of the edge features; None is C.
+
+    Shapes:
+        x (N, C) or a pair (M, C), (N, C), edge_index (2, E), edge_attr (E, edge_dim) -> (N, C), edge_attr as given.
+
+    Raises:
+        ValueError: edge_attr is None, or an encoding is given.
+    """
+
+    internal_residual = False
+
+    def __init__(
+        self,
+        dim: int,
+        dropout: float = 0.0,  # noqa: ARG002
+        act: Callable[[], nn.Module] = nn.ReLU,  # noqa: ARG002
+        *,
+        edge_dim: int | None = None,
+    ) -> None:
+        super().__init__()
+        degrees = torch.tensor([0, 1])  # a histogram that only the other scalers would read
+        self.conv = PNAConv(dim, dim, ["mean", "max", "sum"], ["identity"], degrees, edge_dim or dim)
+
+    def forward(
+        self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return new node features, and the edge features as they are."""
+        unused("PNA", encoding)
+        edge_attr = needed("PNA", edge_attr)
+        if not isinstance(x, tuple):
+            return self.conv(x, edge_index, edge_attr), edge_attr
+        # PNAConv knows one set of nodes: let the targets be further nodes after the sources, which no edge leaves.
+        num_sources = x[0].size(0)
+        edge_index = torch.stack([edge_index[0], edge_index[1] + num_sources])
+        return self.conv(torch.cat(x), edge_index, edge_attr)[num_sources:], edge_attr

@@ -1,9 +1,11 @@
-"""Degrees of nodes, and the local degree profile: statistics of the degrees around a node."""
+"""Degrees of nodes, and the local degree profile: statistics of the degrees around a node (Cai and Wang 2018)."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+
+NUM_STATISTICS = 5  # of a profile
 
 
 def out_degrees(edge_index: Tensor, num_nodes: int) -> Tensor:

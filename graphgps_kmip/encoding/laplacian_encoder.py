@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
@@ -80,7 +81,7 @@ class LapPEEncoder(nn.Module):
         values = _columns(batch, "LapPE", "EigVals", (self.max_freqs, 1)).to(dtype)
         empty = vectors.isnan()  # (N, K)
         if self.training:
-            vectors = vectors * random_signs(vectors)
+            vectors = vectors * random_signs(vectors, of_all="halo_rows" in batch)
         pairs = self.raw_norm(torch.cat([vectors[..., None], values], dim=2).nan_to_num(nan=0.0))  # (N, K, 2)
         if isinstance(self.pe_encoder, nn.TransformerEncoder):
             encoded = self.pe_encoder(self.linear_in(pairs), src_key_padding_mask=empty)
@@ -103,6 +104,7 @@ class EquivStableLapPEEncoder(nn.Module):
         dim: width C.
         max_freqs: eigenvectors K of a node, the config's ``posenc_EquivStableLapPE.eigen.max_freqs``.
         raw_norm_type: BatchNorm (of the eigenvectors, padding as zeros) or none.
+        vectors: the attribute with the eigenvectors.
 
     Shapes: batch.EigVecs (N, K) -> batch.pe_EquivStableLapPE (N, C), in the dtype of the weights.
 
@@ -110,25 +112,34 @@ class EquivStableLapPEEncoder(nn.Module):
         ValueError: an unknown norm when built; statistics missing or not of K columns when called.
     """
 
-    def __init__(self, dim: int, *, max_freqs: int = 10, raw_norm_type: str = "none") -> None:
+    def __init__(
+        self, dim: int, *, max_freqs: int = 10, raw_norm_type: str = "none", vectors: str = "EigVecs"
+    ) -> None:
         super().__init__()
-        self.max_freqs = max_freqs
+        self.max_freqs, self.vectors = max_freqs, vectors
         self.raw_norm = raw_norm("EquivStableLapPE", raw_norm_type, max_freqs)
         self.linear = nn.Linear(max_freqs, dim)
 
     def forward(self, batch: Batch) -> Batch:
         """Set ``batch.pe_EquivStableLapPE``."""
-        vectors = _columns(batch, "EquivStableLapPE", "EigVecs", (self.max_freqs,)).to(self.linear.weight.dtype)
+        vectors = _columns(batch, "EquivStableLapPE", self.vectors, (self.max_freqs,)).to(self.linear.weight.dtype)
         batch.pe_EquivStableLapPE = self.linear(self.raw_norm(vectors.nan_to_num(nan=0.0)))
         return batch
 
 
-def random_signs(vectors: Tensor) -> Tensor:
+def random_signs(vectors: Tensor, of_all: bool = False) -> Tensor:
     """Return -1 or 1 for each column, each with probability 1/2, from the generator of the device.
+
+    Args:
+        vectors: eigenvectors.
+        of_all: the first process draws for all, because the nodes of one graph are divided over them.
 
     Shapes: (N, K) -> (K,).
     """
-    return torch.randint(0, 2, vectors.shape[1:], device=vectors.device, dtype=vectors.dtype) * 2 - 1
+    signs = torch.randint(0, 2, vectors.shape[1:], device=vectors.device, dtype=vectors.dtype) * 2 - 1
+    if of_all:
+        dist.broadcast(signs, 0)
+    return signs
 
 
 def _columns(batch: Batch, name: str, key: str, shape: tuple[int, ...]) -> Tensor:

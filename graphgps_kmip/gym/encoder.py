@@ -2,6 +2,7 @@
 
 A node encoder's name may join parts by plus, as in GraphGPS: ``Atom+LapPE+RWSE`` is an encoder of the data's own
 features and two encodings, for whose widths ``dim_pe`` it leaves room; ``RWSE`` alone maps the raw features linearly.
+The same holds for edges: ``Bond+RWSEEdge``, or ``ERE`` alone.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from graphgps_kmip.encoding.superpixel import (
 )
 from graphgps_kmip.encoding.syntax import SyntaxEdgeEncoder, SyntaxNodeEncoder
 from graphgps_kmip.gym.errors import ConfigError, look_up
-from graphgps_kmip.gym.posenc import POSENC
+from graphgps_kmip.gym.posenc import EDGE_PARTS, NODE_PARTS, PosEnc
 
 
 def linear_node(dim: int) -> nn.Module:
@@ -142,13 +143,38 @@ def node_encoder(name: str, dim: int) -> nn.Module:
     if name in register.node_encoder_dict:
         return register.node_encoder_dict[name](dim)
     first, *rest = name.split("+")
-    if first in POSENC and not rest:
-        return POSENC[first].encoder(dim, cfg.share.dim_in)
+    if first in NODE_PARTS and not rest:
+        return NODE_PARTS[first].encoder(dim, cfg.share.dim_in)
     features = look_up(register.node_encoder_dict, first, key)
-    rows = [look_up(POSENC, part, key) for part in rest]
+    return _composed(features, [look_up(NODE_PARTS, part, key) for part in rest], dim, f"{key}: {name}")
+
+
+def edge_encoder(name: str, dim: int) -> nn.Module:
+    """Return the edge encoder of a name.
+
+    An encoding alone stands beside a linear map of the edge features, or one learned vector where there are none.
+
+    Args:
+        name: value of ``dataset.edge_encoder_name``.
+        dim: width C.
+
+    Raises:
+        ConfigError: an unknown part, or no width left for the features.
+    """
+    key = "dataset.edge_encoder_name"
+    if name in register.edge_encoder_dict:
+        return register.edge_encoder_dict[name](dim)
+    first, *rest = name.split("+")
+    if first in EDGE_PARTS and not rest:
+        first, rest = "LinearEdge" if cfg.dataset.edge_dim else "DummyEdge", [first]
+    features = look_up(register.edge_encoder_dict, first, key)
+    return _composed(features, [look_up(EDGE_PARTS, part, key) for part in rest], dim, f"{key}: {name}")
+
+
+def _composed(features: Callable[[int], nn.Module], rows: list[PosEnc], dim: int, where: str) -> nn.Module:
     width = dim - sum(row.width for row in rows)
     if width < 1:
-        raise ConfigError(f"{key}: the encodings of {name} take {dim - width} of {dim} columns: lower their dim_pe")
+        raise ConfigError(f"{where}: its encodings take {dim - width} of {dim} columns: lower their dim_pe")
     modules = [features(width)]
     for row in rows:
         width += row.width

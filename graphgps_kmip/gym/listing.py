@@ -12,7 +12,7 @@ from graphgps_kmip.data import DATASETS
 from graphgps_kmip.gym.attention import ATTENTION
 from graphgps_kmip.gym.head import HEADS
 from graphgps_kmip.gym.mpnn import MPNN
-from graphgps_kmip.gym.posenc import POSENC
+from graphgps_kmip.gym.posenc import EDGE_PARTS, NODE_PARTS
 from graphgps_kmip.model.heads import POOLINGS
 from graphgps_kmip.search import BACKENDS
 from graphgps_kmip.task import LOSSES
@@ -23,12 +23,13 @@ from graphgps_kmip.train.schedulers import SCHEDULERS
 def listing() -> str:
     """Return all tables as text."""
     tables: dict[str, Mapping[str, Any]] = {
-        "attention (second part of gt.layer_type)": ATTENTION,
-        "message passing (first part of gt.layer_type)": MPNN,
+        "attention (part of gt.layer_type)": ATTENTION,
+        "message passing (part of gt.layer_type)": MPNN,
         "network (model.type)": register.network_dict,
         "node encoder (dataset.node_encoder_name)": register.node_encoder_dict,
-        "encoding (further parts of dataset.node_encoder_name, with posenc_<name>.enable True)": POSENC,
+        "encoding (further parts of dataset.node_encoder_name, with posenc_<name>.enable True)": NODE_PARTS,
         "edge encoder (dataset.edge_encoder_name)": register.edge_encoder_dict,
+        "encoding of edges (further parts of dataset.edge_encoder_name)": EDGE_PARTS,
         "data set (dataset.format / dataset.name; python main.py --data TITLE)": _data_sets(),
         "head (gnn.head)": register.head_dict | HEADS,
         "pooling (model.graph_pooling)": POOLINGS,

@@ -51,7 +51,7 @@ def rename_transformer(key: str) -> str:
 def test_outputs_and_gradients_match_the_public_code(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     record, module = load(f"D_encoders/{name}"), RECORDS[name]().double()
     if "train/extra/sign_flip" in record:
-        monkeypatch.setattr(laplacian_encoder, "random_signs", lambda _: record["train/extra/sign_flip"])
+        monkeypatch.setattr(laplacian_encoder, "random_signs", lambda *_, **__: record["train/extra/sign_flip"])
 
     def run(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         batch = module(Batch(**inputs))

@@ -9,18 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
-from torch_geometric.data import Batch
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.gym.data import load_dataset
 from graphgps_kmip.gym.errors import ConfigError
-from graphgps_kmip.gym.experiment import assemble, configured, planned_runs
-from graphgps_kmip.gym.load import load_config
-from graphgps_kmip.gym.posenc import POSENC, enabled_encodings, times
-
-ROOT = Path(__file__).parents[2]
-MODELS = {"LapPE": "DeepSet", "SignNet": "MLP", "RWSE": "Linear", "HKdiagSE": "mlp", "ElstaticSE": "Linear"}
+from graphgps_kmip.gym.posenc import NODE_PARTS, POSENC, enabled_encodings, times
+from tests.gym.posenc_config import NARROW, load, model_and_batch
 
 
 @pytest.fixture(autouse=True)
@@ -29,32 +23,27 @@ def config() -> Iterator[None]:
     cfg.defrost()
 
 
-def load(name: str, *words: str, enable: bool = True) -> None:
-    """Load the digits' config with a node encoder, and the blocks of its encodings switched on."""
-    blocks = []
-    for part in name.split("+"):
-        if part in POSENC:
-            group = POSENC[part].group
-            blocks += [f"{group}.enable", str(enable), f"{group}.model", MODELS[part], f"{group}.dim_pe", "4"]
-            blocks += [f"{group}.post_layers", "1"]
-            blocks += [f"{group}.kernel.times_func", "range(1, 5)"] if part in ("RWSE", "HKdiagSE") else []
-    file = ROOT / "configs" / "quickstart" / "digits-kmip.yaml"
-    load_config(cfg, file, ["dataset.node_encoder_name", name, "gt.layers", "1", *blocks, *words])
-
-
-def model_and_batch() -> tuple[nn.Module, Batch]:
-    with configured(planned_runs(1)[0]):
-        parts = assemble()
-    return parts.model.model, Batch.from_data_list([parts.dataset.graphs[number] for number in (0, 1, 2)])
-
-
-@pytest.mark.parametrize("name", [*POSENC, "LinearNode+LapPE", "LinearNode+LapPE+RWSE", "LinearNode+RWSE+HKdiagSE"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *NODE_PARTS,
+        "LinearNode+LapPE",
+        "LinearNode+LapPE+RWSE",
+        "LinearNode+RWSE+HKdiagSE",
+        "LinearNode+GraphormerBias+LapPE",
+        "LinearNode+EquivStableLapPE+LapPE",
+        "LinearNode+ERN+Degree+LDP",
+    ],
+)
 def test_every_encoding_takes_its_columns_beside_the_features(name: str, tmp_path: Path) -> None:
     load(name, "dataset.sample", "True", "dataset.dir", str(tmp_path))
     model, batch = model_and_batch()
     encoded = model.encoder(batch.clone())
     assert encoded.x.shape == (batch.num_nodes, cfg.gnn.dim_inner)
-    encoded.x.sum().backward()
+    total = encoded.x.sum()
+    total = total + encoded.pair_attr.sum() if "pair_attr" in encoded else total
+    total = total + encoded.pe_EquivStableLapPE.sum() if "pe_EquivStableLapPE" in encoded else total
+    total.backward()
     assert all(parameter.grad is not None for parameter in model.encoder.node.parameters())
 
 
@@ -102,7 +91,7 @@ def test_a_mistake_is_one_line(name: str, words: tuple[str, ...], line: str) -> 
 def test_an_encoder_whose_block_is_off_is_refused() -> None:
     load("LinearNode+LapPE", enable=False)
     with pytest.raises(ConfigError, match=r"LapPE needs posenc_LapPE\.enable True"):
-        enabled_encodings()
+        enabled_encodings([])
 
 
 @pytest.mark.parametrize(
@@ -124,4 +113,9 @@ def test_the_public_defaults_stand() -> None:
     assert (cfg.posenc_LapPE.eigen.laplacian_norm, cfg.posenc_LapPE.eigen.max_freqs) == ("sym", 10)
     assert cfg.posenc_ElstaticSE.kernel.times_func == "range(10)"
     assert (cfg.posenc_SignNet.phi_out_dim, cfg.posenc_SignNet.phi_hidden_dim) == (4, 64)
-    assert all(not cfg[row.group].enable and cfg[row.group].dim_pe == 16 for row in POSENC.values())
+    assert all(not cfg[row.group].enable for row in POSENC.values())
+    assert {row.name: row.width for row in POSENC.values() if row.width != 16} == dict.fromkeys(NARROW, 0)
+    assert "dim_pe" not in cfg.posenc_EquivStableLapPE
+    assert (cfg.posenc_ERN.accuracy, cfg.posenc_ERN.er_dim, cfg.posenc_ERE.accuracy) == (0.1, "none", 0.1)
+    assert (cfg.posenc_RWSEEdge.num_global, cfg.posenc_RWSEEdge.global_edge_dropout) == (2, 0.2)
+    assert (cfg.posenc_GraphormerBias.dim_pe, cfg.posenc_GraphormerBias.num_spatial_types) == (0, None)

@@ -1,0 +1,153 @@
+"""Effective resistances: brute force, laws of circuits, projections, odd graphs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from graphgps_kmip.encoding import resistance
+from graphgps_kmip.encoding.resistance import (
+    edge_resistances,
+    effective_resistances,
+    embedding_width,
+    resistance_embedding,
+)
+
+NO_EDGES = torch.empty(2, 0, dtype=torch.long)
+TOLERANCE = {"rtol": 1e-9, "atol": 1e-9}  # of a solve in float64
+
+
+def undirected(*pairs: tuple[int, int]) -> Tensor:
+    edges = torch.tensor(pairs).T
+    return torch.cat([edges, edges.flip(0)], dim=1)
+
+
+def random_graph(num_nodes: int, num_edges: int, seed: int = 0) -> Tensor:
+    """Repeated edges, self-loops and edges without their reverse are among them."""
+    return torch.randint(num_nodes, (2, num_edges), generator=torch.Generator().manual_seed(seed))
+
+
+def brute_force(edge_index: Tensor, num_nodes: int) -> Tensor:
+    adjacency = torch.zeros(num_nodes, num_nodes, dtype=torch.float64)
+    adjacency[edge_index[0], edge_index[1]] = adjacency[edge_index[1], edge_index[0]] = 1
+    adjacency.fill_diagonal_(0)
+    inverse = torch.linalg.pinv(torch.diag(adjacency.sum(1)) - adjacency, hermitian=True)
+    together = torch.linalg.matrix_power((adjacency + torch.eye(num_nodes)).clamp(max=1), num_nodes) > 0
+    found = inverse.diagonal()[:, None] + inverse.diagonal() - 2 * inverse
+    return torch.where(together, found, torch.inf).fill_diagonal_(0)
+
+
+def all_pairs(num_nodes: int) -> Tensor:
+    return torch.cartesian_prod(torch.arange(num_nodes), torch.arange(num_nodes)).T
+
+
+GRAPHS = {
+    "connected": (random_graph(12, 40), 12),
+    "many components": (random_graph(14, 8), 14),
+    "one node": (NO_EDGES, 1),
+    "no edges": (NO_EDGES, 4),
+    "a loop alone": (torch.zeros(2, 1, dtype=torch.long), 2),
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("dense", [True, False])
+def test_all_pairs_have_the_resistance_of_the_pseudo_inverse(
+    name: str, dense: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not dense:
+        monkeypatch.setattr(resistance, "DENSE", 0)
+        monkeypatch.setattr(resistance, "ENTRIES", 40)  # a few columns at a time
+    edges, num_nodes = GRAPHS[name]
+    found = effective_resistances(edges, num_nodes, all_pairs(num_nodes))
+    assert found.dtype == torch.float64
+    torch.testing.assert_close(found.view(num_nodes, num_nodes), brute_force(edges, num_nodes), **TOLERANCE)
+
+
+def test_wires_in_series_add_up_and_parallel_ones_share_the_current() -> None:
+    path, ring = undirected((0, 1), (1, 2), (2, 3)), undirected((0, 1), (1, 2), (2, 3), (3, 0))
+    pairs = torch.tensor([[0, 0, 2], [3, 1, 2]])
+    torch.testing.assert_close(effective_resistances(path, 4, pairs), torch.tensor([3.0, 1, 0]).double())
+    torch.testing.assert_close(effective_resistances(ring, 4, pairs), torch.tensor([0.75, 0.75, 0]).double())
+    assert effective_resistances(undirected((0, 1)), 3, torch.tensor([[0], [2]])).item() == math.inf
+
+
+def test_renumbered_nodes_and_edges_in_another_order_keep_their_resistances() -> None:
+    edges, num_nodes = GRAPHS["connected"]
+    order, shuffled = torch.randperm(num_nodes), torch.randperm(edges.size(1))
+    before = edge_resistances(edges, num_nodes)
+    after = edge_resistances(order[edges[:, shuffled]], num_nodes)
+    torch.testing.assert_close(after, before[shuffled], **TOLERANCE)
+
+
+def test_the_resistances_of_the_edges_of_a_component_add_up_to_its_nodes_less_one() -> None:
+    """Foster's theorem; above DENSE nodes, so by sparse factors."""
+    edges = torch.stack([torch.arange(1, 1500), torch.arange(1, 1500) // 2])  # a tree
+    edges = torch.cat([edges, torch.tensor([[7, 100, 900], [1400, 30, 1234]])], dim=1)
+    found = edge_resistances(torch.cat([edges, edges.flip(0)], dim=1), 1500)
+    torch.testing.assert_close(found.sum() / 2, torch.tensor(1499.0).double(), **TOLERANCE)
+    assert bool((found <= 1 + 1e-9).all())
+
+
+def test_a_large_graph_is_projected_and_right_to_the_accuracy() -> None:
+    edges = random_graph(400, 900, seed=1)
+    edges = torch.cat([edges, edges.flip(0)], dim=1)
+    exact = effective_resistances(edges, 400, edges)
+    found = edge_resistances(edges, 400, accuracy=0.4)  # 375 rows: fewer than nodes
+    assert not torch.equal(found, exact)
+    torch.testing.assert_close(found, exact, rtol=0.4, atol=0)
+    assert torch.equal(edge_resistances(edges, 400, accuracy=0.4), found)
+    assert not torch.equal(edge_resistances(edges, 400, accuracy=0.4, seed=1), found)
+
+
+@pytest.mark.parametrize("entries", [1 << 22, 40])
+def test_distances_in_the_embedding_are_resistances(entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resistance, "ENTRIES", entries)
+    edges, num_nodes = GRAPHS["connected"]
+    embedding = resistance_embedding(edges, num_nodes, 4000, np.random.default_rng(0))
+    found = torch.cdist(embedding, embedding).square()
+    torch.testing.assert_close(found, brute_force(edges, num_nodes), rtol=0.15, atol=0)  # 6 times sqrt(2 / 4000)
+
+
+def test_the_embedding_has_mean_zero_over_each_component() -> None:
+    edges, num_nodes = GRAPHS["many components"]
+    embedding = resistance_embedding(edges, num_nodes, 6, np.random.default_rng(0))
+    adjacency = torch.eye(num_nodes)
+    adjacency[edges[0], edges[1]] = adjacency[edges[1], edges[0]] = 1
+    together = (torch.linalg.matrix_power(adjacency, num_nodes) > 0).double()
+    torch.testing.assert_close(together @ embedding, torch.zeros_like(embedding), **TOLERANCE)
+    lonely = together.sum(1) == 1
+    assert bool(lonely.any())
+    assert not embedding[lonely].any()
+    assert bool(embedding[~lonely].any(dim=1).all())
+
+
+def test_the_embedding_follows_its_generator_and_no_other() -> None:
+    edges, num_nodes = GRAPHS["connected"]
+    first = resistance_embedding(edges, num_nodes, 3, np.random.default_rng(5))
+    np.random.default_rng(0).random()
+    assert torch.equal(resistance_embedding(edges, num_nodes, 3, np.random.default_rng(5)), first)
+    assert not torch.equal(resistance_embedding(edges, num_nodes, 3, np.random.default_rng(6)), first)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "edges", "accuracy", "width"),
+    [(150, 320, 0.1, 75), (7, 12, 0.1, 4), (150, 320, 1.0, 47), (1, 0, 0.1, 1), (9, 0, 0.1, 1), (9, 1, 0.1, 1)],
+)
+def test_the_width_is_the_public_one(nodes: int, edges: int, accuracy: float, width: int) -> None:
+    assert embedding_width(nodes, edges, accuracy) == width
+
+
+def test_mistakes_are_one_line() -> None:
+    with pytest.raises(ValueError, match="edge_index names node 3 .* has 3 nodes"):
+        edge_resistances(torch.tensor([[0], [3]]), 3)
+    with pytest.raises(ValueError, match="pairs names node 1 or a negative one"):
+        effective_resistances(undirected((0, 1)), 2, torch.tensor([[-1], [1]]))
+    with pytest.raises(ValueError, match="accuracy of effective resistances must be above 0"):
+        edge_resistances(undirected((0, 1)), 2, 0.0)
+    with pytest.raises(ValueError, match="1 row or more, got 0: check posenc_ERN.er_dim"):
+        resistance_embedding(undirected((0, 1)), 2, 0, np.random.default_rng(0))

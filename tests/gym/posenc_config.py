@@ -1,0 +1,49 @@
+"""The digits' config with encoders by name, for the tests of encodings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import nn
+from torch_geometric.data import Batch
+from torch_geometric.graphgym.config import cfg
+
+from graphgps_kmip.gym.data import load_dataset
+from graphgps_kmip.gym.experiment import assemble, configured, planned_runs
+from graphgps_kmip.gym.load import load_config
+from graphgps_kmip.gym.posenc import EDGE_PARTS, NODE_PARTS
+
+ROOT = Path(__file__).parents[2]
+MODELS = {"LapPE": "DeepSet", "SignNet": "MLP", "RWSE": "Linear", "HKdiagSE": "mlp", "ElstaticSE": "Linear"}
+MODELS |= dict.fromkeys(("ERN", "ERE", "RWSEEdge", "LDP"), "Linear")
+NARROW = ("EquivStableLapPE", "GraphormerBias")  # they take no columns
+TABLES = {"num_spatial_types": 4, "num_in_degrees": 9, "num_out_degrees": 9}
+
+
+def load(name: str, *words: str, enable: bool = True, edges: str = "") -> None:
+    """Load the digits' config with encoders of nodes and edges, and the blocks of their encodings switched on."""
+    blocks = ["dataset.edge_encoder_name", edges, "dataset.edge_encoder", "True"] if edges else []
+    parts = NODE_PARTS | EDGE_PARTS
+    for row in [parts[part] for part in f"{name}+{edges}".split("+") if part in parts]:
+        blocks += [f"{row.group}.enable", str(enable)]
+        blocks += [f"{row.group}.dim_pe", "4"] if row.name not in NARROW else []
+        blocks += [f"{row.group}.model", MODELS[row.name]] if row.name in MODELS else []
+        blocks += [f"{row.group}.post_layers", "1"] if row.name in MODELS else []
+        blocks += [f"{row.group}.kernel.times_func", "range(1, 5)"] if row.name in ("RWSE", "HKdiagSE") else []
+        tables = TABLES.items() if row.name == "GraphormerBias" else ()
+        blocks += [word for key, rows in tables for word in (f"{row.group}.{key}", str(rows))]
+    file = ROOT / "configs" / "quickstart" / "digits-kmip.yaml"
+    load_config(cfg, file, ["dataset.node_encoder_name", name, "gt.layers", "1", *blocks, *words])
+
+
+def sample(tmp_path: Path) -> Batch:
+    """Return some graphs of the sample as the config asks for them."""
+    cfg.dataset.sample, cfg.dataset.dir = True, str(tmp_path)
+    graphs = load_dataset("sklearn", "digits", str(tmp_path)).graphs
+    return Batch.from_data_list([graphs[number] for number in (0, 1, 2)])
+
+
+def model_and_batch() -> tuple[nn.Module, Batch]:
+    with configured(planned_runs(1)[0]):
+        parts = assemble()
+    return parts.model.model, Batch.from_data_list([parts.dataset.graphs[number] for number in (0, 1, 2)])

@@ -13,15 +13,15 @@ ROOMS = {
     "search": {"native"},
     "attention": {"search", "native"},
     "mpnn": set(),
-    "encoding": set(),
-    "model": {"attention.context"},
+    "encoding": {"native"},
+    "model": {"attention.context", "search.memo"},
     "task": set(),
     "data": {"encoding", "task.record"},
     "train": {"task.record"},
     "report": set(),
     "gym": {"search", "attention", "mpnn", "encoding", "model", "task", "data", "train", "report"},
 }
-SHARED = {"names", "files", "__version__"}  # rooms-free helpers at the top of the package
+SHARED = {"names", "files", "collectives", "__version__"}  # rooms-free helpers at the top of the package
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

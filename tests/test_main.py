@@ -115,7 +115,6 @@ ERRORS = {
     "unknown key": (["gt.kmip.kk", "3"], "gt.kmip.k"),
     "unknown attention": (["gt.layer_type", "GatedGCN+kMIB"], "kMIP"),
     "unknown message passing": (["gt.layer_type", "GatedGNC+kMIP"], "GatedGCN"),
-    "no attention part": (["gt.layer_type", "GatedGCN"], "gt.layer_type"),
     "both branches none": (["gt.layer_type", "None+None"], "gt.layer_type"),
     "unknown data set": (["dataset.name", "digit"], "digits"),
     "unknown format": (["dataset.format", "skleran"], "sklearn"),

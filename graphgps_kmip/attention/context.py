@@ -7,7 +7,7 @@ one graph); ``GraphContext.of`` is the first line of every forward and makes the
 Optional parts of the contract:
 
 * ``initial_state(context)``: an attention that carries something from layer to layer (virtual nodes) defines it and is
-  then called ``attention(x, context, state) -> (x, state)``.
+  then called ``attention(x, context, state) -> (x, state)``. It may be a module: the stack keeps the first layer's.
 * ``attention_graph(x, context) -> AttentionGraph``: the learned graph, apart from forward so that forward stays fast.
 """
 
@@ -20,6 +20,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from graphgps_kmip.attention.halo import Halo
 
 EDGE_SET_SUFFIX = "_edge_index"
 _KEPT = ("sizes", "max_nodes", "min_nodes")
@@ -38,9 +40,13 @@ class GraphContext:
         pair_index: dense pairs inside graphs (relative encodings, biases), global node ids.
         pair_attr: features of those pairs.
         progress: share of the training that is done, in [0, 1] (for temperature and k schedules).
+        encoding: EquivStableLapPE, which some message passing layers read.
+        halo: None, or how to reach the nodes of other processes: these N nodes are then this process's share of one
+            graph, and sources in edge_index count behind them the nodes that are elsewhere.
 
     Shapes:
-        batch (N,), ptr (B+1,), edge_index (2, E), edge_attr (E, C), pair_index (2, P), pair_attr (P, C).
+        batch (N,), ptr (B+1,), edge_index (2, E), edge_attr (E, C), pair_index (2, P), pair_attr (P, C),
+        encoding (N, C).
     """
 
     batch: Tensor
@@ -51,6 +57,8 @@ class GraphContext:
     pair_index: Tensor | None = None
     pair_attr: Tensor | None = None
     progress: float = 0.0
+    encoding: Tensor | None = None
+    halo: Halo | None = None
 
     @property
     def num_graphs(self) -> int:
@@ -77,6 +85,10 @@ class GraphContext:
         new = replace(self, edge_attr=edge_attr)
         new.__dict__.update({name: self.__dict__[name] for name in _KEPT if name in self.__dict__})
         return new
+
+    def sources(self, x: Tensor | None) -> Tensor | tuple[Tensor, Tensor] | None:
+        """Return what message passing takes: x, or, where the graph is divided, x of sources and x of targets."""
+        return x if self.halo is None or x is None else (self.halo.extend(x), x)
 
     @classmethod
     def of(cls, context_or_batch: GraphContext | Tensor | None, x: Tensor) -> GraphContext:
@@ -126,6 +138,8 @@ class GraphContext:
             pair_index=getattr(data, "pair_index", None),
             pair_attr=getattr(data, "pair_attr", None),
             progress=float(getattr(data, "progress", 0.0)),
+            encoding=getattr(data, "pe_EquivStableLapPE", None),
+            halo=Halo.from_data(data),
         )
 
 

@@ -9,6 +9,7 @@ from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.gather import softmax_weight, sparse_attention
 from graphgps_kmip.attention.graph import AttentionGraph
 from graphgps_kmip.attention.heads import check_dropout, dim_per_head
+from graphgps_kmip.attention.sharded import sharded_kmip_attention
 from graphgps_kmip.search import check_backend_name, topk_inner_product
 
 HEAD_AGGREGATIONS = ("none", "Linear")
@@ -30,6 +31,7 @@ class KMIPAttention(nn.Module):
         dim_val: channels of values of a head; None: dim / num_heads.
         head_agg: "none" concatenates the heads (num_heads * dim_val must be dim), "Linear" adds a linear layer to dim.
         search: backend of the search, "auto" picks one.
+        shard: where a graph's nodes are divided over processes, attend to the nodes of all of them.
 
     Shapes:
         x (N, dim); context a GraphContext, a batch vector (N,) or None; returns (N, dim).
@@ -49,6 +51,7 @@ class KMIPAttention(nn.Module):
         dim_val: int | None = None,
         head_agg: str = "none",
         search: str = "auto",
+        shard: bool = False,
     ) -> None:
         super().__init__()
         dim_kq = dim_per_head(dim, num_heads) if dim_kq is None else dim_kq
@@ -59,6 +62,7 @@ class KMIPAttention(nn.Module):
         self.dropout = check_dropout(dropout)
         self.k = k
         self.search = search
+        self.shard = shard
         self.query = nn.Linear(dim, num_heads * dim_kq)
         self.key = nn.Linear(dim, num_heads * dim_kq)
         self.value = nn.Linear(dim, num_heads * dim_val)
@@ -68,9 +72,13 @@ class KMIPAttention(nn.Module):
         """Attend inside each graph: x (N, dim) -> (N, dim)."""
         context = GraphContext.of(context, x)
         q, k, v = (self._heads(linear, x) for linear in (self.query, self.key, self.value))
+        dropout = self.dropout if self.training else 0.0
+        if context.halo is not None:
+            if not self.shard:
+                raise ValueError("the nodes of this graph are divided over processes: set gt.kmip.shard True")
+            return self.out(sharded_kmip_attention(q, k, v, self.k, backend=self.search, dropout=dropout).flatten(1))
         index, score = self._select(q, k, context)
-        out = sparse_attention(q, k, v, index, score, self.dropout if self.training else 0.0)
-        return self.out(out.flatten(1))
+        return self.out(sparse_attention(q, k, v, index, score, dropout).flatten(1))
 
     @torch.no_grad()
     def attention_graph(self, x: Tensor, context: GraphContext | Tensor | None = None) -> AttentionGraph:

@@ -7,6 +7,8 @@ from graphgps_kmip.data.encoded import encoded
 from graphgps_kmip.data.encoding import Encoding
 from graphgps_kmip.data.errors import DataError
 from graphgps_kmip.data.info import DatasetInfo
+from graphgps_kmip.data.node_batches import Sampling
+from graphgps_kmip.data.node_loader import NodeLoader
 from graphgps_kmip.data.open import open_dataset, sampled
 from graphgps_kmip.data.pipeline import GraphLoader, make_loaders
 from graphgps_kmip.data.prepare import at_hand
@@ -26,7 +28,9 @@ __all__ = [
     "encoded",
     "GraphDataset",
     "GraphLoader",
+    "NodeLoader",
     "RawFiles",
+    "Sampling",
     "Source",
     "Splits",
     "Statistics",

@@ -11,6 +11,9 @@ from torch.utils.data import DataLoader
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset
+from graphgps_kmip.data.node_batches import FULL_BATCH, Sampling
+from graphgps_kmip.data.node_loader import NodeLoader
+from graphgps_kmip.data.shard import shard_of
 
 
 class ShardedBatches:
@@ -109,10 +112,13 @@ def make_loaders(
     rank: int = 0,
     world_size: int = 1,
     eval_batch_size: int | None = None,
-) -> list[GraphLoader]:
+    sampling: Sampling | None = None,
+    shard: bool = False,
+) -> list[GraphLoader | NodeLoader]:
     """Return the loaders of training, validation and test.
 
-    At level "node" each of the three yields the one graph, whose nodes are divided by masks, as its only batch.
+    At level "node" each of the three yields the one graph, whose nodes are divided by masks, as its only batch, or the
+    subgraphs that ``sampling`` says.
 
     Args:
         dataset: graphs and splits.
@@ -124,15 +130,39 @@ def make_loaders(
         rank: number of this process.
         world_size: number of processes.
         eval_batch_size: graphs in a global batch of validation and test; None: ``batch_size``.
+        sampling: batches of the nodes of one graph; None: full batches.
+        shard: divide the nodes of one graph over the processes, for a model that can reach those of the others.
+
+    Raises:
+        ValueError: nodes are to be sampled or divided, but there are many graphs; or both are asked for.
     """
+    sampling = sampling or Sampling()
+    if shard:
+        if level != "node" or (sampling.sampler, sampling.val_sampler) != (FULL_BATCH, FULL_BATCH):
+            raise ValueError("gt.kmip.shard divides one graph in full batches, of train.sampler and val.sampler: set it to False")
+        own = [shard_of(dataset.graphs[0], rank, world_size)]
+        return [GraphLoader(own, 1, seed) for _ in SPLITS]
     if level == "node":
-        return [GraphLoader(dataset.graphs, 1, seed, rank=rank, world_size=world_size) for _ in SPLITS]
+        return [_node_loader(dataset, split, sampling, seed, num_workers, rank, world_size) for split in SPLITS]
+    for key, name in (("train.sampler", sampling.sampler), ("val.sampler", sampling.val_sampler)):
+        if name != FULL_BATCH:
+            raise ValueError(f"{key}: {name} divides the nodes of one graph, and here are many: set {FULL_BATCH}")
     train, *evaluation = (dataset.part(split) for split in SPLITS)
     shared = {"num_workers": num_workers, "rank": rank, "world_size": world_size}
     return [
         GraphLoader(train, batch_size, seed, shuffle, **shared),
         *(GraphLoader(part, eval_batch_size or batch_size, seed, **shared) for part in evaluation),
     ]
+
+
+def _node_loader(
+    dataset: GraphDataset, split: str, sampling: Sampling, seed: int, num_workers: int, rank: int, world_size: int
+) -> GraphLoader | NodeLoader:
+    training = split == "train"
+    name = sampling.sampler if training else sampling.val_sampler
+    if name == FULL_BATCH:
+        return GraphLoader(dataset.graphs, 1, seed, rank=rank, world_size=world_size)
+    return NodeLoader(dataset.graphs[0], split, name, sampling, seed, training, num_workers, rank, world_size)
 
 
 def _collate(graphs: Sequence[Data], share: list[Data]) -> Batch:

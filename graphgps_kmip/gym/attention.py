@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import nn
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.attention import FullAttention, KMIPAttention
+from graphgps_kmip.attention import ExphormerAttention, FullAttention, KMIPAttention
 from graphgps_kmip.gym.binding import group as group_of
 from graphgps_kmip.gym.table import Row, add_row
 
@@ -39,3 +39,4 @@ def register_attention(
 
 add_row(ATTENTION, "kMIP", KMIPAttention, aliases=("SparseAttention",), zero_grad=("key.bias",))
 add_row(ATTENTION, "Transformer", FullAttention)
+add_row(ATTENTION, "Exphormer", ExphormerAttention, zero_grad=("initial_state.expander.weight",))  # without such edges

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from yacs.config import CfgNode
@@ -30,18 +30,24 @@ def options(component: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     return found
 
 
-def group(component: Callable[..., Any]) -> CfgNode:
-    """Return the config group of a component: its options with their defaults."""
-    return CfgNode({name: p.default for name, p in options(component).items()})
+def group(component: Callable[..., Any], without: Collection[str] = ()) -> CfgNode:
+    """Return the config group of a component: its options with their defaults.
+
+    Args:
+        component: class or function.
+        without: options whose values come from elsewhere.
+    """
+    return CfgNode({name: p.default for name, p in options(component).items() if name not in without})
 
 
-def bind(component: Callable[..., Any], node: CfgNode, where: str) -> dict[str, Any]:
+def bind(component: Callable[..., Any], node: CfgNode, where: str, given: Mapping[str, Any] = {}) -> dict[str, Any]:  # noqa: B006
     """Return the keyword arguments that a config group gives a component.
 
     Args:
         component: class or function whose group ``node`` is.
         node: the group, possibly with overridden values.
         where: the group's full key, such as ``gt.kmip``, named in errors.
+        given: values of options that do not come from the group; further ones are left out.
 
     Raises:
         ConfigError: a value does not have the annotated type.
@@ -50,11 +56,12 @@ def bind(component: Callable[..., Any], node: CfgNode, where: str) -> dict[str, 
         hints = typing.get_type_hints(component.__init__ if inspect.isclass(component) else component)
     except NameError:  # an annotation imported for type checkers only: nothing to check against
         hints = {}
-    for name in options(component):
-        if name in hints and not _fits(node[name], hints[name]):
+    values = {name: given[name] if name in given else node[name] for name in options(component)}
+    for name, value in values.items():
+        if name in hints and not _fits(value, hints[name]):
             wanted = str(hints[name]).replace("<class '", "").replace("'>", "")
-            raise ConfigError(f"{where}.{name}: expected {wanted}, got {node[name]!r} ({type(node[name]).__name__})")
-    return {name: node[name] for name in options(component)}
+            raise ConfigError(f"{where}.{name}: expected {wanted}, got {value!r} ({type(value).__name__})")
+    return values
 
 
 def _fits(value: Any, hint: Any) -> bool:

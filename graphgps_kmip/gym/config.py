@@ -8,6 +8,7 @@ from yacs.config import CfgNode
 
 from graphgps_kmip.gym.attention import ATTENTION
 from graphgps_kmip.gym.binding import group
+from graphgps_kmip.gym.expander import EXPHORMER
 from graphgps_kmip.gym.mpnn import MPNN
 from graphgps_kmip.gym.posenc import POSENC, posenc_group
 
@@ -25,6 +26,7 @@ DEFAULTS: dict[str, Any] = {
     "dataset.node_encoder_num_types": 0,
     "dataset.edge_encoder_num_types": 0,
     "train.mode": "custom",
+    "train.train_parts": 192,  # parts of a graph, for train.sampler cluster and random_node
     "train.eval_test": "every",  # ours: every evaluation, or "best": only at a new best
     "train.ckpt_best": False,
     "train.precision": "32-true",  # ours: or bf16-mixed, 64-true
@@ -35,6 +37,8 @@ DEFAULTS: dict[str, Any] = {
     "optim.schedule_patience": 10,
     "optim.min_lr": 0.0,
     "optim.num_warmup_epochs": 50,
+    "share.dim_er": 0,  # width of posenc_ERN where er_dim says none: entered when the data is loaded
+    "share.gradient_checkpointing": False,  # ours: compute layers again in the backward pass instead of keeping them
     "gt.layer_type": "GatedGCN+kMIP",
     "gt.layers": 3,
     "gt.n_heads": 8,
@@ -44,6 +48,14 @@ DEFAULTS: dict[str, Any] = {
     "gt.batch_norm": True,
     "gt.layer_norm": False,  # statistics over all nodes and channels of a graph
     "gt.graph_norm": False,  # ours: GraphNorm
+    "prep.exp": False,
+    "prep.exp_algorithm": "Random-d",
+    "prep.exp_deg": 5,  # permutations or cycles: each node has twice as many neighbours
+    "prep.exp_max_num_iters": 100,
+    "prep.exp_raw": False,  # ours: keep loops and repeated edges, as the public code does
+    "prep.use_exp_edges": True,
+    "prep.add_edge_index": True,
+    "prep.num_virt_node": 0,
     "wandb.use": False,
     "wandb.entity": "",
     "wandb.project": "graphgps_kmip",
@@ -62,4 +74,4 @@ def set_defaults(cfg: CfgNode) -> None:
     for row in POSENC.values():
         cfg[row.group] = posenc_group(row)
     for row in (*ATTENTION.values(), *MPNN.values()):
-        cfg.gt[row.group] = group(row.component)
+        cfg.gt[row.group] = group(row.component, without=("heads", "equivstable_pe", *EXPHORMER))

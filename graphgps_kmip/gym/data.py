@@ -29,6 +29,7 @@ from graphgps_kmip.data.folder import FORMAT as FOLDER
 from graphgps_kmip.data.folder import folder_record
 from graphgps_kmip.data.record import LEVELS
 from graphgps_kmip.gym.errors import ConfigError
+from graphgps_kmip.gym.expander import expanders
 from graphgps_kmip.gym.posenc import enabled_encodings
 from graphgps_kmip.gym.registry import NAME
 
@@ -77,7 +78,7 @@ def _open(record: DatasetRecord, root: str) -> GraphDataset:
         record = replace(record, load=partial(record.load, cache=True))
     dataset = open_dataset(record, root, mode, cfg.dataset.split, cfg.seed, index, folder)
     kept = None if cfg.dataset.sample else Path(root, "encodings", record.key.replace("/", "-"))
-    return encoded(dataset, enabled_encodings(), kept)
+    return encoded(dataset, [*enabled_encodings(dataset.graphs), *expanders()], kept)
 
 
 def show_data(name: str) -> str:

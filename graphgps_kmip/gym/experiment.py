@@ -21,10 +21,11 @@ from torch_geometric.graphgym.model_builder import create_model
 from torch_geometric.graphgym.optim import create_optimizer, create_scheduler
 from torch_geometric.graphgym.register import network_dict, optimizer_dict, scheduler_dict, train_dict
 
-from graphgps_kmip.data import DatasetInfo, GraphDataset, make_loaders
+from graphgps_kmip.data import DatasetInfo, GraphDataset
 from graphgps_kmip.gym.data import enter_info
 from graphgps_kmip.gym.errors import ConfigError, look_up
 from graphgps_kmip.gym.fingerprint import config_hash
+from graphgps_kmip.gym.loaders import current_loaders
 from graphgps_kmip.gym.pictures import save_attention
 from graphgps_kmip.gym.task import current_task
 from graphgps_kmip.gym.train import current_settings, custom
@@ -128,19 +129,11 @@ def execute(run: Run, fabric: Fabric, overwrite: bool = False) -> dict[str, Any]
             logging.warning("%s is finished and is not repeated; --overwrite starts anew", run_dir)
             return None
         parts = assemble()  # before the folder is touched: a mistake must not cost earlier results their place
+        loaders = current_loaders(parts.dataset, parts.info.level, fabric)
         on_rank_zero(fabric, lambda: stack.enter_context(locked(run_dir)))
         on_rank_zero(fabric, lambda: prepare_run_dir(run_dir, key, overwrite, cfg.train.auto_resume))
         _log_to_run_dir(fabric)
         on_rank_zero(fabric, lambda: replace_file(run_dir / cfg.cfg_dest, cfg.dump().encode()))
-        loaders = make_loaders(
-            parts.dataset,
-            parts.info.level,
-            cfg.train.batch_size,
-            seed=cfg.seed,
-            num_workers=cfg.num_workers,
-            rank=fabric.global_rank,
-            world_size=fabric.world_size,
-        )
         optimizer = create_optimizer(parts.model.parameters(), cfg.optim)
         scheduler = create_scheduler(optimizer, cfg.optim)
         mode = train_dict[cfg.train.mode]

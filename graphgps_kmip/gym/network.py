@@ -6,17 +6,15 @@ from torch import nn
 from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.gym.attention import ATTENTION
-from graphgps_kmip.gym.encoder import node_encoder
+from graphgps_kmip.gym.branches import branches
+from graphgps_kmip.gym.encoder import edge_encoder, node_encoder
 from graphgps_kmip.gym.errors import ConfigError, look_up
 from graphgps_kmip.gym.head import HEADS
-from graphgps_kmip.gym.mpnn import MPNN
-from graphgps_kmip.gym.table import build_row
 from graphgps_kmip.model import FeatureEncoder, GPSLayer, GPSModel, input_layers
 
 
 def gps_model(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001 (GraphGym's signature; encoders read the share)
-    """GraphGPS: gt.layers layers of gt.layer_type (message passing + attention), an encoder before, a head after."""
+    """GraphGPS: gt.layers layers of gt.layer_type (branches joined by plus), an encoder before, a head after."""
     dim = cfg.gnn.dim_inner
     if cfg.gt.dim_hidden != dim:
         raise ConfigError(
@@ -32,6 +30,7 @@ def gps_model(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001 (GraphGym
         pre_mp=input_layers(dim, cfg.gnn.layers_pre_mp, cfg.gnn.batchnorm, cfg.gnn.dropout, act),
         layers=[_layer(dim, act) for _ in range(cfg.gt.layers)],
         head=head(dim, dim_out),
+        recompute=cfg.share.gradient_checkpointing,
     )
 
 
@@ -45,20 +44,12 @@ def _encoder(dim: int) -> FeatureEncoder:
             "set dataset.node_encoder True and dataset.node_encoder_name LinearNode"
         )
     if cfg.dataset.edge_encoder:
-        edge = look_up(register.edge_encoder_dict, cfg.dataset.edge_encoder_name, "dataset.edge_encoder_name")(dim)
+        edge = edge_encoder(cfg.dataset.edge_encoder_name, dim)
     return FeatureEncoder(dim, node, edge, cfg.dataset.node_encoder_bn, cfg.dataset.edge_encoder_bn)
 
 
 def _layer(dim: int, act: type[nn.Module]) -> GPSLayer:
-    parts = cfg.gt.layer_type.split("+")
-    if len(parts) != 2:
-        raise ConfigError(
-            f"gt.layer_type: expected <message passing>+<attention>, either may be None, got {cfg.gt.layer_type!r}"
-        )
-    local = build_row(MPNN, parts[0], cfg.gt, dim, cfg.gt.dropout, act, key="gt.layer_type (message passing)")
-    attention = build_row(
-        ATTENTION, parts[1], cfg.gt, dim, cfg.gt.n_heads, cfg.gt.attn_dropout, key="gt.layer_type (attention)"
-    )
+    local, attention = branches(dim, act)
     return GPSLayer(dim, local, attention, cfg.gt.dropout, _norm(), act)
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
 from graphgps_kmip.gym.binding import bind, options
-from graphgps_kmip.gym.errors import ConfigError, look_up
+from graphgps_kmip.gym.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -69,18 +69,18 @@ def add_row(
     return table[name]
 
 
-def build_row(table: dict[str, Row], name: str, groups: Any, *positional: Any, key: str) -> nn.Module | None:
-    """Return a new module by the name or alias of its row; None for the name "None".
+def named(table: dict[str, Row]) -> dict[str, Row]:
+    """Return the rows by name and by alias."""
+    return {alias: row for row in table.values() for alias in row.aliases} | table
+
+
+def build_row(row: Row, groups: Any, *positional: Any, given: Mapping[str, Any] = {}) -> nn.Module:  # noqa: B006
+    """Return a new module.
 
     Args:
-        table: rows by name.
-        name: what the config says.
+        row: what it is.
         groups: config node that holds the rows' groups (``cfg.gt``).
         *positional: the arguments that every sibling takes.
-        key: the config key, named in errors.
+        given: values of options that do not come from the row's group; those that the component lacks are left out.
     """
-    if name == "None":
-        return None
-    named = {alias: row for row in table.values() for alias in row.aliases} | table
-    row = look_up(named, name, key)
-    return row.component(*positional, **bind(row.component, groups[row.group], f"gt.{row.group}"))
+    return row.component(*positional, **bind(row.component, groups[row.group], f"gt.{row.group}", given))

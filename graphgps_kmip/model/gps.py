@@ -1,98 +1,126 @@
-"""GPS layer and model: a message passing branch and an attention branch side by side (k-MIP thesis section 2.5)."""
+"""GPS layer and model: message passing and attention branches side by side (k-MIP thesis section 2.5)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
+import torch
 from torch import Tensor, nn
 
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.model.norm import NORMS
+from graphgps_kmip.model.recomputation import recomputed
+
+Branches = nn.Module | Sequence[nn.Module] | None
+States = tuple[object, ...]  # one for each attention, None for those without
 
 
 class GPSLayer(nn.Module):
-    r"""One layer of GraphGPS (Rampášek et al. 2022) with injected branches.
+    r"""One layer of GraphGPS (Rampášek et al. 2022) with injected branches, any number of each kind.
 
     .. math::
         X_M &= \mathrm{norm}(\mathrm{drop}(\mathrm{MPNN}(X, E)) + X) \\
         X_T &= \mathrm{norm}(\mathrm{drop}(\mathrm{attention}(X)) + X) \\
-        X' &= \mathrm{norm}(\mathrm{FFN}(X_M + X_T) + X_M + X_T)
+        X' &= \mathrm{norm}(\mathrm{FFN}(\textstyle\sum X_M + \sum X_T) + \sum X_M + \sum X_T)
 
     with ``FFN = drop Linear(2C, C) drop act Linear(C, 2C)``. An MPNN with ``internal_residual`` (GatedGCN) gets neither
-    dropout nor residual here: it brings its own.
+    dropout nor residual here: it brings its own. All branches read the same X and E; of several that make new edge
+    features, the last one's go on.
 
     Args:
         dim: width C.
-        local: message passing module ``(x, edge_index, edge_attr) -> (x, edge_attr)``, or None.
-        attention: attention module ``(x, context) -> x``, or with a state (see `GPSModel`), or None.
+        local: message passing modules ``(x, edge_index, edge_attr) -> (x, edge_attr)``: one, several or None.
+        attention: attention modules ``(x, context) -> x``, or with a state (see `GPSModel`): one, several or None.
         dropout: probability after each branch and inside the FFN.
         norm: a row of `NORMS`.
         act: builds the activation of the FFN.
 
     Shapes:
-        x (N, C), context, state -> (N, C), edge_attr (E, C) or None, state.
+        x (N, C), context, states -> (N, C), edge_attr (E, C) or None, states.
 
     Raises:
-        ValueError: both branches are None, or the norm is unknown.
+        ValueError: there is no branch, or the norm is unknown.
     """
 
     def __init__(
         self,
         dim: int,
-        local: nn.Module | None,
-        attention: nn.Module | None,
+        local: Branches,
+        attention: Branches,
         dropout: float = 0.0,
         norm: str = "batch",
         act: Callable[[], nn.Module] = nn.ReLU,
     ) -> None:
         super().__init__()
-        if local is None and attention is None:
-            raise ValueError("a GPS layer needs a branch: gt.layer_type None+None leaves nothing to compute")
         if norm not in NORMS:
             raise ValueError(f"unknown norm {norm!r}: choose one of {', '.join(NORMS)}")
-        self.local, self.attention = local, attention
-        self.local_norm = NORMS[norm](dim) if local is not None else None
-        self.attention_norm = NORMS[norm](dim) if attention is not None else None
+        self.local, self.attention = nn.ModuleList(_listed(local)), nn.ModuleList(_listed(attention))
+        if not len(self.local) + len(self.attention):
+            raise ValueError("a GPS layer needs a branch: gt.layer_type None+None leaves nothing to compute")
+        self.local_norm = nn.ModuleList(NORMS[norm](dim) for _ in self.local)
+        self.attention_norm = nn.ModuleList(NORMS[norm](dim) for _ in self.attention)
         self.ffn_norm = NORMS[norm](dim)
         self.dropout = nn.Dropout(dropout)
         self.ffn = nn.Sequential(
             nn.Linear(dim, 2 * dim), act(), nn.Dropout(dropout), nn.Linear(2 * dim, dim), nn.Dropout(dropout)
         )
 
-    def forward(self, x: Tensor, context: GraphContext, state: object = None) -> tuple[Tensor, Tensor | None, object]:
-        """Return new node features, new edge features and the attention's new state."""
-        edge_attr, branches = context.edge_attr, []
-        if self.local is not None:
-            h, edge_attr = self.local(x, context.edge_index, context.edge_attr)
-            if not getattr(self.local, "internal_residual", False):
-                h = self.dropout(h) + x
-            branches.append(self.local_norm(h, context))
-        if self.attention is not None:
-            h, state = (self.attention(x, context), None) if state is None else self.attention(x, context, state)
-            branches.append(self.attention_norm(self.dropout(h) + x, context))
+    def forward(
+        self, x: Tensor, context: GraphContext, states: States | None = None
+    ) -> tuple[Tensor, Tensor | None, States]:
+        """Return new node features, new edge features and the attentions' new states."""
+        edge_attr, branches, passed_on = context.edge_attr, [], []
+        for local, norm in zip(self.local, self.local_norm, strict=True):
+            h, new = self._message(local, x, context)
+            edge_attr = edge_attr if new is context.edge_attr else new
+            branches.append(norm(h, context))
+        for attention, norm, state in zip(
+            self.attention, self.attention_norm, states or [None] * len(self.attention), strict=True
+        ):
+            h, state = (attention(x, context), None) if state is None else attention(x, context, state)
+            passed_on.append(state)
+            branches.append(norm(self.dropout(h) + x, context))
         h = sum(branches)
-        return self.ffn_norm(h + self.ffn(h), context), edge_attr, state
+        return self.ffn_norm(h + self.ffn(h), context), edge_attr, tuple(passed_on)
+
+    def _message(self, local: nn.Module, x: Tensor, context: GraphContext) -> tuple[Tensor, Tensor | None]:
+        encoding = () if getattr(local, "gate", None) is None else (context.sources(context.encoding),)
+        h, edge_attr = local(context.sources(x), context.edge_index, context.edge_attr, *encoding)
+        return (h if getattr(local, "internal_residual", False) else self.dropout(h) + x), edge_attr
 
 
 class GPSModel(nn.Module):
     """Encoder, optional input layers, a stack of GPS layers, prediction head: ``model(batch) -> (pred, true)``.
 
     An attention that defines ``initial_state(context)`` gets that state in the first layer and each layer's new state
-    in the next one.
+    in the next one. Where this is a module, the first layer's serves all: its parameters exist once.
 
     Args:
         encoder: writes ``batch.x`` (N, C) and, where there are edge features, ``batch.edge_attr`` (E, C).
         layers: the stack, first layer first.
         head: ``(batch) -> (pred, true)``.
         pre_mp: layers between encoder and stack, on ``batch.x``, or None.
+        recompute: keep nothing of a layer but its input, and compute it again in the backward pass (`recomputed`).
     """
 
     def __init__(
-        self, encoder: nn.Module, layers: Sequence[nn.Module], head: nn.Module, pre_mp: nn.Module | None = None
+        self,
+        encoder: nn.Module,
+        layers: Sequence[GPSLayer],
+        head: nn.Module,
+        pre_mp: nn.Module | None = None,
+        *,
+        recompute: bool = False,
     ) -> None:
         super().__init__()
+        self.recompute = recompute
         self.encoder, self.pre_mp = encoder, pre_mp
         self.layers, self.head = nn.ModuleList(layers), head
+        for layer in list(layers)[1:]:
+            for attention in layer.attention:
+                if isinstance(getattr(attention, "initial_state", None), nn.Module):
+                    del attention.initial_state
 
     def forward(self, batch: object) -> tuple[Tensor, Tensor]:
         """Return predictions and labels; of the batch only x and edge_attr are replaced."""
@@ -100,10 +128,19 @@ class GPSModel(nn.Module):
         if self.pre_mp is not None:
             batch.x = self.pre_mp(batch.x)
         context, x = GraphContext.from_data(batch), batch.x
-        first = getattr(self.layers[0], "attention", None) if len(self.layers) else None
-        state = first.initial_state(context) if hasattr(first, "initial_state") else None
+        states = initial_states(self.layers[0].attention, context) if len(self.layers) else ()
         for layer in self.layers:
-            x, edge_attr, state = layer(x, context, state)
+            call = partial(recomputed, layer) if self.recompute and torch.is_grad_enabled() else layer
+            x, edge_attr, states = call(x, context, states)
             context = context.with_edge_attr(edge_attr)
         batch.x, batch.edge_attr = x, context.edge_attr
         return self.head(batch)
+
+
+def initial_states(attentions: Iterable[nn.Module], context: GraphContext) -> States:
+    """Return the state that each attention begins with, None for those without."""
+    return tuple(a.initial_state(context) if hasattr(a, "initial_state") else None for a in attentions)
+
+
+def _listed(branches: Branches) -> list[nn.Module]:
+    return [] if branches is None else [branches] if isinstance(branches, nn.Module) else list(branches)

@@ -5,24 +5,45 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from torch import Tensor, nn
-from torch_geometric.nn import BatchNorm, GraphNorm, LayerNorm
+from torch_geometric.nn import BatchNorm, GraphNorm
 
 from graphgps_kmip.attention.context import GraphContext
+from graphgps_kmip.model.graph_layer_norm import GraphLayerNorm
 
 
-class PerGraph(nn.Module):
-    """A norm whose statistics are taken graph by graph, as torch_geometric's LayerNorm in mode "graph" and GraphNorm.
+class LayerPerGraph(nn.Module):
+    """`GraphLayerNorm`, also of a graph whose nodes are divided over processes.
 
     Shapes: x (N, C) -> (N, C).
     """
 
-    def __init__(self, norm: nn.Module) -> None:
+    def __init__(self, dim: int) -> None:
         super().__init__()
-        self.norm = norm
+        self.norm = GraphLayerNorm(dim)
 
     def forward(self, x: Tensor, context: GraphContext) -> Tensor:
         """Normalise every graph by itself."""
-        return self.norm(x, context.batch, context.num_graphs)
+        return self.norm(x, context.batch, context.num_graphs, context.halo.total if context.halo else None)
+
+
+class ChannelPerGraph(nn.Module):
+    """torch_geometric's GraphNorm (Cai et al. 2021), also of a graph whose nodes are divided over processes.
+
+    Shapes: x (N, C) -> (N, C).
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.norm = GraphNorm(dim)
+
+    def forward(self, x: Tensor, context: GraphContext) -> Tensor:
+        """Normalise every channel of every graph by itself."""
+        if context.halo is None:
+            return self.norm(x, context.batch, context.num_graphs)
+        size = context.halo.total(x.new_tensor(x.size(0)))
+        x = x - context.halo.total(x.sum(dim=0)) / size * self.norm.mean_scale
+        variance = context.halo.total(x.square().sum(dim=0)) / size
+        return self.norm.weight * x / (variance + self.norm.eps).sqrt() + self.norm.bias
 
 
 class PerBatch(nn.Module):
@@ -44,7 +65,7 @@ class PerBatch(nn.Module):
 # graph, not per node); Exphormer's code means "graph" where it says layer_norm.
 NORMS: dict[str, Callable[[int], nn.Module]] = {
     "batch": lambda dim: PerBatch(BatchNorm(dim, allow_single_element=True)),
-    "layer": lambda dim: PerGraph(LayerNorm(dim, mode="graph")),
-    "graph": lambda dim: PerGraph(GraphNorm(dim)),
+    "layer": LayerPerGraph,
+    "graph": ChannelPerGraph,
     "none": lambda dim: PerBatch(nn.Identity()),  # noqa: ARG005
 }

@@ -15,6 +15,7 @@ from graphgps_kmip.search.chunked import search_chunked
 from graphgps_kmip.search.cpu import cpu_not_preferred_reasons, cpu_not_supported_reasons, search_cpu
 from graphgps_kmip.search.exact import search_exact
 from graphgps_kmip.search.keops import keops_not_supported_reasons, search_keops
+from graphgps_kmip.search.memo import remembered
 from graphgps_kmip.search.problem import SearchProblem
 from graphgps_kmip.search.tree import search_tree, tree_not_preferred_reasons
 from graphgps_kmip.search.triton_check import triton_reasons
@@ -94,6 +95,7 @@ BACKENDS: dict[str, Backend] = {
 }
 
 
+@remembered
 def topk_inner_product(
     q: Tensor,
     k: Tensor,

@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 
 from graphgps_kmip.search.dispatch import topk_inner_product
+from graphgps_kmip.search.memo import remembered
 from graphgps_kmip.search.shards import Shards, index_dtype
 
 
+@remembered
 def topk_over_shards(
     q: Tensor, k: Tensor, shards: Shards, num_keys: int, backend: str = "auto"
 ) -> tuple[Tensor, Tensor]:

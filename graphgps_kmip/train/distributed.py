@@ -2,15 +2,14 @@
 
 Rank r of W trains on rows r, r + W, r + 2W, ... of each global batch; a rank whose share is empty gets one graph in a
 batch with `filler = True`, which runs forward and backward so that the collectives match, but none of its rows counts
-(except in the statistics of SyncBatchNorm). With (total_r, weight_r) from the task, rank r runs backward on
-total_r * W / sum_r weight_r; DDP averages over W, so the gradient is that of sum(total) / sum(weight), as of one
-process on the global batch. Losses, scores and labels are gathered from the real rows only: no sample counts twice.
-Rank 0 writes all files, and all ranks must see the run folder.
+(except in the statistics of batch norms, which are those of all processes: `batch_norm`). With (total_r, weight_r) from
+the task, rank r runs backward on total_r * W / sum_r weight_r; DDP averages over W, so the gradient is that of
+sum(total) / sum(weight), as of one process on the global batch. Losses, scores and labels are gathered from the real
+rows only: no sample counts twice. Rank 0 writes all files, and all ranks must see the run folder.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable
 from typing import TypeVar
@@ -18,12 +17,10 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 from lightning_fabric import Fabric
-from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch import Tensor
 
 from graphgps_kmip.train.errors import RunError
 
-log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 
@@ -106,18 +103,3 @@ def on_rank_zero(fabric: Fabric, function: Callable[[], Result]) -> Result:
     if error is not None:
         raise error
     return result
-
-
-def synchronise_norms(model: nn.Module, fabric: Fabric) -> nn.Module:
-    """Return the model with batch norms that see the global batch: SyncBatchNorm on CUDA, one warning on the CPU."""
-    if fabric.world_size == 1 or not any(isinstance(module, _BatchNorm) for module in model.modules()):
-        return model
-    if fabric.device.type == "cuda":
-        return nn.SyncBatchNorm.convert_sync_batchnorm(model)  # keeps the parameters, so the optimizer's stay valid
-    if fabric.is_global_zero:
-        log.warning(
-            "Batch norm over %d CPU processes uses each process's own share of the batch, so results differ from one "
-            "process; use gt.layer_norm True and gt.batch_norm False, or devices 1.",
-            fabric.world_size,
-        )
-    return model

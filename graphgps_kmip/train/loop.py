@@ -15,7 +15,8 @@ from torch import nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from graphgps_kmip.task.record import Task
-from graphgps_kmip.train.distributed import make_fabric, on_rank_zero, synchronise_norms
+from graphgps_kmip.train.batch_norm import share_batch_norms
+from graphgps_kmip.train.distributed import make_fabric, on_rank_zero
 from graphgps_kmip.train.epoch import Session, run_epoch
 from graphgps_kmip.train.errors import TrainingDiverged
 from graphgps_kmip.train.keeper import Keeper
@@ -72,7 +73,7 @@ def train(
         on_rank_zero(fabric, lambda: stack.enter_context(locked(run_dir)))
         stop = stack.enter_context(StopSignals(obey=fabric.is_global_zero))
         stack.enter_context(closing(writers))
-        model = synchronise_norms(model, fabric)
+        model = share_batch_norms(model)
         num_params = sum(parameter.numel() for parameter in model.parameters())
         session = Session(fabric, *fabric.setup(model, optimizer), task, settings, stop, num_params)
         keeper = Keeper(run_dir, settings, model, optimizer, scheduler, fabric)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.gym.attention import ATTENTION
 from graphgps_kmip.gym.binding import options
-from graphgps_kmip.model.gps import GPSLayer
+from graphgps_kmip.model.gps import GPSLayer, initial_states
 from graphgps_kmip.mpnn import GatedGCN
 from graphgps_kmip.search import SearchProblem
 from run.bench import baselines
@@ -76,9 +76,8 @@ def layer_pass(
     def run() -> dict[str, float]:
         layer.zero_grad()
         x.grad = None
-        initial_state = getattr(layer.attention, "initial_state", None)
         watch = Stopwatch(device)
-        out, _, _ = layer(x, context, initial_state(context) if initial_state else None)
+        out, _, _ = layer(x, context, initial_states(layer.attention, context))
         forward = watch.lap()
         out.backward(grad)
         backward = watch.lap()

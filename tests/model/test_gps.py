@@ -37,15 +37,15 @@ RECORDS: dict[str, tuple[dict[str, bool] | None, Any, str, type[nn.Module]]] = {
     ),
 }
 NAMES = {
-    "local_model.bn_node_x.": "local.node_norm.module.",
-    "local_model.bn_edge_e.": "local.edge_norm.module.",
-    "local_model.": "local.",
-    "self_attn.in_proj_": "attention.qkv.",
-    "self_attn.out_proj.": "attention.out.",
-    "self_attn.MQs.": "attention.query.",
-    "self_attn.MKs.": "attention.key.",
-    "self_attn.MVs.": "attention.value.",
-    "self_attn.MO.": "attention.out.",
+    "local_model.bn_node_x.": "local.0.node_norm.module.",
+    "local_model.bn_edge_e.": "local.0.edge_norm.module.",
+    "local_model.": "local.0.",
+    "self_attn.in_proj_": "attention.0.qkv.",
+    "self_attn.out_proj.": "attention.0.out.",
+    "self_attn.MQs.": "attention.0.query.",
+    "self_attn.MKs.": "attention.0.key.",
+    "self_attn.MVs.": "attention.0.value.",
+    "self_attn.MO.": "attention.0.out.",
     "ff_linear1.": "ffn.0.",
     "ff_linear2.": "ffn.3.",
 }
@@ -53,7 +53,7 @@ NAMES = {
 
 def rename(norm: str) -> Any:
     inner = "norm.module." if norm == "batch" else "norm."
-    norms = {"norm1_local.": "local_norm.", "norm1_attn.": "attention_norm.", "norm1_global.": "attention_norm."}
+    norms = {"norm1_local.": "local_norm.0.", "norm1_attn.": "attention_norm.0.", "norm1_global.": "attention_norm.0."}
     table = NAMES | {old: new + inner for old, new in (norms | {"norm2.": "ffn_norm."}).items()}
 
     def to_ours(name: str) -> str:
@@ -138,8 +138,8 @@ class Counting(nn.Module):
 def test_the_stack_threads_an_attentions_state_through_its_layers() -> None:
     network = model()
     for expected, layer in enumerate(network.layers):
-        layer.attention = Counting()
-        layer.attention.expected = expected
+        layer.attention[0] = Counting()
+        layer.attention[0].expected = expected
     network(Batch.from_data_list(graphs()))
 
 

@@ -13,7 +13,7 @@ import torch
 from graphgps_kmip.train import make_fabric, read_record
 from graphgps_kmip.train.distributed import on_rank_zero
 from tests.train.toy import TEST, last_checkpoint, read_stats, run
-from tests.train.two_processes import OPTIONS, uneven_loaders
+from tests.train.two_processes import OPTIONS, normalise, uneven_loaders
 
 ROOT = Path(__file__).parents[2]
 
@@ -80,8 +80,17 @@ def test_two_processes_resume(two: Outcome) -> None:
         assert read_stats(two.folder / "resumed", split) == read_stats(two.folder / "two", split)
 
 
-def test_batch_norm_over_several_cpu_processes_gives_one_warning(two: Outcome) -> None:
-    assert two.stderr.count("Batch norm over 2 CPU processes") == 1
+def test_batch_norm_sees_the_rows_of_all_processes(two: Outcome) -> None:
+    first, second = (torch.load(two.folder / f"norm{rank}.pt") for rank in range(2))
+    for name, value in normalise().items():
+        if name.endswith(("out", "gradient")):
+            got = torch.cat([first[name], second[name]])
+        elif name.endswith(("weight", "bias")):
+            got = first[name] + second[name]
+        else:
+            got = first[name]
+            torch.testing.assert_close(second[name], got, rtol=0, atol=0)
+        torch.testing.assert_close(got, value, rtol=1e-12, atol=1e-12, msg=name)
 
 
 def test_an_error_of_the_first_process_is_raised_in_all(two: Outcome) -> None:

@@ -12,9 +12,10 @@ from pathlib import Path
 import torch
 from lightning_fabric import Fabric
 from torch import nn
+from torch_geometric.nn import BatchNorm
 
 from graphgps_kmip.train import make_fabric, on_rank_zero
-from graphgps_kmip.train.distributed import synchronise_norms
+from graphgps_kmip.train.batch_norm import share_batch_norms
 from tests.train.killed import at_batch
 from tests.train.toy import TASK, ToyLoader, make_loaders, run, weighted_cross_entropy
 
@@ -40,7 +41,7 @@ def compare(folder: Path, fabric: Fabric) -> None:
     run(folder / "resumed", loaders=uneven_loaders(rank, world), fabric=fabric, **OPTIONS)
     options = {**OPTIONS, "auto_resume": True, "epoch_resume": 0}
     run(folder / "resumed", loaders=uneven_loaders(rank, world), fabric=fabric, **options)
-    synchronise_norms(nn.BatchNorm1d(2), fabric)
+    torch.save(normalise(rank, world), folder / f"norm{rank}.pt")
     try:
         on_rank_zero(fabric, fail)
     except ValueError as error:
@@ -49,6 +50,25 @@ def compare(folder: Path, fabric: Fabric) -> None:
         run(folder / "unsharded", loaders=[list(make_loaders()[0])], fabric=fabric)
     except ValueError as error:
         print(f"{error}\n", end="", flush=True)
+
+
+def normalise(rank: int = 0, world: int = 1) -> dict[str, torch.Tensor]:
+    """Normalise rows of which the second process has all, then none, then the only one."""
+    torch.manual_seed(0)
+    rows, cotangent = torch.randn(2, 7, 3, dtype=torch.float64)
+    norm = share_batch_norms(nn.Sequential(BatchNorm(3, allow_single_element=True))).double()
+    found = {}
+    for case, (here, there) in {"both": (5, 2), "empty": (7, 0), "single": (0, 1)}.items():
+        x = rows[: here + there].clone().requires_grad_()
+        own = slice(None) if world == 1 else slice(here) if rank == 0 else slice(here, here + there)
+        out = norm(x[own])
+        norm.zero_grad()
+        (out * cotangent[: here + there][own]).sum().backward()
+        found |= {f"{case} out": out.detach(), f"{case} gradient": x.grad[own]}
+        # A parameter's gradient is the sum over processes, which DistributedDataParallel takes.
+        found |= {f"{case} {name}": p.grad.clone() for name, p in norm.named_parameters()}
+        found |= {f"{case} {name}": buffer.clone() for name, buffer in norm.named_buffers()}
+    return found
 
 
 def fail() -> None:

@@ -1,0 +1,172 @@
+"""Exphormer attention (Shirzad et al. 2023): along graph edges, expander edges, and to virtual nodes.
+
+As the public code does it: scores are clamped and multiplied by edge features, and there is no output linear map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from graphgps_kmip.attention.clamped import clamped_attention
+from graphgps_kmip.attention.context import GraphContext
+from graphgps_kmip.attention.heads import check_dropout, dim_per_head
+
+EXPANDER = "expander"  # name of the edge set
+
+
+@dataclass(frozen=True, eq=False)
+class ExphormerState:
+    """What goes from layer to layer: the edges with their features, as the first layer sees them, and virtual nodes.
+
+    Args:
+        edges: source, target, and row of ``features``.
+        features: one row for each real edge, one for all expander edges, two for each virtual node of a graph.
+        virtual: what the layer before gave the virtual nodes; virtual node v of graph g is row ``v * B + g`` here and
+            node ``N + v * B + g`` in ``edges``.
+
+    Shapes:
+        edges (3, E), features (R, C), virtual (V * B, C).
+    """
+
+    edges: Tensor
+    features: Tensor
+    virtual: Tensor
+
+
+class ExphormerStart(nn.Module):
+    """Make the state of the first layer; its learned vectors exist once in a model.
+
+    Args:
+        dim: channels.
+        num_virt_node: virtual nodes V of each graph.
+        add_edge_index: the edges of the graph take part.
+        use_exp_edges: the edge set ``expander`` takes part.
+
+    Shapes:
+        context with edge_attr (E, dim) -> state.
+
+    Raises:
+        ValueError: when called: the edges have no features of width dim, or the graph is divided over processes.
+    """
+
+    def __init__(self, dim: int, num_virt_node: int, add_edge_index: bool, use_exp_edges: bool) -> None:
+        super().__init__()
+        self.dim, self.num_virt_node = dim, num_virt_node
+        self.add_edge_index, self.use_exp_edges = add_edge_index, use_exp_edges
+        self.expander = nn.Embedding(1, dim)  # without expander edges, too, as in the public code
+        self.virtual, self.to_virtual, self.from_virtual = (
+            nn.Embedding(num_virt_node, dim) if num_virt_node else None for _ in range(3)
+        )
+
+    def forward(self, context: GraphContext) -> ExphormerState:
+        """Return all edges, their features, and the first state of the virtual nodes."""
+        if context.halo is not None:
+            raise ValueError("Exphormer cannot attend in one graph divided over processes: start a single process")
+        nothing = torch.empty(0, self.dim, device=context.batch.device)
+        edges, features, num_rows = [context.batch.new_empty(3, 0)], [nothing], 0
+        for edge_index, row, rows_of_set in self._sets(context):
+            edges.append(torch.cat([edge_index, row[None] + num_rows]))
+            features.append(rows_of_set)
+            num_rows += len(rows_of_set)
+        virtual = self.virtual.weight.repeat_interleave(context.num_graphs, 0) if self.num_virt_node else nothing
+        return ExphormerState(torch.cat(edges, 1), torch.cat(features), virtual)
+
+    def _sets(self, context: GraphContext) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Yield edge_index (2, E), row of each edge among the set's features (E,), and these features (R, C)."""
+        if self.add_edge_index and context.edge_index is not None:
+            yield context.edge_index, _count(context.edge_index), self._encoded(context)
+        if self.use_exp_edges:
+            nothing = context.batch.new_empty(2, 0)
+            edge_index, _ = context.edge_sets.get(EXPANDER, (nothing, None))
+            yield edge_index, edge_index.new_zeros(edge_index.size(1)), self.expander.weight
+        if self.num_virt_node:
+            number = torch.arange(self.num_virt_node, device=context.batch.device).repeat_interleave(len(context.batch))
+            node = torch.arange(len(context.batch), device=number.device).repeat(self.num_virt_node)  # (V * N,)
+            virtual = len(context.batch) + number * context.num_graphs + context.batch[node]
+            yield torch.stack([node, virtual]), number, self.to_virtual.weight
+            yield torch.stack([virtual, node]), number, self.from_virtual.weight
+
+    def _encoded(self, context: GraphContext) -> Tensor:
+        if context.edge_attr is None or context.edge_attr.shape[1:] != (self.dim,):
+            found = "no edge features" if context.edge_attr is None else f"shape {tuple(context.edge_attr.shape)}"
+            raise ValueError(
+                f"Exphormer needs encoded edge features (E, {self.dim}), got {found}: set dataset.edge_encoder True "
+                "and dataset.edge_encoder_name DummyEdge (one learned vector), or prep.add_edge_index False"
+            )
+        return context.edge_attr
+
+
+class ExphormerAttention(nn.Module):
+    r"""Multi-head attention along graph edges, expander edges, and edges between nodes and virtual nodes.
+
+    .. math::
+        s_{ij} &= \exp(\mathrm{clamp}(\textstyle\sum_d (Q x_i) (K x_j) (E e_{ij}) / \sqrt{D}, -5, 5)) \\
+        x_i' &= \textstyle\sum_j s_{ij} V x_j / (\sum_j s_{ij} + 10^{-6})
+
+    Each expander edge has the same learned vector, each virtual node one for its edges from, and one for those to the
+    nodes. A virtual node starts as a learned vector, the same in all graphs, and is then what the attention gave it.
+    Edge features are those of the first layer in all layers, whatever a message passing branch makes of them. What is
+    learned once for all layers is in ``initial_state``: a stack of layers keeps that of the first layer only.
+
+    Args:
+        dim: channels in and out, of edge features too.
+        num_heads: heads; must divide dim.
+        dropout: probability to drop an attention weight, in training only (the public code has none).
+        num_virt_node: virtual nodes of each graph, the config's ``prep.num_virt_node``.
+        add_edge_index: attend along the graph's edges, ``prep.add_edge_index``.
+        use_exp_edges: attend along the edge set ``expander`` where the context has it, ``prep.use_exp_edges``.
+        use_bias: the four linear maps have biases.
+
+    Shapes:
+        x (N, dim), context, state -> (N, dim), state; a node without edges gets zeros.
+
+    Raises:
+        ValueError: an argument is out of its range, or no kind of edges is left.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        *,
+        num_virt_node: int = 0,
+        add_edge_index: bool = True,
+        use_exp_edges: bool = True,
+        use_bias: bool = False,
+    ) -> None:
+        super().__init__()
+        dim_per_head(dim, num_heads)
+        if num_virt_node < 0:
+            raise ValueError(f"prep.num_virt_node must be >= 0, got {num_virt_node}")
+        if not (num_virt_node or add_edge_index or use_exp_edges):
+            raise ValueError(
+                "Exphormer has no edges to attend along: set prep.add_edge_index or prep.use_exp_edges True, or "
+                "prep.num_virt_node to 1 or more"
+            )
+        self.num_heads = num_heads
+        self.dropout = check_dropout(dropout)
+        self.query, self.key, self.value, self.edge = (nn.Linear(dim, dim, bias=use_bias) for _ in range(4))
+        self.initial_state = ExphormerStart(dim, num_virt_node, add_edge_index, use_exp_edges)
+
+    def forward(
+        self, x: Tensor, context: GraphContext | Tensor | None, state: ExphormerState
+    ) -> tuple[Tensor, ExphormerState]:
+        """Attend along the edges of the state: x (N, dim) -> (N, dim), and the state of the next layer."""
+        GraphContext.of(context, x)  # for its checks: the state says all that is needed
+        nodes = torch.cat([x, state.virtual])  # (M, C)
+        q, k, v = (self._heads(linear, nodes) for linear in (self.query, self.key, self.value))
+        e = self._heads(self.edge, state.features.to(x.dtype))  # without any edges they have the default dtype
+        out = clamped_attention(q, k, v, e, state.edges, self.dropout if self.training else 0.0).flatten(1)
+        return out[: len(x)], replace(state, virtual=out[len(x) :])
+
+    def _heads(self, linear: nn.Linear, x: Tensor) -> Tensor:
+        return linear(x).unflatten(1, (self.num_heads, -1))  # (M, H, D)
+
+
+def _count(edge_index: Tensor) -> Tensor:
+    return torch.arange(edge_index.size(1), device=edge_index.device)

@@ -1,0 +1,55 @@
+"""Sums and exchanges over processes through which gradients flow; every process must make every call, and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+
+def total(value: Tensor) -> Tensor:
+    """Return the sum over all processes, on each of them."""
+    return _Total.apply(value)
+
+
+def exchange(rows: Tensor, send: Sequence[int], receive: Sequence[int]) -> Tensor:
+    """Send the first ``send[0]`` rows to rank 0, the next ``send[1]`` to rank 1, ...; return those that come.
+
+    Shapes: rows (sum of send, ...) -> (sum of receive, ...), in order of rank.
+    """
+    return _Exchange.apply(rows, list(send), list(receive))
+
+
+class _Total(Function):
+    @staticmethod
+    def forward(ctx: Any, value: Tensor) -> Tensor:  # noqa: ARG004
+        value = value.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(value)
+        return value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # noqa: ARG004
+        return _Total.forward(None, grad)
+
+
+class _Exchange(Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, send: list[int], receive: list[int]) -> Tensor:
+        ctx.sizes = send, receive
+        out = rows.new_empty(sum(receive), *rows.shape[1:])
+        dist.all_to_all_single(out, rows.contiguous(), receive, send)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        send, receive = ctx.sizes
+        back = grad.new_empty(sum(send), *grad.shape[1:])
+        dist.all_to_all_single(back, grad.contiguous(), send, receive)
+        return back, None, None

@@ -1,0 +1,144 @@
+"""One large graph in mini-batches of its nodes: neighbours of some, clusters, random subsets.
+
+A sampler plans an epoch as lists of nodes, and makes each list a subgraph. Message passing and attention see this
+subgraph only: results are those of another model than full-batch training, unless the graph falls apart by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphgps_kmip.data.partition import partition
+from graphgps_kmip.data.subgraph import InEdges, inside
+
+FULL_BATCH = "full_batch"
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How one graph is divided into batches; config keys behind the names.
+
+    Args:
+        sampler: "full_batch", or a key of `SAMPLERS` (`train.sampler`).
+        val_sampler: the same for validation and test (`val.sampler`).
+        batch_size: seed nodes ("neighbor") or clusters ("cluster") in a batch (`train.batch_size`).
+        neighbor_sizes: in-neighbours that are drawn of each node, hop by hop; -1: all (`train.neighbor_sizes`).
+        parts: clusters, or random subsets, of the graph (`train.train_parts`).
+
+    Raises:
+        ValueError: a value that is not allowed; names the key.
+    """
+
+    sampler: str = FULL_BATCH
+    val_sampler: str = FULL_BATCH
+    batch_size: int = 16
+    neighbor_sizes: tuple[int, ...] = (20, 15, 10, 5)
+    parts: int = 192
+
+    def __post_init__(self) -> None:
+        for key, name in (("train.sampler", self.sampler), ("val.sampler", self.val_sampler)):
+            if name not in (FULL_BATCH, *SAMPLERS):
+                raise ValueError(f"{key}: choose one of {FULL_BATCH}, {', '.join(SAMPLERS)}, got {name!r}")
+        if self.batch_size < 1 or self.parts < 1:
+            raise ValueError(f"train.batch_size and train.train_parts: 1 or more, got {self.batch_size}, {self.parts}")
+        if not all(isinstance(size, int) and (size > 0 or size == -1) for size in self.neighbor_sizes):
+            raise ValueError(f"train.neighbor_sizes: numbers above 0, or -1 for all, got {list(self.neighbor_sizes)}")
+
+
+class Sampler:
+    """Plans epochs of one graph; the base of all samplers.
+
+    Args:
+        graph: one graph.
+        wanted: the nodes of the split at hand.
+        sampling: sizes.
+
+    Shapes: wanted (N,) bool.
+    """
+
+    def __init__(self, graph: Data, wanted: Tensor, sampling: Sampling) -> None:
+        self.graph, self.wanted, self.sampling = graph, wanted, sampling
+        self.edges = InEdges(graph.edge_index, graph.num_nodes)
+
+    def plan(self, rng: np.random.Generator | None) -> list[np.ndarray]:
+        """Return the nodes of each batch, whose predictions count; without a generator in a fixed order."""
+        raise NotImplementedError
+
+    def grow(self, nodes: np.ndarray, rng: np.random.Generator) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        """Return all nodes of a batch, those of the plan first, and its edges: by default those among the nodes."""
+        found = torch.from_numpy(nodes)
+        return found, inside(self.edges, found, self.graph.num_nodes)
+
+
+class NeighborSampler(Sampler):
+    """Nodes of the split, and in-neighbours that are drawn hop by hop without replacement (Hamilton et al. 2017).
+
+    The edges are those that were drawn.
+    """
+
+    def plan(self, rng: np.random.Generator | None) -> list[np.ndarray]:
+        """Cut the nodes of the split into batches."""
+        nodes = self.wanted.nonzero().squeeze(1).numpy()
+        nodes = nodes if rng is None else rng.permutation(nodes)
+        return np.split(nodes, range(self.sampling.batch_size, len(nodes), self.sampling.batch_size))
+
+    def grow(self, nodes: np.ndarray, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+        """Add what is drawn of the neighbours of the newest nodes, for each hop."""
+        found = newest = torch.from_numpy(nodes)
+        member = torch.zeros(self.graph.num_nodes, dtype=torch.bool)
+        member[found] = True
+        drawn = []
+        for size in self.sampling.neighbor_sizes:
+            ids, count = self.edges.of(newest)
+            drawn.append(ids if size < 0 else ids[_some_of_each(count, size, rng)])
+            sources = self.edges.source[drawn[-1]]
+            newest = sources[~member[sources]].unique()
+            member[newest] = True
+            found = torch.cat([found, newest])
+        return found, torch.cat(drawn)
+
+
+class ClusterSampler(Sampler):
+    """Some clusters of the graph together, with all edges inside (Chiang et al. 2019)."""
+
+    @cached_property
+    def clusters(self) -> list[np.ndarray]:
+        """The nodes of each cluster; cut once."""
+        return partition(self.graph.edge_index, self.graph.num_nodes, min(self.sampling.parts, self.graph.num_nodes))
+
+    def plan(self, rng: np.random.Generator | None) -> list[np.ndarray]:
+        """Draw which clusters go together."""
+        count, size = len(self.clusters), self.sampling.batch_size
+        order = np.arange(count) if rng is None else rng.permutation(count)
+        return [np.concatenate([self.clusters[i] for i in order[at : at + size]]) for at in range(0, count, size)]
+
+
+class RandomNodeSampler(Sampler):
+    """A random subset of the nodes with all edges inside."""
+
+    def plan(self, rng: np.random.Generator | None) -> list[np.ndarray]:
+        """Divide the nodes anew."""
+        count = self.graph.num_nodes
+        order = (rng or np.random.default_rng(0)).permutation(count)
+        return [np.sort(part) for part in np.array_split(order, min(self.sampling.parts, count))]
+
+
+SAMPLERS: dict[str, type[Sampler]] = {
+    "neighbor": NeighborSampler,
+    "cluster": ClusterSampler,
+    "random_node": RandomNodeSampler,
+}
+
+
+def _some_of_each(count: Tensor, size: int, rng: np.random.Generator) -> Tensor:
+    """Return places, in groups of so many, of at most ``size`` of each group, drawn without replacement."""
+    group = torch.arange(len(count)).repeat_interleave(count)
+    order = torch.from_numpy(np.lexsort((rng.random(len(group)), group.numpy())))  # shuffled inside each group
+    rank = torch.arange(len(group)) - (count.cumsum(0) - count)[group]
+    return order[rank < size].sort().values

@@ -1,0 +1,47 @@
+"""The branches of a GPS layer: ``gt.layer_type`` joins names by plus, message passing and attention, any number."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from torch import nn
+from torch_geometric.graphgym.config import cfg
+
+from graphgps_kmip.gym.attention import ATTENTION
+from graphgps_kmip.gym.binding import options
+from graphgps_kmip.gym.errors import look_up
+from graphgps_kmip.gym.expander import EXPHORMER
+from graphgps_kmip.gym.mpnn import MPNN
+from graphgps_kmip.gym.table import Row, build_row, named
+
+KEY = "gt.layer_type"
+
+
+def rows() -> list[Row]:
+    """Return the rows of the branches that the config names, those called None left out.
+
+    Raises:
+        ConfigError: an unknown name.
+    """
+    table = named(MPNN) | named(ATTENTION)
+    return [look_up(table, name, KEY) for name in cfg.gt.layer_type.split("+") if name != "None"]
+
+
+def branches(dim: int, act: Callable[[], nn.Module]) -> tuple[list[nn.Module], list[nn.Module]]:
+    """Return new modules for one layer: message passing, attention.
+
+    Args:
+        dim: width C.
+        act: builds the activation.
+    """
+    chosen, gt = rows(), cfg.gt
+    local = [row for row in chosen if row.name in MPNN]
+    given = {"heads": gt.n_heads, "equivstable_pe": cfg.posenc_EquivStableLapPE.enable}
+    given |= {name: cfg.prep[name] for name in EXPHORMER}
+    if given["equivstable_pe"] and not any("equivstable_pe" in options(row.component) for row in local):
+        logging.warning("posenc_EquivStableLapPE has no effect: no branch of %s %s reads it", KEY, gt.layer_type)
+    return (
+        [build_row(row, gt, dim, gt.dropout, act, given=given) for row in local],
+        [build_row(row, gt, dim, gt.n_heads, gt.attn_dropout, given=given) for row in chosen if row.name in ATTENTION],
+    )

@@ -1,0 +1,55 @@
+"""Loaders as the config says: batches of graphs, or one graph whole, in batches of its nodes, or over processes."""
+
+from __future__ import annotations
+
+import logging
+
+from lightning_fabric import Fabric
+from torch_geometric.graphgym.config import cfg
+
+from graphgps_kmip.data import GraphDataset, GraphLoader, NodeLoader, Sampling, make_loaders
+from graphgps_kmip.gym.attention import ATTENTION
+from graphgps_kmip.gym.branches import rows
+from graphgps_kmip.gym.errors import ConfigError
+
+
+def current_loaders(dataset: GraphDataset, level: str, fabric: Fabric) -> list[GraphLoader | NodeLoader]:
+    """Return the loaders of training, validation and test for this process.
+
+    Raises:
+        ValueError: the config asks for what these data or this model cannot do.
+    """
+    return make_loaders(
+        dataset,
+        level,
+        cfg.train.batch_size,
+        seed=cfg.seed,
+        num_workers=cfg.num_workers,
+        rank=fabric.global_rank,
+        world_size=fabric.world_size,
+        sampling=current_sampling(),
+        shard=_is_divided(fabric.world_size),
+    )
+
+
+def current_sampling() -> Sampling:
+    """Return how the config divides one graph into batches."""
+    return Sampling(
+        cfg.train.sampler, cfg.val.sampler, cfg.train.batch_size, tuple(cfg.train.neighbor_sizes), cfg.train.train_parts
+    )
+
+
+def _is_divided(world_size: int) -> bool:
+    """Say whether the nodes of the one graph are to be divided over the processes."""
+    if not cfg.gt.kmip.shard:
+        return False
+    if world_size == 1:
+        logging.info("gt.kmip.shard: there is one process, which has all nodes (torchrun, or devices, starts several)")
+        return False
+    attentions = [row.name for row in rows() if row.name in ATTENTION]
+    if cfg.model.type != "GPSModel" or not set(attentions) <= {"kMIP"}:
+        raise ConfigError(
+            f"gt.kmip.shard: only GPSModel with kMIP can reach the nodes of other processes, not {cfg.model.type} with "
+            f"gt.layer_type {cfg.gt.layer_type}: set it to False"
+        )
+    return True

@@ -1,0 +1,49 @@
+"""Layers that are computed again in the backward pass, so that a model keeps only what goes in (Chen et al. 2016)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.checkpoint import checkpoint
+
+from graphgps_kmip.search.memo import Memo
+
+
+def recomputed(layer: nn.Module, *args: Any) -> Any:
+    """Call a layer so that the backward pass computes its inside again instead of keeping it.
+
+    Results, gradients and buffers are those of ``layer(*args)``: dropout draws the same masks, batch norms count a
+    batch once, and searches for keys, most of the time of k-MIP attention, are not repeated (`Memo`). Cost: a second
+    forward pass without its searches. Memory until the backward pass: the arguments, and what searches found.
+
+    Args:
+        layer: module.
+        *args: of its forward.
+    """
+    memo = Memo()
+
+    @contextmanager
+    def second_pass() -> Iterator[None]:
+        with memo.replaying(), _frozen_statistics(layer):
+            yield
+
+    return checkpoint(layer, *args, use_reentrant=False, context_fn=lambda: (memo.recording(), second_pass()))
+
+
+@contextmanager
+def _frozen_statistics(module: nn.Module) -> Iterator[None]:
+    """Let batch norms normalise by the batch, as in training, without moving their running statistics."""
+    norms = [norm for norm in module.modules() if isinstance(norm, _BatchNorm) and norm.track_running_stats]
+    before = [(norm.momentum, norm.num_batches_tracked.clone()) for norm in norms]
+    for norm in norms:
+        norm.momentum = 0.0  # they must be handed over as they were: the first pass saved them
+    try:
+        yield
+    finally:
+        for norm, (momentum, count) in zip(norms, before, strict=True):
+            norm.momentum = momentum
+            norm.num_batches_tracked.copy_(count)

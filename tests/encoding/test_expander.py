@@ -1,0 +1,199 @@
+"""Expander graphs against the recorded original, and what is promised of them."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from graphgps_kmip.encoding import expander
+from graphgps_kmip.encoding.expander import (
+    ALGORITHMS,
+    expander_edges,
+    expander_generator,
+    spectral_bound,
+    spectral_value,
+)
+from tests.recorded import load
+
+NAMES = ["Random-d", "Random-d-2", "Hamiltonian"]
+
+
+class Given:
+    """A random generator whose permutations are given."""
+
+    def __init__(self, permutations: Tensor) -> None:
+        self.rows, self.used = permutations.numpy(), 0
+
+    def permutation(self, count: int) -> np.ndarray:
+        self.used += 1
+        assert len(self.rows[self.used - 1]) == count
+        return self.rows[self.used - 1]
+
+
+def draw(num_nodes: int, degree: int = 5, algorithm: str = "Random-d", seed: int = 0, **options: int) -> Tensor:
+    return expander_edges(num_nodes, degree, algorithm, rng=expander_generator(seed, 0), **options)
+
+
+def ordered(edges: Tensor) -> list[list[int]]:
+    return sorted(edges.T.tolist())
+
+
+def second_eigenvalue(edges: Tensor, num_nodes: int) -> float:
+    adjacency = np.zeros((num_nodes, num_nodes))
+    np.add.at(adjacency, tuple(edges.numpy()), 1)
+    return float(np.linalg.eigvalsh(np.diag(adjacency.sum(1)) - adjacency)[1])
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "num_nodes", "degree"),
+    [
+        *(("Random-d", nodes, degree) for nodes, degree in ((12, 2), (12, 3), (16, 5), (20, 3))),
+        *(("Random-d-2", nodes, 3) for nodes in (15, 20)),
+        *(("Hamiltonian", nodes, 3) for nodes in (12, 15, 20)),
+    ],
+)
+def test_a_draw_and_its_eigenvalue_match_the_recorded_original(algorithm: str, num_nodes: int, degree: int) -> None:
+    record = load(f"D_expander/generator_{algorithm}_n{num_nodes}_d{degree}")
+    rng = Given(record["in/permutations"])
+    edges = expander_edges(num_nodes, degree, algorithm, rng=rng, check_spectrum=False, raw=True)
+    assert rng.used == len(rng.rows)
+    assert ordered(edges) == ordered(torch.stack([record["out/senders"], record["out/receivers"]]))
+    assert spectral_value(edges.numpy(), num_nodes, raw=True) == pytest.approx(
+        record["out/eigenvalue"].item(), rel=1e-6
+    )
+    assert spectral_bound(degree) == pytest.approx(record["out/bound"].item(), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "num_nodes", "degree", "max_num_iters"),
+    [
+        ("Hamiltonian", 24, 3, 6),
+        ("Random-d", 12, 5, 2),
+        ("Random-d", 20, 3, 6),
+        ("Random-d", 24, 5, 6),
+        ("Random-d", 9, 3, 3),
+    ],
+)
+def test_the_whole_routine_matches_the_recorded_original(
+    algorithm: str, num_nodes: int, degree: int, max_num_iters: int
+) -> None:
+    record = load(f"D_expander/full_{algorithm}_n{num_nodes}_d{degree}_iters{max_num_iters}")
+    rng = Given(record["in/permutations"])
+    edges = expander_edges(num_nodes, degree, algorithm, rng=rng, max_num_iters=max_num_iters, raw=True)
+    assert ordered(edges) == ordered(record["out/expander_edges"].T)
+    assert rng.used == record["out/permutations_used"].item()
+
+
+@pytest.mark.parametrize("algorithm", NAMES)
+@pytest.mark.parametrize("num_nodes", [11, 40, 400])
+def test_edges_are_simple_go_both_ways_and_pass_the_test(algorithm: str, num_nodes: int) -> None:
+    edges = draw(num_nodes, 3, algorithm)
+    pairs = ordered(edges)
+    assert edges.dtype == torch.int64
+    assert pairs == edges.T.tolist()  # sorted
+    assert len({tuple(pair) for pair in pairs}) == len(pairs)
+    assert ordered(edges.flip(0)) == pairs
+    assert (edges[0] != edges[1]).all()
+    assert edges[0].bincount(minlength=num_nodes).max() <= 6
+    raw = draw(num_nodes, 3, algorithm, raw=True)
+    assert raw[0].bincount().tolist() == [6] * num_nodes
+
+
+@pytest.mark.parametrize("num_nodes", [40, 299, 300, 700])
+@pytest.mark.parametrize("raw", [False, True])
+def test_the_eigenvalue_is_that_of_the_dense_matrix(num_nodes: int, raw: bool) -> None:
+    edges = draw(num_nodes, 2, check_spectrum=False, raw=True)
+    edges = torch.cat([edges, torch.zeros(2, 6, dtype=torch.long)], 1)  # loops
+    adjacency = np.zeros((num_nodes, num_nodes))
+    np.add.at(adjacency, tuple(edges.numpy()), 1)
+    loops = np.diag(np.diag(adjacency))
+    matrix = np.diag((adjacency if raw else adjacency - loops).sum(1)) - (adjacency - loops)
+    expected = np.linalg.eigvalsh(matrix)[1]
+    assert spectral_value(edges.numpy(), num_nodes, raw) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("num_nodes", [20, 600])
+def test_a_graph_in_pieces_has_the_eigenvalue_zero(num_nodes: int) -> None:
+    half = draw(num_nodes // 2, 3)
+    edges = torch.cat([half, half + num_nodes // 2], 1)
+    assert spectral_value(edges.numpy(), num_nodes) == 0.0
+
+
+@pytest.mark.parametrize("num_nodes", [0, 1, 2, 10])
+def test_small_graphs_are_complete(num_nodes: int) -> None:
+    pairs = [[i, j] for i in range(num_nodes) for j in range(num_nodes) if i != j]
+    assert draw(num_nodes).T.tolist() == pairs
+
+
+def test_with_too_few_nodes_the_degree_and_the_bound_are_those_of_their_number_minus_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert draw(12, 40, raw=True, check_spectrum=False).size(1) == 2 * 11 * 12
+    assert not caplog.records
+    assert draw(12, 40).size(1) > 12 * 9
+    assert not caplog.records
+    draw(12, 40, raw=True, max_num_iters=1)  # no 22-regular graph reaches the bound of 80-regular ones
+    assert "none of 1 draws reached" in caplog.text
+
+
+def test_draws_of_degree_one_need_no_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expander, "spectral_value", None)
+    assert draw(30, 1, "Hamiltonian").size(1) == 60
+
+
+def test_it_draws_until_one_passes_and_keeps_the_best_otherwise(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = expander_generator(2, 0)
+    draws = [expander_edges(12, 2, rng=rng, check_spectrum=False, raw=True) for _ in range(6)]
+    values = [second_eigenvalue(edges, 12) for edges in draws]
+    assert max(values[:2]) < 0.8 < values[2] < values[3] == max(values)
+    monkeypatch.setattr(expander, "spectral_bound", lambda _: 0.8)
+    with caplog.at_level(logging.WARNING):
+        assert torch.equal(draw(12, 2, seed=2), simple(draws[2]))
+        assert not caplog.records
+        monkeypatch.setattr(expander, "spectral_bound", lambda _: 9.0)
+        assert torch.equal(draw(12, 2, seed=2, max_num_iters=6), simple(draws[3]))
+    assert "none of 6 draws reached 9.000; the best (1.111) is kept" in caplog.text
+
+
+def simple(edges: Tensor) -> Tensor:
+    return torch.tensor(sorted({(i, j) for i, j in edges.T.tolist() if i != j})).T
+
+
+def test_seed_and_graph_decide_the_edges() -> None:
+    edges = draw(30)
+    assert torch.equal(draw(30), edges)
+    others = [expander_edges(30, rng=expander_generator(*pair)) for pair in ((0, 1), (1, 0), (1, 1))]
+    assert len({str(one.tolist()) for one in (edges, *others)}) == 4
+
+
+def test_large_graphs_are_not_tested(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expander, "TEST_AT_MOST", 29)
+    monkeypatch.setattr(expander, "spectral_value", None)
+    with caplog.at_level(logging.INFO):
+        draw(30)
+    assert "expander of 30 nodes: more than 29 are not tested" in caplog.text
+
+
+def test_both_public_names_of_one_algorithm_serve() -> None:
+    assert set(NAMES) < set(ALGORITHMS)
+    assert torch.equal(draw(30, 3, "Random-d2"), draw(30, 3, "Random-d-2"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"algorithm": "random"}, "prep.exp_algorithm must be one of Random-d, .*got 'random'"),
+        ({"degree": 0}, "prep.exp_deg must be >= 1, got 0"),
+        ({"max_num_iters": 0}, "prep.exp_max_num_iters must be >= 1, got 0"),
+        ({"num_nodes": -1}, "number of nodes must be >= 0, got -1"),
+    ],
+)
+def test_wrong_arguments_are_refused(options: dict[str, int | str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        draw(**{"num_nodes": 30, **options})

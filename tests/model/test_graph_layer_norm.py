@@ -1,0 +1,67 @@
+"""Layer norm over whole graphs: torch_geometric's numbers, gradients, and laws."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch_geometric.nn import LayerNorm
+
+from graphgps_kmip.model.graph_layer_norm import GraphLayerNorm
+
+BATCH = torch.tensor([0] * 5 + [1] + [3] * 7)  # graph 2 has no node, graph 1 a single one
+
+
+def pair(dtype: torch.dtype = torch.float64) -> tuple[GraphLayerNorm, LayerNorm, Tensor]:
+    ours, theirs = GraphLayerNorm(6).to(dtype), LayerNorm(6, mode="graph").to(dtype)
+    for parameter in ours.parameters():
+        torch.nn.init.normal_(parameter)
+    theirs.load_state_dict(ours.state_dict())
+    return ours, theirs, (3 + 2 * torch.randn(len(BATCH), 6)).to(dtype)
+
+
+def test_values_and_gradients_are_torch_geometrics() -> None:
+    ours, theirs, x = pair()
+    cotangent, results = torch.randn_like(x), []
+    for norm in (ours, theirs):
+        leaf = x.clone().requires_grad_()
+        out = norm(leaf, BATCH, 4)
+        (out * cotangent).sum().backward()
+        results.append([out, leaf.grad, norm.weight.grad, norm.bias.grad])
+    torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
+
+
+def test_gradients_are_those_of_differences() -> None:
+    ours, _, x = pair()
+    torch.autograd.gradcheck(lambda *leaves: _call(ours, *leaves), (x.requires_grad_(), ours.weight, ours.bias))
+
+
+def _call(norm: GraphLayerNorm, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return torch.func.functional_call(norm, {"weight": weight, "bias": bias}, (x, BATCH, 4))
+
+
+@pytest.mark.parametrize("nodes", [0, 1])
+def test_no_nodes_and_a_single_one_are_finite(nodes: int) -> None:
+    x = torch.randn(nodes, 6, requires_grad=True)
+    out = GraphLayerNorm(6)(x, torch.zeros(nodes, dtype=torch.long), 1)
+    out.sum().backward()
+    assert out.shape == (nodes, 6)
+    assert torch.isfinite(x.grad).all()
+
+
+def test_halves_are_normalised_in_float32() -> None:
+    ours, _, x = pair(torch.float32)
+    expected = ours(x, BATCH, 4)
+    out = ours.bfloat16()(x.bfloat16(), BATCH, 4)
+    assert out.dtype == torch.bfloat16
+    torch.testing.assert_close(out.float(), expected, rtol=3e-2, atol=3e-2)
+
+
+def test_x_alone_is_kept_of_what_is_as_large() -> None:
+    ours, _, x = pair()
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: (kept.append(t), t)[1], lambda t: t):
+        leaf = x.clone().requires_grad_()
+        ours(leaf, BATCH, 4)
+    (large,) = [tensor for tensor in kept if tensor.shape == x.shape]
+    assert large.data_ptr() == leaf.data_ptr()

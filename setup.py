@@ -37,6 +37,7 @@ setup(
         "numpy>=1.26",
         "scipy>=1.11",
         "scikit-learn>=1.3",
+        "threadpoolctl>=3",
         "pandas>=2.1",
         "matplotlib>=3.8",
         "tqdm>=4.66",

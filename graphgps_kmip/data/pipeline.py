@@ -139,7 +139,9 @@ def make_loaders(
     sampling = sampling or Sampling()
     if shard:
         if level != "node" or (sampling.sampler, sampling.val_sampler) != (FULL_BATCH, FULL_BATCH):
-            raise ValueError("gt.kmip.shard divides one graph in full batches, of train.sampler and val.sampler: set it to False")
+            raise ValueError(
+                "gt.kmip.shard divides one graph in full batches, of train.sampler and val.sampler: set it to False"
+            )
         own = [shard_of(dataset.graphs[0], rank, world_size)]
         return [GraphLoader(own, 1, seed) for _ in SPLITS]
     if level == "node":

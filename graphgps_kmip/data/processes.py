@@ -13,6 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
 import torch
+from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 MOMENT = 2  # seconds before the bar appears
@@ -73,6 +74,7 @@ def _enter(work: Callable[[range], object]) -> None:
     global _work
     _work = work
     torch.set_num_threads(1)  # each has a core; and threads of a forked process may wait for ever
+    threadpool_limits(1)  # BLAS has threads of its own
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's to handle: it ends its processes
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

@@ -11,19 +11,13 @@ from math import pi
 
 import numpy as np
 import torch
-from scipy.sparse import csc_array, csr_array
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from graphgps_kmip.encoding.spectrum import dense_eigenpairs, sparse_eigenpairs
+from graphgps_kmip.encoding.envelope import Blocks
+from graphgps_kmip.encoding.solver import smallest_eigenpairs
 
 EPS = 1e-12
-STACK_NODES = 100  # up to here a stack of all eigenvectors is faster than the smallest ones graph by graph
-SPARSE_NODES = 350  # from here the sparse solver is faster than the dense one: 6 against 10 ms at 479 nodes
-STACK_ENTRIES = 2**22  # of one stack of Laplacians: 32 MB
 LAPLACIAN_NORMS = ("none", "sym", "rw")
-
-Pairs = tuple[np.ndarray, np.ndarray]
 
 
 def laplacian_eigenpairs(
@@ -55,25 +49,15 @@ def laplacian_eigenpairs_of(
     """Return `laplacian_eigenpairs` of every graph (edge_index, num_nodes), small graphs of one size at once."""
     _check(graphs, max_freqs, laplacian_norm, eigvec_norm)
     sizes = np.array([size for _, size in graphs], dtype=np.int64)
-    row, col, value, degree, first = _laplacians([edges for edges, _ in graphs], sizes, laplacian_norm)
-    node = np.append(0, sizes.cumsum())
-
-    def entries(graph: int) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-        own = slice(first[graph], first[graph + 1])
-        return value[own], (row[own] - node[graph], col[own] - node[graph])
-
+    blocks, degree = _laplacians([edges for edges, _ in graphs], sizes, laplacian_norm)
     found: list[tuple[Tensor, Tensor] | None] = [None] * len(graphs)
-    for size in np.unique(sizes):
-        same = np.flatnonzero(sizes == size)
-        step = max(1, STACK_ENTRIES // int(size) ** 2) if size <= STACK_NODES else 1
-        for chunk in np.split(same, range(step, len(same), step)):
-            values, vectors = _eigenpairs([entries(graph) for graph in chunk], int(size), max_freqs)
-            if laplacian_norm == "rw":  # similar to "sym": the same eigenvalues, eigenvectors times D^-1/2
-                scale = [degree[node[graph] : node[graph + 1]].clip(1) ** -0.5 for graph in chunk]
-                vectors = vectors * np.stack(scale)[..., None]
-            found_here = _scaled(torch.from_numpy(values), torch.from_numpy(vectors), max_freqs, eigvec_norm)
-            for graph, one in zip(chunk, zip(*found_here, strict=True), strict=True):
-                found[graph] = one
+    for chunk, values, vectors in smallest_eigenpairs(blocks, max_freqs):
+        if laplacian_norm == "rw":  # similar to "sym": the same eigenvalues, eigenvectors times D^-1/2
+            scale = [degree[slice(*blocks.ptr[graph : graph + 2])].clip(1) ** -0.5 for graph in chunk]
+            vectors = vectors * np.stack(scale)[..., None]
+        found_here = _scaled(torch.from_numpy(values), torch.from_numpy(vectors), max_freqs, eigvec_norm)
+        for graph, one in zip(chunk, zip(*found_here, strict=True), strict=True):
+            found[graph] = one
     return found
 
 
@@ -91,71 +75,21 @@ def _check(graphs: Sequence[tuple[Tensor, int]], max_freqs: int, laplacian_norm:
             raise ValueError(f"edge_index names node {int(edge_index.max())}, but the graph has {size} nodes")
 
 
-def _laplacians(edges: list[Tensor], sizes: np.ndarray, norm: str) -> tuple[np.ndarray, ...]:
-    """Return the non-zeros (row, col, value) of all Laplacians as one, the degrees, and where each graph's begin.
-
-    "rw" gives those of "sym".
-    """
-    total, offset = int(sizes.sum()), sizes.cumsum() - sizes
-    lengths = [index.size(1) for index in edges]
-    joined = torch.cat([index.cpu() for index in edges], dim=1).numpy() + np.repeat(offset, lengths)
-    source, target = joined[:, joined[0] != joined[1]]
-    key = np.concatenate([source * total + target, target * total + source])
+def _laplacians(edges: list[Tensor], sizes: np.ndarray, norm: str) -> tuple[Blocks, np.ndarray]:
+    """Return the Laplacians of graphs, those of "sym" for "rw", and the degrees of all nodes."""
+    ptr = np.append(0, sizes.cumsum())
+    total, graph = ptr[-1], np.repeat(np.arange(len(edges)), [index.size(1) for index in edges])
+    source, target = torch.cat([index.cpu() for index in edges], dim=1).numpy() + ptr[graph]
+    diagonal = np.arange(total) * (total + 1)  # once, so that self-loops are no more than it
+    key = np.concatenate([source * total + target, target * total + source, diagonal])
     key.sort()  # np.unique hashes: ten times slower
-    source, target = np.divmod(key[np.diff(key, prepend=-1) > 0], total)
-    degree = np.bincount(source, minlength=total).astype(np.float64)
-    weight = np.ones(len(source)) if norm == "none" else (degree[source] * degree[target]) ** -0.5
-    diagonal = np.arange(total)
-    row, col = np.concatenate([source, diagonal]), np.concatenate([target, diagonal])
-    value = np.concatenate([-weight, degree if norm == "none" else np.ones(total)])
-    order = row.argsort(kind="stable")
-    first = row[order].searchsorted(np.append(offset, total))
-    return row[order], col[order], value[order], degree, first
-
-
-def _eigenpairs(graphs: list[tuple], size: int, max_freqs: int) -> Pairs:
-    """Return the eigenpairs of Laplacians (value, (row, col)) of one size.
-
-    Shapes: G graphs -> (G, k), (G, size, k) with k = min(max_freqs, size).
-    """
-    count = min(max_freqs, size)
-    if size > STACK_NODES:
-        solve = _large if size >= SPARSE_NODES and 4 * count < size else _dense
-        pairs = [solve(csr_array(graph, shape=(size, size)), count) for graph in graphs]
-        return np.stack([values for values, _ in pairs]), np.stack([vectors for _, vectors in pairs])
-    stack = np.zeros((len(graphs), size, size))
-    for matrix, (value, place) in zip(stack, graphs, strict=True):
-        matrix[place] = value
-    values, vectors = torch.linalg.eigh(torch.from_numpy(stack))
-    return values[:, :count].numpy(), vectors[:, :, :count].numpy()
-
-
-def _dense(matrix: csr_array, count: int) -> Pairs:
-    return dense_eigenpairs(matrix.toarray(), count)
-
-
-def _large(matrix: csr_array, count: int) -> Pairs:
-    """Return the smallest eigenpairs component by component: each has one eigenvalue 0, which Lanczos finds at once."""
-    num, label = connected_components(matrix, directed=False)
-    if num == 1:
-        return sparse_eigenpairs(csc_array(matrix), count)
-    size = np.bincount(label)
-    # Of many components the trivial eigenvalues are enough: 0, or 1 for isolated nodes where the norm gives them that.
-    trivial = np.where(size == 1, matrix.diagonal()[np.unique(label, return_index=True)[1]], 0.0)
-    chosen = trivial.argsort(kind="stable")[:count]
-    order, start = label.argsort(kind="stable"), size.cumsum() - size
-    found = []
-    for component in chosen:
-        nodes = order[start[component] : start[component] + size[component]]
-        part, wanted = matrix[nodes][:, nodes], min(count, len(nodes))
-        solve = sparse_eigenpairs if len(nodes) >= SPARSE_NODES and 4 * wanted < len(nodes) else None
-        values, vectors = solve(csc_array(part), wanted) if solve else _dense(part, wanted)
-        found += [(value, nodes, vectors[:, column]) for column, value in enumerate(values)]
-    found = sorted(found, key=lambda pair: pair[0])[:count]
-    vectors = np.zeros((len(label), count))
-    for column, (_, nodes, vector) in enumerate(found):
-        vectors[nodes, column] = vector
-    return np.array([value for value, _, _ in found]), vectors
+    row, col = np.divmod(key[np.append(True, key[1:] != key[:-1])], total)
+    indptr = np.append(0, np.bincount(row, minlength=total).cumsum())
+    degree = np.diff(indptr) - 1.0
+    scale = np.ones(total) if norm == "none" else degree.clip(1) ** -0.5
+    value = -scale[row] * scale[col]
+    value[row == col] = degree if norm == "none" else 1
+    return Blocks(ptr, indptr, col - np.repeat(ptr[:-1], sizes)[row], value), degree
 
 
 def _scaled(values: Tensor, vectors: Tensor, max_freqs: int, norm: str) -> tuple[Tensor, Tensor]:

@@ -112,9 +112,7 @@ class EquivStableLapPEEncoder(nn.Module):
         ValueError: an unknown norm when built; statistics missing or not of K columns when called.
     """
 
-    def __init__(
-        self, dim: int, *, max_freqs: int = 10, raw_norm_type: str = "none", vectors: str = "EigVecs"
-    ) -> None:
+    def __init__(self, dim: int, *, max_freqs: int = 10, raw_norm_type: str = "none", vectors: str = "EigVecs") -> None:
         super().__init__()
         self.max_freqs, self.vectors = max_freqs, vectors
         self.raw_norm = raw_norm("EquivStableLapPE", raw_norm_type, max_freqs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import warnings
 
@@ -10,6 +11,7 @@ from scipy.linalg import eigh
 from scipy.sparse import csc_array
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, SuperLU, eigsh, lobpcg, splu
+from threadpoolctl import ThreadpoolController
 
 LOG = logging.getLogger(__name__)
 DENSE_AT_MOST = 5000  # rows for which a dense decomposition may stand in: 200 MB, ten seconds
@@ -98,15 +100,19 @@ def _factored(matrix: csc_array, shift: float) -> SuperLU:
 
 def _lanczos(matrix: csc_array, factor: SuperLU | None, count: int, num_vectors: int) -> tuple[np.ndarray, np.ndarray]:
     start = np.random.default_rng(0).standard_normal(matrix.shape[0])  # fixed: the same graph gives the same vectors
-    if factor is None:
-        values, vectors = eigsh(matrix, k=count, which="SA", v0=start, ncv=2 * num_vectors, maxiter=1000, tol=TOLERANCE)
-    else:
+    how = {"which": "SA", "ncv": 2 * num_vectors, "maxiter": 1000}
+    if factor is not None:
         inverse = LinearOperator(matrix.shape, matvec=factor.solve, dtype=np.float64)
-        values, vectors = eigsh(
-            matrix, k=count, sigma=_shift(len(start)), OPinv=inverse, v0=start, ncv=num_vectors, tol=TOLERANCE
-        )
+        how = {"sigma": _shift(len(start)), "OPinv": inverse, "ncv": num_vectors}
+    with _blas().limit(limits=1, user_api="blas"):  # its vectors are too short for threads: twice the time with two
+        values, vectors = eigsh(matrix, k=count, v0=start, tol=TOLERANCE, **how)
     order = values.argsort()
     return values[order], vectors[:, order]
+
+
+@functools.cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()
 
 
 def _bound(values: np.ndarray) -> float:

@@ -71,7 +71,7 @@ def unavailable_reason(name: str, *flags: str) -> str | None:
     try:
         load(name, *flags)
     except NoKernel as error:
-        logger.warning("no compiled CPU kernel %r, plain torch is used instead: %s", name, error)
+        logger.warning("no compiled CPU kernel %r, a slower route is used instead: %s", name, error)
         return str(error)
     return None
 

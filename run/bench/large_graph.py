@@ -4,11 +4,11 @@
   python run/bench/large_graph.py --nodes 50000 --edges 66700 --set share.gradient_checkpointing False
 
 The model is that of a YAML file (default: configs/City-Networks/london-kmip.yaml with 8 layers of width 68, and
-share.gradient_checkpointing True), the graph `run/bench/roads.py`'s with random features and labels. Columns: seconds since
-the line above; rss_mib, the resident memory of the process at that point; peak_mib, its largest since the line above;
-tensors_mib and tensors_peak_mib, the same of what tensors hold, which is what a GPU has to hold, too (its allocator and
-the workspace of its own search come on top). A line "backward of layers.i" begins when the gradient of its output is
-there, and includes its second forward pass.
+share.gradient_checkpointing True), the graph `run/bench/roads.py`'s with random features and labels. Columns: seconds
+since the line above; rss_mib, the resident memory of the process at that point; peak_mib, its largest since the line
+above; tensors_mib and tensors_peak_mib, the same of what tensors hold, which is what a GPU has to hold, too (its
+allocator and the workspace of its own search come on top). A line "backward of layers.i" begins when the gradient of
+its output is there, and includes its second forward pass.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from typing import Any
 # Not the folder of this file, which Python puts there: `attention` would then be a name that anyone can import.
 sys.path[0] = str(Path(__file__).resolve().parents[2])
 
+import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_iter  # noqa: E402
-from torch_geometric.data import Batch, Data  # noqa: E402
+from torch_geometric.data import Batch  # noqa: E402
 from torch_geometric.graphgym.config import cfg  # noqa: E402
 
 from graphgps_kmip.gym.load import load_config  # noqa: E402
@@ -112,12 +113,10 @@ def parse(words: list[str]) -> argparse.Namespace:
 def large_graph(num_nodes: int, num_edges: int) -> Batch:
     """Return the map with random features and labels, a tenth of the nodes for training."""
     generator = torch.Generator().manual_seed(0)
-    graph = Data(
-        x=torch.randn(num_nodes, FEATURES, generator=generator),
-        edge_index=road_map(num_nodes, num_edges),
-        y=torch.randint(CLASSES, (num_nodes,), generator=generator),
-        train_mask=torch.rand(num_nodes, generator=generator) < 0.1,
-    )
+    graph = road_map(np.random.default_rng(0), num_nodes, num_edges)
+    graph.x = torch.randn(num_nodes, FEATURES, generator=generator)
+    graph.y = torch.randint(CLASSES, (num_nodes,), generator=generator)
+    graph.train_mask = torch.rand(num_nodes, generator=generator) < 0.1
     batch = Batch.from_data_list([graph])
     batch.split = "train"
     return batch

@@ -1,46 +1,42 @@
-"""Synthetic maps of roads: connected, nearly planar, with long detours and dead ends."""
+"""Synthetic plane graphs: triangulations, as superpixels that touch are, and road maps."""
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
+import scipy.sparse as sp
 import torch
-from scipy.sparse import csr_array
 from scipy.sparse.csgraph import minimum_spanning_tree
-from torch import Tensor
+from scipy.spatial import Delaunay
+from torch_geometric.data import Data
 
 
-def road_map(num_nodes: int, num_edges: int, seed: int = 0) -> Tensor:
-    """Return both directions of the edges of a random map.
+def road_map(rng: np.random.Generator, num_nodes: int, num_edges: int) -> Data:
+    """Return a connected plane graph on random points: a spanning tree and the shortest others.
 
-    A random spanning tree of a grid, and further grid edges at random; nodes are numbered at random, so that neither
-    memory nor partitions profit from their order.
+    Nodes are numbered at random, so that neither memory nor partitions profit from their order.
 
     Args:
-        num_nodes: N, those of the grid's last row need not fill it.
-        num_edges: undirected, from N - 1 to about 2 N.
-        seed: of the draws.
-
-    Shapes: (2, 2 num_edges), int64.
-
-    Raises:
-        ValueError: more edges than the grid has, or too few to connect it.
+        rng: draws the points.
+        num_nodes: N.
+        num_edges: each counted once, N - 1 to nearly 3 N.
     """
-    rng = np.random.default_rng(seed)
-    width = math.isqrt(num_nodes)
-    node = np.arange(num_nodes)
-    right = node[(node % width < width - 1) & (node + 1 < num_nodes)]
-    down = node[node + width < num_nodes]
-    source = np.concatenate([right, down])
-    target = np.concatenate([right + 1, down + width])
-    if not num_nodes - 1 <= num_edges <= len(source):
-        raise ValueError(f"a map of {num_nodes} nodes has {num_nodes - 1} to {len(source)} edges, got {num_edges}")
-    weight = rng.permutation(len(source)) + 1.0
-    tree = minimum_spanning_tree(csr_array((weight, (source, target)), shape=(num_nodes, num_nodes)))
-    chosen = np.argsort(~np.isin(weight, tree.data), kind="stable")  # the tree first
-    rest = rng.permutation(chosen[num_nodes - 1 :])[: num_edges - num_nodes + 1]
-    chosen = np.concatenate([chosen[: num_nodes - 1], rest])
-    name = rng.permutation(num_nodes)
-    edges = torch.from_numpy(np.stack([name[source[chosen]], name[target[chosen]]]))
-    return torch.cat([edges, edges.flip(0)], dim=1)
+    points = rng.random((num_nodes, 2))
+    edges = triangulated(points)
+    length = np.linalg.norm(points[edges[0]] - points[edges[1]], axis=1)
+    tree = minimum_spanning_tree(sp.csr_array((length, tuple(edges)), shape=(num_nodes,) * 2)).tocoo()
+    in_tree = np.isin(edges[0] * num_nodes + edges[1], tree.row.astype(np.int64) * num_nodes + tree.col)
+    others = edges[:, ~in_tree][:, length[~in_tree].argsort()]
+    return undirected(np.hstack([edges[:, in_tree], others[:, : num_edges - (num_nodes - 1)]]), num_nodes)
+
+
+def triangulated(points: np.ndarray) -> np.ndarray:
+    """Return the edges of a Delaunay triangulation, each once: points (N, 2) -> (2, E)."""
+    corners = Delaunay(points).simplices.astype(np.int64)
+    edges = np.sort(np.vstack([corners[:, [0, 1]], corners[:, [1, 2]], corners[:, [0, 2]]]), axis=1)
+    return np.unique(edges, axis=0).T
+
+
+def undirected(edges: np.ndarray, num_nodes: int) -> Data:
+    """Return the graph with both directions of each edge once, sorted: (2, E) -> edge_index (2, E')."""
+    key = np.unique(np.concatenate([edges[0] * num_nodes + edges[1], edges[1] * num_nodes + edges[0]]))
+    return Data(edge_index=torch.from_numpy(np.stack(np.divmod(key, num_nodes))), num_nodes=num_nodes)

@@ -1,4 +1,4 @@
-"""Eigenpairs of large sparse Laplacians: equal to the dense ones, and what happens where a solver fails."""
+"""Eigenpairs of large sparse matrices: equal to the dense ones, and what happens where a solver fails."""
 
 from __future__ import annotations
 
@@ -11,10 +11,17 @@ import pytest
 import torch
 from scipy.sparse import csc_array
 from scipy.sparse.linalg import ArpackNoConvergence
+from threadpoolctl import threadpool_info, threadpool_limits
 
-from graphgps_kmip.encoding import laplacian, spectrum
+from graphgps_kmip.encoding import solver, spectrum
 from graphgps_kmip.encoding.laplacian import laplacian_eigenpairs
 from tests.encoding.eigenpairs import check_eigenpairs, check_projectors, matrix_of, named
+
+
+@pytest.fixture(autouse=True)
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These graphs are small enough for the compiled solver, which has tests of its own."""
+    monkeypatch.setattr(solver, "can_run", lambda: False)
 
 
 def large() -> dict[str, nx.Graph]:
@@ -37,7 +44,7 @@ def large() -> dict[str, nx.Graph]:
 @pytest.mark.parametrize(("name", "norm"), list(product(large(), ["none", "sym"])))
 def test_the_sparse_solver_finds_the_eigenpairs_of_the_dense_one(name: str, norm: str) -> None:
     edges, size = named(large()[name])
-    assert size >= laplacian.SPARSE_NODES
+    assert size >= solver.SPARSE_NODES
     values, vectors = laplacian_eigenpairs(edges, size, 8, norm)
     check_eigenpairs(matrix_of(edges, size, norm), values, vectors)
     dense = spectrum.dense_eigenpairs(matrix_of(edges, size, norm).numpy(), 8)[1]
@@ -102,3 +109,24 @@ def test_eigenvalues_that_one_lanczos_run_misses_are_found(caplog: pytest.LogCap
         values, vectors = spectrum.sparse_eigenpairs(csc_array(matrix.numpy()), 10)
     check_eigenpairs(matrix, torch.from_numpy(values), torch.from_numpy(vectors))
     assert "were missed" in caplog.text
+
+
+@pytest.mark.parametrize("factorised", [True, False])
+def test_lanczos_runs_on_one_thread_of_blas_which_has_its_threads_again_afterwards(
+    factorised: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    eigsh, seen = spectrum.eigsh, []
+
+    def threads() -> set[int]:
+        return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+    def watched(*arguments: object, **options: object) -> tuple[np.ndarray, np.ndarray]:
+        seen.append(threads())
+        return eigsh(*arguments, **options)
+
+    monkeypatch.setattr(spectrum, "eigsh", watched)
+    monkeypatch.setattr(spectrum, "_stays_sparse", lambda _: factorised)
+    with threadpool_limits(2, user_api="blas"):
+        laplacian_eigenpairs(*named(nx.grid_2d_graph(20, 20)), 4)
+        assert threads() == {2}
+    assert seen == [{1}]

@@ -1,0 +1,131 @@
+"""The benchmark of encodings: its graphs, tiny runs, bounds in time and memory, and that it sees wrong results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import Mock
+
+import networkx as nx
+import numpy as np
+import pytest
+from run.bench import encodings
+from run.bench.encoding_cases import DATA, WAYS
+from run.bench.encoding_turns import Contestant
+from torch_geometric.data import Data
+from torch_geometric.graphgym.config import cfg, set_cfg
+from torch_geometric.utils import is_undirected, to_networkx
+
+ROW = {"encoding": "RWSE", "contestant": "pyg", "processes": 1, "threads": 1}
+
+
+@pytest.fixture(autouse=True)
+def config_afterwards() -> Iterator[None]:
+    """What is computed in this process leaves no enabled encodings to other tests."""
+    yield
+    set_cfg(cfg)
+
+
+def graphs(data: str, count: int = 2, nodes: int = 500) -> list[Data]:
+    return DATA[data](np.random.default_rng(0), count, nodes)
+
+
+def test_graphs_are_as_large_as_said_connected_and_undirected() -> None:
+    planar, tree = graphs("graphs")
+    (road,) = graphs("road")
+    assert [graph.num_nodes for graph in (planar, tree, road)] == [479, 151, 500]
+    assert road.num_edges == 2 * 750
+    assert 150 < tree.num_edges / 2 <= 158
+    assert 1300 < planar.num_edges / 2 < 3 * 479
+    for graph in (planar, tree, road):
+        assert is_undirected(graph.edge_index)
+        assert nx.is_connected(to_networkx(graph, to_undirected=True))
+    assert graphs("graphs")[0].edge_index.equal(planar.edge_index), "the same graphs in each run"
+
+
+@pytest.mark.parametrize("data", ["graphs", "road"])
+def test_a_run_compares_all_contestants_and_finds_equal_results(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(encodings, "CHECKED_NODES", 300)
+    words = ["--data", data, "--graphs", "2", "--nodes", "300", "--repeats", "2", "--processes", "2", "--threads", "1"]
+    assert encodings.main([*words, "--out", str(tmp_path)]) == 0
+    (stored,) = tmp_path.glob("*.json")
+    rows = json.loads(stored.read_text())["rows"]
+    names = ["ours", "pyg", "kept"] if data == "road" else ["ours", "pyg", "ours, alone", "pyg, pool", "kept"]
+    assert [(row["encoding"], row["contestant"]) for row in rows] == [
+        (encoding, name) for encoding in ("LapPE", "RWSE") for name in names
+    ]
+    for row in rows:
+        assert (row["status"], row["repeats"]) == ("ok", 2), row
+        assert 0 < row["s_min"] <= row["s"] <= row["s_max"]
+        assert row["faster"] == 1 or row["contestant"] != "pyg"
+        assert ("deviation" in row) == (row["contestant"] == "ours")
+        assert row.get("deviation", 0) < 1e-5
+    assert "deviation" in capsys.readouterr().out
+
+
+def test_a_second_start_reads_what_the_first_one_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    given = graphs("trees", 2)
+    with caplog.at_level("INFO"):
+        first, second = (WAYS["kept"]("RWSE", given, 1, tmp_path) for _ in range(2))
+    assert caplog.text.count("computing it") == 1
+    assert "read from" in caplog.text
+    for one, other in zip(first, second, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("encoding", ["LapPE", "RWSE"])
+def test_a_wrong_result_is_seen_and_a_turned_sign_is_none(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = encodings.ours
+    given = graphs("trees", 1)
+    monkeypatch.setattr(encodings, "ours", lambda *arguments: [values + 1e-3 for values in right(*arguments)])
+    assert encodings.deviation(encoding, given) > 1e-5
+    if encoding == "LapPE":
+        monkeypatch.setattr(encodings, "ours", lambda *arguments: [-values for values in right(*arguments)])
+        assert encodings.deviation(encoding, given) < 1e-5
+
+
+def test_who_is_late_or_takes_too_much_memory_becomes_a_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    late = Contestant(ROW, graphs("road", nodes=1500), 1e-3, None, tmp_path)
+    late.turn()
+    late.turn()
+    assert late.end() == ROW | {"status": "over 0.001 s", "repeats": 0}
+    monkeypatch.setitem(WAYS, "pyg", lambda *_: np.empty(2**27))  # 1 GiB
+    hungry = Contestant(ROW, graphs("trees", 1), 60, 0.5, tmp_path)
+    hungry.turn()
+    assert hungry.end() == ROW | {"status": "out of memory", "repeats": 0}
+
+
+def test_a_contestant_that_was_late_only_once_keeps_what_it_has(tmp_path: Path) -> None:
+    contestant = Contestant(ROW, graphs("trees", 1), 60, None, tmp_path)
+    contestant.turn()
+    contestant.connection.close()
+    contestant.connection = Mock(poll=Mock(return_value=False))  # no second answer
+    contestant.turn()
+    row = contestant.end()
+    assert (row["status"], row["repeats"]) == ("ok", 1)
+    assert row["s_min"] == row["s_max"] > 0
+
+
+def test_a_factor_is_a_bound_where_the_loop_was_late_and_none_where_it_failed() -> None:
+    own = {"status": "ok", "s_min": 2.0}
+    assert encodings.faster(own, {"status": "ok", "s_min": 9.0}, 60) == 4.5
+    assert encodings.faster(own, {"status": "over 60 s"}, 60) == "> 30"
+    assert encodings.faster(own, {"status": "out of memory"}, 60) is None
+    assert encodings.faster({"status": "out of memory"}, own, 60) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--data", "graphs,rivers"], "--data rivers: there are graphs, trees, planar, road"),
+        (["--encodings", "SignNet"], "--encodings SignNet: there are LapPE, RWSE"),
+        (["--limit", "0"], "must be positive"),
+        (["--memory", "-1"], "must be positive"),
+    ],
+)
+def test_unknown_names_and_empty_bounds_are_refused(words: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        encodings.parse(words)

@@ -1,4 +1,4 @@
-"""Full softmax attention among the nodes of each graph by torch's fused kernels."""
+"""Full softmax attention among the nodes of each graph by torch's fused kernels, plain and with a bias for pairs."""
 
 from __future__ import annotations
 
@@ -45,18 +45,27 @@ class FullAttention(nn.Module):
 
     def forward(self, x: Tensor, context: GraphContext | Tensor | None = None) -> Tensor:
         """Attend inside each graph: x (N, dim) -> (N, dim)."""
-        context = GraphContext.of(context, x)
-        q, k, v, mask = self._project(x, context)
-        dropout = self.dropout if self.training else 0.0
-        out = scaled_dot_product_attention(q, k, v, _key_mask(mask, context), dropout)  # (B, H, Nmax, D)
-        return self.out(from_padded(out.transpose(1, 2).flatten(2), context))
+        return self.attend(x, GraphContext.of(context, x))
 
     @torch.no_grad()
     def attention_graph(self, x: Tensor, context: GraphContext | Tensor | None = None) -> AttentionGraph:
         """Return all weights: K = Nmax slots a node, in the order of the nodes of its graph, without dropout."""
-        context = GraphContext.of(context, x)
+        return self.weights(x, GraphContext.of(context, x))
+
+    def attend(self, x: Tensor, context: GraphContext, bias: Tensor | None = None) -> Tensor:
+        """Attend with a bias (B, H, Nmax, Nmax) added to the scores: x (N, dim) -> (N, dim)."""
+        q, k, v, mask = self._project(x, context)
+        seen, dropout = _key_mask(mask, context), self.dropout if self.training else 0.0
+        if bias is not None:
+            seen = bias if seen is None else bias.masked_fill(~seen, -torch.inf)
+        out = scaled_dot_product_attention(q, k, v, seen, dropout)  # (B, H, Nmax, D)
+        return self.out(from_padded(out.transpose(1, 2).flatten(2), context))
+
+    def weights(self, x: Tensor, context: GraphContext, bias: Tensor | None = None) -> AttentionGraph:
+        """Return the weights of :meth:`attend`."""
         q, k, _, mask = self._project(x, context)
-        score = (q @ k.mT / math.sqrt(q.size(-1))).transpose(1, 2).flatten(2)  # (B, Nmax, H * Nmax)
+        score = q @ k.mT / math.sqrt(q.size(-1))  # (B, H, Nmax, Nmax)
+        score = (score if bias is None else score + bias).transpose(1, 2).flatten(2)  # (B, Nmax, H * Nmax)
         mask = mask[context.batch]  # (N, Nmax), the keys of each node
         score = from_padded(score, context).unflatten(1, (self.num_heads, -1)).transpose(0, 1)  # (H, N, Nmax)
         weight = score.masked_fill(~mask, -torch.inf).softmax(-1)
@@ -68,6 +77,67 @@ class FullAttention(nn.Module):
         padded, mask = to_padded(self.qkv(x), context)
         q, k, v = padded.unflatten(2, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)  # (B, Nmax, 3, H, D)
         return q, k, v, mask
+
+
+class BiasedFullAttention(nn.Module):
+    r"""Full attention with a number for each pair of nodes and head added to the scores: Graphormer's attention.
+
+    .. math:: \mathrm{out}(\mathrm{concat}_h \, \mathrm{softmax}(Q_h K_h^T / \sqrt{D} + B_h) V_h)
+
+    (Ying et al. 2021, equations 6 and 7.) Row 0 of ``context.pair_index`` attends to row 1 with the biases in
+    ``context.pair_attr``; those of a pair that stands there twice are added, and a pair that does not has none. Memory
+    and time are those of B * Nmax^2 * num_heads numbers.
+
+    Args:
+        dim: channels in and out.
+        num_heads: heads; must divide dim.
+        dropout: probability to drop an attention weight, in training only.
+
+    Shapes:
+        x (N, dim); context a GraphContext with pair_index (2, P) and pair_attr (P, num_heads); returns (N, dim).
+        Gradients flow to x and to the biases.
+
+    Raises:
+        ValueError: as `FullAttention`; when called: there are no biases, or they are not for as many heads.
+    """
+
+    def __init__(self, dim: int, num_heads: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.attention = FullAttention(dim, num_heads, dropout)
+
+    def forward(self, x: Tensor, context: GraphContext | Tensor | None = None) -> Tensor:
+        """Attend inside each graph: x (N, dim) -> (N, dim)."""
+        context = GraphContext.of(context, x)
+        return self.attention.attend(x, context, pair_bias(context, self.attention.num_heads))
+
+    @torch.no_grad()
+    def attention_graph(self, x: Tensor, context: GraphContext | Tensor | None = None) -> AttentionGraph:
+        """Return all weights, as `FullAttention` does."""
+        context = GraphContext.of(context, x)
+        return self.attention.weights(x, context, pair_bias(context, self.attention.num_heads))
+
+
+def pair_bias(context: GraphContext, num_heads: int) -> Tensor:
+    """Return the biases of all pairs, padded: (B, H, Nmax, Nmax), the attending node first.
+
+    Raises:
+        ValueError: the context has none, or not for this number of heads.
+    """
+    if context.pair_index is None or context.pair_attr is None:
+        raise ValueError(
+            "BiasedTransformer needs a bias for each pair of nodes, and this data has none: set "
+            "posenc_GraphormerBias.enable True (and node_degrees_only False there), or take Transformer"
+        )
+    if context.pair_attr.dim() != 2 or context.pair_attr.size(1) != num_heads:
+        raise ValueError(
+            f"BiasedTransformer has {num_heads} heads (gt.n_heads), but the bias of pairs has shape "
+            f"{tuple(context.pair_attr.shape)}: it needs one column for each head"
+        )
+    most, graph = context.max_nodes, context.batch[context.pair_index[0]]
+    query, key = context.pair_index - context.ptr[graph]  # in their graph
+    rows = (graph * most + query) * most + key
+    bias = context.pair_attr.new_zeros(context.num_graphs * most**2, num_heads).index_add(0, rows, context.pair_attr)
+    return bias.view(context.num_graphs, most, most, num_heads).permute(0, 3, 1, 2)
 
 
 def _key_mask(mask: Tensor, context: GraphContext) -> Tensor | None:

@@ -7,7 +7,14 @@ from collections.abc import Callable
 from torch import nn
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.attention import ExphormerAttention, FullAttention, KMIPAttention
+from graphgps_kmip.attention import (
+    BiasedFullAttention,
+    BigBirdAttention,
+    ExphormerAttention,
+    FullAttention,
+    KMIPAttention,
+    PerformerAttention,
+)
 from graphgps_kmip.gym.binding import group as group_of
 from graphgps_kmip.gym.table import Row, add_row
 
@@ -39,4 +46,8 @@ def register_attention(
 
 add_row(ATTENTION, "kMIP", KMIPAttention, aliases=("SparseAttention",), zero_grad=("key.bias",))
 add_row(ATTENTION, "Transformer", FullAttention)
+add_row(ATTENTION, "BiasedTransformer", BiasedFullAttention, breaks=("batch_vector",))
+add_row(ATTENTION, "Performer", PerformerAttention)
+# In the public code, too, the layers' dropout reaches BigBird, which has no dropout of weights.
+add_row(ATTENTION, "BigBird", BigBirdAttention, breaks=("permutation",), dropout="dropout")
 add_row(ATTENTION, "Exphormer", ExphormerAttention, zero_grad=("initial_state.expander.weight",))  # without such edges

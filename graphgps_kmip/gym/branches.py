@@ -39,9 +39,18 @@ def branches(dim: int, act: Callable[[], nn.Module]) -> tuple[list[nn.Module], l
     local = [row for row in chosen if row.name in MPNN]
     given = {"heads": gt.n_heads, "equivstable_pe": cfg.posenc_EquivStableLapPE.enable}
     given |= {name: cfg.prep[name] for name in EXPHORMER}
-    if given["equivstable_pe"] and not any("equivstable_pe" in options(row.component) for row in local):
-        logging.warning("posenc_EquivStableLapPE has no effect: no branch of %s %s reads it", KEY, gt.layer_type)
     return (
         [build_row(row, gt, dim, gt.dropout, act, given=given) for row in local],
-        [build_row(row, gt, dim, gt.n_heads, gt.attn_dropout, given=given) for row in chosen if row.name in ATTENTION],
+        [build_row(row, gt, dim, gt.n_heads, gt[row.dropout], given=given) for row in chosen if row.name in ATTENTION],
     )
+
+
+def warn_of_unread_settings() -> None:
+    """Log settings that are switched on and that no branch of the layers reads."""
+    if cfg.model.type not in ("GPSModel", "MultiModel"):
+        return
+    chosen = rows()
+    if any(row.name == "Exphormer" for row in chosen) and cfg.prep.use_exp_edges and not cfg.prep.exp:
+        logging.warning("Exphormer has no expander edges, prep.exp is False: set it True, or prep.use_exp_edges False")
+    if cfg.posenc_EquivStableLapPE.enable and not any("equivstable_pe" in options(row.component) for row in chosen):
+        logging.warning("posenc_EquivStableLapPE has no effect: no branch of %s %s reads it", KEY, cfg.gt.layer_type)

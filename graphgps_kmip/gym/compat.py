@@ -11,6 +11,9 @@ KEYS: dict[str, str] = {
     "gt.sparse.kq_dim": "gt.kmip.dim_kq",
     "gt.sparse.val_dim": "gt.kmip.dim_val",
     "gt.sparse.head_agg": "gt.kmip.head_agg",
+    "gt.sparse.random_attention": "gt.kmip.random_attention",
+    "gt.sparse.random_fraction": "gt.kmip.random_fraction",
+    "gt.bigbird.attention_type": "gt.bigbird.form",
 }
 # Ways in which public files write a value, by our key.
 VALUES: dict[str, dict[Any, Any]] = {

@@ -17,6 +17,8 @@ DEFAULTS: dict[str, Any] = {
     "name_tag": "",  # appended to the results folder
     "run_multiple_splits": [],  # run ids = these split indices, the seed stays
     "custom_modules": [],  # ours: Python files or modules imported before the config is checked
+    "dialect": "",  # ours: which public code's meaning of keys and defaults a file has
+    "quirks": [],  # ours: faults of public codes to switch back on
     "dataset.split_mode": "standard",
     "dataset.split_index": 0,
     "dataset.split_dir": "",  # where drawn splits are kept; "" is dataset.dir/splits
@@ -31,6 +33,7 @@ DEFAULTS: dict[str, Any] = {
     "train.ckpt_best": False,
     "train.precision": "32-true",  # ours: or bf16-mixed, 64-true
     "optim.batch_accumulation": 1,
+    "optim.accumulation_mean": True,  # ours: a step's gradient is the mean over its batches, not the sum
     "optim.clip_grad_norm": False,
     "optim.clip_grad_norm_value": 1.0,
     "optim.reduce_factor": 0.1,
@@ -39,6 +42,13 @@ DEFAULTS: dict[str, Any] = {
     "optim.num_warmup_epochs": 50,
     "share.dim_er": 0,  # width of posenc_ERN where er_dim says none: entered when the data is loaded
     "share.gradient_checkpointing": False,  # ours: compute layers again in the backward pass instead of keeping them
+    "model.auto_satisfy_param_budget": False,
+    "model.param_budget": 500_000,
+    "gnn.residual": False,
+    "gnn.edge_residual": None,  # ours: of GatedGCN; None is gnn.residual
+    "gnn.gine_inner": "mlp",  # ours: what GINE computes inside, see gt.gine.inner
+    "gnn.layer_act": "",  # ours: activation inside the layers; "" is gnn.act
+    "gnn.l2norm": False,  # rows of input layers and of hidden layers of heads get length 1; GraphGym says True
     "gt.layer_type": "GatedGCN+kMIP",
     "gt.layers": 3,
     "gt.n_heads": 8,

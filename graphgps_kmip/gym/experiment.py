@@ -22,6 +22,7 @@ from torch_geometric.graphgym.optim import create_optimizer, create_scheduler
 from torch_geometric.graphgym.register import network_dict, optimizer_dict, scheduler_dict, train_dict
 
 from graphgps_kmip.data import DatasetInfo, GraphDataset
+from graphgps_kmip.gym.branches import warn_of_unread_settings
 from graphgps_kmip.gym.data import enter_info
 from graphgps_kmip.gym.errors import ConfigError, look_up
 from graphgps_kmip.gym.fingerprint import config_hash
@@ -112,6 +113,7 @@ def assemble() -> Parts:
         look_up(table, name, key)
     cfg.freeze()
     current_task(), current_settings()  # their mistakes, too, must show before a folder is touched
+    warn_of_unread_settings()
     return Parts(dataset, info, create_model(to_device=False))
 
 

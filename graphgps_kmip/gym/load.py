@@ -12,6 +12,7 @@ from torch_geometric.graphgym.config import assert_cfg, set_cfg
 from yacs.config import CfgNode
 
 from graphgps_kmip.gym.compat import translate
+from graphgps_kmip.gym.dialect import in_dialect
 from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.modules import import_modules
 from graphgps_kmip.names import suggest
@@ -37,7 +38,7 @@ def load_config(cfg: CfgNode, file: str | Path | None, overrides: list[str]) -> 
     modules = import_modules(named[-1] or [] if named else [], folder)  # before set_cfg makes the groups
     cfg.defrost()
     set_cfg(cfg)
-    for key, value, origin in settings:
+    for key, value, origin in in_dialect(settings):
         if key != "custom_modules":
             _merge(cfg, *translate(key, value), origin)
     cfg.custom_modules = modules

@@ -24,6 +24,7 @@ class Row:
         aliases: names of the same component in public YAML files.
         breaks: laws that it does not promise ("permutation"); the law tests skip these and say so.
         zero_grad: patterns of parameters whose gradient is zero by mathematics (a key bias under softmax).
+        dropout: key below ``gt`` of an attention's dropout.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Row:
     aliases: tuple[str, ...] = ()
     breaks: tuple[str, ...] = ()
     zero_grad: tuple[str, ...] = ()
+    dropout: str = "attn_dropout"
 
 
 def add_row(
@@ -43,6 +45,7 @@ def add_row(
     aliases: tuple[str, ...] = (),
     breaks: tuple[str, ...] = (),
     zero_grad: tuple[str, ...] = (),
+    dropout: str = "attn_dropout",
 ) -> Row:
     """Add a component to a table; its summary is the first line of its docstring.
 
@@ -53,6 +56,7 @@ def add_row(
         aliases: other names.
         breaks: laws not promised.
         zero_grad: parameters without gradient.
+        dropout: key of its dropout.
 
     Raises:
         ConfigError: the name is taken by another component, cannot stand in ``gt.layer_type``, or the component's
@@ -65,7 +69,7 @@ def add_row(
         raise ConfigError(f"the name {name!r} is taken by {taken[name].component.__name__}: choose another")
     options(component)  # a class whose options cannot be listed is refused here, not when a YAML names it
     summary = (component.__doc__ or "(no docstring)").strip().splitlines()[0]
-    table[name] = Row(name, component, summary, name.lower(), aliases, breaks, zero_grad)
+    table[name] = Row(name, component, summary, name.lower(), aliases, breaks, zero_grad, dropout)
     return table[name]
 
 

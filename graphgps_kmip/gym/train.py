@@ -45,6 +45,7 @@ def current_settings() -> TrainSettings:
         eval_period=cfg.train.eval_period,
         eval_test=cfg.train.eval_test,
         batch_accumulation=cfg.optim.batch_accumulation,
+        accumulation_mean=cfg.optim.accumulation_mean,
         clip_grad_norm=cfg.optim.clip_grad_norm_value if cfg.optim.clip_grad_norm else None,
         enable_ckpt=cfg.train.enable_ckpt,
         ckpt_period=cfg.train.ckpt_period,

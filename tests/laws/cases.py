@@ -40,20 +40,30 @@ def make_batch(sizes: list[int], dim: int = DIM, num_edges: int = 2) -> tuple[Te
     graph = batch[target]
     source = ptr[graph] + (torch.rand(len(target)) * sizes_tensor[graph]).long()
     edge_attr = torch.randn(len(target), dim, dtype=torch.float64)
-    context = GraphContext(batch, ptr, edge_index=torch.stack([source, target]), edge_attr=edge_attr)
+    pairs = (batch[:, None] == batch).nonzero().T  # (2, P)
+    context = GraphContext(
+        batch,
+        ptr,
+        edge_index=torch.stack([source, target]),
+        edge_attr=edge_attr,
+        pair_index=pairs,
+        pair_attr=torch.randn(pairs.size(1), NUM_HEADS, dtype=torch.float64),
+    )
     return torch.randn(len(batch), dim, dtype=torch.float64), context
 
 
 def graph_alone(x: Tensor, context: GraphContext, graph: int) -> tuple[Tensor, GraphContext]:
     """Cut one graph out of a batch."""
     start, end = context.ptr[graph : graph + 2].tolist()
-    inside = context.batch[context.edge_index[0]] == graph
+    inside, pairs = (context.batch[index[0]] == graph for index in (context.edge_index, context.pair_index))
     nodes = x[start:end]
     alone = GraphContext(
         torch.zeros(end - start, dtype=torch.long),
         torch.tensor([0, end - start]),
         edge_index=context.edge_index[:, inside] - start,
         edge_attr=context.edge_attr[inside],
+        pair_index=context.pair_index[:, pairs] - start,
+        pair_attr=context.pair_attr[pairs],
     )
     return nodes, alone
 
@@ -68,5 +78,7 @@ def permuted(x: Tensor, context: GraphContext) -> tuple[Tensor, GraphContext, Te
         context.ptr,
         edge_index=new_of_old[context.edge_index[:, edges]],
         edge_attr=context.edge_attr[edges],
+        pair_index=new_of_old[context.pair_index],
+        pair_attr=context.pair_attr,
     )
     return x[order], shuffled, order

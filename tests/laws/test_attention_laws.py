@@ -7,6 +7,7 @@ A row of the table that does not promise one of them names it in ``breaks``: "al
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from fnmatch import fnmatch
 
 import pytest
@@ -130,7 +131,8 @@ def test_inputs_are_not_modified_in_place(attention_row: Row) -> None:
     promised(attention_row, "inputs")
     attention = build(attention_row).train()
     x, context = make_batch(SIZES)
-    tensors = [x, context.batch, context.ptr, context.edge_index, context.edge_attr]
+    tensors = [x, context.batch, context.ptr, context.edge_index, context.edge_attr, context.pair_index]
+    tensors.append(context.pair_attr)
     before = [tensor.clone() for tensor in tensors]
     attend(attention, x, context)
     assert all(torch.equal(tensor, copy) for tensor, copy in zip(tensors, before, strict=True))
@@ -150,7 +152,7 @@ def _largest(grad: Tensor | None) -> float:
 
 
 def _cast(context: GraphContext) -> GraphContext:
-    return GraphContext(context.batch, context.ptr, context.edge_index, context.edge_attr.float())
+    return replace(context, edge_attr=context.edge_attr.float(), pair_attr=context.pair_attr.float())
 
 
 def _prefixed(values: dict[str, Tensor]) -> dict[str, Tensor]:

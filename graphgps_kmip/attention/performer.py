@@ -1,0 +1,125 @@
+"""Performer: linear attention by random features (Choromanski et al. 2021), with the settings of GraphGPS.
+
+Differs from GraphGPS, unless asked to repeat it: padding takes no part as a key, and gradients are exact.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from graphgps_kmip.attention.context import GraphContext
+from graphgps_kmip.attention.dense import from_padded, to_padded
+from graphgps_kmip.attention.heads import check_dropout
+from graphgps_kmip.attention.random_features import (
+    EPS,
+    default_num_features,
+    orthogonal_projection,
+    positive_features,
+    project,
+)
+from graphgps_kmip.attention.tiles import Tiles
+
+TILE = 128  # nodes: twice the channels of a head, so that the sums of tiles take half the memory of the features
+
+
+class PerformerAttention(nn.Module):
+    r"""Multi-head attention by positive random features: linear in the nodes, an estimate of full attention.
+
+    .. math:: o_n = \mathrm{drop}\Big(W \big\Vert_h
+        \frac{\phi(q_n)^\top \sum_m \phi(k_m) v_m^\top}{\phi(q_n)^\top \sum_m \phi(k_m)} + b\Big), \qquad
+        \phi_i(x) = \exp(\langle w_i, x\rangle / D^{1/4} - |x|^2 / (2\sqrt{D}) - s) + 10^{-4}
+
+    The sums run over the nodes m of the graph of n. The stabiliser s of a query is its largest ``<w_i, x> / D^(1/4)``,
+    that of a key the largest one of all keys of its graph and head. So all terms of a sum share it, and, as the small
+    constant keeps it from cancelling, no other graph of the batch may take part in it. Memory is num_heads *
+    num_features * (N + B * D) numbers for N nodes in B graphs, time num_heads * num_features * N * D.
+
+    Args:
+        dim: channels in and out.
+        num_heads: heads.
+        dropout: probability to drop an output channel, in training only.
+        dim_head: channels D of a head, whatever dim is.
+        num_features: random features of a head; None: floor(D ln D), 266 for 64.
+        mask_keys: False repeats a fault of the public code: each graph is padded to the largest one of the batch, and
+            the padding counts in the sum of the denominator, so that a graph's output depends on the others.
+        detach_stabiliser: True repeats the public gradient, which takes s for a constant although it does not cancel:
+            the gradient of keys may be far off.
+
+    Shapes:
+        x (N, dim); context a GraphContext, a batch vector (N,) or None; returns (N, dim).
+
+    Raises:
+        ValueError: one of the arguments is out of its range.
+    """
+
+    projection: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        *,
+        dim_head: int = 64,
+        num_features: int | None = None,
+        mask_keys: bool = True,
+        detach_stabiliser: bool = False,
+    ) -> None:
+        super().__init__()
+        for name, value in (("num_heads", num_heads), ("dim_head", dim_head), ("num_features", num_features)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be >= 1, got {value}")
+        self.num_heads = num_heads
+        self.mask_keys = mask_keys
+        self.detach_stabiliser = detach_stabiliser
+        self.query, self.key, self.value = (nn.Linear(dim, num_heads * dim_head, bias=False) for _ in range(3))
+        self.out = nn.Linear(num_heads * dim_head, dim)
+        self.dropout = nn.Dropout(check_dropout(dropout))
+        num_features = default_num_features(dim_head) if num_features is None else num_features
+        self.register_buffer("projection", orthogonal_projection(num_features, dim_head))
+
+    @torch.no_grad()
+    def redraw(self, generator: torch.Generator | None = None) -> None:
+        """Draw the random vectors anew, from a CPU generator or torch's own; checkpoints keep those in use."""
+        self.projection.copy_(orthogonal_projection(*self.projection.shape, generator))
+
+    def forward(self, x: Tensor, context: GraphContext | Tensor | None = None) -> Tensor:
+        """Attend inside each graph: x (N, dim) -> (N, dim)."""
+        context = GraphContext.of(context, x)
+        q, k, v = (linear(x).unflatten(1, (self.num_heads, -1)) for linear in (self.query, self.key, self.value))
+        wide = torch.promote_types(q.dtype, torch.float32)
+        with torch.autocast(x.device.type, enabled=False):  # the sums may have very many terms
+            out = self._attend(q.to(wide), k.to(wide), v.to(wide), context)  # (N, H, D)
+        return self.dropout(self.out(out.flatten(1).to(q.dtype)))
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: GraphContext) -> Tensor:
+        projection = self.projection.to(q.dtype)
+        projected, half_norm = project(q, projection)
+        q = positive_features(projected, half_norm, self._constant(projected.amax(-1, keepdim=True)))  # (N, H, F)
+        projected, half_norm = project(k, projection)
+        top = _largest_in_graph(projected.amax(-1), context)  # (B, H)
+        padding = (context.max_nodes - context.sizes)[:, None] * (not self.mask_keys)  # (B, 1), rows that count
+        top = self._constant(torch.where(padding > 0, top.clamp(min=0), top))  # padded keys are 0: they have no bias
+        k = positive_features(projected, half_norm, top[context.batch, :, None])
+        tiles = Tiles.of_uneven(context, TILE)
+        q, k = (to_padded(features.flatten(1), tiles.context)[0].unflatten(2, k.shape[1:]) for features in (q, k))
+        v = pad(v, (0, 1), value=1.0)  # the last channel sums the features themselves: the denominator
+        v = to_padded(v.flatten(1), tiles.context)[0].unflatten(2, v.shape[1:])  # (T, W, H, D + 1); q, k (T, W, H, F)
+        sums = torch.einsum("twhf,twhd->thfd", k, v)
+        sums = sums.new_zeros(context.num_graphs, *sums.shape[1:]).index_add(0, tiles.graph, sums)  # (B, H, F, D + 1)
+        if not self.mask_keys:
+            sums[..., -1] += (padding * (torch.exp(-top) + EPS))[..., None]
+        out = from_padded(torch.einsum("twhf,thfd->twhd", q, sums[tiles.graph]).flatten(2), tiles.context)
+        out = out.unflatten(1, (self.num_heads, -1))  # (N, H, D + 1)
+        return out[..., :-1] / out[..., -1:]
+
+    def _constant(self, stabiliser: Tensor) -> Tensor:
+        return stabiliser.detach() if self.detach_stabiliser else stabiliser
+
+
+def _largest_in_graph(values: Tensor, context: GraphContext) -> Tensor:
+    """Largest value of each graph and column, -inf where a graph has no node: (N, H) -> (B, H)."""
+    index = context.batch[:, None].expand_as(values)
+    return values.new_full((context.num_graphs, values.size(1)), -torch.inf).scatter_reduce(0, index, values, "amax")

@@ -1,0 +1,78 @@
+"""Dialects and quirks: what the same keys meant in the public codes that made the printed numbers.
+
+A dialect is a set of values for our own settings, and of keys that mean another of ours; ``dialect: kmip`` in a YAML
+file chooses one, and whatever the file sets itself wins. A quirk is a fault of a public code that ours corrects;
+``quirks: [kmip_no_mask]`` switches it back on for a faithful run. No component knows of either.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from graphgps_kmip.gym.errors import look_up
+
+# What GraphGym's older layers do everywhere: rows of length 1 behind input layers and hidden layers of heads.
+GRAPHGYM = {"gnn.l2norm": True}
+SUM = {"optim.accumulation_mean": False}  # the gradients of accumulated batches are added up
+RELU = {"gnn.layer_act": "relu"}  # in GPS layers, whatever gnn.act says
+NARROW_PNA = {"gt.pna.edge_dim": 16}
+GRAPH_NORM = {("gt.layer_norm", True): ("gt.graph_norm", True)}
+# name -> our settings, as far as they are not our defaults.
+DIALECTS: dict[str, dict[str, Any]] = {
+    "graphgps": GRAPHGYM | SUM,
+    "exphormer": GRAPHGYM | SUM | RELU | NARROW_PNA,
+    "spexphormer": GRAPHGYM | SUM | RELU | {"prep.exp": True, "prep.exp_algorithm": "Hamiltonian"},
+    "lrgb": GRAPHGYM | SUM | {"gt.gine.inner": "norm_linear", "gnn.gine_inner": "mlp_dropout"},
+    "kmip": GRAPHGYM
+    | RELU
+    | NARROW_PNA
+    | {"gt.gatedgcn.residual": False, "gt.gine.inner": "norm_linear", "gt.kmip.head_agg": "Linear"},
+    "kmip-thesis": GRAPHGYM | RELU | NARROW_PNA | {"gt.kmip.head_agg": "Linear"},
+}
+# dialect -> (key, value) -> what it means in ours.
+MEANINGS: dict[str, dict[tuple[str, Any], tuple[str, Any]]] = {
+    "exphormer": GRAPH_NORM,
+    "spexphormer": GRAPH_NORM,
+    "kmip-thesis": GRAPH_NORM,
+}
+QUIRKS: dict[str, dict[str, Any]] = {
+    "kmip_no_mask": {"gt.kmip.pad_keys": True},
+    "kmip_duplicate_key_0": {"gt.kmip.repeat_first_key": True},
+    "performer_unmasked_keys": {"gt.performer.mask_keys": False},
+    "performer_detached_stabiliser": {"gt.performer.detach_stabiliser": True},
+    "bigbird_padded_blocks": {"gt.bigbird.pattern": "public"},
+    "bigbird_global_rng": {"gt.bigbird.pattern": "public_global_rng"},
+    "gine_row_1": {"gt.gine.broadcast_row_1": True},
+    "exphormer_raw_expander": {"prep.exp_raw": True},
+}
+
+Setting = tuple[str, Any, str]  # key, value, where it stands
+
+
+def in_dialect(settings: list[Setting]) -> list[Setting]:
+    """Return the settings with those of their dialect and quirks before them, and keys as the dialect means them.
+
+    Args:
+        settings: of files and command line, in order; the last ``dialect`` and ``quirks`` among them count.
+
+    Raises:
+        ConfigError: an unknown dialect or quirk.
+    """
+    named = {key: value for key, value, _ in settings if key in ("dialect", "quirks")}
+    dialect, quirks = named.get("dialect") or "", named.get("quirks") or []
+    values = dict(look_up(DIALECTS, dialect, "dialect")) if dialect else {}
+    for quirk in quirks:
+        values |= look_up(QUIRKS, quirk, "quirks")
+    meanings = MEANINGS.get(dialect, {})
+    before = [(key, value, f"dialect {dialect}") for key, value in values.items()]
+    return before + [_meant(setting, meanings, dialect) for setting in settings]
+
+
+def _meant(setting: Setting, meanings: dict[tuple[str, Any], tuple[str, Any]], dialect: str) -> Setting:
+    key, value, origin = setting
+    if isinstance(value, (list, dict)) or (key, value) not in meanings:
+        return setting
+    ours = meanings[key, value]
+    logging.info("config: %s %s means %s %s in the dialect %s", key, value, *ours, dialect)
+    return (*ours, origin)

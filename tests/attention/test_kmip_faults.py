@@ -1,0 +1,138 @@
+"""The faults of the public k-MIP code, switched on: against a brute force, and off by default."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from graphgps_kmip.attention import GraphContext, KMIPAttention
+from tests.reference.attention import kmip_attention
+
+SIZES = [5, 0, 1, 7]  # the second graph has no node
+PTR = torch.tensor([0, *SIZES]).cumsum(0)
+CONTEXT = GraphContext(torch.repeat_interleave(PTR.diff()), PTR)
+EXACT = {"rtol": 1e-12, "atol": 1e-12}
+HEADS = 2
+
+
+def layer(**options: Any) -> KMIPAttention:
+    return KMIPAttention(8, HEADS, dim_kq=3, **options).double()
+
+
+def nodes() -> Tensor:
+    return torch.randn(13, 8, dtype=torch.float64)
+
+
+def heads(attention: KMIPAttention, x: Tensor) -> list[Tensor]:
+    linears = attention.query, attention.key, attention.value
+    return [linear(x).unflatten(1, (HEADS, -1)) for linear in linears]
+
+
+def padded_by_hand(attention: KMIPAttention, x: Tensor, size: int, k: int) -> Tensor:
+    """The formula on every graph with rows of zeros below it, cut off again afterwards."""
+    out = []
+    for graph in x.split(SIZES):
+        rows = torch.cat([graph, graph.new_zeros(size - len(graph), 8)])
+        out.append(kmip_attention(*heads(attention, rows), [0, size], k)[: len(graph)])
+    return torch.cat(out).flatten(1)
+
+
+@pytest.mark.parametrize("k", [1, 4, 7, 20])
+def test_padding_takes_part_as_keys(k: int) -> None:
+    attention, x = layer(k=k, pad_keys=True), nodes()
+    torch.testing.assert_close(attention(x, CONTEXT), padded_by_hand(attention, x, 7, k), **EXACT)
+
+
+def test_padding_makes_a_graph_depend_on_the_others_and_without_the_fault_it_does_not() -> None:
+    x, small = nodes(), GraphContext.of(None, torch.empty(5, 0))
+    for pad_keys in (True, False):
+        attention = layer(k=7, pad_keys=pad_keys)
+        difference = (attention(x, CONTEXT)[:5] - attention(x[:5], small)).abs().max()
+        assert bool(difference > 1e-3) == pad_keys
+
+
+def test_padding_changes_nothing_where_graphs_are_equally_large() -> None:
+    faulty, right, x = layer(k=2, pad_keys=True), layer(k=2), nodes()[:12]
+    right.load_state_dict(faulty.state_dict())
+    batch = torch.arange(12) // 4
+    torch.testing.assert_close(faulty(x, batch), right(x, batch), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("sizes", [[1], [1, 2], [0, 2, 0], [0], []])
+def test_padding_of_graphs_of_any_size_gives_finite_outputs_and_gradients(sizes: list[int]) -> None:
+    ptr = torch.tensor([0, *sizes]).cumsum(0)
+    x = nodes()[: ptr[-1]].requires_grad_()
+    out = layer(k=3, pad_keys=True, repeat_first_key=True)(x, GraphContext(torch.repeat_interleave(ptr.diff()), ptr))
+    assert out.shape == x.shape
+    out.square().sum().backward()
+    assert out.isfinite().all()
+    assert x.grad.isfinite().all()
+
+
+def repeated_by_hand(attention: KMIPAttention, x: Tensor, k: int) -> Tensor:
+    """Graph by graph, query by query: the best keys, then key 0 until there are k."""
+    out = []
+    for graph in (rows for rows in x.split(SIZES) if len(rows)):
+        q, key, v = heads(attention, graph)
+        for query in range(len(graph)):
+            for head in range(HEADS):
+                score = key[:, head] @ q[query, head]
+                best = score.topk(min(k, len(graph))).indices.tolist()
+                taken = best + [0] * (k - len(best))
+                out.append((score[taken] / 3**0.5).softmax(0) @ v[taken, head])
+    return torch.stack(out).view(len(x), -1)
+
+
+@pytest.mark.parametrize("k", [1, 4, 9])
+def test_the_first_key_counts_again_in_each_missing_slot(k: int) -> None:
+    attention, x = layer(k=k, repeat_first_key=True), nodes()
+    torch.testing.assert_close(attention(x, CONTEXT), repeated_by_hand(attention, x, k), **EXACT)
+
+
+def test_the_first_key_counts_again_only_where_the_fault_is_on() -> None:
+    faulty, right, x = layer(k=9, repeat_first_key=True), layer(k=9), nodes()
+    right.load_state_dict(faulty.state_dict())
+    assert (faulty(x, CONTEXT) - right(x, CONTEXT)).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("options", [{"pad_keys": True}, {"repeat_first_key": True}])
+def test_gradients_equal_finite_differences(options: dict[str, bool]) -> None:
+    attention, ptr = layer(k=4, **options), torch.tensor([0, 3, 5])
+    context = GraphContext(torch.repeat_interleave(ptr.diff()), ptr)
+    given = nodes()[:5].requires_grad_(), *attention.parameters()
+    assert torch.autograd.gradcheck(lambda x, *_: attention(x, context), given, fast_mode=True)
+
+
+def test_the_learned_graph_names_nodes_and_leaves_padding_out() -> None:
+    attention, x = layer(k=4, pad_keys=True), nodes()
+    graph = attention.attention_graph(x, CONTEXT)
+    assert graph.index.shape == (HEADS, 13, 4)
+    real = graph.index >= 0
+    own = CONTEXT.batch[graph.index.clamp(min=0)] == CONTEXT.batch[:, None]
+    assert own[real].all()
+    assert not graph.weight[~real].any()
+    v = heads(attention, x)[2].transpose(0, 1)  # (H, N, C)
+    mixed = torch.stack([(graph.weight[h][..., None] * v[h][graph.index[h].clamp(min=0)]).sum(1) for h in range(HEADS)])
+    missing = 1 - graph.weight.sum(-1)  # the weight of padding, whose value is the bias
+    bias = attention.value.bias.view(HEADS, 1, -1)
+    expected = (mixed + missing[..., None] * bias).transpose(0, 1).flatten(1)
+    torch.testing.assert_close(attention(x, CONTEXT), expected, **EXACT)
+    assert (missing[:, :6] > 1e-3).any()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"shard": True, "pad_keys": True}, "shard has no diversity, random_attention, pad_keys or repeat_first_key"),
+        ({"shard": True, "repeat_first_key": True}, "shard has no"),
+        ({"shard": True, "diversity": 1.0}, "shard has no"),
+        ({"shard": True, "random_attention": True}, "shard has no"),
+        ({"random_attention": True, "repeat_first_key": True}, "may leave out the key of repeat_first_key"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(options: dict[str, bool], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        layer(**options)

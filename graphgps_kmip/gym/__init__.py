@@ -11,13 +11,15 @@ with warnings.catch_warnings():  # GraphGym asks for Lightning, which only its o
     from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.data import register as register_dataset
+from graphgps_kmip.gym.act import ACTIVATIONS
 from graphgps_kmip.gym.attention import register_attention
 from graphgps_kmip.gym.config import set_defaults
 from graphgps_kmip.gym.data import load_dataset
 from graphgps_kmip.gym.encoder import EDGE_ENCODERS, NODE_ENCODERS
 from graphgps_kmip.gym.head import HEADS
-from graphgps_kmip.gym.network import gps_model
+from graphgps_kmip.gym.network import NETWORKS
 from graphgps_kmip.gym.registry import NAME, offer, stand_first, stand_last, tolerate_later_packages
+from graphgps_kmip.gym.stock import LAYERS
 from graphgps_kmip.gym.task import loss_and_score
 from graphgps_kmip.gym.train import custom
 from graphgps_kmip.train.optimizers import OPTIMIZERS
@@ -29,7 +31,9 @@ __all__ = ["cfg", "register_all", "register_attention", "register_dataset"]
 def register_all() -> None:
     """Enter every part into GraphGym's registries; harmless when called again."""
     named = [
-        (register.network_dict, {"GPSModel": gps_model}),
+        (register.network_dict, NETWORKS),
+        (register.layer_dict, LAYERS),
+        (register.act_dict, ACTIVATIONS),
         (register.train_dict, {"custom": custom}),
         (register.head_dict, HEADS),
         (register.node_encoder_dict, NODE_ENCODERS),

@@ -48,6 +48,12 @@ DEFAULTS: dict[str, Any] = {
     "gnn.edge_residual": None,  # ours: of GatedGCN; None is gnn.residual
     "gnn.gine_inner": "mlp",  # ours: what GINE computes inside, see gt.gine.inner
     "gnn.layer_act": "",  # ours: activation inside the layers; "" is gnn.act
+    # Of public files, and read by no network that they name.
+    "gnn.heads": 4,
+    "gnn.attn_dropout": 0.1,
+    "gnn.use_vn": True,
+    "gnn.vn_pooling": "add",
+    "gnn.norm_type": "layer",
     "gnn.l2norm": False,  # rows of input layers and of hidden layers of heads get length 1; GraphGym says True
     "gt.layer_type": "GatedGCN+kMIP",
     "gt.layers": 3,

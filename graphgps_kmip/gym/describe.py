@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 from torch import nn
 from torch_geometric.graphgym.config import cfg
 
+from graphgps_kmip.gym.count import count_layers
 from graphgps_kmip.gym.experiment import Parts
 
 
@@ -20,15 +23,14 @@ def describe(parts: Parts) -> str:
 
 
 def parameter_table(model: nn.Module) -> str:
-    """Return the parameter count of each part of a network, the layers of its stack one by one, and their sum."""
-    network = getattr(model, "model", model)  # GraphGym wraps its networks once
-    rows = []
-    for name, part in network.named_children():
-        inner = list(part.named_children()) if isinstance(part, nn.ModuleList) else [("", part)]
-        rows += [(f"{name}.{i}" if i else name, _count(module)) for i, module in inner]
-    rows.append(("total", _count(network)))
+    """Return the parameter count of each component, once those of layers that are alike, and their sum."""
+    once, layers = count_layers(model)
+    rows = list(once.items())
+    start = 0
+    for layer, alike in groupby(layers):
+        stop = start + len(list(alike))
+        name = f"layers.{start}" if stop == start + 1 else f"layers.{start} to layers.{stop - 1}, each"
+        rows += [(name, sum(layer.values())), *((f"  {part}", count) for part, count in layer.items())]
+        start = stop
+    rows.append(("total", sum(once.values()) + sum(sum(layer.values()) for layer in layers)))
     return "\n".join(f"{name:<28} {count:>12,}" for name, count in rows)
-
-
-def _count(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())

@@ -18,23 +18,34 @@ SUM = {"optim.accumulation_mean": False}  # the gradients of accumulated batches
 RELU = {"gnn.layer_act": "relu"}  # in GPS layers, whatever gnn.act says
 NARROW_PNA = {"gt.pna.edge_dim": 16}
 GRAPH_NORM = {("gt.layer_norm", True): ("gt.graph_norm", True)}
+# Only LRGB's code scales the edge features of its superpixels.
+RAW_VOC = {("dataset.edge_encoder_name", "VOCEdge"): ("dataset.edge_encoder_name", "LinearEdge")}
 # name -> our settings, as far as they are not our defaults.
 DIALECTS: dict[str, dict[str, Any]] = {
     "graphgps": GRAPHGYM | SUM,
     "exphormer": GRAPHGYM | SUM | RELU | NARROW_PNA,
     "spexphormer": GRAPHGYM | SUM | RELU | {"prep.exp": True, "prep.exp_algorithm": "Hamiltonian"},
-    "lrgb": GRAPHGYM | SUM | {"gt.gine.inner": "norm_linear", "gnn.gine_inner": "mlp_dropout"},
+    "lrgb": GRAPHGYM
+    | SUM
+    | {"gt.gine.inner": "norm_linear", "gnn.gine_inner": "mlp_dropout", "gnn.edge_residual": True},
     "kmip": GRAPHGYM
     | RELU
     | NARROW_PNA
-    | {"gt.gatedgcn.residual": False, "gt.gine.inner": "norm_linear", "gt.kmip.head_agg": "Linear"},
+    | {"gt.gatedgcn.residual": False, "gt.gine.inner": "norm_linear", "gnn.edge_residual": True}
+    | {"gt.kmip.head_agg": "Linear"},
     "kmip-thesis": GRAPHGYM | RELU | NARROW_PNA | {"gt.kmip.head_agg": "Linear"},
 }
-# dialect -> (key, value) -> what it means in ours.
-MEANINGS: dict[str, dict[tuple[str, Any], tuple[str, Any]]] = {
-    "exphormer": GRAPH_NORM,
+# Where the networks of one code differ: (dialect, model.type) -> further settings. The k-MIP code's MultiModel is
+# Exphormer's, whose GatedGCN keeps its residual.
+OF_NETWORKS: dict[tuple[str, str], dict[str, Any]] = {("kmip", "MultiModel"): {"gt.gatedgcn.residual": True}}
+# dialect, or (dialect, model.type) -> (key, value) -> what it means in ours.
+MEANINGS: dict[str | tuple[str, str], dict[tuple[str, Any], tuple[str, Any]]] = {
+    "graphgps": RAW_VOC,
+    "exphormer": RAW_VOC | GRAPH_NORM,
     "spexphormer": GRAPH_NORM,
-    "kmip-thesis": GRAPH_NORM,
+    "kmip": RAW_VOC,
+    "kmip-thesis": RAW_VOC | GRAPH_NORM,
+    ("kmip", "MultiModel"): GRAPH_NORM,
 }
 QUIRKS: dict[str, dict[str, Any]] = {
     "kmip_no_mask": {"gt.kmip.pad_keys": True},
@@ -59,12 +70,13 @@ def in_dialect(settings: list[Setting]) -> list[Setting]:
     Raises:
         ConfigError: an unknown dialect or quirk.
     """
-    named = {key: value for key, value, _ in settings if key in ("dialect", "quirks")}
+    named = {key: value for key, value, _ in settings if key in ("dialect", "quirks", "model.type")}
     dialect, quirks = named.get("dialect") or "", named.get("quirks") or []
-    values = dict(look_up(DIALECTS, dialect, "dialect")) if dialect else {}
+    special = (dialect, named.get("model.type"))
+    values = look_up(DIALECTS, dialect, "dialect") | OF_NETWORKS.get(special, {}) if dialect else {}
     for quirk in quirks:
         values |= look_up(QUIRKS, quirk, "quirks")
-    meanings = MEANINGS.get(dialect, {})
+    meanings = MEANINGS.get(dialect, {}) | MEANINGS.get(special, {})
     before = [(key, value, f"dialect {dialect}") for key, value in values.items()]
     return before + [_meant(setting, meanings, dialect) for setting in settings]
 

@@ -23,6 +23,7 @@ from torch_geometric.graphgym.register import network_dict, optimizer_dict, sche
 
 from graphgps_kmip.data import DatasetInfo, GraphDataset
 from graphgps_kmip.gym.branches import warn_of_unread_settings
+from graphgps_kmip.gym.budget import enter_width
 from graphgps_kmip.gym.data import enter_info
 from graphgps_kmip.gym.errors import ConfigError, look_up
 from graphgps_kmip.gym.fingerprint import config_hash
@@ -111,6 +112,7 @@ def assemble() -> Parts:
         (train_dict, cfg.train.mode, "train.mode"),
     ):
         look_up(table, name, key)
+    enter_width()
     cfg.freeze()
     current_task(), current_settings()  # their mistakes, too, must show before a folder is touched
     warn_of_unread_settings()

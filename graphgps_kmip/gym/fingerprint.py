@@ -18,6 +18,9 @@ NOT_HASHED = frozenset(
     train.ckpt_best""".split()
 )
 
+# Where model.auto_satisfy_param_budget searches for them, they follow from the other settings.
+SEARCHED = frozenset({"gnn.dim_inner", "gt.dim_hidden", "gt.kmip.dim_val"})
+
 
 def config_hash(cfg: CfgNode, of_run: bool = True) -> str:
     """Return 12 hex digits over all settings that matter, and over the text of the user's own modules.
@@ -27,6 +30,8 @@ def config_hash(cfg: CfgNode, of_run: bool = True) -> str:
         of_run: seed and split count too; False: one hash for all runs of an experiment, which may be averaged.
     """
     left_out = NOT_HASHED if of_run else NOT_HASHED | {"seed", "dataset.split_index"}
+    if cfg.model.auto_satisfy_param_budget:
+        left_out |= SEARCHED
     kept = {
         key: value for key, value in flatten(cfg) if key not in left_out and not key.startswith(("wandb.", "share."))
     }

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from torch import nn
-from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.gym.errors import look_up
+from graphgps_kmip.gym.act import activation
 from graphgps_kmip.model import EdgeHead, GraphHead, NodeHead, SequenceHead
 
 
 def graph(dim_in: int, dim_out: int) -> nn.Module:
     """Pool the nodes (model.graph_pooling), then an MLP: one prediction per graph."""
-    return _graph(dim_in, dim_out)
+    return GraphHead(dim_in, dim_out, cfg.gnn.layers_post_mp, cfg.model.graph_pooling, **_hidden())
 
 
 def mlp_graph(dim_in: int, dim_out: int) -> nn.Module:
     """As graph, with dropout before each layer of the MLP: also on the pooled nodes."""
-    return _graph(dim_in, dim_out, input_dropout=True)
+    layers, pooling = cfg.gnn.layers_post_mp, cfg.model.graph_pooling
+    return GraphHead(dim_in, dim_out, layers, pooling, cfg.gnn.dropout, activation(), input_dropout=True)
 
 
 def ogb_code_graph(dim_in: int, dim_out: int) -> nn.Module:
@@ -29,12 +30,12 @@ def ogb_code_graph(dim_in: int, dim_out: int) -> nn.Module:
 
 def node(dim_in: int, dim_out: int) -> nn.Module:
     """MLP on the nodes of the split at hand: one graph, divided by masks (transductive)."""
-    return NodeHead(dim_in, dim_out, cfg.gnn.layers_post_mp, cfg.gnn.dropout, _act(), masked=True)
+    return NodeHead(dim_in, dim_out, cfg.gnn.layers_post_mp, masked=True, **_hidden())
 
 
 def inductive_node(dim_in: int, dim_out: int) -> nn.Module:
     """MLP on all nodes of every graph: whole graphs are divided (inductive)."""
-    return NodeHead(dim_in, dim_out, cfg.gnn.layers_post_mp, cfg.gnn.dropout, _act())
+    return NodeHead(dim_in, dim_out, cfg.gnn.layers_post_mp, **_hidden())
 
 
 def inductive_edge(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001 (a pair has one logit)
@@ -47,17 +48,19 @@ def link_pred(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001 (a pair h
     return _edge(dim_in, ranked=False)
 
 
-def _graph(dim_in: int, dim_out: int, input_dropout: bool = False) -> nn.Module:
-    layers, pooling = cfg.gnn.layers_post_mp, cfg.model.graph_pooling
-    return GraphHead(dim_in, dim_out, layers, pooling, cfg.gnn.dropout, _act(), input_dropout)
-
-
 def _edge(dim: int, ranked: bool) -> nn.Module:
-    return EdgeHead(dim, cfg.gnn.layers_post_mp, cfg.model.edge_decoding, cfg.gnn.dropout, _act(), ranked)
+    return EdgeHead(dim, cfg.gnn.layers_post_mp, cfg.model.edge_decoding, ranked=ranked, **_hidden())
 
 
-def _act() -> Callable[[], nn.Module]:
-    return look_up(register.act_dict, cfg.gnn.act, "gnn.act")
+def _hidden() -> dict[str, Any]:
+    """Return what the hidden layers of a head are made of.
+
+    GraphGym's have a ReLU and no dropout, whatever the config says, and rows of length 1. So are those of all public
+    codes but of mlp_graph: ``gnn.l2norm`` True, and always in GraphGym's own network.
+    """
+    if cfg.model.type == "gnn" or cfg.gnn.l2norm:
+        return {"dropout": 0.0, "act": nn.ReLU, "l2norm": True}
+    return {"dropout": cfg.gnn.dropout, "act": activation()}
 
 
 HEADS: dict[str, Callable[[int, int], nn.Module]] = {
@@ -68,4 +71,5 @@ HEADS: dict[str, Callable[[int, int], nn.Module]] = {
     "inductive_node": inductive_node,
     "inductive_edge": inductive_edge,
     "link_pred": link_pred,
+    "edge": link_pred,  # GraphGym has both names for one head
 }

@@ -1,16 +1,24 @@
-"""Builder of the network ``GPSModel``: reads ``cfg``, hands plain arguments to pure modules."""
+"""Builders of networks: they read ``cfg`` and hand plain arguments to pure modules. All are stacks of `GPSModel`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from torch import nn
-from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import cfg
 
+from graphgps_kmip.gym.act import activation, layer_activation
 from graphgps_kmip.gym.branches import branches
-from graphgps_kmip.gym.encoder import edge_encoder, node_encoder
+from graphgps_kmip.gym.ends import encoder, input_part, prediction_head
 from graphgps_kmip.gym.errors import ConfigError, look_up
-from graphgps_kmip.gym.head import HEADS
-from graphgps_kmip.model import FeatureEncoder, GPSLayer, GPSModel, input_layers
+from graphgps_kmip.gym.mpnn import MPNN
+from graphgps_kmip.gym.stock import stock_gnn
+from graphgps_kmip.gym.table import build_row, named
+from graphgps_kmip.model import GNNLayer, GPSLayer, GPSModel
+
+# Values of gnn.layer_type in public files -> our row. By our own names, layers are configured as in GPS layers.
+CONVS = {"gatedgcnconv": "GatedGCN", "gineconv": "GINE", "gcnconv": "GCN", "gatconv": "GAT"}
 
 
 def gps_model(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001 (GraphGym's signature; encoders read the share)
@@ -23,32 +31,42 @@ def gps_model(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001 (GraphGym
         )
     if cfg.gt.layers < 1:
         raise ConfigError(f"gt.layers: expected 1 or more, got {cfg.gt.layers}")
-    act = look_up(register.act_dict, cfg.gnn.act, "gnn.act")
-    head = look_up(register.head_dict | HEADS, cfg.gnn.head, "gnn.head")  # ours before GraphGym's of the same name
+    return _stack(dim, dim_out, [_gps_layer(dim) for _ in range(cfg.gt.layers)])
+
+
+def custom_gnn(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001
+    """Message passing alone: gnn.layers_mp layers of gnn.layer_type, with gnn.residual, no norm around them."""
+    dim = cfg.gnn.dim_inner
+    return _stack(dim, dim_out, [_conv_layer(dim) for _ in range(cfg.gnn.layers_mp)])
+
+
+NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
+    "GPSModel": gps_model,
+    "MultiModel": gps_model,  # Exphormer's name for one with any number of branches, which all ours may have
+    "custom_gnn": custom_gnn,
+    "gnn": stock_gnn,
+}
+
+
+def width_step() -> int:
+    """Return what the width of the configured network must be a multiple of: its number of heads, or 1."""
+    network = cfg.model.type
+    headed = network in ("GPSModel", "MultiModel") or (network == "custom_gnn" and cfg.gnn.layer_type not in CONVS)
+    return cfg.gt.n_heads if headed else 1
+
+
+def _stack(dim: int, dim_out: int, layers: Sequence[nn.Module]) -> GPSModel:
     return GPSModel(
-        encoder=_encoder(dim),
-        pre_mp=input_layers(dim, cfg.gnn.layers_pre_mp, cfg.gnn.batchnorm, cfg.gnn.dropout, act),
-        layers=[_layer(dim, act) for _ in range(cfg.gt.layers)],
-        head=head(dim, dim_out),
+        encoder=encoder(dim),
+        pre_mp=input_part(dim),
+        layers=layers,
+        head=prediction_head(dim, dim_out),
         recompute=cfg.share.gradient_checkpointing,
     )
 
 
-def _encoder(dim: int) -> FeatureEncoder:
-    node = edge = None
-    if cfg.dataset.node_encoder:
-        node = node_encoder(cfg.dataset.node_encoder_name, dim)
-    elif cfg.share.dim_in != dim:
-        raise ConfigError(
-            f"dataset.node_encoder is False, so gnn.dim_inner ({dim}) must be the data's width {cfg.share.dim_in}: "
-            "set dataset.node_encoder True and dataset.node_encoder_name LinearNode"
-        )
-    if cfg.dataset.edge_encoder:
-        edge = edge_encoder(cfg.dataset.edge_encoder_name, dim)
-    return FeatureEncoder(dim, node, edge, cfg.dataset.node_encoder_bn, cfg.dataset.edge_encoder_bn)
-
-
-def _layer(dim: int, act: type[nn.Module]) -> GPSLayer:
+def _gps_layer(dim: int) -> GPSLayer:
+    act = layer_activation()
     local, attention = branches(dim, act)
     return GPSLayer(dim, local, attention, cfg.gt.dropout, _norm(), act)
 
@@ -59,3 +77,23 @@ def _norm() -> str:
         keys = " and ".join(f"gt.{name}_norm" for name in chosen)
         raise ConfigError(f"{keys} are both True: a layer has one norm, set all but one to False")
     return chosen[0] if chosen else "none"
+
+
+def _conv_layer(dim: int) -> GNNLayer:
+    name, gnn = cfg.gnn.layer_type, cfg.gnn
+    row = look_up(named(MPNN) | {public: MPNN[ours] for public, ours in CONVS.items()}, name, "gnn.layer_type")
+    given: dict[str, Any] = {
+        "heads": cfg.gt.n_heads,
+        "equivstable_pe": False,  # no public code has gates in these networks
+        "residual": gnn.residual,
+        "edge_residual": gnn.residual if gnn.edge_residual is None else gnn.edge_residual,
+    }
+    if name in CONVS:
+        given |= {"heads": 1, "use_edge_attr": False, "inner": gnn.gine_inner}
+    conv = build_row(row, cfg.gt, dim, gnn.dropout, layer_activation(), given=given)
+    if conv.internal_residual:
+        return GNNLayer(conv)
+    if name == "gineconv" and gnn.gine_inner == "mlp_dropout":  # its dropout is inside, and nothing follows
+        return GNNLayer(conv, residual=gnn.residual)
+    act = layer_activation() if row.name == "GINE" else activation()
+    return GNNLayer(conv, act, gnn.dropout, gnn.residual)

@@ -15,10 +15,11 @@ from torch_geometric.graphgym import register
 
 OURS: dict[int, dict[Any, Any]] = {}  # id of a registry -> our entries in it
 ESSENTIAL = {
-    (id(register.network_dict), "GPSModel"),
+    *((id(register.network_dict), name) for name in ("GPSModel", "MultiModel", "custom_gnn", "gnn")),
     (id(register.train_dict), "custom"),
 }
-GRAPHGYM_ENCODERS = "torch_geometric.graphgym.models.encoder"  # Atom, Bond: the same modules, but made by ogb
+# GraphGym's own that ours replace: Atom, Bond (the same modules, but made by ogb) and the network gnn.
+GRAPHGYM = ("torch_geometric.graphgym.models.encoder", "torch_geometric.graphgym.models.gnn")
 NAME = "graphgps_kmip"  # our key in registries without names of their own: config, loader, loss
 
 
@@ -28,7 +29,7 @@ def offer(registry: dict[Any, Any], key: Any, entry: Callable[..., Any]) -> None
     OURS.setdefault(id(registry), {})[key] = entry
     if theirs is None or theirs is entry:
         registry[key] = entry
-    elif _origin(theirs) == GRAPHGYM_ENCODERS:
+    elif _origin(theirs) in GRAPHGYM:
         registry[key] = entry
     elif (id(registry), key) in ESSENTIAL:
         registry[key] = entry

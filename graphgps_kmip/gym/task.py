@@ -8,7 +8,7 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.task import LOSSES, Task, make_task
 
 # Public YAML files call these a classification; what is scored are ranks, which the head decides.
-RANKED = {"inductive_edge": "link_ranking", "link_pred": "link_prediction"}
+RANKED = {"inductive_edge": "link_ranking", "link_pred": "link_prediction", "edge": "link_prediction"}
 
 
 def current_task() -> Task:

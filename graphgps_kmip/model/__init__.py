@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from graphgps_kmip.model.edge_head import EdgeHead
 from graphgps_kmip.model.features import FeatureEncoder, input_layers
+from graphgps_kmip.model.gnn import GNNLayer
 from graphgps_kmip.model.gps import GPSLayer, GPSModel
 from graphgps_kmip.model.heads import GraphHead, NodeHead, SequenceHead
 from graphgps_kmip.model.norm import NORMS
@@ -12,6 +13,7 @@ __all__ = [
     "NORMS",
     "EdgeHead",
     "FeatureEncoder",
+    "GNNLayer",
     "GPSLayer",
     "GPSModel",
     "GraphHead",

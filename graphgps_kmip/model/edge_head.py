@@ -34,6 +34,7 @@ class EdgeHead(nn.Module):
         dropout: probability between the MLP's layers.
         act: builds the MLP's activation.
         ranked: give ranks too; their cost is that of all pairs (i, v), so not for one large graph.
+        l2norm: hidden rows of length 1, see `mlp`.
 
     Shapes: batch.x (N, C) -> (L, 1) logits, or (L, 5): logit, number of positive pairs in the pair's graph, rank, rank
         filtered, rank filtered without self (the last four are 0 for negative pairs); labels (L,).
@@ -52,12 +53,14 @@ class EdgeHead(nn.Module):
         dropout: float = 0.0,
         act: Callable[[], nn.Module] = nn.ReLU,
         ranked: bool = True,
+        l2norm: bool = False,
     ) -> None:
         super().__init__()
         if decoding not in (*DECODINGS, "concat"):
             raise ValueError(f"unknown model.edge_decoding {decoding!r}: choose one of {', '.join(DECODINGS)}, concat")
         self.decode, self.ranked = DECODINGS.get(decoding), ranked
-        self.mlp = mlp(dim, dim, num_layers, dropout, act) if self.decode else mlp(2 * dim, 1, num_layers, dropout, act)
+        widths = (dim, dim) if self.decode else (2 * dim, 1)
+        self.mlp = mlp(*widths, num_layers, dropout, act, l2norm)
 
     def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Return logits (and ranks) of the labelled pairs, and their labels."""

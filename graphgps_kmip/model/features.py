@@ -8,6 +8,8 @@ from typing import Any
 from torch import nn
 from torch_geometric.nn import BatchNorm
 
+from graphgps_kmip.model.rows import UnitRows
+
 
 class FeatureEncoder(nn.Module):
     """Apply a node encoder and an edge encoder; either may be None, then those features pass unchanged.
@@ -42,19 +44,35 @@ class FeatureEncoder(nn.Module):
 
 
 def input_layers(
-    dim: int, num_layers: int, norm: bool = True, dropout: float = 0.0, act: Callable[[], nn.Module] = nn.ReLU
+    dim: int,
+    num_layers: int,
+    norm: bool = True,
+    dropout: float = 0.0,
+    act: Callable[[], nn.Module] = nn.ReLU,
+    l2norm: bool = False,
+    dim_in: int | None = None,
 ) -> nn.Sequential | None:
     """Layers between encoder and stack: ``num_layers`` of Linear, BatchNorm, dropout, activation; None for 0 layers.
 
     The linear map has a bias only where there is no BatchNorm to absorb it, as in GraphGym.
 
-    Shapes: x (N, C) -> (N, C).
+    Args:
+        dim: width C.
+        num_layers: how many.
+        norm: BatchNorm after each linear map.
+        dropout: probability.
+        act: builds the activation.
+        l2norm: scale each row to length 1 at the end of each layer, as GraphGym does unless told otherwise.
+        dim_in: columns of x, C if None.
+
+    Shapes: x (N, dim_in) -> (N, C).
     """
     if num_layers < 1:
         return None
     layers: list[nn.Module] = []
-    for _ in range(num_layers):
-        layers.append(nn.Linear(dim, dim, bias=not norm))
+    for i in range(num_layers):
+        layers.append(nn.Linear(dim if i or dim_in is None else dim_in, dim, bias=not norm))
         layers += [BatchNorm(dim, allow_single_element=True)] if norm else []
         layers += [nn.Dropout(dropout), act()]
+        layers += [UnitRows()] if l2norm else []
     return nn.Sequential(*layers)

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import global_add_pool, global_max_pool, global_mean_pool
 
+from graphgps_kmip.model.rows import UnitRows
+
 # Each: (x (N, C), batch (N,), number of graphs B) -> (B, C); graphs without nodes give zeros.
 POOLINGS: dict[str, Callable[[Tensor, Tensor, int], Tensor]] = {
     "add": global_add_pool,
@@ -18,12 +20,21 @@ POOLINGS: dict[str, Callable[[Tensor, Tensor, int], Tensor]] = {
 
 
 def mlp(
-    dim: int, dim_out: int, num_layers: int, dropout: float = 0.0, act: Callable[[], nn.Module] = nn.ReLU
+    dim: int,
+    dim_out: int,
+    num_layers: int,
+    dropout: float = 0.0,
+    act: Callable[[], nn.Module] = nn.ReLU,
+    l2norm: bool = False,
 ) -> nn.Sequential:
-    """``num_layers`` biased linear maps, C -> C -> ... -> dim_out, with activation and dropout in between."""
+    """``num_layers`` biased linear maps, C -> C -> ... -> dim_out, with activation and dropout in between.
+
+    ``l2norm`` scales each row to length 1 after each activation, as GraphGym's heads always do.
+    """
     if num_layers < 1:
         raise ValueError(f"a head needs at least one layer, got gnn.layers_post_mp {num_layers}: set it to 1 or more")
-    hidden = [[nn.Linear(dim, dim), act(), nn.Dropout(dropout)] for _ in range(num_layers - 1)]
+    unit = [UnitRows()] if l2norm else []
+    hidden = [[nn.Linear(dim, dim), act(), *unit, nn.Dropout(dropout)] for _ in range(num_layers - 1)]
     return nn.Sequential(*(module for block in hidden for module in block), nn.Linear(dim, dim_out))
 
 
@@ -44,6 +55,7 @@ class GraphHead(nn.Module):
         dropout: probability between the MLP's layers.
         act: builds the MLP's activation.
         input_dropout: dropout before the MLP too, on the pooled nodes.
+        l2norm: hidden rows of length 1, see `mlp`.
 
     Shapes: batch.x (N, C) -> (B, dim_out); the labels are ``batch.y`` as they are.
     """
@@ -59,9 +71,10 @@ class GraphHead(nn.Module):
         dropout: float = 0.0,
         act: Callable[[], nn.Module] = nn.ReLU,
         input_dropout: bool = False,
+        l2norm: bool = False,
     ) -> None:
         super().__init__()
-        self.pool, self.mlp = _pooling(pooling), mlp(dim, dim_out, num_layers, dropout, act)
+        self.pool, self.mlp = _pooling(pooling), mlp(dim, dim_out, num_layers, dropout, act, l2norm)
         self.dropout = nn.Dropout(dropout if input_dropout else 0.0)
 
     def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
@@ -105,6 +118,7 @@ class NodeHead(nn.Module):
         act: builds the MLP's activation.
         masked: keep the nodes of ``batch[f"{batch.split}_mask"]`` only (one graph whose nodes are divided among
             training, validation and test: the transductive case); False predicts every node (inductive).
+        l2norm: hidden rows of length 1, see `mlp`.
 
     Shapes: batch.x (N, C) -> (N, dim_out), or the masked rows of it; labels alike.
     """
@@ -119,9 +133,10 @@ class NodeHead(nn.Module):
         dropout: float = 0.0,
         act: Callable[[], nn.Module] = nn.ReLU,
         masked: bool = False,
+        l2norm: bool = False,
     ) -> None:
         super().__init__()
-        self.mlp, self.masked = mlp(dim, dim_out, num_layers, dropout, act), masked
+        self.mlp, self.masked = mlp(dim, dim_out, num_layers, dropout, act, l2norm), masked
 
     def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Return predictions and labels of the nodes."""

@@ -52,6 +52,16 @@ def test_layer_norm_means_what_the_code_of_the_dialect_made_of_it(tmp_path: Path
         assert (cfg.gt.graph_norm, cfg.gt.layer_norm) == (graph, not graph)
 
 
+def test_the_multimodel_of_the_kmip_code_is_that_of_exphormer(tmp_path: Path) -> None:
+    text = "dialect: kmip\nmodel: {type: MultiModel}\ngt: {batch_norm: false, layer_norm: true}\n"
+    load(tmp_path, text)
+    assert cfg.gt.gatedgcn.residual
+    assert (cfg.gt.graph_norm, cfg.gt.layer_norm) == (True, False)
+    load(tmp_path, text, "model.type", "GPSModel")
+    assert not cfg.gt.gatedgcn.residual
+    assert cfg.gt.layer_norm
+
+
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_config_that_was_written_loads_as_itself(dialect: str, tmp_path: Path) -> None:
     load(tmp_path, f"dialect: {dialect}\ngt: {{batch_norm: false, layer_norm: true}}\nquirks: [kmip_no_mask]\n")

@@ -38,7 +38,6 @@ print(run(int(sys.argv[3]), backend, training))
 
 
 @pytest.mark.compiler
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(
     ("backend", "training", "limit_mib"),

@@ -1,0 +1,30 @@
+"""Activations by name: those that public YAML files use beside GraphGym's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import nn
+from torch_geometric.graphgym import register
+from torch_geometric.graphgym.config import cfg
+
+from graphgps_kmip.gym.errors import look_up
+
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"gelu": nn.GELU, "silu": nn.SiLU, "swish": nn.SiLU}
+
+
+def activation() -> Callable[[], nn.Module]:
+    """Return what builds the activation ``gnn.act``."""
+    return _named(cfg.gnn.act, "gnn.act")
+
+
+def layer_activation() -> Callable[[], nn.Module]:
+    """Return what builds the activation inside GPS layers, GatedGCN and GINE: ``gnn.layer_act``, or ``gnn.act``.
+
+    Some public codes have a ReLU there whatever ``gnn.act`` says.
+    """
+    return _named(cfg.gnn.layer_act, "gnn.layer_act") if cfg.gnn.layer_act else activation()
+
+
+def _named(name: str, key: str) -> Callable[[], nn.Module]:
+    return look_up(ACTIVATIONS | register.act_dict, name, key)

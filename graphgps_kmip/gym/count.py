@@ -1,0 +1,131 @@
+"""Parameters by component: which part of a network they belong to, in the words of the k-MIP thesis' architectures."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from torch import nn
+from torch_geometric.graphgym.models.layer import GeneralLayer
+from torch_geometric.nn import GATConv, GCNConv
+
+from graphgps_kmip.attention.bigbird import BigBirdAttention
+from graphgps_kmip.attention.exphormer import ExphormerAttention, ExphormerStart
+from graphgps_kmip.attention.full import FullAttention
+from graphgps_kmip.attention.kmip import KMIPAttention
+from graphgps_kmip.attention.performer import PerformerAttention
+from graphgps_kmip.encoding.degree_encoder import DegreeEncoder
+from graphgps_kmip.encoding.edge_encoder import OnEdges
+from graphgps_kmip.encoding.graphormer_encoder import GraphormerEncoder
+from graphgps_kmip.encoding.kernel_encoder import KernelEncoder
+from graphgps_kmip.encoding.laplacian_encoder import EquivStableLapPEEncoder, LapPEEncoder
+from graphgps_kmip.encoding.signnet import SignNetEncoder
+from graphgps_kmip.gym.stock import StockLayer
+from graphgps_kmip.model import (
+    EdgeHead,
+    FeatureEncoder,
+    GNNLayer,
+    GPSLayer,
+    GPSModel,
+    GraphHead,
+    NodeHead,
+    SequenceHead,
+)
+from graphgps_kmip.mpnn import GINE, GatedGCN
+
+ALL = ""  # every part of a module that has no row of its own
+# class -> its attributes -> component. The innermost module that says something decides.
+PARTS: dict[type[nn.Module], dict[str, str]] = {
+    GPSModel: {"pre_mp": "input_layer"},
+    FeatureEncoder: {"node": "node_enc", "edge": "edge_enc", "node_norm": "node_bn", "edge_norm": "edge_bn"},
+    LapPEEncoder: {ALL: "LapPE", "linear_x": "node_enc"},
+    EquivStableLapPEEncoder: {ALL: "ESLapPE"},
+    SignNetEncoder: {ALL: "SignNet", "linear_x": "node_enc"},
+    KernelEncoder: {ALL: "{name}", "linear_x": "node_enc"},
+    DegreeEncoder: {ALL: "Degree", "linear_x": "node_enc"},
+    GraphormerEncoder: {ALL: "GraphormerBias", "linear_x": "node_enc"},
+    OnEdges: {"norm": "edge_enc"},
+    GNNLayer: {},
+    StockLayer: {},
+    GPSLayer: {"local_norm": "branch_norms", "attention_norm": "branch_norms", "ffn": "ffn", "ffn_norm": "ffn_norm"},
+    GatedGCN: dict.fromkeys("ABCDE", "gated_lin")
+    | {"node_norm": "gated_bn", "edge_norm": "gated_bn", "gate": "es_gate"},
+    GINE: {"inner": "gine_mlp", "gate": "es_gate"},
+    GCNConv: {ALL: "gcn_lin"},
+    GATConv: {ALL: "gat_lin", "att_src": "gat_att", "att_dst": "gat_att", "att_edge": "gat_att"},
+    GeneralLayer: {"post_layer": "bn"},
+    FullAttention: {ALL: "mha"},
+    PerformerAttention: {ALL: "performer"},
+    BigBirdAttention: dict.fromkeys(("query", "key", "value"), "bb_qkv")
+    | {"out": "bb_out", "ffn": "bb_ffn", "out_norm": "bb_ln", "ffn_norm": "bb_ln"},
+    ExphormerAttention: {ALL: "exph_qkve"},
+    ExphormerStart: {ALL: "virtual_emb", "expander": "expander_emb"},
+    KMIPAttention: {"query": "kmip_qk", "key": "kmip_qk", "value": "kmip_v", "out": "kmip_out"},
+    GraphHead: {"mlp": "head_hidden"},
+    NodeHead: {"mlp": "head_hidden"},
+    EdgeHead: {"mlp": "head_hidden"},
+    SequenceHead: {ALL: "head_out"},
+}
+IN_LAYER = re.compile(r"layers\.(\d+)\.")
+SHARED = ("expander_emb", "virtual_emb")  # stand in the first layer, and serve all
+
+
+def count_by_component(model: nn.Module) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the parameters of each component: of those that a network has once, and of those of each layer.
+
+    Args:
+        model: network, or GraphGym's wrapper of one.
+
+    Raises:
+        ValueError: the layers differ, as those of gnn.stage_type skipconcat do: `count_layers` gives each of them.
+    """
+    once, layers = count_layers(model)
+    if any(layer != layers[0] for layer in layers):
+        raise ValueError("the layers of this network differ, count_layers counts each of them")
+    return once, layers[0] if layers else {}
+
+
+def count_layers(model: nn.Module) -> tuple[dict[str, int], list[dict[str, int]]]:
+    """Return the parameters of each component: of those that a network has once, and of each layer's, layer by layer.
+
+    Parts without a name of their own get that of their class, so that the sum is always that of all parameters.
+    """
+    network = getattr(model, "model", model)  # GraphGym wraps its networks once
+    once: Counter[str] = Counter()
+    layers: dict[int, Counter[str]] = {}
+    last = _last_of_head(network)
+    for name, parameter in network.named_parameters():
+        component = "head_out" if id(parameter) in last else _component(network, name)
+        found = IN_LAYER.match(name)
+        into = layers.setdefault(int(found[1]), Counter()) if found and component not in SHARED else once
+        into[component] += parameter.numel()
+    return dict(once), [dict(layers[i]) for i in sorted(layers)]
+
+
+def _component(network: nn.Module, name: str) -> str:
+    """Return the component of one parameter, from the innermost class of `PARTS` on the way to it."""
+    component, first = "", ""
+    for module, attribute in _way(network, name):
+        row = PARTS.get(type(module), {})
+        if attribute in row or ALL in row:
+            component = row.get(attribute, row.get(ALL, "")).format(name=getattr(module, "name", ""))
+        elif module is not network and type(module) not in (*PARTS, nn.ModuleList, nn.Sequential):
+            first = first or type(module).__name__
+    return component or first or name.split(".")[0]
+
+
+def _way(network: nn.Module, name: str) -> Iterator[tuple[nn.Module, str]]:
+    """Yield (module, attribute) from the network down to a parameter."""
+    module = network
+    *modules, leaf = name.split(".")
+    for attribute in modules:
+        yield module, attribute
+        module = getattr(module, attribute)
+    yield module, leaf
+
+
+def _last_of_head(network: nn.Module) -> set[int]:
+    """Return the ids of the parameters of the last linear map of a head's MLP."""
+    mlp = getattr(getattr(network, "head", None), "mlp", None)
+    return {id(parameter) for parameter in mlp[-1].parameters()} if isinstance(mlp, nn.Sequential) else set()

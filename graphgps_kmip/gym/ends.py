@@ -1,0 +1,40 @@
+"""What stands before and after the layers of every network: encoder, input layers, prediction head."""
+
+from __future__ import annotations
+
+from torch import nn
+from torch_geometric.graphgym import register
+from torch_geometric.graphgym.config import cfg
+
+from graphgps_kmip.gym.act import activation
+from graphgps_kmip.gym.encoder import edge_encoder, node_encoder
+from graphgps_kmip.gym.errors import ConfigError, look_up
+from graphgps_kmip.gym.head import HEADS
+from graphgps_kmip.model import FeatureEncoder, input_layers
+
+
+def encoder(dim: int) -> FeatureEncoder:
+    """Return the encoder of nodes and edges."""
+    node = node_encoder(cfg.dataset.node_encoder_name, dim) if cfg.dataset.node_encoder else None
+    edge = edge_encoder(cfg.dataset.edge_encoder_name, dim) if cfg.dataset.edge_encoder else None
+    return FeatureEncoder(dim, node, edge, cfg.dataset.node_encoder_bn, cfg.dataset.edge_encoder_bn)
+
+
+def input_part(dim: int) -> nn.Sequential | None:
+    """Return gnn.layers_pre_mp layers between encoder and stack, or None.
+
+    Raises:
+        ConfigError: nothing brings the data to the width of the layers.
+    """
+    gnn, raw = cfg.gnn, None if cfg.dataset.node_encoder else cfg.share.dim_in
+    if gnn.layers_pre_mp < 1 and raw not in (None, dim):
+        raise ConfigError(
+            f"dataset.node_encoder is False, so gnn.dim_inner ({dim}) must be the data's width {raw}: set "
+            "dataset.node_encoder True and dataset.node_encoder_name LinearNode, or gnn.layers_pre_mp 1"
+        )
+    return input_layers(dim, gnn.layers_pre_mp, gnn.batchnorm, gnn.dropout, activation(), gnn.l2norm, raw)
+
+
+def prediction_head(dim: int, dim_out: int) -> nn.Module:
+    """Return the head gnn.head; ours come before GraphGym's of the same name."""
+    return look_up(register.head_dict | HEADS, cfg.gnn.head, "gnn.head")(dim, dim_out)

@@ -1,0 +1,135 @@
+"""GraphGym's own network ``gnn`` (You et al. 2020), from its layers: the form that made the k-MIP thesis' GCN and GAT.
+
+Unlike torch_geometric's class it takes composed encoders and our heads, reads ``cfg`` only when built, and trains on a
+batch of one node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.graphgym import register
+from torch_geometric.graphgym.config import cfg
+from torch_geometric.graphgym.init import init_weights
+from torch_geometric.graphgym.models.layer import GeneralLayer, LayerConfig, new_layer_config
+from torch_geometric.nn import BatchNorm
+
+from graphgps_kmip.attention.context import GraphContext
+from graphgps_kmip.gym.ends import encoder, input_part, prediction_head
+from graphgps_kmip.gym.errors import ConfigError, look_up
+from graphgps_kmip.gym.mpnn import MPNN
+from graphgps_kmip.gym.table import build_row
+from graphgps_kmip.model import GPSModel
+from graphgps_kmip.model.rows import UnitRows
+
+# gnn.stage_type -> how (old, new) node features of a layer become those of the next one
+STAGES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "stack": lambda _, new: new,
+    "skipsum": lambda old, new: old + new,
+    "skipconcat": lambda old, new: torch.cat([old, new], dim=1),
+}
+
+
+class StockLayer(nn.Module):
+    """One of GraphGym's layers, of which a `GPSModel` can stack several.
+
+    Args:
+        layer: ``(batch) -> batch``.
+        join: see `STAGES`.
+        l2norm: scale the rows to length 1 at last.
+
+    Shapes:
+        x (N, C), context -> (N, C'), edge_attr as the layer leaves it, states as given.
+
+    Raises:
+        ValueError: one graph is divided over processes: these layers do not know of it.
+    """
+
+    attention = ()  # read by GPSModel
+
+    def __init__(self, layer: nn.Module, join: Callable[[Tensor, Tensor], Tensor], l2norm: bool = False) -> None:
+        super().__init__()
+        self.layer, self.join, self.unit = layer, join, UnitRows() if l2norm else nn.Identity()
+
+    def forward(
+        self, x: Tensor, context: GraphContext, states: tuple[object, ...] = ()
+    ) -> tuple[Tensor, Tensor | None, tuple[object, ...]]:
+        """Return new node features, edge features and the states."""
+        if context.halo is not None:
+            raise ValueError("model.type gnn cannot divide a graph over processes: take custom_gnn or GPSModel")
+        batch = Data(x=x, edge_index=context.edge_index, edge_attr=context.edge_attr, batch=context.batch)
+        batch = self.layer(batch)
+        return self.unit(self.join(x, batch.x)), batch.edge_attr, states
+
+
+def stock_gnn(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001 (GraphGym's signature; encoders read the share)
+    """GraphGym's own network: layers of gnn.layer_type, norm, dropout, activation, rows of length 1 (gnn.l2norm)."""
+    dim, depth = cfg.gnn.dim_inner, cfg.gnn.layers_mp
+    join = look_up(STAGES, cfg.gnn.stage_type, "gnn.stage_type")
+    grows = cfg.gnn.stage_type == "skipconcat"
+    features = encoder(dim)
+    features.apply(init_weights)  # of its linear maps; those of GraphGym's own layers keep their initial values
+    layers = [
+        StockLayer(
+            _general_layer(dim * (i + 1) if grows else dim, dim),
+            STAGES["stack"] if grows and i == depth - 1 else join,
+            l2norm=cfg.gnn.l2norm and i == depth - 1,
+        )
+        for i in range(depth)
+    ]
+    head = prediction_head(dim, dim_out)
+    return GPSModel(features, layers, head, input_part(dim), recompute=cfg.share.gradient_checkpointing)
+
+
+def _general_layer(dim_in: int, dim: int) -> nn.Module:
+    """Return GraphGym's layer with all that follows a convolution in it."""
+    look_up(register.layer_dict, cfg.gnn.layer_type, "gnn.layer_type")
+    edge_dim = dim if cfg.dataset.edge_encoder else cfg.dataset.edge_dim
+    config = replace(new_layer_config(dim_in, dim, 1, has_act=True, has_bias=False, cfg=cfg), edge_dim=edge_dim)
+    layer = GeneralLayer(cfg.gnn.layer_type, config)
+    layer.apply(init_weights)
+    if config.has_batchnorm:  # torch's own refuses a batch of one node
+        layer.post_layer[0] = BatchNorm(dim, config.bn_eps, config.bn_mom, allow_single_element=True)
+    return layer
+
+
+class OnBatch(nn.Module):
+    """A message passing layer as GraphGym calls its own: ``(batch) -> batch``.
+
+    Args:
+        conv: ``(x, edge_index, edge_attr) -> (x, edge_attr)``.
+    """
+
+    def __init__(self, conv: nn.Module) -> None:
+        super().__init__()
+        self.conv = conv
+
+    def forward(self, batch: Any) -> Any:
+        """Replace node and edge features."""
+        batch.x, batch.edge_attr = self.conv(batch.x, batch.edge_index, batch.edge_attr)
+        return batch
+
+
+def _as_layer(name: str, given: dict[str, Any]) -> Callable[..., nn.Module]:
+    def build(layer_config: LayerConfig) -> nn.Module:
+        dim = layer_config.dim_out
+        if layer_config.dim_in != dim:
+            raise ConfigError(
+                f"gnn.layer_type {cfg.gnn.layer_type} keeps its width, got {layer_config.dim_in} to {dim} columns: set "
+                "gnn.stage_type stack or skipsum"
+            )
+        return OnBatch(build_row(MPNN[name], cfg.gt, dim, 0.0, nn.ReLU, given={"equivstable_pe": False} | given))
+
+    return build
+
+
+# What GraphGPS adds to GraphGym's values of gnn.layer_type; dropout and residual are GraphGym's there.
+LAYERS: dict[str, Callable[..., nn.Module]] = {
+    "gatedgcnconv": _as_layer("GatedGCN", {"residual": False, "edge_residual": False}),
+    "gineconv": _as_layer("GINE", {"inner": "mlp"}),
+}

@@ -1,0 +1,71 @@
+"""Networks in the registries, configs without a file, and graphs, for the tests of networks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch_geometric.data import Batch, Data
+from torch_geometric.graphgym import register
+from torch_geometric.graphgym.config import cfg
+
+from graphgps_kmip.gym.act import ACTIVATIONS
+from graphgps_kmip.gym.load import load_config
+from graphgps_kmip.gym.network import NETWORKS
+from graphgps_kmip.gym.stock import LAYERS
+
+# What the networks of `graphs` have in common.
+DATA = {
+    "model.type": "custom_gnn",
+    "dataset.node_encoder": True,
+    "dataset.node_encoder_name": "LinearNode",
+    "dataset.node_encoder_bn": False,
+    "dataset.edge_encoder": True,
+    "dataset.edge_encoder_name": "LinearEdge",
+    "dataset.edge_encoder_bn": False,
+    "dataset.edge_dim": 2,
+    "share.dim_in": 5,
+    "gnn.dim_inner": 8,
+    "gt.dim_hidden": 8,
+    "gt.n_heads": 2,
+    "gt.layer_type": "GatedGCN+kMIP",
+    "gnn.layers_mp": 2,
+    "gnn.layers_post_mp": 2,
+    "gnn.layer_type": "gcnconv",
+    "gnn.head": "graph",
+}
+
+
+def enter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Enter networks, layers and activations into the registries for the length of a test."""
+    for registry, entries in (
+        (register.network_dict, NETWORKS),
+        (register.layer_dict, LAYERS),
+        (register.act_dict, ACTIVATIONS),
+    ):
+        for name, entry in entries.items():
+            monkeypatch.setitem(registry, name, entry)
+
+
+def configure(settings: dict[str, Any]) -> None:
+    """Set ``cfg`` to the defaults and these settings."""
+    load_config(cfg, None, [])
+    for key, value in settings.items():
+        *groups, leaf = key.split(".")
+        node = cfg
+        for group in groups:
+            node = node[group]
+        assert leaf in node, key
+        node[leaf] = value
+
+
+def graphs() -> Batch:
+    """Return three graphs of 5, 1 and 3 nodes."""
+    sizes = (5, 1, 3)
+    return Batch.from_data_list(
+        [
+            Data(x=torch.randn(n, 5), edge_index=torch.randint(n, (2, n - 1)), edge_attr=torch.randn(n - 1, 2), y=n)
+            for n in sizes
+        ]
+    )

@@ -1,0 +1,195 @@
+"""Networks by name: what the config makes of them, their heads, and whole runs of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.data import Batch
+from torch_geometric.graphgym.config import cfg
+
+from graphgps_kmip.gym.errors import ConfigError
+from graphgps_kmip.gym.experiment import execute, launch, planned_runs
+from graphgps_kmip.gym.network import NETWORKS, custom_gnn, gps_model, width_step
+from graphgps_kmip.model.rows import UnitRows
+from graphgps_kmip.mpnn import GAT, GINE, GatedGCN
+from tests.gym.networks import DATA, configure, enter, graphs
+
+
+@pytest.fixture(autouse=True)
+def _entered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    enter(monkeypatch)
+    yield
+    cfg.defrost()
+
+
+@pytest.mark.parametrize(
+    ("network", "layer_type"),
+    [
+        ("GPSModel", ""),
+        ("MultiModel", ""),
+        *[("custom_gnn", name) for name in ("gcnconv", "gatconv", "gineconv", "gatedgcnconv", "GENConv", "GAT")],
+        *[("gnn", name) for name in ("gcnconv", "gatconv", "ginconv", "gatedgcnconv", "gineconv", "generaledgeconv")],
+    ],
+)
+def test_every_network_predicts_each_graph_as_if_it_were_alone(network: str, layer_type: str) -> None:
+    configure(DATA | {"model.type": network} | ({"gnn.layer_type": layer_type} if layer_type else {}))
+    model, batch = NETWORKS[network](5, 3).double().eval(), graphs()
+    batch.x, batch.edge_attr = batch.x.double(), batch.edge_attr.double()
+    pred, true = model(batch.clone())
+    assert true.tolist() == [5, 1, 3]
+    for i, graph in enumerate(batch.to_data_list()):
+        torch.testing.assert_close(model(Batch.from_data_list([graph]))[0][0], pred[i])
+    model.train()(batch.clone())[0].square().sum().backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+    assert model.layers[0].training
+    assert any(p.grad is not None for p in model.layers[0].parameters())
+    model.train()(Batch.from_data_list([batch.get_example(1)]))  # one node
+
+
+def test_the_public_names_of_layers_are_the_public_layers() -> None:
+    configure(DATA | {"gnn.layer_type": "gatconv", "gt.n_heads": 4})
+    conv = custom_gnn(5, 3).layers[0].conv
+    assert isinstance(conv, GAT)
+    assert not conv.use_edge_attr
+    assert conv.conv.heads == 1
+    configure(DATA | {"gnn.layer_type": "GAT", "gt.n_heads": 4})
+    conv = custom_gnn(5, 3).layers[0].conv
+    assert conv.use_edge_attr
+    assert conv.conv.heads == 4
+
+
+def test_residuals_and_activations_of_a_layer_are_those_of_the_config() -> None:
+    configure(DATA | {"gnn.layer_type": "gatedgcnconv", "gnn.residual": True, "gnn.act": "elu"})
+    conv = custom_gnn(5, 3).layers[1].conv
+    assert isinstance(conv, GatedGCN)
+    assert conv.residual
+    assert conv.edge_residual
+    assert isinstance(conv.act, nn.ELU)
+    configure(DATA | {"gnn.layer_type": "gatedgcnconv"})
+    conv = custom_gnn(5, 3).layers[1].conv
+    assert not conv.residual
+    assert not conv.edge_residual
+    cfg.gnn.edge_residual, cfg.gnn.act, cfg.gnn.layer_act = True, "elu", "gelu"
+    conv = custom_gnn(5, 3).layers[1].conv
+    assert not conv.residual
+    assert conv.edge_residual
+    assert isinstance(conv.act, nn.GELU)
+    assert isinstance(gps_model(5, 3).layers[0].ffn[1], nn.GELU)
+
+
+def test_dropout_of_custom_gnn_stands_where_the_public_codes_have_it() -> None:
+    configure(DATA | {"gnn.layer_type": "gineconv", "gnn.dropout": 0.3})
+    layer = custom_gnn(5, 3).layers[0]
+    assert layer.dropout.p == 0.3
+    assert isinstance(layer.act, nn.ReLU)
+    cfg.gnn.gine_inner = "mlp_dropout"
+    layer = custom_gnn(5, 3).layers[0]
+    assert isinstance(layer.conv, GINE)
+    assert layer.conv.inner[-1].p == 0.3
+    assert layer.dropout.p == 0.0
+    assert isinstance(layer.act, nn.Identity)
+    cfg.gnn.layer_type = "gatedgcnconv"
+    layer = custom_gnn(5, 3).layers[0]
+    assert layer.conv.dropout.p == 0.3
+    assert layer.dropout.p == 0.0
+
+
+def test_hidden_rows_of_heads_have_length_one_where_the_config_says_so() -> None:
+    configure(DATA | {"gnn.act": "elu", "gnn.dropout": 0.3})
+    for name in ("graph", "node", "inductive_node", "inductive_edge", "edge"):
+        cfg.gnn.head, cfg.gnn.l2norm = name, False
+        plain = custom_gnn(5, 3).head.mlp
+        assert [type(module) for module in plain] == [nn.Linear, nn.ELU, nn.Dropout, nn.Linear]
+        assert plain[2].p == 0.3
+        cfg.gnn.l2norm = True
+        unit = custom_gnn(5, 3).head.mlp
+        assert [type(module) for module in unit] == [nn.Linear, nn.ReLU, UnitRows, nn.Dropout, nn.Linear]
+        assert unit[3].p == 0.0
+    cfg.gnn.head = "mlp_graph"  # LRGB's: as the config says, always
+    head = custom_gnn(5, 3).head
+    assert isinstance(head.mlp[1], nn.ELU)
+    assert head.dropout.p == head.mlp[2].p == 0.3
+
+
+def test_input_layers_normalise_rows_as_the_config_says_in_every_network() -> None:
+    for network in NETWORKS:
+        for wanted in (True, False):
+            configure(DATA | {"model.type": network, "gnn.layers_pre_mp": 1, "gnn.l2norm": wanted})
+            found = any(isinstance(module, UnitRows) for module in NETWORKS[network](5, 3).pre_mp)
+            assert found == wanted
+
+
+def test_data_of_another_width_enters_through_an_encoder_or_an_input_layer() -> None:
+    configure(DATA | {"dataset.node_encoder": False, "dataset.edge_encoder": False})
+    with pytest.raises(ConfigError, match="gnn.layers_pre_mp 1"):
+        custom_gnn(5, 3)
+    cfg.gnn.layers_pre_mp = 1
+    assert custom_gnn(5, 3).pre_mp[0].weight.shape == (8, 5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"gnn.layer_type": "gcn"}, "gnn.layer_type: unknown name 'gcn'"),
+        ({"gnn.layer_type": "gineconv", "gnn.gine_inner": "mpl"}, "inner must be one of"),
+        ({"model.type": "gnn", "gnn.layer_type": "gcncov"}, "gnn.layer_type: unknown name 'gcncov'. Did you mean"),
+        ({"model.type": "gnn", "gnn.stage_type": "skip"}, "gnn.stage_type: unknown name 'skip'"),
+        (
+            {"model.type": "gnn", "gnn.stage_type": "skipconcat", "gnn.layer_type": "gineconv"},
+            "keeps its width, got 16 to 8 columns",
+        ),
+        ({"gnn.act": "rleu"}, "gnn.act: unknown name 'rleu'"),
+        ({"gnn.layer_type": "gineconv", "gnn.layer_act": "geluu"}, "gnn.layer_act: unknown name 'geluu'"),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_the_key(settings: dict[str, str], line: str) -> None:
+    configure(DATA | {"model.type": "custom_gnn"} | settings)
+    with pytest.raises(ValueError, match=line):
+        NETWORKS[cfg.model.type](5, 3)
+
+
+def test_the_width_is_a_multiple_of_the_heads_where_there_are_heads() -> None:
+    configure(DATA)
+    steps = {}
+    for network, layer_type in (("GPSModel", ""), ("MultiModel", ""), ("custom_gnn", "GAT"), ("custom_gnn", "gatconv")):
+        cfg.model.type, cfg.gnn.layer_type = network, layer_type
+        steps[network, layer_type] = width_step()
+    assert list(steps.values()) == [2, 2, 2, 1]
+
+
+@pytest.mark.parametrize("network", ["custom_gnn", "gnn"])
+def test_a_network_trains_in_a_whole_run(network: str, tmp_path: Path) -> None:
+    """Two epochs on the sample of the digits, through the loop that trains everything."""
+    configure(DATA)
+    settings = {
+        "model.type": network,
+        "dataset.format": "sklearn",
+        "dataset.name": "digits",
+        "dataset.task": "graph",
+        "dataset.task_type": "classification",
+        "dataset.sample": True,
+        "dataset.dir": str(tmp_path),
+        "dataset.edge_encoder": False,
+        "dataset.node_encoder_name": "LinearNode+RWSE",
+        "posenc_RWSE.enable": True,
+        "posenc_RWSE.model": "Linear",
+        "posenc_RWSE.dim_pe": 3,
+        "posenc_RWSE.kernel.times_func": "range(1, 4)",
+        "gnn.layers_pre_mp": 1,
+        "out_dir": str(tmp_path / "results"),
+        "optim.max_epoch": 2,
+        "optim.optimizer": "adamW",
+        "metric_best": "accuracy",
+        "num_threads": 1,
+        "accelerator": "cpu",
+        "tensorboard_agg": False,
+    }
+    configure(DATA | settings)
+    record = execute(planned_runs(1)[0], launch())
+    assert record is not None
+    assert record["finished"]
+    assert (tmp_path / "results" / "0" / "config.yaml").exists()

@@ -1,0 +1,117 @@
+"""The width search: the largest network within the budget."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch_geometric.graphgym.config import cfg
+from torch_geometric.graphgym.model_builder import create_model
+
+from graphgps_kmip.gym.budget import NARROWEST, WIDEST, count_parameters, enter_width
+from tests.gym.networks import configure, enter
+
+GPS = {"model.type": "GPSModel", "gt.layers": 2, "gt.n_heads": 4, "gt.kmip.dim_kq": 5, "gt.kmip.head_agg": "Linear"}
+CASES: dict[str, dict[str, Any]] = {
+    "GPSModel": GPS | {"model.param_budget": 60_000},
+    "MultiModel": GPS | {"model.type": "MultiModel", "gt.layer_type": "GINE+GCN+kMIP", "model.param_budget": 60_000},
+    "custom_gnn": {"model.type": "custom_gnn", "gnn.layer_type": "gatconv", "model.param_budget": 41_000},
+    "custom_gnn with heads": {"model.type": "custom_gnn", "gnn.layer_type": "GAT", "model.param_budget": 41_000},
+    "gnn": {"model.type": "gnn", "gnn.layer_type": "gatconv", "model.param_budget": 41_000},
+}
+DATA = {
+    "model.auto_satisfy_param_budget": True,
+    "dataset.task_type": "classification",
+    "dataset.node_encoder": True,
+    "dataset.node_encoder_name": "LinearNode",
+    "dataset.edge_encoder": True,
+    "dataset.edge_encoder_name": "LinearEdge",
+    "dataset.edge_dim": 2,
+    "share.dim_in": 5,
+    "share.dim_out": 3,
+    "gnn.dim_inner": 33,
+    "gt.dim_hidden": 35,
+    "gnn.layers_mp": 3,
+    "gnn.layers_post_mp": 1,
+    "gnn.head": "graph",
+}
+
+
+@pytest.fixture(autouse=True)
+def _entered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    enter(monkeypatch)
+    yield
+    cfg.defrost()
+
+
+def widths() -> tuple[int, int, int | None]:
+    return cfg.gnn.dim_inner, cfg.gt.dim_hidden, cfg.gt.kmip.dim_val
+
+
+def real_count(width: int) -> int:
+    cfg.gnn.dim_inner = width
+    if cfg.model.type in ("GPSModel", "MultiModel"):
+        cfg.gt.dim_hidden, cfg.gt.kmip.dim_val = width, width // cfg.gt.n_heads
+    return sum(parameter.numel() for parameter in create_model(to_device=False).parameters())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_width_is_the_largest_within_the_budget(name: str) -> None:
+    configure(DATA | CASES[name])
+    heads = 1 if cfg.model.type == "gnn" or cfg.gnn.layer_type == "gatconv" and "custom" in name else cfg.gt.n_heads
+    enter_width()
+    width, hidden, dim_val = widths()
+    assert NARROWEST < width < WIDEST
+    assert width % heads == 0
+    if "GPS" in name or "Multi" in name:
+        assert (hidden, dim_val, cfg.gt.kmip.dim_kq) == (width, width // 4, 5)
+    else:
+        assert (hidden, dim_val) == (35, None)
+    budget = cfg.model.param_budget
+    assert real_count(width) <= budget < real_count(width + heads)
+
+
+def test_every_width_is_found_by_the_budget_that_it_just_fills() -> None:
+    configure(DATA | CASES["gnn"] | {"gnn.layers_mp": 1})
+    for width in (*range(32, 48), 271, 272, 273, 511, 512):
+        cfg.model.param_budget = real_count(width)
+        enter_width()
+        assert cfg.gnn.dim_inner == width
+
+
+def test_nothing_changes_where_the_config_does_not_ask() -> None:
+    configure(DATA | CASES["GPSModel"] | {"model.auto_satisfy_param_budget": False})
+    enter_width()
+    assert widths() == (33, 35, None)
+
+
+def test_the_width_stays_between_its_bounds(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    configure(DATA | CASES["custom_gnn"] | {"model.param_budget": 10})
+    enter_width()
+    assert cfg.gnn.dim_inner == NARROWEST
+    assert "below the narrowest network: it has 3," in caplog.text
+    caplog.clear()
+    configure(DATA | CASES["custom_gnn"] | {"model.param_budget": 10**9})
+    enter_width()
+    assert cfg.gnn.dim_inner == WIDEST
+    [line] = [record.getMessage() for record in caplog.records if "width" in record.getMessage()]
+    assert line == f"model.param_budget 1,000,000,000: width 512, {count_parameters():,} parameters"
+
+
+def test_the_search_draws_no_random_number_and_keeps_no_weights() -> None:
+    configure(DATA | CASES["GPSModel"])
+    before = torch.get_rng_state()
+    enter_width()
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.empty(1).device.type == "cpu"
+
+
+def test_a_network_without_k_mip_keeps_the_keys_of_k_mip() -> None:
+    configure(DATA | CASES["GPSModel"] | {"gt.layer_type": "GatedGCN+Transformer"})
+    enter_width()
+    assert cfg.gt.kmip.dim_val is None
+    assert cfg.gt.dim_hidden == cfg.gnn.dim_inner

@@ -81,3 +81,8 @@ def test_a_config_that_was_written_loads_as_itself(dialect: str, tmp_path: Path)
 def test_an_unknown_name_gets_its_near_misses(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message):
         load(tmp_path, text)
+
+
+def test_every_dialect_and_quirk_stands_in_the_docs() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "differences.md").read_text()
+    assert all(f"`{name}`" in text for name in (*DIALECTS, *QUIRKS))

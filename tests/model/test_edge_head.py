@@ -9,6 +9,8 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.model import EdgeHead, edge_head
+from graphgps_kmip.task.links import OF_RANK, mean_over_graphs
+from tests.recorded import load, part
 
 DIM = 4
 # Positive and negative pairs of each graph: several tails of one head, both directions, a self-loop, one positive
@@ -124,3 +126,21 @@ def test_an_unknown_decoding_and_graphs_without_labelled_pairs_are_refused() -> 
         EdgeHead(DIM, decoding="euclid")
     with pytest.raises(ValueError, match="edge_label_index"):
         EdgeHead(DIM)(Batch.from_data_list([Data(x=torch.ones(2, DIM))]))
+
+
+def test_predictions_and_ranks_match_the_recorded_original() -> None:
+    record = load("E_metrics/mrr_graphgps")
+    inputs = part(record, "in")
+    head = EdgeHead(8, 1, "dot", ranked=True).double().eval()
+    old = "layer_post_mp.model.0.model."
+    head.load_state_dict({key.replace(old, "mlp.0."): value for key, value in part(record, "state").items()})
+    batch = Data(x=inputs["x"], edge_label_index=inputs["edge_index_labeled"], edge_label=inputs["edge_label"])
+    batch.ptr = torch.cat([torch.zeros(1, dtype=torch.long), inputs["batch"].bincount().cumsum(0)])
+    score, true = head(batch)
+    score = score.detach()
+    torch.testing.assert_close(score[:, 0], record["out/pred"])
+    torch.testing.assert_close(true.long(), record["out/label"].long())
+    for name, (value, _) in OF_RANK.items():
+        # The original counts 0 for the third graph, which has no positive pair; ours leaves it out.
+        mean = mean_over_graphs(2, value)(score, true, 0.5) * 2 / 3
+        assert mean == pytest.approx(float(record[f"out/{name}"]))

@@ -1,11 +1,13 @@
-"""The one table from keys and values of public YAML files to ours, applied when a YAML or a command line is loaded."""
+"""From keys and values of public YAML files to ours, applied when a YAML is loaded; and whose file it is."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from typing import Any
 
-# Keys of the public k-MIP code. Old component names are aliases in the component tables.
+# Keys with another name here. Old component names are aliases in the component tables.
 KEYS: dict[str, str] = {
     "gt.sparse.k": "gt.kmip.k",
     "gt.sparse.kq_dim": "gt.kmip.dim_kq",
@@ -14,12 +16,82 @@ KEYS: dict[str, str] = {
     "gt.sparse.random_attention": "gt.kmip.random_attention",
     "gt.sparse.random_fraction": "gt.kmip.random_fraction",
     "gt.bigbird.attention_type": "gt.bigbird.form",
+    "device": "accelerator",  # of older GraphGym
 }
+NONE = dict.fromkeys(("none", "None", "null"))
 # Ways in which public files write a value, by our key.
 VALUES: dict[str, dict[Any, Any]] = {
-    "gt.kmip.dim_kq": {"none": None},
-    "gt.kmip.dim_val": {"none": None},
+    "gt.kmip.dim_kq": NONE,
+    "gt.kmip.dim_val": NONE,
     "gt.kmip.head_agg": {None: "none", "None": "none", "null": "none"},
+    "gt.dim_edge": NONE,
+    "posenc_GraphormerBias.num_spatial_types": NONE,
+    "posenc_GraphormerBias.num_in_degrees": NONE,
+    "posenc_GraphormerBias.num_out_degrees": NONE,
+}
+# Dialect -> settings ("key value") that only its code has, or it and those above it; the first that fits counts.
+MARKERS: dict[str, tuple[str, ...]] = {
+    "kmip": (
+        "gt.sparse.*",
+        "gt.layer_type *SparseAttention*",
+        "gt.vn_pooling *",
+        "model.auto_satisfy_param_budget *",
+        "model.param_budget *",
+        "share.gradient_checkpointing *",
+        "train.eval_smoothing_metrics *",
+        "train.shuffle *",
+        "dataset.debug *",
+        "pretrained.seed *",
+        "posenc_RWSEEdge.*",
+        "dataset.edge_encoder_name *RWSEEdge",
+        "dataset.format PyG-CityNetwork",
+        "dataset.format PyG-ShapeNet",
+        "dataset.format PyG-S3DIS*",
+        "dataset.format PyG-ModelNet*",
+    ),
+    "lrgb": (
+        "gnn.head mlp_graph",
+        "gnn.heads *",
+        "gnn.attn_dropout *",
+        "gnn.use_vn *",
+        "gnn.vn_pooling *",
+        "gnn.norm_type *",
+        "dataset.node_encoder_name COCONode*",
+        "dataset.edge_encoder_name COCOEdge",
+    ),
+    "spexphormer": (
+        "model.type Exphormer",
+        "model.type Spexphormer",
+        "gt.layer_type ASE",
+        "gt.layer_type Spexphormer",
+        "gt.use_edge_feats *",
+        "gt.FFN *",
+        "gt.JK *",
+        "train.mode custom_train",
+        "train.mode custom_with_sampling",
+        "train.save_attention_scores *",
+        "train.temp_*",
+        "train.spexphormer_sampler *",
+        "train.*edge_s*",  # sample_new_edges, number_of_edge_sets, num_edge_samples, edge_sample_num_neighbors
+        "train.*_edges *",
+        "train.resampling_epochs *",
+        "prep.replace_combined_exp_edges *",
+        "prep.save_edges *",
+        "prep.load_edges *",
+        "prep.default_initial *",
+        "prep.num_edge_sets *",
+        "prep.edge_set_name *",
+        "dataset.edge_encoder_name TypeDictEdge2",
+        "dataset.format PyG-Heterophilous",
+        "dataset.format SNAP",
+    ),
+    "exphormer": (
+        "prep.*",
+        "model.type MultiModel",
+        "model.type SingleModel",
+        "posenc_ER[NE].*",
+        "gt.secondary_edges *",
+    ),
 }
 
 
@@ -28,5 +100,25 @@ def translate(key: str, value: Any) -> tuple[str, Any]:
     ours = KEYS.get(key, key)
     if ours != key:
         logging.info("config: %s is read as %s", key, ours)
+    if isinstance(value, str):
+        value = value.strip()  # public files hold quoted names with trailing blanks
     forms = VALUES.get(ours, {})
     return ours, forms[value] if not isinstance(value, (list, dict)) and value in forms else value
+
+
+def detect(settings: Iterable[tuple[str, Any, str]]) -> tuple[str, str]:
+    """Return the dialect of a public file and the setting that shows it, the first of `MARKERS`; else GraphGPS's.
+
+    What one code copied from another counts as the other's: Exphormer's baselines are files of GraphGPS. The thesis'
+    own code cannot be told from the paper's, so ``kmip-thesis`` is never found.
+
+    Args:
+        settings: (key, value, where it stands) of a public file; a file of ours names its dialect itself.
+    """
+    texts = {f"{key} {value}".strip(): where for key, value, where in settings}
+    for dialect, patterns in MARKERS.items():
+        for pattern in patterns:
+            for text, where in texts.items():
+                if fnmatchcase(text, pattern):
+                    return dialect, f"{text} ({where})"
+    return "graphgps", "nothing in it is of another code"

@@ -8,6 +8,7 @@ from yacs.config import CfgNode
 
 from graphgps_kmip.gym.attention import ATTENTION
 from graphgps_kmip.gym.binding import group
+from graphgps_kmip.gym.compat_keys import UNREAD
 from graphgps_kmip.gym.expander import EXPHORMER
 from graphgps_kmip.gym.mpnn import MPNN
 from graphgps_kmip.gym.posenc import POSENC, posenc_group
@@ -48,12 +49,6 @@ DEFAULTS: dict[str, Any] = {
     "gnn.edge_residual": None,  # ours: of GatedGCN; None is gnn.residual
     "gnn.gine_inner": "mlp",  # ours: what GINE computes inside, see gt.gine.inner
     "gnn.layer_act": "",  # ours: activation inside the layers; "" is gnn.act
-    # Of public files, and read by no network that they name.
-    "gnn.heads": 4,
-    "gnn.attn_dropout": 0.1,
-    "gnn.use_vn": True,
-    "gnn.vn_pooling": "add",
-    "gnn.norm_type": "layer",
     "gnn.l2norm": False,  # rows of input layers and of hidden layers of heads get length 1; GraphGym says True
     "gt.layer_type": "GatedGCN+kMIP",
     "gt.layers": 3,
@@ -81,13 +76,19 @@ DEFAULTS: dict[str, Any] = {
 
 def set_defaults(cfg: CfgNode) -> None:
     """Add our keys to GraphGym's config; groups that other packages made keep their keys."""
-    for key, value in DEFAULTS.items():
-        *parents, leaf = key.split(".")
-        node = cfg
-        for parent in parents:
-            node = node.setdefault(parent, CfgNode())
-        node[leaf] = value
+    _enter(cfg, DEFAULTS)
     for row in POSENC.values():
         cfg[row.group] = posenc_group(row)
     for row in (*ATTENTION.values(), *MPNN.values()):
         cfg.gt[row.group] = group(row.component, without=("heads", "equivstable_pe", *EXPHORMER))
+    _enter(cfg, UNREAD)  # last, for some stand in the groups of components
+
+
+def _enter(cfg: CfgNode, defaults: dict[str, Any]) -> None:
+    for key, value in defaults.items():
+        *parents, leaf = key.split(".")
+        node = cfg
+        for parent in parents:
+            node = node.setdefault(parent, CfgNode())
+        if not isinstance(node.get(leaf), CfgNode):  # a user's component may have the name of an unread key
+            node[leaf] = value

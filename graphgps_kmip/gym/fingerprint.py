@@ -8,6 +8,7 @@ from pathlib import Path
 
 from yacs.config import CfgNode
 
+from graphgps_kmip.gym.compat_keys import UNREAD
 from graphgps_kmip.gym.load import flatten
 
 # Where and how comfortably a run happens, or what is derived from the data: without influence on its numbers.
@@ -33,7 +34,9 @@ def config_hash(cfg: CfgNode, of_run: bool = True) -> str:
     if cfg.model.auto_satisfy_param_budget:
         left_out |= SEARCHED
     kept = {
-        key: value for key, value in flatten(cfg) if key not in left_out and not key.startswith(("wandb.", "share."))
+        key: value
+        for key, value in flatten(cfg)
+        if key not in left_out and key not in UNREAD and not key.startswith(("wandb.", "share."))
     }
     digest = hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode())
     for name in cfg.custom_modules:

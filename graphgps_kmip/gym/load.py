@@ -12,6 +12,7 @@ from torch_geometric.graphgym.config import assert_cfg, set_cfg
 from yacs.config import CfgNode
 
 from graphgps_kmip.gym.compat import translate
+from graphgps_kmip.gym.compat_keys import log_unread
 from graphgps_kmip.gym.dialect import in_dialect
 from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.modules import import_modules
@@ -41,6 +42,7 @@ def load_config(cfg: CfgNode, file: str | Path | None, overrides: list[str]) -> 
     for key, value, origin in in_dialect(settings):
         if key != "custom_modules":
             _merge(cfg, *translate(key, value), origin)
+    log_unread(settings)
     cfg.custom_modules = modules
     if file is None:  # GraphGym's own defaults do not pass its own check
         return

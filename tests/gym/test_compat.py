@@ -1,0 +1,171 @@
+"""Every key and value of the public YAML files is accepted; keys that nothing reads; whose file it is."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from torch import nn
+from torch_geometric.graphgym.config import cfg
+from yacs.config import CfgNode
+
+import graphgps_kmip.gym
+from graphgps_kmip.gym.attention import ATTENTION
+from graphgps_kmip.gym.compat import KEYS, MARKERS, VALUES, detect, translate
+from graphgps_kmip.gym.compat_keys import UNREAD, UNREAD_ELSEWHERE
+from graphgps_kmip.gym.config import set_defaults
+from graphgps_kmip.gym.dialect import DIALECTS
+from graphgps_kmip.gym.load import flatten, load_config
+from graphgps_kmip.gym.posenc import times
+from graphgps_kmip.gym.table import Row
+
+# key -> value as text -> letters of the codes whose files have it
+PUBLIC: dict[str, dict[str, str]] = yaml.safe_load((Path(__file__).parent / "public_values.yaml").read_text())
+CODES = {"G": "graphgps", "E": "exphormer", "S": "spexphormer"}
+READ = {bool: {"True": True, "False": False}.get, int: int, float: float, str: str, list: json.loads, type(None): int}
+BY_GRAPHGYM = {("gnn.head", "default"): "node"}  # resolved when it checks the config
+ROOM = Path(graphgps_kmip.gym.__file__).parent
+
+
+def load(tmp_path: Path, *lines: str) -> dict[str, Any]:
+    """Return all settings after loading a file whose lines are ``dotted.key: value``, beside a minimal head."""
+    (tmp_path / "head.yaml").write_text("dataset: {task: node}\ngnn: {layers_post_mp: 1}\n")
+    text = "base: head.yaml\n"
+    for line in lines:
+        *groups, leaf = line.partition(": ")[0].split(".")
+        nested = [f"{'  ' * depth}{group}:\n" for depth, group in enumerate(groups)]
+        text += "".join(nested) + f"{'  ' * len(groups)}{leaf}: {line.partition(': ')[2]}\n"
+    (tmp_path / "run.yaml").write_text(text)
+    load_config(cfg, tmp_path / "run.yaml", [])
+    return dict(flatten(cfg))
+
+
+def settings(*lines: str) -> list[tuple[str, Any, str]]:
+    return [(key, value, "run.yaml") for line in lines for key, value in flatten(yaml.safe_load(line))]
+
+
+def test_the_list_of_public_values_is_whole() -> None:
+    assert len(PUBLIC) == 150
+    assert sum(map(len, PUBLIC.values())) == 566
+
+
+@pytest.mark.parametrize("key", PUBLIC)
+def test_every_public_value_of_a_key_is_accepted_and_means_what_it_says(key: str, tmp_path: Path) -> None:
+    ours = KEYS.get(key, key)
+    default = load(tmp_path)[ours]
+    for text in PUBLIC[key]:
+        found = load(tmp_path, f"{key}: {text}")[ours]
+        assert found == BY_GRAPHGYM.get((key, text), READ[type(default)](text))
+        assert default is None or type(found) is type(default)
+
+
+def test_public_ranges_name_their_times() -> None:
+    ranges = {text for key, values in PUBLIC.items() if key.endswith("times_func") for text in values}
+    found = {text: times(CfgNode({"kernel": {"times": [], "times_func": text}}), "posenc_RWSE") for text in ranges}
+    assert {text: (one[0], one[-1]) for text, one in found.items()} == {
+        "range(1,9)": (1, 8),
+        "range(1,17)": (1, 16),
+        "range(1,21)": (1, 20),
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "key", "value"),
+    [
+        ("gt.sparse.k: 4", "gt.kmip.k", 4),
+        ("gt.sparse.kq_dim: none", "gt.kmip.dim_kq", None),
+        ("gt.sparse.val_dim: null", "gt.kmip.dim_val", None),
+        ("gt.sparse.head_agg: null", "gt.kmip.head_agg", "none"),
+        ("gt.sparse.head_agg: Linear", "gt.kmip.head_agg", "Linear"),
+        ("gt.sparse.random_attention: True", "gt.kmip.random_attention", True),
+        ("gt.sparse.random_fraction: 1", "gt.kmip.random_fraction", 1.0),
+        ("gt.bigbird.attention_type: original_full", "gt.bigbird.form", "original_full"),
+        ("device: cuda:0", "accelerator", "cuda:0"),
+        ("gt.dim_edge: none", "gt.dim_edge", None),
+        ("gt.dim_edge: 16", "gt.dim_edge", 16),
+        ("posenc_GraphormerBias.num_spatial_types: none", "posenc_GraphormerBias.num_spatial_types", None),
+        ("gt.layer_type: 'ASE '", "gt.layer_type", "ASE"),
+        ("optim.weight_decay: 1e-3", "optim.weight_decay", 1e-3),
+        ("train.mode: custom_train", "train.mode", "custom_train"),
+    ],
+)
+def test_other_names_and_forms_are_read_as_ours(line: str, key: str, value: object, tmp_path: Path) -> None:
+    assert load(tmp_path, line)[key] == value
+
+
+def test_what_is_translated_to_and_from_exists_once(tmp_path: Path) -> None:
+    known = load(tmp_path)
+    assert {*KEYS.values(), *VALUES} <= set(known)
+    assert not set(KEYS) & set(known), "a key of ours would be read as another"
+    assert translate("gt.layers", 3) == ("gt.layers", 3)
+
+
+def test_keys_that_nothing_reads_have_defaults_in_whatever_group(tmp_path: Path) -> None:
+    first, again = load(tmp_path, "gt.gamma: 0.5", "prep.exp_count: 3"), load(tmp_path)
+    assert (first["gt.gamma"], first["prep.exp_count"]) == (0.5, 3)
+    assert {key: again[key] for key in UNREAD} == UNREAD, "a setting of the file before has stayed"
+    assert set(again) >= UNREAD_ELSEWHERE
+    assert "gt.bigbird.block_size" in again
+
+
+def test_a_component_may_have_the_name_of_a_key_that_nothing_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gamma(nn.Module):
+        def __init__(self, *, strength: float = 0.5) -> None:
+            super().__init__()
+            self.strength = strength
+
+    monkeypatch.setitem(ATTENTION, "Gamma", Row("Gamma", Gamma, "", "gamma"))
+    node = CfgNode()
+    set_defaults(node)
+    assert node.gt.gamma.strength == 0.5
+
+
+def test_no_part_reads_the_keys_that_are_said_to_be_unread() -> None:
+    nodes = [node for file in ROOM.glob("*.py") for node in ast.walk(ast.parse(file.read_text()))]
+    reads = {ast.unparse(node).removeprefix("cfg.") for node in nodes if isinstance(node, ast.Attribute)}
+    assert {"gt.layers", "posenc_EquivStableLapPE.enable", "seed"} <= reads, "the search finds nothing"
+    assert not reads & {*UNREAD, *UNREAD_ELSEWHERE, "graphormer", "pretrained"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "dialect", "why"),
+    [
+        (("gt: {layer_type: GINE+Transformer}", "posenc_RWSE: {enable: True}"), "graphgps", "nothing"),
+        (("gt: {layer_type: GatedGCN+SparseAttention}",), "kmip", "gt.layer_type GatedGCN+SparseAttention"),
+        (
+            ("model: {type: MultiModel}", "prep: {exp: True}", "train: {eval_smoothing_metrics: False}"),
+            "kmip",
+            "smooth",
+        ),
+        (("gnn: {head: mlp_graph}", "gt: {sparse: {k: 5}}"), "kmip", "gt.sparse.k 5 (run.yaml)"),
+        (("gnn: {head: mlp_graph}",), "lrgb", "mlp_graph"),
+        (("gnn: {use_vn: False}",), "lrgb", "use_vn False"),
+        (("dataset: {node_encoder_name: COCONode+LapPE}",), "lrgb", "COCONode"),
+        (("prep: {exp: True}", "model: {type: Exphormer}"), "spexphormer", "model.type Exphormer"),
+        (("prep: {exp: False}", "gt: {layer_type: 'ASE '}"), "spexphormer", "ASE"),
+        (("prep: {num_edge_sets: 4}",), "spexphormer", "num_edge_sets"),
+        (("train: {edge_sample_num_neighbors: [5, 5]}",), "spexphormer", "[5, 5]"),
+        (("prep: {exp: False}",), "exphormer", "prep.exp False"),
+        (("model: {type: MultiModel}", "gt: {layer_type: GCN+Exphormer}"), "exphormer", "MultiModel"),
+    ],
+)
+def test_a_file_tells_by_its_markers_whose_it_is(lines: tuple[str, ...], dialect: str, why: str) -> None:
+    found, reason = detect(settings(*lines))
+    assert found == dialect
+    assert why in reason
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_no_public_value_of_one_code_is_a_marker_of_another(code: str) -> None:
+    own = [(key, text, "") for key, values in PUBLIC.items() for text, codes in values.items() if code in codes]
+    below = {"G": set(), "E": set(), "S": {"exphormer"}}[code]  # Sp_Exphormer grew out of Exphormer
+    assert {detect([setting])[0] for setting in own} - {"graphgps"} <= {CODES[code]} | below
+    assert detect(own)[0] == CODES[code]
+
+
+def test_markers_name_dialects() -> None:
+    assert set(MARKERS) <= set(DIALECTS)

@@ -8,17 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch_geometric.nn import GCNConv
+from torch import nn
 
-from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.kmip import KMIPAttention
 from graphgps_kmip.data import DatasetInfo, DatasetRecord, GraphDataset, make_loaders
 from graphgps_kmip.data.dataset import SPLITS
 from graphgps_kmip.encoding.edge import ConstantEdgeEncoder, LinearEdgeEncoder
 from graphgps_kmip.encoding.node import LinearNodeEncoder
-from graphgps_kmip.model import FeatureEncoder, GPSLayer, GPSModel, GraphHead, NodeHead
-from graphgps_kmip.mpnn import GatedGCN
+from graphgps_kmip.model import FeatureEncoder, GNNLayer, GPSLayer, GPSModel, GraphHead, NodeHead
+from graphgps_kmip.mpnn import GCN, GatedGCN
 from graphgps_kmip.task import METRICS, Task, make_task
 
 Row = dict[str, Any]
@@ -42,20 +40,8 @@ class SumOfTypes(nn.Module):
         return batch
 
 
-class GCNLayer(nn.Module):
-    """One graph convolution with ReLU, in the form of a layer of `GPSModel`."""
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.conv = GCNConv(dim, dim)
-
-    def forward(self, x: Tensor, context: GraphContext, state: object) -> tuple[Tensor, Tensor | None, object]:
-        """Return new node features, and the rest as it was."""
-        return self.conv(x, context.edge_index).relu(), context.edge_attr, state
-
-
 MODELS: dict[str, Callable[[], list[nn.Module]]] = {
-    "gcn": lambda: [GCNLayer(DIM) for _ in range(2)],
+    "gcn": lambda: [GNNLayer(GCN(DIM), nn.ReLU) for _ in range(2)],
     "gps": lambda: [GPSLayer(DIM, GatedGCN(DIM), KMIPAttention(DIM, HEADS, k=KEYS)) for _ in range(3)],
 }
 

@@ -31,7 +31,7 @@ def save_attention(model: nn.Module, dataset: GraphDataset, path: Path) -> bool:
         return False
     device = next(model.parameters()).device
     batch = Batch.from_data_list([graph]).to(device)
-    batch.split, model = "test", model.eval()
+    batch.split, batch.progress, model = "test", 1.0, model.eval()  # of the trained model: schedules at their end
     layers = collect_attention(model, batch.clone())
     if not layers:
         logging.info("no attention picture: no layer of this model has an attention graph")

@@ -6,6 +6,7 @@ subgraph only: results are those of another model than full-batch training, unle
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -51,8 +52,8 @@ class Sampling:
             raise ValueError(f"train.neighbor_sizes: numbers above 0, or -1 for all, got {list(self.neighbor_sizes)}")
 
 
-class Sampler:
-    """Plans epochs of one graph; the base of all samplers.
+class Source:
+    """One graph and what is wanted of it: what samplers draw from.
 
     Args:
         graph: one graph.
@@ -66,73 +67,73 @@ class Sampler:
         self.graph, self.wanted, self.sampling = graph, wanted, sampling
         self.edges = InEdges(graph.edge_index, graph.num_nodes)
 
-    def plan(self, rng: np.random.Generator | None) -> list[np.ndarray]:
-        """Return the nodes of each batch, whose predictions count; without a generator in a fixed order."""
-        raise NotImplementedError
-
-    def grow(self, nodes: np.ndarray, rng: np.random.Generator) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        """Return all nodes of a batch, those of the plan first, and its edges: by default those among the nodes."""
-        found = torch.from_numpy(nodes)
-        return found, inside(self.edges, found, self.graph.num_nodes)
-
-
-class NeighborSampler(Sampler):
-    """Nodes of the split, and in-neighbours that are drawn hop by hop without replacement (Hamilton et al. 2017).
-
-    The edges are those that were drawn.
-    """
-
-    def plan(self, rng: np.random.Generator | None) -> list[np.ndarray]:
-        """Cut the nodes of the split into batches."""
-        nodes = self.wanted.nonzero().squeeze(1).numpy()
-        nodes = nodes if rng is None else rng.permutation(nodes)
-        return np.split(nodes, range(self.sampling.batch_size, len(nodes), self.sampling.batch_size))
-
-    def grow(self, nodes: np.ndarray, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-        """Add what is drawn of the neighbours of the newest nodes, for each hop."""
-        found = newest = torch.from_numpy(nodes)
-        member = torch.zeros(self.graph.num_nodes, dtype=torch.bool)
-        member[found] = True
-        drawn = []
-        for size in self.sampling.neighbor_sizes:
-            ids, count = self.edges.of(newest)
-            drawn.append(ids if size < 0 else ids[_some_of_each(count, size, rng)])
-            sources = self.edges.source[drawn[-1]]
-            newest = sources[~member[sources]].unique()
-            member[newest] = True
-            found = torch.cat([found, newest])
-        return found, torch.cat(drawn)
-
-
-class ClusterSampler(Sampler):
-    """Some clusters of the graph together, with all edges inside (Chiang et al. 2019)."""
-
     @cached_property
     def clusters(self) -> list[np.ndarray]:
         """The nodes of each cluster; cut once."""
         return partition(self.graph.edge_index, self.graph.num_nodes, min(self.sampling.parts, self.graph.num_nodes))
 
-    def plan(self, rng: np.random.Generator | None) -> list[np.ndarray]:
-        """Draw which clusters go together."""
-        count, size = len(self.clusters), self.sampling.batch_size
-        order = np.arange(count) if rng is None else rng.permutation(count)
-        return [np.concatenate([self.clusters[i] for i in order[at : at + size]]) for at in range(0, count, size)]
+
+@dataclass(frozen=True)
+class Sampler:
+    """How an epoch is planned, and a batch made.
+
+    Args:
+        plan: (source, generator) -> the nodes of each batch, whose predictions count; without a generator always the
+            same.
+        grow: (source, nodes of a batch, generator) -> all its nodes, those of the plan first, and ids of its edges.
+    """
+
+    plan: Callable[[Source, np.random.Generator | None], list[np.ndarray]]
+    grow: Callable[[Source, np.ndarray, np.random.Generator], tuple[Tensor, Tensor]]
 
 
-class RandomNodeSampler(Sampler):
-    """A random subset of the nodes with all edges inside."""
-
-    def plan(self, rng: np.random.Generator | None) -> list[np.ndarray]:
-        """Divide the nodes anew."""
-        count = self.graph.num_nodes
-        order = (rng or np.random.default_rng(0)).permutation(count)
-        return [np.sort(part) for part in np.array_split(order, min(self.sampling.parts, count))]
+def wanted_nodes(source: Source, rng: np.random.Generator | None) -> list[np.ndarray]:
+    """Cut the nodes of the split into batches."""
+    nodes, size = source.wanted.nonzero().squeeze(1).numpy(), source.sampling.batch_size
+    nodes = nodes if rng is None else rng.permutation(nodes)
+    return np.split(nodes, range(size, len(nodes), size))
 
 
-SAMPLERS: dict[str, type[Sampler]] = {
-    "neighbor": NeighborSampler,
-    "cluster": ClusterSampler,
-    "random_node": RandomNodeSampler,
+def some_clusters(source: Source, rng: np.random.Generator | None) -> list[np.ndarray]:
+    """Draw which clusters of the graph go together."""
+    count, size = len(source.clusters), source.sampling.batch_size
+    order = np.arange(count) if rng is None else rng.permutation(count)
+    return [np.concatenate([source.clusters[i] for i in order[at : at + size]]) for at in range(0, count, size)]
+
+
+def random_subsets(source: Source, rng: np.random.Generator | None) -> list[np.ndarray]:
+    """Divide the nodes at random."""
+    count = source.graph.num_nodes
+    order = (rng or np.random.default_rng(0)).permutation(count)
+    return [np.sort(part) for part in np.array_split(order, min(source.sampling.parts, count))]
+
+
+def induced(source: Source, nodes: np.ndarray, rng: np.random.Generator) -> tuple[Tensor, Tensor]:  # noqa: ARG001
+    """Take the nodes and all edges among them."""
+    found = torch.from_numpy(nodes)
+    return found, inside(source.edges, found, source.graph.num_nodes)
+
+
+def drawn_neighbors(source: Source, nodes: np.ndarray, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+    """Add in-neighbours of the newest nodes, hop by hop, drawn without replacement, and the edges that were drawn."""
+    found = newest = torch.from_numpy(nodes)
+    member = torch.zeros(source.graph.num_nodes, dtype=torch.bool)
+    member[found] = True
+    drawn = []
+    for size in source.sampling.neighbor_sizes:
+        ids, count = source.edges.of(newest)
+        drawn.append(ids if size < 0 else ids[_some_of_each(count, size, rng)])
+        sources = source.edges.source[drawn[-1]]
+        newest = sources[~member[sources]].unique()
+        member[newest] = True
+        found = torch.cat([found, newest])
+    return found, torch.cat(drawn)
+
+
+SAMPLERS: dict[str, Sampler] = {
+    "neighbor": Sampler(wanted_nodes, drawn_neighbors),  # Hamilton et al. 2017
+    "cluster": Sampler(some_clusters, induced),  # Chiang et al. 2019
+    "random_node": Sampler(random_subsets, induced),
 }
 
 

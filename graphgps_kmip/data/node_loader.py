@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import DataLoader
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.data.node_batches import SAMPLERS, Sampling
+from graphgps_kmip.data.node_batches import SAMPLERS, Sampling, Source
 from graphgps_kmip.data.subgraph import part_of
 
 Job = tuple[int, int, np.ndarray, bool]  # epoch, number of the batch, nodes, filler
@@ -48,7 +48,7 @@ class NodeLoader:
         world_size: int = 1,
     ) -> None:
         self.graph, self.mask, self.seed, self.shuffle = graph, f"{split}_mask", seed, shuffle
-        self.sampler = SAMPLERS[name](graph, graph[self.mask], sampling)
+        self.sampler, self.source = SAMPLERS[name], Source(graph, graph[self.mask], sampling)
         self.rank, self.world_size, self.epoch = rank, world_size, 0
         self.generator = torch.Generator().manual_seed(seed)  # making an iterator draws a seed, not from the model's
         self.num_workers = num_workers
@@ -76,7 +76,7 @@ class NodeLoader:
     def _jobs(self) -> list[Job]:
         rng = np.random.default_rng((self.seed, self.epoch)) if self.shuffle else None
         wanted = self.graph[self.mask].numpy()
-        plan = [nodes for nodes in self.sampler.plan(rng) if wanted[nodes].any()]
+        plan = [nodes for nodes in self.sampler.plan(self.source, rng) if wanted[nodes].any()]
         own = [(self.epoch, i, plan[i], False) for i in range(self.rank, len(plan), self.world_size)]
         missing = -(-len(plan) // self.world_size) - len(own)
         return own + [(self.epoch, i, plan[i], True) for i in range(missing)]
@@ -91,7 +91,7 @@ class _Parts(torch.utils.data.Dataset):
     def __getitem__(self, job: Job) -> Batch:
         epoch, number, nodes, filler = job
         loader = self.loader
-        found, edges = loader.sampler.grow(nodes, np.random.default_rng((loader.seed, epoch, number)))
+        found, edges = loader.sampler.grow(loader.source, nodes, np.random.default_rng((loader.seed, epoch, number)))
         part = part_of(loader.graph, found, edges)
         part[loader.mask] = part[loader.mask].clone()
         part[loader.mask][len(nodes) :] = False

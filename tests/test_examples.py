@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import main
+from graphgps_kmip.data import DATASETS
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text()
 # Enough to run every line of code, not to learn anything.
 SHORT = "optim.max_epoch 1 gt.layers 1 train.batch_size 256 num_threads 1".split()
+
+
+@pytest.fixture(autouse=True)
+def everything_as_before() -> Iterator[None]:
+    """Let neither the data set of the page nor handlers of its log outlive a test."""
+    known, handlers = set(DATASETS), logging.root.handlers[:]
+    yield
+    logging.root.handlers = handlers
+    for key in set(DATASETS) - known:
+        del DATASETS[key]
 
 
 def commands() -> list[str]:

@@ -31,6 +31,22 @@ VALUES: dict[str, dict[Any, Any]] = {
 }
 # Dialect -> settings ("key value") that only its code has, or it and those above it; the first that fits counts.
 MARKERS: dict[str, tuple[str, ...]] = {
+    "": (  # ours
+        "custom_modules *",
+        "quirks *",
+        "dataset.sample *",
+        "dataset.cache_edges *",
+        "train.precision *",
+        "train.eval_test *",
+        "train.max_nodes *",
+        "optim.accumulation_mean *",
+        "gnn.edge_residual *",
+        "gnn.gine_inner *",
+        "gnn.layer_act *",
+        "gt.graph_norm *",
+        *(f"gt.{group}.*" for group in ("kmip", "gatedgcn", "gine", "pna", "performer", "transformer", "exphormer")),
+        "prep.exp_raw *",
+    ),
     "kmip": (
         "gt.sparse.*",
         "gt.layer_type *SparseAttention*",
@@ -38,7 +54,6 @@ MARKERS: dict[str, tuple[str, ...]] = {
         "model.auto_satisfy_param_budget *",
         "model.param_budget *",
         "share.gradient_checkpointing *",
-        "train.eval_smoothing_metrics *",
         "train.shuffle *",
         "dataset.debug *",
         "pretrained.seed *",
@@ -56,6 +71,7 @@ MARKERS: dict[str, tuple[str, ...]] = {
         "gnn.use_vn *",
         "gnn.vn_pooling *",
         "gnn.norm_type *",
+        "train.eval_smoothing_metrics *",
         "dataset.node_encoder_name COCONode*",
         "dataset.edge_encoder_name COCOEdge",
     ),
@@ -93,6 +109,11 @@ MARKERS: dict[str, tuple[str, ...]] = {
         "gt.secondary_edges *",
     ),
 }
+# Parts of gt.layer_type in public files; any other name is ours, or one that a user has registered.
+BRANCHES = frozenset(
+    """None GENConv GINE GAT PNA CustomGatedGCN GCN GIN Transformer BiasedTransformer Performer BigBird SparseAttention
+    ETransformer Exphormer SANLayer SAN2Layer ASE Spexphormer ExphormerInitial""".split()
+)
 
 
 def translate(key: str, value: Any) -> tuple[str, Any]:
@@ -107,18 +128,34 @@ def translate(key: str, value: Any) -> tuple[str, Any]:
 
 
 def detect(settings: Iterable[tuple[str, Any, str]]) -> tuple[str, str]:
-    """Return the dialect of a public file and the setting that shows it, the first of `MARKERS`; else GraphGPS's.
+    """Return the dialect of a file and the setting that shows it, the first of `MARKERS`; else GraphGPS's.
 
     What one code copied from another counts as the other's: Exphormer's baselines are files of GraphGPS. The thesis'
     own code cannot be told from the paper's, so ``kmip-thesis`` is never found.
 
     Args:
-        settings: (key, value, where it stands) of a public file; a file of ours names its dialect itself.
+        settings: (key, value, where it stands) of a file that does not name its dialect.
+
+    Returns:
+        A name, "" for our own meanings, and the reason in words.
     """
     texts = {f"{key} {value}".strip(): where for key, value, where in settings}
+    for text, where in texts.items():
+        key, _, value = text.partition(" ")
+        if key == "gt.layer_type" and {part.partition("__")[0] for part in value.split("+")} - BRANCHES:
+            return "", f"{text} ({where})"
     for dialect, patterns in MARKERS.items():
         for pattern in patterns:
             for text, where in texts.items():
                 if fnmatchcase(text, pattern):
                     return dialect, f"{text} ({where})"
     return "graphgps", "nothing in it is of another code"
+
+
+def name_dialect(settings: list[tuple[str, Any, str]]) -> list[tuple[str, Any, str]]:
+    """Return the settings of a file with the dialect that it is found to be in before them, unless it names one."""
+    if any(key == "dialect" for key, _, _ in settings):
+        return settings
+    dialect, why = detect(settings)
+    logging.info("config: dialect %r, for %s; `dialect: NAME` overrides it", dialect or "ours", why)
+    return [("dialect", dialect, "the markers of the file"), *settings]

@@ -12,8 +12,9 @@ from typing import Any
 
 from graphgps_kmip.gym.errors import look_up
 
-# What GraphGym's older layers do everywhere: rows of length 1 behind input layers and hidden layers of heads.
-GRAPHGYM = {"gnn.l2norm": True}
+# What GraphGym's older layers do everywhere: rows of length 1 behind input layers and hidden layers of heads; and a
+# default that most public files of whole-model baselines rely on.
+GRAPHGYM = {"gnn.l2norm": True, "gt.layer_type": "SANLayer"}
 SUM = {"optim.accumulation_mean": False}  # the gradients of accumulated batches are added up
 RELU = {"gnn.layer_act": "relu"}  # in GPS layers, whatever gnn.act says
 NARROW_PNA = {"gt.pna.edge_dim": 16}
@@ -24,7 +25,10 @@ RAW_VOC = {("dataset.edge_encoder_name", "VOCEdge"): ("dataset.edge_encoder_name
 DIALECTS: dict[str, dict[str, Any]] = {
     "graphgps": GRAPHGYM | SUM,
     "exphormer": GRAPHGYM | SUM | RELU | NARROW_PNA,
-    "spexphormer": GRAPHGYM | SUM | RELU | {"prep.exp": True, "prep.exp_algorithm": "Hamiltonian"},
+    "spexphormer": GRAPHGYM
+    | SUM
+    | RELU
+    | {"prep.exp": True, "prep.exp_algorithm": "Hamiltonian", "gt.layer_type": "ExphormerInitial"},
     "lrgb": GRAPHGYM
     | SUM
     | {"gt.gine.inner": "norm_linear", "gnn.gine_inner": "mlp_dropout", "gnn.edge_residual": True},

@@ -11,7 +11,7 @@ import yaml
 from torch_geometric.graphgym.config import assert_cfg, set_cfg
 from yacs.config import CfgNode
 
-from graphgps_kmip.gym.compat import translate
+from graphgps_kmip.gym.compat import name_dialect, translate
 from graphgps_kmip.gym.compat_keys import log_unread
 from graphgps_kmip.gym.dialect import in_dialect
 from graphgps_kmip.gym.errors import ConfigError
@@ -32,7 +32,7 @@ def load_config(cfg: CfgNode, file: str | Path | None, overrides: list[str]) -> 
             cannot be imported.
     """
     file = Path(file) if file else None
-    settings = read_settings(file) if file else []
+    settings = name_dialect(read_settings(file)) if file else []
     settings += [(key, value, "the command line") for key, value in parse_overrides(overrides)]
     named = [value for key, value, _ in settings if key == "custom_modules"]
     folder = file.parent if file else Path()

@@ -29,11 +29,13 @@ CODES = {"G": "graphgps", "E": "exphormer", "S": "spexphormer"}
 READ = {bool: {"True": True, "False": False}.get, int: int, float: float, str: str, list: json.loads, type(None): int}
 BY_GRAPHGYM = {("gnn.head", "default"): "node"}  # resolved when it checks the config
 ROOM = Path(graphgps_kmip.gym.__file__).parent
+HEAD = "dataset: {task: node}\ngnn: {layers_post_mp: 1}\n"
+Logs = pytest.LogCaptureFixture
 
 
 def load(tmp_path: Path, *lines: str) -> dict[str, Any]:
-    """Return all settings after loading a file whose lines are ``dotted.key: value``, beside a minimal head."""
-    (tmp_path / "head.yaml").write_text("dataset: {task: node}\ngnn: {layers_post_mp: 1}\n")
+    """Return all settings after loading a file of ours whose lines are ``dotted.key: value``, beside a minimal head."""
+    (tmp_path / "head.yaml").write_text(f"dialect: ''\n{HEAD}")
     text = "base: head.yaml\n"
     for line in lines:
         *groups, leaf = line.partition(": ")[0].split(".")
@@ -135,11 +137,11 @@ def test_no_part_reads_the_keys_that_are_said_to_be_unread() -> None:
     ("lines", "dialect", "why"),
     [
         (("gt: {layer_type: GINE+Transformer}", "posenc_RWSE: {enable: True}"), "graphgps", "nothing"),
-        (("gt: {layer_type: GatedGCN+SparseAttention}",), "kmip", "gt.layer_type GatedGCN+SparseAttention"),
+        (("gt: {layer_type: CustomGatedGCN+SparseAttention}",), "kmip", "gt.layer_type CustomGatedGCN+SparseAttention"),
         (
-            ("model: {type: MultiModel}", "prep: {exp: True}", "train: {eval_smoothing_metrics: False}"),
+            ("model: {type: MultiModel}", "prep: {exp: True}", "model: {param_budget: 500000}"),
             "kmip",
-            "smooth",
+            "budget",
         ),
         (("gnn: {head: mlp_graph}", "gt: {sparse: {k: 5}}"), "kmip", "gt.sparse.k 5 (run.yaml)"),
         (("gnn: {head: mlp_graph}",), "lrgb", "mlp_graph"),
@@ -151,6 +153,11 @@ def test_no_part_reads_the_keys_that_are_said_to_be_unread() -> None:
         (("train: {edge_sample_num_neighbors: [5, 5]}",), "spexphormer", "[5, 5]"),
         (("prep: {exp: False}",), "exphormer", "prep.exp False"),
         (("model: {type: MultiModel}", "gt: {layer_type: GCN+Exphormer}"), "exphormer", "MultiModel"),
+        (("model: {type: MultiModel}", "gt: {layer_type: GCN__exp+Exphormer}"), "exphormer", "MultiModel"),
+        (("gt: {layer_type: GatedGCN+Transformer}",), "", "GatedGCN+Transformer"),
+        (("gt: {layer_type: GINE+Mine}",), "", "GINE+Mine"),
+        (("gt: {layer_type: GINE+Transformer, kmip: {k: 4}}",), "", "gt.kmip.k 4"),
+        (("gt: {layer_type: SAN2Layer}",), "graphgps", "nothing"),
     ],
 )
 def test_a_file_tells_by_its_markers_whose_it_is(lines: tuple[str, ...], dialect: str, why: str) -> None:
@@ -168,4 +175,38 @@ def test_no_public_value_of_one_code_is_a_marker_of_another(code: str) -> None:
 
 
 def test_markers_name_dialects() -> None:
-    assert set(MARKERS) <= set(DIALECTS)
+    assert set(MARKERS) <= {*DIALECTS, ""}
+
+
+PUBLIC_FILE = HEAD + "model: {type: MultiModel}\ngt: {layer_type: GCN+Exphormer}\n"
+
+
+def test_a_public_file_is_read_in_its_dialect_and_a_line_says_why(tmp_path: Path, caplog: Logs) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(PUBLIC_FILE)
+    with caplog.at_level("INFO"):
+        load_config(cfg, file, [])
+    assert cfg.dialect == "exphormer"
+    assert not cfg.optim.accumulation_mean
+    [line] = [one for one in caplog.messages if "dialect" in one]
+    assert "exphormer" in line
+    assert f"model.type MultiModel ({file})" in line
+
+
+@pytest.mark.parametrize("named", ["graphgps", "''"])
+def test_a_file_that_names_its_dialect_keeps_it(named: str, tmp_path: Path, caplog: Logs) -> None:
+    (tmp_path / "run.yaml").write_text(f"dialect: {named}\n{PUBLIC_FILE}")
+    with caplog.at_level("INFO"):
+        load_config(cfg, tmp_path / "run.yaml", [])
+    assert cfg.dialect == named.strip("'")
+    assert not [line for line in caplog.messages if "dialect" in line]
+
+
+def test_the_command_line_overrides_a_dialect_but_shows_none(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(PUBLIC_FILE)
+    load_config(cfg, tmp_path / "run.yaml", ["dialect", "graphgps"])
+    assert cfg.dialect == "graphgps"
+    load_config(cfg, tmp_path / "run.yaml", ["gt.kmip.k", "4"])
+    assert cfg.dialect == "exphormer"
+    load_config(cfg, None, ["gt.kmip.k", "4"])
+    assert cfg.dialect == ""

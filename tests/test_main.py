@@ -119,6 +119,8 @@ ERRORS = {
     "unknown data set": (["dataset.name", "digit"], "digits"),
     "unknown format": (["dataset.format", "skleran"], "sklearn"),
     "loaded by GraphGym": (["dataset.format", "PyG", "dataset.name", "Karate"], "register_dataset"),
+    "unfit head": (["gnn.head", "inductive_node"], "set gnn.head graph"),
+    "no public code runs it": (["model.type", "GPSwLPEModel"], "GPSModel"),
     "unknown head": (["gnn.head", "grahp"], "graph"),
     "unknown loss": (["model.loss_fun", "cross_entorpy"], "cross_entropy"),
     "unknown metric": (["metric_best", "acuracy"], "accuracy"),

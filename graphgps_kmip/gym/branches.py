@@ -10,7 +10,7 @@ from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.gym.attention import ATTENTION
 from graphgps_kmip.gym.binding import options
-from graphgps_kmip.gym.errors import look_up
+from graphgps_kmip.gym.errors import ConfigError, look_up
 from graphgps_kmip.gym.expander import EXPHORMER
 from graphgps_kmip.gym.mpnn import MPNN
 from graphgps_kmip.gym.table import Row, build_row, named
@@ -26,6 +26,20 @@ def rows() -> list[Row]:
     """
     table = named(MPNN) | named(ATTENTION)
     return [look_up(table, name, KEY) for name in cfg.gt.layer_type.split("+") if name != "None"]
+
+
+def edge_width() -> int | None:
+    """Return the width of the edge features that a branch asks for by its option ``edge_dim``, None for that of nodes.
+
+    Raises:
+        ConfigError: two branches ask for different ones.
+    """
+    asked = {row.name: cfg.gt[row.group].edge_dim for row in rows() if "edge_dim" in options(row.component)}
+    if asked and len(asked) < sum(row.name in MPNN for row in rows()):  # the others read edges as wide as nodes
+        asked["the others"] = None
+    if len(set(asked.values())) > 1:
+        raise ConfigError(f"{KEY} {cfg.gt.layer_type}: its branches read edges of different widths, {asked}")
+    return next(iter(asked.values()), None)
 
 
 def branches(dim: int, act: Callable[[], nn.Module]) -> tuple[list[nn.Module], list[nn.Module]]:

@@ -20,6 +20,7 @@ DEFAULTS: dict[str, Any] = {
     "custom_modules": [],  # ours: Python files or modules imported before the config is checked
     "dialect": "",  # ours: which public code's meaning of keys and defaults a file has
     "quirks": [],  # ours: faults of public codes to switch back on
+    "dataset.name": "none",  # what a format with a single data set calls it; GraphGym says Cora
     "dataset.split_mode": "standard",
     "dataset.split_index": 0,
     "dataset.split_dir": "",  # where drawn splits are kept; "" is dataset.dir/splits

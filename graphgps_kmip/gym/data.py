@@ -30,6 +30,7 @@ from graphgps_kmip.data.folder import folder_record
 from graphgps_kmip.data.record import LEVELS
 from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.expander import expanders
+from graphgps_kmip.gym.head import check_head
 from graphgps_kmip.gym.posenc import enabled_encodings
 from graphgps_kmip.gym.registry import NAME
 
@@ -100,7 +101,8 @@ def enter_info(dataset: GraphDataset) -> DatasetInfo:
     """Return the facts of a loaded data set, having entered those that builders read into ``cfg.share``.
 
     Raises:
-        ConfigError: it was loaded by GraphGym itself or another package, which says too little about it.
+        ConfigError: it was loaded by GraphGym itself or another package, which says too little about it; or the head
+            does not fit it.
     """
     if not isinstance(dataset, GraphDataset):
         raise ConfigError(
@@ -108,6 +110,7 @@ def enter_info(dataset: GraphDataset) -> DatasetInfo:
             "needs: register_dataset one (docs/extending.md), or train it through GraphGym's own calls"
         )
     record = _record(cfg.dataset.format, cfg.dataset.name, cfg.dataset.dir)
+    check_head(record.level)
     info = DatasetInfo.of(dataset, record)
     if not cfg.dataset.sample:
         for line in mismatches(record, info):

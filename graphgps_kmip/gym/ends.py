@@ -13,11 +13,12 @@ from graphgps_kmip.gym.head import HEADS
 from graphgps_kmip.model import FeatureEncoder, input_layers
 
 
-def encoder(dim: int) -> FeatureEncoder:
-    """Return the encoder of nodes and edges."""
+def encoder(dim: int, dim_edge: int | None = None) -> FeatureEncoder:
+    """Return the encoder of nodes, to width ``dim``, and of edges, to ``dim_edge`` or the same."""
+    dim_edge = dim_edge or dim
     node = node_encoder(cfg.dataset.node_encoder_name, dim) if cfg.dataset.node_encoder else None
-    edge = edge_encoder(cfg.dataset.edge_encoder_name, dim) if cfg.dataset.edge_encoder else None
-    return FeatureEncoder(dim, node, edge, cfg.dataset.node_encoder_bn, cfg.dataset.edge_encoder_bn)
+    edge = edge_encoder(cfg.dataset.edge_encoder_name, dim_edge) if cfg.dataset.edge_encoder else None
+    return FeatureEncoder(dim, node, edge, cfg.dataset.node_encoder_bn, cfg.dataset.edge_encoder_bn, dim_edge)
 
 
 def input_part(dim: int) -> nn.Sequential | None:

@@ -9,6 +9,7 @@ from torch import nn
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.gym.act import activation
+from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.model import EdgeHead, GraphHead, NodeHead, SequenceHead
 
 
@@ -73,3 +74,27 @@ HEADS: dict[str, Callable[[int, int], nn.Module]] = {
     "link_pred": link_pred,
     "edge": link_pred,  # GraphGym has both names for one head
 }
+# What has a label -> heads that predict something else, with what fits.
+UNFIT: dict[str, tuple[tuple[str, ...], str]] = {
+    "graph": (("node", "inductive_node", "inductive_edge", "link_pred", "edge"), "graph"),
+    "inductive_node": (("graph", "mlp_graph", "san_graph", "graphormer_graph"), "inductive_node"),
+    "node": (("graph", "mlp_graph", "san_graph", "graphormer_graph"), "node"),
+}
+
+
+def check_head(level: str) -> None:
+    """Refuse a head that predicts for graphs where nodes have labels, or the other way round.
+
+    Args:
+        level: of the data set, see `DatasetRecord`.
+
+    Raises:
+        ConfigError: it cannot be trained, in the public codes neither.
+    """
+    unfit, right = UNFIT.get(level, ((), ""))
+    if cfg.gnn.head in unfit:
+        labelled = "each graph" if level == "graph" else "each node"
+        raise ConfigError(
+            f"gnn.head: {cfg.gnn.head} does not fit {cfg.dataset.format} {cfg.dataset.name}, which has a label for "
+            f"{labelled}: set gnn.head {right} (`default` is what dataset.task says)"
+        )

@@ -90,6 +90,8 @@ def read_yaml(file: Path) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         place = f"{file}:{mark.line + 1}:{mark.column + 1}" if mark else str(file)
         raise ConfigError(f"{place}: not valid YAML ({getattr(error, 'problem', error)}): mend this line") from error
+    if content is None:
+        raise ConfigError(f"{file}: says nothing, it is empty or holds comments only: give it `key: value` lines")
     if not isinstance(content, dict):
         raise ConfigError(f"{file}: expected `key: value` lines, found {type(content).__name__}")
     return content

@@ -9,7 +9,7 @@ from torch import nn
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.gym.act import activation, layer_activation
-from graphgps_kmip.gym.branches import branches
+from graphgps_kmip.gym.branches import branches, edge_width
 from graphgps_kmip.gym.ends import encoder, input_part, prediction_head
 from graphgps_kmip.gym.errors import ConfigError, look_up
 from graphgps_kmip.gym.mpnn import MPNN
@@ -31,7 +31,7 @@ def gps_model(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001 (GraphGym
         )
     if cfg.gt.layers < 1:
         raise ConfigError(f"gt.layers: expected 1 or more, got {cfg.gt.layers}")
-    return _stack(dim, dim_out, [_gps_layer(dim) for _ in range(cfg.gt.layers)])
+    return _stack(dim, dim_out, [_gps_layer(dim) for _ in range(cfg.gt.layers)], edge_width())
 
 
 def custom_gnn(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001
@@ -55,9 +55,9 @@ def width_step() -> int:
     return cfg.gt.n_heads if headed else 1
 
 
-def _stack(dim: int, dim_out: int, layers: Sequence[nn.Module]) -> GPSModel:
+def _stack(dim: int, dim_out: int, layers: Sequence[nn.Module], dim_edge: int | None = None) -> GPSModel:
     return GPSModel(
-        encoder=encoder(dim),
+        encoder=encoder(dim, dim_edge),
         pre_mp=input_part(dim),
         layers=layers,
         head=prediction_head(dim, dim_out),

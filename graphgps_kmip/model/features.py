@@ -20,15 +20,23 @@ class FeatureEncoder(nn.Module):
         edge: module ``batch -> batch`` that replaces ``batch.edge_attr`` by (E, C), or None.
         node_norm: BatchNorm after the node encoder.
         edge_norm: BatchNorm after the edge encoder.
+        dim_edge: width of the encoded edge features, C if None.
     """
 
     def __init__(
-        self, dim: int, node: nn.Module | None, edge: nn.Module | None, node_norm: bool = False, edge_norm: bool = False
+        self,
+        dim: int,
+        node: nn.Module | None,
+        edge: nn.Module | None,
+        node_norm: bool = False,
+        edge_norm: bool = False,
+        dim_edge: int | None = None,
     ) -> None:
         super().__init__()
         self.node, self.edge = node, edge
         self.node_norm = BatchNorm(dim, allow_single_element=True) if node is not None and node_norm else None
-        self.edge_norm = BatchNorm(dim, allow_single_element=True) if edge is not None and edge_norm else None
+        has_norm = edge is not None and edge_norm
+        self.edge_norm = BatchNorm(dim_edge or dim, allow_single_element=True) if has_norm else None
 
     def forward(self, batch: Any) -> Any:
         """Replace ``batch.x`` and ``batch.edge_attr`` by their encodings."""

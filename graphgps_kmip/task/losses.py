@@ -112,6 +112,12 @@ def cross_entropy_ranked(pred: Tensor, true: Tensor, all_reduce: Reduce = identi
     return cross_entropy_binary(pred[:, 0], true, all_reduce)
 
 
+def l1_ranked(pred: Tensor, true: Tensor, all_reduce: Reduce = identity) -> Terms:  # noqa: ARG001
+    """Distance of the first column to the label, 0 or 1, as Exphormer's file of PCQM-Contact asks: pred `(L, 5)`."""
+    pred, true = _binary(pred[:, 0], true)
+    return _finish((pred - true).abs(), torch.ones_like(true))
+
+
 def cross_entropy_multilabel(pred: Tensor, true: Tensor, all_reduce: Reduce = identity) -> Terms:  # noqa: ARG001
     """Binary cross entropy over all labels that are known: pred `(N, L)`, true `(N, L)` in {0, 1, NaN = unknown}."""
     pred, true = _real(pred, true)

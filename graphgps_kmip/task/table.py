@@ -14,6 +14,7 @@ from graphgps_kmip.task.losses import (
     cross_entropy_multilabel,
     cross_entropy_ranked,
     elementwise,
+    l1_ranked,
     weighted_cross_entropy_binary,
     weighted_cross_entropy_multi,
 )
@@ -57,7 +58,11 @@ LOSSES = {
             },
             "cross entropy with class weights (n - n_c) / n from the batch",
         ),
-        LossRecord("l1", {"regression": elementwise(F.l1_loss)}, "mean absolute error"),
+        LossRecord(
+            "l1",
+            {"regression": elementwise(F.l1_loss), "link_ranking": l1_ranked},
+            "mean absolute error; of pairs, of the score to its label 0 or 1",
+        ),
         LossRecord("smoothl1", {"regression": elementwise(F.smooth_l1_loss)}, "Huber-like L1, quadratic below 1"),
         LossRecord("mse", {"regression": elementwise(F.mse_loss)}, "mean squared error"),
     )

@@ -59,6 +59,17 @@ def test_one_branch_is_enough_and_none_is_refused() -> None:
         built("gt.layer_type", "GatedGCN+Exformer")
 
 
+def test_edge_features_are_encoded_as_wide_as_pna_reads_them() -> None:
+    parts = built("gt.layer_type", "PNA+kMIP", "gt.pna.edge_dim", "5")
+    gradients = trained(parts)
+    assert gradients["layers.0.local.0.conv.edge_encoder.weight"].shape == (16, 5)
+    [embedded] = [gradient for name, gradient in gradients.items() if name.startswith("encoder.edge.")]
+    assert embedded.shape[-1] == 5
+    with pytest.raises(ConfigError, match="edges of different widths"):
+        built("gt.layer_type", "PNA+GatedGCN+kMIP", "gt.pna.edge_dim", "5")
+    built("gt.layer_type", "PNA+GatedGCN+kMIP")
+
+
 def test_the_vectors_of_exphormer_are_learned_once_for_all_layers() -> None:
     parts = built("gt.layer_type", "GatedGCN+Exphormer", *EXPHORMER)
     shared = [name for name, _ in parts.model.model.named_parameters() if "initial_state" in name]

@@ -15,10 +15,11 @@ from yacs.config import CfgNode
 
 import graphgps_kmip.gym
 from graphgps_kmip.gym.attention import ATTENTION
-from graphgps_kmip.gym.compat import KEYS, MARKERS, VALUES, detect, translate
+from graphgps_kmip.gym.compat import KEYS, MARKERS, VALUES, detect, refuse, translate
 from graphgps_kmip.gym.compat_keys import UNREAD, UNREAD_ELSEWHERE
 from graphgps_kmip.gym.config import set_defaults
 from graphgps_kmip.gym.dialect import DIALECTS
+from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.load import flatten, load_config
 from graphgps_kmip.gym.posenc import times
 from graphgps_kmip.gym.table import Row
@@ -210,3 +211,22 @@ def test_the_command_line_overrides_a_dialect_but_shows_none(tmp_path: Path) -> 
     assert cfg.dialect == "exphormer"
     load_config(cfg, None, ["gt.kmip.k", "4"])
     assert cfg.dialect == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("model.type: Exphormer", "model.type: Exphormer belongs to the low-width method.*not have yet"),
+        ("model.type: GPSwLPEModel", "no public code has it: take GPSModel"),
+        ("dataset.node_encoder_name: ZINCNode+LapPE", r"ZINCNode\+LapPE.*TypeDictNode"),
+        ("dataset.edge_encoder_name: ZINCEdge", "ZINCEdge.*TypeDictEdge"),
+    ],
+)
+def test_what_cannot_run_loads_and_is_refused_with_a_reason(line: str, why: str, tmp_path: Path) -> None:
+    settings = load(tmp_path, line)
+    with pytest.raises(ConfigError, match=why):
+        refuse(settings)
+
+
+def test_other_settings_are_not_refused(tmp_path: Path) -> None:
+    refuse(load(tmp_path, "model.type: GPSModel", "gt.layer_type: GCN+Exphormer"))

@@ -89,6 +89,12 @@ def test_text_that_is_no_yaml_is_placed_by_line(tmp_path: Path) -> None:
         load(tmp_path, "gt: ]\n")
 
 
+def test_a_file_of_comments_only_is_said_to_be_empty(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text("# to come\n")
+    with pytest.raises(ConfigError, match=r"run\.yaml: says nothing"):
+        load_config(cfg, tmp_path / "run.yaml", [])
+
+
 def test_a_base_file_comes_first_and_is_relative_to_its_reader(tmp_path: Path) -> None:
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared" / "base.yaml").write_text(BODY + "gt:\n  layers: 5\n  n_heads: 2\n")

@@ -78,6 +78,12 @@ def test_the_loss_is_binary_cross_entropy_of_the_logits_of_all_labelled_pairs() 
         assert float(total / weight) == 0
 
 
+def test_the_l1_loss_is_the_distance_of_score_and_label() -> None:
+    pred = torch.tensor([[0.5, 1.0], [-2.0, 1.0], [3.0, 1.0]], dtype=torch.float64)
+    total, weight = make_task("link_ranking", 1, "l1", "mrr").loss(pred, torch.tensor([1, 0, 1]))
+    torch.testing.assert_close(total / weight, torch.tensor((0.5 + 2 + 2) / 3, dtype=torch.float64))
+
+
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("k", [20, 50, 100])
 def test_hits_among_all_negatives_are_ogbs(k: int, seed: int) -> None:

@@ -1,0 +1,191 @@
+"""Measure what each difference between the public codes and this package does: on a small case, and in training.
+
+  python run/differences.py                       the table of docs/differences.md; trains what is missing
+  python run/differences.py --only kmip_no_mask,gine_inner --effects-only
+
+The cases stand in differences.yaml. A small case is two models with the same weights on the same batches: by how much
+outputs and gradients differ, relative to ours. Training is `python main.py` with either setting, on real data.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import logging
+import statistics
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+from torch import Tensor
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from graphgps_kmip.data import make_loaders  # noqa: E402
+from graphgps_kmip.gym import cfg  # noqa: E402
+from graphgps_kmip.gym.experiment import assemble, configured, planned_runs  # noqa: E402
+from graphgps_kmip.gym.load import load_config  # noqa: E402
+from graphgps_kmip.gym.task import current_task  # noqa: E402
+from graphgps_kmip.report.comparison import finished_runs  # noqa: E402
+
+TABLE = Path(__file__).with_suffix(".yaml")
+SIDES = ("published", "ours")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One difference.
+
+    Args:
+        name: also of its results folders.
+        what: in words, as published.
+        cfg: YAML file under configs/, of both sides.
+        both: further settings of both sides, dotted key -> value.
+        published: settings of the public code.
+        ours: settings of this package, where they are not the file's.
+        train: settings of the training runs only; None: it is not trained, `what` says why.
+    """
+
+    name: str
+    what: str
+    cfg: str
+    published: dict[str, Any]
+    both: dict[str, Any] = field(default_factory=dict)
+    ours: dict[str, Any] = field(default_factory=dict)
+    train: dict[str, Any] | None = field(default_factory=dict)
+
+    def words(self, side: str, training: bool = False) -> list[str]:
+        """Return the command line's keys and values of one side."""
+        settings = self.both | (self.train or {} if training else {}) | getattr(self, side)
+        return [word for key, value in settings.items() for word in (key, _text(value))]
+
+
+def cases(file: Path = TABLE) -> list[Case]:
+    """Return the cases of a table."""
+    return [Case(name, **row) for name, row in yaml.safe_load(file.read_text(encoding="utf-8")).items()]
+
+
+def effect(case: Case, dataset_dir: str) -> tuple[float, float, int]:
+    """Return the relative change of outputs and of gradients, and how many parameters more the published form has.
+
+    Two batches of 4 graphs (or one graph twice), float64, no dropout, statistics of the batch; weights that both have
+    under one name are the same. The gradient is that of one step over both batches.
+    """
+    pred, grad, size = zip(*(_pass(case, side, dataset_dir) for side in SIDES), strict=True)
+    common = [name for name in grad[1] if name in grad[0] and grad[0][name].shape == grad[1][name].shape]
+    gradients = [torch.cat([one[name].flatten() for name in common]) for one in grad]
+    return _change(*pred), _change(*gradients), size[0] - size[1]
+
+
+def _pass(case: Case, side: str, dataset_dir: str) -> tuple[Tensor, dict[str, Tensor], int]:
+    words = case.words(side) + ["dataset.dir", dataset_dir, "train.batch_size", "4", "num_threads", "1"]
+    load_config(cfg, ROOT / "configs" / case.cfg, words)
+    cfg.gt.dropout = cfg.gt.attn_dropout = cfg.gnn.dropout = 0.0
+    with configured(planned_runs(1)[0]):
+        parts, task = assemble(), current_task()
+        model = parts.model.double().train()
+        _fill(model)
+        batches = itertools.islice(make_loaders(parts.dataset, parts.info.level, 4, seed=0)[0], 2)
+        outputs = []
+        for batch in batches:
+            batch.split, batch.progress = "train", 0.0
+            torch.manual_seed(0), np.random.seed(0)
+            pred, true = model(_double(batch))
+            total, weight = task.loss(pred, true)
+            (total / weight / (2 if cfg.optim.accumulation_mean else 1)).backward()
+            outputs.append(pred.detach().flatten())
+        grads = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+        return torch.cat(outputs), grads, sum(p.numel() for p in model.parameters())
+
+
+def _fill(model: torch.nn.Module) -> None:
+    """Give each parameter values that depend on its name and shape alone, of the size that it had."""
+    for name, parameter in model.named_parameters():
+        draw = torch.Generator().manual_seed(sum(name.encode()) + parameter.numel())
+        size = parameter.detach().std() if parameter.numel() > 1 else torch.tensor(0.0)
+        noise = torch.randn(parameter.shape, generator=draw, dtype=torch.float64)
+        mean = parameter.detach().mean() if parameter.numel() else 0.0
+        parameter.data = mean + noise * torch.where(size > 0, size, torch.tensor(0.1, dtype=torch.float64))
+
+
+def _double(batch: Any) -> Any:
+    return batch.apply(lambda value: value.double() if value.is_floating_point() else value)
+
+
+def _change(published: Tensor, ours: Tensor) -> float:
+    if published.shape != ours.shape:
+        return float("nan")
+    return float((published - ours).norm() / ours.norm())
+
+
+def trained(case: Case, side: str, seeds: int, out_dir: Path, dataset_dir: str) -> list[float]:
+    """Return the test scores of one side, seed by seed; runs that are finished are not repeated.
+
+    Raises:
+        RuntimeError: a training failed.
+    """
+    words = case.words(side, training=True) + ["dataset.dir", dataset_dir, "out_dir", str(out_dir)]
+    command = [sys.executable, str(ROOT / "main.py"), "--cfg", str(ROOT / "configs" / case.cfg), "--repeat", str(seeds)]
+    done = subprocess.run([*command, *words, "name_tag", f"{case.name}-{side}"], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{case.name}, {side}: {done.stderr.strip().splitlines()[-1]}")
+    runs = finished_runs(out_dir / f"{Path(case.cfg).stem}-{case.name}-{side}")
+    return [record["best"]["test"][record["metric_best"]] for record in list(runs.values())[:seeds]]
+
+
+def row(case: Case, args: argparse.Namespace) -> str:
+    """Return the line of one case in the table."""
+    outputs, gradients, more = effect(case, args.dataset_dir)
+    changes = [_percent(outputs), _percent(gradients), f"{more:+,}" if more else ""]
+    if case.train is None or args.effects_only:
+        scores = ["", ""]
+    else:
+        scores = [_scores(trained(case, side, args.seeds, args.out_dir, args.dataset_dir)) for side in SIDES]
+    return "| " + " | ".join([f"`{case.name}`", case.what, *changes, *scores]) + " |"
+
+
+def main(words: list[str]) -> int:
+    """Print the table; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", metavar="NAMES", help="cases, joined by commas (default all)")
+    parser.add_argument("--effects-only", action="store_true", help="small cases only, no training")
+    parser.add_argument("--seeds", type=int, default=3, help="training runs of each side (default 3)")
+    parser.add_argument("--out_dir", type=Path, default=Path("results/differences"), help="where the runs go")
+    parser.add_argument("--dataset_dir", default="./datasets", help="where Cora and Minesweeper are (dataset.dir)")
+    args = parser.parse_args(words)
+    known = {case.name: case for case in cases()}
+    chosen = [name for name in args.only.split(",") if name] or list(known)
+    if unknown := [name for name in chosen if name not in known]:
+        print(f"error: --only: no case {unknown[0]!r}: choose of {', '.join(known)}", file=sys.stderr)
+        return 2
+    print("| difference | as published | outputs | gradients | parameters | test score, published | ours |")
+    print("|---|---|---|---|---|---|---|")
+    for name in chosen:
+        print(row(known[name], args), flush=True)
+    return 0
+
+
+def _percent(change: float) -> str:
+    if change != change:  # noqa: PLR0124 (not a number: the shapes differ)
+        return "other shape"
+    return "0" if change < 1e-12 else f"{100 * change:.{0 if change > 1 else 1}f} %"
+
+
+def _scores(values: list[float]) -> str:
+    spread = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.3f}{spread} ({len(values)})"
+
+
+def _text(value: Any) -> str:
+    return yaml.safe_dump(value, default_flow_style=True).removesuffix("\n...\n").strip()
+
+
+if __name__ == "__main__":
+    logging.disable(logging.WARNING)
+    sys.exit(main(sys.argv[1:]))

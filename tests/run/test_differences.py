@@ -1,0 +1,59 @@
+"""run/differences.py: every difference and quirk has a case, and each case makes a difference."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from run.differences import Case, cases, effect, main, trained
+
+from graphgps_kmip.gym.dialect import DIALECTS, MEANINGS, OF_NETWORKS, QUIRKS
+from run import differences
+
+CASES = {case.name: case for case in cases()}
+# Settings of dialects that are no difference in mathematics: which component a silent file means, and how it starts.
+STARTS = {"gt.layer_type", "prep.exp", "pretrained.reset_prediction_head"}
+ON_DIGITS = [name for name, case in CASES.items() if case.cfg.startswith("quickstart")]
+SHORT = {"gt.layers": 1, "optim.max_epoch": 1, "optim.num_warmup_epochs": 0, "train.batch_size": 256}
+
+
+def test_every_quirk_and_every_setting_of_a_dialect_has_a_case() -> None:
+    assert set(QUIRKS) <= set(CASES)
+    covered = {key for case in CASES.values() for key in (*case.published, *case.ours)}
+    of_dialects = {key for values in (*DIALECTS.values(), *OF_NETWORKS.values()) for key in values}
+    meant = {key for meanings in MEANINGS.values() for old_new in meanings.items() for key, _ in old_new}
+    assert of_dialects | meant <= covered | STARTS
+
+
+@pytest.mark.parametrize("name", [*ON_DIGITS, "voc_edge"])
+def test_a_case_changes_outputs_gradients_or_parameters(name: str, tmp_path: Path) -> None:
+    outputs, gradients, more = effect(CASES[name], str(tmp_path))
+    assert outputs > 1e-6 or gradients > 1e-6 or math.isnan(outputs) or more
+
+
+def test_without_a_difference_nothing_changes(tmp_path: Path) -> None:
+    assert effect(Case("same", "", "quickstart/digits-kmip.yaml", {}), str(tmp_path)) == (0, 0, 0)
+
+
+def test_both_sides_are_trained_once_and_stand_in_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = Case("residual", "no residual", "quickstart/digits-kmip.yaml", {"gt.gatedgcn.residual": False}, train=SHORT)
+    monkeypatch.setattr(differences, "cases", lambda: [case])
+    assert main(["--seeds", "1", "--out_dir", str(tmp_path / "out"), "--dataset_dir", str(tmp_path)]) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line.startswith("| `residual` | no residual |")
+    records = sorted((tmp_path / "out").glob("*/0/record.json"))
+    assert [path.parts[-3] for path in records] == ["digits-kmip-residual-ours", "digits-kmip-residual-published"]
+    scores = [json.loads(path.read_text())["best"]["test"]["accuracy"] for path in records]
+    assert [f"{score:.3f} (1)" for score in reversed(scores)] == [cell.strip() for cell in line.split("|")[-3:-1]]
+    written = records[0].stat().st_mtime_ns
+    assert trained(case, "ours", 1, tmp_path / "out", str(tmp_path)) == scores[:1]
+    assert records[0].stat().st_mtime_ns == written
+
+
+def test_an_unknown_case_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--only", "no_mask"]) == 2
+    assert "no case 'no_mask'" in capsys.readouterr().err

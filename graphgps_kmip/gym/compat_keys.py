@@ -60,8 +60,6 @@ UNREAD: dict[str, Any] = {
     "graphormer.input_dropout": 0.0,
     "graphormer.use_graph_token": True,
     "prep.exp_count": 1,
-    "prep.add_self_loops": False,
-    "prep.add_reverse_edges": True,
     "prep.train_percent": 0.6,
     "prep.layer_edge_indices_dir": None,
     "prep.dist_enable": False,

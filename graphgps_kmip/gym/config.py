@@ -66,6 +66,9 @@ DEFAULTS: dict[str, Any] = {
     "prep.exp_max_num_iters": 100,
     "prep.exp_raw": False,  # ours: keep loops and repeated edges, as the public code does
     "prep.use_exp_edges": True,
+    "prep.add_reverse_edges": False,  # where the nodes of one graph are classified; True in Exphormer's code
+    "prep.raw_reverse_edges": False,  # ours: also where they are there already, as in Exphormer's code
+    "prep.add_self_loops": False,  # likewise of one graph
     "prep.add_edge_index": True,
     "prep.num_virt_node": 0,
     "wandb.use": False,

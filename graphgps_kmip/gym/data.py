@@ -27,6 +27,8 @@ from graphgps_kmip.data import (
 )
 from graphgps_kmip.data.folder import FORMAT as FOLDER
 from graphgps_kmip.data.folder import folder_record
+from graphgps_kmip.data.info import summarize
+from graphgps_kmip.data.node_edges import with_reverse_edges, with_self_loops
 from graphgps_kmip.data.record import LEVELS
 from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.expander import expanders
@@ -78,8 +80,23 @@ def _open(record: DatasetRecord, root: str) -> GraphDataset:
             raise ConfigError(f"dataset.cache_edges: {record.title} comes with its edges, set it to False")
         record = replace(record, load=partial(record.load, cache=True))
     dataset = open_dataset(record, root, mode, cfg.dataset.split, cfg.seed, index, folder)
+    if record.level == "node":
+        dataset = _with_edges(dataset, record)
     kept = None if cfg.dataset.sample else Path(root, "encodings", record.key.replace("/", "-"))
     return encoded(dataset, [*enabled_encodings(dataset.graphs), *expanders()], kept)
+
+
+def _with_edges(dataset: GraphDataset, record: DatasetRecord) -> GraphDataset:
+    """Return the graph with the edges that ``prep`` adds; what is said of the data stays true of it as it was."""
+    prep, graph = cfg.prep, dataset.graphs[0]
+    if prep.add_reverse_edges or prep.raw_reverse_edges:
+        graph = with_reverse_edges(graph, raw=prep.raw_reverse_edges)
+    if prep.add_self_loops:
+        graph = with_self_loops(graph)
+    if graph is dataset.graphs[0]:
+        return dataset
+    logging.info("prep: the %s edges of %s became %s", dataset.graphs[0].num_edges, record.title, graph.num_edges)
+    return GraphDataset([graph], dataset.splits, dataset.summary or summarize(dataset, record))
 
 
 def show_data(name: str) -> str:

@@ -17,6 +17,7 @@ from graphgps_kmip.gym.errors import look_up
 GRAPHGYM = {"gnn.l2norm": True, "gt.layer_type": "SANLayer"}
 SUM = {"optim.accumulation_mean": False}  # the gradients of accumulated batches are added up
 RELU = {"gnn.layer_act": "relu"}  # in GPS layers, whatever gnn.act says
+REVERSE = {"prep.add_reverse_edges": True}  # of graphs whose nodes are classified
 NARROW_PNA = {"gt.pna.edge_dim": 16}
 GRAPH_NORM = {("gt.layer_norm", True): ("gt.graph_norm", True)}
 # Only LRGB's code scales the edge features of its superpixels.
@@ -24,10 +25,11 @@ RAW_VOC = {("dataset.edge_encoder_name", "VOCEdge"): ("dataset.edge_encoder_name
 # name -> our settings, as far as they are not our defaults.
 DIALECTS: dict[str, dict[str, Any]] = {
     "graphgps": GRAPHGYM | SUM,
-    "exphormer": GRAPHGYM | SUM | RELU | NARROW_PNA,
+    "exphormer": GRAPHGYM | SUM | RELU | NARROW_PNA | REVERSE,
     "spexphormer": GRAPHGYM
     | SUM
     | RELU
+    | REVERSE
     | {"prep.exp": True, "prep.exp_algorithm": "Hamiltonian", "gt.layer_type": "ExphormerInitial"},
     "lrgb": GRAPHGYM
     | SUM
@@ -60,6 +62,7 @@ QUIRKS: dict[str, dict[str, Any]] = {
     "bigbird_global_rng": {"gt.bigbird.pattern": "public_global_rng"},
     "gine_row_1": {"gt.gine.broadcast_row_1": True},
     "exphormer_raw_expander": {"prep.exp_raw": True},
+    "exphormer_double_edges": {"prep.raw_reverse_edges": True},
 }
 
 Setting = tuple[str, Any, str]  # key, value, where it stands

@@ -118,6 +118,7 @@ ERRORS = {
     "both branches none": (["gt.layer_type", "None+None"], "gt.layer_type"),
     "unknown data set": (["dataset.name", "digit"], "digits"),
     "unknown format": (["dataset.format", "skleran"], "sklearn"),
+    "no data set": (["dataset.format", "PyG", "dataset.name", "none"], "dataset.name"),
     "loaded by GraphGym": (["dataset.format", "PyG", "dataset.name", "Karate"], "register_dataset"),
     "unfit head": (["gnn.head", "inductive_node"], "set gnn.head graph"),
     "no public code runs it": (["model.type", "GPSwLPEModel"], "GPSModel"),

@@ -7,6 +7,7 @@ from graphgps_kmip.attention.full import BiasedFullAttention, FullAttention
 from graphgps_kmip.attention.graph import AttentionGraph, collect_attention
 from graphgps_kmip.attention.kmip import KMIPAttention
 from graphgps_kmip.attention.performer import PerformerAttention
+from graphgps_kmip.attention.san import SANAttention
 
 __all__ = [
     "AttentionGraph",
@@ -17,5 +18,6 @@ __all__ = [
     "GraphContext",
     "KMIPAttention",
     "PerformerAttention",
+    "SANAttention",
     "collect_attention",
 ]

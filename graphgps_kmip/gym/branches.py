@@ -16,6 +16,7 @@ from graphgps_kmip.gym.mpnn import MPNN
 from graphgps_kmip.gym.table import Row, build_row, named
 
 KEY = "gt.layer_type"
+GPS = ("GPSModel", "MultiModel")  # the networks whose layers have branches
 
 
 def rows() -> list[Row]:
@@ -61,7 +62,7 @@ def branches(dim: int, act: Callable[[], nn.Module]) -> tuple[list[nn.Module], l
 
 def warn_of_unread_settings() -> None:
     """Log settings that are switched on and that no branch of the layers reads."""
-    if cfg.model.type not in ("GPSModel", "MultiModel"):
+    if cfg.model.type not in GPS:
         return
     chosen = rows()
     if any(row.name == "Exphormer" for row in chosen) and cfg.prep.use_exp_edges and not cfg.prep.exp:

@@ -8,8 +8,8 @@ import torch
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.model_builder import create_model
 
-from graphgps_kmip.gym.branches import rows
-from graphgps_kmip.gym.network import width_step
+from graphgps_kmip.gym.branches import GPS, rows
+from graphgps_kmip.gym.network import HEADED, width_step
 
 NARROWEST, WIDEST = 32, 512  # of the public k-MIP code's search
 
@@ -51,7 +51,7 @@ def _set_width(width: int) -> None:
     step = width_step()
     width = -(-width // step) * step
     cfg.gnn.dim_inner = width
-    if cfg.model.type in ("GPSModel", "MultiModel"):
+    if cfg.model.type in HEADED:
         cfg.gt.dim_hidden = width
-        if any(row.name == "kMIP" for row in rows()):
+        if cfg.model.type in GPS and any(row.name == "kMIP" for row in rows()):
             cfg.gt.kmip.dim_val = width // cfg.gt.n_heads

@@ -27,6 +27,7 @@ VALUES: dict[str, dict[Any, Any]] = {
     "gt.kmip.dim_val": NONE,
     "gt.kmip.head_agg": {None: "none", "None": "none", "null": "none"},
     "gt.dim_edge": NONE,
+    "gt.secondary_edges": {None: "none", "None": "none", "null": "none"},
     "posenc_GraphormerBias.num_spatial_types": NONE,
     "posenc_GraphormerBias.num_in_degrees": NONE,
     "posenc_GraphormerBias.num_out_degrees": NONE,

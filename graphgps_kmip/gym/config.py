@@ -60,6 +60,10 @@ DEFAULTS: dict[str, Any] = {
     "gt.batch_norm": True,
     "gt.layer_norm": False,  # statistics over all nodes and channels of a graph
     "gt.graph_norm": False,  # ours: GraphNorm
+    "gt.full_graph": True,  # SAN: pairs without an edge take part
+    "gt.gamma": 1e-5,  # SAN: with this weight
+    "gt.secondary_edges": "full_graph",  # SAN: which pairs; none, or another edge set of the batch
+    "gt.residual": True,  # SAN
     "prep.exp": False,
     "prep.exp_algorithm": "Random-d",
     "prep.exp_deg": 5,  # permutations or cycles: each node has twice as many neighbours

@@ -15,6 +15,7 @@ from graphgps_kmip.attention.exphormer import ExphormerAttention, ExphormerStart
 from graphgps_kmip.attention.full import FullAttention
 from graphgps_kmip.attention.kmip import KMIPAttention
 from graphgps_kmip.attention.performer import PerformerAttention
+from graphgps_kmip.attention.san import SANAttention, SANStart
 from graphgps_kmip.encoding.degree_encoder import DegreeEncoder
 from graphgps_kmip.encoding.edge_encoder import OnEdges
 from graphgps_kmip.encoding.graphormer_encoder import GraphormerEncoder
@@ -32,6 +33,7 @@ from graphgps_kmip.model import (
     NodeHead,
     SequenceHead,
 )
+from graphgps_kmip.model.san import SANLayer
 from graphgps_kmip.mpnn import GINE, GatedGCN
 
 ALL = ""  # every part of a module that has no row of its own
@@ -62,13 +64,18 @@ PARTS: dict[type[nn.Module], dict[str, str]] = {
     ExphormerAttention: {ALL: "exph_qkve"},
     ExphormerStart: {ALL: "virtual_emb", "expander": "expander_emb"},
     KMIPAttention: {"query": "kmip_qk", "key": "kmip_qk", "value": "kmip_v", "out": "kmip_out"},
+    SANLayer: {"attention_norm": "branch_norms", "ffn": "ffn", "ffn_norm": "ffn_norm"},
+    SANAttention: dict.fromkeys(("query", "key", "edge"), "san_qke")
+    | dict.fromkeys(("fake_query", "fake_key", "fake_edge"), "san_fake_qke")
+    | {"value": "san_v", "out": "san_out", "gamma": "san_gamma"},
+    SANStart: {ALL: "fake_edge_emb"},
     GraphHead: {"mlp": "head_hidden"},
     NodeHead: {"mlp": "head_hidden"},
     EdgeHead: {"mlp": "head_hidden"},
     SequenceHead: {ALL: "head_out"},
 }
 IN_LAYER = re.compile(r"layers\.(\d+)\.")
-SHARED = ("expander_emb", "virtual_emb")  # stand in the first layer, and serve all
+SHARED = ("expander_emb", "virtual_emb", "fake_edge_emb")  # stand in the first layer, and serve all
 
 
 def count_by_component(model: nn.Module) -> tuple[dict[str, int], dict[str, int]]:

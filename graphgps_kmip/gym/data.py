@@ -51,6 +51,8 @@ def load_dataset(format: str, name: str, root: str) -> GraphDataset | None:  # n
     if format not in formats and set(register.loader_dict) - {NAME}:
         return None
     if format == GRAPHGYM_FORMAT and (format, name) not in DATASETS:
+        if name == "none":
+            raise ConfigError(f"dataset.name: of dataset.format {format} none is chosen: name one, such as Cora")
         return None
     dataset = _open(_record(format, name, root), root)
     edge_attr = dataset.graphs[0].edge_attr

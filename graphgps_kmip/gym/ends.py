@@ -1,6 +1,8 @@
-"""What stands before and after the layers of every network: encoder, input layers, prediction head."""
+"""What stands before and after the layers of every network: encoder, input layers, prediction head; and the stack."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from torch import nn
 from torch_geometric.graphgym import register
@@ -10,7 +12,42 @@ from graphgps_kmip.gym.act import activation
 from graphgps_kmip.gym.encoder import edge_encoder, node_encoder
 from graphgps_kmip.gym.errors import ConfigError, look_up
 from graphgps_kmip.gym.head import HEADS
-from graphgps_kmip.model import FeatureEncoder, input_layers
+from graphgps_kmip.model import FeatureEncoder, GPSModel, input_layers
+
+
+def layers_width() -> int:
+    """Return the width of a network of gt.layers layers.
+
+    Raises:
+        ConfigError: its parts would have different widths, or there are no layers.
+    """
+    dim, layers = cfg.gnn.dim_inner, cfg.gt.layers
+    if cfg.gt.dim_hidden != dim:
+        raise ConfigError(
+            f"gt.dim_hidden ({cfg.gt.dim_hidden}) and gnn.dim_inner ({dim}) must be equal: encoder, layers and head "
+            "share one width"
+        )
+    if layers < 1:
+        raise ConfigError(f"gt.layers: expected 1 or more, got {layers}")
+    return dim
+
+
+def stack(dim: int, dim_out: int, layers: Sequence[nn.Module], dim_edge: int | None = None) -> GPSModel:
+    """Return the network of these layers.
+
+    Args:
+        dim: width C.
+        dim_out: outputs of the head.
+        layers: first layer first.
+        dim_edge: width of the encoded edge features, C if None.
+    """
+    return GPSModel(
+        encoder=encoder(dim, dim_edge),
+        pre_mp=input_part(dim),
+        layers=layers,
+        head=prediction_head(dim, dim_out),
+        recompute=cfg.share.gradient_checkpointing,
+    )
 
 
 def encoder(dim: int, dim_edge: int | None = None) -> FeatureEncoder:

@@ -11,6 +11,7 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.gym.act import activation
 from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.model import EdgeHead, GraphHead, NodeHead, SequenceHead
+from graphgps_kmip.model.san_head import san_graph_head
 
 
 def graph(dim_in: int, dim_out: int) -> nn.Module:
@@ -22,6 +23,11 @@ def mlp_graph(dim_in: int, dim_out: int) -> nn.Module:
     """As graph, with dropout before each layer of the MLP: also on the pooled nodes."""
     layers, pooling = cfg.gnn.layers_post_mp, cfg.model.graph_pooling
     return GraphHead(dim_in, dim_out, layers, pooling, cfg.gnn.dropout, activation(), input_dropout=True)
+
+
+def san_graph(dim_in: int, dim_out: int) -> nn.Module:
+    """Pool the nodes (model.graph_pooling), then an MLP that halves the width twice: one prediction per graph."""
+    return san_graph_head(dim_in, dim_out, cfg.model.graph_pooling)
 
 
 def ogb_code_graph(dim_in: int, dim_out: int) -> nn.Module:
@@ -66,6 +72,7 @@ def _hidden() -> dict[str, Any]:
 
 HEADS: dict[str, Callable[[int, int], nn.Module]] = {
     "graph": graph,
+    "san_graph": san_graph,
     "mlp_graph": mlp_graph,
     "ogb_code_graph": ogb_code_graph,
     "node": node,

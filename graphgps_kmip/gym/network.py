@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
@@ -10,12 +10,13 @@ from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.gym.act import activation, layer_activation
 from graphgps_kmip.gym.branches import branches, edge_width
-from graphgps_kmip.gym.ends import encoder, input_part, prediction_head
+from graphgps_kmip.gym.ends import layers_width, stack
 from graphgps_kmip.gym.errors import ConfigError, look_up
 from graphgps_kmip.gym.mpnn import MPNN
+from graphgps_kmip.gym.san import san_transformer
 from graphgps_kmip.gym.stock import stock_gnn
 from graphgps_kmip.gym.table import build_row, named
-from graphgps_kmip.model import GNNLayer, GPSLayer, GPSModel
+from graphgps_kmip.model import GNNLayer, GPSLayer
 
 # Values of gnn.layer_type in public files -> our row. By our own names, layers are configured as in GPS layers.
 CONVS = {"gatedgcnconv": "GatedGCN", "gineconv": "GINE", "gcnconv": "GCN", "gatconv": "GAT"}
@@ -23,26 +24,21 @@ CONVS = {"gatedgcnconv": "GatedGCN", "gineconv": "GINE", "gcnconv": "GCN", "gatc
 
 def gps_model(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001 (GraphGym's signature; encoders read the share)
     """GraphGPS: gt.layers layers of gt.layer_type (branches joined by plus), an encoder before, a head after."""
-    dim = cfg.gnn.dim_inner
-    if cfg.gt.dim_hidden != dim:
-        raise ConfigError(
-            f"gt.dim_hidden ({cfg.gt.dim_hidden}) and gnn.dim_inner ({dim}) must be equal: encoder, layers and head "
-            "share one width"
-        )
-    if cfg.gt.layers < 1:
-        raise ConfigError(f"gt.layers: expected 1 or more, got {cfg.gt.layers}")
-    return _stack(dim, dim_out, [_gps_layer(dim) for _ in range(cfg.gt.layers)], edge_width())
+    dim = layers_width()
+    return stack(dim, dim_out, [_gps_layer(dim) for _ in range(cfg.gt.layers)], edge_width())
 
 
 def custom_gnn(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001
     """Message passing alone: gnn.layers_mp layers of gnn.layer_type, with gnn.residual, no norm around them."""
     dim = cfg.gnn.dim_inner
-    return _stack(dim, dim_out, [_conv_layer(dim) for _ in range(cfg.gnn.layers_mp)])
+    return stack(dim, dim_out, [_conv_layer(dim) for _ in range(cfg.gnn.layers_mp)])
 
 
+HEADED = ("GPSModel", "MultiModel", "SANTransformer")  # of gt.layers layers of gt.n_heads heads
 NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
     "GPSModel": gps_model,
     "MultiModel": gps_model,  # Exphormer's name for one with any number of branches, which all ours may have
+    "SANTransformer": san_transformer,
     "custom_gnn": custom_gnn,
     "gnn": stock_gnn,
 }
@@ -50,19 +46,9 @@ NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
 
 def width_step() -> int:
     """Return what the width of the configured network must be a multiple of: its number of heads, or 1."""
-    network = cfg.model.type
-    headed = network in ("GPSModel", "MultiModel") or (network == "custom_gnn" and cfg.gnn.layer_type not in CONVS)
+    alone = cfg.model.type == "custom_gnn" and cfg.gnn.layer_type not in CONVS
+    headed = cfg.model.type in HEADED or alone
     return cfg.gt.n_heads if headed else 1
-
-
-def _stack(dim: int, dim_out: int, layers: Sequence[nn.Module], dim_edge: int | None = None) -> GPSModel:
-    return GPSModel(
-        encoder=encoder(dim, dim_edge),
-        pre_mp=input_part(dim),
-        layers=layers,
-        head=prediction_head(dim, dim_out),
-        recompute=cfg.share.gradient_checkpointing,
-    )
 
 
 def _gps_layer(dim: int) -> GPSLayer:

@@ -108,23 +108,23 @@ def test_what_is_translated_to_and_from_exists_once(tmp_path: Path) -> None:
 
 
 def test_keys_that_nothing_reads_have_defaults_in_whatever_group(tmp_path: Path) -> None:
-    first, again = load(tmp_path, "gt.gamma: 0.5", "prep.exp_count: 3"), load(tmp_path)
-    assert (first["gt.gamma"], first["prep.exp_count"]) == (0.5, 3)
+    first, again = load(tmp_path, "gt.vn_pooling: max", "prep.exp_count: 3"), load(tmp_path)
+    assert (first["gt.vn_pooling"], first["prep.exp_count"]) == ("max", 3)
     assert {key: again[key] for key in UNREAD} == UNREAD, "a setting of the file before has stayed"
     assert set(again) >= UNREAD_ELSEWHERE
     assert "gt.bigbird.block_size" in again
 
 
 def test_a_component_may_have_the_name_of_a_key_that_nothing_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Gamma(nn.Module):
+    class JK(nn.Module):
         def __init__(self, *, strength: float = 0.5) -> None:
             super().__init__()
             self.strength = strength
 
-    monkeypatch.setitem(ATTENTION, "Gamma", Row("Gamma", Gamma, "", "gamma"))
+    monkeypatch.setitem(ATTENTION, "JK", Row("JK", JK, "", "JK"))
     node = CfgNode()
     set_defaults(node)
-    assert node.gt.gamma.strength == 0.5
+    assert node.gt.JK.strength == 0.5
 
 
 def test_no_part_reads_the_keys_that_are_said_to_be_unread() -> None:

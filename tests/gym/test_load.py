@@ -134,16 +134,16 @@ def test_the_hash_sees_what_changes_the_numbers_and_nothing_else(tmp_path: Path)
 
 def test_keys_that_nothing_reads_are_accepted_and_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    load(tmp_path, "graphormer:\n  num_layers: 6\npretrained:\n  freeze_main: True\n", "gt.gamma", "0.1")
+    load(tmp_path, "gnn:\n  heads: 4\n  use_vn: False\n", "gt.JK", "True")
     told = [record for record in caplog.records if "no part of this package" in record.message]
     warnings, quiet = ([r.message for r in told if r.levelname == level] for level in ("WARNING", "INFO"))
-    assert [line.split("reads ")[1] for line in warnings] == ["pretrained.freeze_main True, gt.gamma 0.1"]
-    assert [line.split("reads ")[1] for line in quiet] == ["graphormer.num_layers 6"]
+    assert [line.split("reads ")[1] for line in warnings] == ["gnn.use_vn False, gt.JK True"]
+    assert [line.split("reads ")[1] for line in quiet] == ["gnn.heads 4"]
 
 
 def test_keys_that_nothing_reads_leave_the_hash_of_a_config_as_it_is(tmp_path: Path) -> None:
     hashes = []
-    for words in ([], ["gt.gamma", "0.1"], ["gt.layers", "4"]):
+    for words in ([], ["gt.JK", "True"], ["gt.layers", "4"]):
         load(tmp_path, "", *words)
         hashes.append(config_hash(cfg))
     assert hashes[0] == hashes[1] != hashes[2]

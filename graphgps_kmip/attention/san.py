@@ -1,0 +1,151 @@
+"""SAN's attention (Kreuzer et al. 2021, section 3.3): along edges, and more weakly between all pairs without one.
+
+As GraphGPS has it, but for memory and time: see ``unlinked``.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from graphgps_kmip.attention.clamped import EPS, LARGEST_LOGIT
+from graphgps_kmip.attention.context import GraphContext
+from graphgps_kmip.attention.edgewise import edge_softmax
+from graphgps_kmip.attention.heads import check_dropout, dim_per_head
+from graphgps_kmip.attention.unlinked import between_unlinked
+
+ALL_PAIRS, NO_PAIRS = "full_graph", "none"
+
+
+class SANStart(nn.Module):
+    """The learned feature that all pairs without an edge share; it exists once in a model, for all layers.
+
+    Shapes: context -> (1, C), or (0, C) where such pairs take no part.
+
+    Raises:
+        ValueError: when called: the graph is divided over processes.
+    """
+
+    def __init__(self, dim: int, fake: bool) -> None:
+        super().__init__()
+        self.feature = nn.Embedding(int(fake), dim)
+
+    def forward(self, context: GraphContext) -> Tensor:
+        """Return the feature."""
+        if context.halo is not None:
+            raise ValueError("SAN cannot attend in one graph divided over processes: start a single process")
+        return self.feature.weight
+
+
+class SANAttention(nn.Module):
+    r"""Multi-head attention along edges and, with queries and keys of its own, between pairs that have no edge.
+
+    .. math::
+        s_{ij} &= \exp(\mathrm{clamp}(\textstyle\sum_d (Q x_i) (K x_j) (E e_{ij}) / \sqrt{D}, -5, 5)) \\
+        x_i' &= O \, \mathrm{drop} \frac{\sum_{j \to i} s_{ij} V x_j + \gamma \sum_{j \not\to i} s'_{ij} V x_j}
+            {\sum_{j \to i} s_{ij} + \gamma \sum_{j \not\to i} s'_{ij} + (1 + \gamma) 10^{-6}}
+
+    The second sums are over the other nodes of the graph from which no edge leads to i, never i itself, with weights
+    s' of further maps Q', K', E' and one learned feature for all such pairs. An edge counts as often as it is given, a
+    loop that is given too. ``separate`` (GraphGPS's SAN2) has no clamp, a softmax for the edges into i and another for
+    the other pairs, and the mean of the two with weights 1 and a learned :math:`\gamma`, over :math:`1 + \gamma`.
+
+    Costs sum_g N_g^2 * dim with padding to the largest graph. Memory is that of E * dim numbers several times over, and
+    of a bounded number of pairs (see `between_unlinked`).
+
+    Args:
+        dim: channels in and out, of edge features too.
+        num_heads: heads; must divide dim.
+        dropout: probability to drop an entry of the heads' output, before the last map; in training only.
+        gamma: weight of a pair without an edge beside that of an edge; not read where ``separate`` learns it, from 0.5.
+        secondary_edges: which pairs stand beside the edges: "full_graph" as above, "none", or the name of an edge set.
+        separate: two softmaxes.
+
+    Shapes:
+        x (N, dim), context with edge_attr (E, dim), state of `SANStart` -> (N, dim), the same state.
+
+    Raises:
+        ValueError: an argument is out of its range; when called: edges have no features of width dim, or there is no
+            edge set of that name.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        *,
+        gamma: float = 1e-5,
+        secondary_edges: str = ALL_PAIRS,
+        separate: bool = False,
+    ) -> None:
+        super().__init__()
+        dim_per_head(dim, num_heads)
+        if gamma < 0:
+            raise ValueError(f"gamma must be >= 0, got {gamma}: 0 leaves pairs without an edge no weight")
+        self.dim, self.num_heads = dim, num_heads
+        self.secondary_edges, self.separate = secondary_edges, separate
+        fake = secondary_edges != NO_PAIRS
+        self.query, self.key, self.edge, self.value = (nn.Linear(dim, dim, bias=False) for _ in range(4))
+        self.fake_query, self.fake_key, self.fake_edge = (
+            nn.Linear(dim, dim, bias=False) if fake else None for _ in range(3)
+        )
+        self.gamma = nn.Parameter(torch.tensor(0.5)) if separate else gamma  # without such pairs, too, as in GraphGPS
+        self.dropout, self.out = nn.Dropout(check_dropout(dropout)), nn.Linear(dim, dim)
+        self.initial_state = SANStart(dim, fake)
+
+    def forward(self, x: Tensor, context: GraphContext | Tensor | None, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Attend inside each graph: x (N, dim) -> (N, dim), and the state as it is."""
+        context = GraphContext.of(context, x)
+        v = self._heads(self.value, x)
+        v = torch.cat([v, torch.ones_like(v[..., :1])], dim=-1)  # (N, H, D + 1): the last one sums the weights
+        sums, share = self._edges(x, v, context), 1.0
+        if self.secondary_edges != NO_PAIRS:
+            sums = sums + self.gamma * self._secondary(x, v, context, state)
+            share = 1.0 + self.gamma
+        mean = sums[..., :-1] / (share if self.separate else sums[..., -1:] + share * EPS)
+        return self.out(self.dropout(mean.flatten(1).to(v.dtype))), state
+
+    def _edges(self, x: Tensor, v: Tensor, context: GraphContext) -> Tensor:
+        if context.edge_index is None:
+            return torch.zeros_like(v)
+        if context.edge_attr is None or context.edge_attr.shape[1:] != (self.dim,):
+            found = "no edge features" if context.edge_attr is None else f"shape {tuple(context.edge_attr.shape)}"
+            raise ValueError(
+                f"SAN needs encoded edge features (E, {self.dim}), got {found}: set dataset.edge_encoder True and "
+                "dataset.edge_encoder_name DummyEdge (one learned vector)"
+            )
+        q, k, e = (self._heads(*each) for each in ((self.query, x), (self.key, x), (self.edge, context.edge_attr)))
+        return along_edges(q, k, v, e, context.edge_index, self.separate)
+
+    def _secondary(self, x: Tensor, v: Tensor, context: GraphContext, state: Tensor) -> Tensor:
+        q, k, e = (self._heads(*each) for each in ((self.fake_query, x), (self.fake_key, x), (self.fake_edge, state)))
+        if self.secondary_edges == ALL_PAIRS:
+            return between_unlinked(q * e, k, v, context, self.separate)
+        if self.secondary_edges not in context.edge_sets:
+            raise ValueError(
+                f"secondary_edges {self.secondary_edges!r}: the data has no such edges: choose one of "
+                f"{', '.join([ALL_PAIRS, NO_PAIRS, *context.edge_sets])} (prep.exp True makes those called expander)"
+            )
+        return along_edges(q, k, v, e, context.edge_sets[self.secondary_edges][0], self.separate)
+
+    def _heads(self, linear: nn.Linear, x: Tensor) -> Tensor:
+        return linear(x).unflatten(1, (self.num_heads, -1))  # (N, H, D)
+
+
+def along_edges(q: Tensor, k: Tensor, v: Tensor, e: Tensor, edge_index: Tensor, softmax: bool) -> Tensor:
+    """Sum values over the edges into each node, weighted by clamped exponentials of scores or by a softmax of them.
+
+    Halves are computed in float32. Gradients flow to all but the edges.
+
+    Shapes:
+        q, k (N, H, D), v (N, H, C), e (E, H, D) or (1, H, D), edge_index (2, E); returns (N, H, C).
+    """
+    source, target = edge_index
+    wide = torch.promote_types(v.dtype, torch.float32)
+    score = (q[target].to(wide) * k[source] * e).sum(-1) / math.sqrt(q.size(-1))  # (E, H)
+    weight = edge_softmax(score, target, len(v)) if softmax else score.clamp(-LARGEST_LOGIT, LARGEST_LOGIT).exp()
+    message = weight[..., None] * v[source]
+    return message.new_zeros(v.shape).index_add(0, target, message)

@@ -157,7 +157,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--effects-only", action="store_true", help="small cases only, no training")
     parser.add_argument("--seeds", type=int, default=3, help="training runs of each side (default 3)")
     parser.add_argument("--out_dir", type=Path, default=Path("results/differences"), help="where the runs go")
-    parser.add_argument("--dataset_dir", default="./datasets", help="where Cora and Minesweeper are (dataset.dir)")
+    parser.add_argument("--dataset_dir", default="./datasets", help="where Cora is (dataset.dir)")
     args = parser.parse_args(words)
     known = {case.name: case for case in cases()}
     chosen = [name for name in args.only.split(",") if name] or list(known)

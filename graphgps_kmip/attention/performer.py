@@ -42,6 +42,7 @@ class PerformerAttention(nn.Module):
         dropout: probability to drop an output channel, in training only.
         dim_head: channels D of a head, whatever dim is.
         num_features: random features of a head; None: floor(D ln D), 266 for 64.
+        use_bias: give queries, keys and values a bias.
         mask_keys: False repeats a fault of the public code: each graph is padded to the largest one of the batch, and
             the padding counts in the sum of the denominator, so that a graph's output depends on the others.
         detach_stabiliser: True repeats the public gradient, which takes s for a constant although it does not cancel:
@@ -64,6 +65,7 @@ class PerformerAttention(nn.Module):
         *,
         dim_head: int = 64,
         num_features: int | None = None,
+        use_bias: bool = False,
         mask_keys: bool = True,
         detach_stabiliser: bool = False,
     ) -> None:
@@ -71,10 +73,12 @@ class PerformerAttention(nn.Module):
         for name, value in (("num_heads", num_heads), ("dim_head", dim_head), ("num_features", num_features)):
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be >= 1, got {value}")
+        if use_bias and not mask_keys:
+            raise ValueError("mask_keys False repeats a public layer, whose keys have no bias: set use_bias False")
         self.num_heads = num_heads
         self.mask_keys = mask_keys
         self.detach_stabiliser = detach_stabiliser
-        self.query, self.key, self.value = (nn.Linear(dim, num_heads * dim_head, bias=False) for _ in range(3))
+        self.query, self.key, self.value = (nn.Linear(dim, num_heads * dim_head, bias=use_bias) for _ in range(3))
         self.out = nn.Linear(num_heads * dim_head, dim)
         self.dropout = nn.Dropout(check_dropout(dropout))
         num_features = default_num_features(dim_head) if num_features is None else num_features

@@ -14,6 +14,7 @@ from graphgps_kmip.attention.bigbird import BigBirdAttention
 from graphgps_kmip.attention.exphormer import ExphormerAttention, ExphormerStart
 from graphgps_kmip.attention.full import FullAttention
 from graphgps_kmip.attention.kmip import KMIPAttention
+from graphgps_kmip.attention.messages import ExpanderMessages
 from graphgps_kmip.attention.performer import PerformerAttention
 from graphgps_kmip.attention.san import SANAttention, SANStart
 from graphgps_kmip.encoding.degree_encoder import DegreeEncoder
@@ -24,6 +25,7 @@ from graphgps_kmip.encoding.laplacian_encoder import EquivStableLapPEEncoder, La
 from graphgps_kmip.encoding.signnet import SignNetEncoder
 from graphgps_kmip.gym.stock import StockLayer
 from graphgps_kmip.model import (
+    AttentionLayer,
     EdgeHead,
     FeatureEncoder,
     GNNLayer,
@@ -32,6 +34,7 @@ from graphgps_kmip.model import (
     GraphHead,
     NodeHead,
     SequenceHead,
+    TransformerLayer,
 )
 from graphgps_kmip.model.san import SANLayer
 from graphgps_kmip.mpnn import GINE, GatedGCN
@@ -51,6 +54,9 @@ PARTS: dict[type[nn.Module], dict[str, str]] = {
     GNNLayer: {},
     StockLayer: {},
     GPSLayer: {"local_norm": "branch_norms", "attention_norm": "branch_norms", "ffn": "ffn", "ffn_norm": "ffn_norm"},
+    AttentionLayer: {},
+    TransformerLayer: {"attention_norm": "branch_norms", "ffn": "ffn", "ffn_norm": "ffn_norm"},
+    ExpanderMessages: {},
     GatedGCN: dict.fromkeys("ABCDE", "gated_lin")
     | {"node_norm": "gated_bn", "edge_norm": "gated_bn", "gate": "es_gate"},
     GINE: {"inner": "gine_mlp", "gate": "es_gate"},

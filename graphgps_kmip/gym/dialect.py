@@ -43,7 +43,9 @@ DIALECTS: dict[str, dict[str, Any]] = {
 }
 # Where the networks of one code differ: (dialect, model.type) -> further settings. The k-MIP code's MultiModel is
 # Exphormer's, whose GatedGCN keeps its residual.
-OF_NETWORKS: dict[tuple[str, str], dict[str, Any]] = {("kmip", "MultiModel"): {"gt.gatedgcn.residual": True}}
+OF_NETWORKS: dict[tuple[str, str], dict[str, Any]] = {
+    ("kmip", network): {"gt.gatedgcn.residual": True} for network in ("MultiModel", "SingleModel")
+}
 # dialect, or (dialect, model.type) -> (key, value) -> what it means in ours.
 MEANINGS: dict[str | tuple[str, str], dict[tuple[str, Any], tuple[str, Any]]] = {
     "graphgps": RAW_VOC,
@@ -52,6 +54,7 @@ MEANINGS: dict[str | tuple[str, str], dict[tuple[str, Any], tuple[str, Any]]] = 
     "kmip": RAW_VOC,
     "kmip-thesis": RAW_VOC | GRAPH_NORM,
     ("kmip", "MultiModel"): GRAPH_NORM,
+    ("kmip", "SingleModel"): GRAPH_NORM,
 }
 QUIRKS: dict[str, dict[str, Any]] = {
     "kmip_no_mask": {"gt.kmip.pad_keys": True},

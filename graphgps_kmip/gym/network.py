@@ -9,13 +9,14 @@ from torch import nn
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.gym.act import activation, layer_activation
-from graphgps_kmip.gym.branches import branches, edge_width
+from graphgps_kmip.gym.branches import branches, edge_width, rows
 from graphgps_kmip.gym.ends import layers_width, stack
 from graphgps_kmip.gym.errors import ConfigError, look_up
 from graphgps_kmip.gym.mpnn import MPNN
 from graphgps_kmip.gym.san import san_transformer
 from graphgps_kmip.gym.stock import stock_gnn
 from graphgps_kmip.gym.table import build_row, named
+from graphgps_kmip.gym.whole import big_bird, performer
 from graphgps_kmip.model import GNNLayer, GPSLayer
 
 # Values of gnn.layer_type in public files -> our row. By our own names, layers are configured as in GPS layers.
@@ -28,17 +29,31 @@ def gps_model(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001 (GraphGym
     return stack(dim, dim_out, [_gps_layer(dim) for _ in range(cfg.gt.layers)], edge_width())
 
 
+def single_model(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001
+    """Exphormer's network of one branch a layer, then the activation: without feed-forward networks."""
+    if len(rows()) != 1:
+        raise ConfigError(
+            f"gt.layer_type: model.type SingleModel has one branch, got {cfg.gt.layer_type}: take MultiModel for more"
+        )
+    dim = layers_width()
+    return stack(dim, dim_out, [_gps_layer(dim, ffn=False) for _ in range(cfg.gt.layers)], edge_width())
+
+
 def custom_gnn(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001
     """Message passing alone: gnn.layers_mp layers of gnn.layer_type, with gnn.residual, no norm around them."""
     dim = cfg.gnn.dim_inner
     return stack(dim, dim_out, [_conv_layer(dim) for _ in range(cfg.gnn.layers_mp)])
 
 
-HEADED = ("GPSModel", "MultiModel", "SANTransformer")  # of gt.layers layers of gt.n_heads heads
+# Of gt.layers layers of gt.n_heads heads.
+HEADED = ("GPSModel", "MultiModel", "SingleModel", "SANTransformer", "Performer", "BigBird")
 NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
     "GPSModel": gps_model,
     "MultiModel": gps_model,  # Exphormer's name for one with any number of branches, which all ours may have
+    "SingleModel": single_model,
     "SANTransformer": san_transformer,
+    "Performer": performer,
+    "BigBird": big_bird,
     "custom_gnn": custom_gnn,
     "gnn": stock_gnn,
 }
@@ -51,10 +66,10 @@ def width_step() -> int:
     return cfg.gt.n_heads if headed else 1
 
 
-def _gps_layer(dim: int) -> GPSLayer:
+def _gps_layer(dim: int, ffn: bool = True) -> GPSLayer:
     act = layer_activation()
     local, attention = branches(dim, act)
-    return GPSLayer(dim, local, attention, cfg.gt.dropout, _norm(), act)
+    return GPSLayer(dim, local, attention, cfg.gt.dropout, _norm(), act, ffn)
 
 
 def _norm() -> str:

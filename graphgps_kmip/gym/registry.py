@@ -14,8 +14,9 @@ from typing import Any
 from torch_geometric.graphgym import register
 
 OURS: dict[int, dict[Any, Any]] = {}  # id of a registry -> our entries in it
+NETWORKS = "GPSModel MultiModel SingleModel SANTransformer Performer BigBird Graphormer custom_gnn gnn".split()
 ESSENTIAL = {
-    *((id(register.network_dict), name) for name in ("GPSModel", "MultiModel", "SANTransformer", "custom_gnn", "gnn")),
+    *((id(register.network_dict), name) for name in NETWORKS),
     (id(register.train_dict), "custom"),
 }
 # GraphGym's own that ours replace: Atom, Bond (the same modules, but made by ogb) and the network gnn.

@@ -8,9 +8,11 @@ from graphgps_kmip.model.gnn import GNNLayer
 from graphgps_kmip.model.gps import GPSLayer, GPSModel
 from graphgps_kmip.model.heads import GraphHead, NodeHead, SequenceHead
 from graphgps_kmip.model.norm import NORMS
+from graphgps_kmip.model.transformer import AttentionLayer, TransformerLayer
 
 __all__ = [
     "NORMS",
+    "AttentionLayer",
     "EdgeHead",
     "FeatureEncoder",
     "GNNLayer",
@@ -19,5 +21,6 @@ __all__ = [
     "GraphHead",
     "NodeHead",
     "SequenceHead",
+    "TransformerLayer",
     "input_layers",
 ]

@@ -35,6 +35,7 @@ class GPSLayer(nn.Module):
         dropout: probability after each branch and inside the FFN.
         norm: a row of `NORMS`.
         act: builds the activation of the FFN.
+        ffn: False leaves out the FFN and its norm, ``X' = act(sum X_M + sum X_T)``: Exphormer's SingleModel.
 
     Shapes:
         x (N, C), context, states -> (N, C), edge_attr (E, C) or None, states.
@@ -51,6 +52,7 @@ class GPSLayer(nn.Module):
         dropout: float = 0.0,
         norm: str = "batch",
         act: Callable[[], nn.Module] = nn.ReLU,
+        ffn: bool = True,
     ) -> None:
         super().__init__()
         if norm not in NORMS:
@@ -60,11 +62,13 @@ class GPSLayer(nn.Module):
             raise ValueError("a GPS layer needs a branch: gt.layer_type None+None leaves nothing to compute")
         self.local_norm = nn.ModuleList(NORMS[norm](dim) for _ in self.local)
         self.attention_norm = nn.ModuleList(NORMS[norm](dim) for _ in self.attention)
-        self.ffn_norm = NORMS[norm](dim)
+        self.ffn_norm = NORMS[norm](dim) if ffn else None
         self.dropout = nn.Dropout(dropout)
-        self.ffn = nn.Sequential(
-            nn.Linear(dim, 2 * dim), act(), nn.Dropout(dropout), nn.Linear(2 * dim, dim), nn.Dropout(dropout)
-        )
+        self.ffn = act()
+        if ffn:
+            self.ffn = nn.Sequential(
+                nn.Linear(dim, 2 * dim), self.ffn, nn.Dropout(dropout), nn.Linear(2 * dim, dim), nn.Dropout(dropout)
+            )
 
     def forward(
         self, x: Tensor, context: GraphContext, states: States | None = None
@@ -82,7 +86,8 @@ class GPSLayer(nn.Module):
             passed_on.append(state)
             branches.append(norm(self.dropout(h) + x, context))
         h = sum(branches)
-        return self.ffn_norm(h + self.ffn(h), context), edge_attr, tuple(passed_on)
+        h = self.ffn(h) if self.ffn_norm is None else self.ffn_norm(h + self.ffn(h), context)
+        return h, edge_attr, tuple(passed_on)
 
     def _message(self, local: nn.Module, x: Tensor, context: GraphContext) -> tuple[Tensor, Tensor | None]:
         encoding = () if getattr(local, "gate", None) is None else (context.sources(context.encoding),)

@@ -118,7 +118,9 @@ def test_hidden_rows_of_heads_have_length_one_where_the_config_says_so() -> None
 def test_input_layers_normalise_rows_as_the_config_says_in_every_network() -> None:
     for network in NETWORKS:
         for wanted in (True, False):
-            configure(DATA | {"model.type": network, "gnn.layers_pre_mp": 1, "gnn.l2norm": wanted})
+            layer_type = "SANLayer" if network == "SANTransformer" else "GCN"
+            configure(DATA | {"model.type": network, "gt.layer_type": layer_type})
+            cfg.gnn.layers_pre_mp, cfg.gnn.l2norm = 1, wanted
             found = any(isinstance(module, UnitRows) for module in NETWORKS[network](5, 3).pre_mp)
             assert found == wanted
 

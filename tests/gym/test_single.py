@@ -1,0 +1,149 @@
+"""Exphormer's networks: SingleModel, the sizes of MultiModel, and branches along expander edges."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from torch_geometric.graphgym.config import cfg
+
+from graphgps_kmip.attention import ExphormerAttention
+from graphgps_kmip.attention.messages import ExpanderMessages
+from graphgps_kmip.gym.budget import enter_width
+from graphgps_kmip.gym.count import count_by_component
+from graphgps_kmip.gym.errors import ConfigError
+from graphgps_kmip.gym.load import load_config
+from graphgps_kmip.gym.network import NETWORKS
+from tests.gym.networks import DATA, configure, enter, graphs
+from tests.gym.public_files import ZINC, assembled, silent_after_two_steps
+
+SINGLE = ZINC | {
+    "dataset": ZINC["dataset"]
+    | {
+        "edge_encoder": True,
+        "edge_encoder_name": "TypeDictEdge",
+        "edge_encoder_num_types": 4,
+        "edge_encoder_bn": False,
+    },
+    "model": ZINC["model"] | {"type": "SingleModel"},
+    "gt": ZINC["gt"] | {"layer_type": "GINE__exp", "layers": 2},
+    "prep": {"exp": True, "exp_deg": 3},
+}
+
+
+@pytest.fixture(autouse=True)
+def _entered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    enter(monkeypatch)
+    yield
+    cfg.defrost()
+
+
+def test_a_single_model_takes_two_steps(tmp_path: Path) -> None:
+    assert silent_after_two_steps(tmp_path, SINGLE) == []
+
+
+def test_a_single_model_is_one_branch_and_an_activation() -> None:
+    d, layer_type = 8, {"gt.layer_type": "CustomGatedGCN", "gt.layers": 2}
+    configure(DATA | {"model.type": "SingleModel", "gt.layer_norm": True, "gt.batch_norm": False} | layer_type)
+    model, batch = NETWORKS["SingleModel"](5, 3).eval(), graphs()
+    once, layer = count_by_component(model)
+    assert layer == {"gated_lin": 5 * (d * d + d), "gated_bn": 4 * d, "branch_norms": 2 * d}
+    encoded = model.encoder(batch.clone())
+    x, edge_attr = encoded.x, encoded.edge_attr
+    for one in model.layers:
+        x, edge_attr = one.local[0](x, batch.edge_index, edge_attr)
+        x = one.local_norm[0].norm(x, batch.batch, 3).relu()
+    model(batch)
+    torch.testing.assert_close(batch.x, x)
+
+
+@pytest.mark.parametrize("layer_type", ["GCN+Transformer", "None", "None+None"])
+def test_a_single_model_has_one_branch(layer_type: str) -> None:
+    configure(DATA | {"model.type": "SingleModel", "gt.layer_type": layer_type})
+    with pytest.raises(ConfigError, match=r"gt\.layer_type: model.type SingleModel has one branch"):
+        NETWORKS["SingleModel"](5, 3)
+
+
+def multi_sizes(local: str, d: int, norm: int) -> dict[str, int]:
+    """Return the sizes of a layer of Exphormer's MultiModel, as its modules have them."""
+    kinds = {
+        "CustomGatedGCN": {"gated_lin": 5 * (d * d + d), "gated_bn": 4 * d},
+        "GCN": {"gcn_lin": d * d + d},  # one linear map without bias, and a bias behind the sum
+    }
+    both = {"branch_norms": 2 * norm * d, "exph_qkve": 4 * d * d}
+    return kinds[local] | both | {"ffn": 4 * d * d + 3 * d, "ffn_norm": norm * d}
+
+
+@pytest.mark.parametrize("norm", ["batch_norm", "layer_norm"])
+@pytest.mark.parametrize("num_virt_node", [0, 1, 4])
+@pytest.mark.parametrize("local", ["CustomGatedGCN", "GCN"])
+def test_a_multi_model_has_the_sizes_of_exphormers_code(
+    local: str, num_virt_node: int, norm: str, tmp_path: Path
+) -> None:
+    content = {
+        "dialect": "exphormer",
+        "model": {"type": "MultiModel"},
+        "gt": {"layer_type": f"{local}+Exphormer", "layers": 3, "dim_edge": None}
+        | {name: name == norm for name in ("batch_norm", "layer_norm")},
+        "prep": {"exp": True, "num_virt_node": num_virt_node},
+    }
+    file = tmp_path / "public.yaml"
+    file.write_text(yaml.safe_dump(content | {"dataset": {"task": "node"}, "gnn": {"layers_post_mp": 1}}))
+    load_config(cfg, file, [])
+    loaded = {key: cfg.gt[key] for key in ("batch_norm", "layer_norm", "graph_norm", "layer_type")}
+    configure(DATA | {f"gt.{key}": value for key, value in loaded.items()})
+    cfg.model.type, cfg.gt.layers, cfg.prep.num_virt_node = "MultiModel", 3, num_virt_node
+    once, layers = count_by_component(NETWORKS["MultiModel"](5, 3))
+    assert layers == multi_sizes(local, 8, {"batch_norm": 2, "layer_norm": 3}[norm])
+    assert once["expander_emb"] == 8
+    assert once.get("virtual_emb", 0) == 3 * num_virt_node * 8
+
+
+@pytest.mark.parametrize("local", ["GCN", "CustomGatedGCN", "GINE", "GAT"])
+def test_a_branch_may_read_expander_edges(local: str) -> None:
+    configure(DATA | {"model.type": "MultiModel", "gt.layer_type": f"{local}__exp+Exphormer", "gt.layers": 2})
+    model, batch = NETWORKS["MultiModel"](5, 3).eval(), graphs()
+    attention, messages = model.layers[0].attention
+    assert isinstance(attention, ExphormerAttention)
+    assert isinstance(messages, ExpanderMessages)
+    assert not getattr(messages.conv, "residual", False)  # the layer adds it
+    names = Counter(name.rpartition(".initial_state.")[2] for name, _ in model.named_parameters() if "initial" in name)
+    assert names == {"expander.weight": 1}
+    for layer in model.layers:
+        layer.attention[0].value.weight.data.zero_()  # Exphormer itself is silent
+    graph_only = model(batch.clone())[0]
+    batch.expander_edge_index = torch.tensor([[0, 1, 6], [4, 3, 8]])
+    differs = (model(batch.clone())[0] != graph_only).any(dim=1)
+    assert differs.tolist() == [True, False, True]  # the second graph got none
+
+
+def test_a_branch_without_its_expander_graphs_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assembled(tmp_path, SINGLE)
+    assert "has no expander edges" not in caplog.text
+    assembled(tmp_path, SINGLE | {"prep": {"exp": False}})
+    assert caplog.text.count("GINE__exp has no expander edges, prep.exp is False") == 1
+
+
+def test_a_parameter_budget_sets_both_widths() -> None:
+    for network in ("Performer", "BigBird", "SingleModel"):
+        configure(DATA | {"model.type": network, "gt.layer_type": "Transformer", "gt.n_heads": 8, "gt.layers": 1})
+        cfg.model.auto_satisfy_param_budget, cfg.model.param_budget = True, 60_000
+        enter_width()
+        assert cfg.gt.dim_hidden == cfg.gnn.dim_inner
+        assert cfg.gt.dim_hidden % 8 == 0
+        assert cfg.gt.dim_hidden > 32
+        assert sum(parameter.numel() for parameter in NETWORKS[network](5, 3).parameters()) <= 60_000
+
+
+def test_an_ending_that_means_nothing_is_refused() -> None:
+    for layer_type in ("GCN__expander", "GCN__exp__attr", "GCN__edge_index__edge_attr", "Transformer__exp", "GCN__"):
+        configure(DATA | {"model.type": "MultiModel", "gt.layer_type": layer_type})
+        with pytest.raises(ConfigError, match=rf"gt\.layer_type: {layer_type}: the only ending is __exp"):
+            NETWORKS["MultiModel"](5, 3)
+    configure(DATA | {"model.type": "MultiModel", "gt.layer_type": "GNC__exp"})
+    with pytest.raises(ConfigError, match=r"gt\.layer_type: unknown name 'GNC'"):
+        NETWORKS["MultiModel"](5, 3)

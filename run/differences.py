@@ -36,6 +36,7 @@ from graphgps_kmip.report.comparison import finished_runs  # noqa: E402
 
 TABLE = Path(__file__).with_suffix(".yaml")
 SIDES = ("published", "ours")
+Tensors = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -74,44 +75,38 @@ def cases(file: Path = TABLE) -> list[Case]:
 def effect(case: Case, dataset_dir: str) -> tuple[float, float, int]:
     """Return the relative change of outputs and of gradients, and how many parameters more the published form has.
 
-    Two batches of 4 graphs (or one graph twice), float64, no dropout, statistics of the batch; weights that both have
-    under one name are the same. The gradient is that of one step over both batches.
+    Two batches of 4 graphs (or one graph twice), float64, no dropout, statistics of the batch; initial weights that
+    both have under one name are the same. The gradient is that of one step over both batches.
     """
-    pred, grad, size = zip(*(_pass(case, side, dataset_dir) for side in SIDES), strict=True)
-    common = [name for name in grad[1] if name in grad[0] and grad[0][name].shape == grad[1][name].shape]
-    gradients = [torch.cat([one[name].flatten() for name in common]) for one in grad]
-    return _change(*pred), _change(*gradients), size[0] - size[1]
+    pred, grad, weights = _pass(case, "ours", dataset_dir, {})
+    published, published_grad, published_weights = _pass(case, "published", dataset_dir, weights)
+    common = [name for name in grad if name in published_grad and published_grad[name].shape == grad[name].shape]
+    gradients = (torch.cat([one[name].flatten() for name in common]) for one in (published_grad, grad))
+    size, published_size = (sum(p.numel() for p in one.values()) for one in (weights, published_weights))
+    return _change(published, pred), _change(*gradients), published_size - size
 
 
-def _pass(case: Case, side: str, dataset_dir: str) -> tuple[Tensor, dict[str, Tensor], int]:
+def _pass(case: Case, side: str, dataset_dir: str, weights: Tensors) -> tuple[Tensor, Tensors, Tensors]:
+    """Return outputs, gradients and weights of one side, which takes those of ``weights`` that fit."""
     words = case.words(side) + ["dataset.dir", dataset_dir, "train.batch_size", "4", "num_threads", "1"]
     load_config(cfg, ROOT / "configs" / case.cfg, words)
     cfg.gt.dropout = cfg.gt.attn_dropout = cfg.gnn.dropout = 0.0
     with configured(planned_runs(1)[0]):
         parts, task = assemble(), current_task()
         model = parts.model.double().train()
-        _fill(model)
-        batches = itertools.islice(make_loaders(parts.dataset, parts.info.level, 4, seed=0)[0], 2)
+        for name, parameter in model.named_parameters():
+            if name in weights and weights[name].shape == parameter.shape:
+                parameter.data = weights[name].clone()
+        weights = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
         outputs = []
-        for batch in batches:
+        for batch in itertools.islice(make_loaders(parts.dataset, parts.info.level, 4, seed=0)[0], 2):
             batch.split, batch.progress = "train", 0.0
             torch.manual_seed(0), np.random.seed(0)
             pred, true = model(_double(batch))
             total, weight = task.loss(pred, true)
             (total / weight / (2 if cfg.optim.accumulation_mean else 1)).backward()
             outputs.append(pred.detach().flatten())
-        grads = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-        return torch.cat(outputs), grads, sum(p.numel() for p in model.parameters())
-
-
-def _fill(model: torch.nn.Module) -> None:
-    """Give each parameter values that depend on its name and shape alone, of the size that it had."""
-    for name, parameter in model.named_parameters():
-        draw = torch.Generator().manual_seed(sum(name.encode()) + parameter.numel())
-        size = parameter.detach().std() if parameter.numel() > 1 else torch.tensor(0.0)
-        noise = torch.randn(parameter.shape, generator=draw, dtype=torch.float64)
-        mean = parameter.detach().mean() if parameter.numel() else 0.0
-        parameter.data = mean + noise * torch.where(size > 0, size, torch.tensor(0.1, dtype=torch.float64))
+        return torch.cat(outputs), {n: p.grad for n, p in model.named_parameters() if p.grad is not None}, weights
 
 
 def _double(batch: Any) -> Any:
@@ -174,7 +169,8 @@ def main(words: list[str]) -> int:
 def _percent(change: float) -> str:
     if change != change:  # noqa: PLR0124 (not a number: the shapes differ)
         return "other shape"
-    return "0" if change < 1e-12 else f"{100 * change:.{0 if change > 1 else 1}f} %"
+    percent = 100 * change
+    return "0" if change < 1e-12 else f"{percent:.2g} %" if percent < 99 else f"{percent:.0f} %"
 
 
 def _scores(values: list[float]) -> str:

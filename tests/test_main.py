@@ -103,6 +103,14 @@ def test_name_tag_and_splits_name_the_folders_as_graphgps_does(tmp_path: Path) -
     assert json.loads((folder / "3" / "record.json").read_text())["seed"] == 7
 
 
+def test_the_edges_of_a_graph_can_be_what_is_predicted(tmp_path: Path) -> None:
+    words = ["gnn.head", "infer_links", "dataset.infer_link_label", "edge"]
+    assert run(tmp_path, *words) == 0
+    record = json.loads((tmp_path / "results" / "digits-kmip" / "0" / "record.json").read_text())
+    assert 0.5 < record["best"]["test"]["accuracy"] <= 1
+    assert run(tmp_path, *words[:2], "name_tag", "none") == 2
+
+
 def test_mark_done_renames_the_yaml(tmp_path: Path) -> None:
     copy = tmp_path / "once.yaml"
     copy.write_text(f"base: {DIGITS}\n")

@@ -1,7 +1,8 @@
 """Graphormer's encodings in a model (Ying et al. 2021): degree embeddings, and a bias of attention for pairs of nodes.
 
-What differs: the bias also goes to attention over several graphs at once, whose pairs stand in a flat list; there is no
-graph token; values beyond a table share its last row, where the public code fails.
+What differs from the public code: the bias also goes to attention over several graphs at once, whose pairs stand in a
+flat list; the places behind the end of a path add nothing to the bias; values beyond a table share its last row, where
+the public code fails.
 """
 
 from __future__ import annotations
@@ -10,21 +11,23 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
+from graphgps_kmip.encoding.graph_token import INITIAL_STD, first_nodes
 from graphgps_kmip.encoding.graphormer import NO_EDGE, UNREACHABLE
 
 GROUP = "posenc_GraphormerBias"
-INITIAL_STD = 0.02  # of all tables, as in the public code: biases near 0 leave attention nearly uniform at first
 
 
 class GraphormerEncoder(nn.Module):
     r"""Add degree embeddings to the node features, and make the attention bias of all pairs inside graphs.
 
     .. math::
-        x_i' &= x_i + z^-_{\deg^-(i)} + z^+_{\deg^+(i)} \\
+        x_i' &= \mathrm{drop}(x_i + z^-_{\deg^-(i)} + z^+_{\deg^+(i)}) \\
         b_{ij} &= s_{\phi(i, j)} + \frac{1}{|p_{ij}|} \sum_{l \in p_{ij}} t_{type(l)} W_l
 
     with phi the length of the shortest path, s one number for each head, p_ij the edges of that path (only where edge
-    types are asked for), t their embeddings and W one matrix for each place in a path.
+    types are asked for), t their embeddings and W one matrix for each place in a path. Of paths as long as the table of
+    distances or longer, the first num_spatial_types - 1 edges count: the last matrix, which public checkpoints hold, is
+    read with ``pad_paths`` only.
 
     Args:
         dim: width C of the result.
@@ -34,12 +37,15 @@ class GraphormerEncoder(nn.Module):
         num_in_degrees: in-degrees that are told apart.
         num_out_degrees: out-degrees that are told apart.
         node_degrees_only: no bias.
-        num_edge_types: types of edges in ``batch.path_types``; 0: the bias does not read paths.
-        longest: L, places in a path with a matrix of their own.
+        num_edge_types: types of edges in ``batch.path_types``. None: the bias does not read paths; 0: neither, but it
+            has the matrices, as in the public code.
+        input_dropout: probability to drop a number of the result.
+        pad_paths: repeat a fault of the public code: the places behind the end of a path, and those of pairs without
+            one, hold edges of type 0.
 
     Shapes: batch.x (N, dim_x), batch.in_degrees and batch.out_degrees (N,), batch.spatial_types (P,) and
-        batch.path_types (P, L) of the P = sum n^2 pairs of all graphs -> batch.x (N, C), batch.pair_index (2, P), the
-        attending node first, and batch.pair_attr (P, H).
+        batch.path_types (P, num_spatial_types - 1) of the P = sum n^2 pairs of all graphs -> batch.x (N, C),
+        batch.pair_index (2, P), the attending node first, and batch.pair_attr (P, H).
 
     Raises:
         ValueError: a table without rows when built; statistics missing, or not of whole graphs, when called.
@@ -55,8 +61,9 @@ class GraphormerEncoder(nn.Module):
         num_in_degrees: int | None = None,
         num_out_degrees: int | None = None,
         node_degrees_only: bool = False,
-        num_edge_types: int = 0,
-        longest: int = 0,
+        num_edge_types: int | None = None,
+        input_dropout: float = 0.0,
+        pad_paths: bool = False,
     ) -> None:
         super().__init__()
         tables = {"num_in_degrees": num_in_degrees, "num_out_degrees": num_out_degrees}
@@ -71,15 +78,18 @@ class GraphormerEncoder(nn.Module):
         # One row more, for pairs without a path.
         self.spatial_encoder = None if node_degrees_only else _table(num_spatial_types + 1, num_heads)
         self.edge_encoder = self.place_encoder = None
-        if num_edge_types and not node_degrees_only:
+        self.reads_paths = bool(num_edge_types) and not node_degrees_only and num_spatial_types > 1
+        if num_edge_types is not None and not node_degrees_only:
             self.edge_encoder = _table(num_edge_types, num_heads)
-            self.place_encoder = nn.Parameter(torch.randn(longest, num_heads, num_heads) * INITIAL_STD)
+            # one matrix (H, H) for each place, in the shape that public checkpoints have
+            self.place_encoder = nn.Parameter(torch.randn(num_spatial_types * num_heads**2, 1) * INITIAL_STD)
+        self.input_dropout, self.pad_paths = nn.Dropout(input_dropout), pad_paths
 
     def forward(self, batch: Batch) -> Batch:
         """Replace ``batch.x``, and set ``batch.pair_index`` and ``batch.pair_attr``."""
         x = self.linear_x(batch.x.to(self.in_degree_encoder.weight.dtype))
         x = x + _look_up(self.in_degree_encoder, _statistic(batch, "in_degrees"))
-        batch.x = x + _look_up(self.out_degree_encoder, _statistic(batch, "out_degrees"))
+        batch.x = self.input_dropout(x + _look_up(self.out_degree_encoder, _statistic(batch, "out_degrees")))
         if self.spatial_encoder is not None:
             batch.pair_index = all_pairs(batch)
             batch.pair_attr = self._bias(batch)
@@ -95,31 +105,36 @@ class GraphormerEncoder(nn.Module):
         farthest = self.spatial_encoder.num_embeddings - 2
         rows = distances.clamp(max=farthest).masked_fill(distances == UNREACHABLE, farthest + 1)
         bias = self.spatial_encoder(rows)  # (P, H)
-        return bias if self.edge_encoder is None else bias + self._paths(_statistic(batch, "path_types"))
+        if not self.reads_paths:
+            return bias
+        # The number of a row is that of the edges of its paths.
+        return bias + self._paths(_statistic(batch, "path_types")) / rows.clamp(min=1)[:, None]
 
     def _paths(self, types: Tensor) -> Tensor:
-        """Return the mean over the edges of each path, (P, L) -> (P, H), without an array (P, L, H)."""
+        """Return the sum over the edges of each path, (P, L) -> (P, H), without an array (P, L, H)."""
         if types.numel() and int(types.max()) >= self.edge_encoder.num_embeddings:
             raise ValueError(
                 f"GraphormerBias: a path holds an edge of type {int(types.max())}, but "
                 f"dataset.edge_encoder_num_types is {self.edge_encoder.num_embeddings}: raise it"
             )
-        total = self.place_encoder.new_zeros(types.size(0), self.place_encoder.size(-1))
-        for place, matrix in enumerate(self.place_encoder):
-            there = (types[:, place] != NO_EDGE).nonzero().squeeze(1)
-            rows = (self.edge_encoder.weight @ matrix)[types[there, place].long()]
-            total = total.index_add(0, there, rows.to(total.dtype))  # autocast multiplies in bfloat16
-        return total / (types != NO_EDGE).sum(dim=1).clamp(min=1)[:, None]
+        heads = self.edge_encoder.embedding_dim
+        matrices = self.place_encoder.view(-1, heads, heads)
+        tables = (self.edge_encoder.weight @ matrices).to(matrices.dtype)  # (L + 1, types, H)
+        total = tables.new_zeros(types.size(0), tables.size(-1))
+        if self.pad_paths:  # at every place, and then taken away again where there is an edge
+            total, tables = total + tables[:, 0].sum(dim=0), tables - tables[:, :1]
+        for place, table in zip(types.unbind(1), tables, strict=False):
+            there = (place != NO_EDGE).nonzero().squeeze(1)
+            total = total.index_add(0, there, table[place[there].long()])
+        return total
 
 
 def all_pairs(batch: Batch) -> Tensor:
     """Return all pairs (i, j) of nodes of the same graph, graph by graph, row by row, in node numbers of the batch.
 
-    A `Data` that is no batch is one graph.
-
     Shapes: graphs of n nodes -> (2, sum of n^2).
     """
-    ptr = batch.ptr if "ptr" in batch else torch.tensor([0, batch.num_nodes], device=batch.x.device)
+    ptr = first_nodes(batch)
     sizes = ptr.diff()
     first = (sizes.square().cumsum(0) - sizes.square()).repeat_interleave(sizes.square())  # of each pair's graph
     place = torch.arange(len(first), device=first.device) - first

@@ -17,11 +17,11 @@ from graphgps_kmip.gym.config import set_defaults
 from graphgps_kmip.gym.data import load_dataset
 from graphgps_kmip.gym.encoder import EDGE_ENCODERS, NODE_ENCODERS
 from graphgps_kmip.gym.head import HEADS
+from graphgps_kmip.gym.modes import MODES
 from graphgps_kmip.gym.network import NETWORKS
 from graphgps_kmip.gym.registry import NAME, offer, stand_first, stand_last, tolerate_later_packages
 from graphgps_kmip.gym.stock import LAYERS
 from graphgps_kmip.gym.task import loss_and_score
-from graphgps_kmip.gym.train import custom
 from graphgps_kmip.train.optimizers import OPTIMIZERS
 from graphgps_kmip.train.schedulers import SCHEDULERS
 
@@ -34,7 +34,7 @@ def register_all() -> None:
         (register.network_dict, NETWORKS),
         (register.layer_dict, LAYERS),
         (register.act_dict, ACTIVATIONS),
-        (register.train_dict, {"custom": custom}),
+        (register.train_dict, MODES),
         (register.head_dict, HEADS),
         (register.node_encoder_dict, NODE_ENCODERS),
         (register.edge_encoder_dict, EDGE_ENCODERS),

@@ -51,6 +51,8 @@ def _set_width(width: int) -> None:
     step = width_step()
     width = -(-width // step) * step
     cfg.gnn.dim_inner = width
+    if cfg.model.type == "Graphormer":
+        cfg.graphormer.embed_dim = width
     if cfg.model.type in HEADED:
         cfg.gt.dim_hidden = width
         if cfg.model.type in GPS and any(row.name == "kMIP" for row in rows()):

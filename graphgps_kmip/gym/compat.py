@@ -48,7 +48,9 @@ MARKERS: dict[str, tuple[str, ...]] = {
         "gnn.layer_act *",
         "gt.graph_norm *",
         *(f"gt.{group}.*" for group in ("kmip", "gatedgcn", "gine", "pna", "performer", "transformer", "exphormer")),
+        *(f"posenc_GraphormerBias.{key} *" for key in ("edge_types", "unread_tables", "pad_paths", "move_edges")),
         "prep.exp_raw *",
+        "prep.raw_reverse_edges *",
     ),
     "kmip": (
         "gt.sparse.*",

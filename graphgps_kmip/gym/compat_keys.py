@@ -12,7 +12,6 @@ from typing import Any
 
 # Key -> public default. A part that begins to read one takes it out of here.
 UNREAD: dict[str, Any] = {
-    "dataset.infer_link_label": "None",
     "dataset.debug": False,
     "train.shuffle": True,
     "train.eval_smoothing_metrics": False,
@@ -47,14 +46,6 @@ UNREAD: dict[str, Any] = {
     "gt.bigbird.is_decoder": False,
     "gt.bigbird.add_cross_attention": False,
     "gt.bigbird.max_position_embeddings": 128,
-    "graphormer.num_layers": 6,
-    "graphormer.embed_dim": 80,
-    "graphormer.num_heads": 4,
-    "graphormer.dropout": 0.0,
-    "graphormer.attention_dropout": 0.0,
-    "graphormer.mlp_dropout": 0.0,
-    "graphormer.input_dropout": 0.0,
-    "graphormer.use_graph_token": True,
     "prep.exp_count": 1,
     "prep.train_percent": 0.6,
     "prep.layer_edge_indices_dir": None,
@@ -66,10 +57,6 @@ UNREAD: dict[str, Any] = {
     "prep.default_initial": False,
     "prep.num_edge_sets": 1,
     "prep.edge_set_name": None,
-    "pretrained.dir": "",
-    "pretrained.reset_prediction_head": True,
-    "pretrained.freeze_main": False,
-    "pretrained.seed": 0,
 }
 # The same, but GraphGym or the table of encodings has their defaults.
 UNREAD_ELSEWHERE = frozenset(

@@ -29,6 +29,7 @@ DEFAULTS: dict[str, Any] = {
     "dataset.slic_compactness": 30,  # 10 in GraphGPS; 30 is what was published as LRGB
     "dataset.node_encoder_num_types": 0,
     "dataset.edge_encoder_num_types": 0,
+    "dataset.infer_link_label": "None",  # of the head infer_links: edge
     "train.mode": "custom",
     "train.train_parts": 192,  # parts of a graph, for train.sampler cluster and random_node
     "train.eval_test": "every",  # ours: every evaluation, or "best": only at a new best
@@ -64,6 +65,14 @@ DEFAULTS: dict[str, Any] = {
     "gt.gamma": 1e-5,  # SAN: with this weight
     "gt.secondary_edges": "full_graph",  # SAN: which pairs; none, or another edge set of the batch
     "gt.residual": True,  # SAN
+    "graphormer.num_layers": 6,
+    "graphormer.embed_dim": 80,
+    "graphormer.num_heads": 4,  # of model.type Graphormer; GPSModel has gt.n_heads, also for GraphormerBias
+    "graphormer.dropout": 0.0,
+    "graphormer.attention_dropout": 0.0,
+    "graphormer.mlp_dropout": 0.0,
+    "graphormer.input_dropout": 0.0,  # of GraphormerBias, whatever the network
+    "graphormer.use_graph_token": True,  # wherever GraphormerBias is a part of the node encoder
     "prep.exp": False,
     "prep.exp_algorithm": "Random-d",
     "prep.exp_deg": 5,  # permutations or cycles: each node has twice as many neighbours
@@ -75,6 +84,10 @@ DEFAULTS: dict[str, Any] = {
     "prep.add_self_loops": False,  # likewise of one graph
     "prep.add_edge_index": True,
     "prep.num_virt_node": 0,
+    "pretrained.dir": "",  # the results folder of an earlier run, above its seeds
+    "pretrained.reset_prediction_head": True,
+    "pretrained.freeze_main": False,  # train the head alone
+    "pretrained.seed": -1,  # of the earlier run; -1: that of this one, as in GraphGPS
     "wandb.use": False,
     "wandb.entity": "",
     "wandb.project": "graphgps_kmip",

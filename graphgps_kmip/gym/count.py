@@ -19,6 +19,7 @@ from graphgps_kmip.attention.performer import PerformerAttention
 from graphgps_kmip.attention.san import SANAttention, SANStart
 from graphgps_kmip.encoding.degree_encoder import DegreeEncoder
 from graphgps_kmip.encoding.edge_encoder import OnEdges
+from graphgps_kmip.encoding.graph_token import GraphToken
 from graphgps_kmip.encoding.graphormer_encoder import GraphormerEncoder
 from graphgps_kmip.encoding.kernel_encoder import KernelEncoder
 from graphgps_kmip.encoding.laplacian_encoder import EquivStableLapPEEncoder, LapPEEncoder
@@ -32,6 +33,8 @@ from graphgps_kmip.model import (
     GPSLayer,
     GPSModel,
     GraphHead,
+    GraphormerHead,
+    GraphormerLayer,
     NodeHead,
     SequenceHead,
     TransformerLayer,
@@ -50,10 +53,12 @@ PARTS: dict[type[nn.Module], dict[str, str]] = {
     KernelEncoder: {ALL: "{name}", "linear_x": "node_enc"},
     DegreeEncoder: {ALL: "Degree", "linear_x": "node_enc"},
     GraphormerEncoder: {ALL: "GraphormerBias", "linear_x": "node_enc"},
+    GraphToken: {ALL: "GraphormerBias"},
     OnEdges: {"norm": "edge_enc"},
     GNNLayer: {},
     StockLayer: {},
     GPSLayer: {"local_norm": "branch_norms", "attention_norm": "branch_norms", "ffn": "ffn", "ffn_norm": "ffn_norm"},
+    GraphormerLayer: {"attention_norm": "branch_norms", "mlp": "ffn"},
     AttentionLayer: {},
     TransformerLayer: {"attention_norm": "branch_norms", "ffn": "ffn", "ffn_norm": "ffn_norm"},
     ExpanderMessages: {},
@@ -78,6 +83,7 @@ PARTS: dict[type[nn.Module], dict[str, str]] = {
     GraphHead: {"mlp": "head_hidden"},
     NodeHead: {"mlp": "head_hidden"},
     EdgeHead: {"mlp": "head_hidden"},
+    GraphormerHead: {"norm": "head_norm", "mlp": "head_hidden"},
     SequenceHead: {ALL: "head_out"},
 }
 IN_LAYER = re.compile(r"layers\.(\d+)\.")

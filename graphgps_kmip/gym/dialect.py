@@ -18,14 +18,17 @@ GRAPHGYM = {"gnn.l2norm": True, "gt.layer_type": "SANLayer"}
 SUM = {"optim.accumulation_mean": False}  # the gradients of accumulated batches are added up
 RELU = {"gnn.layer_act": "relu"}  # in GPS layers, whatever gnn.act says
 REVERSE = {"prep.add_reverse_edges": True}  # of graphs whose nodes are classified
+KEPT_HEAD = {"pretrained.reset_prediction_head": False, "pretrained.seed": 0}
 NARROW_PNA = {"gt.pna.edge_dim": 16}
 GRAPH_NORM = {("gt.layer_norm", True): ("gt.graph_norm", True)}
 # Only LRGB's code scales the edge features of its superpixels.
 RAW_VOC = {("dataset.edge_encoder_name", "VOCEdge"): ("dataset.edge_encoder_name", "LinearEdge")}
+# Matrices for edges on paths that have no types: nothing reads them, but the printed counts and checkpoints hold them.
+GRAPHORMER = {"posenc_GraphormerBias.unread_tables": True}
 # name -> our settings, as far as they are not our defaults.
 DIALECTS: dict[str, dict[str, Any]] = {
-    "graphgps": GRAPHGYM | SUM,
-    "exphormer": GRAPHGYM | SUM | RELU | NARROW_PNA | REVERSE,
+    "graphgps": GRAPHGYM | SUM | GRAPHORMER,
+    "exphormer": GRAPHGYM | SUM | RELU | NARROW_PNA | REVERSE | GRAPHORMER,
     "spexphormer": GRAPHGYM
     | SUM
     | RELU
@@ -38,8 +41,9 @@ DIALECTS: dict[str, dict[str, Any]] = {
     | RELU
     | NARROW_PNA
     | {"gt.gatedgcn.residual": False, "gt.gine.inner": "norm_linear", "gnn.edge_residual": True}
-    | {"gt.kmip.head_agg": "Linear"},
-    "kmip-thesis": GRAPHGYM | RELU | NARROW_PNA | {"gt.kmip.head_agg": "Linear"},
+    | {"gt.kmip.head_agg": "Linear"}
+    | KEPT_HEAD,
+    "kmip-thesis": GRAPHGYM | RELU | NARROW_PNA | {"gt.kmip.head_agg": "Linear"} | KEPT_HEAD,
 }
 # Where the networks of one code differ: (dialect, model.type) -> further settings. The k-MIP code's MultiModel is
 # Exphormer's, whose GatedGCN keeps its residual.
@@ -64,6 +68,8 @@ QUIRKS: dict[str, dict[str, Any]] = {
     "bigbird_padded_blocks": {"gt.bigbird.pattern": "public"},
     "bigbird_global_rng": {"gt.bigbird.pattern": "public_global_rng"},
     "gine_row_1": {"gt.gine.broadcast_row_1": True},
+    "graphormer_padded_paths": {"posenc_GraphormerBias.pad_paths": True},
+    "graphormer_token_shifts_edges": {"posenc_GraphormerBias.move_edges": False},
     "exphormer_raw_expander": {"prep.exp_raw": True},
     "exphormer_double_edges": {"prep.raw_reverse_edges": True},
 }

@@ -12,6 +12,7 @@ from graphgps_kmip.gym.act import activation
 from graphgps_kmip.gym.encoder import edge_encoder, node_encoder
 from graphgps_kmip.gym.errors import ConfigError, look_up
 from graphgps_kmip.gym.head import HEADS
+from graphgps_kmip.gym.posenc_build import in_node_encoder
 from graphgps_kmip.model import FeatureEncoder, GPSModel, input_layers
 
 
@@ -74,5 +75,21 @@ def input_part(dim: int) -> nn.Sequential | None:
 
 
 def prediction_head(dim: int, dim_out: int) -> nn.Module:
-    """Return the head gnn.head; ours come before GraphGym's of the same name."""
-    return look_up(register.head_dict | HEADS, cfg.gnn.head, "gnn.head")(dim, dim_out)
+    """Return the head gnn.head; ours come before GraphGym's of the same name.
+
+    Raises:
+        ConfigError: it is unknown, or does not fit to graph tokens, or to the lack of them.
+    """
+    head = look_up(register.head_dict | HEADS, cfg.gnn.head, "gnn.head")(dim, dim_out)
+    has_token = cfg.graphormer.use_graph_token and in_node_encoder("GraphormerBias")
+    level = getattr(head, "level", "")  # "": of another package
+    if has_token and level not in ("graph", ""):
+        raise ConfigError(
+            f"graphormer.use_graph_token: gnn.head {cfg.gnn.head} would predict the tokens of graphs, too: set it False"
+        )
+    if cfg.model.graph_pooling == "graph_token" and level == "graph" and not has_token:
+        raise ConfigError(
+            "model.graph_pooling graph_token: the graphs have no token: set graphormer.use_graph_token True, with "
+            "GraphormerBias as the last part of dataset.node_encoder_name, or take another pooling"
+        )
+    return head

@@ -24,13 +24,17 @@ from torch_geometric.graphgym.register import network_dict, optimizer_dict, sche
 from graphgps_kmip.data import DatasetInfo, GraphDataset
 from graphgps_kmip.gym.branches import warn_of_unread_settings
 from graphgps_kmip.gym.budget import enter_width
+from graphgps_kmip.gym.compat import refuse
 from graphgps_kmip.gym.data import enter_info
 from graphgps_kmip.gym.errors import ConfigError, look_up
 from graphgps_kmip.gym.fingerprint import config_hash
+from graphgps_kmip.gym.load import flatten
 from graphgps_kmip.gym.loaders import current_loaders
+from graphgps_kmip.gym.modes import MODES, check_mode
 from graphgps_kmip.gym.pictures import save_attention
+from graphgps_kmip.gym.pretrained import adopt_settings, load_parameters
 from graphgps_kmip.gym.task import current_task
-from graphgps_kmip.gym.train import current_settings, custom
+from graphgps_kmip.gym.train import current_settings
 from graphgps_kmip.train import locked, make_fabric, on_rank_zero, prepare_run_dir, read_record, replace_file
 
 
@@ -55,9 +59,12 @@ class Parts:
 def planned_runs(repeat: int) -> list[Run]:
     """Return the runs of the loaded config: ``repeat`` seeds from ``cfg.seed`` on, or ``cfg.run_multiple_splits``.
 
+    Before, ``cfg`` takes over the settings of ``pretrained.dir``, if there is one: they are those of all the runs.
+
     Raises:
-        ConfigError: both are asked for, or ``repeat`` is below 1.
+        ConfigError: both are asked for, ``repeat`` is below 1, or the pretrained run does not fit.
     """
+    adopt_settings()
     if repeat < 1:
         raise ConfigError(f"--repeat: expected 1 or more, got {repeat}")
     if not cfg.run_multiple_splits:
@@ -100,7 +107,11 @@ def configured(run: Run) -> Iterator[None]:
 
 
 def assemble() -> Parts:
-    """Load the data, freeze ``cfg``, build the model; the same seed gives the same initial weights."""
+    """Load the data, freeze ``cfg``, build the model; the same seed gives the same initial weights.
+
+    The parameters of ``pretrained.dir``, if there is one, take their place.
+    """
+    refuse(dict(flatten(cfg)))
     torch.set_num_threads(min(cfg.num_threads, os.cpu_count() or 1))
     seed_everything(cfg.seed)
     dataset = load_dataset()
@@ -116,7 +127,9 @@ def assemble() -> Parts:
     cfg.freeze()
     current_task(), current_settings()  # their mistakes, too, must show before a folder is touched
     warn_of_unread_settings()
-    return Parts(dataset, info, create_model(to_device=False))
+    model = create_model(to_device=False)
+    load_parameters(model)
+    return Parts(dataset, info, model)
 
 
 def execute(run: Run, fabric: Fabric, overwrite: bool = False) -> dict[str, Any] | None:
@@ -132,6 +145,7 @@ def execute(run: Run, fabric: Fabric, overwrite: bool = False) -> dict[str, Any]
         if not overwrite and on_rank_zero(fabric, lambda: _is_finished(run_dir, key)):
             logging.warning("%s is finished and is not repeated; --overwrite starts anew", run_dir)
             return None
+        check_mode(fabric.world_size)
         parts = assemble()  # before the folder is touched: a mistake must not cost earlier results their place
         loaders = current_loaders(parts.dataset, parts.info.level, fabric)
         on_rank_zero(fabric, lambda: stack.enter_context(locked(run_dir)))
@@ -141,8 +155,8 @@ def execute(run: Run, fabric: Fabric, overwrite: bool = False) -> dict[str, Any]
         optimizer = create_optimizer(parts.model.parameters(), cfg.optim)
         scheduler = create_scheduler(optimizer, cfg.optim)
         mode = train_dict[cfg.train.mode]
-        if mode is custom:  # writes its own results, and needs the Fabric, for which GraphGym's signature has no place
-            record = custom([], loaders, parts.model, optimizer, scheduler, fabric)
+        if mode is MODES.get(cfg.train.mode):  # ours: needs the Fabric, for which GraphGym's signature has no place
+            record = mode([], loaders, parts.model, optimizer, scheduler, fabric)
         else:
             record = mode(create_logger(), loaders, parts.model.to(fabric.device), optimizer, scheduler)
         if fabric.is_global_zero:

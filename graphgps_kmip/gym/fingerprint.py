@@ -20,7 +20,7 @@ NOT_HASHED = frozenset(
 )
 
 # Where model.auto_satisfy_param_budget searches for them, they follow from the other settings.
-SEARCHED = frozenset({"gnn.dim_inner", "gt.dim_hidden", "gt.kmip.dim_val"})
+SEARCHED = frozenset({"gnn.dim_inner", "gt.dim_hidden", "graphormer.embed_dim", "gt.kmip.dim_val"})
 
 
 def config_hash(cfg: CfgNode, of_run: bool = True) -> str:

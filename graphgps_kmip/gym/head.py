@@ -10,7 +10,8 @@ from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.gym.act import activation
 from graphgps_kmip.gym.errors import ConfigError
-from graphgps_kmip.model import EdgeHead, GraphHead, NodeHead, SequenceHead
+from graphgps_kmip.model import EdgeHead, GraphHead, GraphormerHead, NodeHead, SequenceHead
+from graphgps_kmip.model.pair_head import PairHead
 from graphgps_kmip.model.san_head import san_graph_head
 
 
@@ -33,6 +34,11 @@ def san_graph(dim_in: int, dim_out: int) -> nn.Module:
 def ogb_code_graph(dim_in: int, dim_out: int) -> nn.Module:
     """Pool the nodes (model.graph_pooling), then one linear map for each of the 5 words of a name."""
     return SequenceHead(dim_in, dim_out, pooling=cfg.model.graph_pooling)
+
+
+def graphormer_graph(dim_in: int, dim_out: int) -> nn.Module:
+    """LayerNorm of the nodes, pool them (model.graph_pooling), then one linear map: one prediction per graph."""
+    return GraphormerHead(dim_in, dim_out, cfg.model.graph_pooling)
 
 
 def node(dim_in: int, dim_out: int) -> nn.Module:
@@ -70,14 +76,23 @@ def _hidden() -> dict[str, Any]:
     return {"dropout": cfg.gnn.dropout, "act": activation()}
 
 
+def infer_links(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001 (a pair has two logits)
+    """Logits of all pairs of nodes: is there an edge (dataset.infer_link_label edge)."""
+    if cfg.dataset.infer_link_label != "edge":
+        raise ConfigError(f"dataset.infer_link_label: infer_links knows edge only, got {cfg.dataset.infer_link_label}")
+    return PairHead()
+
+
 HEADS: dict[str, Callable[[int, int], nn.Module]] = {
     "graph": graph,
     "san_graph": san_graph,
     "mlp_graph": mlp_graph,
+    "graphormer_graph": graphormer_graph,
     "ogb_code_graph": ogb_code_graph,
     "node": node,
     "inductive_node": inductive_node,
     "inductive_edge": inductive_edge,
+    "infer_links": infer_links,
     "link_pred": link_pred,
     "edge": link_pred,  # GraphGym has both names for one head
 }

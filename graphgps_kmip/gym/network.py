@@ -12,6 +12,7 @@ from graphgps_kmip.gym.act import activation, layer_activation
 from graphgps_kmip.gym.branches import branches, edge_width, rows
 from graphgps_kmip.gym.ends import layers_width, stack
 from graphgps_kmip.gym.errors import ConfigError, look_up
+from graphgps_kmip.gym.graphormer import graphormer
 from graphgps_kmip.gym.mpnn import MPNN
 from graphgps_kmip.gym.san import san_transformer
 from graphgps_kmip.gym.stock import stock_gnn
@@ -56,11 +57,14 @@ NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
     "BigBird": big_bird,
     "custom_gnn": custom_gnn,
     "gnn": stock_gnn,
+    "Graphormer": graphormer,
 }
 
 
 def width_step() -> int:
     """Return what the width of the configured network must be a multiple of: its number of heads, or 1."""
+    if cfg.model.type == "Graphormer":
+        return cfg.graphormer.num_heads
     alone = cfg.model.type == "custom_gnn" and cfg.gnn.layer_type not in CONVS
     headed = cfg.model.type in HEADED or alone
     return cfg.gt.n_heads if headed else 1

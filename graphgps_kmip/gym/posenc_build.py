@@ -14,6 +14,7 @@ from yacs.config import CfgNode
 
 from graphgps_kmip.encoding.degree_encoder import DegreeEncoder
 from graphgps_kmip.encoding.edge_encoder import OnEdges
+from graphgps_kmip.encoding.graph_token import GraphToken
 from graphgps_kmip.encoding.graphormer_encoder import GraphormerEncoder
 from graphgps_kmip.encoding.kernel_encoder import KernelEncoder
 from graphgps_kmip.encoding.laplacian_encoder import EquivStableLapPEEncoder
@@ -74,10 +75,10 @@ def resistance_settings(node: CfgNode) -> Settings:
 
 def graphormer_settings(node: CfgNode) -> Settings:
     """Return whether pairs of nodes have distances, and of how many edges of a path the types are kept."""
-    asked = node.edge_types and not node.node_degrees_only
+    read = node.edge_types is not False and not node.node_degrees_only and cfg.dataset.edge_encoder_num_types > 0
     return {
         "node_degrees_only": node.node_degrees_only,
-        "longest": max((node.num_spatial_types or 1) - 1, 0) if asked else 0,
+        "longest": max((node.num_spatial_types or 1) - 1, 0) if read else 0,
     }
 
 
@@ -137,10 +138,10 @@ def stable(node: CfgNode, dim: int, dim_x: int | None) -> nn.Module:
 
 
 def graphormer(node: CfgNode, dim: int, dim_x: int | None) -> nn.Module:
-    """Build Graphormer's degree embeddings and attention bias, one for each of gt.n_heads.
+    """Build Graphormer's degree embeddings and attention bias, one for each head, and its graph token.
 
     Raises:
-        ConfigError: columns of x are asked for, or edge types of an unknown number.
+        ConfigError: columns of x are asked for, edge types of an unknown number, or a token before other encodings.
     """
     if node.dim_pe:
         raise ConfigError(f"posenc_GraphormerBias.dim_pe must be 0, got {node.dim_pe}: it is added to the features")
@@ -148,14 +149,27 @@ def graphormer(node: CfgNode, dim: int, dim_x: int | None) -> nn.Module:
         raise ConfigError(
             "posenc_GraphormerBias.edge_types needs dataset.edge_encoder_num_types, the number of edge types: set it"
         )
-    return GraphormerEncoder(
-        dim,
-        dim_x,
-        cfg.gt.n_heads,
-        **_given(GraphormerEncoder, node),
-        num_edge_types=cfg.dataset.edge_encoder_num_types if node.edge_types else 0,
-        longest=graphormer_settings(node)["longest"],
-    )
+    heads = cfg.graphormer.num_heads if cfg.model.type == "Graphormer" else cfg.gt.n_heads
+    dropout, given = cfg.graphormer.input_dropout, _given(GraphormerEncoder, node)
+    types = None if node.edge_types is False else cfg.dataset.edge_encoder_num_types or None
+    if types is None and node.get("unread_tables", False):
+        types = 0
+    encoder = GraphormerEncoder(dim, dim_x, heads, **given, num_edge_types=types, input_dropout=dropout)
+    if not cfg.graphormer.use_graph_token:
+        return encoder
+    name = cfg.dataset.node_encoder_name
+    if name.split("+")[-1] != "GraphormerBias":
+        raise ConfigError(
+            f"graphormer.use_graph_token: in dataset.node_encoder_name {name}, parts after GraphormerBias have nothing "
+            "for the token: put it last, or set graphormer.use_graph_token False"
+        )
+    heads = None if node.node_degrees_only else heads
+    return nn.Sequential(encoder, GraphToken(dim, heads, dropout, move_edges=node.get("move_edges", True)))
+
+
+def in_node_encoder(name: str) -> bool:
+    """Return whether an encoding is part of the node encoder."""
+    return cfg.dataset.node_encoder and name in cfg.dataset.node_encoder_name.split("+")
 
 
 def er_dim(node: CfgNode) -> int:

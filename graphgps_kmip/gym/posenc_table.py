@@ -39,10 +39,11 @@ GRAPHORMER = {
     "enable": False,
     "node_degrees_only": False,
     "dim_pe": 0,
-    "num_spatial_types": None,
-    "num_in_degrees": None,
-    "num_out_degrees": None,
-    "edge_types": False,  # ours: the bias reads the types of the edges on shortest paths
+    **dict.fromkeys(("num_spatial_types", "num_in_degrees", "num_out_degrees")),  # None
+    "edge_types": None,  # ours: the bias reads those of edges on shortest paths; None: if the config says their number
+    "unread_tables": False,  # ours: the tables for edges on paths are there even if nothing reads them
+    "pad_paths": False,  # ours: a fault of the public code, see encoding/graphormer_encoder.py
+    "move_edges": True,  # ours: False is a fault of the public code, see encoding/graph_token.py
 }
 
 
@@ -170,7 +171,7 @@ POSENC: dict[str, PosEnc] = {
         ),
         PosEnc(
             "GraphormerBias",
-            "embeddings of degrees, and an attention bias of shortest paths; takes no columns",
+            "embeddings of degrees, an attention bias of shortest paths, a graph token; takes no columns",
             compute.graphormer,
             build.graphormer_settings,
             build.graphormer,

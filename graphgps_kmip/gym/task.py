@@ -7,14 +7,19 @@ from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.task import LOSSES, Task, make_task
 
-# Public YAML files call these a classification; what is scored are ranks, which the head decides.
-RANKED = {"inductive_edge": "link_ranking", "link_pred": "link_prediction", "edge": "link_prediction"}
+# Public YAML files call these a classification; what is scored, the head decides.
+OF_HEADS = {
+    "inductive_edge": "link_ranking",
+    "link_pred": "link_prediction",
+    "edge": "link_prediction",
+    "infer_links": "classification_multi",
+}
 
 
 def current_task() -> Task:
     """Return the task that the config and the loaded data describe."""
     return make_task(
-        RANKED.get(cfg.gnn.head, cfg.dataset.task_type),
+        OF_HEADS.get(cfg.gnn.head, cfg.dataset.task_type),
         cfg.share.dim_out,
         cfg.model.loss_fun,
         cfg.metric_best,

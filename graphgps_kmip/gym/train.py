@@ -34,7 +34,7 @@ def custom(
         current_settings(),
         Path(cfg.run_dir),
         fabric=fabric,
-        writers=_writers() if fabric is None or fabric.is_global_zero else (),
+        writers=current_writers() if fabric is None or fabric.is_global_zero else (),
     )
 
 
@@ -61,7 +61,7 @@ def current_settings() -> TrainSettings:
     )
 
 
-def _writers() -> list[Writer]:
+def current_writers() -> list[Writer]:
     """Return TensorBoard and Weights & Biases, as far as they are switched on."""
     writers: list[Writer] = []
     if cfg.tensorboard_each_run:

@@ -6,6 +6,7 @@ from graphgps_kmip.model.edge_head import EdgeHead
 from graphgps_kmip.model.features import FeatureEncoder, input_layers
 from graphgps_kmip.model.gnn import GNNLayer
 from graphgps_kmip.model.gps import GPSLayer, GPSModel
+from graphgps_kmip.model.graphormer import GraphormerHead, GraphormerLayer
 from graphgps_kmip.model.heads import GraphHead, NodeHead, SequenceHead
 from graphgps_kmip.model.norm import NORMS
 from graphgps_kmip.model.transformer import AttentionLayer, TransformerLayer
@@ -19,6 +20,8 @@ __all__ = [
     "GPSLayer",
     "GPSModel",
     "GraphHead",
+    "GraphormerHead",
+    "GraphormerLayer",
     "NodeHead",
     "SequenceHead",
     "TransformerLayer",

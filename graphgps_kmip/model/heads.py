@@ -11,11 +11,20 @@ from torch_geometric.nn import global_add_pool, global_max_pool, global_mean_poo
 
 from graphgps_kmip.model.rows import UnitRows
 
+
+def first_node(x: Tensor, batch: Tensor, num_graphs: int) -> Tensor:
+    """Return the first node of each graph: its token, where it has one."""
+    graphs = torch.arange(num_graphs, device=batch.device)
+    first, end = torch.searchsorted(batch, graphs), torch.searchsorted(batch, graphs, right=True)
+    return torch.cat([x, x.new_zeros(1, x.size(1))])[first.where(first < end, len(x))]
+
+
 # Each: (x (N, C), batch (N,), number of graphs B) -> (B, C); graphs without nodes give zeros.
 POOLINGS: dict[str, Callable[[Tensor, Tensor, int], Tensor]] = {
     "add": global_add_pool,
     "mean": global_mean_pool,
     "max": global_max_pool,
+    "graph_token": first_node,
 }
 
 

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
+from graphgps_kmip.encoding.graph_token import GraphToken
 from graphgps_kmip.encoding.graphormer import UNREACHABLE, in_and_out_degrees, path_types, shortest_distances
 from graphgps_kmip.encoding.graphormer_encoder import GraphormerEncoder, all_pairs
 
-HEADS, DIM, LONGEST = 3, 5, 4
+HEADS, DIM = 3, 5
 SIZES = {"num_spatial_types": 5, "num_in_degrees": 3, "num_out_degrees": 4}
-PATHS = {"num_edge_types": 6, "longest": LONGEST}
+LONGEST = 4  # one less than there are spatial types
 
 
 def graph(num_nodes: int, num_edges: int, seed: int = 0) -> Data:
@@ -34,7 +35,7 @@ def graph(num_nodes: int, num_edges: int, seed: int = 0) -> Data:
 
 
 def encoder(**options: Any) -> GraphormerEncoder:
-    return GraphormerEncoder(DIM, None, HEADS, **{**SIZES, **PATHS, **options}).double()
+    return GraphormerEncoder(DIM, None, HEADS, **{**SIZES, "num_edge_types": 6, **options}).double()
 
 
 GRAPHS = [graph(9, 14), graph(1, 0), graph(4, 0, 1), graph(12, 18, 2)]
@@ -44,14 +45,17 @@ def bias_of_pair(module: GraphormerEncoder, distance: int, types: list[int]) -> 
     farthest = SIZES["num_spatial_types"] - 1
     row = farthest + 1 if distance == UNREACHABLE else min(distance, farthest)
     bias = module.spatial_encoder.weight[row]
-    places = zip(types, module.place_encoder, strict=False)
+    kinds = [kind if kind >= 0 or not module.pad_paths else 0 for kind in [*types, -1]]  # one place more than edges
+    places = zip(kinds, module.place_encoder.view(-1, HEADS, HEADS), strict=True)
     terms = [module.edge_encoder.weight[kind] @ matrix for kind, matrix in places if kind >= 0]
-    return bias + sum(terms) / len(terms) if terms else bias
+    return bias + sum(terms) / max(row, 1) if terms else bias
 
 
-def test_every_pair_gets_the_bias_of_its_distance_and_of_the_edges_on_its_path() -> None:
-    module = encoder()
+@pytest.mark.parametrize("pad_paths", [False, True])
+def test_every_pair_gets_the_bias_of_its_distance_and_of_the_edges_on_its_path(pad_paths: bool) -> None:
+    module = encoder(pad_paths=pad_paths)
     out = module(Batch.from_data_list(GRAPHS))
+    assert int(out.spatial_types.max()) > LONGEST
     pairs = zip(out.spatial_types.tolist(), out.path_types.tolist(), strict=True)
     expected = torch.stack([bias_of_pair(module, distance, types) for distance, types in pairs])
     torch.testing.assert_close(out.pair_attr, expected, rtol=1e-12, atol=1e-12)
@@ -82,7 +86,7 @@ def test_a_graph_alone_gets_what_it_gets_in_a_batch() -> None:
 
 
 def test_renumbered_nodes_permute_the_bias() -> None:
-    module, one, order = encoder(num_edge_types=0), GRAPHS[0], torch.randperm(9)
+    module, one, order = encoder(num_edge_types=None), GRAPHS[0], torch.randperm(9)
     incoming, outgoing = in_and_out_degrees(order[one.edge_index], 9)
     moved = Data(x=one.x[order.argsort()], in_degrees=incoming, out_degrees=outgoing)
     moved.spatial_types = shortest_distances(order[one.edge_index], 9)
@@ -91,8 +95,9 @@ def test_renumbered_nodes_permute_the_bias() -> None:
     torch.testing.assert_close(after.pair_attr.view(9, 9, HEADS)[order][:, order], before.pair_attr.view(9, 9, HEADS))
 
 
-def test_gradients_are_right_and_reach_every_parameter() -> None:
-    module = encoder()
+@pytest.mark.parametrize("pad_paths", [False, True])
+def test_gradients_are_right_and_reach_every_parameter(pad_paths: bool) -> None:
+    module = encoder(pad_paths=pad_paths)
     names = list(dict(module.named_parameters()))
 
     def bias_and_x(*values: Tensor) -> tuple[Tensor, Tensor]:
@@ -104,15 +109,45 @@ def test_gradients_are_right_and_reach_every_parameter() -> None:
     out = module(Batch.from_data_list(GRAPHS))
     (out.pair_attr.sum() + out.x.sum()).backward()
     assert all(bool(parameter.grad.any()) for parameter in module.parameters())
+    assert bool(module.place_encoder.grad[-(HEADS**2) :].any()) == pad_paths  # the last matrix is the public code's
 
 
 def test_without_paths_or_pairs_their_tables_are_not_there() -> None:
-    assert encoder(num_edge_types=0).place_encoder is None
+    assert encoder(num_edge_types=None).place_encoder is None
     module = GraphormerEncoder(DIM, None, HEADS, num_in_degrees=3, num_out_degrees=4, node_degrees_only=True).double()
     out = module(Batch.from_data_list(GRAPHS))
     assert "pair_index" not in out
     assert "pair_attr" not in out
     assert len(list(module.parameters())) == 2
+
+
+def test_without_types_the_tables_for_paths_may_be_there_and_are_not_read() -> None:
+    module = encoder(num_edge_types=0)
+    counts = {name: parameter.numel() for name, parameter in module.named_parameters()}
+    assert counts["place_encoder"] == 5 * HEADS * HEADS
+    assert counts["edge_encoder.weight"] == 0
+    assert counts["spatial_encoder.weight"] == 6 * HEADS
+    other = encoder(num_edge_types=None)
+    other.load_state_dict(module.state_dict(), strict=False)
+    out = [one(Batch.from_data_list(GRAPHS)).pair_attr for one in (module, other)]
+    assert torch.equal(*out)
+
+
+def test_all_that_is_looked_up_is_drawn_with_a_spread_of_a_fiftieth() -> None:
+    module = GraphormerEncoder(50, None, 8, num_spatial_types=20, num_in_degrees=64, num_out_degrees=64)
+    token = GraphToken(2000, 2000)
+    drawn = [module.in_degree_encoder.weight, module.spatial_encoder.weight, token.token, token.bias]
+    assert all(abs(float(one.detach().std()) / 0.02 - 1) < 0.2 for one in drawn)
+
+
+def test_degrees_are_dropped_in_training_only() -> None:
+    module = encoder(input_dropout=0.5)
+    trained, wanted = module(Batch.from_data_list(GRAPHS)).x, encoder()
+    wanted.load_state_dict(module.state_dict())
+    full = wanted(Batch.from_data_list(GRAPHS)).x
+    assert torch.equal(module.eval()(Batch.from_data_list(GRAPHS)).x, full)
+    torch.testing.assert_close(trained, torch.where(trained == 0, 0, 2 * full))
+    assert 0.3 < float((trained == 0).double().mean()) < 0.7
 
 
 def test_a_batch_keeps_its_statistics_and_the_state_survives_a_round_trip() -> None:
@@ -125,7 +160,7 @@ def test_a_batch_keeps_its_statistics_and_the_state_survives_a_round_trip() -> N
 
 
 def test_raw_features_are_mapped_where_no_other_encoder_is_and_autocast_is_fine() -> None:
-    module, batch = GraphormerEncoder(7, DIM, HEADS, **SIZES, **PATHS), Batch.from_data_list(GRAPHS)
+    module, batch = GraphormerEncoder(7, DIM, HEADS, **SIZES, num_edge_types=6), Batch.from_data_list(GRAPHS)
     expected = module(batch.clone())
     with torch.autocast("cpu", torch.bfloat16):
         out = module(batch)

@@ -28,6 +28,7 @@ DATA = {
     "share.dim_in": 5,
     "gnn.dim_inner": 8,
     "gt.dim_hidden": 8,
+    "graphormer.embed_dim": 8,
     "gt.n_heads": 2,
     "gt.layer_type": "GatedGCN+kMIP",
     "gnn.layers_mp": 2,

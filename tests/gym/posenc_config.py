@@ -30,6 +30,7 @@ def load(name: str, *words: str, enable: bool = True, edges: str = "") -> None:
         blocks += [f"{row.group}.model", MODELS[row.name]] if row.name in MODELS else []
         blocks += [f"{row.group}.post_layers", "1"] if row.name in MODELS else []
         blocks += [f"{row.group}.kernel.times_func", "range(1, 5)"] if row.name in ("RWSE", "HKdiagSE") else []
+        blocks += ["graphormer.use_graph_token", "False"] if row.name == "GraphormerBias" else []
         tables = TABLES.items() if row.name == "GraphormerBias" else ()
         blocks += [word for key, rows in tables for word in (f"{row.group}.{key}", str(rows))]
     file = ROOT / "configs" / "quickstart" / "digits-kmip.yaml"

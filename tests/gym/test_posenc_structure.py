@@ -116,7 +116,7 @@ def test_types_on_paths_are_computed_where_they_are_asked_for() -> None:
     cfg.share.dim_in = 1
     module = node_encoder("LinearNode+GraphormerBias", 12)[1]
     assert module.edge_encoder.num_embeddings == 7
-    assert module.place_encoder.shape == (3, cfg.gt.n_heads, cfg.gt.n_heads)
+    assert module.place_encoder.shape == (4 * cfg.gt.n_heads**2, 1)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,158 @@
+"""``pretrained.*``: begin with the settings and parameters of an earlier run, of ours or of a public code.
+
+As GraphGPS does (Rampášek et al. 2022, appendix on fine-tuning): the earlier run decides what the network is made of,
+the YAML at hand what it predicts.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from torch_geometric.graphgym.config import cfg
+from yacs.config import CfgNode
+
+from graphgps_kmip.gym.checkpoint_keys import PUBLIC
+from graphgps_kmip.gym.compat import name_dialect, translate
+from graphgps_kmip.gym.compat_keys import UNREAD, UNREAD_ELSEWHERE
+from graphgps_kmip.gym.errors import ConfigError
+from graphgps_kmip.gym.load import flatten, load_config, read_settings
+from graphgps_kmip.train import CheckpointError
+from graphgps_kmip.train.checkpoint import numbered
+from graphgps_kmip.train.renaming import read_state, renamed
+
+ADOPTED = ("gt", "gnn")  # groups that the earlier run decides, and those of all encodings
+# Must be as in the earlier run: the network and the encoders that its parameters are of.
+EQUAL = ("model.type",) + tuple(
+    f"dataset.{kind}_encoder{part}" for kind in ("node", "edge") for part in ("", "_name", "_bn")
+)
+KEPT = ("gnn.head", "gnn.layers_post_mp", "gnn.act", "gnn.dropout")  # what the YAML at hand decides of these groups
+TOLD = ("model.graph_pooling", "model.edge_decoding", *KEPT)  # a difference is logged
+HEAD = r"^head\."
+
+
+def adopt_settings() -> None:
+    """Enter the settings of the earlier run into ``cfg``; nothing where ``pretrained.dir`` is empty.
+
+    Taken over are all of ``posenc_*``, ``gt`` and ``gnn`` but those of `KEPT`. ``cfg`` must be open.
+
+    Raises:
+        ConfigError: the folder or its config.yaml is missing, or the runs differ in one of `EQUAL`.
+    """
+    if not cfg.pretrained.dir:
+        return
+    file = _config_file()
+    theirs = _settings_of(file)
+    for key in EQUAL:
+        if _value(theirs, key) != _value(cfg, key):
+            raise ConfigError(
+                f"pretrained.dir: {key} is {_value(theirs, key)!r} in {file} and {_value(cfg, key)!r} here: its "
+                "parameters fit only where they are equal"
+            )
+    for key in TOLD:
+        if _value(theirs, key) != _value(cfg, key):
+            logging.warning("pretrained: %s was %s, here it is %s", key, _value(theirs, key), _value(cfg, key))
+    kept = {key.removeprefix("gnn."): _value(cfg, key) for key in KEPT}
+    for group in (*ADOPTED, *(key for key in cfg if key.startswith("posenc_"))):
+        cfg[group] = theirs[group]
+    cfg.gnn.update(kept)
+    cfg.model.auto_satisfy_param_budget = False  # the width is that of the earlier run
+    logging.info("pretrained: gt, gnn (without %s) and posenc_* are those of %s", ", ".join(KEPT), file)
+
+
+def load_parameters(model: nn.Module) -> None:
+    """Give a new model the parameters of the earlier run; nothing where ``pretrained.dir`` is empty.
+
+    The prediction head stays new where ``pretrained.reset_prediction_head`` says so. ``pretrained.freeze_main`` trains
+    the head alone; batch norms elsewhere go on with their running statistics, as in GraphGPS.
+
+    Raises:
+        ConfigError: the folder is missing.
+        CheckpointError: it has no checkpoint, or its best, else its newest one does not fit the model.
+    """
+    if not cfg.pretrained.dir:
+        return
+    path, new_head = _checkpoint(), cfg.pretrained.reset_prediction_head
+    state = renamed(read_state(path), model.state_dict(), PUBLIC, path, **({"left": HEAD} if new_head else {}))
+    model.load_state_dict(state)
+    if cfg.pretrained.freeze_main:
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(name.removeprefix("model.").startswith("head."))
+    head = "a new head" if new_head else "its head"
+    frozen = ", all but the head frozen" if cfg.pretrained.freeze_main else ""
+    logging.info("pretrained: parameters of %s, %s%s", path, head, frozen)
+
+
+def _run_dir() -> Path:
+    """Return the folder of the earlier run: ``<dir>/<seed>``."""
+    folder = Path(cfg.pretrained.dir)
+    if not folder.is_dir():
+        raise ConfigError(f"pretrained.dir: there is no folder {folder}: name that of the YAML's runs, above the seeds")
+    seed = cfg.seed if cfg.pretrained.seed < 0 else cfg.pretrained.seed
+    if not (folder / str(seed)).is_dir():
+        there = ", ".join(sorted(path.name for path in folder.iterdir() if path.name.isdecimal())) or "none"
+        raise ConfigError(f"pretrained.seed: {folder} has no run {seed}: choose one of those there ({there})")
+    return folder / str(seed)
+
+
+def _config_file() -> Path:
+    run_dir = _run_dir()
+    places = (run_dir / cfg.cfg_dest, run_dir.parent / cfg.cfg_dest)  # ours, GraphGPS's
+    found = next((path for path in places if path.is_file()), None)
+    if found is None:
+        raise ConfigError(
+            f"pretrained.dir: there is neither {places[0]} nor {places[1]}: put the config of that run there"
+        )
+    return found
+
+
+def _checkpoint() -> Path:
+    run_dir = _run_dir()
+    best = run_dir / "ckpt" / "best.ckpt"
+    path = best if best.is_file() else next(reversed(numbered(run_dir).values()), None)
+    if path is None:
+        raise CheckpointError(
+            f"pretrained.dir: no checkpoint in {run_dir / 'ckpt'}; train that run with train.enable_ckpt True, "
+            "or choose another pretrained.seed."
+        )
+    return path
+
+
+def _settings_of(file: Path) -> CfgNode:
+    """Return the earlier run's settings in our keys, as far as they matter here; others are left at their defaults."""
+    settings = read_settings(file)
+    ours = any(key == "dialect" for key, _, _ in settings)  # then all of it stands there, in our meaning
+    dialect = "" if ours else next(value for key, value, _ in name_dialect(settings) if key == "dialect")
+    known = CfgNode()
+    load_config(known, None, [])
+    keys = {key for key, _ in flatten(known)} - {*UNREAD, *UNREAD_ELSEWHERE}
+    matter = [(key, value) for key, value, _ in settings if key in (*EQUAL, *TOLD) or _is_adopted(key)]
+    read = [(key, value) for key, value in matter if translate(key, value)[0] in keys]
+    if len(read) < len(matter):  # what a code notes down while it runs, too
+        left = sorted({key for key, _ in matter} - {key for key, _ in read})
+        logging.info("pretrained: of %s nothing reads %s", file, ", ".join(left))
+    theirs = CfgNode()
+    try:
+        load_config(theirs, None, _as_words([("dialect", dialect), *read]))
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from error
+    return theirs
+
+
+def _is_adopted(key: str) -> bool:
+    group = key.split(".", 1)[0]
+    return group in ADOPTED or group.startswith("posenc_")
+
+
+def _as_words(settings: Iterable[tuple[str, Any]]) -> list[str]:
+    return [word for key, value in settings for word in (key, json.dumps(value))]
+
+
+def _value(node: CfgNode, key: str) -> Any:
+    for part in key.split("."):
+        node = node[part]
+    return node

@@ -1,0 +1,75 @@
+"""Graphormer's layer and head (Ying et al. 2021, section 3.2), in the form of GraphGPS."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from graphgps_kmip.attention.context import GraphContext
+from graphgps_kmip.model.heads import GraphHead
+
+
+class GraphormerLayer(nn.Module):
+    r"""One layer of Graphormer (Ying et al. 2021, equations 8 and 9): norms come first, and nothing is widened.
+
+    .. math::
+        X' &= X + \mathrm{drop}(\mathrm{attention}(\mathrm{LN}(X))) \\
+        X'' &= X' + \mathrm{drop}(W_2 \, \mathrm{drop}(\mathrm{gelu}(W_1 \, \mathrm{LN}(X'))))
+
+    A `GPSModel` stacks these layers as it does its own. Edges pass.
+
+    Args:
+        dim: width C.
+        attention: ``(x, context) -> x``, without a state: Graphormer's is `BiasedFullAttention`.
+        dropout: probability after the attention and after the MLP.
+        mlp_dropout: probability inside the MLP.
+
+    Shapes:
+        x (N, C), context -> (N, C), edge_attr as the context has it, states as given.
+    """
+
+    def __init__(self, dim: int, attention: nn.Module, dropout: float = 0.0, mlp_dropout: float = 0.0) -> None:
+        super().__init__()
+        self.attention = nn.ModuleList([attention])  # a list: read by GPSModel
+        self.attention_norm, self.dropout = nn.LayerNorm(dim), nn.Dropout(dropout)
+        self.mlp = nn.Sequential(
+            nn.LayerNorm(dim),
+            nn.Linear(dim, dim),
+            nn.GELU(),
+            nn.Dropout(mlp_dropout),
+            nn.Linear(dim, dim),
+            nn.Dropout(dropout),
+        )
+
+    def forward(
+        self, x: Tensor, context: GraphContext, states: tuple[object, ...] = ()
+    ) -> tuple[Tensor, Tensor | None, tuple[object, ...]]:
+        """Return new node features, the edge features and the states."""
+        x = x + self.dropout(self.attention[0](self.attention_norm(x), context))
+        return x + self.mlp(x), context.edge_attr, states
+
+
+class GraphormerHead(nn.Module):
+    r"""One prediction per graph: LayerNorm of each node, pooling, one linear map.
+
+    The layers end without a norm; this one is theirs.
+
+    Args:
+        dim: width C.
+        dim_out: number of outputs.
+        pooling: a row of `POOLINGS`; Graphormer's is ``graph_token``.
+
+    Shapes: batch.x (N, C) -> (B, dim_out); the labels are ``batch.y`` as they are.
+    """
+
+    level = "graph"
+
+    def __init__(self, dim: int, dim_out: int, pooling: str = "graph_token") -> None:
+        super().__init__()
+        head = GraphHead(dim, dim_out, pooling=pooling)
+        self.norm, self.pool, self.mlp = nn.LayerNorm(dim), head.pool, head.mlp
+
+    def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
+        """Return predictions and labels of the graphs."""
+        return self.mlp(self.pool(self.norm(batch.x), batch.batch, batch.num_graphs)), batch.y

@@ -1,0 +1,133 @@
+"""A trained model on each split once, without training."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from graphgps_kmip.task.record import Task
+from graphgps_kmip.train.distributed import on_rank_zero
+from graphgps_kmip.train.epoch import Session, _explain_not_finite, _prepare, _run_batch
+from graphgps_kmip.train.memory import explain_out_of_memory
+from graphgps_kmip.train.record import check_folder, closed_record, open_record
+from graphgps_kmip.train.results import append_stats, rounded, write_record
+from graphgps_kmip.train.rundir import locked
+from graphgps_kmip.train.settings import TrainSettings
+from graphgps_kmip.train.state import RunState
+from graphgps_kmip.train.stop import Stopped, StopSignals
+from graphgps_kmip.train.tally import Tally
+from graphgps_kmip.train.writers import Writer, closing
+
+
+def evaluate(
+    model: nn.Module,
+    loaders: Mapping[str, Iterable],
+    task: Task,
+    settings: TrainSettings,
+    run_dir: Path,
+    fabric: Fabric,
+    writers: Sequence[Writer] = (),
+) -> dict[str, Any]:
+    """Evaluate a model, and write what training writes for one epoch: stats.json of each split, record.json.
+
+    Args:
+        model: `model(batch) -> (pred, true)`, trained; finds `batch.split`, and `batch.progress` 1: schedules have come
+            to their end.
+        loaders: split -> loader.
+        task: loss, score and metrics.
+        settings: digits, precision, seed, hash and name; all else belongs to training.
+        run_dir: made ready by `prepare_run_dir`.
+        fabric: launched.
+        writers: get the same statistics, in the first process.
+
+    Returns:
+        The content of record.json; its best epoch is the only one.
+
+    Raises:
+        RunError: out of memory, or a loss that is not finite.
+        SystemExit: 130 after Ctrl-C, 143 after SIGTERM; nothing is kept.
+    """
+    began, settings = time.perf_counter(), replace(settings, max_epoch=1)
+    writers = writers if fabric.is_global_zero else ()
+    with ExitStack() as stack:
+        on_rank_zero(fabric, lambda: stack.enter_context(locked(run_dir)))
+        stop = stack.enter_context(StopSignals(obey=fabric.is_global_zero))
+        stack.enter_context(closing(writers))
+        num_params = sum(parameter.numel() for parameter in model.parameters())
+        session = Session(fabric, fabric.setup_module(model), None, task, settings, stop, num_params)
+        on_rank_zero(fabric, lambda: check_folder(run_dir, settings))
+        record = on_rank_zero(fabric, lambda: open_record(run_dir, settings))
+        try:
+            stats = {split: _evaluate_split(session, loader, split) for split, loader in loaders.items()}
+        except Stopped:
+            raise SystemExit(stop.exit_code) from None
+        state = RunState(epoch=0, seconds=time.perf_counter() - began)
+        state.best = {"epoch": 0, "value": stats.get("val", {}).get(task.metric_best), **stats}
+        for split, line in stats.items() if fabric.is_global_zero else ():
+            append_stats(run_dir, split, line)
+            for writer in writers:
+                writer.log(split, line, 0)
+        record = closed_record(record, session, state, state.seconds)
+        on_rank_zero(fabric, lambda: write_record(run_dir, record))
+    return record
+
+
+@torch.no_grad()
+def predict(model: nn.Module, loader: Iterable, settings: TrainSettings, fabric: Fabric, split: str) -> Tensor:
+    """Return the raw outputs of a model for a whole split, in the loader's order, on the CPU.
+
+    Args:
+        model: as of `evaluate`.
+        loader: of all samples, so for one process only.
+        settings: the precision counts.
+        fabric: launched.
+        split: what the model finds as `batch.split`.
+    """
+    model = fabric.setup_module(model).eval()
+    session = Session(fabric, model, None, None, settings, StopSignals(), 0)
+    outputs = []
+    for loaded in loader:
+        batch = _batch_of(session, loaded, split)
+        with explain_out_of_memory(batch):
+            outputs.append(model(batch)[0].float().cpu())
+    return torch.cat(outputs)
+
+
+def _batch_of(session: Session, loaded: Any, split: str) -> Any:
+    batch = _prepare(session, loaded, split, epoch=0)
+    batch.progress = 1.0
+    return batch
+
+
+@torch.no_grad()
+def _evaluate_split(session: Session, loader: Iterable, split: str) -> dict[str, Any]:
+    began, tally = time.perf_counter(), Tally()
+    session.model.eval()
+    for loaded in loader:
+        session.stop.check()
+        batch = _batch_of(session, loaded, split)
+        with explain_out_of_memory(batch), _explain_not_finite(f"the evaluation of {split}"):
+            _run_batch(session, batch, tally)
+    if not tally.sums:
+        raise ValueError(f"The {split} split has no batches; give it at least one sample (dataset.split).")
+    tally.check(f"the evaluation of {split}")
+    summary = tally.summary(session.task, session.fabric.device)
+    seconds = time.perf_counter() - began
+    stats = {
+        "epoch": 0,
+        "time_epoch": seconds,
+        "loss": summary.pop("loss"),
+        "lr": 0.0,
+        "params": session.num_params,
+        "time_iter": seconds / len(tally.sums),
+        **summary,
+    }
+    return rounded(stats, session.settings.round)

@@ -1,0 +1,140 @@
+"""The graph token: where nodes, edges and pairs of nodes end up, and its laws."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch, Data
+
+from graphgps_kmip.encoding.graph_token import GraphToken
+from graphgps_kmip.encoding.graphormer_encoder import all_pairs
+
+DIM, HEADS = 4, 2
+SIZES = (5, 1, 3)
+
+
+def graph(num_nodes: int, seed: int = 0) -> Data:
+    generator = torch.Generator().manual_seed(10 * num_nodes + seed)
+    return Data(
+        x=torch.randn(num_nodes, DIM, generator=generator, dtype=torch.float64),
+        edge_index=torch.randint(num_nodes, (2, 2 * num_nodes - 2), generator=generator),
+        expander_edge_index=torch.randint(num_nodes, (2, 4), generator=generator),
+        pe_EquivStableLapPE=torch.randn(num_nodes, 3, generator=generator),
+    )
+
+
+def batched(graphs: list[Data]) -> Batch:
+    """With a bias for each pair of nodes."""
+    batch = Batch.from_data_list(graphs)
+    batch.pair_index = all_pairs(batch)
+    sources = batch.x[batch.pair_index[0], :HEADS]
+    batch.pair_attr = sources - 2 * batch.x[batch.pair_index[1], :HEADS]
+    return batch
+
+
+GRAPHS = [graph(size) for size in SIZES]
+
+
+def dense(pairs: Tensor, values: Tensor, size: int) -> Tensor:
+    """Pair by pair: (size, size, H); a pair that stands there twice is an error."""
+    table = torch.full((size, size, values.size(1)), torch.nan, dtype=values.dtype)
+    for (i, j), value in zip(pairs.T.tolist(), values, strict=True):
+        assert bool(table[i, j].isnan().all())
+        table[i, j] = value
+    return table
+
+
+def test_a_token_stands_in_front_of_each_graph_and_all_others_move_up() -> None:
+    module, before = GraphToken(DIM, HEADS).double(), batched(GRAPHS)
+    out = module(before.clone())
+    rows, batch = [], []
+    for number, one in enumerate(GRAPHS):
+        rows += [module.token[0], *one.x]
+        batch += [number] * (one.num_nodes + 1)
+    assert torch.equal(out.x, torch.stack(rows))
+    assert out.batch.tolist() == batch
+    assert out.ptr.tolist() == [0, 6, 8, 12]
+    assert out.num_graphs == 3
+    for name in ("edge_index", "expander_edge_index"):  # an edge still joins the same nodes
+        assert torch.equal(out.x[out[name]], before.x[before[name]])
+    ends = out.edge_index.flatten()
+    assert torch.equal(out.pe_EquivStableLapPE[ends], before.pe_EquivStableLapPE[before.edge_index.flatten()])
+    assert not out.pe_EquivStableLapPE[out.ptr[:-1]].any()
+
+
+def test_the_bias_of_every_pair_with_a_token_is_the_tokens() -> None:
+    module, before = GraphToken(DIM, HEADS).double(), batched(GRAPHS)
+    out = module(before.clone())
+    found, given = dense(out.pair_index, out.pair_attr, 12), dense(before.pair_index, before.pair_attr, 9)
+    start, old = 0, 0
+    for size in SIZES:
+        block = found[start : start + size + 1, start : start + size + 1]
+        assert torch.equal(block[1:, 1:], given[old : old + size, old : old + size])
+        assert torch.equal(block[0], module.bias[0, :, 0].expand(size + 1, HEADS))
+        assert torch.equal(block[:, 0], module.bias[0, :, 0].expand(size + 1, HEADS))
+        start, old = start + size + 1, old + size
+    assert int((~found[..., 0].isnan()).sum()) == sum((size + 1) ** 2 for size in SIZES)
+
+
+def test_without_a_bias_there_are_no_pairs() -> None:
+    batch = Batch.from_data_list(GRAPHS)
+    module = GraphToken(DIM, None)
+    out = module(batch)
+    assert "pair_index" not in out
+    assert [name for name, _ in module.named_parameters()] == ["token"]
+
+
+def test_a_graph_alone_gets_what_it_gets_in_a_batch_and_data_is_one_graph() -> None:
+    module = GraphToken(DIM, HEADS).double()
+    together = module(batched(GRAPHS))
+    for number, one in enumerate(GRAPHS):
+        alone = module(batched([one]))
+        first, end = together.ptr[number : number + 2].tolist()
+        assert torch.equal(alone.x, together.x[first:end])
+        inside = (together.pair_index[0] >= first) & (together.pair_index[0] < end)
+        expected = dense(together.pair_index[:, inside] - first, together.pair_attr[inside], end - first)
+        assert torch.equal(dense(alone.pair_index, alone.pair_attr, end - first), expected)
+    data = GraphToken(DIM, None)(GRAPHS[0].clone())
+    assert data.batch.tolist() == [0] * 6
+    assert data.ptr.tolist() == [0, 6]
+
+
+def test_the_fault_of_the_public_code_leaves_edges_at_their_numbers() -> None:
+    before = Batch.from_data_list(GRAPHS)
+    out = GraphToken(DIM, None, move_edges=False)(before.clone())
+    assert torch.equal(out.edge_index, before.edge_index)
+    assert out.ptr.tolist() == [0, 6, 8, 12]
+
+
+def test_tensors_of_the_batch_are_not_changed_in_place_and_dropout_is_of_the_token() -> None:
+    before = batched(GRAPHS)
+    tensors, copies = dict(before), {key: value.clone() for key, value in before}
+    module = GraphToken(DIM, HEADS, 0.5).double()
+    out = module(before)
+    assert all(torch.equal(tensors[key], copies[key]) for key in copies)
+    tokens = out.x[out.ptr[:-1]]
+    assert 0 < int((tokens == 0).sum()) < tokens.numel()
+    torch.testing.assert_close(tokens, torch.where(tokens == 0, 0, 2 * module.token.expand(3, -1)))
+    assert torch.equal(module.eval()(batched(GRAPHS)).x[0], module.token[0])
+
+
+def test_gradients_are_right() -> None:
+    module = GraphToken(DIM, HEADS).double()
+
+    def inserted(token: Tensor, bias: Tensor, x: Tensor) -> Tensor:
+        batch = batched(GRAPHS)
+        batch.x = x
+        out = torch.func.functional_call(module, {"token": token, "bias": bias}, (batch,))
+        return torch.cat([out.x.flatten(), out.pair_attr.flatten()])  # as one: gradcheck skips what has no gradient
+
+    x = batched(GRAPHS).x.requires_grad_()
+    assert torch.autograd.gradcheck(inserted, (*module.parameters(), x))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_nodes_keep_their_precision(dtype: torch.dtype) -> None:
+    batch = batched(GRAPHS)
+    batch.x, batch.pair_attr = batch.x.to(dtype), batch.pair_attr.to(dtype)
+    out = GraphToken(DIM, HEADS)(batch)
+    assert out.x.dtype == out.pair_attr.dtype == dtype

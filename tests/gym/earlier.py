@@ -1,0 +1,29 @@
+"""A run to go on from, for the tests of pretrained parameters and of train modes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import main
+from tests.test_main import DIGITS, SHORT
+
+FAST = ["train.ckpt_period", "1", "optim.num_warmup_epochs", "0"]  # one epoch changes the parameters, and is saved
+
+
+def train_earlier(out: Path, *words: str) -> Path:
+    """Train the digits for one epoch and return the folder of the runs."""
+    assert main.run(["--cfg", DIGITS, "out_dir", str(out), *SHORT, *FAST, *words]) == 0
+    return out / "digits-kmip"
+
+
+def after(folder: Path, mode: str, *words: str) -> list[str]:
+    """Return the settings of a mode that takes the parameters of a run, its head among them."""
+    kept = ["pretrained.dir", str(folder), "pretrained.reset_prediction_head", "False"]
+    return [*SHORT, *kept, "train.mode", mode, *words]
+
+
+def lines(run_dir: Path, split: str) -> list[dict[str, Any]]:
+    """Return the statistics of a split."""
+    return [json.loads(line) for line in (run_dir / split / "stats.json").read_text().splitlines()]

@@ -1,0 +1,313 @@
+"""Public checkpoints: heads, input layers, whole networks under public names, and what does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.graphgym.config import cfg
+from torch_geometric.graphgym.models import head as public_heads
+from torch_geometric.graphgym.models.gnn import GNNPreMP
+
+from graphgps_kmip.gym.checkpoint_keys import PUBLIC
+from graphgps_kmip.gym.ends import input_part, prediction_head
+from graphgps_kmip.gym.network import NETWORKS, gps_model
+from graphgps_kmip.train.errors import CheckpointError
+from graphgps_kmip.train.renaming import read_state, renamed
+from tests.gym.networks import DATA, configure, enter
+
+FILE = Path("there.ckpt")
+
+
+@pytest.fixture(autouse=True)
+def _entered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    enter(monkeypatch)
+    yield
+    cfg.defrost()
+
+
+GYM = {
+    "gnn.l2norm": True,
+    "gnn.dim_inner": 8,
+    "gnn.batchnorm": True,
+    "gnn.dropout": 0.0,
+    "gnn.act": "relu",
+    "dataset.node_encoder": True,
+    "model.graph_pooling": "mean",
+    "model.edge_decoding": "dot",
+}
+
+
+def loaded(ours: nn.Module, theirs: nn.Module, our_name: str, their_name: str) -> nn.Module:
+    """Return our part with the parameters of theirs, found by the table."""
+    own = {f"{our_name}{key}": value for key, value in ours.state_dict().items()}
+    state = {f"{their_name}{key}": value for key, value in theirs.state_dict().items()}
+    full = renamed(state, own, PUBLIC, FILE)
+    ours.load_state_dict({key.removeprefix(our_name): value for key, value in full.items()})
+    return ours.eval()
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("l2norm", [True, False])
+@pytest.mark.parametrize("batchnorm", [True, False])
+def test_graphgyms_input_layers_load_whatever_stands_between_them(layers: int, l2norm: bool, batchnorm: bool) -> None:
+    configure(GYM | {"gnn.layers_pre_mp": layers, "gnn.l2norm": l2norm, "gnn.batchnorm": batchnorm})
+    theirs, x = GNNPreMP(8, 8, layers).eval(), torch.randn(5, 8)
+    for parameter in theirs.parameters():
+        nn.init.normal_(parameter)
+    ours = loaded(input_part(8), theirs, "pre_mp.", "pre_mp.")
+    expected = theirs(Data(x=x)).x if layers else x
+    torch.testing.assert_close(ours(x), expected)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("head", ["graph", "node", "inductive_node", "inductive_edge"])
+def test_graphgyms_heads_load_with_any_number_of_layers(head: str, layers: int) -> None:
+    configure(GYM | {"gnn.head": head, "gnn.layers_post_mp": layers})
+    cfg.gnn.l2norm = True
+    public = {"graph": public_heads.GNNGraphHead, "inductive_edge": public_heads.GNNEdgeHead}
+    dim_out = 1 if head == "inductive_edge" else 3
+    theirs = public.get(head, public_heads.GNNNodeHead)(8, dim_out).eval()
+    ours = loaded(prediction_head(8, dim_out), theirs, "head.", "post_mp.")
+    x = torch.randn(5, 8)
+    torch.testing.assert_close(ours.mlp(x), theirs.layer_post_mp(x.clone()))
+
+
+def test_the_other_public_heads_load() -> None:
+    linears = {"0.weight": torch.randn(8, 8), "0.bias": torch.randn(8), "1.weight": torch.randn(3, 8),
+               "1.bias": torch.randn(3)}  # fmt: skip
+    configure(GYM | {"gnn.head": "mlp_graph", "gnn.layers_post_mp": 2})
+    ours = prediction_head(8, 3)
+    own = {f"head.{key}": value for key, value in ours.state_dict().items()}
+    for row in ({"0": "FC_layers.0", "1": "FC_layers.1"}, {"0": "mlp.1", "1": "mlp.4"}):  # SAN's, LRGB's
+        state = {f"model.post_mp.{row[key[0]]}{key[1:]}": value for key, value in linears.items()}
+        full = list(renamed(state, own, PUBLIC, FILE).values())
+        assert all(torch.equal(one, other) for one, other in zip(full, linears.values(), strict=True))
+    configure(GYM | {"gnn.head": "ogb_code_graph"})
+    words = {f"head.{key}": value for key, value in prediction_head(8, 3).state_dict().items()}
+    state = {key.replace("head.", "post_mp."): torch.randn_like(value) for key, value in words.items()}
+    assert renamed(state, words, PUBLIC, FILE).keys() == words.keys()
+
+
+WHOLE = {
+    "model.type": "GPSModel",
+    "dataset.node_encoder": True,
+    "dataset.node_encoder_name": "Atom+RWSE",
+    "dataset.node_encoder_bn": True,
+    "dataset.edge_encoder": True,
+    "dataset.edge_encoder_name": "Bond",
+    "dataset.edge_encoder_bn": True,
+    "posenc_RWSE.enable": True,
+    "posenc_RWSE.model": "Linear",
+    "posenc_RWSE.dim_pe": 4,
+    "posenc_RWSE.kernel.times_func": "range(1,4)",
+    "posenc_RWSE.raw_norm_type": "BatchNorm",
+    "gt.layer_type": "GINE+Transformer",
+    "gt.layers": 1,
+    "gt.n_heads": 2,
+    "gt.dim_hidden": 8,
+    "gnn.dim_inner": 8,
+    "gnn.layers_pre_mp": 1,
+    "gnn.layers_post_mp": 2,
+    "gnn.l2norm": True,
+    "gnn.head": "graph",
+    "share.dim_in": 9,
+}
+NORM = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+# name of a public module -> shapes of its weight and bias; () are those of a norm
+PUBLIC_NETWORK = {
+    **{f"encoder.node_encoder.encoder1.atom_embedding_list.{i}": ((n, 4),)
+       for i, n in enumerate((119, 5, 12, 12, 10, 6, 6, 2, 2))},
+    "encoder.node_encoder.encoder2.raw_norm": 3,
+    "encoder.node_encoder.encoder2.pe_encoder": ((4, 3), (4,)),
+    "encoder.node_encoder_bn.bn": 8,
+    **{f"encoder.edge_encoder.bond_embedding_list.{i}": ((n, 8),) for i, n in enumerate((5, 6, 2))},
+    "encoder.edge_encoder_bn.bn": 8,
+    "pre_mp.Layer_0.layer.model": ((8, 8),),
+    "pre_mp.Layer_0.post_layer.0": 8,
+    "layers.0.local_model.nn.0": ((8, 8), (8,)),
+    "layers.0.local_model.nn.2": ((8, 8), (8,)),
+    "layers.0.self_attn.out_proj": ((8, 8), (8,)),
+    "layers.0.norm1_local": 8,
+    "layers.0.norm1_attn": 8,
+    "layers.0.ff_linear1": ((16, 8), (16,)),
+    "layers.0.ff_linear2": ((8, 16), (8,)),
+    "layers.0.norm2": 8,
+    "post_mp.layer_post_mp.model.0.Layer_0.layer.model": ((8, 8), (8,)),
+    "post_mp.layer_post_mp.model.1.model": ((1, 8), (1,)),
+}  # fmt: skip
+
+
+def public_network() -> dict[str, Tensor]:
+    state = {"layers.0.local_model.eps": torch.zeros(1)}
+    state |= {
+        "layers.0.self_attn.in_proj_weight": torch.randn(24, 8),
+        "layers.0.self_attn.in_proj_bias": torch.randn(24),
+    }
+    for name, shapes in PUBLIC_NETWORK.items():
+        if isinstance(shapes, int):
+            state |= {f"{name}.{key}": torch.rand(shapes) if key != NORM[-1] else torch.tensor(7) for key in NORM}
+        else:
+            state |= {f"{name}.{key}": torch.randn(s) for key, s in zip(("weight", "bias"), shapes, strict=False)}
+    return state
+
+
+def network() -> nn.Module:
+    configure(WHOLE)
+    return gps_model(9, 1)
+
+
+@pytest.mark.parametrize("wrapper", ["", "model.", "module.model."])
+def test_a_whole_network_loads_with_and_without_graphgyms_wrapper(wrapper: str) -> None:
+    model, state = network(), public_network()
+    own = {f"model.{key}": value for key, value in model.state_dict().items()}
+    full = renamed({f"{wrapper}{key}": value for key, value in state.items()}, own, PUBLIC, FILE)
+    assert full.keys() == own.keys()
+    found = {id(value) for value in full.values()}
+    assert {key for key, value in state.items() if id(value) not in found} == {"layers.0.local_model.eps"}
+    assert torch.equal(full["model.layers.0.attention.0.qkv.weight"], state["layers.0.self_attn.in_proj_weight"])
+    assert torch.equal(
+        full["model.encoder.node.1.pe_encoder.bias"], state["encoder.node_encoder.encoder2.pe_encoder.bias"]
+    )
+    assert torch.equal(full["model.head.mlp.0.bias"], state[f"{list(PUBLIC_NETWORK)[-2]}.bias"])
+
+
+@pytest.mark.parametrize("norm", ["batch", "layer"])
+def test_san_loads_with_the_vector_that_its_layers_share(norm: str) -> None:
+    norms = {"gt.batch_norm": norm == "batch", "gt.layer_norm": norm == "layer"}
+    configure(DATA | {"model.type": "SANTransformer", "gt.layer_type": "SANLayer", "gt.layers": 2, **norms})
+    model = NETWORKS["SANTransformer"](5, 3)
+    own = {name: value for name, value in model.state_dict().items() if name.startswith("layers.")}
+    own = {name: value if name.endswith("batches_tracked") else torch.randn_like(value) for name, value in own.items()}
+    shared = "trf_layers.0.attention.fake_edge_emb.weight"
+    theirs = {public_san(name, norm): value for name, value in own.items() if "num_batches" not in name}
+    theirs[shared.replace("0", "1")] = theirs[shared]
+    found = renamed(theirs, own, PUBLIC, FILE)
+    assert all(torch.equal(found[name], value) for name, value in own.items())
+    theirs[shared.replace("0", "1")] = theirs[shared] + 1
+    with pytest.raises(CheckpointError, match=r"trf_layers\.1\.attention\.fake_edge_emb"):
+        renamed(theirs, own, PUBLIC, FILE)
+
+
+def public_san(name: str, norm: str) -> str:
+    """Return what GraphGPS calls a parameter of a SAN layer."""
+    for ours, public in (
+        ("attention.0.initial_state.feature.", "attention.fake_edge_emb."),
+        ("attention.0.out.", "O_h."),
+        ("attention.0.value.", "attention.V."),
+        *((f"attention.0.fake_{part}.", f"attention.{part[0].upper()}_2.") for part in ("query", "key", "edge")),
+        *((f"attention.0.{part}.", f"attention.{part[0].upper()}.") for part in ("query", "key", "edge")),
+        *((f"{ours}_norm.0.{mod}", f"{norm}_norm{i}_h.") for i, ours in ((1, "attention"), (2, "ffn"))
+          for mod in ("module.", "")),
+        ("ffn.0.", "FFN_h_layer1."),
+        ("ffn.3.", "FFN_h_layer2."),
+    ):  # fmt: skip
+        name = name.replace(ours, public)
+    return f"trf_{name}"
+
+
+def test_names_of_ours_mean_themselves() -> None:
+    state = network().state_dict()
+    full = renamed(state, state, PUBLIC, FILE)
+    assert all(full[key] is value for key, value in state.items())
+
+
+WRONG: dict[str, tuple[Callable[[dict[str, Tensor]], object], str]] = {
+    "left over": (
+        lambda state: state.update({"layers.1.norm2.weight": torch.ones(8)}),
+        r"layers\.1\.norm2\.weight \(8,\) is left over",
+    ),
+    "missing": (
+        lambda state: state.pop("layers.0.self_attn.in_proj_bias"),
+        r"layers\.0\.attention\.0\.qkv\.bias \(24,\) is missing in the file",
+    ),
+    "another shape": (
+        lambda state: state.update({"encoder.node_encoder.encoder1.atom_embedding_list.0.weight": torch.ones(120, 4)}),
+        r"atom_embedding_list\.0\.weight \(120, 4\) in the file, \(119, 4\) here \(.* versions of ogb\)",
+    ),
+    "an epsilon that counts": (
+        lambda state: state.update({"layers.0.local_model.eps": torch.ones(1)}),
+        r"local_model\.eps \(1,\) is left over",
+    ),
+    "twice": (
+        lambda state: state.update({"layers.0.norm1_global.weight": torch.ones(8)}),
+        r"norm1_attn\.weight and layers\.0\.norm1_global\.weight both are layers\.0\.attention_norm\.0",
+    ),
+    "another head": (
+        lambda state: state.update({"post_mp.layer_post_mp.model.1.model.weight": torch.ones(5, 8)}),
+        r"\(5, 8\) in the file, \(1, 8\) here \(.*reset_prediction_head True\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_what_does_not_fit_is_named_in_one_line(kind: str) -> None:
+    change, message = WRONG[kind]
+    state, own = public_network(), network().state_dict()
+    change(state)
+    with pytest.raises(CheckpointError, match=message) as caught:
+        renamed(state, own, PUBLIC, FILE)
+    assert "\n" not in str(caught.value)
+    assert "there.ckpt" in str(caught.value)
+
+
+def test_of_many_problems_some_are_named_and_all_are_counted() -> None:
+    state = {key: value for key, value in public_network().items() if "norm" not in key}
+    with pytest.raises(CheckpointError, match=r"is missing in the file; and \d+ more;"):
+        renamed(state, network().state_dict(), PUBLIC, FILE)
+
+
+@pytest.mark.parametrize("branch", ["norm1_local", "norm1_attn"])
+def test_the_norm_of_a_branch_is_dropped_only_where_the_branch_is_not_there(branch: str) -> None:
+    state, used = public_network(), {"norm1_local": "local_model", "norm1_attn": "self_attn"}[branch]
+    configure(WHOLE | {"gt.layer_type": "GINE+None" if branch == "norm1_attn" else "None+Transformer"})
+    own = gps_model(9, 1).state_dict()
+    with pytest.raises(CheckpointError, match=f"{used}.* is left over"):
+        renamed(state, own, PUBLIC, FILE)
+    less = {key: value for key, value in state.items() if used not in key}
+    assert any(branch in key for key in less)
+    assert renamed(less, own, PUBLIC, FILE).keys() == own.keys()
+
+
+@pytest.mark.parametrize("branch", ["norm1_local", "norm1_attn"])
+def test_the_norm_of_a_branch_that_is_there_is_not_dropped(branch: str) -> None:
+    configure(WHOLE | {"gt.batch_norm": False})
+    with pytest.raises(CheckpointError, match=rf"layers\.0\.{branch}\.weight \(8,\) is left over"):
+        renamed(in_front(branch, public_network()), gps_model(9, 1).state_dict(), PUBLIC, FILE)
+
+
+def in_front(part_of_name: str, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    return dict(sorted(state.items(), key=lambda item: part_of_name not in item[0]))
+
+
+def test_older_versions_of_the_packages_are_read_too() -> None:
+    configure(WHOLE | {"gt.layer_type": "GAT+Transformer"})
+    own = gps_model(9, 1).state_dict()
+    state = {key: value for key, value in public_network().items() if "local_model" not in key}
+    state = {key: value for key, value in state.items() if not key.endswith("num_batches_tracked")}
+    conv = {
+        key.removeprefix("layers.0.local.0.conv."): torch.randn_like(v) for key, v in own.items() if ".conv." in key
+    }
+    conv["lin_src.weight"] = conv["lin_dst.weight"] = conv.pop("lin.weight")
+    state |= {f"layers.0.local_model.{key}": value for key, value in conv.items()}
+    full = renamed(state, own, PUBLIC, FILE)
+    assert torch.equal(full["layers.0.local.0.conv.lin.weight"], conv["lin_src.weight"])
+    state["layers.0.local_model.lin_dst.weight"] = torch.zeros(8, 8)  # another map: this is not the one GAT
+    with pytest.raises(CheckpointError, match="lin_dst"):
+        renamed(state, own, PUBLIC, FILE)
+
+
+@pytest.mark.parametrize(("content", "message"), [(b"no checkpoint", "cannot be read"), (None, "cannot be read"),
+                                                  ({"weights": {}}, "has no model_state")])  # fmt: skip
+def test_a_file_without_parameters_is_refused_in_one_line(tmp_path: Path, content: object, message: str) -> None:
+    path = tmp_path / "0.ckpt"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content is not None:
+        torch.save(content, path)
+    with pytest.raises(CheckpointError, match=message):
+        read_state(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.error import URLError
@@ -109,6 +110,14 @@ def test_the_edges_of_a_graph_can_be_what_is_predicted(tmp_path: Path) -> None:
     record = json.loads((tmp_path / "results" / "digits-kmip" / "0" / "record.json").read_text())
     assert 0.5 < record["best"]["test"]["accuracy"] <= 1
     assert run(tmp_path, *words[:2], "name_tag", "none") == 2
+
+
+def test_a_run_goes_on_without_a_tracker_that_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    assert run(tmp_path, "wandb.use", "True") == 0
+    assert "wandb is not installed: pip install wandb; the run goes on" in capsys.readouterr().out
 
 
 def test_mark_done_renames_the_yaml(tmp_path: Path) -> None:

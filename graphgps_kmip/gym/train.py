@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.gym.fingerprint import config_hash
 from graphgps_kmip.gym.load import flatten
 from graphgps_kmip.gym.task import current_task
-from graphgps_kmip.train import TensorBoardWriter, TrainSettings, WandbWriter, Writer, train
+from graphgps_kmip.train import MissingWriter, TensorBoardWriter, TrainSettings, WandbWriter, Writer, train
 
 
 def custom(
@@ -62,13 +63,24 @@ def current_settings() -> TrainSettings:
 
 
 def current_writers() -> list[Writer]:
-    """Return TensorBoard and Weights & Biases, as far as they are switched on."""
+    """Return TensorBoard and Weights & Biases, as far as they are switched on and installed.
+
+    Nearly all public files switch one on; a run without it loses nothing, so that is no reason to stop.
+    """
     writers: list[Writer] = []
-    if cfg.tensorboard_each_run:
-        writers.append(TensorBoardWriter(Path(cfg.run_dir) / "tensorboard"))
-    if cfg.wandb.use:
-        run = f"{Path(cfg.out_dir).name}-{Path(cfg.run_dir).name}"
-        settings = dict(flatten(cfg))
-        key = f"{run}-{config_hash(cfg)}"  # the same for a run and its resumption
-        writers.append(WandbWriter(cfg.wandb.entity, cfg.wandb.project, cfg.wandb.name or run, settings, key))
+    for wanted, make in ((cfg.tensorboard_each_run, _tensorboard), (cfg.wandb.use, _wandb)):
+        try:
+            writers += [make()] if wanted else []
+        except MissingWriter as error:
+            logging.warning("%s; the run goes on without it, its statistics are in stats.json", error)
     return writers
+
+
+def _tensorboard() -> Writer:
+    return TensorBoardWriter(Path(cfg.run_dir) / "tensorboard")
+
+
+def _wandb() -> Writer:
+    run = f"{Path(cfg.out_dir).name}-{Path(cfg.run_dir).name}"
+    key = f"{run}-{config_hash(cfg)}"  # the same for a run and its resumption
+    return WandbWriter(cfg.wandb.entity, cfg.wandb.project, cfg.wandb.name or run, dict(flatten(cfg)), key)

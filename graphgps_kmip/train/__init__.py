@@ -7,13 +7,14 @@ from graphgps_kmip.train.loop import train
 from graphgps_kmip.train.results import read_record
 from graphgps_kmip.train.rundir import locked, prepare_run_dir
 from graphgps_kmip.train.settings import TrainSettings
-from graphgps_kmip.train.writers import TensorBoardWriter, WandbWriter, Writer
+from graphgps_kmip.train.writers import MissingWriter, TensorBoardWriter, WandbWriter, Writer
 
 __all__ = [
     "CheckpointError",
     "OutOfMemory",
     "RunError",
     "RunFolderError",
+    "MissingWriter",
     "TensorBoardWriter",
     "TrainSettings",
     "TrainingDiverged",

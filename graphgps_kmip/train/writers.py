@@ -18,6 +18,10 @@ class Writer(Protocol):
         """Finish; `exit_code` is not 0 if the run failed or was stopped."""
 
 
+class MissingWriter(ValueError):
+    """The package that a writer needs is not installed."""
+
+
 class TensorBoardWriter:
     """Scalars `<split>/<metric>` as TensorBoard events.
 
@@ -25,14 +29,14 @@ class TensorBoardWriter:
         log_dir: folder of the event files, such as `<run_dir>/tensorboard`.
 
     Raises:
-        ValueError: tensorboard is not installed.
+        MissingWriter: tensorboard is not installed.
     """
 
     def __init__(self, log_dir: str | Path) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise ValueError(
+            raise MissingWriter(
                 "tensorboard_each_run is True, but tensorboard is not installed: pip install tensorboard"
             ) from error
         self._make = SummaryWriter
@@ -63,7 +67,8 @@ class WandbWriter:
         run_id: the same for a run and its resumption, so that wandb goes on with it.
 
     Raises:
-        ValueError: wandb is not installed.
+        MissingWriter: wandb is not installed.
+        ValueError: it is, and does not start a run.
     """
 
     def __init__(
@@ -77,15 +82,15 @@ class WandbWriter:
         try:
             import wandb
         except ImportError as error:
-            raise ValueError("wandb.use is True, but wandb is not installed: pip install wandb") from error
-        self._run = wandb.init(
-            entity=entity or None,
-            project=project or None,
-            name=name or None,
-            config=dict(config or {}),
-            id=run_id,
-            resume="allow",
-        )
+            raise MissingWriter("wandb.use is True, but wandb is not installed: pip install wandb") from error
+        settings = {"entity": entity or None, "project": project or None, "name": name or None}
+        try:
+            self._run = wandb.init(**settings, config=dict(config or {}), id=run_id, resume="allow")
+        except wandb.Error as error:
+            raise ValueError(
+                f"wandb.use is True, but wandb does not start ({error}): `wandb login`, wandb.entity of your own, or "
+                "wandb.use False"
+            ) from error
 
     def log(self, split: str, stats: Mapping[str, Any], epoch: int) -> None:
         """Send every number at step `epoch`."""

@@ -33,7 +33,7 @@ def wandb(monkeypatch: pytest.MonkeyPatch) -> FakeRun:
         fake.init = {"entity": entity, "project": project, "name": name, "config": config, "id": id, "resume": resume}
         return fake
 
-    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=init))
+    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=init, Error=RuntimeError))
     return fake
 
 
@@ -51,6 +51,15 @@ def test_wandb_gets_every_split_under_the_names_of_the_config(wandb: FakeRun, tm
     assert wandb.lines[1][1]["val/loss"] == read_stats(tmp_path, "val")[0]["loss"]
     assert "train/accuracy" in wandb.lines[0][1]
     assert wandb.exit_codes == [0]
+
+
+def test_wandb_that_does_not_start_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**_: object) -> None:
+        raise RuntimeError("permission denied")
+
+    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=init, Error=RuntimeError))
+    with pytest.raises(ValueError, match=r"permission denied.*wandb\.use False"):
+        WandbWriter("expand-gnns")
 
 
 def test_wandb_hears_that_a_run_failed(wandb: FakeRun, tmp_path: Path) -> None:

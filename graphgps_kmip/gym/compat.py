@@ -114,7 +114,7 @@ MARKERS: dict[str, tuple[str, ...]] = {
         "gt.secondary_edges *",
     ),
 }
-LATER = "belongs to the low-width method of Sp_Exphormer, which this package does not have yet: its files load, no more"
+LATER = "it belongs to the low-width method of Sp_Exphormer, which this package does not have yet: its files load, no more"
 # Settings ("key value") that load and cannot run: why not, and what to do.
 REFUSED: dict[str, str] = {
     "model.type Exphormer": LATER,
@@ -155,7 +155,7 @@ def refuse(settings: Mapping[str, Any]) -> None:
     for pattern, why in REFUSED.items():
         key, _, value = pattern.partition(" ")
         if fnmatchcase(str(settings[key]), value):
-            raise ConfigError(f"{key}: {settings[key]} {why}")
+            raise ConfigError(f"{key} {settings[key]}: {why}")
 
 
 def detect(settings: Iterable[tuple[str, Any, str]]) -> tuple[str, str]:

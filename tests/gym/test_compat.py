@@ -216,7 +216,7 @@ def test_the_command_line_overrides_a_dialect_but_shows_none(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("model.type: Exphormer", "model.type: Exphormer belongs to the low-width method.*not have yet"),
+        ("model.type: Exphormer", "model.type Exphormer: it belongs to the low-width method.*not have yet"),
         ("model.type: GPSwLPEModel", "no public code has it: take GPSModel"),
         ("dataset.node_encoder_name: ZINCNode+LapPE", r"ZINCNode\+LapPE.*TypeDictNode"),
         ("dataset.edge_encoder_name: ZINCEdge", "ZINCEdge.*TypeDictEdge"),

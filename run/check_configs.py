@@ -1,0 +1,110 @@
+"""Try every YAML file of a folder on sample data: does it load, build its model and take two training steps?
+
+  python run/check_configs.py ~/GraphGPS/configs           also for files that were written for another code
+  python run/check_configs.py configs/LRGB --only kmip
+
+No data set is needed, and no result is written. The exit code is 1 if a file does not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import logging
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from torch_geometric.graphgym.optim import create_optimizer  # noqa: E402
+
+from graphgps_kmip.data import make_loaders  # noqa: E402
+from graphgps_kmip.gym import cfg  # noqa: E402
+from graphgps_kmip.gym.errors import is_users  # noqa: E402
+from graphgps_kmip.gym.experiment import assemble, configured, planned_runs  # noqa: E402
+from graphgps_kmip.gym.load import load_config  # noqa: E402
+from graphgps_kmip.gym.task import current_task  # noqa: E402
+
+SMALL = "dataset.sample True train.batch_size 4 num_workers 0 num_threads 1".split()
+STEPS = 2
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one file: its dialect and number of parameters, or how far it came and why no further."""
+
+    file: Path
+    stage: str = "runs"
+    dialect: str = ""
+    parameters: int = 0
+    why: str = ""
+
+    def __str__(self) -> str:
+        if self.why:
+            return f"no   {self.file}: {self.stage}: {self.why}"
+        return f"yes  {self.file}: {self.dialect or 'ours'}, {self.parameters:,} parameters"
+
+
+def check(file: Path) -> Outcome:
+    """Load, build and train two steps; the first mistake of the file ends it.
+
+    Raises:
+        Exception: what is a fault of this package and not of the file.
+    """
+    stage, dialect = "load", ""
+    try:
+        load_config(cfg, file, SMALL)
+        dialect = cfg.dialect
+        stage = "build"
+        with configured(planned_runs(1)[0]):
+            parts = assemble()
+            stage = "train"
+            _train(parts.model, make_loaders(parts.dataset, parts.info.level, cfg.train.batch_size, seed=0)[0])
+        return Outcome(file, dialect=dialect, parameters=sum(p.numel() for p in parts.model.parameters()))
+    except Exception as error:
+        if not is_users(error):
+            raise
+        return Outcome(file, stage, dialect, why=" ".join(str(error).split()))
+
+
+def _train(model: torch.nn.Module, loader: object) -> None:
+    task, optimizer = current_task(), create_optimizer(model.parameters(), cfg.optim)
+    for batch in itertools.islice(loader, STEPS):
+        batch.split, batch.progress = "train", 0.0
+        total, weight = task.loss(*model(batch))
+        loss = total / weight
+        if not torch.isfinite(loss):
+            raise ValueError(f"the loss is {loss.item()}")
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def main(words: list[str]) -> int:
+    """Print a line for each file and the counts; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="folders, searched below, or files")
+    parser.add_argument("--only", default="", metavar="TEXT", help="files whose path has this text")
+    args = parser.parse_args(words)
+    found = [path for one in args.folders for path in ([one] if one.is_file() else sorted(one.rglob("*.yaml")))]
+    # a folder `shared` holds bases of files, which do not run alone
+    files = [file for file in found if args.only in str(file) and file.parent.name != "shared"]
+    if not files:
+        print(f"error: no YAML file in {', '.join(map(str, args.folders))}", file=sys.stderr)
+        return 2
+    outcomes = []
+    for file in files:
+        outcomes.append(check(file))
+        print(outcomes[-1], flush=True)
+    running = sum(not outcome.why for outcome in outcomes)
+    print(f"{running} of {len(outcomes)} run")
+    return 0 if running == len(outcomes) else 1
+
+
+if __name__ == "__main__":
+    logging.disable(logging.CRITICAL)
+    sys.exit(main(sys.argv[1:]))

@@ -12,7 +12,7 @@ ROOMS = {
     "native": set(),
     "search": {"native"},
     "attention": {"search", "native"},
-    "mpnn": set(),
+    "mpnn": {"native"},
     "encoding": {"native"},
     "model": {"attention.context", "search.memo"},
     "task": set(),

@@ -1,4 +1,4 @@
-"""Full softmax attention among the nodes of each graph by torch's fused kernels, plain and with a bias for pairs."""
+"""Full softmax attention among the nodes of each graph by fused kernels, plain and with a bias for pairs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.dense import from_padded, to_padded
+from graphgps_kmip.attention.full_cpu import can_run, full_attention
 from graphgps_kmip.attention.graph import AttentionGraph
 from graphgps_kmip.attention.heads import check_dropout, dim_per_head
 
@@ -54,8 +55,12 @@ class FullAttention(nn.Module):
 
     def attend(self, x: Tensor, context: GraphContext, bias: Tensor | None = None) -> Tensor:
         """Attend with a bias (B, H, Nmax, Nmax) added to the scores: x (N, dim) -> (N, dim)."""
-        q, k, v, mask = self._project(x, context)
-        seen, dropout = _key_mask(mask, context), self.dropout if self.training else 0.0
+        dropout = self.dropout if self.training else 0.0
+        qkv = self.qkv(x)
+        if bias is None and can_run(qkv, context, self.num_heads, dropout):
+            return self.out(full_attention(qkv, context, self.num_heads, dropout))
+        q, k, v, mask = self._padded(qkv, context)
+        seen = _key_mask(mask, context)
         if bias is not None:
             seen = bias if seen is None else bias.masked_fill(~seen, -torch.inf)
         out = scaled_dot_product_attention(q, k, v, seen, dropout)  # (B, H, Nmax, D)
@@ -63,7 +68,7 @@ class FullAttention(nn.Module):
 
     def weights(self, x: Tensor, context: GraphContext, bias: Tensor | None = None) -> AttentionGraph:
         """Return the weights of :meth:`attend`."""
-        q, k, _, mask = self._project(x, context)
+        q, k, _, mask = self._padded(self.qkv(x), context)
         score = q @ k.mT / math.sqrt(q.size(-1))  # (B, H, Nmax, Nmax)
         score = (score if bias is None else score + bias).transpose(1, 2).flatten(2)  # (B, Nmax, H * Nmax)
         mask = mask[context.batch]  # (N, Nmax), the keys of each node
@@ -72,9 +77,9 @@ class FullAttention(nn.Module):
         index = context.ptr[context.batch, None] + torch.arange(context.max_nodes, device=x.device)
         return AttentionGraph(index.masked_fill(~mask, -1).expand_as(weight), weight)
 
-    def _project(self, x: Tensor, context: GraphContext) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _padded(self, qkv: Tensor, context: GraphContext) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Padded q, k and v (B, H, Nmax, D) and the mask (B, Nmax) of real nodes."""
-        padded, mask = to_padded(self.qkv(x), context)
+        padded, mask = to_padded(qkv, context)
         q, k, v = padded.unflatten(2, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)  # (B, Nmax, 3, H, D)
         return q, k, v, mask
 

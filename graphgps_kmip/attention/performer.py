@@ -21,6 +21,7 @@ from graphgps_kmip.attention.random_features import (
 )
 from graphgps_kmip.attention.tiles import Tiles
 
+CHUNK = 2048  # nodes whose features stay in a CPU's cache
 TILE = 128  # nodes: twice the channels of a head, so that the sums of tiles take half the memory of the features
 
 
@@ -95,8 +96,21 @@ class PerformerAttention(nn.Module):
         q, k, v = (linear(x).unflatten(1, (self.num_heads, -1)) for linear in (self.query, self.key, self.value))
         wide = torch.promote_types(q.dtype, torch.float32)
         with torch.autocast(x.device.type, enabled=False):  # the sums may have very many terms
-            out = self._attend(q.to(wide), k.to(wide), v.to(wide), context)  # (N, H, D)
+            out = self._by_chunks(q.to(wide), k.to(wide), v.to(wide), context)  # (N, H, D)
         return self.dropout(self.out(out.flatten(1).to(q.dtype)))
+
+    def _by_chunks(self, q: Tensor, k: Tensor, v: Tensor, context: GraphContext) -> Tensor:
+        """Attend in some graphs at a time on a CPU, but not where padding counts, which depends on all graphs."""
+        if q.device.type != "cpu" or not self.mask_keys or not context.num_graphs:
+            return self._attend(q, k, v, context)
+        out, ptr, first = [], context.ptr.tolist(), 0
+        for end in range(1, len(ptr)):
+            if end + 1 == len(ptr) or ptr[end + 1] - ptr[first] > CHUNK:
+                part = slice(ptr[first], ptr[end])
+                own = GraphContext(context.batch[part] - first, context.ptr[first : end + 1] - ptr[first])
+                out.append(self._attend(q[part], k[part], v[part], own))
+                first = end
+        return torch.cat(out)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: GraphContext) -> Tensor:
         projection = self.projection.to(q.dtype)

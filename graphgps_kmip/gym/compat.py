@@ -114,7 +114,9 @@ MARKERS: dict[str, tuple[str, ...]] = {
         "gt.secondary_edges *",
     ),
 }
-LATER = "it belongs to the low-width method of Sp_Exphormer, which this package does not have yet: its files load, no more"
+LATER = (
+    "it belongs to the low-width method of Sp_Exphormer, which this package does not have yet: its files load, no more"
+)
 # Settings ("key value") that load and cannot run: why not, and what to do.
 REFUSED: dict[str, str] = {
     "model.type Exphormer": LATER,

@@ -8,6 +8,7 @@ from lightning_fabric import Fabric
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.data import GraphDataset, GraphLoader, NodeLoader, Sampling, make_loaders
+from graphgps_kmip.data.node_budget import with_node_budget
 from graphgps_kmip.gym.attention import ATTENTION
 from graphgps_kmip.gym.branches import rows
 from graphgps_kmip.gym.errors import ConfigError
@@ -19,7 +20,7 @@ def current_loaders(dataset: GraphDataset, level: str, fabric: Fabric) -> list[G
     Raises:
         ValueError: the config asks for what these data or this model cannot do.
     """
-    return make_loaders(
+    train, *evaluation = make_loaders(
         dataset,
         level,
         cfg.train.batch_size,
@@ -30,6 +31,19 @@ def current_loaders(dataset: GraphDataset, level: str, fabric: Fabric) -> list[G
         sampling=current_sampling(),
         shard=_is_divided(fabric.world_size),
     )
+    return [_budgeted(train), *evaluation]
+
+
+def _budgeted(train: GraphLoader | NodeLoader) -> GraphLoader | NodeLoader:
+    """Fill the batches of training up to a number of nodes, where the config says so."""
+    budget = cfg.train.max_nodes
+    if budget == 0:
+        return train
+    if not isinstance(train, GraphLoader) or len(train.dataset) == 1:
+        raise ConfigError(
+            f"train.max_nodes: {budget} fills batches of whole graphs, and here is one graph: set it to 0"
+        )
+    return with_node_budget(train, budget)
 
 
 def current_sampling() -> Sampling:

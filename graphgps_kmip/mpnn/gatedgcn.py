@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 from torch_geometric.nn import BatchNorm
 
+from graphgps_kmip.mpnn import gated_cpu
 from graphgps_kmip.mpnn.ends import Nodes, ends, needed
 from graphgps_kmip.mpnn.gate import DistanceGate, factor_of
 from graphgps_kmip.mpnn.gated_sum import gated_sum
@@ -66,13 +69,27 @@ class GatedGCN(nn.Module):
         """Return the updated node and edge features."""
         edge_attr, (x_source, x), (source, target) = needed("GatedGCN", edge_attr), ends(x), edge_index
         factor = factor_of("GatedGCN", self.gate, encoding, edge_index)
-        gate = self.D(x).index_select(0, target)
-        gate += self.E(x_source).index_select(0, source)  # in place: (E, C) is what a layer has little room for
-        gate += self.C(edge_attr)
-        weighted, normaliser = gated_sum(gate, self.B(x_source), factor, source, target, x.size(0))
-        x_new = self._update(self.A(x) + weighted / (normaliser + 1e-6), self.node_norm)
-        edge_new = self._update(gate, self.edge_norm)
+        mean, gate = self._gated(x, x_source, self.C(edge_attr), factor, source, target)
+        x_new, edge_new = self._update(mean, self.node_norm), self._update(gate, self.edge_norm)
         return (x + x_new if self.residual else x_new), (edge_attr + edge_new if self.edge_residual else edge_new)
+
+    def _gated(
+        self, x: Tensor, x_source: Tensor, edge: Tensor, factor: Tensor | None, source: Tensor, target: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return ``A x + mean`` of the nodes (N, C) and the gates g of the edges (E, C), in the memory of ``edge``."""
+        if gated_cpu.can_run(edge, x, x_source):
+            own, other = _side_by_side(x, self.A, self.D), _side_by_side(x_source, self.B, self.E)
+            return gated_cpu.gated_mean(own, other, edge, factor, source, target)
+        gate = edge
+        gate += self.D(x).index_select(0, target)  # in place: (E, C) is what a layer has little room for
+        gate += self.E(x_source).index_select(0, source)
+        weighted, normaliser = gated_sum(gate, self.B(x_source), factor, source, target, x.size(0))
+        return self.A(x) + weighted / (normaliser + 1e-6), gate
 
     def _update(self, value: Tensor, norm: nn.Module) -> Tensor:
         return self.dropout(self.act(norm(value)))
+
+
+def _side_by_side(x: Tensor, first: nn.Linear, second: nn.Linear) -> Tensor:
+    """Apply two linear maps in one product: x (N, C) -> (N, 2 C)."""
+    return linear(x, torch.cat([first.weight, second.weight]), torch.cat([first.bias, second.bias]))

@@ -14,7 +14,7 @@ from graphgps_kmip.gym.binding import options
 from graphgps_kmip.model.gps import GPSLayer, initial_states
 from graphgps_kmip.mpnn import GatedGCN
 from graphgps_kmip.search import SearchProblem
-from run.bench import baselines
+from run.bench import baselines, references
 from run.bench.inputs import make_inputs
 from run.bench.passes import NotSupported, Pass, Stopwatch
 
@@ -24,8 +24,8 @@ IN_DEGREE = 8  # edges a node, as in the k-nearest-neighbour graphs of the digit
 
 
 def names() -> list[str]:
-    """Return the layers: without attention, with the frozen k-MIP, and with each row of the package's table."""
-    return [NO_ATTENTION, FROZEN, *ATTENTION]
+    """Return the layers: without attention, with the frozen k-MIP, each row of the package's table, reference forms."""
+    return [NO_ATTENTION, FROZEN, *ATTENTION, *(references.PREFIX + name for name in references.REFERENCES)]
 
 
 class FrozenKMIP(nn.Module):
@@ -63,13 +63,18 @@ def layer_pass(
     ptr = make_inputs(data, n, 1, 1).ptr if data != "single" else torch.tensor([0, n])
     torch.manual_seed(0)
     layer = GPSLayer(dim, GatedGCN(dim), _attention(name, dim, heads, k)).to(device)
-    sizes = ptr.diff().repeat_interleave(ptr.diff() * IN_DEGREE)
-    first = ptr[:-1].repeat_interleave(ptr.diff() * IN_DEGREE)
-    source = first + (torch.rand(len(sizes)) * sizes).long().clamp(max=sizes - 1)
-    edge_index = torch.stack([source, torch.arange(n).repeat_interleave(IN_DEGREE)]).to(device)
+    edge_index, expander = (_random_edges(ptr).to(device) for _ in range(2))
     edge_attr = torch.randn(n * IN_DEGREE, dim).to(device)
     batch = torch.arange(len(ptr) - 1).repeat_interleave(ptr.diff()).to(device)
-    context = GraphContext(batch, ptr.to(device), edge_index, edge_attr)
+    context = GraphContext(
+        batch,
+        ptr.to(device),
+        edge_index,
+        edge_attr,
+        edge_sets={"expander": (expander, None)},
+        pair_index=edge_index,
+        pair_attr=torch.randn(n * IN_DEGREE, heads).to(device),
+    )
     x = torch.randn(n, dim).to(device).requires_grad_()
     grad = torch.randn(n, dim).to(device)
 
@@ -86,11 +91,22 @@ def layer_pass(
     return run, lambda: {"graphs": len(ptr) - 1}
 
 
+def _random_edges(ptr: torch.Tensor) -> torch.Tensor:
+    """Draw the sources of `IN_DEGREE` edges that end in each node, in its graph: (2, E)."""
+    sizes = ptr.diff().repeat_interleave(ptr.diff() * IN_DEGREE)
+    first = ptr[:-1].repeat_interleave(ptr.diff() * IN_DEGREE)
+    source = first + (torch.rand(len(sizes)) * sizes).long().clamp(max=sizes - 1)
+    return torch.stack([source, torch.arange(int(ptr[-1])).repeat_interleave(IN_DEGREE)])
+
+
 def _attention(name: str, dim: int, heads: int, k: int) -> nn.Module | None:
     if name == NO_ATTENTION:
         return None
     if name == FROZEN:
         return FrozenKMIP(dim, heads, k)
+    if name.startswith(references.PREFIX):
+        name = name.removeprefix(references.PREFIX)
+        return references.REFERENCES[name](_attention(name, dim, heads, k))
     if name not in ATTENTION:
         raise NotSupported(f"no attention of the name {name!r} is registered")
     component = ATTENTION[name].component

@@ -1,10 +1,12 @@
 """Times one whole GPS layer, GatedGCN beside each registered attention: forward and backward.
 
   python run/bench/layer.py                         32 graphs of 480 nodes, and single graphs of 10^3 to 10^5 nodes
+  python run/bench/layer.py --n 50000               the batch, and one graph of 50,000 nodes
   python run/bench/layer.py --n 1e3:1e6 --device cuda --contestants 'kMIP,Transformer'
 
-A new row of the package's table of attentions takes part by itself. Each cell has a process of its own, and all
-layers of one size take turns; what runs out of memory or time is a row that says so.
+A new row of the package's table of attentions takes part by itself. Beside Performer, BigBird and Exphormer stand their
+formulas as the tests hold them (references.py), those of the first two with all N x N pairs. Each cell has a process of
+its own, and all layers of one size take turns; what runs out of memory or time is a row that says so.
 """
 
 from __future__ import annotations

@@ -96,11 +96,11 @@ def pick(names: list[str], patterns: str, reference: str) -> list[str]:
     return [name for name in names if name == reference or any(fnmatch.fnmatch(name, pattern) for pattern in wanted)]
 
 
-def finish(record: Record, args: argparse.Namespace, draw: Callable[[Record, Path], Path]) -> int:
-    """Write, draw, print and compare a record; return the exit code."""
+def finish(record: Record, args: argparse.Namespace, draw: Callable[[Record, Path], Path] | None = None) -> int:
+    """Write, draw (if it has a picture), print and compare a record; return the exit code."""
     path = args.stored or write(record, args.out)
-    picture = draw(record, path.with_suffix(".png"))
-    print(f"\n{table(record)}\n\n{path}\n{path.with_suffix('.csv')}\n{picture}")
+    picture = "" if draw is None else f"\n{draw(record, path.with_suffix('.png'))}"
+    print(f"\n{table(record)}\n\n{path}\n{path.with_suffix('.csv')}{picture}")
     if args.compare is None:
         return 0
     lines, compared = compare(record, read(args.compare), args.tolerance)

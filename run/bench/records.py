@@ -19,7 +19,7 @@ Record = dict[str, Any]
 
 COLUMNS = {
     "contestant": "who: frozen baseline, other library, or one of the package's own (ours: BACKEND)",
-    "setting": "search, inference, training, breakdown or layer",
+    "setting": "search, inference, training, breakdown, layer or epoch",
     "data": "the data set (--data)",
     "n": "nodes of all graphs together",
     "graphs": "graphs",
@@ -38,6 +38,8 @@ COLUMNS = {
     "search_ms": "breakdown: the search; full attention: its scores",
     "softmax_ms": "breakdown: the softmax",
     "gather_ms": "breakdown: gather and weighted sum; full attention: the weighted sum",
+    "attn_dropout": "share of attention weights that training drops (epoch)",
+    "nodes_per_s": "nodes / total (epoch)",
     "memory_mib": "peak memory of the first pass above its inputs: resident on cpu, torch's allocator on cuda",
     "vs_frozen": "total_ms of the frozen baseline of the same size, data and setting, divided by total_ms",
     "sgemm_share": "2 dim pairs / total / measured rate of a large float32 matrix product (search)",
@@ -59,6 +61,8 @@ def enrich(rows: list[Row], reference: str, sgemm_gflops: float) -> list[Row]:
         if row["status"] == "ok":
             if _place(row) in frozen:
                 row["vs_frozen"] = frozen[_place(row)] / row["total_ms"]
+            if row["setting"] == "epoch":
+                row["nodes_per_s"] = row["n"] / (row["total_ms"] / 1000)
             if row["setting"] == "search" and pairs:
                 row["sgemm_share"] = 2 * row["dim"] * pairs / (row["total_ms"] / 1000) / (sgemm_gflops * 1e9)
         if paper:

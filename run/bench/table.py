@@ -20,6 +20,7 @@ SHOWN = {
     "softmax": "softmax_ms",
     "gather": "gather_ms",
     "backward": "backward_ms",
+    "nodes/s": "nodes_per_s",
     "MiB": "memory_mib",
     "x frozen": "vs_frozen",
     "of sgemm": "sgemm_share",

@@ -17,12 +17,13 @@ from typing import Any
 import torch
 
 from graphgps_kmip.train.memory import PHRASES
-from run.bench import gps, passes
+from run.bench import epochs, gps, passes
 from run.bench.inputs import make_inputs
 from run.bench.memory import PeakMemory, limit_memory
 from run.bench.passes import NotSupported, Pass
 
 SMALL = 64  # nodes of the first problem, which loads and compiles
+WARMING_GRAPHS = 2  # of the first epoch
 QUICK, TURN = 0.05, 0.02  # seconds: a pass this quick is repeated in its turn for so long
 Facts = Callable[[], dict[str, Any]]
 Maker = Callable[[int | None], tuple[Pass, Facts]]
@@ -36,7 +37,7 @@ def serve(cell: dict[str, Any], connection: Connection, errors: Path, environmen
         os.dup2(file.fileno(), 2)
     try:
         torch.set_num_threads(cell["threads"])
-        make = layer_maker(cell) if cell["bench"] == "layer" else attention_maker(cell)
+        make = MAKERS[cell["bench"]](cell)
         make(SMALL)[0]()
         connection.send({"status": "warm"})
         limit_memory(cell["device"])
@@ -98,6 +99,20 @@ def layer_maker(cell: dict[str, Any]) -> Maker:
         return gps.layer_pass(cell["contestant"], data, n, cell["dim"], cell["heads"], cell["k"], cell["device"])
 
     return make
+
+
+def epoch_maker(cell: dict[str, Any]) -> Maker:
+    """As `attention_maker`, for a whole training epoch."""
+    names = "contestant", "data", "graphs", "k", "device", "attn_dropout"
+
+    def make(n: int | None) -> tuple[Pass, Facts]:
+        given = {name: cell[name] for name in names} | ({} if n is None else {"graphs": WARMING_GRAPHS})
+        return epochs.epoch_pass(*given.values())
+
+    return make
+
+
+MAKERS = {"attention": attention_maker, "layer": layer_maker, "epoch": epoch_maker}
 
 
 def describe(error: BaseException) -> str:

@@ -51,9 +51,10 @@ def projections(attention: PerformerAttention) -> tuple[nn.Module, ...]:
     return attention.query, attention.key, attention.value
 
 
-@pytest.mark.parametrize("tile", [performer.TILE, 2])
-def test_it_equals_the_formula_in_each_graph(tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("tile", "chunk"), [(performer.TILE, performer.CHUNK), (2, 1), (2, 6)])
+def test_it_equals_the_formula_in_each_graph(tile: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(performer, "TILE", tile)
+    monkeypatch.setattr(performer, "CHUNK", chunk)
     attention = PerformerAttention(8, 2, dim_head=4, num_features=11).double()
     x = 3 * torch.randn(13, 8, dtype=torch.float64)
     graphs = [x[start:end] for start, end in zip(PTR, PTR[1:], strict=False) if end > start]

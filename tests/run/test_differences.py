@@ -14,7 +14,7 @@ from run import differences
 
 CASES = {case.name: case for case in cases()}
 # Settings of dialects that are no difference in mathematics: which component a silent file means, and how it starts.
-STARTS = {"gt.layer_type", "prep.exp", "pretrained.reset_prediction_head"}
+STARTS = {"gt.layer_type", "prep.exp", "pretrained.reset_prediction_head", "pretrained.seed"}
 ON_DIGITS = [name for name, case in CASES.items() if case.cfg.startswith("quickstart")]
 SHORT = {"gt.layers": 1, "optim.max_epoch": 1, "optim.num_warmup_epochs": 0, "train.batch_size": 256}
 

@@ -1,0 +1,74 @@
+/* Products of QUERIES rows with a tile of keys that stand channel by channel (after simd.h and exponential.h). */
+#ifndef PRODUCTS_H
+#define PRODUCTS_H
+
+#define QUERIES 8
+#define KEYS 512 /* of a tile: 16 KiB of scores for QUERIES queries */
+#define STEP (2 * LANES)
+#define GROUP 4  /* channels that are summed together; packed channels are a multiple of it */
+
+/* to[c, i] = from[i, c], with zeros up to the stride and up to the packed channels. */
+static inline void transpose(const real *from, long row, long count, int dim, int packed, real *to, long stride) {
+    memset(to, 0, (size_t)packed * stride * sizeof(real));
+    for (long i = 0; i < count; i++)
+        for (int c = 0; c < dim; c++) to[c * stride + i] = from[i * row + c];
+}
+
+/* Copies up to QUERIES rows, times a factor, with zeros where there are none. */
+static inline void take_rows(const real *from, long row, long count, int dim, int packed, real factor, real *to) {
+    memset(to, 0, (size_t)QUERIES * packed * sizeof(real));
+    for (long i = 0; i < count; i++)
+        for (int c = 0; c < dim; c++) to[i * packed + c] = factor * from[i * row + c];
+}
+
+/* score[r, j] = sum_c rows[r, c] keys[c, j] */
+static inline void products(const real *rows, const real *keys, long stride, int packed, int width, real *score) {
+    for (int j = 0; j < width; j += STEP) {
+        vec sums[QUERIES][2] = {0};
+        for (int c = 0; c < packed; c++) {
+            vec a = load(keys + c * stride + j), b = load(keys + c * stride + j + LANES);
+            UNROLL for (int r = 0; r < QUERIES; r++) {
+                vec row = set1(rows[r * packed + c]);
+                sums[r][0] = fma_(row, a, sums[r][0]);
+                sums[r][1] = fma_(row, b, sums[r][1]);
+            }
+        }
+        UNROLL for (int r = 0; r < QUERIES; r++) {
+            store(score + r * KEYS + j, sums[r][0]);
+            store(score + r * KEYS + j + LANES, sums[r][1]);
+        }
+    }
+}
+
+/* sum[r, c] += sum_j weight[r, j] keys[c, j] */
+static inline void add_weighted(const real *weight, const real *keys, long stride, int packed, int width, real *sum) {
+    for (int first = 0; first < QUERIES; first += GROUP)
+        for (int c = 0; c < packed; c += GROUP) {
+            vec sums[GROUP][GROUP] = {0};
+            for (int j = 0; j < width; j += LANES) {
+                vec w[GROUP];
+                UNROLL for (int r = 0; r < GROUP; r++) w[r] = load(weight + (first + r) * KEYS + j);
+                UNROLL for (int i = 0; i < GROUP; i++) {
+                    vec key = load(keys + (c + i) * stride + j);
+                    UNROLL for (int r = 0; r < GROUP; r++) sums[r][i] = fma_(w[r], key, sums[r][i]);
+                }
+            }
+            for (int r = 0; r < GROUP; r++)
+                for (int i = 0; i < GROUP; i++) sum[(first + r) * packed + c + i] += sum_lanes(sums[r][i]);
+        }
+}
+
+/* keys[c, j] += sum_r rows[r, c] weight[r, j] */
+static inline void add_outer(const real *rows, const real *weight, long stride, int packed, int width, real *keys) {
+    for (int j = 0; j < width; j += LANES) {
+        vec w[QUERIES];
+        UNROLL for (int r = 0; r < QUERIES; r++) w[r] = load(weight + r * KEYS + j);
+        for (int c = 0; c < packed; c++) {
+            vec sum = load(keys + c * stride + j);
+            UNROLL for (int r = 0; r < QUERIES; r++) sum = fma_(set1(rows[r * packed + c]), w[r], sum);
+            store(keys + c * stride + j, sum);
+        }
+    }
+}
+
+#endif

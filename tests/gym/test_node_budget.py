@@ -1,0 +1,53 @@
+"""``train.max_nodes``: training batches by a budget of nodes, evaluation batches as ever."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from lightning_fabric import Fabric
+from torch_geometric.data import Data
+from torch_geometric.graphgym.config import cfg
+
+from graphgps_kmip.data import GraphDataset
+from graphgps_kmip.gym.errors import ConfigError
+from graphgps_kmip.gym.load import load_config
+from graphgps_kmip.gym.loaders import current_loaders
+
+SIZES = [3, 9, 1, 4, 4, 30, 2, 7]
+
+
+@pytest.fixture(autouse=True)
+def _loaded() -> Iterator[None]:
+    load_config(cfg, None, ["train.batch_size", "2"])
+    yield
+    cfg.defrost()
+
+
+def dataset() -> GraphDataset:
+    graphs = [Data(torch.zeros(size, 1), torch.empty(2, 0).long()) for size in SIZES]
+    return GraphDataset(graphs, [torch.arange(6).numpy(), torch.tensor([6]).numpy(), torch.tensor([7]).numpy()])
+
+
+@pytest.mark.parametrize("budget", [0, 12])
+def test_training_batches_follow_the_budget_and_evaluation_does_not(budget: int) -> None:
+    cfg.train.max_nodes = budget
+    train, *evaluation = current_loaders(dataset(), "graph", Fabric(accelerator="cpu", devices=1))
+    batches = list(train)
+    assert sum(batch.num_graphs for batch in batches) == 6
+    if budget:
+        assert all(batch.num_nodes <= budget or batch.num_graphs == 1 for batch in batches)
+        assert len(batches) > 3
+    else:
+        assert [batch.num_graphs for batch in batches] == [2, 2, 2]
+    assert [len(loader) for loader in evaluation] == [1, 1]
+
+
+def test_one_graph_has_no_batches_of_graphs() -> None:
+    cfg.train.max_nodes = 12
+    graph = dataset().graphs[0]
+    for split in ("train", "val", "test"):
+        graph[f"{split}_mask"] = torch.ones(3, dtype=torch.bool)
+    with pytest.raises(ConfigError, match="train.max_nodes: 12 fills batches of whole graphs, and here is one graph"):
+        current_loaders(GraphDataset([graph]), "node", Fabric(accelerator="cpu", devices=1))

@@ -1,0 +1,139 @@
+"""The fused C loops of GatedGCN against the plain form: values, gradients, threads, and what they refuse."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from graphgps_kmip.mpnn import GatedGCN, gated_cpu, gatedgcn
+from graphgps_kmip.mpnn.gated_cpu import gated_mean
+from graphgps_kmip.native import unavailable_reason
+
+pytestmark = pytest.mark.skipif(unavailable_reason("gated_sum") is not None, reason="no C compiler")
+
+SOURCES, TARGETS, EDGES = 7, 5, 23
+
+
+def example(dim: int, with_factor: bool, num_edges: int = EDGES, dtype: torch.dtype = torch.float64) -> tuple:
+    """Node 4 is no target, node 6 no source; source and target sets differ in size."""
+    shapes = [(TARGETS, 2 * dim), (SOURCES, 2 * dim), (num_edges, dim), (num_edges, 1)]
+    floats = [(2 * torch.randn(shape, dtype=dtype)).requires_grad_() for shape in shapes]
+    if not with_factor:
+        floats[3] = None
+    indices = [torch.randint(0, nodes - 1, (num_edges,)) for nodes in (SOURCES, TARGETS)]
+    return floats, indices
+
+
+def plain(own: Tensor, other: Tensor, edge: Tensor, factor: Tensor | None, source: Tensor, target: Tensor) -> tuple:
+    (a, d), (b, h) = own.chunk(2, 1), other.chunk(2, 1)
+    gate = edge + d[target] + h[source]
+    weight = gate.sigmoid() * (1 if factor is None else factor)
+    total, normaliser = (torch.zeros_like(a).index_add(0, target, part) for part in (weight * b[source], weight))
+    return a + total / (normaliser + 1e-6), gate
+
+
+def run(floats: list[Tensor | None], indices: list[Tensor]) -> tuple[Tensor, Tensor]:
+    own, other, edge, factor = floats
+    return gated_mean(own, other, edge.clone(), factor, *indices)  # it writes over the edges
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-11), (torch.float32, 1e-4)])
+@pytest.mark.parametrize("with_factor", [False, True])
+@pytest.mark.parametrize("num_edges", [EDGES, 1, 0])
+@pytest.mark.parametrize("dim", [1, 3, 16, 21])
+def test_values_and_gradients_equal_the_plain_form(
+    dim: int, num_edges: int, with_factor: bool, dtype: torch.dtype, tolerance: float
+) -> None:
+    floats, indices = example(dim, with_factor, num_edges, dtype)
+    if with_factor:
+        floats[3].data.abs_()  # as those of the distance gate: with other signs a sum may come near 0
+    found, expected = run(floats, indices), plain(*floats, *indices)
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+    inputs, cotangents = [t for t in floats if t is not None], [torch.randn_like(t) for t in expected]
+    for which in ([0, 1], [0], [1]):  # the edges of a last layer go nowhere
+        ours, theirs = (
+            torch.autograd.grad(
+                [outputs[i] for i in which],
+                inputs,
+                [cotangents[i] for i in which],
+                retain_graph=True,
+                materialize_grads=True,
+            )
+            for outputs in (found, expected)
+        )
+        torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("with_factor", [False, True])
+def test_gradients_equal_finite_differences(with_factor: bool) -> None:
+    floats, indices = example(3, with_factor)
+    if with_factor:
+        floats[3].data.abs_()
+    assert torch.autograd.gradcheck(lambda *inputs: run(list(inputs), indices), floats)
+
+
+def test_gates_of_any_size_give_finite_gradients() -> None:
+    floats, indices = example(4, with_factor=False, dtype=torch.float32)
+    floats[2].data *= 1000
+    out, _ = run(floats, indices)
+    out.sum().backward()
+    assert out.isfinite().all()
+    assert all(tensor.grad.isfinite().all() for tensor in floats[:3])
+    torch.testing.assert_close(out, plain(*floats, *indices)[0], rtol=1e-4, atol=1e-4)
+
+
+def test_nan_and_infinity_stay_visible() -> None:
+    for place in range(3):
+        floats, indices = example(4, with_factor=False)
+        floats[place].data[indices[1][0] if place == 0 else indices[0][0] if place == 1 else 0, -1] = torch.nan
+        assert run(floats, indices)[0][indices[1][0]].isnan().any()
+
+
+def test_results_do_not_depend_on_the_number_of_threads() -> None:
+    own, other, edge = (torch.randn(size, requires_grad=True) for size in ((500, 64), (500, 64), (6000, 32)))
+    indices, results, before = torch.randint(0, 500, (2, 6000)), [], torch.get_num_threads()
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        out = gated_mean(own, other, edge.clone(), None, *indices)
+        results.append((*out, *torch.autograd.grad(out[0].square().sum() + out[1].sum(), (own, other, edge))))
+    torch.set_num_threads(before)
+    torch.testing.assert_close(*results, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("wrong", [-1, SOURCES])
+def test_an_edge_of_a_node_that_is_not_there_is_an_error(wrong: int) -> None:
+    for side in range(2):
+        floats, indices = example(3, with_factor=False)
+        indices[side][4] = wrong
+        with pytest.raises(IndexError, match="nodes that are not there"):
+            run(floats, indices)
+
+
+def test_the_layer_takes_the_kernel_and_equals_the_form_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = GatedGCN(6).double()
+    inputs = torch.randn(9, 6).double(), torch.randint(0, 9, (2, 31)), torch.randn(31, 6).double()
+    before = [tensor.clone() for tensor in inputs]
+    results = []
+    for absent in ("gated_sum", None):
+        with monkeypatch.context() as patch:
+            if absent:
+                patch.delattr(gatedgcn, absent)
+            else:
+                patch.setattr(gated_cpu, "can_run", lambda *_: False)
+            layer.zero_grad()
+            x_new, edge_new = layer(*inputs)
+            (x_new.square().sum() + edge_new.square().sum()).backward()
+            results.append([x_new, edge_new, *(parameter.grad.clone() for parameter in layer.parameters())])
+    torch.testing.assert_close(*results, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(list(inputs), before, rtol=0, atol=0)
+
+
+def test_halves_take_the_form_without_it() -> None:
+    layer = GatedGCN(6)
+    inputs = torch.randn(9, 6), torch.randint(0, 9, (2, 31)), torch.randn(31, 6)
+    expected = layer(*inputs)
+    assert not gated_cpu.can_run(inputs[0].bfloat16())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = layer(*inputs)
+    torch.testing.assert_close([t.float() for t in found], list(expected), rtol=0.1, atol=0.1)

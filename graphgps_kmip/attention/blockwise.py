@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from graphgps_kmip.attention import gather_cpu
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.dense import from_padded, to_padded
+from graphgps_kmip.attention.gather import sparse_attention
 from graphgps_kmip.attention.tiles import Tiles
 
 
@@ -20,7 +22,8 @@ def block_attention(
 ) -> Tensor:
     """Softmax attention over gathered blocks of keys; a block that is named twice counts twice.
 
-    Memory is that of the gathered keys and values, 2 * S times q, and of keys and values padded to the largest graph.
+    Memory is that of the gathered keys (and values, without the fused kernel of the CPU), S times q each, and of keys
+    and values padded to the largest graph.
 
     Args:
         q: queries.
@@ -38,24 +41,52 @@ def block_attention(
         return v
     padded, mask = to_padded(torch.cat([q, k, v], dim=1).flatten(1), blocks.context)
     of_blocks = padded.unflatten(2, (3, *q.shape[1:])).permute(2, 0, 3, 1, 4)  # 3 of (T, H, W, D)
-    out = _local(*of_blocks, mask, blocks, key_blocks)
+    at, seen = _keys(blocks, key_blocks, mask)
+    if gather_cpu.can_run(v, q.size(0) * seen[0].numel()):
+        index, score = _slots(*of_blocks[:2].detach(), blocks, at, seen)
+        out = sparse_attention(q, k, v, index, score)
+    else:
+        out = _gathered(*of_blocks, at, seen)
+        out = from_padded(out.transpose(1, 2).flatten(2), blocks.context).view_as(q)
     ends = _ends(of_blocks[0], k, v, context, blocks, last)
+    block, place = _places(blocks)
     for end, number in enumerate((torch.zeros_like(last), last)):  # no scatter: a graph of one block is both
-        is_end = blocks.place == number[blocks.graph]
-        out = torch.where(is_end[:, None, None, None], ends[blocks.graph, :, end], out)
-    return from_padded(out.transpose(1, 2).flatten(2), blocks.context).view_as(q)
+        is_end = (blocks.place == number[blocks.graph])[block]
+        out = torch.where(is_end[:, None, None], ends[blocks.graph[block], :, end, place], out)
+    return out
 
 
-def _local(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, blocks: Tiles, key_blocks: Tensor) -> Tensor:
-    """Attention of each block to its S blocks: q, k, v (T, H, W, D), key_blocks (T, H, S)."""
-    at = (torch.arange(len(q), device=q.device) - blocks.place)[:, None, None] + key_blocks
-    there = (key_blocks >= 0) & (at < len(q))
+def _places(blocks: Tiles) -> tuple[Tensor, Tensor]:
+    """Block of each node and its place in it, (N,) and (N,)."""
+    block = blocks.context.batch
+    return block, torch.arange(len(block), device=block.device) - blocks.context.ptr[block]
+
+
+def _keys(blocks: Tiles, key_blocks: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows of the blocks that each block attends to, (T, H, S), and which of their nodes there are, (T, H, S, W)."""
+    at = (torch.arange(len(mask), device=mask.device) - blocks.place)[:, None, None] + key_blocks
+    there = (key_blocks >= 0) & (at < len(mask))
     at = at.where(there, 0)
     there &= blocks.graph[at] == blocks.graph[:, None, None]
+    return at, mask[at] & there[..., None]
+
+
+def _slots(q: Tensor, k: Tensor, blocks: Tiles, at: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+    """Each node's keys and scores for `sparse_attention`: q and k (T, H, W, D) -> index and score (H, N, S * W)."""
+    head = torch.arange(q.size(1), device=q.device)[:, None]
+    score = q @ k[at, head].flatten(2, 3).mT  # (T, H, W, S * W)
+    score = score.masked_fill(~seen.flatten(2)[:, :, None], -torch.inf)
+    node = blocks.context.ptr[at][..., None] + torch.arange(q.size(2), device=q.device)  # (T, H, S, W)
+    block, place = _places(blocks)
+    index = node.masked_fill(~seen, -1).flatten(2)[block]
+    return index.transpose(0, 1), score[block, :, place].transpose(0, 1)
+
+
+def _gathered(q: Tensor, k: Tensor, v: Tensor, at: Tensor, seen: Tensor) -> Tensor:
+    """Attention of each block to its S blocks: q, k, v (T, H, W, D) -> (T, H, W, D)."""
     head = torch.arange(q.size(1), device=q.device)[:, None]
     k, v = (values[at, head].flatten(2, 3) for values in (k, v))  # (T, H, S * W, D)
-    seen = (mask[at] & there[..., None]).flatten(2)[:, :, None]  # (T, H, 1, S * W)
-    return scaled_dot_product_attention(q, k, v, _some(seen))
+    return scaled_dot_product_attention(q, k, v, _some(seen.flatten(2)[:, :, None]))
 
 
 def _ends(q: Tensor, k: Tensor, v: Tensor, context: GraphContext, blocks: Tiles, last: Tensor) -> Tensor:

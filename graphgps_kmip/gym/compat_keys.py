@@ -13,7 +13,6 @@ from typing import Any
 # Key -> public default. A part that begins to read one takes it out of here.
 UNREAD: dict[str, Any] = {
     "dataset.debug": False,
-    "train.shuffle": True,
     "train.eval_smoothing_metrics": False,
     "train.save_attention_scores": False,
     "train.saving_epoch": False,

@@ -32,6 +32,7 @@ DEFAULTS: dict[str, Any] = {
     "dataset.infer_link_label": "None",  # of the head infer_links: edge
     "train.mode": "custom",
     "train.train_parts": 192,  # parts of a graph, for train.sampler cluster and random_node
+    "train.shuffle": True,  # a new order of the training graphs each epoch
     "train.max_nodes": 0,  # ours: nodes of a training batch, instead of train.batch_size graphs; 0: off
     "train.eval_test": "every",  # ours: every evaluation, or "best": only at a new best
     "train.ckpt_best": False,

@@ -26,6 +26,7 @@ def current_loaders(dataset: GraphDataset, level: str, fabric: Fabric) -> list[G
         cfg.train.batch_size,
         seed=cfg.seed,
         num_workers=cfg.num_workers,
+        shuffle=cfg.train.shuffle,
         rank=fabric.global_rank,
         world_size=fabric.world_size,
         sampling=current_sampling(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -69,9 +70,14 @@ def test_it_equals_dense_attention_under_the_mask_in_each_graph(form: str, block
     torch.testing.assert_close(attention(x, CONTEXT), expected, **EXACT)
 
 
+@pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("use_bias", [False, True])
-def test_both_forms_give_the_same_output_and_gradients(pattern: str, use_bias: bool) -> None:
+def test_both_forms_give_the_same_output_and_gradients(
+    pattern: str, use_bias: bool, fused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not fused:
+        monkeypatch.setattr(blockwise, "gather_cpu", SimpleNamespace(can_run=lambda *_: False))
     blocks, edges = (
         BigBirdAttention(8, 2, num_random_blocks=2, use_bias=use_bias, form=form, pattern=pattern).double()
         for form in FORMS

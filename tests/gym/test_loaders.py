@@ -1,4 +1,4 @@
-"""``train.max_nodes``: training batches by a budget of nodes, evaluation batches as ever."""
+"""Loaders as the config asks: training batches by a budget of nodes, in a new order or not; evaluation as ever."""
 
 from __future__ import annotations
 
@@ -42,6 +42,18 @@ def test_training_batches_follow_the_budget_and_evaluation_does_not(budget: int)
     else:
         assert [batch.num_graphs for batch in batches] == [2, 2, 2]
     assert [len(loader) for loader in evaluation] == [1, 1]
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_the_order_of_training_is_new_in_each_epoch_unless_told_otherwise(shuffle: bool) -> None:
+    cfg.train.shuffle = shuffle
+    train = current_loaders(dataset(), "graph", Fabric(accelerator="cpu", devices=1))[0]
+    orders = []
+    for epoch in range(4):
+        train.set_epoch(epoch)
+        orders.append([size for batch in train for size in batch.ptr.diff().tolist()])
+    assert (orders == [SIZES[:6]] * 4) != shuffle
+    assert all(sorted(order) == sorted(SIZES[:6]) for order in orders)
 
 
 def test_one_graph_has_no_batches_of_graphs() -> None:

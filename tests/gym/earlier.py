@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import json
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
+from torch_geometric.graphgym.config import cfg
 
 import main
 from tests.test_main import DIGITS, SHORT
 
 FAST = ["train.ckpt_period", "1", "optim.num_warmup_epochs", "0"]  # one epoch changes the parameters, and is saved
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    """Leave handlers of logging and the config as they were: a file that imports this has it around each test."""
+    handlers = logging.root.handlers[:]
+    yield
+    logging.root.handlers = handlers
+    cfg.defrost()
 
 
 def train_earlier(out: Path, *words: str) -> Path:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,29 +9,17 @@ import pytest
 import torch
 from torch_geometric.data import Batch
 from torch_geometric.graphgym.config import cfg
-from torch_geometric.graphgym.register import train_dict
 
 import main
 from graphgps_kmip.attention import collect_attention
 from graphgps_kmip.gym.attention_weights import save_weights
 from graphgps_kmip.gym.experiment import assemble, configured, planned_runs
 from graphgps_kmip.gym.load import load_config
-from graphgps_kmip.gym.modes import MODES
-from tests.gym.earlier import after, lines, train_earlier
+from tests.gym.earlier import after, lines, restored, train_earlier  # noqa: F401
 from tests.test_main import DIGITS, SHORT
 
 SPLITS = ("train", "val", "test")
 TIMES = ("time_epoch", "time_iter", "lr", "eta", "eta_hours")
-
-
-@pytest.fixture(autouse=True)
-def _entered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name, mode in MODES.items():
-        monkeypatch.setitem(train_dict, name, mode)
-    handlers = logging.root.handlers[:]
-    yield
-    logging.root.handlers = handlers
-    cfg.defrost()
 
 
 @pytest.fixture(scope="module")

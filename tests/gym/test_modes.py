@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,20 +19,15 @@ from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.experiment import assemble, configured, planned_runs
 from graphgps_kmip.gym.load import load_config
 from graphgps_kmip.gym.modes import MODES
-from tests.gym.earlier import after, lines, train_earlier
+from tests.gym.earlier import after, lines, restored, train_earlier  # noqa: F401
 from tests.test_main import DIGITS, SHORT
 
 SPLITS = ("train", "val", "test")
 TIMES = ("time_epoch", "time_iter", "lr", "eta", "eta_hours")
 
 
-@pytest.fixture(autouse=True)
-def _entered() -> Iterator[None]:
+def test_every_mode_is_registered() -> None:
     assert MODES.items() <= train_dict.items()
-    handlers = logging.root.handlers[:]
-    yield
-    logging.root.handlers = handlers
-    cfg.defrost()
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import logging
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,18 +15,10 @@ from torch_geometric.graphgym.config import cfg
 import main
 from graphgps_kmip.gym.experiment import assemble, configured, planned_runs
 from graphgps_kmip.gym.load import load_config
-from tests.gym.earlier import train_earlier
+from tests.gym.earlier import restored, train_earlier  # noqa: F401
 from tests.test_main import DIGITS, SHORT
 
 TRAINED = ["gt.n_heads", "2", "gnn.layers_post_mp", "2"]
-
-
-@pytest.fixture(autouse=True)
-def _restored() -> Iterator[None]:
-    handlers = logging.root.handlers[:]
-    yield
-    logging.root.handlers = handlers
-    cfg.defrost()
 
 
 @pytest.fixture(scope="module")

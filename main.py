@@ -15,6 +15,7 @@ from graphgps_kmip.gym.experiment import assemble, configured, execute, launch, 
 from graphgps_kmip.gym.fingerprint import config_hash
 from graphgps_kmip.gym.listing import listing
 from graphgps_kmip.gym.load import load_config
+from graphgps_kmip.gym.pretrained import adopt_settings
 from graphgps_kmip.report import aggregate, draw_attention, draw_curves
 
 
@@ -45,6 +46,7 @@ def main(args: argparse.Namespace) -> None:
     if args.cfg_file is None:
         raise ConfigError("--cfg is missing: give a YAML file, such as configs/quickstart/digits-kmip.yaml (or --list)")
     load_config(cfg, args.cfg_file, args.opts)
+    adopt_settings()
     runs = planned_runs(args.repeat)
     if args.dry_run:
         with configured(runs[0]):

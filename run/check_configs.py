@@ -27,6 +27,7 @@ from graphgps_kmip.gym import cfg  # noqa: E402
 from graphgps_kmip.gym.errors import is_users  # noqa: E402
 from graphgps_kmip.gym.experiment import assemble, configured, planned_runs  # noqa: E402
 from graphgps_kmip.gym.load import load_config  # noqa: E402
+from graphgps_kmip.gym.pretrained import adopt_settings  # noqa: E402
 from graphgps_kmip.gym.task import current_task  # noqa: E402
 
 SMALL = "dataset.sample True train.batch_size 4 num_workers 0 num_threads 1".split()
@@ -60,6 +61,7 @@ def check(file: Path) -> Outcome:
         load_config(cfg, file, SMALL)
         dialect = cfg.dialect
         stage = "build"
+        adopt_settings()
         with configured(planned_runs(1)[0]):
             parts = assemble()
             stage = "train"

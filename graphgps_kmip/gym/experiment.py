@@ -32,7 +32,7 @@ from graphgps_kmip.gym.load import flatten
 from graphgps_kmip.gym.loaders import current_loaders
 from graphgps_kmip.gym.modes import MODES, check_mode
 from graphgps_kmip.gym.pictures import save_attention
-from graphgps_kmip.gym.pretrained import adopt_settings, load_parameters
+from graphgps_kmip.gym.pretrained import load_parameters
 from graphgps_kmip.gym.task import current_task
 from graphgps_kmip.gym.train import current_settings
 from graphgps_kmip.train import locked, make_fabric, on_rank_zero, prepare_run_dir, read_record, replace_file
@@ -59,12 +59,9 @@ class Parts:
 def planned_runs(repeat: int) -> list[Run]:
     """Return the runs of the loaded config: ``repeat`` seeds from ``cfg.seed`` on, or ``cfg.run_multiple_splits``.
 
-    Before, ``cfg`` takes over the settings of ``pretrained.dir``, if there is one: they are those of all the runs.
-
     Raises:
-        ConfigError: both are asked for, ``repeat`` is below 1, or the pretrained run does not fit.
+        ConfigError: both are asked for, or ``repeat`` is below 1.
     """
-    adopt_settings()
     if repeat < 1:
         raise ConfigError(f"--repeat: expected 1 or more, got {repeat}")
     if not cfg.run_multiple_splits:

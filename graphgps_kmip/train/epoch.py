@@ -77,9 +77,9 @@ def _run_batches(session: Session, loader: Iterable, split: str, epoch: int) -> 
     check_period = CUDA_CHECK_PERIOD if session.fabric.device.type == "cuda" else 1
     for number, loaded in enumerate(loader):
         session.stop.check()
-        batch = _prepare(session, loaded, split, epoch)
-        with explain_out_of_memory(batch), _explain_not_finite(f"{where}, batch {number}"):
-            _run_batch(session, batch, tally)
+        batch = prepare(session, loaded, split, epoch)
+        with explain_out_of_memory(batch), explain_not_finite(f"{where}, batch {number}"):
+            run_batch(session, batch, tally)
             if split == "train" and (number + 1) % session.settings.batch_accumulation == 0:
                 _step(session)
         if (number + 1) % check_period == 0:
@@ -93,7 +93,7 @@ def _run_batches(session: Session, loader: Iterable, split: str, epoch: int) -> 
 
 
 @contextmanager
-def _explain_not_finite(where: str) -> Iterator[None]:
+def explain_not_finite(where: str) -> Iterator[None]:
     """A model may notice NaN inside itself, before there is a loss, as the k-MIP search does."""
     try:
         yield
@@ -101,7 +101,8 @@ def _explain_not_finite(where: str) -> Iterator[None]:
         raise TrainingDiverged(f"The model met NaN or infinite values in {where}: {error}.") from error
 
 
-def _prepare(session: Session, loaded: Any, split: str, epoch: int) -> Any:
+def prepare(session: Session, loaded: Any, split: str, epoch: int) -> Any:
+    """Return the batch on its device, in the precision of the run, with what the model finds beside its data."""
     # A shallow copy: a loader may yield the same object again, and the model and the lines below set attributes.
     batch = session.fabric.to_device(copy.copy(loaded))
     if session.settings.precision == "64-true":
@@ -111,7 +112,8 @@ def _prepare(session: Session, loaded: Any, split: str, epoch: int) -> Any:
     return batch
 
 
-def _run_batch(session: Session, batch: Any, tally: Tally) -> None:
+def run_batch(session: Session, batch: Any, tally: Tally) -> None:
+    """Put a batch through model, loss and score into the tally, and in training its gradient into the parameters."""
     pred, true = session.model(batch)
     if getattr(batch, "filler", False):
         pred, true = pred[:0], true[:0]  # runs, counts nowhere

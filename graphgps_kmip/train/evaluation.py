@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from graphgps_kmip.task.record import Task
 from graphgps_kmip.train.distributed import on_rank_zero
-from graphgps_kmip.train.epoch import Session, _explain_not_finite, _prepare, _run_batch
+from graphgps_kmip.train.epoch import Session, explain_not_finite, prepare, run_batch
 from graphgps_kmip.train.memory import explain_out_of_memory
 from graphgps_kmip.train.record import check_folder, closed_record, open_record
 from graphgps_kmip.train.results import append_stats, rounded, write_record
@@ -102,7 +102,7 @@ def predict(model: nn.Module, loader: Iterable, settings: TrainSettings, fabric:
 
 
 def _batch_of(session: Session, loaded: Any, split: str) -> Any:
-    batch = _prepare(session, loaded, split, epoch=0)
+    batch = prepare(session, loaded, split, epoch=0)
     batch.progress = 1.0
     return batch
 
@@ -114,8 +114,8 @@ def _evaluate_split(session: Session, loader: Iterable, split: str) -> dict[str,
     for loaded in loader:
         session.stop.check()
         batch = _batch_of(session, loaded, split)
-        with explain_out_of_memory(batch), _explain_not_finite(f"the evaluation of {split}"):
-            _run_batch(session, batch, tally)
+        with explain_out_of_memory(batch), explain_not_finite(f"the evaluation of {split}"):
+            run_batch(session, batch, tally)
     if not tally.sums:
         raise ValueError(f"The {split} split has no batches; give it at least one sample (dataset.split).")
     tally.check(f"the evaluation of {split}")

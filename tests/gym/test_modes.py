@@ -19,6 +19,7 @@ from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.experiment import assemble, configured, planned_runs
 from graphgps_kmip.gym.load import load_config
 from graphgps_kmip.gym.modes import MODES
+from graphgps_kmip.gym.pretrained import adopt_settings
 from tests.gym.earlier import after, lines, restored, train_earlier  # noqa: F401
 from tests.test_main import DIGITS, SHORT
 
@@ -47,6 +48,7 @@ def test_inference_only_gives_the_scores_of_the_trained_model_and_trains_nothing
         for name in set(line) - set(TIMES):
             assert line[name] == pytest.approx(trained[name], rel=1e-5), (split, name)
     load_config(cfg, DIGITS, given[4:])
+    adopt_settings()
     with configured(planned_runs(1)[0]):
         parts = assemble()
         graphs = parts.dataset.part("train")
@@ -101,6 +103,7 @@ def test_pcqm4mv2_inference_saves_predictions_as_the_leaderboard_wants_them(tmp_
     assert main.run(["--cfg", str(file), *out, *given]) == 0
     run_dir = tmp_path / "out-sample" / "molecules-last" / "0"
     load_config(cfg, file, given)
+    adopt_settings()
     with configured(planned_runs(1)[0]):
         parts = assemble()
         for split, name in (("val", "test-dev"), ("test", "test-challenge")):

@@ -15,6 +15,7 @@ from torch_geometric.graphgym.config import cfg
 import main
 from graphgps_kmip.gym.experiment import assemble, configured, planned_runs
 from graphgps_kmip.gym.load import load_config
+from graphgps_kmip.gym.pretrained import adopt_settings
 from tests.gym.earlier import restored, train_earlier  # noqa: F401
 from tests.test_main import DIGITS, SHORT
 
@@ -49,6 +50,7 @@ def words(folder: Path, *more: str) -> list[str]:
 
 def built(folder: Path, *more: str) -> nn.Module:
     load_config(cfg, DIGITS, words(folder, *more))
+    adopt_settings()
     with configured(planned_runs(1)[0]):
         return assemble().model
 
@@ -77,7 +79,7 @@ def test_a_run_of_ours_is_gone_on_from(earlier: Path, reset: bool, freeze: bool)
 
 def test_the_earlier_run_decides_the_network_and_the_yaml_the_head(earlier: Path) -> None:
     load_config(cfg, DIGITS, words(earlier, "gnn.layers_post_mp", "3", "gnn.act", "gelu", "optim.base_lr", "0.5"))
-    planned_runs(1)
+    adopt_settings()
     assert (cfg.gt.layers, cfg.gt.kmip.k, cfg.gnn.dim_inner) == (1, 5, 8)
     assert (cfg.gnn.layers_post_mp, cfg.gnn.act, cfg.optim.base_lr) == (3, "gelu", 0.5)
 

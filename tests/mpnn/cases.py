@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -73,3 +73,22 @@ def call(layer: nn.Module, graph: Graph, x: Any = None, encoding: Any = None) ->
     x, encoding = graph.x if x is None else x, graph.encoding if encoding is None else encoding
     given = encoding if getattr(layer, "gate", None) is not None else None
     return layer(x, graph.edge_index, graph.edge_attr, given)
+
+
+def check_gradients(
+    found: Sequence[Tensor], expected: Sequence[Tensor], inputs: Sequence[Tensor | None], tolerance: float
+) -> None:
+    """Compare the gradients of two outputs, of both and of either alone: a loss may read one of them only."""
+    inputs, cotangents = [t for t in inputs if t is not None], [torch.randn_like(t) for t in expected]
+    for which in ([0, 1], [0], [1]):
+        ours, theirs = (
+            torch.autograd.grad(
+                [outputs[i] for i in which],
+                inputs,
+                [cotangents[i] for i in which],
+                retain_graph=True,
+                materialize_grads=True,
+            )
+            for outputs in (found, expected)
+        )
+        torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)

@@ -9,6 +9,7 @@ from torch import Tensor
 from graphgps_kmip.mpnn import GatedGCN, gated_cpu, gatedgcn
 from graphgps_kmip.mpnn.gated_cpu import gated_mean
 from graphgps_kmip.native import unavailable_reason
+from tests.mpnn.cases import check_gradients
 
 pytestmark = pytest.mark.skipif(unavailable_reason("gated_sum") is not None, reason="no C compiler")
 
@@ -50,19 +51,7 @@ def test_values_and_gradients_equal_the_plain_form(
         floats[3].data.abs_()  # as those of the distance gate: with other signs a sum may come near 0
     found, expected = run(floats, indices), plain(*floats, *indices)
     torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
-    inputs, cotangents = [t for t in floats if t is not None], [torch.randn_like(t) for t in expected]
-    for which in ([0, 1], [0], [1]):  # the edges of a last layer go nowhere
-        ours, theirs = (
-            torch.autograd.grad(
-                [outputs[i] for i in which],
-                inputs,
-                [cotangents[i] for i in which],
-                retain_graph=True,
-                materialize_grads=True,
-            )
-            for outputs in (found, expected)
-        )
-        torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
+    check_gradients(found, expected, floats, tolerance)  # the edges of a last layer go nowhere
 
 
 @pytest.mark.parametrize("with_factor", [False, True])

@@ -120,6 +120,16 @@ def test_a_run_goes_on_without_a_tracker_that_is_not_installed(
     assert "wandb is not installed: pip install wandb; the run goes on" in capsys.readouterr().out
 
 
+def test_a_run_with_graph_tokens_ends_without_an_attention_picture(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bias = [word for key in ("num_spatial_types", "num_in_degrees", "num_out_degrees")
+            for word in (f"posenc_GraphormerBias.{key}", "40")]  # fmt: skip
+    words = ["gt.layer_type", "GINE+BiasedTransformer", "dataset.node_encoder_name", "LinearNode+GraphormerBias"]
+    assert run(tmp_path, *words, "posenc_GraphormerBias.enable", "True", *bias) == 0
+    assert "graph tokens, which have no position" in capsys.readouterr().out
+
+
 def test_mark_done_renames_the_yaml(tmp_path: Path) -> None:
     copy = tmp_path / "once.yaml"
     copy.write_text(f"base: {DIGITS}\n")

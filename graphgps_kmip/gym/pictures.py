@@ -21,8 +21,8 @@ MAX_NODES = 500  # more cannot be told apart in a picture
 def save_attention(model: nn.Module, dataset: GraphDataset, path: Path) -> bool:
     """Write the learned attention graphs of the first test graph; return whether there was something to write.
 
-    There is nothing for graphs without a position in the plane, graphs of more than `MAX_NODES` nodes, and models
-    without attention; the log says which.
+    There is nothing for graphs without a position in the plane, graphs of more than `MAX_NODES` nodes, models without
+    attention and models with graph tokens; the log says which.
     """
     graph = dataset.part("test")[0]
     pos = graph.pos
@@ -35,6 +35,9 @@ def save_attention(model: nn.Module, dataset: GraphDataset, path: Path) -> bool:
     layers = collect_attention(model, batch.clone())
     if not layers:
         logging.info("no attention picture: no layer of this model has an attention graph")
+        return False
+    if any(layer.index.size(1) != graph.num_nodes for layer in layers):
+        logging.info("no attention picture: the model attends to graph tokens, which have no position")
         return False
     with torch.no_grad():
         pred, _ = model(batch)

@@ -7,6 +7,7 @@ import logging
 import sys
 from pathlib import Path
 
+from graphgps_kmip.experiments.state import DIVERGED_CODE
 from graphgps_kmip.gym import cfg
 from graphgps_kmip.gym.data import show_data
 from graphgps_kmip.gym.describe import describe
@@ -17,6 +18,7 @@ from graphgps_kmip.gym.listing import listing
 from graphgps_kmip.gym.load import load_config
 from graphgps_kmip.gym.pretrained import adopt_settings
 from graphgps_kmip.report import aggregate, draw_attention, draw_curves
+from graphgps_kmip.train.errors import TrainingDiverged
 
 
 def parse(words: list[str]) -> argparse.Namespace:
@@ -74,7 +76,10 @@ def show(run_dir: Path) -> None:
 
 
 def run(words: list[str]) -> int:
-    """Return the exit code: 0, 2 after a mistake of the user's, which is told in one line, 130 after Ctrl-C."""
+    """Return the exit code: 0, 2 after a mistake of the user's, 3 if the training diverged, 130 after Ctrl-C.
+
+    A mistake and a divergence are told in one line.
+    """
     args = parse(words)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout, force=True)
     try:
@@ -86,7 +91,7 @@ def run(words: list[str]) -> int:
         if args.debug or not is_users(error):
             raise
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+        return DIVERGED_CODE if isinstance(error, TrainingDiverged) else 2
     return 0
 
 

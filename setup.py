@@ -21,7 +21,10 @@ setup(
     description="Graph transformers in the GraphGPS recipe with k-Maximum Inner Product (k-MIP) attention",
     license="MIT",
     packages=find_packages(include=["graphgps_kmip", "graphgps_kmip.*"]),
-    package_data={"graphgps_kmip.native": ["*.c", "*.h"]},  # compiled at their first use
+    package_data={
+        "graphgps_kmip.native": ["*.c", "*.h"],  # compiled at their first use
+        "graphgps_kmip.report": ["*.html"],
+    },
     # Lower bounds, so that the package fits into a user's own environment; what is tested is Python 3.11 with
     # constraints.txt.
     python_requires=">=3.11",
@@ -40,11 +43,12 @@ setup(
         "threadpoolctl>=3",
         "pandas>=2.1",
         "matplotlib>=3.8",
+        "jinja2>=3.1",
         "tqdm>=4.66",
         "filelock>=3.12",
     ],
     extras_require={
-        "test": ["pytest>=8", "hypothesis>=6.90", "coverage>=7.4", "ruff>=0.9", H5, TRITON],
+        "test": ["pytest>=8", "pytest-xdist>=3.5", "hypothesis>=6.90", "coverage>=7.4", "ruff>=0.9", H5, TRITON],
         "tensorboard": ["tensorboard>=2.15"],
         "wandb": ["wandb>=0.16"],
         "h5": [H5],  # S3DIS comes as h5 files

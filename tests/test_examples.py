@@ -29,6 +29,7 @@ def everything_as_before() -> Iterator[None]:
     logging.root.handlers = handlers
     for key in set(DATASETS) - known:
         del DATASETS[key]
+        sys.modules.pop("my_dataset")  # or it would not be registered again
 
 
 def commands() -> list[str]:

@@ -18,7 +18,10 @@ ROOMS = {
     "task": set(),
     "data": {"encoding", "task.record"},
     "train": {"task.record"},
-    "report": set(),
+    "experiments": set(),
+    "expressivity": {"encoding"},
+    "analysis": {"attention", "search"},
+    "report": {"experiments"},
     "gym": {"search", "attention", "mpnn", "encoding", "model", "task", "data", "train", "report"},
 }
 SHARED = {"names", "files", "collectives", "__version__"}  # rooms-free helpers at the top of the package

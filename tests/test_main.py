@@ -238,10 +238,10 @@ def test_the_config_is_as_before_after_a_failed_run(tmp_path: Path) -> None:
     assert cfg.share.dim_in == 1
 
 
-def test_a_run_that_diverges_names_epoch_batch_and_checkpoint(
+def test_a_run_that_diverges_names_epoch_batch_and_checkpoint_and_has_an_exit_code_of_its_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(tmp_path, "optim.base_lr", "1e30", "optim.scheduler", "none", "optim.optimizer", "sgd") == 2
+    assert run(tmp_path, "optim.base_lr", "1e30", "optim.scheduler", "none", "optim.optimizer", "sgd") == 3
     error = capsys.readouterr().err
     assert "train epoch 0, batch" in error
     assert "checkpoint" in error

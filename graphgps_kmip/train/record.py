@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ def closed_record(record: dict[str, Any], session: Session, state: RunState, wal
         **settings.notes,
         **record,
         "finished": True,
+        "finished_at": datetime.now().astimezone().isoformat(timespec="seconds"),
         "name": settings.name,
         "seed": settings.seed,
         "precision": settings.precision,

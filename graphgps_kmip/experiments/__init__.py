@@ -1,0 +1,1 @@
+"""Experiments as data: what is trained, what is made of it, and how far it is."""

@@ -1,0 +1,86 @@
+"""How far a run or a command is, read from what lies on disk."""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from graphgps_kmip.experiments.records import Command, Experiment, Training
+
+# Arguments of main.py -> the config hash that its record will have. Reading a config needs GraphGym, which only gym/
+# knows: the callers pass this function in.
+HashOf = Callable[[list[str]], str]
+DIVERGED_CODE = 3  # exit code of main.py
+
+
+class State(enum.StrEnum):
+    """How far something is."""
+
+    DONE = "done"
+    MISSING = "missing"
+    INTERRUPTED = "interrupted"  # begun, neither finished nor failed: goes on where it stopped
+    FAILED = "failed"
+    DIVERGED = "diverged"  # failed, because its loss was no number
+    STALE = "stale"  # finished with other settings than those of today
+
+
+@dataclass(frozen=True)
+class Status:
+    """How far one run or command is.
+
+    Args:
+        state: in a word.
+        path: its folder.
+        record: content of its record.json, empty if there is none.
+        error: why it failed, one line.
+    """
+
+    state: State
+    path: Path
+    record: dict[str, Any]
+    error: str = ""
+
+
+def run_status(training: Training, seed: int, out: Path, hash_of: HashOf, sample: bool = False) -> Status:
+    """Return how far the run of one seed is."""
+    path = training.run_dir(seed, out, sample)
+    return _status(path, lambda: hash_of(training.words(seed, out, sample)))
+
+
+def command_status(command: Command, experiment: Experiment, out: Path, sample: bool = False) -> Status:
+    """Return how far a command is: its record holds the words it was called with."""
+    path = command.out_dir(experiment.id, out, sample)
+    status = _status(path, lambda: command.sample if sample else command.run)
+    lost = [name for name in command.produces if not (path / name).exists()]
+    return Status(State.MISSING, path, {}) if status.state is State.DONE and lost else status
+
+
+def failure_file(path: Path) -> Path:
+    """Return where the failure of a run or command is written: JSON with error, exit_code, date, config_hash, log."""
+    return path.with_name(f"{path.name}.failed.json")
+
+
+def _status(path: Path, hash_now: Callable[[], str]) -> Status:
+    record, failure = _read(path / "record.json"), _read(failure_file(path))
+    if not record and not failure:
+        return Status(State.MISSING, path, {})  # most are, and reading a config takes a while
+    config_hash = hash_now()
+    same = record.get("config_hash") == config_hash
+    if record.get("finished"):
+        return Status(State.DONE if same else State.STALE, path, record)
+    if failure.get("config_hash") == config_hash:
+        state = State.DIVERGED if failure.get("exit_code") == DIVERGED_CODE else State.FAILED
+        return Status(state, path, record, str(failure.get("error", "")))
+    return Status(State.INTERRUPTED if record and same else State.MISSING, path, record)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError, UnicodeDecodeError):
+        return {}
+    return content if isinstance(content, dict) else {}

@@ -13,6 +13,8 @@ VERSION = re.search(
 ).group(1)
 
 H5 = "h5py>=3.10"
+SUBMITIT = ["submitit>=1.5", "cloudpickle>=3"]  # run/reproduce.py run --slurm
+OPTUNA = "optuna>=5"  # run/reproduce.py run --search tpe
 TRITON = "triton>=3.2; sys_platform == 'linux'"  # GPU kernels; it is published for Linux only
 
 setup(
@@ -48,12 +50,17 @@ setup(
         "filelock>=3.12",
     ],
     extras_require={
-        "test": ["pytest>=8", "pytest-xdist>=3.5", "hypothesis>=6.90", "coverage>=7.4", "ruff>=0.9", H5, TRITON],
+        "test": [
+            *("pytest>=8", "pytest-xdist>=3.5", "hypothesis>=6.90", "coverage>=7.4", "ruff>=0.9"),
+            *(H5, TRITON, OPTUNA, *SUBMITIT),
+        ],
         "tensorboard": ["tensorboard>=2.15"],
         "wandb": ["wandb>=0.16"],
         "h5": [H5],  # S3DIS comes as h5 files
         "chem": ["rdkit>=2023.9"],  # PCQM4Mv2 comes as SMILES
         "triton": [TRITON],  # the CUDA build of torch brings it along
+        "slurm": SUBMITIT,
+        "search": [OPTUNA],
         "bench": ["faiss-cpu>=1.9"],  # one of the baselines of run/bench
     },
 )

@@ -22,7 +22,10 @@ ALL = sorted(path.relative_to(ROOT) for folder in ("configs", "examples") for pa
 FILES = [file for file in ALL if file.parts[-2] != "shared"]  # those in a folder shared are bases of runs
 # Cells of the papers' tables by benchmark, those of out-of-memory runs included, and runs of no table.
 CELLS = {"City-Networks": 35, "LRGB": 36, "LargeGraphs": 16, "Node": 9, "PointClouds": 24, "SmallGraphs": 36}
-OTHERS = {"LRGB": 1, "Node": 2, "SmallGraphs": 4, "examples": 2, "quickstart": 2}
+OTHERS = {
+    **{"LRGB": 1, "Node": 2, "SmallGraphs": 4, "examples": 2},
+    **{"quickstart": 9, "Citation": 12, "Heterophilous": 6},
+}
 KEPT = ("configs/quickstart", "examples")  # their data needs no files
 # k-MIP paper, table 2: whose code made the numbers of a row.
 LRGB_DIALECTS = {"gcn": "lrgb", "gine": "lrgb", "gatedgcn": "lrgb", "transformer": "lrgb", "exphormer": "exphormer"}

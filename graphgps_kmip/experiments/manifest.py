@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from graphgps_kmip.experiments.records import Command, Experiment, FigureSpec, Need, Point, TableSpec, Training
+from graphgps_kmip.experiments.grids import trainings
+from graphgps_kmip.experiments.reading import ManifestError, check_keys, read_yaml
+from graphgps_kmip.experiments.records import Command, Experiment, FigureSpec, Need, TableSpec, Training
 from graphgps_kmip.names import suggest
 
-
-class ManifestError(ValueError):
-    """A manifest that does not say what it must."""
-
-
-class _Name(str):
-    """A value of an axis; ``{model.file}`` in a template is its short name in files."""
-
-    file: str
+__all__ = ["ManifestError", "find", "load_manifest", "narrowed", "select"]
 
 
 def load_manifest(folder: Path) -> dict[str, Experiment]:
     """Return all experiments of the YAML files directly in a folder, by id, in the order of files and lines.
 
     A file holds ``axes`` (axis -> value -> short name in file names), and ``experiments`` (id -> see
-    `Experiment`; its ``trainings`` are grids, see `_trainings`).
+    `Experiment`; its ``trainings`` are grids, see `grids.trainings`).
 
     Raises:
         ManifestError: a file is no YAML, has a key that is not known, lacks one, repeats an id, needs something that no
@@ -36,11 +27,8 @@ def load_manifest(folder: Path) -> dict[str, Experiment]:
     """
     experiments: dict[str, Experiment] = {}
     for file in sorted(folder.glob("*.yaml")):
-        try:
-            content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
-        except (OSError, yaml.YAMLError) as error:
-            raise ManifestError(f"{file}: cannot be read: {' '.join(str(error).split())}") from error
-        _check_keys(content, {"axes", "experiments"}, str(file))
+        content = read_yaml(file)
+        check_keys(content, ("axes", "experiments"), str(file))
         for key, entry in content.get("experiments", {}).items():
             if key in experiments:
                 raise ManifestError(f"{file}: experiment {key} is in another place already: give it another id")
@@ -89,8 +77,8 @@ def _first(seeds: tuple[int, ...], count: int | None) -> tuple[int, ...]:
 
 
 def _experiment(key: str, entry: Mapping[str, Any], axes: Mapping[str, Any], where: str) -> Experiment:
+    check_keys(entry, {field.name for field in dataclasses.fields(Experiment)} - {"id"}, where)
     entry = dict(entry)
-    _check_keys(entry, {field.name for field in dataclasses.fields(Experiment)} - {"id"}, where)
     grids = entry.pop("trainings", [])
     commands = {
         name: _record(
@@ -103,7 +91,7 @@ def _experiment(key: str, entry: Mapping[str, Any], axes: Mapping[str, Any], whe
         {
             "id": key,
             **entry,
-            "trainings": tuple(one for grid in grids for one in _trainings(grid, axes, where)),
+            "trainings": tuple(one for grid in grids for one in trainings(grid, axes, where)),
             "commands": commands,
             "tables": {
                 name: _record(TableSpec, {"id": name} | one, where) for name, one in entry.get("tables", {}).items()
@@ -116,62 +104,17 @@ def _experiment(key: str, entry: Mapping[str, Any], axes: Mapping[str, Any], whe
     )
 
 
-def _trainings(grid: Mapping[str, Any], axes: Mapping[str, Any], where: str) -> Iterator[Training]:
-    """Yield the trainings of a grid: ``over`` (axis -> values or ``all``), ``cfg``, ``set``, ``tag``, ``seeds``.
-
-    ``{axis}`` in `cfg`, `tag` and string values of `set` is the value, ``{axis.file}`` its short name; ``skip`` lists
-    points that are left out; ``splits: True`` takes the seed for the split.
-    """
-    _check_keys(grid, {"over", "cfg", "set", "tag", "seeds", "skip", "splits"}, where)
-    over = {}
-    for axis, values in grid.get("over", {}).items():
-        short = {str(name): str(file) for name, file in axes.get(axis, {}).items()}
-        over[axis] = [_named(value, short) for value in (short if values == "all" else values)]
-    seeds = grid["seeds"]
-    for values in itertools.product(*over.values()):
-        point = dict(zip(over, values, strict=True))
-        if any(all(point[axis] == str(value) for axis, value in one.items()) for one in grid.get("skip", [])):
-            continue
-        yield Training(
-            point={axis: str(value) for axis, value in point.items()},
-            cfg=grid["cfg"].format(**point),
-            seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
-            settings={name: _filled(value, point) for name, value in grid.get("set", {}).items()},
-            tag=grid.get("tag", "").format(**point),
-            splits=grid.get("splits", False),
-        )
-
-
-def _named(value: Any, short: Mapping[str, str]) -> _Name:
-    name = _Name(value)
-    name.file = short.get(str(value), str(value).lower())
-    return name
-
-
-def _filled(value: Any, point: Point) -> Any:
-    """Fill a setting's template, and read it as YAML: ``"{k}"`` becomes a number."""
-    return yaml.safe_load(value.format(**point)) if isinstance(value, str) and "{" in value else value
-
-
 def _need(entry: Mapping[str, Any], key: str, where: str) -> Need:
     point = {axis: str(value) for axis, value in entry.get("point", {}).items()}
     return _record(Need, {"experiment": key} | entry | {"point": point}, where)
 
 
 def _record(kind: type, entry: Mapping[str, Any], where: str) -> Any:
-    names = {field.name for field in dataclasses.fields(kind)}
-    _check_keys(entry, names, where)
-    needed = {f.name for f in dataclasses.fields(kind) if f.default is f.default_factory is dataclasses.MISSING}
-    if missing := sorted(needed - entry.keys()):
-        raise ManifestError(f"{where}: {', '.join(missing)} missing in an entry of {kind.__name__}")
+    fields = dataclasses.fields(kind)
+    needed = [one.name for one in fields if one.default is one.default_factory is dataclasses.MISSING]
+    check_keys(entry, [one.name for one in fields], f"{where}, {kind.__name__}", needed)
     tuples = {name for name, text in kind.__annotations__.items() if text.startswith("tuple")}
     return kind(**{key: tuple(value) if key in tuples else value for key, value in entry.items()})
-
-
-def _check_keys(entry: Mapping[str, Any], allowed: set[str], where: str) -> None:
-    for key in entry:
-        if key not in allowed:
-            raise ManifestError(f"{where}: unknown key {key!r}.{suggest(key, allowed)}")
 
 
 def _check(experiments: Mapping[str, Experiment]) -> None:

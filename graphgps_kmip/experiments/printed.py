@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
+from graphgps_kmip.experiments.reading import ManifestError, check_keys, read_yaml
+from graphgps_kmip.names import suggest
 
-NUMBER = re.compile(r"(-?[\d.]+)(?: ± ([\d.]+))?$")
+KEYS = ("title", "hardware", "seeds", "columns", "rows", "quoted", "notes")
+NUMBER = re.compile(r"(-?[\d.]+)(k?)(?: ± ([\d.]+))?$")  # 114k is 114000
 
 
 @dataclass(frozen=True)
@@ -57,34 +59,57 @@ def load_printed(folder: Path) -> dict[str, PrintedTable]:
     """Return the tables of all YAML files in a folder, by id.
 
     A file is ``table -> {title, hardware, seeds, columns, rows, quoted, notes}``; ``seeds`` is a number, or a list of
-    ``{rows, columns, n}`` where it differs; ``quoted`` is ``[{rows, columns, source}]``; a cell is a number or a
-    string, null is a dash. Numbers with trailing zeros stand in quotes.
+    ``{rows, columns, n}`` of which the first that fits holds; ``quoted`` is ``[{rows, columns, source}]``; a cell is a
+    number or a string, null is a dash. Numbers with trailing zeros stand in quotes.
+
+    Raises:
+        ManifestError: a file is no YAML, has a key that is not known, or names a row or column that is not there.
     """
-    tables = {}
-    for file in sorted(folder.glob("*.yaml")):
-        for name, entry in yaml.safe_load(file.read_text(encoding="utf-8")).items():
-            key = f"{file.stem}/{name}"
-            rows = {
-                row: {column: _cell(text, row, column, entry) for column, text in cells.items() if text is not None}
-                for row, cells in entry["rows"].items()
-            }
-            tables[key] = PrintedTable(
-                key, entry["title"], entry.get("hardware", ""), entry["columns"], rows, tuple(entry.get("notes", ()))
-            )
-    return tables
+    return {
+        f"{file.stem}/{name}": _table(f"{file.stem}/{name}", entry)
+        for file in sorted(folder.glob("*.yaml"))
+        for name, entry in read_yaml(file).items()
+    }
 
 
-def _cell(text: Any, row: str, column: str, entry: Mapping[str, Any]) -> PrintedCell:
-    found = NUMBER.match(str(text))
-    mean, std = (float(part) if part else None for part in found.groups()) if found else (None, None)
+def _table(key: str, entry: Mapping[str, Any]) -> PrintedTable:
+    check_keys(entry, KEYS, key, needed=("title", "columns", "rows"))
     seeds = entry.get("seeds")
-    for rule in seeds if isinstance(seeds, list) else [{"n": seeds}]:
-        n = rule["n"] if _fits(rule, row, column) else None
-        if n is not None:
-            break
-    quoted = next((rule["source"] for rule in entry.get("quoted", []) if _fits(rule, row, column)), "")
-    return PrintedCell(str(text), mean, std, n, quoted)
+    counts = seeds if isinstance(seeds, list) else [{"n": seeds}]
+    quoted = entry.get("quoted", [])
+    for value, rules in (("n", counts), ("source", quoted)):
+        for rule in rules:
+            check_keys(rule, ("rows", "columns", value), key, needed=(value,))
+            _check_names(rule.get("rows", ()), entry["rows"], f"{key}: row")
+            _check_names(rule.get("columns", ()), entry["columns"], f"{key}: column")
+    rows = {}
+    for row, cells in entry["rows"].items():
+        _check_names(cells, entry["columns"], f"{key}, {row}: column")
+        rows[str(row)] = {
+            column: _cell(text, _first(counts, row, column, "n"), _first(quoted, row, column, "source") or "")
+            for column, text in cells.items()
+            if text is not None
+        }
+    notes = tuple(entry.get("notes", ()))
+    if strange := [note for note in notes if not isinstance(note, str)]:
+        raise ManifestError(f"{key}: a note is no text, {strange[0]}: put it in quotes")
+    return PrintedTable(key, entry["title"], entry.get("hardware", ""), entry["columns"], rows, notes)
 
 
-def _fits(rule: Mapping[str, Any], row: str, column: str) -> bool:
-    return row in rule.get("rows", [row]) and column in rule.get("columns", [column])
+def _check_names(names: Any, known: Any, where: str) -> None:
+    for name in names:
+        if name not in known:
+            raise ManifestError(f"{where} {name!r} is not in the table.{suggest(name, known)}")
+
+
+def _first(rules: list[Mapping[str, Any]], row: str, column: str, value: str) -> Any:
+    fitting = (rule for rule in rules if row in rule.get("rows", [row]) and column in rule.get("columns", [column]))
+    return next((rule[value] for rule in fitting), None)
+
+
+def _cell(text: Any, n: int | None, quoted: str) -> PrintedCell:
+    found = NUMBER.match(str(text))
+    if not found:
+        return PrintedCell(str(text), n=n, quoted=quoted)
+    mean, thousands, std = found.groups()
+    return PrintedCell(str(text), float(mean) * (1000 if thousands else 1), float(std) if std else None, n, quoted)

@@ -52,7 +52,7 @@ class Training:
         settings = dict(self.settings)
         settings |= {"dataset.split_index": seed} if self.splits else {}
         settings |= SAMPLE_SETTINGS if sample else {}
-        settings |= {"name_tag": self.tag} if self.tag else {}
+        settings |= {"name_tag": self.tag}  # an empty one too: the file may have its own, and `folder` does not see it
         settings |= {"train.auto_resume": True, "out_dir": str(out / Path(self.cfg).parent.name), "seed": seed}
         pairs = [word for key, value in settings.items() for word in (key, as_word(value))]
         return ["--cfg", f"configs/{self.cfg}", *pairs]
@@ -111,11 +111,12 @@ class TableSpec:
     Args:
         id: ``<paper>/<table>`` of the printed tables, whose rows and columns it has; or a table of our own.
         value: of a run: ``score`` (the metric that chose the epoch, on the test split), ``epoch_seconds``, ``hours``,
-            ``params``; or ``cells``, filled by a command.
+            ``params``, ``width``, or several of them, which fill the columns ``<column> <value>``; or ``cells``,
+            filled by a command.
         row: name of the row of a training, such as ``"k={k}"``.
         column: name of the column of a training.
         where: only trainings at these values, axis -> values.
-        source: of `cells`: ``<command>/<file>``, JSON row -> column -> list of values.
+        source: of `cells`: ``<command>/<file>``, JSON row -> column -> list of values, or a text such as OOM.
         scale: factor on values, 100 for percent.
         columns: of a table of our own: name -> metric, better (higher or lower), unit.
         title: of a table of our own.
@@ -191,4 +192,6 @@ class Experiment:
 
 def as_word(value: Any) -> str:
     """Return a setting as one word of a command line, in YAML."""
+    if value == "":
+        return '""'  # as a shell leaves it: quotes of the other kind would need quoting themselves
     return yaml.safe_dump(value, default_flow_style=True, width=10**6).removesuffix("\n...\n").strip()

@@ -19,6 +19,7 @@ from graphgps_kmip.gym.encoder import EDGE_ENCODERS, NODE_ENCODERS
 from graphgps_kmip.gym.head import HEADS
 from graphgps_kmip.gym.modes import MODES
 from graphgps_kmip.gym.network import NETWORKS
+from graphgps_kmip.gym.original import ORIGINAL
 from graphgps_kmip.gym.registry import NAME, offer, stand_first, stand_last, tolerate_later_packages
 from graphgps_kmip.gym.stock import LAYERS
 from graphgps_kmip.gym.task import loss_and_score
@@ -31,7 +32,7 @@ __all__ = ["cfg", "register_all", "register_attention", "register_dataset"]
 def register_all() -> None:
     """Enter every part into GraphGym's registries; harmless when called again."""
     named = [
-        (register.network_dict, NETWORKS),
+        (register.network_dict, NETWORKS | ORIGINAL),
         (register.layer_dict, LAYERS),
         (register.act_dict, ACTIVATIONS),
         (register.train_dict, MODES),

@@ -26,6 +26,7 @@ DEFAULTS: dict[str, Any] = {
     "dataset.split_dir": "",  # where drawn splits are kept; "" is dataset.dir/splits
     "dataset.cache_edges": False,  # ours: keep the k-NN graphs of point clouds on disk, instead of building them anew
     "dataset.sample": False,  # ours: a small synthetic stand-in instead of the data
+    "dataset.normalize_features": False,  # ours: where the nodes of one graph are classified: their features sum to 1
     "dataset.slic_compactness": 30,  # 10 in GraphGPS; 30 is what was published as LRGB
     "dataset.node_encoder_num_types": 0,
     "dataset.edge_encoder_num_types": 0,
@@ -41,6 +42,7 @@ DEFAULTS: dict[str, Any] = {
     "optim.accumulation_mean": True,  # ours: a step's gradient is the mean over its batches, not the sum
     "optim.clip_grad_norm": False,
     "optim.clip_grad_norm_value": 1.0,
+    "optim.weight_decay_layers": "all",  # ours: or "first", as in the recipe of GCN
     "optim.reduce_factor": 0.1,
     "optim.schedule_patience": 10,
     "optim.min_lr": 0.0,

@@ -29,6 +29,7 @@ from graphgps_kmip.data.folder import FORMAT as FOLDER
 from graphgps_kmip.data.folder import folder_record
 from graphgps_kmip.data.info import summarize
 from graphgps_kmip.data.node_edges import with_reverse_edges, with_self_loops
+from graphgps_kmip.data.node_features import with_normalized_features
 from graphgps_kmip.data.record import LEVELS
 from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.expander import expanders
@@ -83,21 +84,24 @@ def _open(record: DatasetRecord, root: str) -> GraphDataset:
         record = replace(record, load=partial(record.load, cache=True))
     dataset = open_dataset(record, root, mode, cfg.dataset.split, cfg.seed, index, folder)
     if record.level == "node":
-        dataset = _with_edges(dataset, record)
+        dataset = _prepared(dataset, record)
     kept = None if cfg.dataset.sample else Path(root, "encodings", record.key.replace("/", "-"))
     return encoded(dataset, [*enabled_encodings(dataset.graphs), *expanders()], kept)
 
 
-def _with_edges(dataset: GraphDataset, record: DatasetRecord) -> GraphDataset:
-    """Return the graph with the edges that ``prep`` adds; what is said of the data stays true of it as it was."""
+def _prepared(dataset: GraphDataset, record: DatasetRecord) -> GraphDataset:
+    """Return the graph with the edges and features that ``prep`` makes; what is said of the data is of it as it was."""
     prep, graph = cfg.prep, dataset.graphs[0]
     if prep.add_reverse_edges or prep.raw_reverse_edges:
         graph = with_reverse_edges(graph, raw=prep.raw_reverse_edges)
     if prep.add_self_loops:
         graph = with_self_loops(graph)
+    if graph is not dataset.graphs[0]:
+        logging.info("prep: the %s edges of %s became %s", dataset.graphs[0].num_edges, record.title, graph.num_edges)
+    if cfg.dataset.normalize_features:
+        graph = with_normalized_features(graph)
     if graph is dataset.graphs[0]:
         return dataset
-    logging.info("prep: the %s edges of %s became %s", dataset.graphs[0].num_edges, record.title, graph.num_edges)
     return GraphDataset([graph], dataset.splits, dataset.summary or summarize(dataset, record))
 
 

@@ -18,7 +18,7 @@ from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.loader import load_dataset
 from torch_geometric.graphgym.logger import create_logger, set_printing
 from torch_geometric.graphgym.model_builder import create_model
-from torch_geometric.graphgym.optim import create_optimizer, create_scheduler
+from torch_geometric.graphgym.optim import create_scheduler
 from torch_geometric.graphgym.register import network_dict, optimizer_dict, scheduler_dict, train_dict
 
 from graphgps_kmip.data import DatasetInfo, GraphDataset
@@ -31,6 +31,7 @@ from graphgps_kmip.gym.fingerprint import config_hash
 from graphgps_kmip.gym.load import flatten
 from graphgps_kmip.gym.loaders import current_loaders
 from graphgps_kmip.gym.modes import MODES, check_mode
+from graphgps_kmip.gym.optimizer import current_optimizer
 from graphgps_kmip.gym.pictures import save_attention
 from graphgps_kmip.gym.pretrained import load_parameters
 from graphgps_kmip.gym.task import current_task
@@ -109,7 +110,8 @@ def assemble() -> Parts:
     The parameters of ``pretrained.dir``, if there is one, take their place.
     """
     refuse(dict(flatten(cfg)))
-    torch.set_num_threads(min(cfg.num_threads, os.cpu_count() or 1))
+    # OMP_NUM_THREADS: the share of a run that is one of several on this machine
+    torch.set_num_threads(min(cfg.num_threads, int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)))
     seed_everything(cfg.seed)
     dataset = load_dataset()
     info = enter_info(dataset)
@@ -149,7 +151,7 @@ def execute(run: Run, fabric: Fabric, overwrite: bool = False) -> dict[str, Any]
         on_rank_zero(fabric, lambda: prepare_run_dir(run_dir, key, overwrite, cfg.train.auto_resume))
         _log_to_run_dir(fabric)
         on_rank_zero(fabric, lambda: replace_file(run_dir / cfg.cfg_dest, cfg.dump().encode()))
-        optimizer = create_optimizer(parts.model.parameters(), cfg.optim)
+        optimizer = current_optimizer(parts.model)
         scheduler = create_scheduler(optimizer, cfg.optim)
         mode = train_dict[cfg.train.mode]
         if mode is MODES.get(cfg.train.mode):  # ours: needs the Fabric, for which GraphGym's signature has no place

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from graphgps_kmip.attention import collect_attention
@@ -41,7 +41,7 @@ def save_attention(model: nn.Module, dataset: GraphDataset, path: Path) -> bool:
         return False
     with torch.no_grad():
         pred, _ = model(batch)
-    arrays = {"pos": pos, "value": graph.x[:, -1], "edge_index": graph.edge_index, "label": graph.y}
+    arrays = {"pos": pos, "value": _shade(graph.x, pos), "edge_index": graph.edge_index, "label": graph.y}
     arrays["prediction"] = pred.argmax(-1)
     for i, layer in enumerate(layers):
         arrays |= {f"index_{i}": layer.index, f"weight_{i}": layer.weight}
@@ -49,3 +49,9 @@ def save_attention(model: nn.Module, dataset: GraphDataset, path: Path) -> bool:
     np.savez_compressed(buffer, **{name: value.detach().cpu().numpy() for name, value in arrays.items()})
     replace_file(path, buffer.getvalue())
     return True
+
+
+def _shade(x: Tensor, pos: Tensor) -> Tensor:
+    """Return one number for each node, (N,): the mean of its features, positions among them left out."""
+    features = [column for column in x.float().T if not any(torch.equal(column, place) for place in pos.float().T)]
+    return torch.stack(features).mean(0) if features else torch.zeros(len(x))

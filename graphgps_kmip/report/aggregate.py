@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from filelock import FileLock
 
 from graphgps_kmip.report.stats import SPLITS, Line, best_epoch, metric_names, numbers, read_run
 
@@ -68,15 +69,16 @@ def aggregate(
     runs = [read_run(folder) for folder in finished]
     chosen = [best_epoch(run, metric_best, metric_agg) for run in runs]
     best = {}
-    for split in SPLITS:
-        lines = [run.get(split, {}) for run in runs]
-        at_best = [by_epoch[epoch] for by_epoch, epoch in zip(lines, chosen, strict=True) if epoch in by_epoch]
-        if not at_best:
-            continue
-        best[split] = {name: _spread(at_best, name) for name in ("loss", *metric_names(at_best[0]))}
-        _write(out_dir / "agg" / split / "best.json", [_mean_line(at_best)])
-        _write(out_dir / "agg" / split / "stats.json", _mean_lines(lines))
-        _log(out_dir, split, best[split])
+    with FileLock(out_dir / ".agg.lock"):  # two runs of one experiment may end together
+        for split in SPLITS:
+            lines = [run.get(split, {}) for run in runs]
+            at_best = [by_epoch[epoch] for by_epoch, epoch in zip(lines, chosen, strict=True) if epoch in by_epoch]
+            if not at_best:
+                continue
+            best[split] = {name: _spread(at_best, name) for name in ("loss", *metric_names(at_best[0]))}
+            _write(out_dir / "agg" / split / "best.json", [_mean_line(at_best)])
+            _write(out_dir / "agg" / split / "stats.json", _mean_lines(lines))
+            _log(out_dir, split, best[split])
     return Summary(tuple(folder.name for folder in finished), missing, best)
 
 

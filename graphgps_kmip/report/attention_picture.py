@@ -25,6 +25,11 @@ DEGREE_MAP = LinearSegmentedColormap.from_list("degree", ["#FFF3D6", "#FDBB63", 
 
 
 def draw_attention(npz_path: Path | str, png_path: Path | str) -> Path:
+    """Draw the picture of `attention_figure` to `png_path`, and return that."""
+    return save(attention_figure(npz_path), Path(png_path))
+
+
+def attention_figure(npz_path: Path | str) -> Figure:
     """Draw the input graph (left) and a grid of learned attention graphs, one row a layer and one column a head.
 
     An edge runs from key (wide end) to query (point); its opacity is its weight, in a crowded panel times a common
@@ -34,12 +39,8 @@ def draw_attention(npz_path: Path | str, png_path: Path | str) -> Path:
     Args:
         npz_path: arrays `pos`, `value` (ink), `edge_index`, `label`, `prediction`, and of each layer l = 0, 1, ...
             `index_l` (row of the key, -1 = none) and `weight_l`.
-        png_path: where the picture goes.
 
     Shapes: pos `(N, 2)`, value `(N,)`, edge_index `(2, E)`, index_l and weight_l `(H, N, K)`.
-
-    Returns:
-        The path of the picture.
 
     Raises:
         ValueError: an array is missing.
@@ -68,7 +69,7 @@ def draw_attention(npz_path: Path | str, png_path: Path | str) -> Path:
             axes.set_title(f"layer {row + 1}, head {head + 1}", fontsize=9, color=INK, pad=3)
             panels.append(axes)
     _add_color_bar(figure, panels, norm)
-    return save(figure, Path(png_path))
+    return figure
 
 
 def _out_degree(index: np.ndarray, num_nodes: int) -> np.ndarray:

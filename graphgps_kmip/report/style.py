@@ -10,8 +10,16 @@ from matplotlib.figure import Figure
 
 # Okabe and Ito's palette: told apart with every kind of colour blindness.
 COLORS = {"train": "#0072B2", "val": "#E69F00", "test": "#009E73"}
+# The same for any number of series, without the yellow, which is too faint for a line.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = "osD^vP<>X"
 INK = "#24292F"
 FAINT = "#8C959F"
+
+
+def series_style(place: int) -> dict[str, str]:
+    """Return colour and marker of the series at a place: after seven colours, the next marker tells them apart."""
+    return {"color": PALETTE[place % len(PALETTE)], "marker": MARKERS[place % len(MARKERS)]}
 
 
 def tidy(axes: Axes) -> None:
@@ -25,9 +33,28 @@ def tidy(axes: Axes) -> None:
     axes.tick_params(colors=INK, labelsize=9, width=0.8, color=FAINT)
 
 
-def save(figure: Figure, path: Path, dpi: int = 160) -> Path:
-    """Write a PNG under a temporary name and rename it."""
+def save(figure: Figure, path: Path, dpi: int = 160, tight: bool = False) -> Path:
+    """Write a PNG or PDF, as the name ends, under a temporary name and rename it.
+
+    Args:
+        figure: what is written.
+        path: where it goes.
+        dpi: dots an inch of a PNG, and of what is rastered in a PDF.
+        tight: the page is as large as what is drawn, beyond the figure's edges too.
+    """
     unfinished = path.with_name(f"{path.name}.tmp")
-    figure.savefig(unfinished, format="png", dpi=dpi, facecolor="white")
+    kind = path.suffix.removeprefix(".")
+    # without its date, a PDF of the same numbers is the same file
+    metadata = {"CreationDate": None} if kind == "pdf" else None
+    size = {"bbox_inches": "tight", "pad_inches": 0.12} if tight else {}
+    figure.savefig(unfinished, format=kind, dpi=dpi, facecolor="white", metadata=metadata, **size)
     os.replace(unfinished, path)
     return path
+
+
+def duration(milliseconds: float, _: object = None) -> str:
+    """Write a time in the unit that leaves a short number; fits matplotlib's `FuncFormatter`."""
+    if milliseconds >= 1000:
+        seconds = milliseconds / 1000
+        return f"{seconds:,.0f} s" if seconds >= 1000 else f"{seconds:.3g} s"
+    return f"{milliseconds:.3g} ms" if milliseconds >= 0.1 or milliseconds == 0 else f"{1000 * milliseconds:.3g} µs"

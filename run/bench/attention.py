@@ -12,6 +12,7 @@ machine can be compared with a stored run from another.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -49,6 +50,8 @@ def parse(words: list[str]) -> argparse.Namespace:
     add("--capture", type=Path, metavar="RUN", help="take q and k from the first layer of this trained run's model")
     args = parser.parse_args(words)
     options.check(args)
+    if args.approximate and importlib.util.find_spec("faiss") is None:
+        raise ValueError("--approximate: faiss, whose indices these are, is not installed: pip install faiss-cpu")
     if args.capture is not None:
         from run.bench.capture import capture  # loads GraphGym
 

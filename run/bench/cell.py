@@ -105,7 +105,7 @@ class Turns:
             return row
         for stage in self.turns[0]:
             values = [1000 * seconds[stage] for seconds in self.turns]
-            row[f"{stage}_ms"] = statistics.median(values)
+            row |= {f"{stage}_ms": statistics.median(values), f"{stage}_turns_ms": values}
             if stage == "total":
                 row |= {"total_min_ms": min(values), "total_max_ms": max(values)}
         return row

@@ -35,13 +35,14 @@ def shared_parser(description: str) -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--device", choices=("cpu", "cuda"), default="cpu", help="where (default cpu)")
+    add("--device", choices=("cpu", "cuda", "auto"), default="cpu", help="where (default cpu); auto: cuda if there")
     add("--threads", type=positive, default=torch.get_num_threads(), help="CPU threads (default %(default)s)")
     add("--k", type=positive, default=10, help="keys for each query (default 10)")
     add("--contestants", default="*", metavar="NAMES", help="comma-separated patterns, such as 'ours:*,faiss*'")
     add("--limit", type=float, default=120, help="seconds that the passes of a cell may take (default 120)")
     add("--repeats", type=positive, default=7, help="measured passes of a cell, 3 if one takes over 20 s (default 7)")
     add("--out", type=Path, default=RESULTS, metavar="FOLDER", help="where results go (default results/bench)")
+    add("--name", default="", metavar="NAME", help="of the files (default: what was measured, when, with what code)")
     add("--compare", type=Path, metavar="FILE", help="a stored run: exit with 1 if a row became slower")
     add("--tolerance", type=float, default=1.3, help="how many times slower is worse (default 1.3)")
     add("--stored", type=Path, metavar="FILE", help="measure nothing: print, compare and draw this stored run")
@@ -68,11 +69,13 @@ def sizes(text: str) -> list[int]:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Refuse what cannot be measured here.
+    """Refuse what cannot be measured here, and take the device that ``auto`` means.
 
     Raises:
         ValueError: no such device, a limit or tolerance out of range, or a stored run to compare with that is none.
     """
+    if args.device == "auto":
+        args.device = "cuda" if torch.cuda.is_available() else "cpu"
     if args.device == "cuda" and not torch.cuda.is_available() and args.stored is None:
         raise ValueError("--device cuda: torch finds no CUDA device, use --device cpu")
     if args.limit <= 0:
@@ -98,7 +101,7 @@ def pick(names: list[str], patterns: str, reference: str) -> list[str]:
 
 def finish(record: Record, args: argparse.Namespace, draw: Callable[[Record, Path], Path] | None = None) -> int:
     """Write, draw (if it has a picture), print and compare a record; return the exit code."""
-    path = args.stored or write(record, args.out)
+    path = args.stored or write(record, args.out, args.name)
     picture = "" if draw is None else f"\n{draw(record, path.with_suffix('.png'))}"
     print(f"\n{table(record)}\n\n{path}\n{path.with_suffix('.csv')}{picture}")
     if args.compare is None:
@@ -128,5 +131,5 @@ def run(main: Callable[[list[str]], int]) -> NoReturn:
 
 def options_of(args: argparse.Namespace) -> dict[str, Any]:
     """Return the options of a run for its record, without where files lie on this machine."""
-    left_out = ("out", "compare", "stored", "tolerance", "capture")
+    left_out = ("out", "name", "compare", "stored", "tolerance", "capture")
     return {key: value for key, value in vars(args).items() if key not in left_out}

@@ -97,10 +97,10 @@ def name_of(record: Record) -> str:
     return "-".join([record["bench"], where, *setting, data, sizes, when, record["code"]])
 
 
-def write(record: Record, folder: Path) -> Path:
-    """Write NAME.json and NAME.csv into a folder and return the path of the JSON file."""
+def write(record: Record, folder: Path, name: str = "") -> Path:
+    """Write NAME.json and NAME.csv, by default named after the record, and return the path of the JSON file."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name_of(record)}.json"
+    path = folder / f"{name or name_of(record)}.json"
     replace_file(path, (json.dumps(record, indent=1) + "\n").encode())
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")

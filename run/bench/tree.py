@@ -31,10 +31,11 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from graphgps_kmip.files import replace_file  # noqa: E402
+from graphgps_kmip.report.figures import ball_tree  # noqa: E402
 from graphgps_kmip.search import BACKENDS, SearchProblem  # noqa: E402
 from graphgps_kmip.search.ball_tree import BallTree  # noqa: E402
 from graphgps_kmip.train.environment import code_version, hardware, package_versions  # noqa: E402
-from run.bench import options, tree_figure  # noqa: E402
+from run.bench import options  # noqa: E402
 
 Row = dict[str, Any]
 
@@ -64,6 +65,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     add("--limit", type=float, default=60, help="time: who takes longer for a pass sits out larger N (default 60 s)")
     add("--threads", type=options.positive, default=torch.get_num_threads(), help="CPU threads (default %(default)s)")
     add("--out", type=Path, default=options.RESULTS, metavar="FOLDER", help="where to write (default results/bench)")
+    add("--name", default="", metavar="NAME", help="of the files (default: when and with what code they were made)")
     args = parser.parse_args(words)
     if not args.limit > 0:
         raise ValueError(f"--limit must be positive, got {args.limit:g}")
@@ -156,7 +158,7 @@ def print_table(rows: list[Row], key: str, title: str) -> None:
     """Print one line of sizes and one of values, and the curves that fit them."""
     print(f"\n{title}\n" + "".join(f"{row['n']:>10}" for row in rows))
     print("".join(f"{row[key]:>10.4g}" for row in rows))
-    for fit in tree_figure.fits(rows, key):
+    for fit in ball_tree.fits(rows, key):
         power = f", b = {fit['b']:.2f}" if "b" in fit else ""
         print(f"  {fit['curve']}: a = {fit['a']:.3g}{power}, R2 = {fit['r2']:.4f}", flush=True)
 
@@ -165,11 +167,11 @@ def write(args: argparse.Namespace, rows: list[Row]) -> list[Path]:
     """Write JSON, CSV and pictures, whose name is their provenance, and return their paths."""
     now = datetime.now().astimezone()
     machine = hardware(torch.device("cpu")) | {"threads": args.threads, "packages": package_versions()}
-    chosen = {key: value for key, value in vars(args).items() if key != "out"}
+    chosen = {key: value for key, value in vars(args).items() if key not in ("out", "name")}
     record = {"bench": "tree", "created": now.isoformat(timespec="seconds"), "code": code_version()}
-    record |= {"options": chosen, "machine": machine, "fits": tree_figure.all_fits(rows), "rows": rows}
+    record |= {"options": chosen, "machine": machine, "fits": ball_tree.all_fits(rows), "rows": rows}
     quick = "quick-" if args.quick else ""
-    name = f"tree-{now:%Y%m%d-%H%M%S}-{quick}cpu-{args.threads}threads-{record['code']}"
+    name = args.name or f"tree-{now:%Y%m%d-%H%M%S}-{quick}cpu-{args.threads}threads-{record['code']}"
     args.out.mkdir(parents=True, exist_ok=True)
     replace_file(args.out / f"{name}.json", (json.dumps(record, indent=1) + "\n").encode())
     text = io.StringIO()
@@ -177,7 +179,7 @@ def write(args: argparse.Namespace, rows: list[Row]) -> list[Path]:
     writer.writeheader()
     writer.writerows(rows)
     replace_file(args.out / f"{name}.csv", text.getvalue().encode())
-    return [args.out / f"{name}.json", args.out / f"{name}.csv", *tree_figure.draw(record, args.out / name)]
+    return [args.out / f"{name}.json", args.out / f"{name}.csv", *ball_tree.draw(record, args.out / name)]
 
 
 def main(words: list[str]) -> int:

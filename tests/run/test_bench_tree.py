@@ -7,14 +7,16 @@ import math
 from pathlib import Path
 
 import pytest
-from run.bench import tree, tree_figure
+from run.bench import tree
+
+from graphgps_kmip.report.figures import ball_tree
 
 SIZES = (100, 1000, 3162, 10_000, 31_623)
 
 
 def test_the_fit_of_times_finds_a_power_and_leaves_out_small_sizes() -> None:
     rows = [{"n": n, "seconds": 1.0 if n < 1000 else 2e-6 * n**1.5} for n in SIZES]
-    power, log_linear = tree_figure.fits(rows, "seconds")
+    power, log_linear = ball_tree.fits(rows, "seconds")
     assert power["a"] == pytest.approx(2e-6)
     assert power["b"] == pytest.approx(1.5)
     assert power["r2"] == pytest.approx(1)
@@ -23,7 +25,7 @@ def test_the_fit_of_times_finds_a_power_and_leaves_out_small_sizes() -> None:
 
 def test_the_fit_of_visited_nodes_tells_logarithmic_growth() -> None:
     rows = [{"n": n, "visited": 7 * math.log(n) - 3} for n in SIZES]
-    power, logarithm = tree_figure.fits(rows, "visited")
+    power, logarithm = ball_tree.fits(rows, "visited")
     assert (logarithm["a"], logarithm["b"], logarithm["r2"]) == pytest.approx((7, -3, 1))
     assert power["r2"] < 0.999
 

@@ -1,9 +1,11 @@
-"""Curves and pictures of `tree.py`: growth with the number of keys, fitted and drawn as in the thesis' section 6.3."""
+"""The ball tree: growth with the number of keys, fitted and drawn from a record of `bench/tree.py` (thesis, 6.3)."""
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
+from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -12,13 +14,10 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from graphgps_kmip.report.style import FAINT, INK, save, tidy
+from graphgps_kmip.report.style import FAINT, INK, save, series_style, tidy
 
 Row = dict[str, Any]
 
-# Okabe and Ito's palette without its yellow, which is too faint for a line.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#000000")
-MARKERS = "osD^vP"
 FIT_FROM = 1000  # keys; below, the fixed cost of a call (0.2 ms) is most of the time
 LOW_DIM = 4  # up to here the linear scale of figure 6.3b shows the curves whole
 
@@ -54,19 +53,48 @@ def all_fits(rows: list[Row]) -> list[Row]:
     return result
 
 
+def draw_nodes(
+    tables: Mapping[str, Any],  # noqa: ARG001
+    artefacts: Mapping[str, Path],
+    options: Mapping[str, Any],  # noqa: ARG001
+) -> Figure:
+    """Draw the mean number of visited nodes, one line for each dimension (figure 6.3), from the one artefact."""
+    return _nodes(_rows(artefacts, "nodes"))
+
+
+def draw_time(
+    tables: Mapping[str, Any],  # noqa: ARG001
+    artefacts: Mapping[str, Path],
+    options: Mapping[str, Any],  # noqa: ARG001
+) -> Figure:
+    """Draw the seconds of every search, one panel for each dimension (figure 6.4), from the one artefact."""
+    return _time(_rows(artefacts, "time"))
+
+
 def draw(record: dict[str, Any], stem: Path) -> list[Path]:
     """Draw one picture for each part that was measured, beside the record; return their paths."""
     paths = []
-    for part, draw_part in (("nodes", _draw_nodes), ("time", _draw_time)):
+    for part, draw_part in (("nodes", _nodes), ("time", _time)):
         rows = [row for row in record["rows"] if row["part"] == part]
         if rows:
-            figure = Figure(figsize=(11.5, 4.9), layout="constrained")
-            draw_part(figure, rows, record)
+            figure, machine = draw_part(rows), record["machine"]
+            threads = f"{machine['threads']} thread{'s' * (machine['threads'] > 1)}"
+            where = [machine["cpu"], threads, record["created"][:10], record["code"]]
+            figure.suptitle(f"{figure.get_suptitle()}, {', '.join(where)}", x=0.01, ha="left", fontsize=10, color=INK)
             paths.append(save(figure, stem.with_name(f"{stem.name}-{part}.png")))
     return paths
 
 
-def _draw_nodes(figure: Figure, rows: list[Row], record: dict[str, Any]) -> None:
+def _rows(artefacts: Mapping[str, Path], part: str) -> list[Row]:
+    (path,) = artefacts.values()
+    rows = [row for row in json.loads(path.read_text(encoding="utf-8"))["rows"] if row["part"] == part]
+    if not rows:
+        raise ValueError(f"{path} holds no row of part {part}: measure it with run/bench/tree.py --part {part}")
+    return rows
+
+
+def _nodes(rows: list[Row]) -> Figure:
+    figure = Figure(figsize=(9.5, 3.9), layout="constrained")
     axes = figure.subplots(1, 2)
     series = _series(rows)
     shades = matplotlib.colormaps["viridis_r"]
@@ -78,31 +106,34 @@ def _draw_nodes(figure: Figure, rows: list[Row], record: dict[str, Any]) -> None
     sizes = [row["n"] for row in series[0][1]]
     axes[0].plot(sizes, [2 * n - 1 for n in sizes], color=FAINT, linestyle="--", linewidth=1.2, label="all nodes")
     axes[0].set_yscale("log")
-    axes[1].set_ylim(0, 1.25 * max(row["visited"] for row in rows if row["dim"] <= LOW_DIM))
+    low = [row["visited"] for row in rows if row["dim"] <= LOW_DIM]
+    axes[1].set_ylim(0, 1.25 * max(low or [row["visited"] for row in rows]))
     for each, title in zip(axes, ("both logarithmic", "a straight line is logarithmic growth"), strict=True):
-        _dress(each, f"mean nodes visited per query: {title}")
+        _dress(each, title)
+    axes[0].set_ylabel("mean nodes visited per query", fontsize=9, color=INK)
     handles, labels = axes[0].get_legend_handles_labels()
     legend = figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=9, labelcolor=INK)
     legend.set_title("dimensions", {"size": 9})
-    _title(
-        figure, record, f"ball tree, leaf size {rows[0]['leaf_size']}, k = {rows[0]['k']}, {rows[0]['repeats']} trees"
-    )
+    _title(figure, f"ball tree, leaf size {rows[0]['leaf_size']}, k = {rows[0]['k']}, {rows[0]['repeats']} trees")
+    return figure
 
 
-def _draw_time(figure: Figure, rows: list[Row], record: dict[str, Any]) -> None:
+def _time(rows: list[Row]) -> Figure:
+    figure = Figure(figsize=(9.5, 4.2), layout="constrained")
     dims = sorted({row["dim"] for row in rows})
     names = list(dict.fromkeys(row["contestant"] for row in rows))
     panels = figure.subplots(1, len(dims), sharey=True, squeeze=False)[0]
     for axes, dim in zip(panels, dims, strict=True):
         for (_, name, _), group in _series([row for row in rows if row["dim"] == dim]):
-            place = names.index(name)
-            style = {"color": COLORS[place % len(COLORS)], "marker": MARKERS[place % len(MARKERS)]}
-            _draw_fitted(axes, name, group, style)
+            _draw_fitted(axes, name, group, series_style(names.index(name)))
         axes.set_yscale("log")
-        _dress(axes, f"seconds for all queries, {dim} dimensions")
+        _dress(axes, f"{dim} dimensions")
         axes.legend(frameon=False, fontsize=8.5, labelcolor=INK, loc="upper left")
-    panels[0].set_ylim(top=4 * panels[0].get_ylim()[1])  # room for the legends
-    _title(figure, record, f"exact search of {rows[0]['k']} keys, N keys and N queries")
+    bottom, top = panels[0].get_ylim()
+    panels[0].set_ylim(bottom, top * (top / bottom) ** 0.35)  # room for the legends
+    panels[0].set_ylabel("seconds for all queries", fontsize=9, color=INK)
+    _title(figure, f"exact search of {rows[0]['k']} keys, N keys and N queries")
+    return figure
 
 
 def _draw_fitted(axes: Axes, name: str, rows: list[Row], style: dict[str, str]) -> None:
@@ -130,11 +161,8 @@ def _dress(axes: Axes, title: str) -> None:
     axes.set_title(title, fontsize=10, color=INK)
 
 
-def _title(figure: Figure, record: dict[str, Any], what: str) -> None:
-    machine = record["machine"]
-    threads = f"{machine['threads']} thread{'s' * (machine['threads'] > 1)}"
-    parts = [what, machine["cpu"], threads, record["created"][:10], record["code"]]
-    figure.suptitle(", ".join(parts), x=0.01, ha="left", fontsize=10, color=INK, fontweight="bold")
+def _title(figure: Figure, what: str) -> None:
+    figure.suptitle(what, x=0.01, ha="left", fontsize=9, color=INK)
 
 
 def _r2(values: list[float], fitted: list[float]) -> float:

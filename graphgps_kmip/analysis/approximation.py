@@ -1,0 +1,128 @@
+"""How near k-MIP attention comes to full attention on the same q, k, v (thesis 6.7; k-MIP paper, appendix I.1).
+
+Exact and for many k at once: the scores of a graph are sorted once, and what k-MIP attention gives at k is the sum over
+the first k keys. All functions take the heads of one graph; scores are divided by sqrt(D), as in the layer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from scipy.special import hyp1f1
+from torch import Tensor
+from torch.nn.functional import embedding_bag
+
+from graphgps_kmip.attention.gather import softmax_weight
+
+SCORES = 2**22  # held at a time: some 100 MB with their order and weights
+
+
+def key_counts(most: int, points: int, *further: int) -> list[int]:
+    """Return numbers of keys from 1 to `most`: about `points`, evenly in their logarithm, and further ones."""
+    grid = {round(float(value)) for value in np.geomspace(1, most, points)}
+    return sorted(grid | {value for value in further if value <= most})
+
+
+@torch.no_grad()
+def kmip_outputs(q: Tensor, k: Tensor, v: Tensor, counts: Sequence[int]) -> Tensor:
+    """Return what k-MIP attention gives at each number of keys; from N on, it is full attention.
+
+    Of keys with equal scores the first ones are taken. Time is that of sorting H * N^2 numbers; memory that of the
+    result, and of N^2 numbers in parts.
+
+    Shapes:
+        q and k (H, N, D), v (H, N, C), counts K numbers in rising order; returns (H, K, N, C).
+    """
+    ends = _inside(counts, k)
+    return torch.stack([_outputs_of_head(*head, ends) for head in zip(q, k, v, strict=True)])
+
+
+def distance_to_full(q: Tensor, k: Tensor, v: Tensor, counts: Sequence[int]) -> Tensor:
+    """Return the L2 distance between the rows of k-MIP and of full attention, averaged over the N rows.
+
+    The rows are those of one head, before the heads are joined: the thesis speaks of its average over heads.
+
+    Shapes:
+        q and k (H, N, D), v (H, N, C), counts K numbers in rising order; returns (H, K).
+    """
+    outputs = kmip_outputs(q, k, v, [*counts, k.size(1)] if counts[-1] < k.size(1) else counts)
+    return (outputs[:, : len(counts)] - outputs[:, -1:]).norm(dim=-1).mean(-1)
+
+
+@torch.no_grad()
+def distance_of_samples(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    r"""Return the mean distance between rows of full attention and samples of N(0, I): the papers' reference, 4.5417.
+
+    Its expectation, instead of one draw: for a row o and a sample x of N(0, I_C)
+
+    .. math:: E|x - o| = \sqrt{2} \, \frac{\Gamma((C + 1) / 2)}{\Gamma(C / 2)} \, {}_1F_1(-1/2;\ C/2;\ -|o|^2 / 2)
+
+    which is about sqrt(C + |o|^2). A draw for each of 1000 rows would be off by about 0.02.
+
+    Shapes:
+        q and k (H, N, D), v (H, N, C); returns (H,).
+    """
+    rows = torch.stack([_full_attention(*head) for head in zip(q, k, v, strict=True)])
+    squares = rows.square().sum(-1)  # (H, N)
+    half = v.size(-1) / 2
+    factor = math.sqrt(2) * math.exp(math.lgamma(half + 0.5) - math.lgamma(half))
+    expected = factor * hyp1f1(-0.5, half, -squares.double().cpu().numpy() / 2)
+    return torch.from_numpy(expected).mean(-1)
+
+
+@torch.no_grad()
+def cumulative_weight(q: Tensor, k: Tensor, counts: Sequence[int]) -> Tensor:
+    """Return the share of the full attention weight on the keys of largest score, averaged over the N queries.
+
+    Both papers print a sum over the queries (thesis, equation 6.1; paper, equation 39); a weight of 0.5 is a mean.
+
+    Shapes:
+        q and k (H, N, D), counts K numbers in rising order; returns (H, K).
+    """
+    ends = _inside(counts, k)
+    sums = [sum(_share(weight, ends).sum(0) for weight, _ in _ranked(*head)) for head in zip(q, k, strict=True)]
+    return torch.stack(sums) / q.size(1)
+
+
+def _full_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Shapes: q and k (N, D), v (N, C); returns (N, C)."""
+    return torch.cat([softmax_weight(rows @ k.mT, q.size(-1)) @ v for rows in q.split(_queries(k))])
+
+
+def _queries(k: Tensor) -> int:
+    return max(1, SCORES // len(k))
+
+
+def _inside(counts: Sequence[int], k: Tensor) -> Tensor:
+    return torch.tensor(counts, device=k.device).clamp(max=k.size(1))
+
+
+def _ranked(q: Tensor, k: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield, for R queries at a time, the full attention weights in falling order, and their keys: (R, N) each."""
+    for queries in q.split(_queries(k)):
+        score, index = (queries @ k.mT).sort(dim=-1, descending=True, stable=True)
+        yield softmax_weight(score, q.size(-1)), index
+
+
+def _share(weight: Tensor, ends: Tensor) -> Tensor:
+    """Sum of the first weights of each query, of all of its weights: (R, N) -> (R, K)."""
+    sums = weight.cumsum(-1)
+    return sums[:, ends - 1] / sums[:, -1:]
+
+
+def _outputs_of_head(q: Tensor, k: Tensor, v: Tensor, ends: Tensor) -> Tensor:
+    """Shapes: q and k (N, D), v (N, C), ends (K,); returns (K, N, C)."""
+    starts = torch.cat([ends.new_zeros(1), ends[:-1]])  # a bag from each end to the next, of which some are empty
+    parts = []
+    for weight, index in _ranked(q, k):
+        weight, index = (one[:, : ends[-1]].contiguous() for one in (weight, index))
+        rows = torch.arange(len(index), device=index.device)[:, None] * index.size(1)
+        bags = embedding_bag(
+            index.view(-1), v, (rows + starts).view(-1), mode="sum", per_sample_weights=weight.view(-1)
+        )
+        sums = bags.view(len(index), len(ends), -1).cumsum(1)  # (R, K, C)
+        parts.append(sums / weight.cumsum(-1)[:, ends - 1, None])
+    return torch.cat(parts).transpose(0, 1)

@@ -1,0 +1,65 @@
+"""The three ways to run jobs: on this machine, on a cluster, and as a search of hyper-parameters."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from graphgps_kmip.experiments import slurm
+from graphgps_kmip.experiments.jobs import Job, Place
+from graphgps_kmip.experiments.listing import summary
+from graphgps_kmip.experiments.progress import Progress
+from graphgps_kmip.experiments.ranges import load_ranges
+from graphgps_kmip.experiments.records import Experiment
+from graphgps_kmip.experiments.schedule import Outcome, Setup, run_jobs
+from graphgps_kmip.experiments.search import Options, run_search
+from graphgps_kmip.experiments.trial_jobs import runner_of
+
+
+def run_here(jobs: Sequence[Job], setup: Setup) -> int:
+    """Run what is missing on this machine; return the exit code."""
+    results = run_jobs(jobs, setup, Progress(sys.stdout, setup.parallel))
+    print(summary(results))
+    return 0 if all(one.outcome is Outcome.DONE for one in results) else 1
+
+
+def run_on_slurm(jobs: Sequence[Job], place: Place, args: argparse.Namespace) -> int:
+    """Submit what is missing, each job as a ``run --job`` of its own, or show what would be; return the exit code."""
+    out = place.root / place.out
+    options, folder = slurm.parsed_options(args.slurm), out / "slurm" / "%j"
+    if args.slurm_dry_run:
+        print(slurm.preview(jobs, folder, options))
+        return 0
+    flags = ["--out", str(place.out), *(["--sample"] if place.sample else []), *(["--retry"] if args.retry else [])]
+    flags += ["--data", str(place.data)] if place.data else []
+    flags += ["--seeds", str(args.seeds)] if args.seeds else []
+
+    def words_of(job: Job) -> list[str]:
+        return ["run/reproduce.py", "run", *args.ids, "--job", str(job.path.relative_to(out)), *flags]
+
+    return 0 if slurm.submit(jobs, words_of, place.root, folder, options, say=print) else 1
+
+
+def run_searches(
+    experiments: Sequence[Experiment], engine: str, trials: int, ranges: Path, place: Place, setup: Setup
+) -> int:
+    """Search the hyper-parameters of experiments; return the exit code.
+
+    Args:
+        experiments: narrowed to what is to be searched.
+        engine: ``linear`` or ``tpe``.
+        trials: of the engine tpe.
+        ranges: folder of the ranges.
+        place: where trainings run.
+        setup: how.
+    """
+    options = Options(trials, setup.parallel, place.sample, place.out)
+    runner = runner_of(place, setup, sys.stdout)
+    finished = True
+    for experiment in experiments:
+        for outcome in run_search(experiment, engine, load_ranges(ranges), runner, place.root / place.out, options):
+            print(f"{outcome.line}\n  journal: {outcome.journal}")
+            finished &= outcome.finished
+    return 0 if finished else 1

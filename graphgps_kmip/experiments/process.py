@@ -1,0 +1,198 @@
+"""One job as a process: its lock, its log, and what is written down when it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import IO, Any
+
+from graphgps_kmip.experiments.jobs import Job
+from graphgps_kmip.experiments.state import State, failure_file
+from graphgps_kmip.files import replace_file
+
+TAIL = 20_000  # bytes of a log in which its error is looked for
+
+
+@dataclass
+class Running:
+    """A job under way.
+
+    Args:
+        job: which one.
+        process: leader of a process group of its own, so that a Ctrl-C of the terminal does not reach it.
+        log: open for appending.
+        lock: descriptor of the lock.
+        log_start: size of the log when this attempt began.
+        began: clock of `time.monotonic`.
+    """
+
+    job: Job
+    process: subprocess.Popen
+    log: IO[str]
+    lock: int
+    log_start: int
+    began: float
+
+    def signal(self, signum: int) -> None:
+        """Send a signal to the job and all its processes."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signum)
+
+    @property
+    def seconds(self) -> float:
+        """Return the time since it began."""
+        return time.monotonic() - self.began
+
+
+def take(job: Job) -> int | None:
+    """Return the lock of a job, as a file descriptor; None if another process runs the job."""
+    job.path.parent.mkdir(parents=True, exist_ok=True)
+    lock = os.open(job.path.with_name(f".{job.path.name}.job.lock"), os.O_RDWR | os.O_CREAT)
+    # The second is the lock of a main.py that somebody else started.
+    if _flocked(lock) and not _held(job.path.with_name(f".{job.path.name}.lock")):
+        return lock
+    os.close(lock)
+    return None
+
+
+def is_running(job: Job) -> bool:
+    """Tell whether some process runs a job, without changing anything."""
+    return any(_held(job.path.with_name(f".{job.path.name}.{end}")) for end in ("job.lock", "lock"))
+
+
+def start(job: Job, lock: int, root: Path, threads: int) -> Running:
+    """Start a job whose lock was taken.
+
+    The child inherits the lock: it stays locked should this process be killed and the child live on.
+    """
+    failure_file(job.path).unlink(missing_ok=True)
+    if job.command:
+        _clear(job)
+    log = open(job.log, "a", encoding="utf-8")  # noqa: SIM115 (closed by `finish`)
+    log_start = log.tell()
+    log.write(f"# {_now()}  python {shlex.join(job.words)}\n")
+    log.flush()
+    counts = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
+    process = subprocess.Popen(
+        [sys.executable, *job.words],
+        cwd=root,
+        env=os.environ | counts | {"PYTHONUNBUFFERED": "1"},  # else an error would stand before earlier output
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        pass_fds=(lock,),
+    )
+    return Running(job, process, log, lock, log_start, time.monotonic())
+
+
+def finish(running: Running, facts: Mapping[str, Any], sample: bool, stopped: bool) -> str:
+    """Write down how a job ended, and return why it failed, empty if it did not or was stopped by us.
+
+    Args:
+        running: its process has ended.
+        facts: code version, packages and hardware, for the record of a command.
+        sample: of the record.
+        stopped: it was asked to stop.
+    """
+    job, code = running.job, running.process.returncode
+    running.log.close()
+    try:
+        lost = _lost(job) if code == 0 and job.command else []
+        if code == 0 and job.command and not lost:
+            _write_record(job, running.seconds, facts, sample)
+        if job.status().state is State.DONE or stopped:
+            return ""
+        error = f"it ended well, but wrote no {', '.join(lost)}" if lost else _error(running)
+        _write_failure(job, error, code)
+        return error
+    finally:
+        os.close(running.lock)
+
+
+def _held(file: Path) -> bool:
+    try:
+        lock = os.open(file, os.O_RDWR)
+    except OSError:  # nobody ever locked it
+        return False
+    try:
+        return not _flocked(lock)
+    finally:
+        os.close(lock)
+
+
+def _flocked(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _clear(job: Job) -> None:
+    """Move finished results of other settings aside, as ``main.py`` does; drop what an unfinished attempt produced."""
+    if job.status().state is State.STALE:
+        names = (job.path.with_name(f"{job.path.name}.old-{number}") for number in itertools.count(1))
+        job.path.rename(next(name for name in names if not name.exists()))
+    job.path.mkdir(parents=True, exist_ok=True)
+    for path in (job.path / name for name in ("record.json", *job.command.produces)):
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def _lost(job: Job) -> list[str]:
+    return [name for name in job.command.produces if not (job.path / name).exists()]
+
+
+def _write_record(job: Job, seconds: float, facts: Mapping[str, Any], sample: bool) -> None:
+    record = {
+        "finished": True,
+        "config_hash": job.key(),
+        "finished_at": _now(),
+        "seconds": round(seconds, 3),
+        **facts,
+        "sample": sample,
+    }
+    replace_file(job.path / "record.json", json.dumps(record, indent=2).encode())
+
+
+def _write_failure(job: Job, error: str, code: int) -> None:
+    try:
+        key = job.key()
+    except ValueError:  # of a config that cannot be read; the log says why
+        key = ""
+    failure = {"error": error, "exit_code": code, "date": _now(), "config_hash": key, "log": str(job.log)}
+    replace_file(failure_file(job.path), json.dumps(failure, indent=2).encode())
+
+
+def _error(running: Running) -> str:
+    """Return the line of the log that says why the job ended: the last ``error: ...``, else the last line."""
+    code = running.process.returncode
+    with open(running.job.log, "rb") as log:
+        size = log.seek(0, os.SEEK_END)
+        log.seek(max(running.log_start, size - TAIL))
+        lines = [line.strip() for line in log.read().decode(errors="replace").replace("\r", "\n").splitlines()]
+    lines = [line for line in lines if line and not line.startswith("# ")]
+    said = next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1] if lines else "no output")
+    if code < 0:
+        name = signal.Signals(-code).name
+        return f"killed by {name}{', as a machine out of memory does' if name == 'SIGKILL' else ''}; last: {said}"
+    if code == 0:
+        return f"it ended well, but its record is not that of this configuration; last: {said}"
+    return said.removeprefix("error: ")
+
+
+def _now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="seconds")

@@ -1,0 +1,136 @@
+"""What is to be seen while jobs run: a line for each, and one for all of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from graphgps_kmip.experiments.estimate import Durations, to_go
+from graphgps_kmip.experiments.jobs import Job
+from graphgps_kmip.experiments.process import Running
+
+REDRAW = 0.5  # seconds between two drawings on a terminal
+REPORT = 60.0  # seconds between two reports elsewhere
+LAST_LINES = 4096  # bytes that hold the last line of a stats.json
+
+
+@dataclass(frozen=True)
+class Epochs:
+    """How far a training is: epochs done, all of them, and seconds to go by its own reckoning."""
+
+    done: int
+    of: int
+    to_go: float
+
+
+def epochs(running: Running) -> Epochs | None:
+    """Return how far a training is, from what it writes; None before its first epoch of this attempt."""
+    stats = running.job.path / "train" / "stats.json"
+    try:
+        age = time.time() - stats.stat().st_mtime
+        if running.job.command or age > running.seconds:  # of an earlier attempt
+            return None
+        with open(stats, "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - LAST_LINES))
+            line = json.loads(file.read().decode().rsplit("\n", 2)[-2])
+        found = re.search(r"^ +max_epoch: (\d+)$", (running.job.path / "config.yaml").read_text(), re.M)
+        return Epochs(line["epoch"] + 1, int(found[1]), max(0.0, line["eta"] - age)) if found else None
+    except (OSError, ValueError, LookupError):  # being written at this moment, or a network of another package
+        return None
+
+
+class Progress:
+    """Shows the running of jobs: a block that is redrawn on a terminal; elsewhere a line when something happens.
+
+    Args:
+        stream: None: nothing is shown.
+        parallel: jobs at once.
+    """
+
+    def __init__(self, stream: TextIO | None, parallel: int = 1) -> None:
+        self.stream = stream
+        self.parallel = parallel
+        self.redraws = stream is not None and stream.isatty()
+        self.counts = {"done": 0, "not done": 0}
+        self.durations = Durations()
+        self._drawn = 0  # lines of the block on the screen
+        self._shown_at = time.monotonic() if not self.redraws else 0.0
+
+    def say(self, line: str, plain: bool = False) -> None:
+        """Print a line that stays; `plain`: only where there is no block."""
+        if self.stream is not None and not (plain and self.redraws):
+            self.stream.write(f"{self._erasure()}{line}\n")
+            self.stream.flush()
+            self._drawn, self._shown_at = 0, self._shown_at if not self.redraws else 0.0
+
+    def settled(self, job: Job, done: bool) -> None:
+        """Count a job of which it is known what becomes of it."""
+        self.counts["done" if done else "not done"] += 1
+        if done:
+            self.durations.add(job.group, job.status().record)
+
+    def ended(self, running: Running, outcome: str, error: str) -> None:
+        """Say that a job ended."""
+        took = f" ({span(running.seconds)})"
+        self.say(f"{outcome:<8}{running.job.label}{f': {error}; log: {shortened(running.job.log)}' if error else took}")
+
+    def show(self, running: Sequence[Running], waiting: Sequence[Job]) -> None:
+        """Draw the block, or report, if it is time."""
+        now = time.monotonic()
+        if self.stream is None or now - self._shown_at < (REDRAW if self.redraws else REPORT) or not running:
+            return
+        self._shown_at = now
+        lines = self.lines(running, waiting)
+        if self.redraws:
+            columns, rows = shutil.get_terminal_size()
+            lines = [line[: columns - 1] for line in lines[-max(1, rows - 1) :]]
+        self.stream.write(self._erasure() + "".join(f"{line}\n" for line in lines))
+        self.stream.flush()
+        self._drawn = len(lines) if self.redraws else 0
+
+    def lines(self, running: Sequence[Running], waiting: Sequence[Job]) -> list[str]:
+        """Return the lines of the block."""
+        width = max((len(one.job.label) for one in running), default=0)
+        reached = [epochs(one) for one in running]
+        left = [known.to_go if known else self.durations.left(one) for one, known in zip(running, reached, strict=True)]
+        lines = []
+        for one, known, seconds in zip(running, reached, left, strict=True):
+            part = f"epoch {known.done} of {known.of}" if known else f"for {span(one.seconds)}"
+            lines.append(f"{one.job.label:<{width}}  {part}{f', {span(seconds)} to go' if seconds is not None else ''}")
+        total = to_go(left, [self.durations.expected(job) for job in waiting], self.parallel)
+        counts = f"{self.counts['done']} done, {self.counts['not done']} not done, {len(running)} running"
+        until = f"about {span(total)} to go" if total is not None else "time to go known after the first"
+        return [*lines, f"{counts}, {len(waiting)} waiting; {until}"]
+
+    def close(self) -> None:
+        """Take the block away."""
+        if self.stream is not None:
+            self.stream.write(self._erasure())
+            self.stream.flush()
+            self._drawn = 0
+
+    def _erasure(self) -> str:
+        """Return what moves to the start of the block and clears it, sent in one piece with what replaces it."""
+        return f"\x1b[{self._drawn}F\x1b[J" if self._drawn else ""
+
+
+def span(seconds: float) -> str:
+    """Return a time in its two largest units: ``45 s``, ``3 min 20 s``, ``2 h 5 min``, ``3 d 4 h``."""
+    whole = round(seconds)
+    for size, unit, part_size, part in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            rest = whole % size // part_size
+            return f"{whole // size} {unit}{f' {rest} {part}' if rest else ''}"
+    return f"{whole} s"
+
+
+def shortened(path: Path) -> Path:
+    """Return a path below the working directory where it is."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

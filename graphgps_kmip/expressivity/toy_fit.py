@@ -1,0 +1,151 @@
+"""A toy for theorem 2: k-MIP transformers of many narrow blocks are fitted to a fixed function (paper, section 4.2).
+
+The theorem says that such transformers exist, with as many blocks as it takes. It does not say that gradient descent
+finds them, nor how many blocks: this is what the toy looks at, on few tokens in few dimensions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from graphgps_kmip.expressivity.hardmax import topk_softmax
+
+HEADS, WIDTH, HIDDEN = 2, 1, 4  # of the class that theorem 2 speaks of
+TARGET_SEED = 7
+
+
+class Transformers(nn.Module):
+    r"""Several transformers side by side, one for each seed, of the same shape.
+
+    .. math:: f(X) = X + \textstyle\sum_h A_h(X) V_h O_h, \qquad t(X) = f(X) + \mathrm{MLP}(f(X))
+
+    with ``A_h = softmax(T_k(Q_h K_h^T / sqrt(width)))`` (paper, definition 1; without norms).
+
+    Args:
+        dim: channels d of a token.
+        blocks: number of blocks.
+        k: keys that a query keeps; 0: all, full attention.
+        heads: of each block.
+        width: channels of a head.
+        hidden: channels inside the MLP.
+        seeds: of the initial weights, one transformer each.
+        gain: factor on the standard deviation of initial weights.
+
+    Shapes: (S, B, N, d) -> (S, B, N, d) for S seeds.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        blocks: int,
+        k: int,
+        heads: int = HEADS,
+        width: int = WIDTH,
+        hidden: int = HIDDEN,
+        seeds: tuple[int, ...] = (0,),
+        gain: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.k, self.heads, self.blocks = k, heads, blocks
+        inner = heads * width
+        shapes = [(dim, 3 * inner), (inner, dim), (dim, hidden), (hidden, dim)] * blocks
+        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        self.weights = nn.ParameterList(
+            torch.stack([torch.randn(shape, generator=g) for g in generators]) * gain / math.sqrt(shape[0])
+            for shape in shapes
+        )
+        self.biases = nn.ParameterList(torch.zeros(len(seeds), shape[1]) for shape in shapes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply all blocks."""
+        for block in range(self.blocks):
+            first = 4 * block
+            q, k, v = self._linear(first, x).unflatten(-1, (3, self.heads, -1)).movedim(-3, 0)  # (S, B, N, H, D)
+            score = torch.einsum("sbnhd,sbmhd->sbhnm", q, k) / math.sqrt(q.size(-1))
+            weight = topk_softmax(score, self.k) if self.k else score.softmax(-1)
+            attended = torch.einsum("sbhnm,sbmhd->sbnhd", weight, v).flatten(-2)
+            x = x + self._linear(first + 1, attended)
+            x = x + self._linear(first + 3, torch.relu(self._linear(first + 2, x)))
+        return x
+
+    def _linear(self, number: int, x: Tensor) -> Tensor:
+        return x @ self.weights[number][:, None] + self.biases[number][:, None, None]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Tokens to learn on: N tokens of d channels, uniform in [-1, 1], a compact set."""
+
+    num_tokens: int = 8
+    dim: int = 3
+    batch: int = 64
+    test_size: int = 512
+
+    def draw(self, count: int, generator: torch.Generator) -> Tensor:
+        """Return inputs (count, N, d)."""
+        return torch.rand(count, self.num_tokens, self.dim, generator=generator) * 2 - 1
+
+
+def full_transformer(x: Tensor) -> Tensor:
+    """Return what a fixed full-attention transformer makes of x (B, N, d): 2 blocks of 2 heads of width 4, MLP 16."""
+    model = Transformers(x.size(-1), 2, 0, heads=2, width=4, hidden=16, seeds=(TARGET_SEED,), gain=1.5)
+    with torch.no_grad():
+        return model(x[None])[0]
+
+
+def to_nearest(x: Tensor) -> Tensor:
+    """Return the vectors to the nearest other token, softened; no transformer, but continuous and equivariant."""
+    distance = torch.cdist(x, x) + 1e9 * torch.eye(x.size(-2))
+    return (-4 * distance).softmax(-1) @ x - x
+
+
+TARGETS: dict[str, Callable[[Tensor], Tensor]] = {"transformer": full_transformer, "nearest": to_nearest}
+
+
+def fit(
+    target: str, blocks: int, k: int, steps: int, seeds: tuple[int, ...], task: Task | None = None, lr: float = 1e-2
+) -> list[float]:
+    """Fit one transformer a seed to a target by Adam, on new inputs in each step, and return their test errors.
+
+    The learning rate rises for a tenth of the steps and then falls along a half cosine.
+
+    Returns:
+        Root mean square error, divided by that of the best constant (the same for all inputs): 1 is no better than it.
+    """
+    task = task or Task()
+    draw = torch.Generator().manual_seed(0)  # the same inputs for all contestants
+    model = Transformers(task.dim, blocks, k, seeds=seeds, gain=1 / math.sqrt(blocks))
+    optimizer = torch.optim.Adam(model.parameters(), lr=lr)
+    for rate in _rates(steps, lr):
+        optimizer.param_groups[0]["lr"] = rate
+        x = task.draw(task.batch, draw)
+        loss = (model(x.expand(len(seeds), -1, -1, -1)) - TARGETS[target](x)).square().mean((1, 2, 3)).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    x = task.draw(task.test_size, torch.Generator().manual_seed(1))
+    y = TARGETS[target](x)
+    with torch.no_grad():
+        error = (model(x.expand(len(seeds), -1, -1, -1)) - y).square().mean((1, 2, 3))
+    return (error / (y - y.mean((0, 1))).square().mean()).sqrt().tolist()
+
+
+def linear_error(target: str, task: Task | None = None) -> float:
+    """Return the error, as that of `fit`, of the best affine map of each token by itself: no attention, no MLP."""
+    task = task or Task()
+    x = task.draw(task.test_size, torch.Generator().manual_seed(1))
+    y = TARGETS[target](x).flatten(0, 1)
+    inputs = torch.cat([x.flatten(0, 1), torch.ones(len(y), 1)], 1)
+    error = (inputs @ torch.linalg.lstsq(inputs, y).solution - y).square().mean()
+    return float((error / (y - y.mean(0)).square().mean()).sqrt())
+
+
+def _rates(steps: int, lr: float) -> Iterator[float]:
+    warm = max(1, steps // 10)
+    for step in range(steps):
+        yield lr * min((step + 1) / warm, 0.5 * (1 + math.cos(math.pi * max(0, step - warm) / max(1, steps - warm))))

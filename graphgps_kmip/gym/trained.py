@@ -1,0 +1,104 @@
+"""A finished run again: its data, and its model with the parameters of the best epoch."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from torch import nn
+from torch_geometric.data import Batch, Data
+from torch_geometric.graphgym.config import cfg
+
+from graphgps_kmip.data import GraphDataset
+from graphgps_kmip.gym.errors import ConfigError
+from graphgps_kmip.gym.experiment import Run, assemble, configured
+from graphgps_kmip.gym.load import load_config, read_yaml
+from graphgps_kmip.train import read_record
+from graphgps_kmip.train.checkpoint import load_model_state, numbered, read_checkpoint
+
+# Where this run stood and what it began with: no YAML may name the first, and the second is in the checkpoint.
+LEFT_OUT = ("run_dir", "pretrained")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished run.
+
+    Args:
+        model: in eval mode, on the CPU.
+        dataset: all of its graphs.
+        facts: for those who read results: run, data set, sample, checkpoint, its epoch, config_hash, code_version.
+    """
+
+    model: nn.Module
+    dataset: GraphDataset
+    facts: dict[str, Any]
+
+
+@contextmanager
+def trained(run_dir: Path) -> Iterator[Trained]:
+    """Load a finished run; ``cfg`` is that of the run meanwhile.
+
+    Raises:
+        ConfigError: the folder holds no finished run, or the run kept no checkpoint.
+        CheckpointError: the checkpoint is damaged or does not fit.
+    """
+    record = read_record(run_dir) or {}
+    if not record.get("finished"):
+        raise ConfigError(f"{run_dir}: no finished run is there, give a folder such as results/digits-kmip/0")
+    path = _checkpoint(run_dir)
+    content = read_checkpoint(path, record["config_hash"])
+    _load(run_dir / "config.yaml")
+    with configured(Run(run_dir.name, cfg.seed, cfg.dataset.split_index)):
+        parts = assemble()
+        load_model_state(parts.model, content["model_state"], path)
+        facts = {
+            "run": str(run_dir),
+            "dataset": cfg.dataset.name,
+            "sample": cfg.dataset.sample,
+            "checkpoint": path.name,
+            "epoch": content["epoch"],
+            **{key: record[key] for key in ("config_hash", "code_version")},
+        }
+        yield Trained(parts.model.eval(), parts.dataset, facts)
+
+
+def batch_of(graphs: list[Data], split: str) -> Batch:
+    """Return graphs of one split as the batch that a trained model takes, with its schedules at their end."""
+    batch = Batch.from_data_list(graphs)
+    batch.split, batch.progress = split, 1.0
+    return batch
+
+
+def _checkpoint(run_dir: Path) -> Path:
+    best = run_dir / "ckpt" / "best.ckpt"
+    if best.is_file():
+        return best
+    path = next(reversed(numbered(run_dir).values()), None)
+    if path is None:
+        raise ConfigError(
+            f"{run_dir}: no checkpoint is left of this run, train it again with train.enable_ckpt True and "
+            "train.ckpt_best True (and main.py --overwrite)"
+        )
+    logging.warning(
+        "%s: there is no best.ckpt, taken is %s, of a later epoch; train.ckpt_best True keeps the best",
+        run_dir,
+        path.name,
+    )
+    return path
+
+
+def _load(file: Path) -> None:
+    settings = read_yaml(file)
+    for key in LEFT_OUT:
+        settings.pop(key, None)
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / file.name
+        copy.write_text(yaml.safe_dump(settings), encoding="utf-8")
+        load_config(cfg, copy, [])

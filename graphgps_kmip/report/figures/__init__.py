@@ -1,0 +1,133 @@
+"""The figures of the experiments: one drawing function a file, the names that the manifests call them by, and paper.
+
+A drawing function is called ``(tables, artefacts, options)`` and returns a matplotlib Figure without a title:
+`tables` are those that the figure names, in its order; `artefacts` are the files it names, ``<command>/<file>`` ->
+path, each of which exists; `options` are the figure's. Title, provenance and the mark of a sample are added here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from graphgps_kmip.experiments.records import Experiment, FigureSpec
+from graphgps_kmip.names import suggest
+from graphgps_kmip.report.figures.points import ours
+from graphgps_kmip.report.provenance import hardware_in_words, origins
+from graphgps_kmip.report.result_table import ResultTable
+from graphgps_kmip.report.style import FAINT, INK, save
+
+ROOM = "graphgps_kmip.report.figures"
+# name -> "module:function"; a module is imported when its figure is drawn
+DRAWERS = {
+    "approximation": "approximation:draw_approximation",
+    "attention_graphs": "attention_graphs:draw_attention_graphs",
+    "ball_tree_nodes": "ball_tree:draw_nodes",
+    "ball_tree_time": "ball_tree:draw_time",
+    "breakdown": "breakdown:draw_breakdown",
+    "colourings_iteration": "colourings:draw_iteration",
+    "colourings_pair": "colourings:draw_pair",
+    "cumulative": "approximation:draw_cumulative",
+    "hardmax": "hardmax:draw_hardmax",
+    "out_degrees": "out_degrees:draw_out_degrees",
+    "pareto": "pareto:draw_pareto",
+    "runtimes": "runtimes:draw_runtimes",
+    "time_against_score": "time_against_score:draw_time_against_score",
+    "toy_fit": "toy_fit:draw_toy_fit",
+}
+CHARACTERS = 13.5  # of a title in an inch
+
+
+def draw_figure(
+    experiment: Experiment, spec: FigureSpec, tables: Mapping[str, ResultTable], out: Path, sample: bool = False
+) -> list[Path]:
+    """Draw a figure of an experiment to ``<out>/figures[-sample]/<experiment>-<name>.png`` and ``.pdf``.
+
+    Args:
+        experiment: whose it is.
+        spec: which one.
+        tables: id -> table, at least those that `spec` names.
+        out: root of the results.
+        sample: of sample runs: drawn into a folder of their own, and marked.
+
+    Returns:
+        The two paths.
+
+    Raises:
+        ValueError: no such drawing function, a table without a number of ours, or an artefact that does not exist.
+    """
+    where = f"{experiment.id}, figure {spec.name}"
+    if spec.draw not in DRAWERS:
+        raise ValueError(f"{where}: no drawing function {spec.draw!r}.{suggest(spec.draw, DRAWERS)}")
+    again = f"python run/reproduce.py run {experiment.id}{' --sample' if sample else ''}"
+    artefacts = {source: _artefact(experiment, source, out, sample, where, again) for source in spec.sources}
+    used = {key: _table(tables, key, where) for key in spec.tables}
+    if used and not any(ours(cell) is not None for table in used.values() for cell in _cells(table)):
+        raise ValueError(f"{where}: no number of ours in {', '.join(used)}: run it first ({again})")
+    module, function = DRAWERS[spec.draw].split(":")
+    figure = getattr(importlib.import_module(f"{ROOM}.{module}"), function)(used, artefacts, spec.options)
+    below = _provenance(used.values(), artefacts.values())
+    _write_around(figure, spec.title or experiment.title, below, sample)
+    folder = out / f"figures{'-sample' if sample else ''}"
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = f"{experiment.id.replace('/', '-')}-{spec.name}"
+    return [save(figure, folder / f"{stem}.{kind}", tight=True) for kind in ("png", "pdf")]
+
+
+def _artefact(experiment: Experiment, source: str, out: Path, sample: bool, where: str, again: str) -> Path:
+    name, _, file = source.partition("/")
+    if name not in experiment.commands or not file:
+        raise ValueError(f"{where}: {source!r} is no <command>/<file>.{suggest(name, experiment.commands)}")
+    path = experiment.commands[name].out_dir(experiment.id, out, sample) / file
+    if not path.exists():
+        raise ValueError(f"{where}: {path} does not exist: command {name} has not run ({again})")
+    return path
+
+
+def _table(tables: Mapping[str, ResultTable], key: str, where: str) -> ResultTable:
+    if key not in tables:
+        raise ValueError(f"{where}: no table {key!r}.{suggest(key, tables)}")
+    return tables[key]
+
+
+def _cells(table: ResultTable) -> Iterator[Any]:
+    return (cell for cells in table.rows.values() for cell in cells.values())
+
+
+def _write_around(figure: Figure, title: str, below: str, sample: bool) -> None:
+    """Write title and provenance beyond the edges, so that nothing inside moves; the page grows when it is saved."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for legend in figure.legends:  # else it would move to the edge of the larger page
+        legend.set_bbox_to_anchor((0, 0, 1, 1), figure.transFigure)
+    width, height = figure.get_size_inches()
+    title = f"SAMPLE, no result: {title}" if sample else title
+    lines = "\n".join(textwrap.wrap(title, int(CHARACTERS * width)))
+    figure.text(0.01, 1 + 0.06 / height, lines, va="bottom", color=INK, fontsize=10.5, fontweight="bold")
+    below = "\n".join(
+        line for part in below.splitlines() for line in textwrap.wrap(part, int(1.35 * CHARACTERS * width))
+    )
+    figure.text(0.01, -0.04 / height, below, va="top", color=FAINT, fontsize=7.5)
+    if sample:
+        size = 14 * min(width, 2 * height)
+        figure.text(0.5, 0.5, "SAMPLE", ha="center", va="center", rotation=20, color=FAINT, alpha=0.3, fontsize=size)
+
+
+def _provenance(tables: Iterable[ResultTable], artefacts: Iterable[Path]) -> str:
+    """Say what the numbers were measured on: ours and the paper's."""
+    tables = list(tables)
+    found = {(one.hardware, one.date[:10], one.code_version) for table in tables for one in origins(table)}
+    records = [path.parent / "record.json" for path in artefacts]
+    for record in (json.loads(file.read_text(encoding="utf-8")) for file in records if file.exists()):
+        parts = str(record.get("finished_at", "?"))[:10], str(record.get("code_version", "?"))
+        found.add((hardware_in_words(record.get("hardware", {})), *parts))
+    lines = [f"ours: {', '.join(parts)}" for parts in sorted(found)]
+    return "\n".join(
+        [*lines, *dict.fromkeys(f"paper: {one.printed_hardware}" for one in tables if one.printed_hardware)]
+    )

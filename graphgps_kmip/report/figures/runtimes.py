@@ -1,0 +1,129 @@
+"""Time, or memory, over the number of nodes (k-MIP paper, figure 2; thesis, figures 6.1 and 6.2)."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from graphgps_kmip.report.figures.points import ours, out_of_memory, paper, size_of, spread
+from graphgps_kmip.report.result_table import ResultTable
+from graphgps_kmip.report.style import INK, duration, series_style, tidy
+
+Points = list[tuple[float, float]]
+SLOPE_FROM = 1e4  # nodes; below, the fixed cost of a call hides how the time grows
+PANEL = (3.6, 3.3)  # inches
+
+
+def draw_runtimes(
+    tables: Mapping[str, ResultTable],
+    artefacts: Mapping[str, Path],  # noqa: ARG001
+    options: Mapping[str, Any],
+) -> Figure:
+    """Draw one panel beside the other, both axes logarithmic, a line for each contestant: ours solid, theirs dashed.
+
+    A cross behind the end of a line: at a larger size memory ran out. The exponent of N, fitted to a line of ours from
+    10^4 nodes on, stands in the legend of a panel.
+
+    Args:
+        tables: rows ``N=10^x``, columns in ms or MB.
+        artefacts: none.
+        options: ``panels``: title -> name of a line -> ``[id of the table, column]``.
+
+    Raises:
+        ValueError: a panel names a table or column that is not there.
+    """
+    panels = options["panels"]
+    names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
+    across = min(len(panels), 3)
+    down = -(-len(panels) // across)
+    figure = Figure(figsize=(PANEL[0] * across, PANEL[1] * down + 0.25), layout="constrained")
+    grid = list(figure.subplots(down, across, squeeze=False).flat)
+    drawn: dict[str, bool] = {}  # name -> whether the paper's line stands beside somewhere
+    for axes, (title, lines) in zip(grid, panels.items(), strict=False):
+        for name, (key, column) in lines.items():
+            table = _checked(tables, key, column, title)
+            found, printed = _draw_line(axes, table, column, series_style(names.index(name)))
+            if found:
+                drawn[name] = drawn.get(name, False) or printed
+        _dress(axes, title, table.columns[column].get("unit", "ms"))
+    for axes in grid[len(panels) :]:
+        axes.set_axis_off()
+    handles = [Line2D([], [], label=name, **series_style(names.index(name))) for name in names if name in drawn]
+    grey = {"color": INK, "marker": "o", "markersize": 5}
+    if any(drawn.values()):
+        look = {"linestyle": "--", "fillstyle": "none", "linewidth": 1}
+        handles += [Line2D([], [], label="ours", **grey), Line2D([], [], label="paper", **look, **grey)]
+    if any(axes.texts for axes in grid):
+        handles.append(Line2D([], [], label="then out of memory", color=INK, marker="x", linestyle="", markersize=6))
+    words = {"frameon": False, "fontsize": 8.5, "labelcolor": INK, "handles": handles}
+    if len(panels) < len(grid):  # a place is free for it
+        grid[-1].legend(loc="center", **words)
+    else:
+        figure.legend(loc="outside lower center", ncols=min(len(handles), 2 * across), **words)
+    return figure
+
+
+def _checked(tables: Mapping[str, ResultTable], key: str, column: str, title: str) -> ResultTable:
+    if key not in tables or column not in tables[key].columns:
+        raise ValueError(f"panel {title!r}: no column {column!r} of table {key!r} among the figure's tables")
+    return tables[key]
+
+
+def _draw_line(axes: Axes, table: ResultTable, column: str, style: dict[str, str]) -> tuple[bool, bool]:
+    """Draw one contestant, and return whether there was anything, and whether the paper's line is in it."""
+    cells = sorted((size_of(row), row) for row in table.rows if size_of(row) is not None)
+    cells = [(n, table.rows[row][column]) for n, row in cells]
+    mine = [(n, ours(cell)) for n, cell in cells if ours(cell) is not None]
+    theirs = [(n, paper(cell)) for n, cell in cells if paper(cell) is not None]
+    if theirs:
+        axes.plot(*zip(*theirs, strict=True), linestyle="--", linewidth=1, markersize=4.5, fillstyle="none", **style)
+        full = [n for n, cell in cells if cell.printed is not None and out_of_memory(cell.printed.text)]
+        _mark_end(axes, theirs, full, style["color"])
+    if mine:
+        errors = [spread(cell) for _, cell in cells if ours(cell) is not None]
+        low = [min(error, 0.9 * y) for error, (_, y) in zip(errors, mine, strict=True)]  # of a logarithmic axis
+        slope = _slope(mine)
+        look = {"linewidth": 1.8, "markersize": 4.5, "markeredgecolor": "white", "markeredgewidth": 0.6}
+        label = "" if slope is None else f"$N^{{{slope:.2f}}}$"
+        axes.errorbar(*zip(*mine, strict=True), yerr=[low, errors], elinewidth=0.9, label=label, **look, **style)
+        full = [n for n, cell in cells if cell.ours is not None and out_of_memory(cell.ours.text)]
+        _mark_end(axes, mine, full, style["color"])
+    return bool(mine or theirs), bool(theirs)
+
+
+def _mark_end(axes: Axes, points: Points, full: list[float], color: str) -> None:
+    """Put a cross behind the last point, where memory ran out at a larger size."""
+    if any(n > points[-1][0] for n in full):
+        style = {"fontsize": 10, "fontweight": "bold", "color": color, "va": "bottom", "ha": "left"}
+        axes.annotate("×", points[-1], (2, 1), textcoords="offset points", **style)
+
+
+def _slope(points: Points) -> float | None:
+    """Fit the exponent of N to the logarithms of at least three large sizes."""
+    large = [(math.log(n), math.log(y)) for n, y in points if n >= 0.999 * SLOPE_FROM and y > 0]
+    return statistics.linear_regression(*zip(*large, strict=True)).slope if len(large) >= 3 else None
+
+
+def _dress(axes: Axes, title: str, unit: str) -> None:
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    tidy(axes)
+    axes.xaxis.set_major_locator(LogLocator(numticks=12))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_major_formatter(FuncFormatter(duration if unit == "ms" else lambda value, _: f"{value:g} {unit}"))
+    axes.tick_params(labelsize=8, which="both")
+    axes.set_xlabel("number of nodes", fontsize=9, color=INK)
+    axes.set_title(title, fontsize=9.5, color=INK)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(
+            loc="upper left", frameon=False, fontsize=7.5, labelcolor=INK, title="growth of ours", title_fontsize=7.5
+        )

@@ -1,0 +1,59 @@
+"""What a table takes of a finished run."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+
+import yaml
+
+from graphgps_kmip.experiments.state import Status
+from graphgps_kmip.report.stats import read_stats
+
+
+def run_value(kind: str, status: Status) -> float:
+    """Return one value of a finished run.
+
+    Args:
+        kind: a key of `VALUES`.
+        status: of the run.
+
+    Raises:
+        ValueError: its files do not hold the value.
+    """
+    try:
+        return float(VALUES[kind](status))
+    except (KeyError, TypeError, OSError, yaml.YAMLError) as error:
+        raise ValueError(f"{status.path} does not hold what {kind} is read from ({error!r}): train it again") from error
+
+
+def _score(status: Status) -> float:
+    metric, test = status.record["metric_best"], status.record["best"]["test"]
+    if metric not in test or metric in ("auto", "loss"):
+        raise ValueError(
+            f"{status.path} chose its epoch by {metric!r}, which is no metric of the test split: "
+            f"set metric_best in its config to one of {', '.join(name for name in test if name != 'loss')}"
+        )
+    return test[metric]
+
+
+def _epoch_seconds(status: Status) -> float:
+    times = [line["time_epoch"] for line in read_stats(status.path, "train").values()]
+    if not times:
+        raise ValueError(f"{status.path}/train/stats.json has no epoch: train it again")
+    return statistics.fmean(times)
+
+
+def _width(status: Status) -> int:
+    # gt.dim_hidden must be equal to it where there is attention.
+    return yaml.safe_load((status.path / "config.yaml").read_text(encoding="utf-8"))["gnn"]["dim_inner"]
+
+
+# epoch_seconds: mean duration of a training epoch, validation left out; hours: the whole run.
+VALUES: dict[str, Callable[[Status], float]] = {
+    "score": _score,
+    "epoch_seconds": _epoch_seconds,
+    "hours": lambda status: status.record["wall_time"] / 3600,
+    "params": lambda status: status.record["params"],
+    "width": _width,
+}

@@ -1,0 +1,198 @@
+"""Analyses trained k-MIP models (thesis, sections 6.7 and 6.8; k-MIP paper, appendix I.1), from their checkpoints.
+
+python main.py --cfg configs/quickstart/digits-kmip.yaml train.ckpt_best True
+python run/analyse.py distance --run results/digits-kmip/0 --graphs 50 --out distance.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from graphgps_kmip import analysis  # noqa: E402
+from graphgps_kmip.attention import collect_attention  # noqa: E402
+from graphgps_kmip.data import GraphDataset  # noqa: E402
+from graphgps_kmip.files import replace_file  # noqa: E402
+from graphgps_kmip.gym.errors import ConfigError, is_users  # noqa: E402
+from graphgps_kmip.gym.pictures import MAX_NODES, save_attention  # noqa: E402
+from graphgps_kmip.gym.trained import Trained, batch_of, trained  # noqa: E402
+
+POINTS = 60  # of a curve over k
+LEVELS = (0.5, 0.8)  # of the attention weight: both papers name the k that reaches them
+Measure = Callable[[analysis.Heads], Tensor]  # of the H heads of a layer: (H, K)
+
+
+def parse(words: list[str]) -> argparse.Namespace:
+    """Return the parsed command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, (work, default, out) in COMMANDS.items():
+        text = " ".join(work.__doc__.split("\n\n")[0].split())
+        one = commands.add_parser(name, help=text, description=text)
+        runs = "+" if work is degrees else 1
+        one.add_argument("--run", nargs=runs, type=Path, required=True, metavar="RUN", help="folder of a finished run")
+        one.add_argument("--graphs", type=int, default=default, help=f"how many (default {default})")
+        one.add_argument("--min-nodes", type=int, default=0, help="only graphs with more nodes than this (default 0)")
+        one.add_argument("--split", choices=("train", "val", "test"), default="test", help="part (default test)")
+        one.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where it runs (default cpu)")
+        one.add_argument("--out", type=Path, required=True, help=out)
+    args = parser.parse_args(words)
+    if args.graphs < 1 or args.min_nodes < 0:
+        parser.error("--graphs must be 1 or more, and --min-nodes 0 or more")
+    if args.device == "cuda" and not torch.cuda.is_available():
+        parser.error("--device cuda: torch sees no GPU here, leave the option out")
+    return args
+
+
+def distance(args: argparse.Namespace) -> None:
+    """Compare k-MIP with full attention on the same q, k, v: the L2 distance of their rows over k."""
+    with _opened(args.run[0], args) as (run, chosen):
+        content = _described(run, chosen, args)
+
+        def measure(heads: analysis.Heads) -> Tensor:
+            rows = analysis.distance_to_full(heads.q, heads.k, heads.v, content["k"])
+            return torch.cat([rows, analysis.distance_of_samples(heads.q, heads.k, heads.v)[:, None].to(rows)], 1)
+
+        values = analysis.by_layer(_measured(run, chosen, args, measure))
+    samples = {name: of_group[..., -1:] for name, of_group in values.items()}
+    content["reference"] = {
+        name: {key: curve[0] for key, curve in analysis.spread(of_group).items()} for name, of_group in samples.items()
+    }
+    later = samples.get("others", samples["first"])
+    content["cells"] = {"distance of N(0, I) samples to full attention": {"value": later.flatten().tolist()}}
+    _write_curves(args.out, content, {name: of_group[..., :-1] for name, of_group in values.items()})
+
+
+def cumulative(args: argparse.Namespace) -> None:
+    """Sum the weights of full attention on the k keys of largest inner product, over k; also for Gaussian q and k."""
+    with _opened(args.run[0], args) as (run, chosen):
+        content = _described(run, chosen, args)
+        counts = content["k"]
+        values = _measured(run, chosen, args, lambda one: analysis.cumulative_weight(one.q, one.k, counts), True)
+    groups = analysis.by_layer(values[:, :-1]) | {"gaussian": values[:, -1:]}
+    curve = analysis.spread(groups.get("others", groups["first"]))["mean"]
+    content["cells"] = {
+        f"k for attention weight {one}": {"value": [analysis.crossing(counts, curve, one)]} for one in LEVELS
+    }
+    _write_curves(args.out, content, groups)
+
+
+def graphs(args: argparse.Namespace) -> None:
+    """Save what every layer and head attends to in each graph: graph-1.npz, graph-2.npz, ... to be drawn."""
+    with _opened(args.run[0], args) as (run, chosen):
+        args.out.mkdir(parents=True, exist_ok=True)
+        for number, graph in enumerate(chosen.values(), start=1):
+            if not save_attention(run.model, GraphDataset([graph]), args.out / f"graph-{number}.npz"):
+                raise ConfigError(
+                    f"{args.run[0]}: no attention picture can be made of its graphs: they need 2-D positions and at "
+                    f"most {MAX_NODES} nodes, without graph tokens"
+                )
+    print(f"written: {args.out}/graph-1.npz to graph-{len(chosen)}.npz")
+
+
+def degrees(args: argparse.Namespace) -> None:
+    """Count the out-degrees of the attention graphs of each layer, over all heads and graphs, for several models."""
+    facts, counts, num_keys = [], [], []
+    for run_dir in args.run:
+        with _opened(run_dir, args) as (run, chosen):
+            found = [
+                collect_attention(run.model, batch_of([graph], args.split).to(args.device)) for graph in chosen.values()
+            ]
+            counts.append([analysis.degree_counts(layer).tolist() for layer in zip(*found, strict=True)])
+            facts.append(run.facts)
+            num_keys.append([layer.k for layer in analysis.kmip_layers(run.model)])
+    if any(one != num_keys[0] for one in num_keys):
+        raise ConfigError(f"--run: these models attend to different numbers of keys, {num_keys}: compare equal ones")
+    content = {"measure": "degrees", "runs": facts, "split": args.split, "graphs": args.graphs}
+    _write(args.out, content | {"num_keys": num_keys[0], "counts": counts})
+
+
+COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], None], int, str]] = {
+    "distance": (distance, 50, "JSON file"),
+    "cumulative": (cumulative, 50, "JSON file"),
+    "graphs": (graphs, 4, "folder"),
+    "degrees": (degrees, 200, "JSON file"),
+}
+
+
+@contextmanager
+def _opened(run_dir: Path, args: argparse.Namespace) -> Iterator[tuple[Trained, dict[int, Data]]]:
+    """Load a run, and the first graphs of a part that are large enough, by their number in it."""
+    with trained(run_dir) as run:
+        analysis.kmip_layers(run.model)
+        run.model.to(args.device)
+        part, chosen = run.dataset.part(args.split), {}
+        for number in range(len(part)):
+            if len(chosen) < args.graphs and part[number].num_nodes > args.min_nodes:
+                chosen[number] = part[number]
+        if len(chosen) < args.graphs:
+            raise ConfigError(
+                f"{run_dir}: {len(chosen)} of the {len(part)} graphs of {args.split} have more than {args.min_nodes} "
+                f"nodes, and --graphs asks for {args.graphs}: take fewer, or a smaller --min-nodes"
+            )
+        yield run, chosen
+
+
+def _described(run: Trained, chosen: dict[int, Data], args: argparse.Namespace) -> dict[str, Any]:
+    """Return what a file of curves says of itself, with the k of the curves."""
+    layers, sizes = analysis.kmip_layers(run.model), [graph.num_nodes for graph in chosen.values()]
+    for key in ("diversity", "random_fraction"):
+        if getattr(layers[0], key):
+            raise ConfigError(f"{args.run[0]}: with {key} its layers choose other keys than k-MIP: take another run")
+    num_keys = [layer.k for layer in layers]
+    facts = {"measure": args.command, "runs": [run.facts], "split": args.split, "min_nodes": args.min_nodes}
+    counts = analysis.key_counts(max(sizes), POINTS, *num_keys)
+    return facts | {"graphs": list(chosen), "nodes": sizes, "num_keys": num_keys, "k": counts}
+
+
+def _measured(
+    run: Trained, chosen: dict[int, Data], args: argparse.Namespace, measure: Measure, gaussian: bool = False
+) -> Tensor:
+    """Measure the heads of every graph (rows) and layer (columns), and of a layer of Gaussian numbers."""
+    rows = []
+    for number, graph in chosen.items():
+        layers = analysis.collect_heads(run.model, batch_of([graph], args.split).to(args.device))
+        layers += [analysis.gaussian_heads(layers[0], number)] * gaussian
+        rows.append(torch.stack([measure(one).cpu() for one in layers]))
+    return torch.stack(rows)
+
+
+def _write_curves(path: Path, content: dict[str, Any], values: dict[str, Tensor]) -> None:
+    """Write the spread of each group, and below it the mean of each head over graphs: layer -> head -> k."""
+    heads = {name: {"heads": of_group.double().mean(0).tolist()} for name, of_group in values.items()}
+    _write(path, content | {"groups": {name: analysis.spread(values[name]) | heads[name] for name in values}})
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, (json.dumps(content) + "\n").encode())
+    print(f"written: {path}")
+
+
+def main(words: list[str]) -> int:
+    """Analyse; return the exit code: 2 after a mistake of the user's, told in one line."""
+    args = parse(words)
+    try:
+        COMMANDS[args.command][0](args)
+    except Exception as error:
+        if not is_users(error):
+            raise
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,85 @@
+"""Count data sets again, for the tables that describe them (k-MIP paper, table 4; thesis, table A.1).
+
+python run/dataset_table.py --datasets Cora Computer=Amazon-Computers --out cells.json [--dir datasets] [--sample]
+
+A data set without files on this machine is left out; nothing is downloaded. What is made of raw files is kept beside
+them, as in every run: name a folder that may be written to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from graphgps_kmip.data import (  # noqa: E402
+    DatasetInfo,
+    DatasetRecord,
+    at_hand,
+    find_title,
+    mismatches,
+    open_dataset,
+    sampled,
+)
+from graphgps_kmip.files import replace_file  # noqa: E402
+
+
+def counted(record: DatasetRecord, root: Path, sample: bool) -> dict[str, list[float]]:
+    """Return a row of the table: column -> the one number found; edges as the data set's publication counts them.
+
+    Args:
+        record: of the data set.
+        root: folder of all data sets.
+        sample: count the synthetic stand-in.
+    """
+    info = DatasetInfo.of(open_dataset(sampled(record) if sample else record, "" if sample else root), record)
+    for line in () if sample else mismatches(record, info):
+        print(f"warning: {line}")
+    once = record.statistics is not None and record.statistics.edges_once and not info.directed
+    found = {
+        "graphs": info.graphs,
+        "nodes": info.mean_nodes,
+        "edges": info.mean_edges / (2 if once else 1),
+        "outputs": info.dim_out,
+    }
+    return {column: [number] for column, number in found.items()}
+
+
+def _sizes(row: dict[str, list[float]]) -> str:
+    return ", ".join(f"{column} {f'{value:,.2f}'.removesuffix('.00')}" for column, (value,) in row.items())
+
+
+def main(words: list[str]) -> int:
+    """Write the rows of the data sets that are there; return the exit code, 2 if none is."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--datasets", nargs="+", required=True, metavar="NAME", help="NAME, or ROW=NAME")
+    parser.add_argument("--out", type=Path, required=True, help="JSON file: cells, row -> column -> values")
+    parser.add_argument("--dir", type=Path, default=Path("datasets"), help="folder of all data sets (default datasets)")
+    parser.add_argument("--sample", action="store_true", help="count small synthetic stand-ins; needs no files")
+    args = parser.parse_args(words)
+    cells = {}
+    try:
+        for word in args.datasets:
+            row, _, name = word.rpartition("=")
+            record = find_title(name)
+            if not (args.sample or at_hand(record, args.dir)):
+                print(f"{name}: left out, it has no files in {args.dir} (python main.py --data {name} says which)")
+                continue
+            cells[row or name] = counted(record, args.dir, args.sample)
+            print(f"{name}: {_sizes(cells[row or name])}")
+        if not cells:
+            raise ValueError(f"none of these data sets has files in {args.dir}: place some, or try --sample")
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(args.out, json.dumps({"cells": cells}, indent=1).encode())
+    except ValueError as error:
+        print(f"error: {' '.join(str(error).split()).replace('--data:', '--datasets:')}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

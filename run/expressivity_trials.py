@@ -1,0 +1,103 @@
+"""The theorem on GPS models tried on random pairs and random models, for every row of `REACH`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from graphgps_kmip.expressivity.encodings import encode  # noqa: E402
+from graphgps_kmip.expressivity.pairs import Pair, probes, random_pair  # noqa: E402
+from graphgps_kmip.expressivity.theorem import REACH, Outcome, try_model  # noqa: E402
+from run.expressivity_models import ATTENTIONS, GPS, MPNNS  # noqa: E402
+
+TOLERANCE = 1e-9  # relative; sums in another order differ by 1e-15
+ENCODED = ("none", "RWSE", "Laplacian eigenvectors")  # of the same width for all graphs, as models have them
+MOST_LAYERS = 3
+
+
+def trial(name: str, seed: int) -> Outcome:
+    """Try a random model with one component of `REACH` on a random pair; its other branch is random, too."""
+    local, attention = _branches(name, seed)
+    layers = 1 + seed % MOST_LAYERS
+    per_round = all(REACH[branch].per_round for branch in (local, attention) if branch)
+    return _tried(local, attention, layers, seed, random_pair(seed), ENCODED[seed // 3 % 3], per_round)
+
+
+def counterexample(name: str) -> tuple[str, float]:
+    """Return the probe on which a component differs most although SEG-WL sees nothing, and by how much.
+
+    Message passing by one layer and one round; attentions by two, after GINE, which gives nodes their differences.
+    """
+    found = {}
+    for pair in probes():
+        local, attention, layers = (name, None, 1) if name in MPNNS else ("GINE", name, 2)
+        outcome = _tried(local, attention, layers, 0, pair, "none", per_round=True)
+        if outcome.equal:
+            found[pair.name] = outcome.difference
+    worst = max(found, key=found.__getitem__)
+    return worst, found[worst]
+
+
+def results(count: int) -> dict[str, Any]:
+    """Run ``count`` trials of every component and its counterexample; see `lines` for what is in a row."""
+    rows = []
+    for number, (name, reach) in enumerate(REACH.items()):
+        row: dict[str, Any] = {"name": name, "inside": reach.inside, "per_round": reach.per_round, "why": reach.why}
+        if reach.inside:
+            outcomes = [trial(name, number * count + one) for one in range(count)]
+            equal = [outcome for outcome in outcomes if outcome.equal]
+            others = [outcome for outcome in outcomes if not outcome.equal]
+            row |= {
+                "trials": count,
+                "equal": len(equal),
+                "error": max(outcome.error for outcome in outcomes),
+                "readout_error": max((outcome.readout for outcome in equal), default=0.0),
+                "separated": len(others),
+                "separated_by_model": sum(outcome.difference > TOLERANCE for outcome in others),
+            }
+        if not (reach.inside and reach.per_round):
+            row["counterexample"], row["difference"] = counterexample(name)
+        rows.append(row)
+    return {"tolerance": TOLERANCE, "rows": rows, "holds": all(holds(row) for row in rows)}
+
+
+def holds(row: dict[str, Any]) -> bool:
+    """Whether what `REACH` says of a component was seen."""
+    good = row.get("error", 0.0) <= TOLERANCE and row.get("readout_error", 0.0) <= TOLERANCE
+    return good and row.get("difference", 1.0) > TOLERANCE
+
+
+def lines(found: dict[str, Any]) -> list[str]:
+    """Return the results as text."""
+    head = f"{'component':<25} {'trials':>6} {'equal':>6} {'largest error':>14} {'separated':>10} {'by model':>9}"
+    text = [head, "-" * len(head)]
+    for row in found["rows"]:
+        if row["inside"]:
+            numbers = f"{row['trials']:>6} {row['equal']:>6} {row['error']:>14.1e} {row['separated']:>10}"
+            text.append(f"{row['name']:<25} {numbers} {row['separated_by_model']:>9}")
+    text += ["", "Outside the theorem (difference on a pair that SEG-WL leaves equal, of the largest output):"]
+    for row in found["rows"]:
+        if "counterexample" in row:
+            scope = "" if not row["inside"] else " in one round; the stable colours bound it"
+            text.append(f"  {row['name']:<25} {row['difference']:.1e} on {row['counterexample']}{scope}: {row['why']}")
+    return text
+
+
+def _branches(name: str, seed: int) -> tuple[str | None, str | None]:
+    """Return message passing and attention of a trial: one of them is `name`, the other any that is inside."""
+    inside = [other for other, reach in REACH.items() if reach.inside]
+    table, others = (MPNNS, ATTENTIONS) if name in MPNNS else (ATTENTIONS, MPNNS)
+    choice: list[str | None] = [None, *(other for other in inside if other in others)]
+    other = choice[seed % len(choice)]
+    return (name, other) if table is MPNNS else (other, name)
+
+
+def _tried(
+    local: str | None, attention: str | None, layers: int, seed: int, pair: Pair, encoding: str, per_round: bool
+) -> Outcome:
+    encodings = encode(encoding, pair.first), encode(encoding, pair.second)
+    return try_model(GPS(local, attention, layers, seed), pair, encodings, layers if per_round else None)

@@ -1,0 +1,172 @@
+"""Reproduce the papers' tables and figures: one command per experiment, from its runs to a table beside the paper's.
+
+python run/reproduce.py list                            every experiment: what it makes, what it costs, what is done
+python run/reproduce.py plan quickstart/digits          the exact commands
+python run/reproduce.py run quickstart/digits --jobs 2  runs what is missing; Ctrl-C saves, the same command goes on
+python run/reproduce.py table quickstart/digits         our numbers beside the printed ones
+python run/reproduce.py figure ID
+python run/reproduce.py report                          one HTML page of everything that is done
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from graphgps_kmip.experiments.extent import extent  # noqa: E402
+from graphgps_kmip.experiments.jobs import Job, Place  # noqa: E402
+from graphgps_kmip.experiments.listing import experiment_table, plan_lines, state_counts, summary  # noqa: E402
+from graphgps_kmip.experiments.manifest import ManifestError, load_manifest, select  # noqa: E402
+from graphgps_kmip.experiments.modes import run_here, run_on_slurm, run_searches  # noqa: E402
+from graphgps_kmip.experiments.options import parse  # noqa: E402
+from graphgps_kmip.experiments.plan import kept_of, plan_jobs, with_needs, with_pending_needs  # noqa: E402
+from graphgps_kmip.experiments.printed import load_printed  # noqa: E402
+from graphgps_kmip.experiments.records import Experiment  # noqa: E402
+from graphgps_kmip.experiments.schedule import Setup, Stopped  # noqa: E402
+from graphgps_kmip.gym.errors import is_users  # noqa: E402
+from graphgps_kmip.gym.planned import planned_hash  # noqa: E402
+from graphgps_kmip.train.environment import code_version, hardware, package_versions  # noqa: E402
+
+MANIFESTS = ROOT / "run/experiments"
+
+
+def list_experiments(args: argparse.Namespace) -> int:
+    """Print every experiment."""
+    width, out = shutil.get_terminal_size((120, 24)).columns, ROOT / args.out
+    print(experiment_table(load_manifest(MANIFESTS).values(), lambda one: extent(one, out, hash_of), width))
+    return 0
+
+
+def plan(args: argparse.Namespace) -> int:
+    """Print the commands of some experiments."""
+    jobs = with_pending_needs(asked(args))
+    print("\n".join(plan_lines(jobs)))
+    print(f"# {' '.join(args.ids)}: {len(jobs)} jobs: {state_counts(jobs)}")
+    return 0
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run what is missing of some experiments."""
+    if args.search:
+        experiments = [kept_of(one, ",".join(args.only), args.seeds) for one in chosen(args)]
+        return run_searches(experiments, args.search, args.trials, MANIFESTS / "ranges", place(args), setup(args))
+    jobs = asked(args)
+    if args.slurm or args.slurm_dry_run:
+        return run_on_slurm(jobs, place(args), args)
+    return run_here(jobs, setup(args))
+
+
+def table(args: argparse.Namespace) -> int:
+    """Print the tables of some experiments."""
+    from graphgps_kmip.report.build import build_table
+    from graphgps_kmip.report.formats import FORMATS
+
+    printed, out = load_printed(MANIFESTS / "printed"), ROOT / args.out
+    for experiment in chosen(args):
+        for spec in made(experiment, "tables"):
+            built = build_table(experiment, spec, printed, out, hash_of, args.sample)
+            print(FORMATS[args.format](built, partial=args.partial))
+    return 0
+
+
+def figure(args: argparse.Namespace) -> int:
+    """Draw the figures of some experiments."""
+    from graphgps_kmip.report.build import build_table
+    from graphgps_kmip.report.figures import draw_figure
+
+    printed, out = load_printed(MANIFESTS / "printed"), ROOT / args.out
+    for experiment in chosen(args):
+        specs = {spec.id: spec for spec in experiment.tables.values()}
+        tables = {k: build_table(experiment, spec, printed, out, hash_of, args.sample) for k, spec in specs.items()}
+        for spec in made(experiment, "figures"):
+            print("\n".join(map(str, draw_figure(experiment, spec, tables, out, args.sample))))
+    return 0
+
+
+def report(args: argparse.Namespace) -> int:
+    """Write the page of everything that is done."""
+    from graphgps_kmip.report.page import write_page
+
+    print(write_page(load_manifest(MANIFESTS), load_printed(MANIFESTS / "printed"), ROOT / args.out, hash_of))
+    return 0
+
+
+def hash_of(words: list[str]) -> str:
+    """Return the config hash of a command line of main.py."""
+    return planned_hash(words, ROOT)
+
+
+def place(args: argparse.Namespace) -> Place:
+    """Return where jobs run."""
+    return Place(ROOT, args.out, hash_of, args.sample, args.data)
+
+
+def setup(args: argparse.Namespace) -> Setup:
+    """Return how jobs are run, with what this machine is."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    facts = {"code_version": code_version(), "hardware": hardware(device), "packages": package_versions()}
+    return Setup(ROOT, facts, args.sample, args.jobs, args.retry)
+
+
+def chosen(args: argparse.Namespace) -> list[Experiment]:
+    """Return the experiments that the command line names."""
+    return [select(load_manifest(MANIFESTS), key) for key in args.ids]
+
+
+def made(experiment: Experiment, kind: str) -> list[Any]:
+    """Return the tables or figures of an experiment."""
+    found = list(getattr(experiment, kind).values())
+    if not found:
+        raise ManifestError(f"{experiment.id} makes no {kind}; `list` says what it makes")
+    return found
+
+
+def asked(args: argparse.Namespace) -> list[Job]:
+    """Return the jobs that the command line names."""
+    jobs = plan_jobs(load_manifest(MANIFESTS), args.ids, place(args), ",".join(args.only), args.seeds)
+    every = {str(job.path.relative_to(ROOT / args.out)): job for job in with_needs(jobs)}
+    if not getattr(args, "job", None):
+        return jobs
+    if args.job not in every:
+        raise ManifestError(f"--job: {' '.join(args.ids)} has no job in {args.job}")
+    return [every[args.job]]
+
+
+ACTIONS = {"list": list_experiments, "plan": plan, "run": run, "table": table, "figure": figure, "report": report}
+
+
+def main(words: Sequence[str]) -> int:
+    """Return the exit code: 1 if something is not done, 2 after a mistake of the user's, 130 after Ctrl-C."""
+    args = parse(words, __doc__, ACTIONS)
+    args.out, args.data = (path and below_root(path) for path in (args.out, getattr(args, "data", None)))
+    try:
+        return args.action(args)
+    except Stopped as stopped:
+        print(summary(stopped.results))
+        print(f"{stopped}; this goes on where it stopped:\n  {shlex.join(['python', 'run/reproduce.py', *words])}")
+        return 128 + stopped.signum
+    except Exception as error:
+        if args.debug or not (is_users(error) or isinstance(error, (ManifestError, OSError))):
+            raise
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+
+
+def below_root(path: Path) -> Path:
+    """Return a path of the working directory's as seen from the project's root, absolute if it is not below it."""
+    whole = path.expanduser().absolute()
+    return whole.relative_to(ROOT) if whole.is_relative_to(ROOT) else whole
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,126 @@
+"""What k-MIP attention gives at every k, against sums written out in float64."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from graphgps_kmip.analysis import (
+    Heads,
+    cumulative_weight,
+    distance_of_samples,
+    distance_to_full,
+    gaussian_heads,
+    key_counts,
+    kmip_outputs,
+)
+from graphgps_kmip.analysis import approximation as module
+
+COUNTS = [1, 2, 3, 7, 12, 40]
+
+
+def random_heads(
+    nodes: int, heads: int = 2, dim: int = 3, dim_val: int = 4, dtype: torch.dtype = torch.float64
+) -> Heads:
+    shapes = [(heads, nodes, one) for one in (dim, dim, dim_val)]
+    q, k, v = (torch.randn(shape, dtype=dtype) for shape in shapes)
+    return Heads(q, k, v, torch.tensor([0, nodes]))
+
+
+def row_at(heads: Heads, head: int, query: int, count: int) -> tuple[Tensor, Tensor]:
+    """What one query gets from its `count` best keys, and their share of its weight, one key after the other."""
+    score = [float(heads.q[head, query] @ key) / math.sqrt(heads.q.size(-1)) for key in heads.k[head]]
+    best = sorted(range(len(score)), key=lambda key: -score[key])[:count]
+    total = sum(math.exp(score[key]) for key in best)
+    row = sum(math.exp(score[key]) / total * heads.v[head, key] for key in best)
+    return row, torch.tensor(total / sum(map(math.exp, score)), dtype=torch.float64)
+
+
+@pytest.fixture(params=[2**22, 30], ids=["at once", "few queries at a time"])
+def heads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Heads:
+    monkeypatch.setattr(module, "SCORES", request.param)
+    return random_heads(12)
+
+
+def test_outputs_distances_and_weights_are_those_of_sums_written_out(heads: Heads) -> None:
+    outputs = kmip_outputs(heads.q, heads.k, heads.v, COUNTS)
+    distances = distance_to_full(heads.q, heads.k, heads.v, COUNTS)
+    weights = cumulative_weight(heads.q, heads.k, COUNTS)
+    assert (outputs.shape, distances.shape, weights.shape) == ((2, 6, 12, 4), (2, 6), (2, 6))
+    for head in range(2):
+        full = torch.stack([row_at(heads, head, query, 12)[0] for query in range(12)])
+        for place, count in enumerate(COUNTS):
+            rows, shares = zip(*(row_at(heads, head, query, count) for query in range(12)), strict=True)
+            torch.testing.assert_close(outputs[head, place], torch.stack(rows))
+            torch.testing.assert_close(weights[head, place], torch.stack(shares).mean())
+            distance = (torch.stack(rows) - full).square().sum(1).sqrt().mean()
+            torch.testing.assert_close(distances[head, place], distance, atol=1e-12, rtol=1e-9)
+
+
+def test_distances_do_not_depend_on_which_k_are_asked_for() -> None:
+    heads = random_heads(9)
+    whole = distance_to_full(heads.q, heads.k, heads.v, list(range(1, 10)))
+    torch.testing.assert_close(distance_to_full(heads.q, heads.k, heads.v, [2, 5]), whole[:, [1, 4]])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("nodes", [1, 2, 12])
+def test_with_all_keys_the_distance_is_zero_and_the_weight_one(nodes: int, dtype: torch.dtype) -> None:
+    heads = random_heads(nodes, dtype=dtype)
+    counts = [nodes, nodes + 1, 10 * nodes]
+    assert (distance_to_full(heads.q, heads.k, heads.v, counts) == 0).all()
+    assert (cumulative_weight(heads.q, heads.k, counts) == 1).all()
+
+
+def test_weights_rise_with_k_by_less_and_less() -> None:
+    heads = random_heads(12)
+    steps = cumulative_weight(heads.q, heads.k, list(range(1, 13))).diff(dim=1)
+    assert (steps > 0).all()
+    assert (steps.diff(dim=1) < 0).all()
+
+
+def test_the_order_of_the_nodes_changes_nothing() -> None:
+    heads, order = random_heads(12), torch.randperm(12)
+    q, k, v = heads.q[:, order], heads.k[:, order], heads.v[:, order]
+    torch.testing.assert_close(distance_to_full(q, k, v, COUNTS), distance_to_full(heads.q, heads.k, heads.v, COUNTS))
+    torch.testing.assert_close(cumulative_weight(q, k, COUNTS), cumulative_weight(heads.q, heads.k, COUNTS))
+
+
+def test_of_equal_keys_the_first_ones_are_taken() -> None:
+    q, v = torch.ones(1, 4, 1), torch.tensor([[[1.0], [3.0], [5.0], [7.0]]])
+    outputs = kmip_outputs(q, torch.zeros(1, 4, 1), v, [1, 2, 4])
+    torch.testing.assert_close(outputs[0, :, 0, 0], torch.tensor([1.0, 2.0, 4.0]))
+    torch.testing.assert_close(cumulative_weight(q, torch.zeros(1, 4, 1), [1, 2, 4]), torch.tensor([[0.25, 0.5, 1.0]]))
+
+
+@pytest.mark.parametrize("dim_val", [1, 5])
+def test_the_distance_of_gaussian_samples_is_that_of_many_draws(dim_val: int) -> None:
+    heads = random_heads(6, dim_val=dim_val)
+    heads.v.mul_(3)
+    full = kmip_outputs(heads.q, heads.k, heads.v, [6])[:, 0]
+    draws = torch.randn(20000, *full.shape, dtype=full.dtype)
+    drawn = (draws - full).norm(dim=-1).mean((0, 2))
+    torch.testing.assert_close(distance_of_samples(heads.q, heads.k, heads.v), drawn, atol=0.01, rtol=0)
+
+
+def test_gaussian_heads_have_the_shapes_of_others_and_follow_the_seed() -> None:
+    like = random_heads(400, dtype=torch.float32)
+    one, again, other = (gaussian_heads(like, seed) for seed in (0, 0, 1))
+    assert [getattr(one, name).shape for name in "qkv"] == [getattr(like, name).shape for name in "qkv"]
+    torch.testing.assert_close(one.k, again.k, atol=0, rtol=0)
+    assert not torch.equal(one.k, other.k)
+    assert not torch.equal(one.k, one.q)
+    assert abs(float(one.v.mean())) < 0.1
+    assert abs(float(one.v.std()) - 1) < 0.1
+
+
+def test_the_k_of_a_curve_rise_from_one_to_the_largest_and_hold_the_layers_own() -> None:
+    counts = key_counts(5000, 60, 10, 37)
+    assert counts == sorted(set(counts))
+    assert (counts[0], counts[-1]) == (1, 5000)
+    assert {10, 37} <= set(counts)
+    assert len(counts) < 63
+    assert key_counts(1, 60, 10) == [1]  # no k beyond the largest graph

@@ -1,0 +1,139 @@
+"""The experiments of this repository: each printed cell has its run, each run its config and a folder of its own."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from torch_geometric.graphgym.config import cfg
+
+from graphgps_kmip.experiments.manifest import load_manifest
+from graphgps_kmip.experiments.printed import PrintedCell, load_printed
+from graphgps_kmip.experiments.records import Experiment, TableSpec
+from graphgps_kmip.gym.planned import planned_hash
+from graphgps_kmip.report.build import build_table
+
+ROOT = Path(__file__).parents[2]
+EXPERIMENTS = load_manifest(ROOT / "run" / "experiments")
+PRINTED = load_printed(ROOT / "run" / "experiments" / "printed")
+FOLDERS = {training.folder: training for one in EXPERIMENTS.values() for training in one.trainings}
+# Cells of the two documents that a training fills (counted there, dashes left out, OOM counted), and how many trainings
+# there are for them: OOM has one, without hours.
+CELLS = {
+    ("T-6.1", "table6.1"): 36,
+    ("T-6.1", "tableA.3"): 72,
+    ("T-6.4a", "table6.2"): 36,
+    ("T-6.4b", "table6.3"): 36,
+    ("T-6.4c", "table6.2"): 36,
+    ("T-6.4c", "table6.3"): 36,
+    ("T-6.5", "table6.4"): 28,
+    ("T-6.6", "table6.5"): 33,
+    ("T-6.6", "tableA.10"): 66,
+    ("K-5.2", "table2"): 36,
+    ("K-5.3a", "table13"): 35,
+    ("K-5.3b", "table13"): 35,
+    ("K-5.3b", "table14"): 29,
+    ("K-5.3c", "table3"): 16,
+    ("K-I.2", "table8"): 36,
+    ("K-I.2", "table9"): 36,
+}
+HEADS = ("T-6.1", "T-6.6", "K-5.2", "K-5.3a", "K-5.3c")  # whose configs say in their heads what is printed
+
+
+def specs() -> Iterator[tuple[Experiment, TableSpec]]:
+    for experiment in EXPERIMENTS.values():
+        for spec in experiment.tables.values():
+            yield experiment, spec
+
+
+def test_every_printed_cell_of_the_trainings_is_filled_by_one(tmp_path: Path) -> None:
+    filled: dict[tuple[str, str], int] = {}
+    for experiment, spec in specs():
+        if spec.value == "cells" or not spec.id.startswith(("kmip-paper/", "kmip-thesis/")):
+            continue
+        table = build_table(experiment, spec, PRINTED, tmp_path, lambda _: "")
+        for row, cells in table.rows.items():
+            for column, cell in cells.items():
+                if cell.printed is not None:
+                    assert cell.ours is not None, f"{spec.id}: no training for {row}, {column}"
+                    filled[experiment.id, spec.id] = filled.get((experiment.id, spec.id), 0) + 1
+                    oom = cell.printed.text == "OOM"
+                    assert cell.ours.wanted == (1 if oom else cell.printed.n or cell.ours.wanted) > 0, (row, column)
+    assert {(key, table.split("/")[1]): count for (key, table), count in filled.items()} == CELLS
+
+
+def test_every_table_of_every_experiment_can_be_built(tmp_path: Path) -> None:
+    built = [build_table(experiment, spec, PRINTED, tmp_path, lambda _: "") for experiment, spec in specs()]
+    assert all(table.rows or table.id not in PRINTED for table in built)
+
+
+def test_every_printed_table_belongs_to_an_experiment_or_to_the_text() -> None:
+    made = {spec.id for _, spec in specs()}
+    assert {key for key in PRINTED if not key.endswith("/prose")} <= made
+
+
+def test_every_experiment_of_the_two_documents_is_there() -> None:
+    missing = set(range(1, 34)) - {one.number for one in EXPERIMENTS.values()}
+    assert not missing
+
+
+def test_every_experiment_says_what_it_claims_and_costs() -> None:
+    for one in EXPERIMENTS.values():
+        assert one.title, one.id
+        assert {"hours", "card", "memory_gb"} <= one.cost.keys(), one.id
+        assert set(one.settings.values()) <= {"exact", "ours", "none"}, one.id
+        if one.number:
+            assert one.paper, one.id
+            assert one.claim, one.id
+            assert one.cost.get("source"), one.id
+
+
+def test_figures_draw_tables_and_files_that_are_made() -> None:
+    for experiment in EXPERIMENTS.values():
+        for figure in experiment.figures.values():
+            assert set(figure.tables) <= {spec.id for spec in experiment.tables.values()}, figure.name
+            for source in figure.sources:
+                command, _, file = source.partition("/")
+                assert file in experiment.commands[command].produces, source
+
+
+def test_every_training_loads_and_its_folder_is_the_one_that_main_py_writes_to(tmp_path: Path) -> None:
+    hashes: dict[str, str] = {}
+    for folder, training in FOLDERS.items():
+        digest = planned_hash(training.words(training.seeds[0], tmp_path), ROOT)
+        assert cfg.name_tag == training.tag, f"{folder}: main.py would write to another, by name_tag {cfg.name_tag}"
+        assert hashes.setdefault(digest, folder) == folder, f"{folder} repeats {hashes[digest]}"
+
+
+@pytest.mark.parametrize("key", HEADS)
+def test_the_head_of_a_config_prints_the_number_of_its_cell(key: str) -> None:
+    experiment = EXPERIMENTS[key]
+    table = PRINTED[next(iter(experiment.tables))]
+    for training in experiment.trainings:
+        cell = table.rows[training.point["model"]][training.point["dataset"]]
+        text = (ROOT / "configs" / training.cfg).read_text(encoding="utf-8").split("Printed: ")[1].split("#")[0]
+        assert head(text) == (cell.text, n_of(cell)), training.cfg
+
+
+def n_of(cell: PrintedCell) -> int | None:
+    return None if cell.text == "OOM" else cell.n
+
+
+def head(text: str) -> tuple[str, int | None]:
+    """Return text and number of runs of a cell from the head of a config."""
+    if text.startswith("out of memory"):
+        return "OOM", None
+    found = re.match(r"[A-Za-z1 ]+? ([\d.]+)(?: \+- ([\d.]+))?(?: %)?, (one|\d+) seed", text)
+    assert found, text
+    mean, std, n = found.groups()
+    return (f"{mean} ± {std}" if std else mean), 1 if n == "one" else int(n)
+
+
+def test_the_sweep_over_k_of_paper_and_thesis_are_the_same_runs() -> None:
+    sweeps = [EXPERIMENTS[key].trainings for key in ("T-6.4a", "T-6.4b", "T-6.4c", "K-I.2")]
+    assert all(Counter(map(repr, sweep)) == Counter(map(repr, sweeps[0])) for sweep in sweeps)
+    shared = {one.folder for one in sweeps[0]} & {one.folder for one in EXPERIMENTS["T-6.1"].trainings}
+    assert shared == {f"SmallGraphs/{name}-kmip" for name in ("cifar10", "malnet", "pascalvoc", "peptides-func")}

@@ -1,0 +1,99 @@
+"""Manifests: what a grid becomes, what is found in them, and what is told of one that is wrong."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from graphgps_kmip.experiments.manifest import ManifestError, find, load_manifest, narrowed, select
+from graphgps_kmip.experiments.records import Command, Need, Training
+
+GRID = "trainings: [{over: {d: [x, y]}, cfg: 'F/{d}.yaml', seeds: 2}]"
+
+
+def written(folder: Path, *files: str) -> Path:
+    for number, text in enumerate(files):
+        (folder / f"{number}.yaml").write_text(text, encoding="utf-8")
+    return folder
+
+
+def entry(body: str, key: str = "a") -> str:
+    return f"axes: {{d: {{x: ex, y: why}}}}\nexperiments: {{{key}: {{title: t, {body}}}}}"
+
+
+def test_a_grid_is_filled_from_its_axes(tmp_path: Path) -> None:
+    grid = (
+        "{over: {d: all, k: [1, 2]}, skip: [{d: y, k: 2}], cfg: 'F/{d.file}.yaml', set: {m.k: '{k}', n: 3}, tag: 'k{k}'"
+    )
+    trainings = load_manifest(written(tmp_path, entry(f"trainings: [{grid}, seeds: [4, 5]}}]")))["a"].trainings
+    assert trainings == tuple(
+        Training({"d": d, "k": str(k)}, f"F/{file}.yaml", (4, 5), {"m.k": k, "n": 3}, f"k{k}")
+        for d, file, k in (("x", "ex", 1), ("x", "ex", 2), ("y", "why", 1))
+    )
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ((), "holds no experiment"),
+        (("- 1",), "expected names and what they stand for, found list"),
+        (("a: [",), "cannot be read"),
+        (("experiment: {}",), "unknown key 'experiment'. Did you mean experiments?"),
+        ((entry("colour: red"),), "unknown key 'colour'"),
+        (("experiments: {a: {}}",), "Experiment: title missing"),
+        (("experiments: {a: 3}",), "0.yaml, a: expected keys and values, found 3"),
+        ((entry(GRID), entry(GRID)), "1.yaml: experiment a is in another place already"),
+        (("experiments: {a: {title: t}, a: {title: u}}",), "a stands twice"),
+        ((entry("trainings: [{cfg: F/x.yaml}]"),), "0.yaml, a: seeds missing"),
+        ((entry(GRID.replace("[x, y]", "[z]")),), "0.yaml, a: axis d has no 'z'. Allowed: x, y"),
+        ((entry(GRID.replace("d: [x, y]", "e: all")),), "axis 'e' has no values for `all`"),
+        ((entry(GRID.replace("{d}", "{e}")),), "no axis 'e'. Allowed: d"),
+        ((entry(GRID.replace("seeds", "skip: [{d: z}], seeds")),), "skip: d has no 'z'"),
+        ((entry(GRID.replace("seeds", "skip: [{e: x}], seeds")),), "skip: unknown key 'e'"),
+        ((entry(GRID.replace("F/{d}.yaml", "F/c.yaml").replace("seeds", "set: {k: '{d}'}, seeds")),), "give it a tag"),
+        ((entry("commands: {c: {run: r, sample: s}}"),), "Command: produces missing"),
+        ((entry("tables: {t: {values: score}}"),), "unknown key 'values'. Did you mean value?"),
+        ((entry("figures: {f: {title: t}}"),), "FigureSpec: draw missing"),
+    ],
+)
+def test_a_manifest_that_is_wrong_is_told_where(tmp_path: Path, files: tuple[str, ...], words: str) -> None:
+    with pytest.raises(ManifestError, match=re.escape(words)):
+        load_manifest(written(tmp_path, *files))
+
+
+@pytest.mark.parametrize(
+    ("need", "words"),
+    [
+        ("{experiment: b}", "a needs b, which does not exist"),
+        ("{point: {d: z}}", "which 0 trainings are"),
+        ("{point: {}}", "which 2 trainings are"),
+        ("{command: other}", "a needs command other of a. Allowed: c"),
+        ("{points: {}}", "unknown key 'points'. Did you mean point?"),
+    ],
+)
+def test_a_command_that_needs_what_is_not_there_is_told(tmp_path: Path, need: str, words: str) -> None:
+    command = f"commands: {{c: {{run: r, sample: s, produces: [f], needs: [{need}]}}}}"
+    with pytest.raises(ManifestError, match=re.escape(words)):
+        load_manifest(written(tmp_path, entry(f"{GRID}, {command}")))
+
+
+def test_what_a_command_needs_is_found_in_other_experiments_too(tmp_path: Path) -> None:
+    command = "commands: {c: {run: r, sample: s, produces: [f], needs: [{experiment: a, point: {d: x}, seed: 1}]}}"
+    experiments = load_manifest(written(tmp_path, entry(GRID), entry(command, "b")))
+    needed = experiments["b"].commands["c"].needs[0]
+    assert (needed.seed, find(experiments, needed)) == (1, experiments["a"].trainings[0])
+    assert isinstance(find(experiments, Need("b", command="c")), Command)
+
+
+def test_an_experiment_is_narrowed_by_axes_and_seeds(tmp_path: Path) -> None:
+    experiments = load_manifest(written(tmp_path, entry(GRID)))
+    kept = narrowed(select(experiments, "a"), {"d": ("y",)}, seeds=1).trainings
+    assert [(one.cfg, one.seeds) for one in kept] == [("F/y.yaml", (0,))]
+    with pytest.raises(ManifestError, match="no experiment 'A'. Did you mean a?"):
+        select(experiments, "A")
+    with pytest.raises(ManifestError, match="a has no axis 'e'. Allowed: d"):
+        narrowed(experiments["a"], {"e": ("x",)})
+    with pytest.raises(ManifestError, match="d of a has no 'z'. Allowed: x, y"):
+        narrowed(experiments["a"], {"d": ("z",)})

@@ -1,0 +1,166 @@
+"""GCN and GAT in their papers' recipes: the formula, dropout, weight decay and features; and what they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.graphgym.config import cfg
+
+from graphgps_kmip.data.node_features import with_normalized_features
+from graphgps_kmip.gym.data import load_dataset
+from graphgps_kmip.gym.errors import ConfigError
+from graphgps_kmip.gym.experiment import execute, launch, planned_runs
+from graphgps_kmip.gym.load import load_config
+from graphgps_kmip.gym.network import gps_model
+from graphgps_kmip.gym.optimizer import current_optimizer
+from graphgps_kmip.gym.original import gat, gcn
+from graphgps_kmip.model.sparse_dropout import SparseDropout
+
+ROOT = Path(__file__).parents[2]
+EDGES = [(0, 1), (1, 0), (1, 2), (2, 1), (2, 3), (3, 2), (0, 2), (2, 0)]  # node 4 has none
+
+
+@pytest.fixture(autouse=True)
+def _open_config() -> Iterator[None]:
+    yield
+    cfg.defrost()
+
+
+def configure(model: str, *words: str) -> None:
+    load_config(cfg, ROOT / "configs" / "Citation" / f"cora-{model}.yaml", list(words))
+
+
+def graph() -> Data:
+    train = torch.tensor([True, False, True, False, True])
+    x = torch.rand(5, 6, dtype=torch.float64)
+    return Data(x=x, edge_index=torch.tensor(EDGES).T, y=torch.arange(5) % 3, train_mask=train, split="train")
+
+
+def parameters(model: nn.Module) -> dict[str, Tensor]:
+    return {name.removeprefix("layers.").replace("conv.conv.", ""): value for name, value in model.named_parameters()}
+
+
+def test_gcn_is_the_formula_of_its_paper() -> None:
+    configure("gcn")
+    data, model = graph(), gcn(6, 3).double().eval()
+    for value in model.parameters():  # biases, too, which start at zero
+        nn.init.normal_(value)
+    adjacency = torch.eye(5, dtype=torch.float64)
+    adjacency[tuple(torch.tensor(EDGES).T)] = 1
+    scale = adjacency.sum(1).rsqrt()
+    matrix = scale[:, None] * adjacency * scale
+    p = parameters(model)
+    assert set(p) == {f"{layer}.{name}" for layer in (0, 1) for name in ("bias", "lin.weight")}
+    hidden = (matrix @ data.x @ p["0.lin.weight"].T + p["0.bias"]).relu()
+    assert hidden.shape == (5, 16)
+    want = matrix @ hidden @ p["1.lin.weight"].T + p["1.bias"]
+    pred, true = model(data.clone())
+    torch.testing.assert_close(pred, want[data.train_mask])
+    assert true.tolist() == [0, 2, 1]
+
+
+@pytest.mark.parametrize("build", [gcn, gat])
+def test_features_and_hidden_features_are_dropped_and_outputs_are_not(build: Any) -> None:
+    configure(build.__name__, "gnn.dropout", "0.5")
+    model = build(6, 3)
+    dropouts = [model.pre_mp.p, *(layer.dropout.p for layer in model.layers)]
+    assert dropouts == [0.5, 0.5, 0.0]
+    assert isinstance(model.layers[0].act, nn.ReLU if build is gcn else nn.ELU)
+    assert isinstance(model.layers[1].act, nn.Identity)
+
+
+def test_gat_has_heads_side_by_side_and_one_for_the_classes() -> None:
+    configure("gat")
+    first, last = (layer.conv.conv for layer in gat(6, 3).layers)
+    assert (first.in_channels, first.heads, first.out_channels, first.concat, first.dropout) == (6, 8, 8, True, 0.6)
+    assert (last.in_channels, last.heads, last.out_channels, last.dropout) == (64, 1, 3, 0.6)
+    cfg.gnn.dim_inner = 60
+    with pytest.raises(ConfigError, match=r"gnn.dim_inner \(60\) must be a multiple of gt.n_heads, got 8"):
+        gat(6, 3)
+
+
+def test_all_nodes_are_predicted_where_graphs_are_divided() -> None:
+    configure("gcn", "gnn.head", "inductive_node")
+    assert gcn(6, 3).double()(graph())[0].shape == (5, 3)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("dataset.node_encoder", "True"), "model.type GCN takes the features of nodes as they are"),
+        (("dataset.edge_encoder", "True"), "model.type GCN takes the features of nodes as they are"),
+        (("gnn.head", "graph"), "gnn.head: model.type GCN has none but node and inductive_node, got graph"),
+        (("gnn.layers_mp", "0"), "gnn.layers_mp: expected 1 or more, got 0"),
+    ],
+)
+def test_what_the_recipe_does_not_have_is_refused(words: tuple[str, ...], line: str) -> None:
+    configure("gcn", *words)
+    with pytest.raises(ConfigError, match=line):
+        gcn(6, 3)
+
+
+@pytest.mark.parametrize(("layers", "decayed"), [("first", [0]), ("all", [0, 1])])
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_weight_decay_is_for_the_layers_that_the_config_names(optimizer: str, layers: str, decayed: list[int]) -> None:
+    configure("gcn", "optim.weight_decay_layers", layers, "optim.optimizer", optimizer)
+    model = gcn(6, 3)
+    before = {name: value.detach().clone() for name, value in parameters(model).items() if "weight" in name}
+    found = current_optimizer(model)
+    for value in model.parameters():
+        value.grad = torch.zeros_like(value)
+    found.step()
+    moved = [int(name[0]) for name, value in before.items() if not torch.equal(parameters(model)[name], value)]
+    assert moved == decayed
+    assert sorted(map(id, model.parameters())) == sorted(id(p) for g in found.param_groups for p in g["params"])
+    assert {group["lr"] for group in found.param_groups} == {0.01}
+
+
+def test_no_first_layer_is_guessed_behind_an_encoder() -> None:
+    configure("kmip", "optim.weight_decay_layers", "first", "share.dim_in", "6")
+    with pytest.raises(ConfigError, match="of model.type GPSModel it is not clear"):
+        current_optimizer(gps_model(6, 3))
+    configure("gcn", "optim.weight_decay_layers", "frist")
+    with pytest.raises(ConfigError, match="optim.weight_decay_layers: expected one of all, first, got 'frist'"):
+        current_optimizer(gcn(6, 3))
+
+
+def test_normalised_features_of_a_node_sum_to_one() -> None:
+    given = Data(x=torch.tensor([[1, 3, 0], [0, 0, 0], [0, 1, 1]]))
+    found = with_normalized_features(given).x
+    assert found.tolist() == [[0.25, 0.75, 0.0], [0.0, 0.0, 0.0], [0.0, 0.5, 0.5]]
+    assert given.x.tolist() == [[1, 3, 0], [0, 0, 0], [0, 1, 1]], "the graph itself has changed"
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_the_data_of_a_run_is_normalised_where_the_config_says_so(wanted: bool) -> None:
+    configure("gcn", "dataset.sample", "True", "dataset.normalize_features", str(wanted))
+    total = load_dataset(cfg.dataset.format, cfg.dataset.name, "").graphs[0].x.abs().sum(dim=1)
+    ones = torch.isclose(total, torch.ones_like(total))
+    assert bool(ones.all() if wanted else not ones.any())
+
+
+def test_sparse_dropout_draws_for_each_number_and_keeps_the_mean() -> None:
+    drop, x = SparseDropout(0.25), torch.tensor([[0.0, 3.0]]).repeat(4000, 1)
+    found = drop(x)
+    assert set(found[:, 0].tolist()) == {0.0}
+    assert set(found[:, 1].tolist()) == {0.0, 4.0}
+    assert abs(float(found[:, 1].mean()) - 3) < 0.15  # five standard errors are 0.14
+    assert x[:, 1].eq(3).all(), "the input has changed"
+    assert drop.eval()(x) is x
+
+
+def test_a_run_in_the_recipe_trains_and_stops_and_goes_on_with_both_groups(tmp_path: Path) -> None:
+    words = ["dataset.sample", "True", "out_dir", str(tmp_path), "optim.max_epoch", "2", "gnn.dim_inner", "4"]
+    configure("gcn", *words)
+    record = execute(planned_runs(1)[0], launch())
+    assert record is not None
+    assert record["best"]["test"]["accuracy"] >= 0
+    saved = torch.load(next(tmp_path.rglob("*.ckpt")), weights_only=True)
+    decays = [group["weight_decay"] for group in saved["optimizer_state"]["param_groups"]]
+    assert decays == [0.0005, 0.0]

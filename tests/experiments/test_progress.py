@@ -1,0 +1,132 @@
+"""What is to be seen while jobs run."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from graphgps_kmip.experiments import progress
+from graphgps_kmip.experiments.estimate import Durations, to_go
+from graphgps_kmip.experiments.jobs import Job
+from graphgps_kmip.experiments.plan import plan_jobs
+from graphgps_kmip.experiments.process import Running
+from graphgps_kmip.experiments.progress import Epochs, Progress, epochs, span
+from graphgps_kmip.experiments.schedule import Setup, run_jobs
+from tests.experiments.project import experiment, make_project, training
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> list[Job]:
+    return plan_jobs(
+        {"A": experiment("A", training("GCN", seeds=2), training("Bad", do="fail"))}, ["A"], make_project(tmp_path)
+    )
+
+
+def running(job: Job, seconds: float) -> Running:
+    return Running(job, SimpleNamespace(), io.StringIO(), 0, 0, time.monotonic() - seconds)
+
+
+def write_epoch(job: Job, age: float) -> None:
+    stats = job.path / "train/stats.json"
+    stats.parent.mkdir(parents=True)
+    stats.write_text("".join(json.dumps({"epoch": epoch, "eta": 90.0}) + "\n" for epoch in (0, 1)))
+    os.utime(stats, (time.time() - age,) * 2)
+    (job.path / "config.yaml").write_text("optim:\n  base_lr: 0.1\n  max_epoch: 30\n")
+
+
+def test_epochs_are_read_from_what_the_run_writes(jobs: list[Job]) -> None:
+    assert epochs(running(jobs[0], 60)) is None
+    write_epoch(jobs[0], age=30)
+    found = epochs(running(jobs[0], 60))
+    assert (found.done, found.of) == (2, 30)
+    assert found.to_go == pytest.approx(60, abs=5)
+
+
+def test_epochs_of_an_earlier_attempt_are_not_those_of_this_one(jobs: list[Job]) -> None:
+    write_epoch(jobs[0], age=30)
+    assert epochs(running(jobs[0], 10)) is None
+
+
+def test_the_block_has_a_line_for_each_job_and_one_for_all(jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = Progress(io.StringIO(), parallel=2)
+    shown.durations.add(jobs[0].group, {"wall_time": 100.0})
+    shown.counts |= {"done": 5, "not done": 1}
+    monkeypatch.setattr(progress, "epochs", lambda one: Epochs(2, 30, 60.0) if one.job is jobs[0] else None)
+    assert shown.lines([running(jobs[0], 10), running(jobs[1], 40)], [jobs[2]]) == [
+        "A GCN seed 0  epoch 2 of 30, 1 min to go",
+        "A Bad seed 0  for 40 s, 1 min to go",
+        "5 done, 1 not done, 2 running, 1 waiting; about 1 min 50 s to go",
+    ]
+
+
+def test_the_block_is_redrawn_in_place_and_cut_to_the_window(jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress.shutil, "get_terminal_size", lambda: os.terminal_size((20, 24)))
+    monkeypatch.setattr(progress, "REDRAW", 0.0)
+    screen = Terminal()
+    shown = Progress(screen)
+    shown.show([running(jobs[0], 10)], [])
+    assert screen.getvalue() == "A GCN seed 0  for 1\n0 done, 0 not done,\n"
+    shown.show([running(jobs[0], 10)], [])
+    shown.say("failed  x")
+    shown.close()
+    assert screen.getvalue().count("\x1b[2F\x1b[J") == 2
+    assert screen.getvalue().endswith("\x1b[2F\x1b[Jfailed  x\n")
+
+
+def test_elsewhere_there_is_a_line_when_a_job_begins_or_ends(jobs: list[Job], tmp_path: Path) -> None:
+    text = io.StringIO()
+    run_jobs(jobs, Setup(tmp_path), Progress(text))
+    lines = [re.sub(r"\d+ s", "0 s", line) for line in text.getvalue().splitlines()]
+    assert lines[:2] == ["start   A GCN seed 0", "done    A GCN seed 0 (0 s)"]
+    assert lines[2:4] == [
+        "start   A Bad seed 0",
+        f"failed  A Bad seed 0: no such dataset 'x'; log: {tmp_path}/results/set/bad/0.log",
+    ]
+    assert not any("\x1b" in line for line in lines)
+
+
+def test_elsewhere_a_report_comes_every_minute(jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
+    text, shown = io.StringIO(), None
+    shown = Progress(text)
+    shown.show([running(jobs[0], 10)], [])
+    assert text.getvalue() == ""
+    monkeypatch.setattr(progress, "REPORT", 0.0)
+    shown.show([running(jobs[0], 10)], [])
+    assert text.getvalue().splitlines()[0] == "A GCN seed 0  for 10 s"
+
+
+def test_time_to_go_is_that_of_the_same_config_else_of_all_that_is_done(jobs: list[Job]) -> None:
+    durations = Durations()
+    assert durations.expected(jobs[0]) is None
+    durations.add("another", {"seconds": 10.0})
+    assert durations.expected(jobs[0]) == 10
+    durations.add(jobs[0].group, {"wall_time": 50.0})
+    durations.add(jobs[0].group, {"wall_time": 70.0})
+    assert durations.expected(jobs[0]) == 60
+    assert durations.left(running(jobs[0], 100)) == 0
+
+
+def test_all_are_done_when_the_slots_have_worked_off_what_is_left() -> None:
+    assert to_go([None], [], 2) is None
+    assert to_go([40.0, 20.0], [60.0, None], 2) == 75
+    assert to_go([100.0], [10.0], 4) == 100
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (59.6, "1 min"), (200, "3 min 20 s"), (3600, "1 h"), (7500, "2 h 5 min"), (273_600, "3 d 4 h")],
+)
+def test_times_have_their_two_largest_units(seconds: float, text: str) -> None:
+    assert span(seconds) == text

@@ -1,0 +1,186 @@
+"""The ranges of searches: how they are read, and that every configuration of the papers' searches can be trained."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from torch_geometric.graphgym.config import cfg
+
+from graphgps_kmip.experiments.linear import linear
+from graphgps_kmip.experiments.manifest import ManifestError, load_manifest, narrowed
+from graphgps_kmip.experiments.ranges import load_ranges, searches
+from graphgps_kmip.experiments.records import Training
+from graphgps_kmip.experiments.space import Search
+from graphgps_kmip.gym.budget import NARROWEST
+from graphgps_kmip.gym.experiment import assemble, configured, planned_runs
+from graphgps_kmip.gym.load import load_config
+from graphgps_kmip.gym.planned import planned_hash
+from tests.experiments.search_cases import FACTORS, RANGES, toy
+
+ROOT = Path(__file__).parents[2]
+MANIFEST = load_manifest(ROOT / "run" / "experiments")
+PRINTED = load_ranges(ROOT / "run" / "experiments" / "ranges")
+ALL = [search for key in PRINTED for search in searches(MANIFEST[key], PRINTED)]
+
+
+def firsts() -> list[Search]:
+    """Return one search of each source and set of keys."""
+    kinds: dict[str, Search] = {}
+    for search in ALL:
+        kinds.setdefault(f"{search.space.source} {sorted(search.space.settings(search.space.default))}", search)
+    return list(kinds.values())
+
+
+def trials(search: Search) -> list[Training]:
+    """Return the first round of the linear search, and the last values of all factors together."""
+    last = {factor.name: list(factor.values)[-1] for factor in search.space.factors}
+    found = [search.trial(choice) for choice in (*(one.choice for one in next(linear(search.space))), last)]
+    return list({one.folder: one for one in found}.values())
+
+
+def written(tmp_path: Path, **changes: Any) -> Path:
+    """A folder with the toy's ranges, some keys of them changed."""
+    (tmp_path / "toy.yaml").write_text(yaml.safe_dump({"toy": RANGES["toy"] | changes}))
+    return tmp_path
+
+
+def factor(**changes: Any) -> dict[str, Any]:
+    return {"searches": [{"where": {}, "factors": {"lr": FACTORS["lr"] | changes}}]}
+
+
+def test_the_searches_of_the_paper_are_as_many_as_it_tells() -> None:
+    # 4 data sets x 4 models; Paris x 8 models; 2 clouds x 4; thesis 3 x 4; digits
+    counts = {key: len(searches(MANIFEST[key], PRINTED)) for key in PRINTED}
+    assert counts == {"K-5.2": 16, "K-5.3a": 8, "K-5.3c": 8, "T-6.6": 12, "quickstart/digits": 1}
+
+
+@pytest.mark.parametrize(
+    ("folder", "count"),
+    # 1 default + 2 of each of 5 or 6 factors; City-Networks 3 of depth and no encoding
+    [("LRGB/coco-gat", 11), ("LRGB/coco-kmip", 13), ("City-Networks/paris-kmip", 12), ("PointClouds/s3dis-gcn", 3)],
+)
+def test_the_first_round_has_one_run_for_each_value_of_the_table(folder: str, count: int) -> None:
+    (search,) = (one for one in ALL if one.training.folder == folder)
+    assert len(next(linear(search.space))) == count
+
+
+def test_a_trial_starts_from_the_printed_default_not_from_the_tuned_file() -> None:
+    (search,) = (one for one in ALL if one.training.folder == "LRGB/pascalvoc-gat")
+    load_config(cfg, ROOT / "configs" / search.training.cfg, [])
+    tuned = (cfg.gnn.layers_mp, cfg.gnn.dropout, cfg.optim.base_lr, cfg.dataset.node_encoder_name)
+    words = search.trial(search.space.default).words(0, Path("results"))
+    load_config(cfg, ROOT / words[1], words[2:])
+    default = (cfg.gnn.layers_mp, cfg.gnn.dropout, cfg.optim.base_lr, cfg.dataset.node_encoder_name)
+    assert (tuned, default) == ((10, 0.2, 0.0005, "VOCNode+LapPE"), (8, 0.1, 0.001, "VOCNode"))
+    assert not cfg.posenc_LapPE.enable
+
+
+def hashes(searched: list[Search]) -> dict[str, str]:
+    """Return folder -> config hash, of all trials."""
+    return {
+        one.folder: planned_hash(one.words(0, Path("results")), ROOT) for search in searched for one in trials(search)
+    }
+
+
+def test_every_configuration_of_each_kind_of_search_loads_and_is_another_one() -> None:
+    found = hashes(firsts())
+    assert len(set(found.values())) == len(found) > 60
+
+
+@pytest.mark.slow
+def test_every_configuration_of_every_search_loads_and_is_another_one() -> None:
+    found = hashes(ALL)
+    assert len(set(found.values())) == len(found) > 300
+
+
+def test_those_who_take_over_what_is_found_load() -> None:
+    folders = {}
+    for search in firsts():
+        for one in search.finals(search.space.default):
+            folders[one.folder] = planned_hash(one.words(0, Path("results")), ROOT)
+    assert "City-Networks/london-kmip-search-default-layers7" in folders
+    assert "City-Networks/la-bigbird-search-default" not in folders  # not run, for its cost
+    assert len(set(folders.values())) == len(folders)
+
+
+def covering(search: Search) -> list[Training]:
+    """Return as few configurations as have every value of every factor."""
+    factors = [(factor.name, list(factor.values)) for factor in search.space.factors]
+    most = max(len(values) for _, values in factors)
+    return [search.trial({name: values[i % len(values)] for name, values in factors}) for i in range(most)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("search", firsts(), ids=lambda search: search.training.folder)
+def test_every_value_builds_within_the_budget(search: Search) -> None:
+    for one in covering(search):
+        words = one.words(0, Path("results"), sample=True)
+        load_config(cfg, ROOT / words[1], words[2:])
+        with configured(planned_runs(1)[0]):
+            count = sum(parameter.numel() for parameter in assemble().model.parameters())
+            # GPS+Performer with 12 layers is above the budget at the narrowest width, as in the paper's own file
+            free = cfg.gnn.dim_inner == NARROWEST or not cfg.model.auto_satisfy_param_budget
+            assert free or count <= cfg.model.param_budget, one.folder
+
+
+def test_a_list_of_values_is_set_into_all_keys_beside_what_is_fixed(tmp_path: Path) -> None:
+    ranges = load_ranges(written(tmp_path, fixed={"gt.n_heads": 2}, **factor(keys=["optim.base_lr", "optim.min_lr"])))
+    (search,) = searches(toy(), ranges)
+    assert search.space.settings({"lr": "0.01"}) == {"gt.n_heads": 2, "optim.base_lr": 0.01, "optim.min_lr": 0.01}
+
+
+def test_a_name_is_filled_in_by_the_place_of_the_training() -> None:
+    values = {"none": {"dataset.node_encoder_name": "{encoder}"}}
+    one = {"where": {}, "factors": {"encoding": {"default": "none", "values": values}}}
+    ranges = {"toy": {"source": "ours", "searches": [one], "names": {"encoder": {"model": {"kMIP": "Atom"}}}}}
+    (search,) = searches(toy("kMIP"), ranges)
+    assert search.space.settings(search.space.default) == {"dataset.node_encoder_name": "Atom"}
+    with pytest.raises(ManifestError, match="factor encoding: '{encoder}' has no name 'encoder' at this training"):
+        searches(toy("GAT"), ranges)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"searchs": []}, "toy.yaml, toy: unknown key 'searchs'. Did you mean searches?"),
+        ({"searches": [{"where": {}}]}, "toy.yaml, toy: factors missing"),
+        (factor(keys=[], value=1), "factor lr: unknown key 'value'. Did you mean values"),
+        (factor(default=0.5), r"factor lr: the default 0.5 is not in its range 0.1, 0.01"),
+        (factor(values=["a/b"], default="a/b"), "factor lr: 'a/b' cannot be part of a folder's name"),
+        (
+            {"searches": [{"where": {}, "factors": {"k1": FACTORS["lr"]}}]},
+            "factor k1: expected a name of letters alone",
+        ),
+    ],
+)
+def test_a_mistake_in_the_ranges_is_told(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ManifestError, match=message):
+        load_ranges(written(tmp_path, **changes))
+
+
+def test_an_experiment_without_ranges_is_told_which_have() -> None:
+    with pytest.raises(ManifestError, match="T-6.1 has no ranges to search. Experiments that have: K-5.2, K-5.3a"):
+        searches(MANIFEST["T-6.1"], PRINTED)
+
+
+def test_trainings_that_are_not_searched_are_told_what_is() -> None:
+    shanghai = narrowed(MANIFEST["K-5.3a"], {"dataset": ("Shanghai",)})
+    with pytest.raises(ManifestError, match="nothing of what was asked for is searched. Searched are: dataset=Paris"):
+        searches(shanghai, PRINTED)
+
+
+def test_a_folder_of_a_trial_belongs_to_one_set_of_settings() -> None:
+    trainings = [one for experiment in MANIFEST.values() for one in experiment.trainings]
+    known: dict[str, Training] = {}
+    for one in [*trainings, *(trial for search in ALL for trial in trials(search))]:
+        other = known.setdefault(one.folder, one)
+        assert (other.cfg, other.settings) == (one.cfg, one.settings), one.folder
+
+
+def test_a_folder_of_a_trial_has_a_short_name_of_plain_letters() -> None:
+    for name in (Path(one.folder).name for search in ALL for one in trials(search)):
+        assert re.fullmatch(r"[\w.-]{1,100}", name)

@@ -1,0 +1,148 @@
+"""The HTML page: self-contained, its tables parse, every number has an origin, and no sample is in it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from graphgps_kmip.experiments.printed import PrintedCell, PrintedTable
+from graphgps_kmip.experiments.records import Experiment, TableSpec, Training
+from graphgps_kmip.report.page import write_page
+
+COLUMNS = {"rings": {"metric": "accuracy", "better": "higher", "unit": "%"}}
+PRINTED = {
+    "paper/table1": PrintedTable(
+        "paper/table1", "Rings", "a GPU", COLUMNS, {"GCN": {"rings": PrintedCell("50.0 ± 1.0", 50.0, 1.0, 5)}}
+    )
+}
+
+
+def experiment(key: str, cfg: str) -> Experiment:
+    training = Training({"dataset": "rings", "model": "GCN"}, cfg, seeds=(0, 1))
+    table = TableSpec("paper/table1", scale={"rings": 100})
+    return Experiment(
+        key, f"Rings & <trees> {key}", settings={"default": "exact"}, trainings=(training,), tables={table.id: table}
+    )
+
+
+EXPERIMENTS = {key: experiment(key, f"rings/{name}.yaml") for key, name in (("A/1", "a"), ("B-2", "b"), ("C-3", "c"))}
+
+
+def finished(folder: Path, score: float, sample: bool = False) -> None:
+    folder.mkdir(parents=True)
+    record = {
+        "finished": True,
+        "sample": sample,
+        "config_hash": "abc123",
+        "code_version": "v9-test",
+        "finished_at": "2026-01-02T03:04:05+00:00",
+        "hardware": {"cpu": "Abacus", "cores": 7},
+        "wall_time": 90.0,
+        "metric_best": "accuracy",
+        "best": {"test": {"accuracy": score}},
+    }
+    (folder / "record.json").write_text(json.dumps(record))
+
+
+class Reader(HTMLParser):
+    """Collects tables as rows of cell texts, links and sources, and tells tags that do not match."""
+
+    VOID = ("meta", "img", "br")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tables: list[list[list[str]]] = []
+        self.links: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.links += [value for name, value in attrs if name in ("href", "src") and value]
+        if tag not in self.VOID:
+            self.open.append(tag)
+        if tag == "table":
+            self.tables.append([])
+        if tag == "tr":
+            self.tables[-1].append([])
+        if tag in ("td", "th"):
+            self.tables[-1][-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if any(tag in ("td", "th") for tag in self.open):
+            self.tables[-1][-1][-1] += data
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    finished(tmp_path / "rings" / "a" / "0", 0.41)
+    finished(tmp_path / "rings" / "a" / "1", 0.43)
+    finished(tmp_path / "rings-sample" / "b" / "0", 0.98765, sample=True)
+    return write_page(EXPERIMENTS, PRINTED, tmp_path, lambda words: "abc123")  # noqa: ARG005
+
+
+def test_every_table_of_the_page_parses_and_all_tags_are_closed(page: Path) -> None:
+    read = Reader(page.read_text())
+    assert read.open == []
+    assert len(read.tables) == 3  # all experiments, the results, their origins
+    for table in read.tables:
+        assert table
+        assert all(any(cell.strip() for cell in row) for row in table)
+
+
+def test_our_mean_stands_beside_the_printed_one(page: Path) -> None:
+    row = " ".join(next(row for row in Reader(page.read_text()).tables[1] if "GCN" in row[0]))
+    assert re.search(r"42\.0 ± 1\.4", row)
+    assert "50.0 ± 1.0" in row
+
+
+def test_the_page_loads_nothing_from_elsewhere(page: Path) -> None:
+    assert all(link.startswith(("#", "data:")) for link in Reader(page.read_text()).links)
+    assert "@import" not in page.read_text()
+
+
+def test_each_run_is_listed_with_config_code_machine_and_date(page: Path) -> None:
+    rows = Reader(page.read_text()).tables[2][1:]
+    assert [(row[2], row[3]) for row in rows] == [("seed 0", "41"), ("seed 1", "43")]
+    assert rows[0][4:9] == ["abc123", "v9-test", "Abacus, 7 cores", "2026-01-02 03:04", "1.5"]
+
+
+def test_a_sample_is_named_and_none_of_its_numbers_shown(page: Path) -> None:
+    text = page.read_text()
+    assert "98.8" not in text
+    assert "0.98765" not in text
+    assert re.search(r"sample data only.*B-2", text, re.S)
+    assert 'id="B-2"' not in text
+
+
+def test_an_experiment_without_runs_is_listed_and_has_no_section(page: Path) -> None:
+    overview = Reader(page.read_text()).tables[0]
+    assert [row[3].strip() for row in overview[1:]] == ["2 of 2", "0 of 2", "0 of 2"]
+    assert 'id="C-3"' not in page.read_text()
+
+
+def test_titles_are_escaped(page: Path) -> None:
+    assert "Rings &amp; &lt;trees&gt; A/1" in page.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("chromium"), reason="chromium is not on the PATH")
+def test_a_browser_opens_it(page: Path, tmp_path: Path) -> None:
+    words = [
+        "chromium",
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={tmp_path}/profile",
+        "--dump-dom",
+    ]
+    dom = subprocess.run([*words, page.as_uri()], capture_output=True, text=True, timeout=60, check=True).stdout
+    assert len(Reader(dom).tables) == 3

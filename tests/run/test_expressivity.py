@@ -1,0 +1,144 @@
+"""The command line of the expressiveness experiments, its artefacts and their figures."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from graphgps_kmip.experiments.manifest import load_manifest
+from graphgps_kmip.report.figures.colourings import draw_iteration, draw_pair
+from graphgps_kmip.report.figures.hardmax import draw_hardmax
+from graphgps_kmip.report.figures.toy_fit import draw_toy_fit
+from graphgps_kmip.report.style import save
+from run import expressivity, expressivity_trials
+
+ROOT = Path(__file__).parents[2]
+PARTS = ("pairs", "theorem1", "hardmax", "fit")
+DRAWERS = {
+    "iteration": ("colourings.json", draw_iteration),
+    "pair": ("colourings.json", draw_pair),
+    "hardmax": ("hardmax.json", draw_hardmax),
+    "toy_fit": ("fit.json", draw_toy_fit),
+}
+
+
+def sample(part: str, out: Path) -> list[str]:
+    """The words of the sample form in the manifest."""
+    experiments = load_manifest(ROOT / "run/experiments").values()
+    commands = [command for one in experiments for command in one.commands.values() if command.name == part]
+    found = next(command for command in commands if command.run.startswith("run/expressivity.py"))
+    return found.sample.format(out=out).split()[1:]
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("expressivity")
+    for part in PARTS:
+        assert expressivity.main(sample(part, folder)) == 0
+    return folder
+
+
+def read(out: Path, name: str) -> dict:
+    return json.loads((out / name).read_text())
+
+
+def test_the_manifest_has_the_four_experiments_and_their_files(out: Path) -> None:
+    experiments = load_manifest(ROOT / "run/experiments")
+    chosen = [experiments[name] for name in ("T-5.1", "T-5.2", "K-4.1", "K-4.2")]
+    assert [one.number for one in chosen] == [15, 16, 25, 26]
+    for one in chosen:
+        for command in one.commands.values():
+            assert all((out / name).exists() for name in command.produces)
+        sources = {source.split("/")[0] for figure in one.figures.values() for source in figure.sources}
+        assert sources <= one.commands.keys()
+
+
+def test_pairs_tell_rounds_and_what_is_no_invariant(out: Path) -> None:
+    rows = {row["name"]: row["tests"] for row in read(out, "pairs.json")["pairs"]}
+    hexagon = {name: one["separated_after"] for name, one in rows["hexagon, two triangles"].items()}
+    assert hexagon["1-WL"] is hexagon["SEG-WL, none"] is None
+    assert hexagon["SEG-WL, Laplacian eigenvalues"] == 0
+    assert rows["trees of equal degrees"]["1-WL"]["separated_after"] == 2
+    for row in read(out, "pairs.json")["pairs"]:
+        if row["isomorphic"]:
+            assert all(one["separated_after"] is None for one in row["tests"].values() if one["invariant"])
+
+
+def test_the_drawn_pair_has_equal_colours_by_1wl_only(out: Path) -> None:
+    found = read(out, "colourings.json")["pair"]
+    first, *others = found["tests"]
+    assert first["test"] == "1-WL"
+    assert Counter(first["colours"][0]) == Counter(first["colours"][1])
+    for test in others:
+        assert Counter(test["colours"][0]) != Counter(test["colours"][1])
+
+
+def test_the_drawn_round_gives_one_colour_to_each_signature(out: Path) -> None:
+    found = read(out, "colourings.json")["iteration"]
+    both = set(zip(found["after"], found["signatures"], strict=True))
+    assert len(both) == len(set(found["after"])) == len(set(found["signatures"])) > len(set(found["before"]))
+
+
+def test_theorem1_says_what_was_seen_of_every_component(out: Path) -> None:
+    found = read(out, "theorem1.json")
+    assert found["holds"] is True
+    for row in found["rows"]:
+        assert ("trials" in row) == row["inside"]
+        assert ("counterexample" in row) == (not (row["inside"] and row["per_round"]))
+
+
+def test_theorem1_fails_loudly_where_the_theorem_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = expressivity_trials.REACH["BigBird"]
+    wrong = type(one)(True, one.why)
+    monkeypatch.setattr(expressivity_trials, "REACH", {"BigBird": wrong, "GINE": expressivity_trials.REACH["GINE"]})
+    assert expressivity.main(["theorem1", "--trials", "6", "--out", str(tmp_path)]) == 1
+    assert "WAS NOT SEEN" in capsys.readouterr().out
+    assert read(tmp_path, "theorem1.json")["holds"] is False
+
+
+def test_hardmax_errors_stay_below_their_bounds_and_fall(out: Path) -> None:
+    found = read(out, "hardmax.json")
+    for row in found["rows"]:
+        assert all(error <= bound + 1e-12 for error, bound in zip(row["error"], row["bound"], strict=True))
+        reached = row["error"][-1] < 1e-12
+        assert reached == (row["k"] >= row["maxima"])
+
+
+def test_fit_holds_one_error_for_each_seed_and_number_of_blocks(out: Path) -> None:
+    found = read(out, "fit.json")
+    assert [(row["k"], row["blocks"], len(row["error"])) for row in found["rows"]] == [
+        (2, 1, 2),
+        (2, 2, 2),
+        (0, 1, 2),
+        (0, 2, 2),
+    ]
+
+
+@pytest.mark.parametrize("name", DRAWERS)
+def test_figures_are_drawn_from_the_artefacts(name: str, out: Path, tmp_path: Path) -> None:
+    file, draw = DRAWERS[name]
+    figure = draw({}, {f"command/{file}": out / file}, {})
+    assert save(figure, tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["theorem1", "--trials", "0"], "--trials: got 0, at least 1 is needed"),
+        (["fit", "--blocks", "2", "-1"], "--blocks: got"),
+        (["fit", "--target", "nothing"], "invalid choice"),
+        (["nothing"], "invalid choice"),
+    ],
+)
+def test_wrong_arguments_end_with_one_line_and_exit_code_2(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        expressivity.main(words)
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err

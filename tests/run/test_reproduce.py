@@ -1,0 +1,137 @@
+"""run/reproduce.py on a project whose main.py trains nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from run import reproduce
+from tests.experiments.project import make_command_line, order, wait_for
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    make_command_line(reproduce, tmp_path, monkeypatch)
+    return tmp_path
+
+
+def test_run_does_what_plan_says_word_for_word(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert reproduce.main(["plan", "A", "--data", "sets"]) == 0
+    *plan, summary = capsys.readouterr().out.splitlines()
+    assert summary == "# A: 5 jobs: 5 missing"
+    assert reproduce.main(["run", "A", "--data", "sets"]) == 0
+    assert "5 of 5 jobs are done" in capsys.readouterr().out
+    logs = [*(project / "results/set").glob("*/*.log"), *(project / "results").glob("commands/*/*/output.log")]
+    ran = [log.read_text().splitlines()[0].split("  ", 1)[1] for log in logs]
+    assert sorted(line.removesuffix("  # missing") for line in plan) == sorted(ran)
+    assert plan[0].startswith("python main.py --cfg configs/set/gcn.yaml ")
+    assert plan[0].endswith(" out_dir results/set seed 0 dataset.dir sets  # missing")
+    record = json.loads((project / "results/commands/A/look/record.json").read_text())
+    assert record["code_version"] == "v1"
+    assert {"cpu", "cores", "device"} <= record["hardware"].keys()
+    assert "torch" in record["packages"]
+
+
+def test_the_planned_commands_run_from_a_shell(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reproduce.main(["plan", "A", "--only", "model=GPS+kMIP", "--seeds", "1"])
+    line, _ = capsys.readouterr().out.splitlines()
+    words = shlex.split(line, comments=True)
+    subprocess.run([sys.executable, *words[1:]], cwd=project, check=True)
+    reproduce.main(["plan", "A", "--only", "model=GPS+kMIP", "--seeds", "1"])
+    assert capsys.readouterr().out.splitlines()[-1] == "# A: 1 jobs: 1 done"
+
+
+def test_list_says_what_is_done_and_what_as_a_sample(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert reproduce.main(["run", "A", "--sample"]) == 0
+    assert reproduce.main(["run", "A", "--only", "model=GCN"]) == 0
+    reproduce.main(["run", "bad"])
+    capsys.readouterr()
+    assert reproduce.main(["list"]) == 0
+    rows = [line.split("  ") for line in capsys.readouterr().out.splitlines()]
+    cells = {row[0].strip(): [cell.strip() for cell in row[1:] if cell.strip()] for row in rows}
+    assert cells["id"] == ["done", "sample", "hours", "memory", "card", "what it is, and what it makes"]
+    assert cells["A"] == ["2/5", "5", "2", "16 GB", "V100", "Two models -> table 1"]
+    assert cells["bad"] == ["0/1 (1 failed)", "0", "?", "?", "?", "Fails"]
+    assert order(project)
+
+
+def test_a_failure_is_listed_at_the_end_and_the_exit_code_is_1(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert reproduce.main(["run", "bad", "A"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert "failed  bad GCN seed 0: no such dataset 'x'; log: results/set/gcn-bad/0.log" in lines
+    assert lines[-2:] == ["failed  bad GCN seed 0: no such dataset 'x'", "5 of 6 jobs are done"]
+    reproduce.main(["plan", "bad"])
+    assert "  # failed: no such dataset 'x'" in capsys.readouterr().out
+    assert (project / "results/set/gcn-bad/0.failed.json").exists()
+
+
+def test_ctrl_c_says_how_to_go_on_and_the_exit_code_is_130(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stats = project / "results/set/gcn-slow/0/train/stats.json"
+
+    def interrupt() -> None:
+        wait_for(lambda: stats.exists() and len(stats.read_text().splitlines()) == 2)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    assert reproduce.main(["run", "slow", "A"]) == 130
+    thread.join()
+    lines = capsys.readouterr().out.splitlines()
+    assert "stopped slow GCN seed 0" in lines
+    assert lines[-1].strip() == "python run/reproduce.py run slow A"
+    reproduce.main(["plan", "slow"])
+    assert "# interrupted" in capsys.readouterr().out
+    (project / "go").touch()
+    assert reproduce.main(["run", "slow"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "a"], "error: no experiment 'a'. Did you mean A?"),
+        (["plan", "A", "--only", "model=GNC"], "error: --only: model of A has no 'GNC'. Did you mean GCN?"),
+        (["plan", "A", "--only", "mode=GCN"], "error: --only: A has no axis 'mode'. Did you mean model?"),
+        (["table", "A"], "error: A makes no tables; `list` says what it makes"),
+        (["run", "A", "--job", "set/gcn/7"], "error: --job: A has no job in set/gcn/7"),
+        (["run", "A", "--slurm", "time=5,partion=x"], "error: --slurm: unknown key 'partion'. Did you mean"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    project: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert reproduce.main(words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(message)
+    assert error.count("\n") == 1
+    assert not order(project)
+
+
+@pytest.mark.parametrize("words", [["run", "A", "--jobs", "0"], ["plan", "A", "--seeds", "x"], ["run"]])
+def test_numbers_are_checked_by_the_parser(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        reproduce.main(words)
+    assert stopped.value.code == 2
+
+
+def test_one_job_can_be_asked_for_by_its_folder(project: Path) -> None:
+    assert reproduce.main(["run", "A", "--job", "set/kmip/1"]) == 0
+    assert order(project) == ["kmip/1"]
+
+
+def test_results_elsewhere_are_named_by_their_whole_path(
+    project: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    out = tmp_path_factory.mktemp("elsewhere")
+    assert reproduce.main(["run", "A", "--only", "command=look", "--out", str(out)]) == 0
+    assert (out / "commands/A/look/record.json").exists()
+    assert order(project) == ["gcn/1", "look"]

@@ -1,0 +1,108 @@
+"""run/reproduce.py on a cluster, as a search, and with the real main.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from graphgps_kmip.experiments import modes, search, slurm
+from graphgps_kmip.experiments.jobs import Job, Place, training_job
+from graphgps_kmip.experiments.process import start, take
+from graphgps_kmip.experiments.records import Experiment, Training
+from graphgps_kmip.experiments.state import State
+from run import reproduce
+from tests.experiments.project import make_command_line, order, training, wait_for
+
+REAL = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    make_command_line(reproduce, tmp_path, monkeypatch)
+    return tmp_path
+
+
+def test_a_dry_run_of_slurm_submits_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert reproduce.main(["run", "A", "--slurm", "partition=gpu,time=60", "--slurm-dry-run"]) == 0
+    text = capsys.readouterr().out
+    assert text.count("#SBATCH --partition=gpu") == 2
+    assert not (project / "results").exists()
+
+
+def test_every_job_that_slurm_is_given_runs_as_a_command_of_its_own(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = []
+
+    def submit(jobs: list[Job], words_of: Callable[[Job], list[str]], *_: object, **__: object) -> bool:
+        given.extend(words_of(job) for job in jobs)
+        return True
+
+    monkeypatch.setattr(slurm, "submit", submit)
+    assert reproduce.main(["run", "A", "--sample", "--seeds", "3", "--slurm", "time=5", "--data", "sets"]) == 0
+    assert {words[0] for words in given} == {"run/reproduce.py"}
+    for words in given:
+        assert reproduce.main(words[1:]) == 0
+    assert order(project) == ["gcn/0", "kmip/0", "gcn/1", "kmip/1", "gcn/2", "kmip/2", "look"]
+    assert "dataset.dir sets" in (project / "results/set-sample/gcn/2.log").read_text()
+
+
+@pytest.mark.parametrize(("finished", "code"), [(True, 0), (False, 1)])
+def test_a_search_is_given_its_trainings_and_a_runner_of_further_ones(
+    project: Path, monkeypatch: pytest.MonkeyPatch, finished: bool, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run_search(
+        experiment: Experiment,
+        engine: str,
+        ranges: object,
+        runner: search.Runner,
+        out: Path,
+        options: search.Options,
+    ) -> list[SimpleNamespace]:
+        assert [one.point["model"] for one in experiment.trainings] == ["GPS+kMIP"]
+        assert (engine, ranges, out) == ("tpe", {}, project / "results")
+        assert (options.trials, options.together, options.sample) == (7, 2, True)
+        told = []
+        statuses = runner(
+            [(training("New", k=3), 5), (training("Bad", do="fail"), 0)], lambda run, _: told.append(run[1])
+        )
+        assert sorted(told) == [0, 5]
+        assert [one.state for one in statuses] == [State.DONE, State.FAILED]
+        return [SimpleNamespace(line="k = 3 is best", journal=Path("j.md"), finished=finished)]
+
+    monkeypatch.setattr(modes, "run_search", run_search)
+    words = ["run", "A", "--only", "model=GPS+kMIP", "--search", "tpe", "--trials", "7", "--jobs", "2", "--sample"]
+    assert reproduce.main(words) == code
+    assert "k = 3 is best\n  journal: j.md" in capsys.readouterr().out
+    assert sorted(order(project)) == ["bad/0", "new/5"]
+
+
+@pytest.mark.slow
+def test_a_killed_training_of_digits_resumes_and_ends_as_planned(tmp_path: Path) -> None:
+    gcn = Training({}, "quickstart/digits-gcn.yaml", (0,))
+    job = training_job(gcn, 0, Place(REAL, tmp_path, lambda _: "", sample=True))
+    lock = take(job)
+    running = start(job, lock, REAL, threads=1)
+    os.close(lock)
+    wait_for((job.path / "test/stats.json").exists, seconds=90)
+    running.signal(signal.SIGKILL)
+    running.process.wait()
+    assert json.loads((job.path / "record.json").read_text())["finished"] is False
+    words = ["quickstart/digits", "--only", "model=GCN", "--seeds", "1", "--sample", "--out", str(tmp_path)]
+    for subcommand, last in {
+        "plan": "# quickstart/digits: 1 jobs: 1 interrupted",
+        "run": "1 of 1 jobs are done",
+        "plan ": "# quickstart/digits: 1 jobs: 1 done",
+    }.items():
+        command = [sys.executable, "run/reproduce.py", subcommand.strip(), *words]
+        answer = subprocess.run(command, cwd=REAL, check=True, capture_output=True, text=True)
+        assert answer.stdout.splitlines()[-1] == last
+    assert json.loads((job.path / "record.json").read_text())["resumes"] == 1

@@ -46,6 +46,7 @@ setup(
         "pandas>=2.1",
         "matplotlib>=3.8",
         "jinja2>=3.1",
+        "pillow>=10",
         "tqdm>=4.66",
         "filelock>=3.12",
     ],

@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -107,12 +108,13 @@ def degrees(args: argparse.Namespace) -> None:
     facts, counts, num_keys = [], [], []
     for run_dir in args.run:
         with _opened(run_dir, args) as (run, chosen):
-            found = [
-                collect_attention(run.model, batch_of([graph], args.split).to(args.device)) for graph in chosen.values()
-            ]
+            batches = (batch_of([graph], args.split).to(args.device) for graph in chosen.values())
+            found, layers = [collect_attention(run.model, one) for one in batches], analysis.kmip_layers(run.model)
+            if len(found[0]) != len(layers):
+                raise ConfigError(f"{run_dir}: its layers have other attention beside k-MIP: take a run without it")
             counts.append([analysis.degree_counts(layer).tolist() for layer in zip(*found, strict=True)])
             facts.append(run.facts)
-            num_keys.append([layer.k for layer in analysis.kmip_layers(run.model)])
+            num_keys.append([layer.k for layer in layers])
     if any(one != num_keys[0] for one in num_keys):
         raise ConfigError(f"--run: these models attend to different numbers of keys, {num_keys}: compare equal ones")
     content = {"measure": "degrees", "runs": facts, "split": args.split, "graphs": args.graphs}
@@ -133,10 +135,9 @@ def _opened(run_dir: Path, args: argparse.Namespace) -> Iterator[tuple[Trained, 
     with trained(run_dir) as run:
         analysis.kmip_layers(run.model)
         run.model.to(args.device)
-        part, chosen = run.dataset.part(args.split), {}
-        for number in range(len(part)):
-            if len(chosen) < args.graphs and part[number].num_nodes > args.min_nodes:
-                chosen[number] = part[number]
+        part = run.dataset.part(args.split)
+        large = (number for number in range(len(part)) if part[number].num_nodes > args.min_nodes)
+        chosen = {number: part[number] for number in islice(large, args.graphs)}
         if len(chosen) < args.graphs:
             raise ConfigError(
                 f"{run_dir}: {len(chosen)} of the {len(part)} graphs of {args.split} have more than {args.min_nodes} "

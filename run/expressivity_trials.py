@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from graphgps_kmip.expressivity.encodings import encode  # noqa: E402
-from graphgps_kmip.expressivity.pairs import Pair, probes, random_pair  # noqa: E402
-from graphgps_kmip.expressivity.theorem import REACH, Outcome, try_model  # noqa: E402
-from run.expressivity_models import ATTENTIONS, GPS, MPNNS  # noqa: E402
+from graphgps_kmip.expressivity.encodings import encode
+from graphgps_kmip.expressivity.pairs import Pair, probes, random_pair
+from graphgps_kmip.expressivity.theorem import REACH, Outcome, try_model
+from run.expressivity_models import ATTENTIONS, GPS, MPNNS
 
 TOLERANCE = 1e-9  # relative; sums in another order differ by 1e-15
 ENCODED = ("none", "RWSE", "Laplacian eigenvectors")  # of the same width for all graphs, as models have them

@@ -11,6 +11,7 @@ python run/reproduce.py report                          one HTML page of everyth
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import shutil
 import sys
@@ -25,13 +26,19 @@ sys.path.insert(0, str(ROOT))
 
 from graphgps_kmip.experiments.extent import extent  # noqa: E402
 from graphgps_kmip.experiments.jobs import Job, Place  # noqa: E402
-from graphgps_kmip.experiments.listing import experiment_table, plan_lines, state_counts, summary  # noqa: E402
+from graphgps_kmip.experiments.listing import (  # noqa: E402
+    experiment_markdown,
+    experiment_table,
+    plan_lines,
+    plan_summary,
+    summary,
+)
 from graphgps_kmip.experiments.manifest import ManifestError, load_manifest, select  # noqa: E402
-from graphgps_kmip.experiments.modes import run_here, run_on_slurm, run_searches  # noqa: E402
 from graphgps_kmip.experiments.options import parse  # noqa: E402
 from graphgps_kmip.experiments.plan import kept_of, plan_jobs, with_needs, with_pending_needs  # noqa: E402
 from graphgps_kmip.experiments.printed import load_printed  # noqa: E402
 from graphgps_kmip.experiments.records import Experiment  # noqa: E402
+from graphgps_kmip.experiments.run_modes import run_here, run_on_slurm, run_searches  # noqa: E402
 from graphgps_kmip.experiments.schedule import Setup, Stopped  # noqa: E402
 from graphgps_kmip.gym.errors import is_users  # noqa: E402
 from graphgps_kmip.gym.planned import planned_hash  # noqa: E402
@@ -42,8 +49,12 @@ MANIFESTS = ROOT / "run/experiments"
 
 def list_experiments(args: argparse.Namespace) -> int:
     """Print every experiment."""
+    experiments = load_manifest(MANIFESTS).values()
+    if args.markdown:
+        print(experiment_markdown(experiments))
+        return 0
     width, out = shutil.get_terminal_size((120, 24)).columns, ROOT / args.out
-    print(experiment_table(load_manifest(MANIFESTS).values(), lambda one: extent(one, out, hash_of), width))
+    print(experiment_table(experiments, lambda one: extent(one, out, hash_of), width))
     return 0
 
 
@@ -51,18 +62,21 @@ def plan(args: argparse.Namespace) -> int:
     """Print the commands of some experiments."""
     jobs = with_pending_needs(asked(args))
     print("\n".join(plan_lines(jobs)))
-    print(f"# {' '.join(args.ids)}: {len(jobs)} jobs: {state_counts(jobs)}")
+    print(f"# {plan_summary(args.ids, jobs)}")
     return 0
 
 
 def run(args: argparse.Namespace) -> int:
     """Run what is missing of some experiments."""
     if args.search:
+        if args.slurm or args.slurm_dry_run or args.job:
+            raise ManifestError("--search runs on this machine alone: leave out --slurm, --slurm-dry-run and --job")
         experiments = [kept_of(one, ",".join(args.only), args.seeds) for one in chosen(args)]
         return run_searches(experiments, args.search, args.trials, MANIFESTS / "ranges", place(args), setup(args))
     jobs = asked(args)
     if args.slurm or args.slurm_dry_run:
         return run_on_slurm(jobs, place(args), args)
+    print(plan_summary(args.ids, with_pending_needs(jobs)), flush=True)
     return run_here(jobs, setup(args))
 
 
@@ -120,7 +134,8 @@ def setup(args: argparse.Namespace) -> Setup:
 
 def chosen(args: argparse.Namespace) -> list[Experiment]:
     """Return the experiments that the command line names."""
-    return [select(load_manifest(MANIFESTS), key) for key in args.ids]
+    experiments = load_manifest(MANIFESTS)
+    return [select(experiments, key) for key in args.ids]
 
 
 def made(experiment: Experiment, kind: str) -> list[Any]:
@@ -134,9 +149,9 @@ def made(experiment: Experiment, kind: str) -> list[Any]:
 def asked(args: argparse.Namespace) -> list[Job]:
     """Return the jobs that the command line names."""
     jobs = plan_jobs(load_manifest(MANIFESTS), args.ids, place(args), ",".join(args.only), args.seeds)
-    every = {str(job.path.relative_to(ROOT / args.out)): job for job in with_needs(jobs)}
     if not getattr(args, "job", None):
         return jobs
+    every = {str(job.path.relative_to(ROOT / args.out)): job for job in with_needs(jobs)}
     if args.job not in every:
         raise ManifestError(f"--job: {' '.join(args.ids)} has no job in {args.job}")
     return [every[args.job]]
@@ -150,7 +165,14 @@ def main(words: Sequence[str]) -> int:
     args = parse(words, __doc__, ACTIONS)
     args.out, args.data = (path and below_root(path) for path in (args.out, getattr(args, "data", None)))
     try:
-        return args.action(args)
+        code = args.action(args)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # `list | head`; what is left in the buffer has no reader, either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except Stopped as stopped:
         print(summary(stopped.results))
         print(f"{stopped}; this goes on where it stopped:\n  {shlex.join(['python', 'run/reproduce.py', *words])}")

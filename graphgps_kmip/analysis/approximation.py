@@ -83,7 +83,8 @@ def cumulative_weight(q: Tensor, k: Tensor, counts: Sequence[int]) -> Tensor:
         q and k (H, N, D), counts K numbers in rising order; returns (H, K).
     """
     ends = _inside(counts, k)
-    sums = [sum(_share(weight, ends).sum(0) for weight, _ in _ranked(*head)) for head in zip(q, k, strict=True)]
+    heads = (_ranked(*head) for head in zip(q, k, strict=True))
+    sums = [sum(weight.cumsum(-1)[:, ends - 1].sum(0) for weight, _ in ranked) for ranked in heads]
     return torch.stack(sums) / q.size(1)
 
 
@@ -105,12 +106,6 @@ def _ranked(q: Tensor, k: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     for queries in q.split(_queries(k)):
         score, index = (queries @ k.mT).sort(dim=-1, descending=True, stable=True)
         yield softmax_weight(score, q.size(-1)), index
-
-
-def _share(weight: Tensor, ends: Tensor) -> Tensor:
-    """Sum of the first weights of each query, of all of its weights: (R, N) -> (R, K)."""
-    sums = weight.cumsum(-1)
-    return sums[:, ends - 1] / sums[:, -1:]
 
 
 def _outputs_of_head(q: Tensor, k: Tensor, v: Tensor, ends: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphgps_kmip.experiments.records import Experiment
-from graphgps_kmip.experiments.state import HashOf, State, command_status, run_status
+from graphgps_kmip.experiments.state import HashOf, State, Status, command_status, run_status
 
 
 @dataclass(frozen=True)
@@ -27,19 +27,17 @@ class Extent:
     sampled: int
 
 
+def statuses(experiment: Experiment, out: Path, hash_of: HashOf, sample: bool = False) -> dict[Path, Status]:
+    """Return folder -> how far it is, of every run and command."""
+    found = [run_status(one, seed, out, hash_of, sample) for one in experiment.trainings for seed in one.seeds]
+    found += [command_status(one, experiment, out, sample) for one in experiment.commands.values()]
+    return {status.path: status for status in found}
+
+
 def extent(experiment: Experiment, out: Path, hash_of: HashOf) -> Extent:
     """Count the runs of an experiment."""
-    real, sample = _states(experiment, out, hash_of, False), _states(experiment, out, hash_of, True)
+    real, sample = (
+        Counter(status.state for status in statuses(experiment, out, hash_of, kind).values()) for kind in (False, True)
+    )
     failed = real[State.FAILED] + real[State.DIVERGED]
     return Extent(real.total(), real[State.DONE], failed, sample[State.DONE])
-
-
-def _states(experiment: Experiment, out: Path, hash_of: HashOf, sample: bool) -> Counter[State]:
-    states = Counter(
-        run_status(training, seed, out, hash_of, sample).state
-        for training in experiment.trainings
-        for seed in training.seeds
-    )
-    return states + Counter(
-        command_status(command, experiment, out, sample).state for command in experiment.commands.values()
-    )

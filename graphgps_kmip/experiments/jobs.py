@@ -87,15 +87,16 @@ def training_job(training: Training, seed: int, place: Place, experiment: str = 
 def command_job(command: Command, experiment: Experiment, place: Place, needs: Sequence[Job] = ()) -> Job:
     """Return the job that runs a command; `needs` in the order of the command's."""
     text = command.sample if place.sample else command.run
+    label = f"{command.of or experiment.id} {command.name}"
     folders = {"{out}": command.out_dir(experiment.id, place.out, place.sample)}
     folders |= {f"{{need{index}}}": _below(need.path, place.root) for index, need in enumerate(needs)}
     return Job(
-        label=f"{experiment.id} {command.name}",
+        label=label,
         words=tuple(_filled(word, folders) for word in shlex.split(text)),
         path=command.out_dir(experiment.id, place.root / place.out, place.sample),
         key=lambda: text,
         check=lambda: command_status(command, experiment, place.root / place.out, place.sample),
-        group=f"{experiment.id} {command.name}",
+        group=label,
         needs=tuple(needs),
         command=command,
     )

@@ -5,32 +5,31 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from graphgps_kmip.experiments.extent import Extent
 from graphgps_kmip.experiments.jobs import Job
 from graphgps_kmip.experiments.process import is_running
+from graphgps_kmip.experiments.progress import shortened
 from graphgps_kmip.experiments.records import Experiment
 from graphgps_kmip.experiments.schedule import Outcome, Result
 from graphgps_kmip.experiments.state import State
 
 HEAD = ("id", "done", "sample", "hours", "memory", "card", "what it is, and what it makes")
+BELOW = (
+    "done, sample: finished runs and commands, on real and on sample data; hours: of all that are needed, one at a "
+    "time; as ID: the same runs as that experiment"
+)
 NARROWEST = 30  # columns that the last column has in any case
 
 
 def experiment_table(experiments: Iterable[Experiment], extent_of: Callable[[Experiment], Extent], width: int) -> str:
-    """Return a table with a row for each experiment: how much is done, what it costs, and what it is.
-
-    ``done`` and ``sample`` count runs and commands, ``done`` of all that are needed; hours are those of all runs.
-    """
-    rows = [(*HEAD[:-1], HEAD[-1])]
-    for one in experiments:
+    """Return a table with a row for each experiment: how much is done, what it costs, and what it is."""
+    rows = [HEAD]
+    for one, hours in _with_hours(experiments):
         reached = extent_of(one)
         done = f"{reached.done}/{reached.needed}" + (f" ({reached.failed} failed)" if reached.failed else "")
-        memory = f"{one.cost['memory_gb']:g} GB" if "memory_gb" in one.cost else "?"
-        hours = f"{one.cost['hours']:g}" if "hours" in one.cost else "?"
-        what = one.title + (f" -> {', '.join(one.makes)}" if one.makes else "")
-        rows.append((one.id, done, f"{reached.sampled}", hours, memory, str(one.cost.get("card", "?")), what))
+        rows.append((one.id, done, f"{reached.sampled}", hours, _memory(one), _card(one), _what(one)))
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD) - 1)]
     indent = sum(widths) + 2 * len(widths)
     lines = []
@@ -38,7 +37,47 @@ def experiment_table(experiments: Iterable[Experiment], extent_of: Callable[[Exp
         cells = (f"{cell:<{size}}" for cell, size in zip(row[:-1], widths, strict=True))
         wrapped = textwrap.wrap(row[-1], max(NARROWEST, width - indent))
         lines += ["  ".join([*cells, wrapped[0]]), *(" " * indent + line for line in wrapped[1:])]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *textwrap.wrap(BELOW, width)])
+
+
+def experiment_markdown(experiments: Iterable[Experiment]) -> str:
+    """Return the same as a table in Markdown, without what is done: it is the same on every machine."""
+    rows = [("experiment", "what it is, and what it makes", "runs", "hours", "card", "memory"), ("---",) * 6]
+    for one, hours in _with_hours(experiments):
+        runs, commands = sum(len(training.seeds) for training in one.trainings), len(one.commands)
+        counts = [f"{runs}"] * bool(runs) + [f"{commands} command{'s' * (commands > 1)}"] * bool(commands)
+        rows.append((f"`{one.id}`", _what(one), " and ".join(counts), hours, _card(one), _memory(one)))
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _with_hours(experiments: Iterable[Experiment]) -> Iterator[tuple[Experiment, str]]:
+    """Yield the experiments by number, ours first, and their hours; where an earlier one runs all the same, its id."""
+    earlier: dict[str, set[tuple[str, object]]] = {}
+    for one in sorted(experiments, key=lambda one: (one.number, one.id)):
+        jobs = {(training.folder, seed) for training in one.trainings for seed in training.seeds}
+        jobs |= {(command.of or one.id, command.name) for command in one.commands.values()}
+        same = next((key for key, theirs in earlier.items() if jobs <= theirs), None)
+        earlier[one.id] = jobs
+        yield one, f"as {same}" if same else f"{one.cost['hours']:g}" if "hours" in one.cost else "?"
+
+
+def _memory(experiment: Experiment) -> str:
+    return f"{experiment.cost['memory_gb']:g} GB" if "memory_gb" in experiment.cost else "?"
+
+
+def _card(experiment: Experiment) -> str:
+    return str(experiment.cost.get("card", "?"))
+
+
+def _what(experiment: Experiment) -> str:
+    return experiment.title + (f" -> {', '.join(experiment.makes)}" if experiment.makes else "")
+
+
+def plan_summary(keys: Sequence[str], jobs: Sequence[Job]) -> str:
+    """Return how many jobs some experiments are, and how many are how far: ``T-6.1: 36 jobs: 3 done, 33 missing``."""
+    counts = Counter(job.status().state for job in jobs)
+    states = ", ".join(f"{counts[state]} {state}" for state in State if counts[state])
+    return f"{' '.join(keys)}: {len(jobs)} job{'s' * (len(jobs) != 1)}{f': {states}' if states else ''}"
 
 
 def plan_lines(jobs: Sequence[Job]) -> list[str]:
@@ -51,17 +90,16 @@ def command_line(job: Job) -> str:
     return shlex.join(["python", *job.words])
 
 
-def state_counts(jobs: Sequence[Job]) -> str:
-    """Return how many jobs are how far: ``3 done, 33 missing``."""
-    counts = Counter(job.status().state for job in jobs)
-    return ", ".join(f"{counts[state]} {state}" for state in State if counts[state]) or "nothing"
-
-
 def summary(results: Sequence[Result]) -> str:
-    """Return what became of the jobs: a line for each that is not done, and how many are."""
-    rest = [one for one in results if one.outcome is not Outcome.DONE]
-    lines = [f"{one.outcome:<8}{one.job.label}{f': {one.why}' if one.why else ''}" for one in rest]
-    return "\n".join([*lines, f"{len(results) - len(rest)} of {len(results)} jobs are done"])
+    """Return what became of the jobs: a line for each that could not be done, and how many are done or stopped."""
+    counts = Counter(one.outcome for one in results)
+    lines = []
+    for one in results:
+        if one.outcome not in (Outcome.DONE, Outcome.STOPPED):
+            log = f"; log: {shortened(one.job.log)}" if one.outcome is Outcome.FAILED else ""
+            lines.append(f"{one.outcome:<8}{one.job.label}: {one.why}{log}")
+    stopped = f", {counts[Outcome.STOPPED]} stopped" if counts[Outcome.STOPPED] else ""
+    return "\n".join([*lines, f"{counts[Outcome.DONE]} of {len(results)} jobs are done{stopped}"])
 
 
 def _state(job: Job) -> str:

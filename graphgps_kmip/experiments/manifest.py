@@ -7,19 +7,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from graphgps_kmip.experiments.grids import trainings
-from graphgps_kmip.experiments.reading import ManifestError, check_keys, read_yaml
 from graphgps_kmip.experiments.records import Command, Experiment, FigureSpec, Need, TableSpec, Training
+from graphgps_kmip.experiments.training_grid import trainings
+from graphgps_kmip.experiments.yaml_files import ManifestError, check_keys, read_yaml, section
 from graphgps_kmip.names import suggest
 
 __all__ = ["ManifestError", "find", "load_manifest", "narrowed", "select"]
+
+KINDS = {"str": str, "int": int, "tuple": list, "Mapping": dict}  # annotation of a field -> what YAML makes of it
 
 
 def load_manifest(folder: Path) -> dict[str, Experiment]:
     """Return all experiments of the YAML files directly in a folder, by id, in the order of files and lines.
 
     A file holds ``axes`` (axis -> value -> short name in file names), and ``experiments`` (id -> see
-    `Experiment`; its ``trainings`` are grids, see `grids.trainings`).
+    `Experiment`; its ``trainings`` are grids, see `training_grid.trainings`).
 
     Raises:
         ManifestError: a file is no YAML, has a key that is not known, lacks one, repeats an id, needs something that no
@@ -29,10 +31,11 @@ def load_manifest(folder: Path) -> dict[str, Experiment]:
     for file in sorted(folder.glob("*.yaml")):
         content = read_yaml(file)
         check_keys(content, ("axes", "experiments"), str(file))
-        for key, entry in content.get("experiments", {}).items():
+        axes = section(content, "axes", str(file))
+        for key, entry in section(content, "experiments", str(file)).items():
             if key in experiments:
                 raise ManifestError(f"{file}: experiment {key} is in another place already: give it another id")
-            experiments[key] = _experiment(key, entry, content.get("axes", {}), f"{file.name}, {key}")
+            experiments[key] = _experiment(str(key), entry, axes, f"{file.name}, {key}")
     if not experiments:
         raise ManifestError(f"{folder} holds no experiment: expected YAML files with `experiments`")
     _check(experiments)
@@ -46,7 +49,8 @@ def select(experiments: Mapping[str, Experiment], key: str) -> Experiment:
         ManifestError: there is none, with near misses.
     """
     if key not in experiments:
-        raise ManifestError(f"no experiment {key!r}.{suggest(key, experiments)}")
+        near = [one for one in experiments if key.lower() in one.lower()]
+        raise ManifestError(f"no experiment {key!r}.{suggest(key, near or experiments)}")
     return experiments[key]
 
 
@@ -59,7 +63,8 @@ def narrowed(experiment: Experiment, only: Mapping[str, tuple[str, ...]], seeds:
     for axis, values in only.items():
         axes = {name for training in experiment.trainings for name in training.point}
         if axis not in axes:
-            raise ManifestError(f"--only: {experiment.id} has no axis {axis!r}.{suggest(axis, axes)}")
+            near = suggest(axis, axes) if axes else " It has no trainings."
+            raise ManifestError(f"--only: {experiment.id} has no axis {axis!r}.{near}")
         known = dict.fromkeys(one.point[axis] for one in experiment.trainings if axis in one.point)
         for value in values:
             if value not in known:
@@ -73,48 +78,45 @@ def narrowed(experiment: Experiment, only: Mapping[str, tuple[str, ...]], seeds:
 
 
 def _first(seeds: tuple[int, ...], count: int | None) -> tuple[int, ...]:
-    return seeds if count is None else tuple(range(seeds[0], seeds[0] + count))
+    further = range(max(seeds) + 1, max(seeds) + 1 + (count or 0))
+    return seeds if count is None else (*seeds, *further)[:count]
 
 
 def _experiment(key: str, entry: Mapping[str, Any], axes: Mapping[str, Any], where: str) -> Experiment:
     check_keys(entry, {field.name for field in dataclasses.fields(Experiment)} - {"id"}, where)
-    entry = dict(entry)
-    grids = entry.pop("trainings", [])
-    commands = {
-        name: _record(
-            Command, {"name": name} | one | {"needs": tuple(_need(n, key, where) for n in one.get("needs", []))}, where
-        )
-        for name, one in entry.pop("commands", {}).items()
+    grids = section(entry, "trainings", where, list)
+    made = {
+        "trainings": [one for grid in grids for one in trainings(grid, axes, where)],
+        "commands": _named(Command, "name", entry, "commands", where),
+        "tables": _named(TableSpec, "id", entry, "tables", where),
+        "figures": _named(FigureSpec, "name", entry, "figures", where),
     }
-    return _record(
-        Experiment,
-        {
-            "id": key,
-            **entry,
-            "trainings": tuple(one for grid in grids for one in trainings(grid, axes, where)),
-            "commands": commands,
-            "tables": {
-                name: _record(TableSpec, {"id": name} | one, where) for name, one in entry.get("tables", {}).items()
-            },
-            "figures": {
-                name: _record(FigureSpec, {"name": name} | one, where) for name, one in entry.get("figures", {}).items()
-            },
-        },
-        where,
-    )
+    made["commands"] = {
+        name: dataclasses.replace(one, needs=tuple(_need(need, one.of or key, where) for need in one.needs))
+        for name, one in made["commands"].items()
+    }
+    return _record(Experiment, {"id": key, **entry, **made}, where)
+
+
+def _named(kind: type, name_field: str, entry: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
+    """Return the records of a section, which stand by name."""
+    found = section(entry, key, where)
+    return {name: _record(kind, {name_field: name, **section(found, name, where)}, where) for name in found}
 
 
 def _need(entry: Mapping[str, Any], key: str, where: str) -> Need:
-    point = {axis: str(value) for axis, value in entry.get("point", {}).items()}
-    return _record(Need, {"experiment": key} | entry | {"point": point}, where)
+    check_keys(entry, [one.name for one in dataclasses.fields(Need)], f"{where}, Need")
+    point = {axis: str(value) for axis, value in section(entry, "point", where).items()}
+    return Need(**{"experiment": key} | entry | {"point": point})
 
 
 def _record(kind: type, entry: Mapping[str, Any], where: str) -> Any:
     fields = dataclasses.fields(kind)
     needed = [one.name for one in fields if one.default is one.default_factory is dataclasses.MISSING]
     check_keys(entry, [one.name for one in fields], f"{where}, {kind.__name__}", needed)
-    tuples = {name for name, text in kind.__annotations__.items() if text.startswith("tuple")}
-    return kind(**{key: tuple(value) if key in tuples else value for key, value in entry.items()})
+    kinds = {name: KINDS[text.partition("[")[0]] for name, text in kind.__annotations__.items()}
+    checked = {key: section(entry, key, where, kinds[key]) for key in entry}
+    return kind(**{key: tuple(value) if kinds[key] is list else value for key, value in checked.items()})
 
 
 def _check(experiments: Mapping[str, Experiment]) -> None:
@@ -124,8 +126,16 @@ def _check(experiments: Mapping[str, Experiment]) -> None:
             other = folders.setdefault(training.folder, training)
             if (other.cfg, other.settings, other.splits) != (training.cfg, training.settings, training.splits):
                 raise ManifestError(f"{experiment.id}: {training.folder} holds another training too: give it a tag")
-        for need in (need for command in experiment.commands.values() for need in command.needs):
-            find(experiments, need, experiment.id)
+        for command in experiment.commands.values():
+            for need in command.needs:
+                find(experiments, need, experiment.id)
+            if command.of:
+                _check_shared(command, find(experiments, Need(command.of, command=command.name), experiment.id))
+
+
+def _check_shared(command: Command, owner: Command) -> None:
+    if owner != dataclasses.replace(command, of=""):
+        raise ManifestError(f"command {command.name} of {command.of} is another one: what shares it must be the same")
 
 
 def find(experiments: Mapping[str, Experiment], need: Need, reader: str = "") -> Training | Command:
@@ -148,5 +158,8 @@ def find(experiments: Mapping[str, Experiment], need: Need, reader: str = "") ->
         return experiment.commands[need.command]
     found = [one for one in experiment.trainings if dict(one.point) | need.point == dict(one.point)]
     if len(found) != 1:
-        raise ManifestError(f"{reader} needs {dict(need.point)} of {need.experiment}, which {len(found)} trainings are")
+        point = ", ".join(f"{axis} {value}" for axis, value in need.point.items()) or "a training"
+        raise ManifestError(
+            f"{reader} needs {point} of {need.experiment}: {len(found)} trainings fit, expected one: name each axis"
+        )
     return found[0]

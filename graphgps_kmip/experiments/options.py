@@ -33,6 +33,8 @@ def parse(words: Sequence[str], description: str, actions: Mapping[str, Callable
         one.set_defaults(action=action)
         one.add_argument("--out", type=Path, default=Path("results"), help="root of the results (default results)")
         one.add_argument("--debug", action="store_true", help="show the traceback of an error")
+        if name == "list":
+            one.add_argument("--markdown", action="store_true", help="as a table in Markdown, without what is done")
         if name not in ("list", "report"):
             one.add_argument("ids", nargs="+", metavar="ID", help="experiments, as `list` names them")
             one.add_argument("--sample", action="store_true", help="on sample data and small sizes: quick, no results")

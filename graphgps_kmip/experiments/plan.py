@@ -117,9 +117,8 @@ def _parsed(experiment: Experiment, only: str) -> dict[str, tuple[str, ...]]:
         parsed[axis] = _values(text, known)
         for name in parsed[axis] if axis == "command" else ():
             if name not in experiment.commands:
-                raise ManifestError(
-                    f"--only: {experiment.id} has no command {name!r}.{suggest(name, experiment.commands)}"
-                )
+                near = suggest(name, experiment.commands) if experiment.commands else " It has none."
+                raise ManifestError(f"--only: {experiment.id} has no command {name!r}.{near}")
     return parsed
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from graphgps_kmip.experiments.reading import ManifestError, check_keys, read_yaml
+from graphgps_kmip.experiments.yaml_files import ManifestError, check_keys, read_yaml
 from graphgps_kmip.names import suggest
 
 KEYS = ("title", "hardware", "seeds", "columns", "rows", "quoted", "notes")

@@ -1,4 +1,4 @@
-"""What is to be seen while jobs run: a line for each, and one for all of them."""
+"""What is to be seen while jobs run: a line for each with its time to go, and one for all of them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from statistics import fmean
+from typing import Any, TextIO
 
-from graphgps_kmip.experiments.estimate import Durations, to_go
 from graphgps_kmip.experiments.jobs import Job
 from graphgps_kmip.experiments.process import Running
 
@@ -46,6 +46,47 @@ def epochs(running: Running) -> Epochs | None:
         return None
 
 
+class Durations:
+    """Seconds of finished jobs, by group."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, list[float]] = {}
+
+    def add(self, group: str, record: Mapping[str, Any], took: float = 0.0) -> None:
+        """Take note of a finished job: by its record, or by what it took here, which begins before its record does."""
+        seconds = max(took, record.get("wall_time", record.get("seconds", 0.0)))
+        if seconds:
+            self.seconds.setdefault(group, []).append(seconds)
+
+    def expected(self, job: Job) -> float | None:
+        """Return the mean of its group, else of all; None while nothing is done."""
+        known = self.seconds.get(job.group) or [one for group in self.seconds.values() for one in group]
+        return fmean(known) if known else None
+
+    def left(self, running: Running) -> float | None:
+        """Return what is left of a running job; None while nothing is done."""
+        expected = self.expected(running.job)
+        return None if expected is None else max(0.0, expected - running.seconds)
+
+
+def to_go(
+    running: Sequence[float | None], waiting: Sequence[float | None], parallel: int, guess: float
+) -> float | None:
+    """Return the seconds until all jobs are done, if slots are always full; None if nothing is known.
+
+    Args:
+        running: what is left of each running job; None: not known.
+        waiting: what each waiting job will take; None: not known.
+        parallel: jobs at once.
+        guess: stands for what is not known: what a running job takes from begin to end.
+    """
+    known = [one for one in running if one is not None]
+    if not known:
+        return None
+    total = sum(guess if one is None else one for one in (*running, *waiting))
+    return max(max(known), total / parallel)
+
+
 class Progress:
     """Shows the running of jobs: a block that is redrawn on a terminal; elsewhere a line when something happens.
 
@@ -70,11 +111,11 @@ class Progress:
             self.stream.flush()
             self._drawn, self._shown_at = 0, self._shown_at if not self.redraws else 0.0
 
-    def settled(self, job: Job, done: bool) -> None:
-        """Count a job of which it is known what becomes of it."""
+    def settled(self, job: Job, done: bool, took: float = 0.0) -> None:
+        """Count a job of which it is known what becomes of it; `took`: the seconds that it ran here."""
         self.counts["done" if done else "not done"] += 1
         if done:
-            self.durations.add(job.group, job.status().record)
+            self.durations.add(job.group, job.status().record, took)
 
     def ended(self, running: Running, outcome: str, error: str) -> None:
         """Say that a job ended."""
@@ -104,10 +145,12 @@ class Progress:
         for one, known, seconds in zip(running, reached, left, strict=True):
             part = f"epoch {known.done} of {known.of}" if known else f"for {span(one.seconds)}"
             lines.append(f"{one.job.label:<{width}}  {part}{f', {span(seconds)} to go' if seconds is not None else ''}")
-        total = to_go(left, [self.durations.expected(job) for job in waiting], self.parallel)
-        counts = f"{self.counts['done']} done, {self.counts['not done']} not done, {len(running)} running"
-        until = f"about {span(total)} to go" if total is not None else "time to go known after the first"
-        return [*lines, f"{counts}, {len(waiting)} waiting; {until}"]
+        whole = [one.seconds + seconds for one, seconds in zip(running, left, strict=True) if seconds is not None]
+        expected = [self.durations.expected(job) for job in waiting]
+        total = to_go(left, expected, self.parallel, guess=fmean(whole) if whole else 0.0)
+        counts = {**self.counts, "running": len(running), "waiting": len(waiting)}
+        until = f"about {span(total)} to go" if total is not None else "time to go not known yet"
+        return [*lines, f"{', '.join(f'{n} {state}' for state, n in counts.items() if n)}; {until}"]
 
     def close(self) -> None:
         """Take the block away."""

@@ -91,6 +91,7 @@ class Command:
         sample: the same in seconds, on samples or small sizes, for ``--sample``.
         produces: files below ``{out}`` that exist when it is done.
         needs: in the order of the placeholders.
+        of: id of the experiment whose command it is, where several make something of the same results: it runs once.
     """
 
     name: str
@@ -98,10 +99,11 @@ class Command:
     sample: str
     produces: tuple[str, ...]
     needs: tuple[Need, ...] = ()
+    of: str = ""
 
     def out_dir(self, experiment: str, out: Path, sample: bool = False) -> Path:
         """Return the folder of its results: ``<out>/commands[-sample]/<experiment>/<name>``."""
-        return out / f"commands{'-sample' if sample else ''}" / experiment.replace("/", "-") / self.name
+        return out / f"commands{'-sample' if sample else ''}" / (self.of or experiment).replace("/", "-") / self.name
 
 
 @dataclass(frozen=True)

@@ -178,16 +178,16 @@ class _Loop:
         outcome = Outcome.FAILED if error else Outcome.DONE
         if stopping and one.job.status().state is not State.DONE:
             outcome = Outcome.STOPPED
-        self._note(Result(one.job, outcome, error))
+        self._note(Result(one.job, outcome, error), one.seconds)
         self.progress.ended(one, outcome, error)
 
     def _settle(self, job: Job, outcome: Outcome, why: str = "") -> None:
         self.waiting.remove(job)
         self._note(Result(job, outcome, why))
 
-    def _note(self, result: Result) -> None:
+    def _note(self, result: Result, took: float = 0.0) -> None:
         self.results[result.job.path] = result
-        self.progress.settled(result.job, result.outcome is Outcome.DONE)
+        self.progress.settled(result.job, result.outcome is Outcome.DONE, took)
 
     def _give_up(self) -> None:
         """Leave what is in use to those who use it, once nothing else can be done."""

@@ -85,6 +85,10 @@ def _open(record: DatasetRecord, root: str) -> GraphDataset:
     dataset = open_dataset(record, root, mode, cfg.dataset.split, cfg.seed, index, folder)
     if record.level == "node":
         dataset = _prepared(dataset, record)
+    elif cfg.dataset.normalize_features:
+        raise ConfigError(
+            f"dataset.normalize_features: {record.title} is not one graph whose nodes are classified, set it to False"
+        )
     kept = None if cfg.dataset.sample else Path(root, "encodings", record.key.replace("/", "-"))
     return encoded(dataset, [*enabled_encodings(dataset.graphs), *expanders()], kept)
 

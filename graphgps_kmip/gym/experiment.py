@@ -110,8 +110,9 @@ def assemble() -> Parts:
     The parameters of ``pretrained.dir``, if there is one, take their place.
     """
     refuse(dict(flatten(cfg)))
-    # OMP_NUM_THREADS: the share of a run that is one of several on this machine
-    torch.set_num_threads(min(cfg.num_threads, int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)))
+    # OMP_NUM_THREADS ("4", or "4,2" by levels): the share of a run that is one of several on this machine
+    most = os.environ.get("OMP_NUM_THREADS") or str(os.cpu_count() or 1)
+    torch.set_num_threads(min(cfg.num_threads, int(most.split(",")[0])))
     seed_everything(cfg.seed)
     dataset = load_dataset()
     info = enter_info(dataset)

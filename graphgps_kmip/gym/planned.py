@@ -29,6 +29,7 @@ def planned_hash(words: list[str], root: Path) -> str:
 
 @functools.cache
 def _hash(words: tuple[str, ...], root: Path) -> str:
+    before = logging.root.manager.disable
     logging.disable(logging.WARNING)  # what a config says of itself belongs to the run
     try:
         load_config(cfg, root / words[1], list(words[2:]))
@@ -36,4 +37,4 @@ def _hash(words: tuple[str, ...], root: Path) -> str:
         with configured(planned_runs(1)[0]):
             return config_hash(cfg)
     finally:
-        logging.disable(logging.NOTSET)
+        logging.disable(before)

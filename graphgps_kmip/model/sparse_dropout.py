@@ -14,7 +14,7 @@ class SparseDropout(nn.Module):
     Args:
         p: probability to drop, in training only.
 
-    Shapes: any -> the same.
+    Shapes: any -> the same. Gradients pass the zeros as they are: in the mean, as those of ``nn.Dropout`` do.
     """
 
     def __init__(self, p: float) -> None:

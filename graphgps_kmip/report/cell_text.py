@@ -57,11 +57,11 @@ def _progress(ours: Ours) -> str:
 
 
 def _unfinished(ours: Ours) -> Iterator[str]:
-    """Yield ``1 failed: seed 2`` for each state of seeds but missing."""
+    """Yield ``1 failed`` for each state of seeds but missing; which ones, the notes say."""
     for state in (State.FAILED, State.DIVERGED, State.STALE, State.INTERRUPTED):
-        seeds = [str(key) for key, one in ours.unfinished.items() if one.state is state and isinstance(key, int)]
-        if seeds:
-            yield f"{len(seeds)} {state}: seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}"
+        count = sum(one.state is state and isinstance(key, int) for key, one in ours.unfinished.items())
+        if count:
+            yield f"{count} {state}"
 
 
 def number(mean: float, std: float | None, decimals: int, values: tuple[float, ...] = ()) -> str:
@@ -102,10 +102,13 @@ def counts_text(cell: Cell, with_paper: bool) -> str:
 
 def shown_decimals(table: ResultTable, row: str, column: str) -> int:
     """Return decimals as printed in the cell, else in the column; else two digits of the smallest spread."""
-    cells = [table.rows[row][column], *(cells[column] for cells in table.rows.values())]
+    own = table.rows[row][column]
+    cells = [own, *(cells[column] for cells in table.rows.values())]
     for cell in cells:
         if cell.printed is not None and cell.printed.mean is not None:
             return len(cell.printed.text.split(" ± ")[0].partition(".")[2])
+    if own.ours is not None and own.ours.values and not table.columns[column].get("ranked", True):
+        cells = [own]  # of sizes from a hundred to millions, each has digits of its own
     ours = [cell.ours for cell in cells if cell.ours is not None and cell.ours.values]
     if all(value.is_integer() for one in ours for value in one.values):
         return 0

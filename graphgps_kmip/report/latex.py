@@ -1,12 +1,14 @@
-r"""A table in LaTeX: ``\usepackage{booktabs, adjustbox}``, broken into blocks where it would be wide."""
+r"""A table in LaTeX, broken into blocks where it would be wide; it needs ``\usepackage{booktabs, adjustbox}``.
+
+A table of many blocks is higher than a page, where LaTeX warns of a float too large: cut it by hand.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 from graphgps_kmip.report.cell_text import Text
-from graphgps_kmip.report.layout import HEADINGS, Layout, blocks, lay_out
+from graphgps_kmip.report.layout import HEADINGS, Layout, blocks, heading, lay_out, sizes
 from graphgps_kmip.report.result_table import ResultTable
 
 # "[" too: after the end of a row LaTeX would take it for an argument.
@@ -31,8 +33,8 @@ WIDTH = 100  # characters side by side; wider ones stand below each other
 NEGATIVE = re.compile(r"(?<![\w-])-(?=\d)")
 MARKS = {0: "{}", 1: r"\textbf{{{}}}", 2: r"\underline{{{}}}", 3: r"\textit{{{}}}"}
 LEGEND = (
-    r"\textbf{best}, \underline{second} and \textit{third} of a column, of our complete cells and of the printed ones, "
-    "each by itself."
+    r"\textbf{best}, \underline{second}, \textit{third} of a column: "
+    "ours among our complete cells, the paper's among the printed."
 )
 
 
@@ -51,11 +53,11 @@ def latex(table: ResultTable, partial: bool = False) -> str:
     ]
     lines = [
         r"% \usepackage{booktabs, adjustbox}",
-        r"\begin{table}",
-        r"\centering",
+        r"\begin{table}[p]",
+        r"\centering\footnotesize",
         rf"\caption{{{escaped(layout.title)}}}",
-        *(line for columns in blocks(layout, WIDTH) for line in _tabular(layout, columns)),
-        r"\begin{minipage}{\linewidth}\footnotesize",
+        *(line for columns in blocks(sizes(layout), WIDTH) for line in _tabular(layout, columns)),
+        r"\begin{minipage}{\linewidth}\scriptsize",
         *(f"{note}\\par" for note in [*notes, *map(escaped, layout.notes)]),
         r"\end{minipage}",
         r"\end{table}",
@@ -63,22 +65,22 @@ def latex(table: ResultTable, partial: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _tabular(layout: Layout, columns: Mapping[str, tuple[str, ...]]) -> list[str]:
-    groups, rules, start = [], [], 3  # after the row's name and its settings
-    for column, kinds in columns.items():
-        facts = layout.facts[column]
-        name = escaped(f"{column} ({facts})" if facts else column)
-        groups.append(rf"\multicolumn{{{len(kinds)}}}{{c}}{{{name}}}")
+def _tabular(layout: Layout, columns: list[str]) -> list[str]:
+    names = ["", "settings"] if layout.settings else [""]
+    groups, rules, start = [], [], 1 + len(names)
+    for column in columns:
+        kinds = layout.columns[column]
+        groups.append(rf"\multicolumn{{{len(kinds)}}}{{c}}{{{escaped(heading(layout, column))}}}")
         rules.append(rf"\cmidrule(lr){{{start}-{start + len(kinds) - 1}}}")
         start += len(kinds)
-    headings = [escaped(HEADINGS[kind]) for kinds in columns.values() for kind in kinds]
+    headings = [escaped(HEADINGS[kind]) for column in columns for kind in layout.columns[column]]
     return [
         r"\begin{adjustbox}{max width=\linewidth}",
-        rf"\begin{{tabular}}{{ll{'r' * len(headings)}}}",
+        rf"\begin{{tabular}}{{{'l' * len(names)}{'r' * len(headings)}}}",
         r"\toprule",
-        rf"{' & '.join(['', '', *groups])} \\",
+        rf"{' & '.join([*[''] * len(names), *groups])} \\",
         " ".join(rules),
-        rf"{' & '.join(['', 'settings', *headings])} \\",
+        rf"{' & '.join([*names, *headings])} \\",
         r"\midrule",
         *(_row(layout, row, columns) for row in layout.rows),
         r"\bottomrule",
@@ -88,9 +90,10 @@ def _tabular(layout: Layout, columns: Mapping[str, tuple[str, ...]]) -> list[str
     ]
 
 
-def _row(layout: Layout, row: str, columns: Mapping[str, tuple[str, ...]]) -> str:
+def _row(layout: Layout, row: str, columns: list[str]) -> str:
     texts = [_text(text) for column in columns for text in layout.rows[row][column]]
-    return rf"{' & '.join([escaped(row), escaped(layout.settings[row]), *texts])} \\"
+    names = [row, layout.settings[row]] if layout.settings else [row]
+    return rf"{' & '.join([*map(escaped, names), *texts])} \\"
 
 
 def _text(text: Text) -> str:

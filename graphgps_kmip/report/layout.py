@@ -6,6 +6,7 @@ import string
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from graphgps_kmip.experiments.state import State
 from graphgps_kmip.report.cell_text import (
     Text,
     counts_text,
@@ -26,11 +27,11 @@ class Layout:
     """A table in words.
 
     Args:
-        title: one line.
+        title: one line, with the ids of table and experiment, and how many runs are finished.
         columns: name -> kinds of its entries.
         facts: column -> ``accuracy, %, higher is better``.
         rows: row -> column -> entries, one for each kind.
-        settings: row -> word.
+        settings: row -> word; empty where all rows have the same, which the notes tell.
         ranked: whether an entry has a rank.
         notes: sentences.
         quoted: letter -> whom the paper quotes.
@@ -63,37 +64,55 @@ def lay_out(table: ResultTable, partial: bool = False) -> Layout:
             }
             rows[row][column] = tuple(texts[kind] for kind in kinds)
     return Layout(
-        title=f"{'SAMPLE, no results: ' if table.sample else ''}{table.title} ({table.id})",
+        title=f"{'SAMPLE, no results: ' if table.sample else ''}{table.title} ({_identity(table)})",
         columns=columns,
         facts={column: _facts(facts) for column, facts in table.columns.items()},
         rows=rows,
-        settings=table.settings,
+        settings=table.settings if len(set(table.settings.values())) > 1 else {},
         ranked=any(text.rank for cells in rows.values() for texts in cells.values() for text in texts),
-        notes=tuple(notes(table)),
+        notes=tuple(notes(table, partial)),
         quoted={mark: source for source, mark in marks.items()},
     )
 
 
-def blocks(layout: Layout, width: int) -> list[dict[str, tuple[str, ...]]]:
+def heading(layout: Layout, column: str) -> str:
+    """Return the column's name with its facts, which stand above all of its entries."""
+    facts = layout.facts[column]
+    return f"{column} ({facts})" if facts else column
+
+
+def sizes(layout: Layout) -> dict[str, int]:
+    """Return column -> how many characters its entries are wide, side by side; marks are not counted."""
+    found = {}
+    for column, kinds in layout.columns.items():
+        entries = [[len(text.text) for text in cells[column]] for cells in layout.rows.values()]
+        strips = zip([len(HEADINGS[kind]) for kind in kinds], *entries, strict=True)
+        found[column] = max(len(heading(layout, column)), sum(3 + max(strip) for strip in strips))
+    return found
+
+
+def blocks(sizes: Mapping[str, int], width: int) -> list[list[str]]:
     """Return the columns in groups that fit side by side.
 
     Args:
-        layout: of the table.
-        width: characters for the entries of a group, as far as one column allows; marks are not counted.
+        sizes: column -> how wide it is.
+        width: of a group, as far as one column allows.
     """
-    found: list[dict[str, tuple[str, ...]]] = [{}]
-    taken = 0
-    for column, kinds in layout.columns.items():
-        headings = [len(HEADINGS[kind]) for kind in kinds]
-        headings[0] += len(column)
-        entries = [[len(text.text) for text in cells[column]] for cells in layout.rows.values()]
-        size = sum(3 + max(strip) for strip in zip(headings, *entries, strict=True))  # 3: between two entries
-        if found[-1] and taken + size > width:
-            found.append({})
-            taken = 0
-        found[-1][column] = kinds
-        taken += size
+    found: list[list[str]] = [[]]
+    for column, size in sizes.items():
+        if found[-1] and sum(sizes[one] for one in found[-1]) + size > width:
+            found.append([])
+        found[-1].append(column)
     return found
+
+
+def _identity(table: ResultTable) -> str:
+    """Return ``kmip-paper/table2, K-5.2, 143 of 144 runs``; a command that fills the table is one run."""
+    ours = [cell.ours for cells in table.rows.values() for cell in cells.values() if cell.ours]
+    states = {status.path: status.state for one in ours for status in [*one.sources.values(), *one.unfinished.values()]}
+    done = sum(state is State.DONE for state in states.values())
+    runs = [f"{done} of {len(states)} run{'s' * (len(states) > 1)}"] if states else []
+    return ", ".join([*dict.fromkeys([table.id, table.experiment]), *runs])
 
 
 def _marks(table: ResultTable) -> dict[str, str]:

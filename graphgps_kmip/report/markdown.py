@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from graphgps_kmip.report.cell_text import Text
 from graphgps_kmip.report.layout import HEADINGS, Layout, blocks, lay_out
 from graphgps_kmip.report.result_table import ResultTable
 
-WIDTH = 100  # characters, without names and settings of the rows
+WIDTH = 118  # characters of a line
 MARKS = {0: ("", ""), 1: ("**", "**"), 2: ("*", "*"), 3: ("", " (3rd)")}
-LEGEND = (
-    "**best**, *second* and third (3rd) of a column, of our complete cells and of the printed ones, each by itself."
-)
+LEGEND = "**best**, *second*, third (3rd) of a column: ours among our complete cells, the paper's among the printed"
 
 
 def markdown(table: ResultTable, partial: bool = False) -> str:
@@ -18,13 +18,22 @@ def markdown(table: ResultTable, partial: bool = False) -> str:
     layout = lay_out(table, partial)
     facts = _facts(layout)
     lines = [f"### {layout.title}", "", *facts, *([""] if facts else [])]
-    for columns in blocks(layout, WIDTH):
-        strips = [["", *layout.rows], ["settings", *layout.settings.values()]]
-        strips += [strip for column, kinds in columns.items() for strip in _strips(layout, column, kinds)]
-        lines += [*_lines(strips), ""]
-    lines += [f"- {LEGEND}"] if layout.ranked else []
-    lines += [f"- [{mark}] quoted by the paper from {source}" for mark, source in layout.quoted.items()]
-    return "\n".join([*lines, *(f"- {note}" for note in layout.notes)]) + "\n"
+    names = [["", *layout.rows]] + ([["settings", *layout.settings.values()]] if layout.settings else [])
+    strips = {column: _strips(layout, column, kinds) for column, kinds in layout.columns.items()}
+    sizes = {column: _width(found) for column, found in strips.items()}
+    for columns in blocks(sizes, WIDTH - _width(names)):
+        lines += [*_lines(names, [strip for column in columns for strip in strips[column]]), ""]
+    notes = [f"{LEGEND}."] if layout.ranked else []
+    notes += [f"[{mark}] quoted by the paper from {source}" for mark, source in layout.quoted.items()]
+    return "\n".join([*lines, *map(_item, [*notes, *layout.notes])]) + "\n"
+
+
+def _width(strips: list[list[str]]) -> int:
+    return sum(3 + max(map(len, strip)) for strip in strips)
+
+
+def _item(note: str) -> str:
+    return textwrap.fill(f"- {note}", WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def _facts(layout: Layout) -> list[str]:
@@ -50,16 +59,13 @@ def _aligned(texts: list[Text]) -> list[str]:
     return [start + text.text + end.ljust(width) for text, (start, _), end in zip(texts, marks, ends, strict=True)]
 
 
-def _lines(strips: list[list[str]]) -> list[str]:
-    strips = [[text.replace("|", "\\|") for text in strip] for strip in strips]
-    widths = [max(3, *map(len, strip)) for strip in strips]
-    # Names to the left, numbers to the right.
-    rules = [f":{'-' * (width - 1)}" if i < 2 else f"{'-' * (width - 1)}:" for i, width in enumerate(widths)]
-    rows = [
-        [
-            text.ljust(width) if i < 2 else text.rjust(width)
-            for i, (text, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        for row in zip(*strips, strict=True)
-    ]
-    return [f"| {' | '.join(row)} |" for row in (rows[0], rules, *rows[1:])]
+def _lines(names: list[list[str]], entries: list[list[str]]) -> list[str]:
+    """Return the lines of a block: names to the left, numbers to the right."""
+    strips = [[text.replace("|", "\\|") for text in strip] for strip in (*names, *entries)]
+    filled = []
+    for place, strip in enumerate(strips):
+        width, left = max(3, *map(len, strip)), place < len(names)
+        texts = [text.ljust(width) if left else text.rjust(width) for text in strip]
+        rule = f":{'-' * (width - 1)}" if left else f"{'-' * (width - 1)}:"
+        filled.append([texts[0], rule, *texts[1:]])
+    return [f"| {' | '.join(row)} |" for row in zip(*filled, strict=True)]

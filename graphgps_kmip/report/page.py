@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import base64
-import logging
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from PIL import Image
 
-from graphgps_kmip.experiments.extent import Extent, extent
+from graphgps_kmip.experiments.extent import Extent, extent, statuses
 from graphgps_kmip.experiments.printed import PrintedTable
 from graphgps_kmip.experiments.records import Experiment
-from graphgps_kmip.experiments.state import HashOf
+from graphgps_kmip.experiments.state import HashOf, State, Status
 from graphgps_kmip.files import replace_file
 from graphgps_kmip.report.build import build_table
 from graphgps_kmip.report.figures import draw_figure
 from graphgps_kmip.report.formats import FORMATS
 from graphgps_kmip.report.provenance import Origin, origins
 from graphgps_kmip.report.result_table import ResultTable
+from graphgps_kmip.report.runs import Failure, duration, failures
 
 
 @dataclass(frozen=True)
@@ -33,13 +35,32 @@ class Picture:
 
 @dataclass(frozen=True)
 class Section:
-    """One experiment of the page: its tables as HTML, pictures, and origins of the numbers."""
+    """One experiment of the page.
+
+    Args:
+        experiment: itself.
+        extent: how much of it is done.
+        runs: folder -> how far it is.
+        failures: runs that failed.
+        tables: as HTML.
+        pictures: its figures.
+        undrawn: why there is no figure, for each that is not drawn.
+        origins: of the numbers in its tables.
+    """
 
     experiment: Experiment
     extent: Extent
+    runs: Mapping[Path, Status]
+    failures: tuple[Failure, ...] = ()
     tables: tuple[str, ...] = ()
     pictures: tuple[Picture, ...] = ()
+    undrawn: tuple[str, ...] = ()
     origins: tuple[Origin, ...] = ()
+
+    @property
+    def time(self) -> str:
+        """How long its finished runs took together."""
+        return duration(self.runs.values())
 
     @property
     def anchor(self) -> str:
@@ -52,8 +73,8 @@ def write_page(
 ) -> Path:
     """Write ``<out>/report.html`` and return its path.
 
-    Experiments of which nothing is done are listed, not shown; runs on sample data are counted apart, and none of
-    their numbers is in the page.
+    Experiments of which nothing is done or failed are listed, not shown; runs on sample data are counted apart, and
+    none of their numbers is in the page.
 
     Args:
         experiments: of the manifest.
@@ -69,13 +90,15 @@ def write_page(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    shown = [section for section in sections if section.tables or section.pictures]
+    shown = [one for one in sections if one.tables or one.pictures or one.failures]
+    runs = {path: status for one in sections for path, status in one.runs.items()}  # experiments share runs
     text = environment.get_template("page.html").render(
         sections=sections,
         shown=shown,
         sampled=[one for one in sections if one.extent.sampled and not one.extent.done],
         date=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
-        runs=sum(section.extent.done for section in sections),
+        runs=sum(status.state is State.DONE for status in runs.values()),
+        time=duration(runs.values()),
         machines=sorted({origin.hardware for section in shown for origin in section.origins} - {"?"}),
         versions=sorted({origin.code_version for section in shown for origin in section.origins} - {"?"}),
     )
@@ -86,17 +109,22 @@ def write_page(
 
 
 def _section(experiment: Experiment, printed: Mapping[str, PrintedTable], out: Path, hash_of: HashOf) -> Section:
-    done = extent(experiment, out, hash_of)
+    done, runs = extent(experiment, out, hash_of), statuses(experiment, out, hash_of)
+    failed = tuple(failures(runs.values(), out))
     if not done.done:
-        return Section(experiment, done)
+        return Section(experiment, done, runs, failed)
     tables = {key: build_table(experiment, spec, printed, out, hash_of) for key, spec in experiment.tables.items()}
     tables = {key: table for key, table in tables.items() if _has_values(table)}
+    pictures, undrawn = _pictures(experiment, tables, out)
     return Section(
         experiment,
         done,
-        tuple(FORMATS["html"](table, partial=True) for table in tables.values()),
-        tuple(_pictures(experiment, tables, out)),
-        tuple(origin for table in tables.values() for origin in origins(table)),
+        runs,
+        failed,
+        tables=tuple(FORMATS["html"](table, partial=True) for table in tables.values()),
+        pictures=tuple(pictures),
+        undrawn=tuple(undrawn),
+        origins=tuple(origin for table in tables.values() for origin in origins(table)),
     )
 
 
@@ -104,15 +132,23 @@ def _has_values(table: ResultTable) -> bool:
     return any(cell.ours and cell.ours.values for row in table.rows.values() for cell in row.values())
 
 
-def _pictures(experiment: Experiment, tables: Mapping[str, ResultTable], out: Path) -> list[Picture]:
-    pictures = []
+def _pictures(experiment: Experiment, tables: Mapping[str, ResultTable], out: Path) -> tuple[list[Picture], list[str]]:
+    """Return the figures, and why there is none where its runs are not there yet."""
+    pictures, undrawn = [], []
     for spec in experiment.figures.values():
         try:
             paths = draw_figure(experiment, spec, tables, out)
-        except ValueError as error:  # its runs are not there yet: the page is of what is
-            logging.info("%s, %s is not drawn: %s", experiment.id, spec.name, error)
+        except ValueError as error:
+            undrawn.append(str(error))
             continue
         image = next(path for path in paths if path.suffix == ".png")
-        data = base64.b64encode(image.read_bytes()).decode()
-        pictures.append(Picture(spec.title or spec.name, data))
-    return pictures
+        pictures.append(Picture(spec.title or spec.name, base64.b64encode(_small(image)).decode()))
+    return pictures, undrawn
+
+
+def _small(png: Path) -> bytes:
+    """Return a picture in 256 colours, which a drawing does not look different in: a third of the bytes."""
+    file = io.BytesIO()
+    with Image.open(png) as image:
+        image.convert("RGB").quantize(256).save(file, "PNG", optimize=True)
+    return file.getvalue()

@@ -54,7 +54,7 @@ def _origins(table: ResultTable) -> Iterator[Origin]:
 
 def _origin(row: str, column: str, run: str, value: str, status: Status) -> Origin:
     record = status.record
-    seconds = record.get("wall_time", record.get("seconds"))
+    seconds = seconds_of(record)
     return Origin(
         row=row,
         columns=(column,),
@@ -71,6 +71,11 @@ def _origin(row: str, column: str, run: str, value: str, status: Status) -> Orig
 
 def _short(config_hash: str) -> str:
     return config_hash if len(config_hash) <= 12 else ""  # of a command it is its text, which stands elsewhere
+
+
+def seconds_of(record: dict[str, Any]) -> float | None:
+    """Return how long a run or command took; None where its record does not say."""
+    return record.get("wall_time", record.get("seconds"))
 
 
 def hardware_in_words(facts: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from graphgps_kmip.report.cell_text import shown_decimals
 from graphgps_kmip.report.result_table import ResultTable
 
 PLACES = 3  # the papers mark first, second and third
@@ -29,9 +30,13 @@ def ranks(values: Mapping[str, float | None], better: str | None) -> dict[str, i
 
 
 def our_ranks(table: ResultTable, column: str) -> dict[str, int]:
-    """Return row -> rank of our complete cells in a column; samples have none."""
+    """Return row -> rank of our complete cells in a column, compared as they are shown; samples have none."""
     ours = {row: cells[column].ours for row, cells in table.rows.items()}
-    means = {row: one.mean for row, one in ours.items() if one is not None and one.complete}
+    means = {
+        row: round(one.mean, shown_decimals(table, row, column))
+        for row, one in ours.items()
+        if one is not None and one.complete
+    }
     return {} if table.sample else ranks(means, _better(table, column))
 
 

@@ -41,13 +41,23 @@ Entry = tuple[str, str, str, Row | None, str]
 Filler = Callable[[Rows], Iterator[Entry]]
 
 
+def measured(rows: Rows, setting: str) -> Rows:
+    """Return the rows of a setting.
+
+    Raises:
+        ValueError: there are none.
+    """
+    if found := [row for row in rows if row["setting"] == setting]:
+        return found
+    raise ValueError(f"--records: no record of the setting {setting}, which the table needs")
+
+
 def by_size(columns: Mapping[str, tuple[str, str, str]]) -> Filler:
     """Return the filler of a table with a row for each size; column -> setting, contestant, quantity."""
 
     def fill(rows: Rows) -> Iterator[Entry]:
-        found = {(row["setting"], row["contestant"], row["n"]): row for row in rows}
-        if lost := {setting for setting, _, _ in columns.values()} - {row["setting"] for row in rows}:
-            raise ValueError(f"--records: no record of the setting {', '.join(sorted(lost))}, which the table needs")
+        settings = {setting for setting, _, _ in columns.values()}
+        found = {(name, row["contestant"], row["n"]): row for name in settings for row in measured(rows, name)}
         for n in sorted({row["n"] for row in rows}):
             for column, (setting, contestant, what) in columns.items():
                 yield size_name(n), column, contestant, found.get((setting, contestant, n)), what
@@ -75,15 +85,16 @@ def thesis_columns(setting: str, *quantities: str) -> dict[str, tuple[str, str, 
 
 def breakdown(rows: Rows) -> Iterator[Entry]:
     """A row for each contestant at the largest size, a column for each stage."""
+    rows = measured(rows, "breakdown")
     last = max(row["n"] for row in rows)
-    found = {row["contestant"]: row for row in rows if row["n"] == last and row["setting"] == "breakdown"}
+    found = {row["contestant"]: row for row in rows if row["n"] == last}
     for name, contestant in NAMES.items():
         yield from ((name, stage, contestant, found.get(contestant), stage) for stage in STAGES)
 
 
 def searches(rows: Rows) -> Iterator[Entry]:
-    """A row for each search and size: its time, and the share of true keys that it finds."""
-    for row in rows:
+    """A row for each search and size: its time, the share of true keys that it finds, its memory."""
+    for row in measured(rows, "search"):
         name = f"{row['contestant']}, {size_name(row['n'])}"
         yield from ((name, column, row["contestant"], row, what) for column, what in SEARCH_COLUMNS.items())
 

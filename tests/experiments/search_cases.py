@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from graphgps_kmip.experiments.book import Run
 from graphgps_kmip.experiments.records import Experiment, Training
 from graphgps_kmip.experiments.state import State, Status, failure_file, run_status
+from graphgps_kmip.experiments.tuning.bookkeeper import Run
 
 FACTORS = {
     "lr": {"default": 0.1, "values": [0.1, 0.01], "keys": ["optim.base_lr"]},

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from torch_geometric.graphgym.config import cfg
 
+from graphgps_kmip.experiments.listing import experiment_markdown
 from graphgps_kmip.experiments.manifest import load_manifest
 from graphgps_kmip.experiments.printed import PrintedCell, load_printed
 from graphgps_kmip.experiments.records import Experiment, TableSpec
@@ -137,3 +138,9 @@ def test_the_sweep_over_k_of_paper_and_thesis_are_the_same_runs() -> None:
     assert all(Counter(map(repr, sweep)) == Counter(map(repr, sweeps[0])) for sweep in sweeps)
     shared = {one.folder for one in sweeps[0]} & {one.folder for one in EXPERIMENTS["T-6.1"].trainings}
     assert shared == {f"SmallGraphs/{name}-kmip" for name in ("cifar10", "malnet", "pascalvoc", "peptides-func")}
+
+
+def test_the_page_of_experiments_lists_them_as_they_are() -> None:
+    page = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
+    listed = page.partition("<!-- below: python run/reproduce.py list --markdown -->\n")[2]
+    assert listed.strip() == experiment_markdown(EXPERIMENTS.values()).strip()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from graphgps_kmip.experiments.journal import Journal
-from graphgps_kmip.experiments.search import run_search
+from graphgps_kmip.experiments.tuning.journal import Journal
+from graphgps_kmip.experiments.tuning.search import run_search
 from tests.experiments.search_cases import RANGES, TOGETHER, Recorder, scores, toy
 
 
@@ -67,7 +67,7 @@ def test_a_line_that_a_killed_process_left_unfinished_is_dropped(tmp_path: Path)
 
 
 def test_the_same_news_is_noted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphgps_kmip.experiments.journal._now", map(str, range(9)).__next__)
+    monkeypatch.setattr("graphgps_kmip.experiments.tuning.journal._now", map(str, range(9)).__next__)
     journal = Journal(tmp_path / "one.jsonl")
     for why in ("TPE 1", "TPE 7"):
         journal.note("trial", "search-default", why=why, differing={}, state="done", value=0.5)

@@ -12,6 +12,8 @@ from graphgps_kmip.experiments.records import Command, Need, Training
 
 GRID = "trainings: [{over: {d: [x, y]}, cfg: 'F/{d}.yaml', seeds: 2}]"
 
+SHARED = "commands: {c: {run: r, sample: s, produces: [f], needs: []}}"
+
 
 def written(folder: Path, *files: str) -> Path:
     for number, text in enumerate(files):
@@ -56,6 +58,18 @@ def test_a_grid_is_filled_from_its_axes(tmp_path: Path) -> None:
         ((entry("commands: {c: {run: r, sample: s}}"),), "Command: produces missing"),
         ((entry("tables: {t: {values: score}}"),), "unknown key 'values'. Did you mean value?"),
         ((entry("figures: {f: {title: t}}"),), "FigureSpec: draw missing"),
+        (("experiments: [a]",), "0.yaml, experiments: expected names and what they stand for, found ['a']"),
+        ((entry("makes: table 1"),), "0.yaml, a, makes: expected a list, found 'table 1'"),
+        ((entry("commands: {c: tool.py}"),), "0.yaml, a, c: expected names and what they stand for, found 'tool.py'"),
+        ((entry("number: x"),), "0.yaml, a, number: expected a whole number, found 'x'"),
+        ((entry(GRID.replace("[x, y]", "x")),), "axis d: expected a list of values or `all`, found 'x'"),
+        ((entry(GRID.replace("{d}", "{0}")),), "expected {axis} or {axis.file}"),
+        ((entry(GRID.replace("{d}", "{d.fil}")),), "expected {axis} or {axis.file}"),
+        (("axes: {d: [x]}\nexperiments: {a: {title: t, " + GRID + "}}",), "axes, d: expected names and what they"),
+        ((entry(GRID.replace("seeds: 2", "seeds: two")),), "0.yaml, a, seeds: expected a list, found 'two'"),
+        ((entry(GRID.replace("seeds: 2", "seeds: 0")),), "seeds: expected how many, or a list of them, found 0"),
+        ((entry(SHARED), entry(SHARED.replace("run: r", "run: q, of: a"), "b")), "command c of a is another one"),
+        ((entry(SHARED.replace("run: r", "run: r, of: z")),), "a needs z, which does not exist"),
     ],
 )
 def test_a_manifest_that_is_wrong_is_told_where(tmp_path: Path, files: tuple[str, ...], words: str) -> None:
@@ -67,8 +81,8 @@ def test_a_manifest_that_is_wrong_is_told_where(tmp_path: Path, files: tuple[str
     ("need", "words"),
     [
         ("{experiment: b}", "a needs b, which does not exist"),
-        ("{point: {d: z}}", "which 0 trainings are"),
-        ("{point: {}}", "which 2 trainings are"),
+        ("{point: {d: z}}", "a needs d z of a: 0 trainings fit, expected one: name each axis"),
+        ("{point: {}}", "a needs a training of a: 2 trainings fit"),
         ("{command: other}", "a needs command other of a. Allowed: c"),
         ("{points: {}}", "unknown key 'points'. Did you mean point?"),
     ],
@@ -93,6 +107,7 @@ def test_an_experiment_is_narrowed_by_axes_and_seeds(tmp_path: Path) -> None:
     assert [(one.cfg, one.seeds) for one in kept] == [("F/y.yaml", (0,))]
     with pytest.raises(ManifestError, match="no experiment 'A'. Did you mean a?"):
         select(experiments, "A")
+    assert [one.seeds for one in narrowed(experiments["a"], {}, seeds=3).trainings] == [(0, 1, 2)] * 2
     with pytest.raises(ManifestError, match="a has no axis 'e'. Allowed: d"):
         narrowed(experiments["a"], {"e": ("x",)})
     with pytest.raises(ManifestError, match="d of a has no 'z'. Allowed: x, y"):

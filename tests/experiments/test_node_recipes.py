@@ -125,6 +125,8 @@ def test_no_first_layer_is_guessed_behind_an_encoder() -> None:
     configure("kmip", "optim.weight_decay_layers", "first", "share.dim_in", "6")
     with pytest.raises(ConfigError, match="of model.type GPSModel it is not clear"):
         current_optimizer(gps_model(6, 3))
+    with pytest.raises(ConfigError, match="it is not clear which layer is first"):
+        current_optimizer(nn.Linear(6, 3))  # a network of another package
     configure("gcn", "optim.weight_decay_layers", "frist")
     with pytest.raises(ConfigError, match="optim.weight_decay_layers: expected one of all, first, got 'frist'"):
         current_optimizer(gcn(6, 3))
@@ -153,6 +155,15 @@ def test_sparse_dropout_draws_for_each_number_and_keeps_the_mean() -> None:
     assert abs(float(found[:, 1].mean()) - 3) < 0.15  # five standard errors are 0.14
     assert x[:, 1].eq(3).all(), "the input has changed"
     assert drop.eval()(x) is x
+    assert SparseDropout(0.0)(x) is x
+
+
+def test_gradients_of_sparse_dropout_are_scaled_where_a_number_stays_and_none_where_it_is_dropped() -> None:
+    x = torch.full((100,), 3.0, requires_grad=True)
+    found = SparseDropout(0.25)(x)
+    found.sum().backward()
+    torch.testing.assert_close(x.grad, found.detach() / 3)
+    assert len(found.unique()) == 2
 
 
 def test_a_run_in_the_recipe_trains_and_stops_and_goes_on_with_both_groups(tmp_path: Path) -> None:
@@ -164,3 +175,10 @@ def test_a_run_in_the_recipe_trains_and_stops_and_goes_on_with_both_groups(tmp_p
     saved = torch.load(next(tmp_path.rglob("*.ckpt")), weights_only=True)
     decays = [group["weight_decay"] for group in saved["optimizer_state"]["param_groups"]]
     assert decays == [0.0005, 0.0]
+
+
+def test_features_are_normalised_where_the_nodes_of_one_graph_are_classified_and_nowhere_else() -> None:
+    load_config(cfg, ROOT / "configs/quickstart/digits-gcn.yaml", ["dataset.normalize_features", "True"])
+    cfg.dataset.sample = True
+    with pytest.raises(ConfigError, match="dataset.normalize_features: digits is not one graph"):
+        load_dataset(cfg.dataset.format, cfg.dataset.name, "")

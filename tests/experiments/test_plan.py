@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from graphgps_kmip.experiments.listing import command_line, plan_lines, state_counts
+from graphgps_kmip.experiments.listing import command_line, plan_lines, plan_summary
 from graphgps_kmip.experiments.manifest import ManifestError
 from graphgps_kmip.experiments.plan import plan_jobs, with_needs, with_pending_needs
 from graphgps_kmip.experiments.records import Need
@@ -97,4 +97,4 @@ def test_the_plan_says_of_each_command_how_far_it_is(tmp_path: Path) -> None:
     jobs = plan_jobs(ALL, ["A"], make_project(tmp_path), "model=GCN", seeds=1)
     words = ["python", "main.py", *training("GCN").words(0, Path("results"))]
     assert plan_lines(jobs) == [f"{shlex.join(words)}  # missing"]
-    assert state_counts(jobs) == "1 missing"
+    assert plan_summary(["A"], jobs) == "A: 1 job: 1 missing"

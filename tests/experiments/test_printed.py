@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from graphgps_kmip.experiments.printed import load_printed
-from graphgps_kmip.experiments.reading import ManifestError
+from graphgps_kmip.experiments.yaml_files import ManifestError
 
 ROOT = Path(__file__).parents[2]
 TABLES = load_printed(ROOT / "run" / "experiments" / "printed")

@@ -13,11 +13,10 @@ from types import SimpleNamespace
 import pytest
 
 from graphgps_kmip.experiments import progress
-from graphgps_kmip.experiments.estimate import Durations, to_go
 from graphgps_kmip.experiments.jobs import Job
 from graphgps_kmip.experiments.plan import plan_jobs
 from graphgps_kmip.experiments.process import Running
-from graphgps_kmip.experiments.progress import Epochs, Progress, epochs, span
+from graphgps_kmip.experiments.progress import Durations, Epochs, Progress, epochs, span, to_go
 from graphgps_kmip.experiments.schedule import Setup, run_jobs
 from tests.experiments.project import experiment, make_project, training
 
@@ -77,7 +76,7 @@ def test_the_block_is_redrawn_in_place_and_cut_to_the_window(jobs: list[Job], mo
     screen = Terminal()
     shown = Progress(screen)
     shown.show([running(jobs[0], 10)], [])
-    assert screen.getvalue() == "A GCN seed 0  for 1\n0 done, 0 not done,\n"
+    assert screen.getvalue() == "A GCN seed 0  for 1\n1 running; time to \n"
     shown.show([running(jobs[0], 10)], [])
     shown.say("failed  x")
     shown.close()
@@ -116,12 +115,22 @@ def test_time_to_go_is_that_of_the_same_config_else_of_all_that_is_done(jobs: li
     durations.add(jobs[0].group, {"wall_time": 70.0})
     assert durations.expected(jobs[0]) == 60
     assert durations.left(running(jobs[0], 100)) == 0
+    durations.add("slow to start", {"wall_time": 1.0}, took=20.0)
+    assert durations.seconds["slow to start"] == [20]
 
 
 def test_all_are_done_when_the_slots_have_worked_off_what_is_left() -> None:
-    assert to_go([None], [], 2) is None
-    assert to_go([40.0, 20.0], [60.0, None], 2) == 75
-    assert to_go([100.0], [10.0], 4) == 100
+    assert to_go([None], [], 2, guess=0) is None
+    assert to_go([40.0, 20.0], [60.0, None], 2, guess=30) == 75
+    assert to_go([100.0], [10.0], 4, guess=0) == 100
+
+
+def test_waiting_jobs_are_expected_to_take_as_long_as_a_running_one_from_begin_to_end(
+    jobs: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "epochs", lambda _: Epochs(29, 30, 2.0))
+    *_, last = Progress(io.StringIO()).lines([running(jobs[0], 58)], jobs[1:])
+    assert last.endswith("2 waiting; about 2 min 2 s to go")
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ import pytest
 import yaml
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.experiments.linear import linear
 from graphgps_kmip.experiments.manifest import ManifestError, load_manifest, narrowed
-from graphgps_kmip.experiments.ranges import load_ranges, searches
 from graphgps_kmip.experiments.records import Training
-from graphgps_kmip.experiments.space import Search
+from graphgps_kmip.experiments.tuning.linear import linear
+from graphgps_kmip.experiments.tuning.ranges import load_ranges, searches
+from graphgps_kmip.experiments.tuning.space import Search
 from graphgps_kmip.gym.budget import NARROWEST
 from graphgps_kmip.gym.experiment import assemble, configured, planned_runs
 from graphgps_kmip.gym.load import load_config
@@ -149,6 +149,9 @@ def test_a_name_is_filled_in_by_the_place_of_the_training() -> None:
         ({"searchs": []}, "toy.yaml, toy: unknown key 'searchs'. Did you mean searches?"),
         ({"searches": [{"where": {}}]}, "toy.yaml, toy: factors missing"),
         (factor(keys=[], value=1), "factor lr: unknown key 'value'. Did you mean values"),
+        ({"searches": 3}, "searches: expected a list, found 3"),
+        ({"searches": [{"where": {"model": "GCN"}, "factors": {}}]}, "where, model: expected a list, found 'GCN'"),
+        (factor(values={"a": {}}, default="a", keys=["k"]), "`keys` belongs to a list of values, and to nothing else"),
         (factor(default=0.5), r"factor lr: the default 0.5 is not in its range 0.1, 0.01"),
         (factor(values=["a/b"], default="a/b"), "factor lr: 'a/b' cannot be part of a folder's name"),
         (

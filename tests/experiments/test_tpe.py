@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from graphgps_kmip.experiments.search import Options, run_search
-from graphgps_kmip.experiments.space import Factor, Space
-from graphgps_kmip.experiments.tpe import Study, tpe
+from graphgps_kmip.experiments.tuning.search import Options, run_search
+from graphgps_kmip.experiments.tuning.space import Factor, Space
+from graphgps_kmip.experiments.tuning.tpe import Study, tpe
 from tests.experiments.search_cases import RANGES, Recorder, scores, toy
 
 VALUES = [str(value) for value in range(8)]

@@ -15,19 +15,20 @@ SMALL = Task(num_tokens=4, dim=2, batch=16, test_size=64)
 def by_hand(model: Transformers, seed: int, x: torch.Tensor) -> torch.Tensor:
     """One block on one input (N, d), head by head."""
     weights, biases = ([part[seed] for part in parts] for parts in (model.weights, model.biases))
-    qkv = x @ weights[0] + biases[0]
-    q, k, v = qkv.chunk(3, dim=1)
+    qkv = (x @ weights[0] + biases[0]).chunk(3, dim=1)
+    q, k, v = (part.unflatten(1, (model.heads, -1)) for part in qkv)  # (N, H, D)
     heads = []
     for head in range(model.heads):
-        score = q[:, [head]] @ k[:, [head]].T  # width 1: the root is 1
+        score = q[:, head] @ k[:, head].T / math.sqrt(q.size(2))
         lowest_kept = score.sort(dim=1, descending=True).values[:, [model.k - 1]]
-        heads.append(score.masked_fill(score < lowest_kept, -torch.inf).softmax(1) @ v[:, [head]])
+        heads.append(score.masked_fill(score < lowest_kept, -torch.inf).softmax(1) @ v[:, head])
     x = x + torch.cat(heads, 1) @ weights[1] + biases[1]
     return x + torch.relu(x @ weights[2] + biases[2]) @ weights[3] + biases[3]
 
 
-def test_a_block_is_attention_and_mlp_with_residuals() -> None:
-    model = Transformers(3, 1, 2, seeds=(5, 6)).double()
+@pytest.mark.parametrize("width", [1, 4])
+def test_a_block_is_attention_and_mlp_with_residuals(width: int) -> None:
+    model = Transformers(3, 1, 2, width=width, seeds=(5, 6)).double()
     for bias in model.biases:
         torch.nn.init.normal_(bias)
     x = torch.randn(2, 1, 7, 3, dtype=torch.float64)

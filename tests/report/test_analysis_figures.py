@@ -50,6 +50,7 @@ def test_distances_stand_beside_those_of_gaussian_samples(distance: dict[str, Pa
         assert part in words
     assert "2 graphs of 30 to 40 nodes" in axes.get_xlabel()
     assert axes.get_ylim()[1] > 4.5
+    assert min(path.vertices[:, 1].min() for band in axes.collections for path in band.get_paths()) == 0
 
 
 def test_options_choose_the_layers_and_the_spread(distance: dict[str, Path]) -> None:
@@ -108,7 +109,8 @@ def test_out_degrees_have_a_row_for_each_layer_and_whiskers_over_models(tmp_path
     whiskers = [one for one in last.collections if one.get_paths()]
     assert len(whiskers) == models - 1
     if models == 2:
-        np.testing.assert_allclose(whiskers[0].get_segments()[0][:, 1], [0.2, 0.6])
+        np.testing.assert_allclose(whiskers[0].get_segments()[0][:, 1], [0.4 - 0.08**0.5, 0.4 + 0.08**0.5])
+        assert last.texts[0].xy[1] == pytest.approx(0.4 + 0.08**0.5), "the number stands in the whisker"
     assert ("one model" if models == 1 else "2 models, 7 graphs") in figure.get_supxlabel()
 
 

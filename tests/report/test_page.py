@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import dataclasses
 import json
 import re
 import shutil
@@ -12,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from graphgps_kmip.experiments.printed import PrintedCell, PrintedTable
-from graphgps_kmip.experiments.records import Experiment, TableSpec, Training
+from graphgps_kmip.experiments.records import Experiment, FigureSpec, TableSpec, Training
+from graphgps_kmip.experiments.state import failure_file
 from graphgps_kmip.report.page import write_page
 
 COLUMNS = {"rings": {"metric": "accuracy", "better": "higher", "unit": "%"}}
@@ -131,6 +134,35 @@ def test_an_experiment_without_runs_is_listed_and_has_no_section(page: Path) -> 
 
 def test_titles_are_escaped(page: Path) -> None:
     assert "Rings &amp; &lt;trees&gt; A/1" in page.read_text()
+
+
+def test_the_time_of_runs_that_two_experiments_share_is_counted_once(page: Path) -> None:
+    twice = EXPERIMENTS | {"A/2": dataclasses.replace(EXPERIMENTS["A/1"], id="A/2")}
+    text = write_page(twice, PRINTED, page.parent, lambda words: "abc123").read_text()  # noqa: ARG005
+    assert "from 2 finished runs (3.0 min in all)" in text
+    assert [row[4] for row in Reader(text).tables[0][1:]] == ["3.0 min", "", "", "3.0 min"]
+
+
+def test_failed_runs_are_listed_with_reason_and_log_also_where_nothing_else_is_done(page: Path) -> None:
+    failed = page.parent / "rings" / "c" / "1"
+    failed.parent.mkdir()
+    content = {"config_hash": "abc123", "exit_code": 1, "error": "no <memory>", "log": "logs/c-1.log"}
+    failure_file(failed).write_text(json.dumps(content))
+    text = write_page(EXPERIMENTS, PRINTED, page.parent, lambda words: "abc123").read_text()  # noqa: ARG005
+    section = text[text.index('<section id="C-3">') :]
+    for part in ("<code>rings/c/1</code>", "failed</span>: no &lt;memory&gt;", "<code>logs/c-1.log</code>"):
+        assert part in section
+
+
+def test_a_figure_is_in_the_page_with_its_words_or_why_it_is_not(page: Path) -> None:
+    bars = FigureSpec("bars", "breakdown", "Bars & <stages>", ("paper/table1",), options={"stages": {"rings": "rings"}})
+    lost = FigureSpec("lost", "breakdown", tables=("paper/table9",))
+    one = dataclasses.replace(EXPERIMENTS["A/1"], figures={"bars": bars, "lost": lost})
+    text = write_page({"A/1": one}, PRINTED, page.parent, lambda words: "abc123").read_text()  # noqa: ARG005
+    (data,) = re.findall(r'src="data:image/png;base64,([^"]+)" alt="Bars &amp; &lt;stages&gt;"', text)
+    assert base64.b64decode(data).startswith(b"\x89PNG")
+    assert len(base64.b64decode(data)) < (page.parent / "figures" / "A-1-bars.png").stat().st_size
+    assert "Not drawn: A/1, figure lost: no table &#39;paper/table9&#39;" in text
 
 
 @pytest.mark.slow

@@ -43,6 +43,12 @@ def test_our_complete_cells_and_the_printed_ones_are_ranked_apart() -> None:
     assert printed_ranks(table(), "x") == {"d": 1, "a": 2, "c": 3}
 
 
+def test_means_that_look_equal_share_a_rank() -> None:
+    found = table()
+    found.rows["a"]["x"] = Cell(Ours((3.9, 4.12), (0, 1), 2), PrintedCell("4.0", 4.0))  # 4.01, shown as 4.0
+    assert our_ranks(found, "x") == {"a": 1, "c": 1}
+
+
 def test_samples_and_columns_whose_rows_do_not_compete_have_no_ranks() -> None:
     assert our_ranks(table(sample=True), "x") == {}
     assert our_ranks(table(ranked=False), "x") == {}

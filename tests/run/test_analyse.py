@@ -13,6 +13,7 @@ import torch
 from run.bench.capture import capture
 
 import main
+from graphgps_kmip.analysis import crossing, kmip_layers
 from graphgps_kmip.gym.trained import batch_of, trained
 from run import analyse
 
@@ -59,7 +60,7 @@ def test_distances_and_weights_end_at_full_attention_and_say_where_they_are_from
     assert np.mean(samples) == pytest.approx(distance["reference"]["others"]["mean"], rel=1e-4)
     assert len(samples) == 3 * 4
     (half,) = cumulative["cells"]["k for attention weight 0.5"]["value"]
-    assert 1 <= half <= max(cumulative["nodes"])
+    assert half == crossing(cumulative["k"], cumulative["groups"]["others"]["mean"], 0.5)
 
 
 def test_the_model_is_that_of_the_best_epoch(run_dir: Path) -> None:
@@ -94,6 +95,7 @@ def test_the_benchmark_takes_queries_and_keys_from_the_first_layer(run_dir: Path
     saved = torch.load(capture(run_dir, tmp_path, graphs=3))
     with trained(run_dir) as run:
         batch = batch_of([run.dataset.part("test")[i] for i in range(3)], "test")
+    assert (batch.split, batch.progress) == ("test", 1.0)  # of a trained model: schedules at their end
     assert saved["ptr"].tolist() == batch.ptr.tolist()
     assert saved["q"].shape == saved["k"].shape == (4, batch.num_nodes, 8)
     assert not torch.equal(saved["q"], saved["k"])
@@ -153,6 +155,14 @@ def test_models_with_different_numbers_of_keys_are_not_pooled(
     other = changed(run_dir, tmp_path, "k", "3")
     line = said(capsys, "degrees", "--run", run_dir, other, "--graphs", 1, "--out", tmp_path / "out.json")
     assert "different numbers of keys" in line
+
+
+def test_degrees_of_other_attention_are_not_counted_with_those_of_kmip(
+    run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(analyse.analysis, "kmip_layers", lambda model: kmip_layers(model)[:1])  # the other is not one
+    line = said(capsys, "degrees", "--run", run_dir, "--graphs", 1, "--out", tmp_path / "out.json")
+    assert "other attention beside k-MIP" in line
 
 
 @pytest.mark.slow  # a second training

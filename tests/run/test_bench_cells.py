@@ -79,28 +79,32 @@ def test_flash_attention_is_left_empty_where_it_was_not_measured(records: tuple[
 
 def test_a_breakdown_has_the_stages_of_the_largest_size(tmp_path: Path) -> None:
     stages = {f"{stage}_ms": float(i) for i, stage in enumerate(cells.STAGES)}
-    rows = [{"contestant": cells.NAIVE, "n": n} | stages for n in (100, 316)]
-    rows[0] = rows[0] | dict.fromkeys(stages, 7.0)
+    rows = [{"contestant": cells.NAIVE, "n": n} | stages for n in (316, 100)]
+    rows[1] = rows[1] | dict.fromkeys(stages, 7.0)
     made = filled("breakdown", tmp_path, write(tmp_path / "b.json", "breakdown", rows))
     assert made["cells"] == {"k-MIP, naive": {stage: [float(i)] for i, stage in enumerate(cells.STAGES)}}
 
 
 def test_searches_have_their_recall(tmp_path: Path) -> None:
     row = {"contestant": "faiss ivf", "n": 1000, "total_ms": 4.0, "recall": 0.75, "memory_mib": 3.0}
-    made = filled("searches", tmp_path, write(tmp_path / "s.json", "search", [row]))
+    search = write(tmp_path / "s.json", "search", [row])
+    made = filled("searches", tmp_path, search, write(tmp_path / "i.json", "inference", [row | {"total_ms": 5.0}]))
     assert made["cells"] == {"faiss ivf, N=10^3.0": {"time": [4.0], "recall": [0.75], "memory": [3.0]}}
 
 
 def test_what_does_not_fit_is_refused(records: tuple[Path, Path], tmp_path: Path) -> None:
     row = {"contestant": cells.FULL, "n": 100, "total_ms": 1.0}
     other = write(tmp_path / "d.json", "inference", [row], dims=64)
+    lost = write(tmp_path / "l.json", "inference", [{"contestant": cells.FULL, "n": 100, "status": "skipped"}])
     odd = write(tmp_path / "n.json", "inference", [row | {"n": 5000}])
     for table, record, message in (
         ("table10", records[0], "no record of the setting training"),
         ("table9", records[0], "no table 'table9'. Did you mean table1"),
         ("figure6.1", other, "'dims': 64"),
         ("figure6.1", odd, "n = 5000 is no half power of ten"),
-        ("breakdown", records[0], "breakdown: no cell has a number; full eager was not measured"),
+        ("breakdown", records[0], "no record of the setting breakdown"),
+        ("searches", records[0], "no record of the setting search"),
+        ("figure6.1", lost, "figure6.1: no cell has a number; full eager: skipped"),
     ):
         with pytest.raises(ValueError, match=message):
             filled(table, tmp_path, record)

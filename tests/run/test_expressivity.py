@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from statistics import mean
 
 import pytest
+from matplotlib.figure import Figure
 
 from graphgps_kmip.experiments.manifest import load_manifest
 from graphgps_kmip.report.figures.colourings import draw_iteration, draw_pair
 from graphgps_kmip.report.figures.hardmax import draw_hardmax
 from graphgps_kmip.report.figures.toy_fit import draw_toy_fit
-from graphgps_kmip.report.style import save
 from run import expressivity, expressivity_trials
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("pairs", "theorem1", "hardmax", "fit")
-DRAWERS = {
-    "iteration": ("colourings.json", draw_iteration),
-    "pair": ("colourings.json", draw_pair),
-    "hardmax": ("hardmax.json", draw_hardmax),
-    "toy_fit": ("fit.json", draw_toy_fit),
-}
 
 
 def sample(part: str, out: Path) -> list[str]:
@@ -119,11 +115,42 @@ def test_fit_holds_one_error_for_each_seed_and_number_of_blocks(out: Path) -> No
     ]
 
 
-@pytest.mark.parametrize("name", DRAWERS)
-def test_figures_are_drawn_from_the_artefacts(name: str, out: Path, tmp_path: Path) -> None:
-    file, draw = DRAWERS[name]
-    figure = draw({}, {f"command/{file}": out / file}, {})
-    assert save(figure, tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+def drawn(out: Path, draw: Callable[..., Figure], file: str) -> Figure:
+    return draw({}, {f"command/{file}": out / file}, {})
+
+
+def test_the_figure_of_a_round_has_the_signature_of_each_node(out: Path) -> None:
+    before, after = drawn(out, draw_iteration, "colourings.json").axes
+    found = read(out, "colourings.json")["iteration"]
+    texts, others = ([text.get_text() for text in axes.texts] for axes in (after, before))
+    assert texts == [*map(str, found["after"]), *found["signatures"]]
+    assert others == [*map(str, found["before"])]
+
+
+def test_the_figure_of_a_pair_has_a_row_for_each_test(out: Path) -> None:
+    rows = drawn(out, draw_pair, "colourings.json").subfigs
+    assert [row.get_suptitle() for row in rows] == [
+        "1-WL: equal colours in every round",
+        "SEG-WL with Laplacian eigenvalues: different colours from the start",
+        "SEG-WL with RWSE: different colours from the start",
+    ]
+    titles = [axes.get_title() for axes in rows[0].axes]
+    assert titles == ["decalin: 0 (2x), 1 (4x), 2 (4x)", "bicyclopentyl: 0 (2x), 1 (4x), 2 (4x)"]
+
+
+def test_the_figure_of_hardmax_has_errors_and_bounds_but_none_that_are_zero(out: Path) -> None:
+    (axes,) = drawn(out, draw_hardmax, "hardmax.json").axes
+    names = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert [name for name in names if name.endswith("0 at every λ")] == ["3 tied maxima, k = 3: 0 at every λ"]
+    rows = read(out, "hardmax.json")["rows"]
+    dashed = [list(line.get_ydata()) for line in axes.get_lines() if line.get_linestyle() == "--"]
+    assert dashed == [row["bound"] for row in rows if any(row["error"])]
+
+
+def test_the_figure_of_the_fit_joins_the_means_of_seeds(out: Path) -> None:
+    (axes,) = drawn(out, draw_toy_fit, "fit.json").axes
+    means = [mean(row["error"]) for row in read(out, "fit.json")["rows"]]
+    assert [list(line.get_ydata()) for line in axes.get_lines()[:2]] == [means[:2], means[2:]]
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,8 @@ import pytest
 from run import reproduce
 from tests.experiments.project import make_command_line, order, wait_for
 
+REAL = Path(__file__).parents[2]
+
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -28,7 +30,8 @@ def test_run_does_what_plan_says_word_for_word(project: Path, capsys: pytest.Cap
     *plan, summary = capsys.readouterr().out.splitlines()
     assert summary == "# A: 5 jobs: 5 missing"
     assert reproduce.main(["run", "A", "--data", "sets"]) == 0
-    assert "5 of 5 jobs are done" in capsys.readouterr().out
+    first, *_, last = capsys.readouterr().out.splitlines()
+    assert (first, last) == ("A: 5 jobs: 5 missing", "5 of 5 jobs are done")
     logs = [*(project / "results/set").glob("*/*.log"), *(project / "results").glob("commands/*/*/output.log")]
     ran = [log.read_text().splitlines()[0].split("  ", 1)[1] for log in logs]
     assert sorted(line.removesuffix("  # missing") for line in plan) == sorted(ran)
@@ -46,7 +49,7 @@ def test_the_planned_commands_run_from_a_shell(project: Path, capsys: pytest.Cap
     words = shlex.split(line, comments=True)
     subprocess.run([sys.executable, *words[1:]], cwd=project, check=True)
     reproduce.main(["plan", "A", "--only", "model=GPS+kMIP", "--seeds", "1"])
-    assert capsys.readouterr().out.splitlines()[-1] == "# A: 1 jobs: 1 done"
+    assert capsys.readouterr().out.splitlines()[-1] == "# A: 1 job: 1 done"
 
 
 def test_list_says_what_is_done_and_what_as_a_sample(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,12 +58,49 @@ def test_list_says_what_is_done_and_what_as_a_sample(project: Path, capsys: pyte
     reproduce.main(["run", "bad"])
     capsys.readouterr()
     assert reproduce.main(["list"]) == 0
-    rows = [line.split("  ") for line in capsys.readouterr().out.splitlines()]
+    table, below = capsys.readouterr().out.split("\n\n")
+    assert below.startswith("done, sample: finished runs and commands")
+    rows = [line.split("  ") for line in table.splitlines()]
     cells = {row[0].strip(): [cell.strip() for cell in row[1:] if cell.strip()] for row in rows}
     assert cells["id"] == ["done", "sample", "hours", "memory", "card", "what it is, and what it makes"]
     assert cells["A"] == ["2/5", "5", "2", "16 GB", "V100", "Two models -> table 1"]
     assert cells["bad"] == ["0/1 (1 failed)", "0", "?", "?", "?", "Fails"]
     assert order(project)
+
+
+@pytest.mark.usefixtures("project")
+def test_list_as_markdown_does_not_depend_on_what_is_done(capsys: pytest.CaptureFixture[str]) -> None:
+    texts = []
+    for words in (["list", "--markdown"], ["run", "A", "--only", "model=GCN"], ["list", "--markdown"]):
+        assert reproduce.main(words) == 0
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[2]
+    assert "| `A` | Two models -> table 1 | 4 and 1 command | 2 | V100 | 16 GB |" in texts[0].splitlines()
+
+
+def test_results_that_two_experiments_share_are_made_once(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    look = "{run: 'tool.py {out} {need0}', sample: 'tool.py {out} {need0}', produces: [cells.json], needs:"
+    shared = f"{look} [{{experiment: A, point: {{model: GCN}}, seed: 1}}], of: A}}"
+    (project / "experiments/b.yaml").write_text(f"experiments: {{B: {{title: Same, commands: {{look: {shared}}}}}}}")
+    assert reproduce.main(["run", "B", "A", "--only", "command=look"]) == 0
+    assert reproduce.main(["run", "B"]) == 0
+    assert order(project) == ["gcn/1", "look"]
+    assert (project / "results/commands/A/look/record.json").exists()
+    capsys.readouterr()
+    reproduce.main(["list"])
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("B "))
+    assert line.split()[1:5] == ["1/1", "0", "as", "A"]
+
+
+@pytest.mark.slow
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    code = "import sys; from run import reproduce; sys.exit(reproduce.main(['list']))"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=REAL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 141
 
 
 def test_a_failure_is_listed_at_the_end_and_the_exit_code_is_1(
@@ -69,7 +109,8 @@ def test_a_failure_is_listed_at_the_end_and_the_exit_code_is_1(
     assert reproduce.main(["run", "bad", "A"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert "failed  bad GCN seed 0: no such dataset 'x'; log: results/set/gcn-bad/0.log" in lines
-    assert lines[-2:] == ["failed  bad GCN seed 0: no such dataset 'x'", "5 of 6 jobs are done"]
+    assert lines[-2] == "failed  bad GCN seed 0: no such dataset 'x'; log: results/set/gcn-bad/0.log"
+    assert lines[-1] == "5 of 6 jobs are done"
     reproduce.main(["plan", "bad"])
     assert "  # failed: no such dataset 'x'" in capsys.readouterr().out
     assert (project / "results/set/gcn-bad/0.failed.json").exists()
@@ -87,7 +128,7 @@ def test_ctrl_c_says_how_to_go_on_and_the_exit_code_is_130(project: Path, capsys
     assert reproduce.main(["run", "slow", "A"]) == 130
     thread.join()
     lines = capsys.readouterr().out.splitlines()
-    assert "stopped slow GCN seed 0" in lines
+    assert "0 of 6 jobs are done, 6 stopped" in lines
     assert lines[-1].strip() == "python run/reproduce.py run slow A"
     reproduce.main(["plan", "slow"])
     assert "# interrupted" in capsys.readouterr().out
@@ -100,6 +141,9 @@ def test_ctrl_c_says_how_to_go_on_and_the_exit_code_is_130(project: Path, capsys
     [
         (["run", "a"], "error: no experiment 'a'. Did you mean A?"),
         (["plan", "A", "--only", "model=GNC"], "error: --only: model of A has no 'GNC'. Did you mean GCN?"),
+        (["run", "A", "--search", "linear", "--slurm-dry-run"], "error: --search runs on this machine alone"),
+        (["plan", "ad"], "error: no experiment 'ad'. Did you mean bad?"),
+        (["plan", "LO"], "error: no experiment 'LO'. Did you mean slow?"),
         (["plan", "A", "--only", "mode=GCN"], "error: --only: A has no axis 'mode'. Did you mean model?"),
         (["table", "A"], "error: A makes no tables; `list` says what it makes"),
         (["run", "A", "--job", "set/gcn/7"], "error: --job: A has no job in set/gcn/7"),

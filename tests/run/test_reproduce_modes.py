@@ -13,11 +13,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from graphgps_kmip.experiments import modes, search, slurm
+from graphgps_kmip.experiments import run_modes, slurm
 from graphgps_kmip.experiments.jobs import Job, Place, training_job
 from graphgps_kmip.experiments.process import start, take
 from graphgps_kmip.experiments.records import Experiment, Training
 from graphgps_kmip.experiments.state import State
+from graphgps_kmip.experiments.tuning import search
 from run import reproduce
 from tests.experiments.project import make_command_line, order, training, wait_for
 
@@ -78,7 +79,7 @@ def test_a_search_is_given_its_trainings_and_a_runner_of_further_ones(
         assert [one.state for one in statuses] == [State.DONE, State.FAILED]
         return [SimpleNamespace(line="k = 3 is best", journal=Path("j.md"), finished=finished)]
 
-    monkeypatch.setattr(modes, "run_search", run_search)
+    monkeypatch.setattr(run_modes, "run_search", run_search)
     words = ["run", "A", "--only", "model=GPS+kMIP", "--search", "tpe", "--trials", "7", "--jobs", "2", "--sample"]
     assert reproduce.main(words) == code
     assert "k = 3 is best\n  journal: j.md" in capsys.readouterr().out
@@ -98,9 +99,9 @@ def test_a_killed_training_of_digits_resumes_and_ends_as_planned(tmp_path: Path)
     assert json.loads((job.path / "record.json").read_text())["finished"] is False
     words = ["quickstart/digits", "--only", "model=GCN", "--seeds", "1", "--sample", "--out", str(tmp_path)]
     for subcommand, last in {
-        "plan": "# quickstart/digits: 1 jobs: 1 interrupted",
+        "plan": "# quickstart/digits: 1 job: 1 interrupted",
         "run": "1 of 1 jobs are done",
-        "plan ": "# quickstart/digits: 1 jobs: 1 done",
+        "plan ": "# quickstart/digits: 1 job: 1 done",
     }.items():
         command = [sys.executable, "run/reproduce.py", subcommand.strip(), *words]
         answer = subprocess.run(command, cwd=REAL, check=True, capture_output=True, text=True)

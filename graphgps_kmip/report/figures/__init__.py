@@ -17,6 +17,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from graphgps_kmip.experiments.records import Experiment, FigureSpec
+from graphgps_kmip.experiments.state import State, command_status
 from graphgps_kmip.names import suggest
 from graphgps_kmip.report.figures.points import ours
 from graphgps_kmip.report.provenance import hardware_in_words, origins
@@ -60,7 +61,8 @@ def draw_figure(
         The two paths.
 
     Raises:
-        ValueError: no such drawing function, a table without a number of ours, or an artefact that does not exist.
+        ValueError: no such drawing function, a table without a number of ours, an artefact of a command that is not
+            finished as it stands in the manifest, or one that lacks what is drawn.
     """
     where = f"{experiment.id}, figure {spec.name}"
     if spec.draw not in DRAWERS:
@@ -71,7 +73,11 @@ def draw_figure(
     if used and not any(ours(cell) is not None for table in used.values() for cell in _cells(table)):
         raise ValueError(f"{where}: no number of ours in {', '.join(used)}: run it first ({again})")
     module, function = DRAWERS[spec.draw].split(":")
-    figure = getattr(importlib.import_module(f"{ROOM}.{module}"), function)(used, artefacts, spec.options)
+    draw = getattr(importlib.import_module(f"{ROOM}.{module}"), function)
+    try:
+        figure = draw(used, artefacts, spec.options)
+    except KeyError as error:
+        raise ValueError(f"{where}: what it draws holds no {error}: make it again ({again})") from error
     below = _provenance(used.values(), artefacts.values())
     _write_around(figure, spec.title or experiment.title, below, sample)
     folder = out / f"figures{'-sample' if sample else ''}"
@@ -84,10 +90,14 @@ def _artefact(experiment: Experiment, source: str, out: Path, sample: bool, wher
     name, _, file = source.partition("/")
     if name not in experiment.commands or not file:
         raise ValueError(f"{where}: {source!r} is no <command>/<file>.{suggest(name, experiment.commands)}")
-    path = experiment.commands[name].out_dir(experiment.id, out, sample) / file
-    if not path.exists():
-        raise ValueError(f"{where}: {path} does not exist: command {name} has not run ({again})")
-    return path
+    status = command_status(experiment.commands[name], experiment, out, sample)
+    if status.state is not State.DONE:
+        raise ValueError(f"{where}: command {name} is {status.state} in {status.path}: run it first ({again})")
+    if bool(status.record.get("sample")) != sample:
+        raise ValueError(f"{where}: {status.path} holds {'a result' if sample else 'a sample'}: move it away")
+    if not (status.path / file).exists():
+        raise ValueError(f"{where}: {status.path / file} does not exist: the command does not make it")
+    return status.path / file
 
 
 def _table(tables: Mapping[str, ResultTable], key: str, where: str) -> ResultTable:
@@ -122,6 +132,7 @@ def _write_around(figure: Figure, title: str, below: str, sample: bool) -> None:
 def _provenance(tables: Iterable[ResultTable], artefacts: Iterable[Path]) -> str:
     """Say what the numbers were measured on: ours and the paper's."""
     tables = list(tables)
+    partial = dict.fromkeys(name for table in tables for name in _partial(table))
     found = {(one.hardware, one.date[:10], one.code_version) for table in tables for one in origins(table)}
     records = [path.parent / "record.json" for path in artefacts]
     for record in (json.loads(file.read_text(encoding="utf-8")) for file in records if file.exists()):
@@ -129,5 +140,17 @@ def _provenance(tables: Iterable[ResultTable], artefacts: Iterable[Path]) -> str
         found.add((hardware_in_words(record.get("hardware", {})), *parts))
     lines = [f"ours: {', '.join(parts)}" for parts in sorted(found)]
     return "\n".join(
-        [*lines, *dict.fromkeys(f"paper: {one.printed_hardware}" for one in tables if one.printed_hardware)]
+        [
+            *lines,
+            *dict.fromkeys(f"paper: {one.printed_hardware}" for one in tables if one.printed_hardware),
+            *([f"ours, of fewer runs than planned: {', '.join(partial)}"] if partial else []),
+        ]
     )
+
+
+def _partial(table: ResultTable) -> Iterator[str]:
+    """Yield ``GCN on Paris (3 of 4)`` for each cell that is drawn though runs are missing."""
+    for row, cells in table.rows.items():
+        for column, cell in cells.items():
+            if ours(cell) is not None and not cell.ours.complete:
+                yield f"{row} on {column} ({cell.ours.n} of {cell.ours.wanted})"

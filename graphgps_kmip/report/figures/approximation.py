@@ -115,11 +115,12 @@ def _curves(
     sizes = content["nodes"]
     nodes = f"{min(sizes)} to {max(sizes)}" if min(sizes) < max(sizes) else f"{max(sizes)}"
     axes.set_xlabel(f"k (keys of each query; {len(sizes)} graphs of {nodes} nodes)", fontsize=9, color=INK)
-    figure.legend(
+    legend = figure.legend(
         loc="outside upper left", ncols=3, frameon=False, fontsize=8.5, labelcolor=INK, title_fontsize=8,
         title=f"thick: mean, band: standard deviation over {SPREADS[std]}, thin: single heads",
         alignment="left",
     )  # fmt: skip
+    legend.get_title().set_color(INK)
     return figure, axes, content
 
 

@@ -61,7 +61,7 @@ def draw_pair(
     for row, test in zip(rows, found["tests"], strict=True):
         after = test["separated_after"]
         verdict = "equal colours in every round" if after is None else f"different colours {_rounds(after)}"
-        row.suptitle(f"{test['test']}: {verdict}", x=0.02, ha="left", fontsize=10.5, color=INK, fontweight="bold")
+        row.suptitle(f"{test['test']}: {verdict}", x=0.01, ha="left", fontsize=10.5, color=INK)
         for axes, graph, colours in zip(row.subplots(1, 2), found["graphs"], test["colours"], strict=True):
             _draw_graph(axes, graph, colours)
             counts = ", ".join(f"{colour} ({count}x)" for colour, count in sorted(Counter(colours).items()))

@@ -42,6 +42,8 @@ def draw_hardmax(
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.set_xlabel(f"λ (the gap between maximum and next value is {found['rows'][0]['gap']:g})", color=INK)
     axes.set_ylabel("L1 distance to hardmax", color=INK)
-    legend = axes.legend(frameon=False, fontsize=9, labelcolor=INK, loc="lower left", title="dashed: the bound")
+    legend = axes.legend(
+        frameon=False, fontsize=9, labelcolor=INK, loc="lower left", title="dashed: the bound", alignment="left"
+    )
     legend.get_title().set(fontsize=9, color=INK)
     return figure

@@ -27,7 +27,7 @@ def draw_out_degrees(
 ) -> Figure:
     """Draw for each layer which share of nodes has an out-degree in each bin, and which share of edges leaves them.
 
-    Bars are means over models, whiskers their standard deviation.
+    Bars are means over models, whiskers their sample standard deviation, as in the tables.
 
     Args:
         tables: none.
@@ -81,11 +81,11 @@ def binned(counts: Sequence[int], starts: Sequence[int]) -> tuple[np.ndarray, np
 
 
 def _bars(axes: Axes, share: np.ndarray, label: str) -> None:
-    mean, std = share.mean(0), share.std(0)
+    mean, std = share.mean(0), share.std(0, ddof=1) if len(share) > 1 else None
     error = {"ecolor": INK, "elinewidth": 1, "capsize": 3}
-    axes.bar(range(len(mean)), mean, 0.7, yerr=std if len(share) > 1 else None, color=PALETTE[0], error_kw=error)
+    axes.bar(range(len(mean)), mean, 0.7, yerr=std, color=PALETTE[0], error_kw=error)
     for at, value in enumerate(mean):
-        top = value + (std[at] if len(share) > 1 else 0)
+        top = value if std is None else value + std[at]
         text = f"{100 * value:.0f}" if value >= 0.01 or value == 0 else f"{100 * value:.1g}"
         axes.annotate(text, (at, top), (0, 2), textcoords="offset points", ha="center", fontsize=8, color=INK)
     tidy(axes)

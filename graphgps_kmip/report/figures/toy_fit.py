@@ -34,21 +34,12 @@ def draw_toy_fit(
         x = [row["blocks"] * APART ** (2 * number - 1) for row in rows]
         axes.plot(x, [mean(row["error"]) for row in rows], **style, linewidth=1.6, label=name)
         for place, row in zip(x, rows, strict=True):
-            axes.scatter(
-                [place] * len(row["error"]), row["error"], s=14, color=style["color"], alpha=0.35, linewidths=0
-            )
+            errors = row["error"]
+            axes.scatter([place] * len(errors), errors, s=14, color=style["color"], alpha=0.35, linewidths=0)
     tidy(axes)
     axes.axhline(found["linear"], color=FAINT, linewidth=1.2, linestyle=(0, (4, 3)), zorder=1)
-    axes.annotate(
-        "affine map of each token",
-        (1, found["linear"]),
-        xycoords=("axes fraction", "data"),
-        xytext=(0, 3),
-        textcoords="offset points",
-        ha="right",
-        fontsize=9,
-        color=INK,
-    )
+    at = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "ha": "right"}
+    axes.annotate("affine map of each token", (1, found["linear"]), (0, 3), fontsize=9, color=INK, **at)
     blocks = sorted({row["blocks"] for row in found["rows"]})
     axes.set_xscale("log", base=2)
     axes.set_xticks(blocks)

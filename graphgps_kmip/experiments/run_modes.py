@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TextIO
 
 from graphgps_kmip.experiments import slurm
-from graphgps_kmip.experiments.jobs import Job, Place
+from graphgps_kmip.experiments.jobs import Job, Place, training_job
 from graphgps_kmip.experiments.listing import summary
 from graphgps_kmip.experiments.progress import Progress
-from graphgps_kmip.experiments.ranges import load_ranges
 from graphgps_kmip.experiments.records import Experiment
 from graphgps_kmip.experiments.schedule import Outcome, Setup, run_jobs
-from graphgps_kmip.experiments.search import Options, run_search
-from graphgps_kmip.experiments.trial_jobs import runner_of
+from graphgps_kmip.experiments.state import Status
+from graphgps_kmip.experiments.tuning.bookkeeper import Run
+from graphgps_kmip.experiments.tuning.ranges import load_ranges
+from graphgps_kmip.experiments.tuning.search import Options, Runner, run_search
 
 
 def run_here(jobs: Sequence[Job], setup: Setup) -> int:
@@ -63,3 +65,35 @@ def run_searches(
             print(f"{outcome.line}\n  journal: {outcome.journal}")
             finished &= outcome.finished
     return 0 if finished else 1
+
+
+class _Noting(Progress):
+    """Progress that tells of each job that is settled."""
+
+    def __init__(self, stream: TextIO | None, parallel: int, tell: Callable[[Job], None]) -> None:
+        super().__init__(stream, parallel)
+        self.tell = tell
+
+    def settled(self, job: Job, done: bool, took: float = 0.0) -> None:
+        """Count a job, and tell of it."""
+        super().settled(job, done, took)
+        self.tell(job)
+
+
+def runner_of(place: Place, setup: Setup, stream: TextIO | None = None) -> Runner:
+    """Return what runs the trainings of a search: those that are not finished, as jobs of this machine.
+
+    Args:
+        place: where they run and where their results go.
+        setup: how they are run.
+        stream: shows their progress; None: nothing is shown.
+    """
+
+    def run(runs: list[Run], ended: Callable[[Run, Status], None]) -> list[Status]:
+        jobs = [training_job(training, seed, place) for training, seed in runs]
+        run_at = {job.path: run for job, run in zip(jobs, runs, strict=True)}
+        progress = _Noting(stream, setup.parallel, lambda job: ended(run_at[job.path], job.status()))
+        run_jobs(jobs, setup, progress)
+        return [job.status() for job in jobs]
+
+    return run

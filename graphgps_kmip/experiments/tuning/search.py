@@ -6,14 +6,14 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 
-from graphgps_kmip.experiments.book import Book, Outcome, Run
-from graphgps_kmip.experiments.journal import Journal
-from graphgps_kmip.experiments.linear import linear
-from graphgps_kmip.experiments.ranges import Ranges, searches
 from graphgps_kmip.experiments.records import Experiment
-from graphgps_kmip.experiments.space import Engine, Space
 from graphgps_kmip.experiments.state import State, Status
-from graphgps_kmip.experiments.tpe import Study, tpe
+from graphgps_kmip.experiments.tuning.bookkeeper import Bookkeeper, Outcome, Run
+from graphgps_kmip.experiments.tuning.journal import Journal
+from graphgps_kmip.experiments.tuning.linear import linear
+from graphgps_kmip.experiments.tuning.ranges import Ranges, searches
+from graphgps_kmip.experiments.tuning.space import Engine, Space
+from graphgps_kmip.experiments.tuning.tpe import Study, tpe
 from graphgps_kmip.names import suggest
 
 # Runs what is not finished, calls the function as each run ends, and returns the statuses in the order of the runs.
@@ -66,7 +66,7 @@ def run_search(
     for search in searches(experiment, ranges):
         place = out / f"search{'-sample' if options.sample else ''}" / experiment.id.replace("/", "-")
         journal = Journal(place / f"{Path(search.training.folder).name}-{engine}.jsonl")
-        books.append(Book(journal, search, options.named or out, options.sample))
+        books.append(Bookkeeper(journal, search, options.named or out, options.sample))
         books[-1].begin(experiment.id, engine)
         study = Study(journal.file.with_suffix(".optuna.jsonl"), options.trials, options.together)
         steps.append(_steps(ENGINES[engine](search.space, study), books[-1]))
@@ -95,7 +95,7 @@ def _side_by_side(steps: list[Steps], runner: Callable[[list[Run]], list[Status]
     return [outcomes[one] for one in steps]
 
 
-def _steps(engine: Engine, book: Book) -> Steps:
+def _steps(engine: Engine, book: Bookkeeper) -> Steps:
     proposals = next(engine)
     while True:
         statuses = yield book.plan(proposals)

@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from graphgps_kmip.experiments.reading import ManifestError, check_keys
 from graphgps_kmip.experiments.records import Training
+from graphgps_kmip.experiments.yaml_files import ManifestError, check_keys, section
 from graphgps_kmip.names import suggest
 
 KEYS = ("over", "cfg", "set", "tag", "seeds", "skip", "splits")
@@ -37,32 +37,37 @@ def trainings(grid: Mapping[str, Any], axes: Mapping[str, Any], where: str) -> I
         ManifestError: an axis or value that is not known, or an entry that is missing.
     """
     check_keys(grid, KEYS, where, needed=("cfg", "seeds"))
-    over = {axis: _values(axis, chosen, axes, where) for axis, chosen in grid.get("over", {}).items()}
-    for point in grid.get("skip", []):
+    over = {axis: _values(axis, chosen, axes, where) for axis, chosen in section(grid, "over", where).items()}
+    skipped = section(grid, "skip", where, list)
+    for point in skipped:
         check_keys(point, over, f"{where}, skip")
         for axis, value in point.items():
             _check_value(str(value), over[axis], f"{where}, skip: {axis}")
-    seeds = grid["seeds"]
+    seeds = range(grid["seeds"]) if isinstance(grid["seeds"], int) else section(grid, "seeds", where, list)
+    if not seeds:
+        raise ManifestError(f"{where}: seeds: expected how many, or a list of them, found {grid['seeds']!r}")
     for values in itertools.product(*over.values()):
         point = dict(zip(over, values, strict=True))
-        if any(all(point[axis] == str(value) for axis, value in one.items()) for one in grid.get("skip", [])):
+        if any(all(point[axis] == str(value) for axis, value in one.items()) for one in skipped):
             continue
         filled = _filler(point, where)
         yield Training(
             point={axis: str(value) for axis, value in point.items()},
-            cfg=filled(grid["cfg"]),
-            seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
-            settings={name: _setting(value, filled) for name, value in grid.get("set", {}).items()},
-            tag=filled(grid.get("tag", "")),
+            cfg=filled(section(grid, "cfg", where, str)),
+            seeds=tuple(seeds),
+            settings={name: _setting(value, filled) for name, value in section(grid, "set", where).items()},
+            tag=filled(section(grid, "tag", where, str)),
             splits=grid.get("splits", False),
         )
 
 
 def _values(axis: str, chosen: Any, axes: Mapping[str, Any], where: str) -> list[_Name]:
     """Return the values of an axis; one without short names in `axes` takes any."""
-    short = {str(name): str(file) for name, file in axes.get(axis, {}).items()}
+    short = {str(name): str(file) for name, file in section(axes, axis, f"{where}, axes").items()}
     if chosen == "all" and not short:
         raise ManifestError(f"{where}: axis {axis!r} has no values for `all`.{suggest(axis, axes)}")
+    if chosen != "all" and not isinstance(chosen, list):
+        raise ManifestError(f"{where}: axis {axis}: expected a list of values or `all`, found {chosen!r}")
     names = []
     for value in short if chosen == "all" else chosen:
         if short:
@@ -84,6 +89,8 @@ def _filler(point: Point, where: str) -> Callable[[str], str]:
             return template.format(**point)
         except KeyError as error:
             raise ManifestError(f"{where}: {template!r}: no axis {error}.{suggest(error.args[0], point)}") from error
+        except (AttributeError, IndexError, ValueError) as error:
+            raise ManifestError(f"{where}: {template!r}: expected {{axis}} or {{axis.file}}: {error}") from error
 
     return filled
 

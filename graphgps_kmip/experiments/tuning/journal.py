@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from graphgps_kmip.experiments.journal_page import page_of
+from graphgps_kmip.experiments.tuning.journal_page import page_of
 from graphgps_kmip.files import replace_file
 
 WAITING = "waiting"

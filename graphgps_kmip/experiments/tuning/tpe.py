@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graphgps_kmip.experiments.journal import drop_torn_line
-from graphgps_kmip.experiments.space import Engine, Proposal, Space
+from graphgps_kmip.experiments.tuning.journal import drop_torn_line
+from graphgps_kmip.experiments.tuning.space import Engine, Proposal, Space
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from typing import Any
 
 import yaml
 
-from graphgps_kmip.experiments.journal import WAITING, Journal
 from graphgps_kmip.experiments.records import Training
-from graphgps_kmip.experiments.space import Choice, Proposal, Search
 from graphgps_kmip.experiments.state import State, Status
+from graphgps_kmip.experiments.tuning.journal import WAITING, Journal
+from graphgps_kmip.experiments.tuning.space import Choice, Proposal, Search
 
 Run = tuple[Training, int]  # one seed of a training
 
@@ -35,7 +35,7 @@ class Outcome:
     finished: bool
 
 
-class Book:
+class Bookkeeper:
     """Keeps the journal of one search, and the best choice so far.
 
     Args:

@@ -10,6 +10,8 @@ import yaml
 
 from graphgps_kmip.names import suggest
 
+KINDS = {dict: "names and what they stand for", list: "a list", str: "text", int: "a whole number"}
+
 
 class ManifestError(ValueError):
     """An experiment or a printed table that does not say what it must."""
@@ -43,6 +45,20 @@ def read_yaml(file: Path) -> dict[Any, Any]:
         raise ManifestError(f"{file}: cannot be read: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
         raise ManifestError(f"{file}: expected names and what they stand for, found {type(content).__name__}")
+    return content
+
+
+def section(entry: Mapping[Any, Any], key: Any, where: str, kind: type = dict) -> Any:
+    """Return the mapping, or what `kind` says, that stands under a key; empty if nothing does.
+
+    Raises:
+        ManifestError: something else stands there.
+    """
+    content = entry.get(key)
+    if content is None:
+        return kind()
+    if not isinstance(content, kind):
+        raise ManifestError(f"{where}, {key}: expected {KINDS[kind]}, found {content!r}")
     return content
 
 

@@ -7,12 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from graphgps_kmip.experiments.manifest import ManifestError
 from graphgps_kmip.experiments.records import Experiment, Training
-from graphgps_kmip.experiments.space import Factor, Follower, Search, Space
-from graphgps_kmip.names import suggest
+from graphgps_kmip.experiments.tuning.space import Factor, Follower, Search, Space
+from graphgps_kmip.experiments.yaml_files import ManifestError, check_keys, read_yaml, section
 
 Ranges = Mapping[str, Mapping[str, Any]]  # id of an experiment -> its entry in a YAML file
 # Both become part of a folder's name. A factor of letters alone keeps k1 = 5 and k = 15 apart.
@@ -35,11 +32,7 @@ def load_ranges(folder: Path) -> Ranges:
     """
     ranges: dict[str, Mapping[str, Any]] = {}
     for file in sorted(folder.glob("*.yaml")):
-        try:
-            content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
-        except (OSError, yaml.YAMLError) as error:
-            raise ManifestError(f"{file}: cannot be read: {' '.join(str(error).split())}") from error
-        for key, entry in content.items():
+        for key, entry in read_yaml(file).items():
             where = f"{file.name}, {key}"
             if key in ranges:
                 raise ManifestError(f"{where}: its ranges stand in another place already: keep one of them")
@@ -70,18 +63,24 @@ def searches(experiment: Experiment, ranges: Ranges) -> list[Search]:
 
 
 def _check(entry: Mapping[str, Any], where: str) -> None:
-    _check_keys(entry, {"source", "searches"}, {"fixed", "names"}, where)
-    for one in entry["searches"]:
-        _check_keys(one, {"where", "factors"}, {"also"}, where)
-        for name, factor in one["factors"].items():
+    check_keys(entry, ("source", "searches", "fixed", "names"), where, needed=("source", "searches"))
+    for one in section(entry, "searches", where, list):
+        check_keys(one, ("where", "factors", "also"), where, needed=("where", "factors"))
+        for axis in section(one, "where", where):
+            section(one["where"], axis, f"{where}, where", list)
+        for name, factor in section(one, "factors", where).items():
             _check_factor(name, factor, f"{where}, factor {name}")
         for follower in one.get("also", []):
-            _check_keys(follower, {"where"}, {"set", "tag"}, where)
+            check_keys(follower, ("where", "set", "tag"), where, needed=("where",))
 
 
 def _check_factor(name: str, entry: Mapping[str, Any], where: str) -> None:
-    listed = isinstance(entry.get("values"), list)
-    _check_keys(entry, {"default", "values"} | ({"keys"} if listed else set()), set(), where)
+    check_keys(entry, ("default", "values", "keys"), where, needed=("default", "values"))
+    listed = isinstance(entry["values"], list)
+    if not listed:
+        section(entry, "values", where)
+    if listed != ("keys" in entry):
+        raise ManifestError(f"{where}: `keys` belongs to a list of values, and to nothing else")
     values = [str(value) for value in entry["values"]]
     if not FACTOR_NAME.fullmatch(name):
         raise ManifestError(f"{where}: expected a name of letters alone, it becomes part of a folder's name")
@@ -142,11 +141,3 @@ def _fits(training: Training, where: Mapping[str, Any]) -> bool:
 
 def _words(where: Mapping[str, Any]) -> str:
     return " ".join(f"{axis}={' | '.join(map(str, values))}" for axis, values in where.items())
-
-
-def _check_keys(entry: Mapping[str, Any], needed: set[str], further: set[str], where: str) -> None:
-    for key in entry:
-        if key not in needed | further:
-            raise ManifestError(f"{where}: unknown key {key!r}.{suggest(key, needed | further)}")
-    if missing := sorted(needed - entry.keys()):
-        raise ManifestError(f"{where}: {', '.join(missing)} missing")

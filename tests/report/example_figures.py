@@ -1,0 +1,66 @@
+"""Small tables for every drawing function, and the words of a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from graphgps_kmip.experiments.printed import PrintedCell
+from graphgps_kmip.experiments.records import Command, Experiment, FigureSpec
+from graphgps_kmip.experiments.state import State, Status
+from graphgps_kmip.report.result_table import Cell, Ours, ResultTable
+
+TREE = Command("tree", "run/x.py", "run/x.py --small", ("tree.json",))
+EXPERIMENT = Experiment("T/1", "An experiment", commands={"tree": TREE})
+RUN = Status(
+    State.DONE, Path("a/0"), {"hardware": {"gpu": "A card"}, "finished_at": "2026-01-02", "code_version": "c0"}
+)
+SIZES = ("N=10^2.0", "N=10^3.0", "N=10^4.0", "N=10^5.0", "N=10^6.0")
+STAGES = {"search": "search", "backward": "backward"}
+PANELS = {"time": {"ours and theirs": ["p/sizes", "total"], "another": ["p/sizes", "other"]}}
+
+
+def table(key: str, columns: Mapping[str, dict], rows: Mapping[str, list[Cell]]) -> ResultTable:
+    cells = {row: dict(zip(columns, values, strict=True)) for row, values in rows.items()}
+    return ResultTable(key, key, "T/1", columns, cells, {}, printed_hardware="an old card")
+
+
+def cell(ours: float | str | None, printed: float | str | None = None) -> Cell:
+    mine = Ours(text=ours) if isinstance(ours, str) else Ours((ours, ours * 1.1), (0, 1), 2, {}, {0: RUN, 1: RUN})
+    paper = PrintedCell(printed) if isinstance(printed, str) else PrintedCell(str(printed), printed)
+    return Cell(mine, None if printed is None else paper)
+
+
+def tables() -> dict[str, ResultTable]:
+    score, time = {"metric": "accuracy", "better": "higher", "unit": "%"}, {"metric": "time", "unit": "s"}
+    sizes = {
+        name: [cell(10.0 * 4**i, 20.0 * 4**i), cell(4.0 * 9**i if i < 3 else "OOM", "OOM" if i > 1 else 5.0 * 9**i)]
+        for i, name in enumerate(SIZES)
+    }
+    return {
+        "p/sizes": table("p/sizes", {"total": {"unit": "ms"}, "other": {"unit": "ms"}}, sizes),
+        "p/stages": table(
+            "p/stages", dict.fromkeys(STAGES, {}), {"full": [cell(9.0), cell(30.0)], "k-MIP": [cell(2.0), cell(0.1)]}
+        ),
+        "p/score": table("p/score", {"A": score}, {f"k={k}": [cell(70.0 + k, 69.0 + k)] for k in (1, 2, 5)}),
+        "p/time": table("p/time", {"A": time}, {f"k={k}": [cell(1.0 + k, 2.0 * k)] for k in (1, 2, 5)}),
+    }
+
+
+SPECS = {
+    "runtimes": FigureSpec("f", "runtimes", tables=("p/sizes",), options={"panels": PANELS}),
+    "breakdown": FigureSpec("f", "breakdown", tables=("p/stages",), options={"stages": STAGES}),
+    "time_against_score": FigureSpec("f", "time_against_score", tables=("p/score", "p/time")),
+    "pareto": FigureSpec("f", "pareto", tables=("p/score", "p/time")),
+    "ball_tree_nodes": FigureSpec("f", "ball_tree_nodes", sources=("tree/tree.json",)),
+    "ball_tree_time": FigureSpec("f", "ball_tree_time", sources=("tree/tree.json",)),
+}
+
+
+def texts(figure: Figure) -> list[str]:
+    """All words of a figure: its own, of its panels, and of the legends."""
+    legends = [*figure.legends, *(axes.get_legend() for axes in figure.axes if axes.get_legend())]
+    found = [text for one in (figure, *figure.axes) for text in one.texts]
+    return [text.get_text() for text in (*found, *(text for legend in legends for text in legend.get_texts()))]

@@ -1,0 +1,44 @@
+"""Runs on disk, and the table that is built of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from graphgps_kmip.experiments.printed import PrintedCell, PrintedTable
+from graphgps_kmip.experiments.records import Experiment, TableSpec, Training
+from graphgps_kmip.report.build import build_table
+from graphgps_kmip.report.result_table import ResultTable
+
+PRINTED = {
+    "paper/1": PrintedTable(
+        id="paper/1",
+        title="Accuracy",
+        hardware="a V100",
+        columns={"digits": {"metric": "accuracy", "better": "higher", "unit": "%"}, "letters": {"metric": "accuracy"}},
+        rows={"GCN": {"digits": PrintedCell("58.0 ± 1.0", 58.0, 1.0, 4)}, "GAT": {}},
+        notes=("as printed",),
+    )
+}
+GCN = Training({"dataset": "digits", "model": "GCN"}, "quickstart/digits-gcn.yaml", (0, 1))
+SPEC = TableSpec("paper/1", scale={"default": 100})
+EXPERIMENT = Experiment("E", "An experiment", settings={"default": "ours", "GAT": "exact"}, trainings=(GCN,))
+
+
+def record(run: Path, score: float = 0.5, **changes: Any) -> None:
+    run.mkdir(parents=True, exist_ok=True)
+    content = {
+        "finished": True,
+        "config_hash": "h",
+        "sample": False,
+        "metric_best": "accuracy",
+        "params": 1234,
+        "wall_time": 7200.0,
+        "best": {"train": {}, "test": {"loss": 1.0, "accuracy": score}},
+    }
+    (run / "record.json").write_text(json.dumps(content | changes))
+
+
+def build(out: Path, spec: TableSpec = SPEC, experiment: Experiment = EXPERIMENT, sample: bool = False) -> ResultTable:
+    return build_table(experiment, spec, PRINTED, out, lambda _: "h", sample)

@@ -1,0 +1,132 @@
+"""A figure on paper: its files, title and provenance, and what is not drawn."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+
+from graphgps_kmip.experiments.printed import PrintedCell
+from graphgps_kmip.experiments.records import FigureSpec
+from graphgps_kmip.report.figures import draw_figure
+from graphgps_kmip.report.figures.ball_tree import draw_time
+from graphgps_kmip.report.result_table import Cell, Ours
+from tests.report.example_figures import EXPERIMENT, RUN, SPECS, TREE, tables, texts
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """A root of results in which the command has run, and its sample."""
+    common = {"contestant": "ball_tree", "dim": 3, "k": 10, "leaf_size": 1, "repeats": 2}
+    rows = [common | {"part": "nodes", "n": n, "visited": 7 * math.log(n)} for n in (100, 1000, 10_000)]
+    rows += [common | {"part": "time", "n": n, "seconds": 1e-6 * n**1.5} for n in (1000, 3162, 10_000)]
+    for sample in (False, True):
+        folder = TREE.out_dir(EXPERIMENT.id, tmp_path, sample)
+        folder.mkdir(parents=True)
+        (folder / "tree.json").write_text(json.dumps({"rows": rows}))
+        words = TREE.sample if sample else TREE.run
+        record = RUN.record | {"finished": True, "config_hash": words, "sample": sample}
+        (folder / "record.json").write_text(json.dumps(record))
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_every_drawing_function_writes_png_and_pdf(name: str, out: Path) -> None:
+    written = draw_figure(EXPERIMENT, SPECS[name], tables(), out)
+    assert written == [out / "figures" / "T-1-f.png", out / "figures" / "T-1-f.pdf"]
+    assert written[0].read_bytes().startswith(b"\x89PNG")
+    assert written[1].read_bytes().startswith(b"%PDF")
+    assert not list((out / "figures").glob("*.tmp"))
+
+
+def test_a_pdf_of_the_same_numbers_is_the_same_file(out: Path) -> None:
+    first = draw_figure(EXPERIMENT, SPECS["breakdown"], tables(), out)[1].read_bytes()
+    assert b"CreationDate" not in first
+    assert draw_figure(EXPERIMENT, SPECS["breakdown"], tables(), out)[1].read_bytes() == first
+
+
+def test_title_and_provenance_stand_around_and_a_sample_is_marked(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Figure] = []
+    monkeypatch.setattr("graphgps_kmip.report.figures.save", lambda figure, path, **_: seen.append(figure) or path)
+    for name, sample in (("pareto", False), ("pareto", True), ("ball_tree_time", False)):
+        paths = draw_figure(EXPERIMENT, SPECS[name], tables(), out, sample)
+        assert paths[0].parent.name == ("figures-sample" if sample else "figures")
+    real, marked, tree = (texts(figure) for figure in seen[::2])
+    assert "An experiment" in real
+    assert "SAMPLE" not in real
+    assert "ours: A card, 2026-01-02, c0\npaper: an old card" in real
+    assert {"SAMPLE", "SAMPLE, no result: An experiment"} <= set(marked)
+    assert "ours: A card, 2026-01-02, c0" in tree
+
+
+def test_the_tree_is_drawn_with_its_fitted_exponent(out: Path) -> None:
+    path = TREE.out_dir(EXPERIMENT.id, out) / "tree.json"
+    assert any("N^{1.50}" in text for text in texts(draw_time({}, {"tree/tree.json": path}, {})))
+
+
+def wrong(name: str, **changes: object) -> FigureSpec:
+    return dataclasses.replace(SPECS[name], **changes)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (wrong("pareto", draw="paretto"), "T/1, figure f: no drawing function 'paretto'. Did you mean pareto"),
+        (wrong("pareto", tables=("p/skore",)), "no table 'p/skore'. Did you mean p/score"),
+        (wrong("pareto", options={"columns": ["B"]}), "columns: no 'B' in both p/score and p/time. Allowed: A"),
+        (wrong("breakdown", options={"stages": {"nap": "nap"}}), "stages: p/stages has no column nap"),
+        (wrong("runtimes", options={"panels": {"t": {"a": ["p/sizes", "x"]}}}), "panel 't': no column 'x' of"),
+        (wrong("ball_tree_time", sources=("treee/tree.json",)), "is no <command>/<file>. Did you mean tree"),
+        (wrong("ball_tree_time", sources=("tree/no.json",)), "no.json does not exist: the command does not make it"),
+    ],
+)
+def test_what_is_missing_is_said_with_the_mend(spec: FigureSpec, message: str, out: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        draw_figure(EXPERIMENT, spec, tables(), out)
+
+
+def test_a_table_without_a_number_of_ours_is_not_drawn(out: Path) -> None:
+    empty = {
+        key: dataclasses.replace(one, rows={"k=1": {"A": Cell(Ours(), PrintedCell("1", 1.0))}})
+        for key, one in tables().items()
+    }
+    with pytest.raises(ValueError, match=r"no number of ours in p/score, p/time: run it first .*run T/1 --sample"):
+        draw_figure(EXPERIMENT, SPECS["pareto"], empty, out, sample=True)
+    assert not (out / "figures-sample").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"config_hash": "run/x.py --old"}, r"command tree is stale in .*run it first \(python .*run T/1\)"),
+        ({"finished": False}, "command tree is interrupted"),
+        ({"sample": True}, "tree holds a sample: move it away"),
+    ],
+)
+def test_what_a_command_left_that_is_not_finished_as_it_stands_is_not_drawn(
+    changes: dict[str, object], message: str, out: Path
+) -> None:
+    file = TREE.out_dir(EXPERIMENT.id, out) / "record.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    with pytest.raises(ValueError, match=message):
+        draw_figure(EXPERIMENT, SPECS["ball_tree_time"], {}, out)
+
+
+def test_an_artefact_that_lacks_what_is_drawn_is_told_in_one_line(out: Path) -> None:
+    (TREE.out_dir(EXPERIMENT.id, out) / "tree.json").write_text(json.dumps({"rows": [{"part": "time"}]}))
+    with pytest.raises(ValueError, match="T/1, figure f: what it draws holds no 'dim': make it again"):
+        draw_figure(EXPERIMENT, SPECS["ball_tree_time"], {}, out)
+
+
+def test_means_of_fewer_runs_than_planned_are_named_below(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Figure] = []
+    monkeypatch.setattr("graphgps_kmip.report.figures.save", lambda figure, path, **_: seen.append(figure) or path)
+    found = tables()
+    few = found["p/score"].rows["k=2"]
+    few["A"] = dataclasses.replace(few["A"], ours=dataclasses.replace(few["A"].ours, wanted=5))
+    draw_figure(EXPERIMENT, SPECS["pareto"], found, out)
+    assert any("ours, of fewer runs than planned: k=2 on A (2 of 5)" in text for text in texts(seen[0]))

@@ -1,0 +1,87 @@
+"""Every experiment as a sample, from plan to table: one of its trainings by default, its commands with -m slow."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import main
+from graphgps_kmip.experiments.jobs import Place
+from graphgps_kmip.experiments.manifest import load_manifest
+from graphgps_kmip.experiments.plan import plan_jobs, with_pending_needs
+from graphgps_kmip.experiments.printed import load_printed
+from graphgps_kmip.experiments.records import Experiment
+from graphgps_kmip.experiments.state import State
+from graphgps_kmip.gym.planned import planned_hash
+from graphgps_kmip.report.build import build_table
+from graphgps_kmip.report.formats import FORMATS
+from graphgps_kmip.report.result_table import ResultTable
+
+ROOT = Path(__file__).parents[2]
+EXPERIMENTS = load_manifest(ROOT / "run" / "experiments")
+PRINTED = load_printed(ROOT / "run" / "experiments" / "printed")
+HASH_OF = partial(planned_hash, root=ROOT)
+# Experiments of equal first trainings are tried once.
+TRAINED = {one.trainings[0].cfg: one for one in EXPERIMENTS.values() if one.trainings}
+
+
+@pytest.fixture(autouse=True)
+def handlers_as_before() -> Iterator[None]:
+    before = logging.root.handlers[:]
+    yield
+    logging.root.handlers = before
+
+
+def values(table: ResultTable) -> list[float]:
+    return [value for row in table.rows.values() for cell in row.values() if cell.ours for value in cell.ours.values]
+
+
+def tables(experiment: Experiment, out: Path, sample: bool) -> list[ResultTable]:
+    return [build_table(experiment, spec, PRINTED, out, HASH_OF, sample) for spec in experiment.tables.values()]
+
+
+@pytest.mark.parametrize("experiment", TRAINED.values(), ids=lambda one: one.id)
+def test_a_training_of_an_experiment_goes_from_plan_to_table_as_a_sample_and_never_as_a_result(
+    experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    job = plan_jobs(EXPERIMENTS, [experiment.id], Place(ROOT, tmp_path, HASH_OF, sample=True), "", 1)[0]
+    assert job.status().state is State.MISSING
+    assert main.run(list(job.words[1:])) == 0
+    assert job.status().state is State.DONE
+    for table in tables(experiment, tmp_path, sample=True):
+        assert values(table)
+        assert all("SAMPLE" in write(table, partial=True) for name, write in FORMATS.items() if name != "csv")
+        assert not any(cell.printed for row in table.rows.values() for cell in row.values())
+    assert not any(values(table) for table in tables(experiment, tmp_path, sample=False))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("experiment", [one for one in EXPERIMENTS.values() if one.commands], ids=lambda one: one.id)
+def test_the_commands_of_an_experiment_run_as_samples(experiment: Experiment, tmp_path: Path) -> None:
+    place = Place(ROOT, tmp_path, HASH_OF, sample=True)
+    jobs = with_pending_needs(plan_jobs(EXPERIMENTS, [experiment.id], place, "", 1))
+    words = [
+        sys.executable,
+        "run/reproduce.py",
+        "run",
+        experiment.id,
+        "--sample",
+        "--seeds",
+        "1",
+        "--out",
+        str(tmp_path),
+    ]
+    subprocess.run(words, cwd=ROOT, check=True, timeout=900)
+    assert all(job.status().state is State.DONE for job in jobs)
+    for table in tables(experiment, tmp_path, sample=True):
+        assert values(table) or table.id in EMPTY_ON_A_CPU
+
+
+EMPTY_ON_A_CPU = ("kmip-paper/table15", "kmip-paper/table16")

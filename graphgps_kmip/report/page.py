@@ -91,6 +91,7 @@ def write_page(
         lstrip_blocks=True,
     )
     shown = [one for one in sections if one.tables or one.pictures or one.failures]
+    sections.sort(key=lambda one: one not in shown)
     runs = {path: status for one in sections for path, status in one.runs.items()}  # experiments share runs
     text = environment.get_template("page.html").render(
         sections=sections,

@@ -14,7 +14,8 @@ from torch_geometric.graphgym.config import cfg
 import main
 from tests.test_main import DIGITS, SHORT
 
-FAST = ["train.ckpt_period", "1", "optim.num_warmup_epochs", "0"]  # one epoch changes the parameters, and is saved
+# One epoch changes the parameters, and is saved, once.
+FAST = ["train.ckpt_period", "1", "train.ckpt_best", "False", "optim.num_warmup_epochs", "0"]
 
 
 @pytest.fixture(autouse=True)

@@ -44,7 +44,7 @@ def test_graphs_are_as_large_as_said_connected_and_undirected() -> None:
     assert graphs("graphs")[0].edge_index.equal(planar.edge_index), "the same graphs in each run"
 
 
-@pytest.mark.parametrize("data", ["graphs", "road"])
+@pytest.mark.parametrize("data", [pytest.param("graphs", marks=pytest.mark.slow), "road"])
 def test_a_run_compares_all_contestants_and_finds_equal_results(
     data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:

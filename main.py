@@ -1,99 +1,12 @@
-"""Train what a YAML file describes: ``python main.py --cfg FILE [flags] [key value ...]``."""
+"""Entry point of a checkout: ``python main.py --cfg FILE [flags] [key value ...]``; see graphgps_kmip.command_line."""
 
 from __future__ import annotations
 
-import argparse
-import logging
 import sys
-from pathlib import Path
 
-from graphgps_kmip.experiments.state import DIVERGED_CODE
-from graphgps_kmip.gym import cfg
-from graphgps_kmip.gym.data import show_data
-from graphgps_kmip.gym.describe import describe
-from graphgps_kmip.gym.errors import ConfigError, is_users
-from graphgps_kmip.gym.experiment import assemble, configured, execute, launch, planned_runs, set_out_dir
-from graphgps_kmip.gym.fingerprint import config_hash
-from graphgps_kmip.gym.listing import listing
-from graphgps_kmip.gym.load import load_config
-from graphgps_kmip.gym.pretrained import adopt_settings
-from graphgps_kmip.report import aggregate, draw_attention, draw_curves
-from graphgps_kmip.train.errors import TrainingDiverged
+from graphgps_kmip.command_line import main, parse, run
 
-
-def parse(words: list[str]) -> argparse.Namespace:
-    """Return the parsed command line; the tail of keys and values is left in ``opts``."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cfg", dest="cfg_file", type=Path, help="the YAML file")
-    parser.add_argument("--repeat", type=int, default=1, help="number of seeds, from cfg.seed on (default 1)")
-    parser.add_argument("--mark_done", action="store_true", help="rename FILE to FILE_done after success")
-    parser.add_argument("--overwrite", action="store_true", help="repeat finished runs; old folders are kept aside")
-    parser.add_argument("--dry-run", action="store_true", help="print config, model, parameters and data, and stop")
-    parser.add_argument("--list", action="store_true", help="print every registered component, and stop")
-    parser.add_argument("--data", metavar="NAME", help="print the data sheet of a data set, and stop")
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    parser.add_argument("opts", nargs=argparse.REMAINDER, help="config keys and values, such as gt.kmip.k 20")
-    return parser.parse_args(words)
-
-
-def main(args: argparse.Namespace) -> None:
-    """Do what the command line asks for."""
-    if args.list:
-        print(listing())
-        return
-    if args.data:
-        load_config(cfg, args.cfg_file, args.opts)  # a YAML may register data sets, and say where they are
-        print(show_data(args.data))
-        return
-    if args.cfg_file is None:
-        raise ConfigError("--cfg is missing: give a YAML file, such as configs/quickstart/digits-kmip.yaml (or --list)")
-    load_config(cfg, args.cfg_file, args.opts)
-    adopt_settings()
-    runs = planned_runs(args.repeat)
-    if args.dry_run:
-        with configured(runs[0]):
-            print(describe(assemble()))
-        return
-    fabric = launch()
-    set_out_dir(args.cfg_file)
-    for number, run in enumerate(runs, start=1):
-        record = execute(run, fabric, args.overwrite)
-        if fabric.is_global_zero and record is not None:
-            logging.info("run %d of %d is done: %s", number, len(runs), Path(cfg.out_dir) / run.name)
-            show(Path(cfg.out_dir) / run.name)
-    if fabric.is_global_zero:
-        aggregate(Path(cfg.out_dir), cfg.metric_best, cfg.metric_agg, config_hash(cfg, of_run=False))
-        if args.mark_done:
-            args.cfg_file.rename(f"{args.cfg_file}_done")
-
-
-def show(run_dir: Path) -> None:
-    """Draw the pictures of a finished run."""
-    pictures = [draw_curves(run_dir, cfg.metric_best, cfg.metric_agg)]
-    if (run_dir / "attention.npz").exists():
-        pictures.append(draw_attention(run_dir / "attention.npz", run_dir / "attention.png"))
-    logging.info("pictures: %s", ", ".join(path.name for path in pictures))
-
-
-def run(words: list[str]) -> int:
-    """Return the exit code: 0, 2 after a mistake of the user's, 3 if the training diverged, 130 after Ctrl-C.
-
-    A mistake and a divergence are told in one line.
-    """
-    args = parse(words)
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout, force=True)
-    try:
-        main(args)
-    except KeyboardInterrupt:  # in training the loop itself saves and exits
-        print("stopped; no training was under way", file=sys.stderr)
-        return 130
-    except Exception as error:
-        if args.debug or not is_users(error):
-            raise
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return DIVERGED_CODE if isinstance(error, TrainingDiverged) else 2
-    return 0
-
+__all__ = ["main", "parse", "run"]  # for scripts and tests: ``import main; main.run(["--cfg", ...])``
 
 if __name__ == "__main__":
     sys.exit(run(sys.argv[1:]))

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from pathlib import Path
 
+from graphgps_kmip.errors import ConfigError, TrainingDiverged, is_users, one_line
 from graphgps_kmip.experiments.state import DIVERGED_CODE
 from graphgps_kmip.gym import cfg
 from graphgps_kmip.gym.data import show_data
 from graphgps_kmip.gym.describe import describe
-from graphgps_kmip.gym.errors import ConfigError, is_users
 from graphgps_kmip.gym.experiment import assemble, configured, execute, launch, planned_runs, set_out_dir
 from graphgps_kmip.gym.fingerprint import config_hash
 from graphgps_kmip.gym.listing import listing
 from graphgps_kmip.gym.load import load_config
 from graphgps_kmip.gym.pretrained import adopt_settings
 from graphgps_kmip.report import aggregate, draw_attention, draw_curves
-from graphgps_kmip.train.errors import TrainingDiverged
 
 
 def parse(words: list[str]) -> argparse.Namespace:
@@ -87,9 +87,12 @@ def run(words: list[str]) -> int:
     except KeyboardInterrupt:  # in training the loop itself saves and exits
         print("stopped; no training was under way", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # `--list | head`; what is left in the buffer has no reader, either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except Exception as error:
         if args.debug or not is_users(error):
             raise
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"error: {one_line(error)}", file=sys.stderr)
         return DIVERGED_CODE if isinstance(error, TrainingDiverged) else 2
     return 0

@@ -25,8 +25,8 @@ sys.path.insert(0, str(ROOT))
 from graphgps_kmip import analysis  # noqa: E402
 from graphgps_kmip.attention import collect_attention  # noqa: E402
 from graphgps_kmip.data import GraphDataset  # noqa: E402
+from graphgps_kmip.errors import ConfigError, is_users, one_line  # noqa: E402
 from graphgps_kmip.files import replace_file  # noqa: E402
-from graphgps_kmip.gym.errors import ConfigError, is_users  # noqa: E402
 from graphgps_kmip.gym.pictures import MAX_NODES, save_attention  # noqa: E402
 from graphgps_kmip.gym.trained import Trained, batch_of, trained  # noqa: E402
 
@@ -190,7 +190,7 @@ def main(words: list[str]) -> int:
     except Exception as error:
         if not is_users(error):
             raise
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"error: {one_line(error)}", file=sys.stderr)
         return 2
     return 0
 

@@ -23,8 +23,8 @@ sys.path.insert(0, str(ROOT))
 from torch_geometric.graphgym.optim import create_optimizer  # noqa: E402
 
 from graphgps_kmip.data import make_loaders  # noqa: E402
+from graphgps_kmip.errors import TrainingDiverged, is_users, one_line  # noqa: E402
 from graphgps_kmip.gym import cfg  # noqa: E402
-from graphgps_kmip.gym.errors import is_users  # noqa: E402
 from graphgps_kmip.gym.experiment import assemble, configured, planned_runs  # noqa: E402
 from graphgps_kmip.gym.load import load_config  # noqa: E402
 from graphgps_kmip.gym.pretrained import adopt_settings  # noqa: E402
@@ -70,7 +70,7 @@ def check(file: Path) -> Outcome:
     except Exception as error:
         if not is_users(error):
             raise
-        return Outcome(file, stage, dialect, why=" ".join(str(error).split()))
+        return Outcome(file, stage, dialect, why=one_line(error))
 
 
 def _train(model: torch.nn.Module, loader: object) -> None:
@@ -80,7 +80,7 @@ def _train(model: torch.nn.Module, loader: object) -> None:
         total, weight = task.loss(*model(batch))
         loss = total / weight
         if not torch.isfinite(loss):
-            raise ValueError(f"the loss is {loss.item()}")
+            raise TrainingDiverged(f"the loss is {loss.item()}")
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -24,6 +24,7 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from graphgps_kmip.errors import is_users, one_line  # noqa: E402
 from graphgps_kmip.experiments.extent import extent  # noqa: E402
 from graphgps_kmip.experiments.jobs import Job, Place  # noqa: E402
 from graphgps_kmip.experiments.listing import (  # noqa: E402
@@ -40,7 +41,6 @@ from graphgps_kmip.experiments.printed import load_printed  # noqa: E402
 from graphgps_kmip.experiments.records import Experiment  # noqa: E402
 from graphgps_kmip.experiments.run_modes import run_here, run_on_slurm, run_searches  # noqa: E402
 from graphgps_kmip.experiments.schedule import Setup, Stopped  # noqa: E402
-from graphgps_kmip.gym.errors import is_users  # noqa: E402
 from graphgps_kmip.gym.planned import planned_hash  # noqa: E402
 from graphgps_kmip.train.environment import code_version, hardware, package_versions  # noqa: E402
 
@@ -178,9 +178,9 @@ def main(words: Sequence[str]) -> int:
         print(f"{stopped}; this goes on where it stopped:\n  {shlex.join(['python', 'run/reproduce.py', *words])}")
         return 128 + stopped.signum
     except Exception as error:
-        if args.debug or not (is_users(error) or isinstance(error, (ManifestError, OSError))):
+        if args.debug or not is_users(error):
             raise
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"error: {one_line(error)}", file=sys.stderr)
         return 2
 
 

@@ -24,7 +24,7 @@ ROOMS = {
     "report": {"experiments"},
     "gym": {"search", "attention", "mpnn", "encoding", "model", "task", "data", "train", "report"},
 }
-SHARED = {"names", "files", "collectives", "__version__"}  # rooms-free helpers at the top of the package
+SHARED = {"errors", "names", "files", "collectives", "__version__"}  # rooms-free helpers at the top of the package
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

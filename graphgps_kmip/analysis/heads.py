@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.kmip import KMIPAttention
+from graphgps_kmip.errors import InputError
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +41,7 @@ def kmip_layers(model: nn.Module) -> list[KMIPAttention]:
     """
     layers = [module for module in model.modules() if isinstance(module, KMIPAttention)]
     if not layers:
-        raise ValueError("this model has no k-MIP attention: give a run of one that has, such as GPS+kMIP")
+        raise InputError("this model has no k-MIP attention: give a run of one that has, such as GPS+kMIP")
     return layers
 
 

@@ -17,6 +17,7 @@ from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.edgewise import edge_attention
 from graphgps_kmip.attention.heads import check_dropout, dim_per_head
 from graphgps_kmip.attention.tiles import Tiles
+from graphgps_kmip.errors import InputError
 
 ACTIVATIONS = {"relu": nn.ReLU, "sigmoid": nn.Sigmoid}
 FORMS = ("block_sparse", "edges")
@@ -126,11 +127,11 @@ class BigBirdAttention(nn.Module):
 def _check_options(block_size: int, num_random_blocks: int, hidden_act: str, form: str, pattern: str) -> None:
     for name, value, least in (("block_size", block_size, 1), ("num_random_blocks", num_random_blocks, 0)):
         if value < least:
-            raise ValueError(f"{name} must be >= {least}, got {value}")
+            raise InputError(f"{name} must be >= {least}, got {value}")
     for name, value, allowed in (
         ("hidden_act", hidden_act, ACTIVATIONS),
         ("form", form, FORMS),
         ("pattern", pattern, PATTERNS),
     ):
         if value not in allowed:
-            raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
+            raise InputError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")

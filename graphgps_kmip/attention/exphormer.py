@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from graphgps_kmip.attention.clamped import clamped_attention
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.heads import check_dropout, dim_per_head
+from graphgps_kmip.errors import InputError
 
 EXPANDER = "expander"  # name of the edge set
 
@@ -65,7 +66,7 @@ class ExphormerStart(nn.Module):
     def forward(self, context: GraphContext) -> ExphormerState:
         """Return all edges, their features, and the first state of the virtual nodes."""
         if context.halo is not None:
-            raise ValueError("Exphormer cannot attend in one graph divided over processes: start a single process")
+            raise InputError("Exphormer cannot attend in one graph divided over processes: start a single process")
         nothing = torch.empty(0, self.dim, device=context.batch.device)
         edges, features, num_rows = [context.batch.new_empty(3, 0)], [nothing], 0
         for edge_index, row, rows_of_set in self._sets(context):
@@ -93,7 +94,7 @@ class ExphormerStart(nn.Module):
     def _encoded(self, context: GraphContext) -> Tensor:
         if context.edge_attr is None or context.edge_attr.shape[1:] != (self.dim,):
             found = "no edge features" if context.edge_attr is None else f"shape {tuple(context.edge_attr.shape)}"
-            raise ValueError(
+            raise InputError(
                 f"Exphormer needs encoded edge features (E, {self.dim}), got {found}: set dataset.edge_encoder True "
                 "and dataset.edge_encoder_name DummyEdge (one learned vector), or prep.add_edge_index False"
             )
@@ -142,9 +143,9 @@ class ExphormerAttention(nn.Module):
         super().__init__()
         dim_per_head(dim, num_heads)
         if num_virt_node < 0:
-            raise ValueError(f"prep.num_virt_node must be >= 0, got {num_virt_node}")
+            raise InputError(f"prep.num_virt_node must be >= 0, got {num_virt_node}")
         if not (num_virt_node or add_edge_index or use_exp_edges):
-            raise ValueError(
+            raise InputError(
                 "Exphormer has no edges to attend along: set prep.add_edge_index or prep.use_exp_edges True, or "
                 "prep.num_virt_node to 1 or more"
             )

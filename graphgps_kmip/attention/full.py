@@ -13,6 +13,7 @@ from graphgps_kmip.attention.dense import from_padded, to_padded
 from graphgps_kmip.attention.full_cpu import can_run, full_attention
 from graphgps_kmip.attention.graph import AttentionGraph
 from graphgps_kmip.attention.heads import check_dropout, dim_per_head
+from graphgps_kmip.errors import InputError
 
 
 class FullAttention(nn.Module):
@@ -129,12 +130,12 @@ def pair_bias(context: GraphContext, num_heads: int) -> Tensor:
         ValueError: the context has none, or not for this number of heads.
     """
     if context.pair_index is None or context.pair_attr is None:
-        raise ValueError(
+        raise InputError(
             "BiasedTransformer needs a bias for each pair of nodes, and this data has none: set "
             "posenc_GraphormerBias.enable True (and node_degrees_only False there), or take Transformer"
         )
     if context.pair_attr.dim() != 2 or context.pair_attr.size(1) != num_heads:
-        raise ValueError(
+        raise InputError(
             f"BiasedTransformer has {num_heads} heads (gt.n_heads), but the bias of pairs has shape "
             f"{tuple(context.pair_attr.shape)}: it needs one column for each head"
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from graphgps_kmip.errors import InputError
+
 
 def dim_per_head(dim: int, num_heads: int) -> int:
     """Return dim / num_heads.
@@ -10,11 +12,11 @@ def dim_per_head(dim: int, num_heads: int) -> int:
         ValueError: num_heads < 1, or it does not divide dim (the message names the nearest dims that it does divide).
     """
     if num_heads < 1:
-        raise ValueError(f"num_heads must be >= 1, got {num_heads}")
+        raise InputError(f"num_heads must be >= 1, got {num_heads}")
     below = dim - dim % num_heads
     if dim < 1 or below != dim:
         nearest = " or ".join(str(near) for near in (below, below + num_heads) if near > 0)
-        raise ValueError(f"dim must be divisible by num_heads, got dim {dim} and {num_heads} heads: use dim {nearest}")
+        raise InputError(f"dim must be divisible by num_heads, got dim {dim} and {num_heads} heads: use dim {nearest}")
     return dim // num_heads
 
 
@@ -25,5 +27,5 @@ def check_dropout(dropout: float) -> float:
         ValueError: it is not in [0, 1).
     """
     if not 0.0 <= dropout < 1.0:
-        raise ValueError(f"attention dropout must be in [0, 1), got {dropout}")
+        raise InputError(f"attention dropout must be in [0, 1), got {dropout}")
     return dropout

@@ -15,6 +15,7 @@ from graphgps_kmip.attention.heads import check_dropout, dim_per_head
 from graphgps_kmip.attention.random_keys import topk_of_random_keys
 from graphgps_kmip.attention.schedule import annealed
 from graphgps_kmip.attention.sharded import sharded_kmip_attention
+from graphgps_kmip.errors import InputError
 from graphgps_kmip.search import check_backend_name, topk_inner_product
 
 HEAD_AGGREGATIONS = ("none", "Linear")
@@ -86,9 +87,9 @@ class KMIPAttention(nn.Module):
         _check_selection(k, k_start, anneal_until, diversity, random_fraction)
         check_backend_name(search)
         if shard and (diversity or random_attention or pad_keys or repeat_first_key):
-            raise ValueError("shard has no diversity, random_attention, pad_keys or repeat_first_key: switch these off")
+            raise InputError("shard has no diversity, random_attention, pad_keys or repeat_first_key: switch these off")
         if random_attention and repeat_first_key:
-            raise ValueError("random_attention may leave out the key of repeat_first_key: switch one of them off")
+            raise InputError("random_attention may leave out the key of repeat_first_key: switch one of them off")
         self.num_heads = num_heads
         self.dropout = check_dropout(dropout)
         self.k, self.k_start, self.anneal_until = k, k_start or k, anneal_until
@@ -106,7 +107,7 @@ class KMIPAttention(nn.Module):
         """Attend inside each graph: x (N, dim) -> (N, dim)."""
         context = GraphContext.of(context, x)
         if context.halo is not None and not self.shard:
-            raise ValueError("the nodes of this graph are divided over processes: set gt.kmip.shard True")
+            raise InputError("the nodes of this graph are divided over processes: set gt.kmip.shard True")
         if not self.pad_keys:
             return self._attend(x, context)
         out = self._attend(*with_padding(x, context))
@@ -159,11 +160,11 @@ class KMIPAttention(nn.Module):
 def _check_options(k: int, dim: int, num_heads: int, dim_kq: int, dim_val: int, head_agg: str) -> None:
     for name, value in (("k", k), ("num_heads", num_heads), ("dim_kq", dim_kq), ("dim_val", dim_val)):
         if value < 1:
-            raise ValueError(f"{name} must be >= 1, got {value}")
+            raise InputError(f"{name} must be >= 1, got {value}")
     if head_agg not in HEAD_AGGREGATIONS:
-        raise ValueError(f"head_agg must be one of {', '.join(HEAD_AGGREGATIONS)}, got {head_agg!r}")
+        raise InputError(f"head_agg must be one of {', '.join(HEAD_AGGREGATIONS)}, got {head_agg!r}")
     if head_agg == "none" and num_heads * dim_val != dim:
-        raise ValueError(
+        raise InputError(
             f"head_agg 'none' concatenates the heads, so num_heads * dim_val must be dim, got {num_heads} * {dim_val} "
             f"and dim {dim}: set head_agg 'Linear', or leave dim_val at None (dim / num_heads)"
         )
@@ -171,9 +172,9 @@ def _check_options(k: int, dim: int, num_heads: int, dim_kq: int, dim_val: int, 
 
 def _check_selection(k: int, k_start: int, anneal_until: float, diversity: float, random_fraction: float) -> None:
     if k_start and k_start < k:
-        raise ValueError(f"k_start must be 0 (k stays as it is) or at least k, got {k_start} and k {k}")
+        raise InputError(f"k_start must be 0 (k stays as it is) or at least k, got {k_start} and k {k}")
     for name, value in (("anneal_until", anneal_until), ("random_fraction", random_fraction)):
         if not 0.0 < value <= 1.0:
-            raise ValueError(f"{name} must be in (0, 1], got {value}")
+            raise InputError(f"{name} must be in (0, 1], got {value}")
     if not 0.0 <= diversity < torch.inf:
-        raise ValueError(f"diversity must be 0 or more, and finite, got {diversity}")
+        raise InputError(f"diversity must be 0 or more, and finite, got {diversity}")

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.exphormer import ExphormerStart, ExphormerState
+from graphgps_kmip.errors import InputError
 
 
 class ExpanderMessages(nn.Module):
@@ -42,7 +43,7 @@ class ExpanderMessages(nn.Module):
     ) -> None:
         super().__init__()
         if not (add_edge_index or use_exp_edges):
-            raise ValueError("a branch __exp has no edges: set prep.add_edge_index or prep.use_exp_edges True")
+            raise InputError("a branch __exp has no edges: set prep.add_edge_index or prep.use_exp_edges True")
         self.conv, self.dropout = conv, nn.Dropout(dropout)
         self.initial_state = ExphormerStart(dim, 0, add_edge_index, use_exp_edges)
 

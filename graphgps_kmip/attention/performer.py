@@ -20,6 +20,7 @@ from graphgps_kmip.attention.random_features import (
     project,
 )
 from graphgps_kmip.attention.tiles import Tiles
+from graphgps_kmip.errors import InputError
 
 CHUNK = 2048  # nodes whose features stay in a CPU's cache
 TILE = 128  # nodes: twice the channels of a head, so that the sums of tiles take half the memory of the features
@@ -73,9 +74,9 @@ class PerformerAttention(nn.Module):
         super().__init__()
         for name, value in (("num_heads", num_heads), ("dim_head", dim_head), ("num_features", num_features)):
             if value is not None and value < 1:
-                raise ValueError(f"{name} must be >= 1, got {value}")
+                raise InputError(f"{name} must be >= 1, got {value}")
         if use_bias and not mask_keys:
-            raise ValueError("mask_keys False repeats a public layer, whose keys have no bias: set use_bias False")
+            raise InputError("mask_keys False repeats a public layer, whose keys have no bias: set use_bias False")
         self.num_heads = num_heads
         self.mask_keys = mask_keys
         self.detach_stabiliser = detach_stabiliser

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from graphgps_kmip.attention.performer import PerformerAttention
+from graphgps_kmip.errors import InputError
 
 PERIOD = 1001  # calls: the reference counts 1000 of them, and draws at the one after
 
@@ -28,7 +29,7 @@ def redraw_regularly(model: nn.Module, period: int = PERIOD) -> None:
         ValueError: period < 1.
     """
     if period < 1:
-        raise ValueError(f"period must be >= 1, got {period}")
+        raise InputError(f"period must be >= 1, got {period}")
     model.register_buffer("redraw_seed", torch.randint(2**31, ()))
     model.register_buffer("redraw_calls", torch.zeros((), dtype=torch.long))
     model.register_forward_pre_hook(partial(_count, period=period))

@@ -15,6 +15,7 @@ from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.edgewise import edge_softmax
 from graphgps_kmip.attention.heads import check_dropout, dim_per_head
 from graphgps_kmip.attention.unlinked import between_unlinked
+from graphgps_kmip.errors import InputError
 
 ALL_PAIRS, NO_PAIRS = "full_graph", "none"
 
@@ -35,7 +36,7 @@ class SANStart(nn.Module):
     def forward(self, context: GraphContext) -> Tensor:
         """Return the feature."""
         if context.halo is not None:
-            raise ValueError("SAN cannot attend in one graph divided over processes: start a single process")
+            raise InputError("SAN cannot attend in one graph divided over processes: start a single process")
         return self.feature.weight
 
 
@@ -84,7 +85,7 @@ class SANAttention(nn.Module):
         super().__init__()
         dim_per_head(dim, num_heads)
         if gamma < 0:
-            raise ValueError(f"gamma must be >= 0, got {gamma}: 0 leaves pairs without an edge no weight")
+            raise InputError(f"gamma must be >= 0, got {gamma}: 0 leaves pairs without an edge no weight")
         self.dim, self.num_heads = dim, num_heads
         self.secondary_edges, self.separate = secondary_edges, separate
         fake = secondary_edges != NO_PAIRS
@@ -113,7 +114,7 @@ class SANAttention(nn.Module):
             return torch.zeros_like(v)
         if context.edge_attr is None or context.edge_attr.shape[1:] != (self.dim,):
             found = "no edge features" if context.edge_attr is None else f"shape {tuple(context.edge_attr.shape)}"
-            raise ValueError(
+            raise InputError(
                 f"SAN needs encoded edge features (E, {self.dim}), got {found}: set dataset.edge_encoder True and "
                 "dataset.edge_encoder_name DummyEdge (one learned vector)"
             )
@@ -125,7 +126,7 @@ class SANAttention(nn.Module):
         if self.secondary_edges == ALL_PAIRS:
             return between_unlinked(q * e, k, v, context, self.separate)
         if self.secondary_edges not in context.edge_sets:
-            raise ValueError(
+            raise InputError(
                 f"secondary_edges {self.secondary_edges!r}: the data has no such edges: choose one of "
                 f"{', '.join([ALL_PAIRS, NO_PAIRS, *context.edge_sets])} (prep.exp True makes those called expander)"
             )

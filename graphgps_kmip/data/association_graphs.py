@@ -11,6 +11,7 @@ import torch
 from torch_geometric.data import Data
 
 from graphgps_kmip.data.rows import Row, RowFile
+from graphgps_kmip.errors import InputError
 
 if TYPE_CHECKING:
     from pandas.io.parsers import TextFileReader
@@ -85,7 +86,7 @@ def _pieces(path: Path, counts: list[int], dtype: str) -> Iterator[np.ndarray]:
             ends = np.cumsum(counts[start : start + BLOCK])
             rows = _next(table, int(ends[-1]))
             if len(rows) < ends[-1]:
-                raise ValueError(f"{path.name} has fewer rows than num-edge-list.csv.gz says")
+                raise InputError(f"{path.name} has fewer rows than num-edge-list.csv.gz says")
             yield from np.split(rows, ends[:-1])
 
 

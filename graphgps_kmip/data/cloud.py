@@ -16,6 +16,7 @@ from graphgps_kmip.data.dataset import SPLITS, GraphDataset, Summary
 from graphgps_kmip.data.points import CloudSource, checked
 from graphgps_kmip.data.rows import Row, RowFile
 from graphgps_kmip.encoding.knn import edge_lengths, edges_from, nearest_neighbors
+from graphgps_kmip.errors import InputError
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ class CloudDataset(OnDiskDataset):
         unpacked = Path(self.root, "unpacked")
         extract_zip(str(archive), str(unpacked), log=False)
         if not (unpacked / archive.stem).is_dir():
-            raise ValueError(f"it holds no folder {archive.stem}")
+            raise InputError(f"it holds no folder {archive.stem}")
         shutil.copytree(unpacked / archive.stem, self.raw_dir, copy_function=_move_new, dirs_exist_ok=True)
         shutil.rmtree(unpacked)
         archive.unlink()
@@ -157,7 +158,7 @@ def _splits(parts: np.ndarray) -> list[np.ndarray]:
     train, val, test = (np.flatnonzero(parts == part) for part in range(len(SPLITS)))
     if not len(val):
         if len(train) <= len(test):
-            raise ValueError(f"{len(test)} of {len(train)} training clouds cannot validate: are files missing?")
+            raise InputError(f"{len(test)} of {len(train)} training clouds cannot validate: are files missing?")
         val = np.sort(np.random.default_rng(0).permutation(train)[: len(test)])  # 0: whatever the run's seed
         train = np.setdiff1d(train, val)
     return [train, val, test]

@@ -18,6 +18,7 @@ from graphgps_kmip.data.dataset import GraphDataset
 from graphgps_kmip.data.encoding import Encoding, computed
 from graphgps_kmip.data.encoding_cache import Column, in_memory, kept
 from graphgps_kmip.data.processes import cores, in_order
+from graphgps_kmip.errors import InputError
 
 GRAPHS = 2_000  # whose data are hashed together
 
@@ -70,7 +71,7 @@ def encoded(
         compute = partial(computed, dataset.graphs, encoding, sizes, workers)
         found = in_memory(compute()) if folder is None else kept(folder, _key(encoding, digests), len(sizes), compute)
         if both := sorted(set(found) & set(taken)):
-            raise ValueError(f"{encoding.name}: its attribute {both[0]} comes from {taken[both[0]]} already")
+            raise InputError(f"{encoding.name}: its attribute {both[0]} comes from {taken[both[0]]} already")
         taken |= dict.fromkeys(found, encoding.name)
         columns |= found
     return GraphDataset(EncodedGraphs(dataset.graphs, columns), dataset.splits, dataset.summary)
@@ -105,7 +106,7 @@ def _hashed(graphs: Sequence[Data], names: list[str], chunk: range) -> tuple[dic
         for name, digest in digests.items():
             value = graph.get(name)
             if not isinstance(value, Tensor) or value.layout != torch.strided:
-                raise ValueError(
+                raise InputError(
                     f"graph {number} has no tensor {name}, which an encoding reads: leave that encoding out"
                 )
             digest.update(f"{tuple(value.shape)} {value.dtype}".encode())

@@ -18,6 +18,7 @@ from torch_geometric.data import Data
 
 from graphgps_kmip.data.encoding_cache import SHAPE, Packed
 from graphgps_kmip.data.processes import in_order
+from graphgps_kmip.errors import InputError
 
 log = logging.getLogger(__name__)
 NODES = 10_000  # of the graphs that are encoded together, about: dense matrices of 50 graphs of 200 nodes are 16 MB
@@ -51,13 +52,13 @@ class Encoding:
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"\w[\w.+-]*", self.name):
-            raise ValueError(f"encoding {self.name!r}: a name may hold letters, digits and _ . + - only")
+            raise InputError(f"encoding {self.name!r}: a name may hold letters, digits and _ . + - only")
         if self.random and "seed" not in self.settings:
-            raise ValueError(f"{self.name}: it is random, and its settings hold no seed: add one")
+            raise InputError(f"{self.name}: it is random, and its settings hold no seed: add one")
         try:
             json.dumps(self.settings)
         except TypeError as error:
-            raise ValueError(f"{self.name}: settings must be numbers, strings and lists of them ({error})") from error
+            raise InputError(f"{self.name}: settings must be numbers, strings and lists of them ({error})") from error
 
 
 def computed(graphs: Sequence[Data], encoding: Encoding, sizes: np.ndarray, num_workers: int) -> Iterator[Packed]:
@@ -81,7 +82,7 @@ def computed(graphs: Sequence[Data], encoding: Encoding, sizes: np.ndarray, num_
         found = {name: (values.dtype, shapes.shape[1]) for name, (values, shapes) in pack.items()}
         kinds = found if kinds is None else kinds
         if found != kinds:
-            raise ValueError(f"{encoding.name}: attributes differ in name, dtype or dimensions: {kinds} and {found}")
+            raise InputError(f"{encoding.name}: attributes differ in name, dtype or dimensions: {kinds} and {found}")
         yield pack
 
 
@@ -94,9 +95,9 @@ def _encoded(graphs: Sequence[Data], encoding: Encoding, chunk: range) -> Packed
         try:
             results = encoding.compute(given)
         except Exception as error:  # of whatever kind: what it was about is told, and it is raised
-            raise ValueError(f"{encoding.name}: {_culprit(encoding, given, chunk, error)}") from error
+            raise InputError(f"{encoding.name}: {_culprit(encoding, given, chunk, error)}") from error
     if len(results) != len(given):
-        raise ValueError(f"{encoding.name}: {len(results)} results for {len(given)} graphs")
+        raise InputError(f"{encoding.name}: {len(results)} results for {len(given)} graphs")
     return {name: _packed(encoding, name, results, chunk) for name in sorted({name for one in results for name in one})}
 
 
@@ -117,18 +118,18 @@ def _packed(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return one attribute of some graphs as flat values, and its shapes."""
     if not name.isidentifier():
-        raise ValueError(f"{encoding.name}: {name!r} cannot be the name of an attribute")
+        raise InputError(f"{encoding.name}: {name!r} cannot be the name of an attribute")
     arrays = []
     for number, result in zip(chunk, results, strict=True):
         value = result.get(name)
         if not isinstance(value, Tensor) or value.is_complex() or value.layout != torch.strided:
-            raise ValueError(
+            raise InputError(
                 f"{encoding.name}: graph {number:,}: {name} must be a dense real tensor, got {type(value)}"
             )
         value = value.detach().cpu()
         arrays.append((value.float() if value.is_floating_point() else value).numpy())
         if (arrays[-1].dtype, arrays[-1].ndim) != (arrays[0].dtype, arrays[0].ndim):
-            raise ValueError(
+            raise InputError(
                 f"{encoding.name}: graph {number:,}: {name} differs in dtype or dimensions from the others"
             )
     shapes = np.array([array.shape for array in arrays], SHAPE).reshape(len(arrays), arrays[0].ndim)

@@ -24,6 +24,7 @@ from torch import Tensor
 from graphgps_kmip import __version__
 from graphgps_kmip.data.errors import DataError
 from graphgps_kmip.data.lock import locked
+from graphgps_kmip.errors import InputError
 
 log = logging.getLogger(__name__)
 PROVENANCE = "provenance.json"
@@ -47,7 +48,7 @@ class Column:
         self.values, self.shapes = values, shapes
         self.bounds = np.append(0, shapes.prod(axis=1).cumsum())
         if self.bounds[-1] != len(values):
-            raise ValueError(f"{len(values):,} values where the shapes of the graphs tell {self.bounds[-1]:,}")
+            raise InputError(f"{len(values):,} values where the shapes of the graphs tell {self.bounds[-1]:,}")
 
     @classmethod
     def mapped(cls, path: Path, dtype: str, shapes: np.ndarray) -> Column:
@@ -121,12 +122,12 @@ def _opened(place: Path, graphs: int) -> dict[str, Column] | None:
     try:
         provenance = json.loads((place / PROVENANCE).read_text())
         if _name(provenance["key"]) != place.name or provenance["graphs"] != graphs:
-            raise ValueError(f"{PROVENANCE} tells of other values")
+            raise InputError(f"{PROVENANCE} tells of other values")
         columns = {}
         for name, facts in provenance["attributes"].items():
             for file, digest in facts["sha256"].items():
                 if _sha256(place / file) != digest:
-                    raise ValueError(f"{file} is not as it was written")
+                    raise InputError(f"{file} is not as it was written")
             shapes = np.fromfile(place / f"{name}.shapes", SHAPE).reshape(graphs, facts["dims"])
             columns[name] = Column.mapped(place / f"{name}.values", facts["dtype"], shapes)
     except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError) as error:

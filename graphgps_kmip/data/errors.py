@@ -1,11 +1,7 @@
-"""What can be wrong with the files of a data set, told in one line."""
+"""Exception types of data sets, under the names that they had here before they moved."""
 
 from __future__ import annotations
 
+from graphgps_kmip.errors import DataError, UnsafeFile
 
-class DataError(ValueError):
-    """Raw files are missing, damaged, or want to run code: which, where, and the mend."""
-
-
-class UnsafeFile(DataError):
-    """A file asks for something that data never needs; nothing of it was run."""
+__all__ = ["DataError", "UnsafeFile"]

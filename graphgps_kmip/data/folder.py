@@ -15,6 +15,7 @@ from graphgps_kmip.data.dataset import SPLITS, GraphDataset, joined
 from graphgps_kmip.data.errors import DataError
 from graphgps_kmip.data.graph_file import READERS, read_graphs, some
 from graphgps_kmip.data.record import DatasetRecord
+from graphgps_kmip.errors import InputError
 from graphgps_kmip.names import suggest
 
 FORMAT = "Folder"
@@ -51,7 +52,7 @@ def folder_record(
 
 
 def _no_sample(record: DatasetRecord, seed: int) -> GraphDataset:  # noqa: ARG001 (it is called by these names)
-    raise ValueError(f"dataset.sample: nothing is known of {record.title} but its files: set dataset.sample False")
+    raise InputError(f"dataset.sample: nothing is known of {record.title} but its files: set dataset.sample False")
 
 
 def load(root: str, name: str, task_type: str = "classification") -> GraphDataset:

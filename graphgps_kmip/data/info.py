@@ -13,6 +13,7 @@ from tqdm import tqdm
 from graphgps_kmip.data.checks import check_edges, columns, dim_out_of, labels_of, split_sizes
 from graphgps_kmip.data.dataset import GraphDataset, Summary
 from graphgps_kmip.data.record import DatasetRecord
+from graphgps_kmip.errors import InputError
 from graphgps_kmip.files import replace_file
 
 UNITS = {"graph": "graph", "link": "pair of nodes"}
@@ -52,7 +53,7 @@ class DatasetInfo:
                 that do not exist, class labels that are NaN, negative or fractional.
         """
         if len(dataset) == 0:
-            raise ValueError(f"{record.title}: the data set has no graphs: check what its load(root) returns")
+            raise InputError(f"{record.title}: the data set has no graphs: check what its load(root) returns")
         sizes = split_sizes(dataset, record)
         summary = dataset.summary or summarize(dataset, record)
         return cls(name=record.title, level=record.level, sizes=sizes, **asdict(summary))
@@ -87,7 +88,7 @@ def summarize(dataset: GraphDataset, record: DatasetRecord) -> Summary:
         edges.append(graph.num_edges)
     same_targets = len(out) == 1 or record.task_type == "classification"
     if len(widths) > 1 or not same_targets:
-        raise ValueError(f"{record.title}: graphs differ in the columns of x, edge_attr or y: give all the same")
+        raise InputError(f"{record.title}: graphs differ in the columns of x, edge_attr or y: give all the same")
     dim_in, dim_edge = widths.pop()
     first = [dataset.graphs[i] for i in range(min(LOOKED_AT, len(dataset)))]
     return Summary(

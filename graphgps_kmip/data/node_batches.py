@@ -17,6 +17,7 @@ from torch_geometric.data import Data
 
 from graphgps_kmip.data.partition import partition
 from graphgps_kmip.data.subgraph import InEdges, inside
+from graphgps_kmip.errors import InputError
 
 FULL_BATCH = "full_batch"
 
@@ -45,11 +46,11 @@ class Sampling:
     def __post_init__(self) -> None:
         for key, name in (("train.sampler", self.sampler), ("val.sampler", self.val_sampler)):
             if name not in (FULL_BATCH, *SAMPLERS):
-                raise ValueError(f"{key}: choose one of {FULL_BATCH}, {', '.join(SAMPLERS)}, got {name!r}")
+                raise InputError(f"{key}: choose one of {FULL_BATCH}, {', '.join(SAMPLERS)}, got {name!r}")
         if self.batch_size < 1 or self.parts < 1:
-            raise ValueError(f"train.batch_size and train.train_parts: 1 or more, got {self.batch_size}, {self.parts}")
+            raise InputError(f"train.batch_size and train.train_parts: 1 or more, got {self.batch_size}, {self.parts}")
         if not all(isinstance(size, int) and (size > 0 or size == -1) for size in self.neighbor_sizes):
-            raise ValueError(f"train.neighbor_sizes: numbers above 0, or -1 for all, got {list(self.neighbor_sizes)}")
+            raise InputError(f"train.neighbor_sizes: numbers above 0, or -1 for all, got {list(self.neighbor_sizes)}")
 
 
 class Source:

@@ -9,6 +9,7 @@ import numpy as np
 from torch.utils.data import DataLoader
 
 from graphgps_kmip.data.pipeline import GraphLoader
+from graphgps_kmip.errors import InputError
 
 
 class NodeBudget:
@@ -32,7 +33,7 @@ class NodeBudget:
         self, num_nodes: Sequence[int], max_nodes: int, seed: int | None, rank: int = 0, world_size: int = 1
     ) -> None:
         if max_nodes < 1:
-            raise ValueError(
+            raise InputError(
                 f"train.max_nodes must be at least 1, or 0 for batches of train.batch_size, got {max_nodes}"
             )
         self.num_nodes, self.max_nodes, self.seed = np.asarray(num_nodes), max_nodes, seed

@@ -16,6 +16,7 @@ from torch_geometric.data import Data
 
 from graphgps_kmip.data.errors import DataError
 from graphgps_kmip.data.record import RawFiles, Source
+from graphgps_kmip.errors import InputError
 
 if TYPE_CHECKING:
     from torch_geometric.data import InMemoryDataset
@@ -108,4 +109,4 @@ def open_ogb(
         try:
             return kind(name, root=home, pre_transform=prepare)
         except FileNotFoundError as error:  # the class found all of its files, or has unpacked them just now
-            raise ValueError(f"there is no {Path(error.filename).name} in it") from error
+            raise InputError(f"there is no {Path(error.filename).name} in it") from error

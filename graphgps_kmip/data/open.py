@@ -22,6 +22,7 @@ from graphgps_kmip.data.prepare import prepared, processed_folder
 from graphgps_kmip.data.record import DatasetRecord
 from graphgps_kmip.data.samples import make_sample
 from graphgps_kmip.data.splits import Splits, fold_split, random_split
+from graphgps_kmip.errors import InputError
 from graphgps_kmip.files import replace_file
 
 log = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ def open_dataset(
     """
     folds = FOLDS.fullmatch(split_mode)
     if not folds and split_mode not in SPLIT_MODES[:2]:
-        raise ValueError(f"dataset.split_mode must be one of {', '.join(SPLIT_MODES)}, got {split_mode!r}")
+        raise InputError(f"dataset.split_mode must be one of {', '.join(SPLIT_MODES)}, got {split_mode!r}")
     dataset = _loaded(record, root)
     # Seed 0 whatever the run's seed: runs that differ in their seed must be tested on the same samples.
     if split_mode == "random":
@@ -90,7 +91,7 @@ def _loaded(record: DatasetRecord, root: str | Path) -> GraphDataset:
     graphs = [loaded] if isinstance(loaded, Data) else loaded
     dataset = graphs if isinstance(graphs, GraphDataset) else GraphDataset(graphs)
     if len(dataset) == 0:
-        raise ValueError(f"{record.title}: the data set has no graphs: check what its load(root) returns")
+        raise InputError(f"{record.title}: the data set has no graphs: check what its load(root) returns")
     if record.raw and len(dataset) > MANY and dataset.summary is None:
         dataset.summary = kept_summary(dataset, record, processed_folder(record, root))
     return dataset
@@ -104,7 +105,7 @@ def _labels(dataset: GraphDataset, record: DatasetRecord) -> Tensor:
     if record.level == "node":
         return dataset.graphs[0].y.reshape(-1)
     if record.level != "graph" or record.task_type != "classification":
-        raise ValueError(f"{record.title}: cv-stratifiedkfold needs one class for each graph: use cv-kfold")
+        raise InputError(f"{record.title}: cv-stratifiedkfold needs one class for each graph: use cv-kfold")
     get = getattr(dataset.graphs, "points", dataset.graphs.__getitem__)  # point clouds: without building their edges
     return torch.cat([torch.as_tensor(get(number).y).reshape(-1) for number in range(len(dataset))])
 
@@ -124,7 +125,7 @@ def _chosen(dataset: GraphDataset, record: DatasetRecord, split_index: int) -> G
     several = record.level == "node" and graph.train_mask.dim() == 2
     count = graph.train_mask.size(1) if several else 1
     if not 0 <= split_index < count:
-        raise ValueError(f"dataset.split_index: {record.title} has {count} splits, numbered from 0, got {split_index}")
+        raise InputError(f"dataset.split_index: {record.title} has {count} splits, numbered from 0, got {split_index}")
     if not several:
         return dataset
     graph = copy.copy(graph)

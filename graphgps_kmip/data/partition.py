@@ -11,6 +11,8 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 from torch import Tensor
 
+from graphgps_kmip.errors import InputError
+
 SMALL = 0.01  # of the nodes: components below stand together in the order, and are not searched one by one
 
 
@@ -28,7 +30,7 @@ def partition(edge_index: Tensor, num_nodes: int, parts: int) -> list[np.ndarray
         ValueError: parts below 1 or above N.
     """
     if not 1 <= parts <= num_nodes:
-        raise ValueError(f"a graph of {num_nodes} nodes cannot be cut into {parts} parts: set train.train_parts")
+        raise InputError(f"a graph of {num_nodes} nodes cannot be cut into {parts} parts: set train.train_parts")
     source, target = edge_index.numpy()
     both = (np.concatenate([source, target]), np.concatenate([target, source]))
     graph = csr_array((np.ones(len(both[0]), dtype=np.int8), both), shape=(num_nodes, num_nodes))

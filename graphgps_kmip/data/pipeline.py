@@ -14,6 +14,7 @@ from graphgps_kmip.data.dataset import SPLITS, GraphDataset
 from graphgps_kmip.data.node_batches import FULL_BATCH, Sampling
 from graphgps_kmip.data.node_loader import NodeLoader
 from graphgps_kmip.data.shard import shard_of
+from graphgps_kmip.errors import InputError
 
 
 class ShardedBatches:
@@ -32,9 +33,9 @@ class ShardedBatches:
 
     def __init__(self, num_samples: int, batch_size: int, seed: int | None, rank: int = 0, world_size: int = 1) -> None:
         if batch_size < 1:
-            raise ValueError(f"train.batch_size must be at least 1, got {batch_size}")
+            raise InputError(f"train.batch_size must be at least 1, got {batch_size}")
         if not 0 <= rank < world_size:
-            raise ValueError(f"rank must be in 0..{world_size - 1} for {world_size} processes, got {rank}")
+            raise InputError(f"rank must be in 0..{world_size - 1} for {world_size} processes, got {rank}")
         self.num_samples, self.batch_size, self.seed = num_samples, batch_size, seed
         self.rank, self.world_size, self.epoch = rank, world_size, 0
 
@@ -139,7 +140,7 @@ def make_loaders(
     sampling = sampling or Sampling()
     if shard:
         if level != "node" or (sampling.sampler, sampling.val_sampler) != (FULL_BATCH, FULL_BATCH):
-            raise ValueError(
+            raise InputError(
                 "gt.kmip.shard divides one graph in full batches, of train.sampler and val.sampler: set it to False"
             )
         own = [shard_of(dataset.graphs[0], rank, world_size)]
@@ -148,7 +149,7 @@ def make_loaders(
         return [_node_loader(dataset, split, sampling, seed, num_workers, rank, world_size) for split in SPLITS]
     for key, name in (("train.sampler", sampling.sampler), ("val.sampler", sampling.val_sampler)):
         if name != FULL_BATCH:
-            raise ValueError(f"{key}: {name} divides the nodes of one graph, and here are many: set {FULL_BATCH}")
+            raise InputError(f"{key}: {name} divides the nodes of one graph, and here are many: set {FULL_BATCH}")
     train, *evaluation = (dataset.part(split) for split in SPLITS)
     shared = {"num_workers": num_workers, "rank": rank, "world_size": world_size}
     return [

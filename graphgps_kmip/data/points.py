@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from graphgps_kmip.data.errors import DataError
+from graphgps_kmip.errors import InputError
 
 
 class Cloud(NamedTuple):
@@ -52,12 +53,12 @@ def checked(cloud: Cloud, source: CloudSource) -> tuple[np.ndarray, np.ndarray]:
     """
     x, y = np.ascontiguousarray(cloud.x, np.float32), np.asarray(cloud.y)
     if x.ndim != 2 or x.shape[1] != source.num_features or not len(x):
-        raise ValueError(f"expected points with {source.num_features} columns, found shape {x.shape}")
+        raise InputError(f"expected points with {source.num_features} columns, found shape {x.shape}")
     if not np.isfinite(x).all():
-        raise ValueError("a value is NaN or infinite")
+        raise InputError("a value is NaN or infinite")
     known = (y >= 0) & (y < source.num_classes)  # NaN is not known
     if not known.all() or (y % 1).any():
-        raise ValueError(f"labels must be whole numbers from 0 to {source.num_classes - 1}")
+        raise InputError(f"labels must be whole numbers from 0 to {source.num_classes - 1}")
     return x, y.astype(np.int32)
 
 
@@ -80,5 +81,5 @@ def table(lines: list[str], columns: int) -> np.ndarray:
     """
     values = np.loadtxt(lines, np.float32, ndmin=2) if lines else np.empty((0, columns), np.float32)
     if values.shape[1] != columns:
-        raise ValueError(f"expected {columns} columns, found {values.shape[1]}")
+        raise InputError(f"expected {columns} columns, found {values.shape[1]}")
     return values

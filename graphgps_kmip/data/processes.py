@@ -16,6 +16,8 @@ import torch
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
+from graphgps_kmip.errors import InputError
+
 MOMENT = 2  # seconds before the bar appears
 AHEAD = 4  # chunks a process that are given out before the first result is taken: bounds what waits in memory
 
@@ -65,7 +67,7 @@ def _over_processes(
             yield waiting.popleft().result()
     except BrokenProcessPool as error:
         mend = "it may have needed more memory: take fewer processes"
-        raise ValueError(f"{title}: one of {workers} processes was killed; {mend}") from error
+        raise InputError(f"{title}: one of {workers} processes was killed; {mend}") from error
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch_geometric.data import Data
 
 from graphgps_kmip.data.dataset import GraphDataset
+from graphgps_kmip.errors import InputError
 
 LEVELS = ("graph", "inductive_node", "node", "link")
 TASK_TYPES = ("classification", "classification_multilabel", "regression", "subtoken_prediction")
@@ -133,9 +134,9 @@ class DatasetRecord:
 
     def __post_init__(self) -> None:
         if self.level not in LEVELS:
-            raise ValueError(f"{self.key}: level must be one of {', '.join(LEVELS)}, got {self.level!r}")
+            raise InputError(f"{self.key}: level must be one of {', '.join(LEVELS)}, got {self.level!r}")
         if self.task_type not in TASK_TYPES:
-            raise ValueError(f"{self.key}: task_type must be one of {', '.join(TASK_TYPES)}, got {self.task_type!r}")
+            raise InputError(f"{self.key}: task_type must be one of {', '.join(TASK_TYPES)}, got {self.task_type!r}")
         if not self.title:
             object.__setattr__(self, "title", self.key)
 

@@ -13,6 +13,8 @@ from urllib.parse import quote
 from torch import Tensor
 from torch_geometric.data import SQLiteDatabase
 
+from graphgps_kmip.errors import InputError
+
 TABLE = "clouds"
 BATCH = 32  # rows written at once
 
@@ -52,7 +54,7 @@ class RowFile:
             return self.database.get(index)
         except (sqlite3.Error, TypeError, RuntimeError) as error:  # TypeError: no such row; RuntimeError: half a row
             mend = f"remove the folder {os.path.dirname(self.path)} and start again"
-            raise ValueError(f"{self.path}: row {index} cannot be read ({error}): {mend}") from error
+            raise InputError(f"{self.path}: row {index} cannot be read ({error}): {mend}") from error
 
     def write(self, rows: Iterable[Row]) -> None:
         """Write the file anew, a few rows at a time; it appears under its name when it is complete."""

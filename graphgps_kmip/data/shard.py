@@ -10,6 +10,7 @@ from torch_geometric.data import Data
 
 from graphgps_kmip.data.partition import partition
 from graphgps_kmip.data.subgraph import PAIRS, InEdges
+from graphgps_kmip.errors import InputError
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ def shard_of(graph: Data, rank: int, world_size: int) -> Data:
     """
     for key in graph.keys():  # noqa: SIM118 (Data is no mapping)
         if key.endswith(PAIRS) and key != "edge_index":
-            raise ValueError(f"gt.kmip.shard: {key} cannot be divided over processes: set it to False")
+            raise InputError(f"gt.kmip.shard: {key} cannot be divided over processes: set it to False")
     parts = [torch.from_numpy(nodes) for nodes in partition(graph.edge_index, graph.num_nodes, world_size)]
     owner, place = torch.empty(2, graph.num_nodes, dtype=torch.long)
     for number, nodes in enumerate(parts):

@@ -10,6 +10,8 @@ import torch
 from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
 from torch import Tensor
 
+from graphgps_kmip.errors import InputError
+
 FOLD_SEED = 123  # that of GraphGPS: its folds are ours
 
 
@@ -39,7 +41,7 @@ def random_split(
         ValueError: the fractions do not sum to 1, or there are too few samples (of a class) to divide.
     """
     if len(fractions) != 3 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
-        raise ValueError(
+        raise InputError(
             f"dataset.split must be three positive shares that sum to 1, as [0.6, 0.2, 0.2], got {list(fractions)}"
         )
     train_share, val_share, test_share = fractions
@@ -50,7 +52,7 @@ def random_split(
         val_share = val_share / (val_share + test_share)
         val, test = train_test_split(rest, train_size=val_share, random_state=seed, stratify=rest_labels)
     except ValueError as error:
-        raise ValueError(f"cannot divide {num} samples into {list(fractions)}: {error}") from error
+        raise InputError(f"cannot divide {num} samples into {list(fractions)}: {error}") from error
     return Splits(*(torch.from_numpy(np.sort(part)) for part in (train, val, test)))
 
 
@@ -67,14 +69,14 @@ def fold_split(num: int, folds: int, index: int, labels: Sequence[int] | Tensor 
         ValueError: fewer than 3 folds, no such fold, or too few samples.
     """
     if folds < 3:
-        raise ValueError(f"dataset.split_mode: cross-validation needs 3 folds or more, got {folds}")
+        raise InputError(f"dataset.split_mode: cross-validation needs 3 folds or more, got {folds}")
     if not 0 <= index < folds:
-        raise ValueError(f"dataset.split_index must be in 0..{folds - 1} for {folds} folds, got {index}")
+        raise InputError(f"dataset.split_index must be in 0..{folds - 1} for {folds} folds, got {index}")
     kind = KFold if labels is None else StratifiedKFold
     try:
         parts = [test for _, test in kind(folds, shuffle=True, random_state=FOLD_SEED).split(np.zeros(num), labels)]
     except ValueError as error:
-        raise ValueError(f"cannot divide {num} samples into {folds} folds: {error}") from error
+        raise InputError(f"cannot divide {num} samples into {folds} folds: {error}") from error
     test, val = parts[index], parts[(index + 1) % folds]
     train = np.setdiff1d(np.arange(num), np.concatenate([test, val]))
     return Splits(*(torch.from_numpy(np.sort(part)) for part in (train, val, test)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from graphgps_kmip.data.record import DatasetRecord
+from graphgps_kmip.errors import InputError
 from graphgps_kmip.names import suggest
 
 DATASETS: dict[tuple[str, str], DatasetRecord] = {}
@@ -17,7 +18,7 @@ def register(record: DatasetRecord) -> DatasetRecord:
     """
     key = (record.format, record.name)
     if DATASETS.setdefault(key, record) != record:
-        raise ValueError(f"the data set {record.key} is registered already: give yours another format or name")
+        raise InputError(f"the data set {record.key} is registered already: give yours another format or name")
     return record
 
 
@@ -33,10 +34,10 @@ def find(format: str, name: str = "") -> DatasetRecord:  # noqa: A002 (the confi
     """
     records = {record.name: record for record in DATASETS.values() if record.format == format}
     if not records:
-        raise ValueError(f"dataset.format: unknown {format!r}.{suggest(format, {key[0] for key in DATASETS})}")
+        raise InputError(f"dataset.format: unknown {format!r}.{suggest(format, {key[0] for key in DATASETS})}")
     name = "" if name in NAMELESS and "" in records else name
     if name not in records:
-        raise ValueError(f"dataset.name: {format} has no {name!r}.{suggest(name, [one or 'none' for one in records])}")
+        raise InputError(f"dataset.name: {format} has no {name!r}.{suggest(name, [one or 'none' for one in records])}")
     return records[name]
 
 
@@ -49,5 +50,5 @@ def find_title(name: str) -> DatasetRecord:
     named = {record.key.lower(): record for record in DATASETS.values()}
     named |= {record.title.lower(): record for record in reversed(DATASETS.values())}
     if name.lower() not in named:
-        raise ValueError(f"--data: unknown {name!r}.{suggest(name, [one.title for one in DATASETS.values()])}")
+        raise InputError(f"--data: unknown {name!r}.{suggest(name, [one.title for one in DATASETS.values()])}")
     return named[name.lower()]

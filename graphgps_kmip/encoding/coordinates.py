@@ -10,6 +10,8 @@ import math
 import torch
 from torch import Tensor
 
+from graphgps_kmip.errors import InputError
+
 NUM_FREQUENCIES = 8  # 2^0 .. 2^7
 SPAN = 0.9 * math.pi  # below pi: nodes a little outside the training nodes' box do not meet those at its other side
 
@@ -30,7 +32,7 @@ def encode_coordinates(features: Tensor, train: Tensor) -> Tensor:
         ValueError: no coordinates, or no training node.
     """
     if features.dim() != 2 or features.size(1) < 2:
-        raise ValueError(f"features must be (N, 2 + C), longitude and latitude first, got {tuple(features.shape)}")
+        raise InputError(f"features must be (N, 2 + C), longitude and latitude first, got {tuple(features.shape)}")
     coordinates = scaled(features[:, :2], train)
     longitude, latitude = (sines_and_cosines(column) for column in coordinates.T)
     return torch.cat([longitude, latitude, standardised(features[:, 2:], train)], dim=1).float()
@@ -75,7 +77,7 @@ def standardised(values: Tensor, train: Tensor) -> Tensor:
 
 def _range(values: Tensor, train: Tensor) -> tuple[Tensor, Tensor]:
     if not bool(train.any()):
-        raise ValueError("there is no training node: coordinates and features are scaled by those")
+        raise InputError("there is no training node: coordinates and features are scaled by those")
     known = values.double()[train]
     return known.amin(0), known.amax(0)
 

@@ -6,6 +6,8 @@ import torch
 from torch import nn
 from torch_geometric.data import Batch
 
+from graphgps_kmip.errors import InputError
+
 
 class DegreeEncoder(nn.Module):
     """Look up a learned vector for min(degree, max_degree) and append it to the node features.
@@ -28,7 +30,7 @@ class DegreeEncoder(nn.Module):
     def __init__(self, dim: int, dim_x: int | None = None, *, dim_pe: int = 16, max_degree: int = 63) -> None:
         super().__init__()
         if not 1 <= dim_pe < dim or max_degree < 0:
-            raise ValueError(
+            raise InputError(
                 f"posenc_Degree needs 1 <= dim_pe < width {dim} and max_degree >= 0, got {dim_pe=}, {max_degree=}"
             )
         self.linear_x = nn.Identity() if dim_x is None else nn.Linear(dim_x, dim - dim_pe)
@@ -37,7 +39,7 @@ class DegreeEncoder(nn.Module):
     def forward(self, batch: Batch) -> Batch:
         """Replace ``batch.x``."""
         if "pestat_Degree" not in batch:
-            raise ValueError("Degree needs pestat_Degree, but the graphs do not have it: set posenc_Degree.enable True")
+            raise InputError("Degree needs pestat_Degree, but the graphs do not have it: set posenc_Degree.enable True")
         encoding = self.encoder(batch.pestat_Degree.clamp(max=self.encoder.num_embeddings - 1))  # (N, dim_pe)
         batch.x = torch.cat([self.linear_x(batch.x.to(encoding.dtype)), encoding], dim=1)
         return batch

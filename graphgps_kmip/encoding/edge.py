@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from graphgps_kmip.encoding.types import type_ids
+from graphgps_kmip.errors import InputError
 
 
 def edge_features(batch: Batch, encoder: str) -> Tensor:
@@ -19,7 +20,7 @@ def edge_features(batch: Batch, encoder: str) -> Tensor:
         ValueError: there is none.
     """
     if batch.edge_attr is None:
-        raise ValueError(f"{encoder} needs edge features, these graphs have none: use the edge encoder DummyEdge")
+        raise InputError(f"{encoder} needs edge features, these graphs have none: use the edge encoder DummyEdge")
     return batch.edge_attr
 
 
@@ -64,7 +65,7 @@ class TypeDictEdgeEncoder(nn.Module):
     def __init__(self, num_types: int, dim: int) -> None:
         super().__init__()
         if num_types < 1:
-            raise ValueError(f"dataset.edge_encoder_num_types must be at least 1 for TypeDictEdge, got {num_types}")
+            raise InputError(f"dataset.edge_encoder_num_types must be at least 1 for TypeDictEdge, got {num_types}")
         self.encoder = nn.Embedding(num_types, dim)
 
     def forward(self, batch: Batch) -> Batch:

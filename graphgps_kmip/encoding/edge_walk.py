@@ -18,6 +18,8 @@ import torch
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 from torch import Tensor
 
+from graphgps_kmip.errors import InputError
+
 Array = np.ndarray
 WIDTH = 64  # start nodes of a block
 
@@ -48,10 +50,10 @@ def edge_walk_probabilities(
     """
     times = sorted(times)
     if not times or times[0] < 0:
-        raise ValueError(f"kernel.times must be one or more numbers of steps >= 0, got {times}")
+        raise InputError(f"kernel.times must be one or more numbers of steps >= 0, got {times}")
     source, target = edge_index.cpu().numpy().astype(np.int64).reshape(2, -1)
     if len(source) and (min(source.min(), target.min()) < 0 or max(source.max(), target.max()) >= num_nodes):
-        raise ValueError(f"edge_index names a node outside the graph, which has {num_nodes} nodes")
+        raise InputError(f"edge_index names a node outside the graph, which has {num_nodes} nodes")
     numpy_dtype = torch.empty(0, dtype=dtype).numpy().dtype
     adjacency = sp.csr_array((np.ones(len(source)), (source, target)), shape=(num_nodes,) * 2)
     pattern = (adjacency + adjacency.T).tocsr()

@@ -20,6 +20,8 @@ from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import eigsh
 from torch import Tensor
 
+from graphgps_kmip.errors import InputError
+
 LOG = logging.getLogger(__name__)
 COMPLETE_AT_MOST = 10  # nodes: of the public code
 SLACK = 0.1  # of the public code, below the bound of Friedman's theorem
@@ -153,9 +155,9 @@ def _simple(edges: np.ndarray, num_nodes: int) -> np.ndarray:
 
 def _check(num_nodes: int, degree: int, algorithm: str, max_num_iters: int) -> None:
     if algorithm not in ALGORITHMS:
-        raise ValueError(f"prep.exp_algorithm must be one of {', '.join(ALGORITHMS)}, got {algorithm!r}")
+        raise InputError(f"prep.exp_algorithm must be one of {', '.join(ALGORITHMS)}, got {algorithm!r}")
     if num_nodes < 0:
-        raise ValueError(f"the number of nodes must be >= 0, got {num_nodes}")
+        raise InputError(f"the number of nodes must be >= 0, got {num_nodes}")
     for key, value in (("exp_deg", degree), ("exp_max_num_iters", max_num_iters)):
         if value < 1:
-            raise ValueError(f"prep.{key} must be >= 1, got {value}")
+            raise InputError(f"prep.{key} must be >= 1, got {value}")

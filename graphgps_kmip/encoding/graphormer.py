@@ -8,6 +8,8 @@ import torch
 from scipy.sparse.csgraph import shortest_path
 from torch import Tensor
 
+from graphgps_kmip.errors import InputError
+
 Array = np.ndarray
 MOST_NODES = 10_000  # of one graph: 1 GB of distances, and its solver takes 1.2 GB more
 UNREACHABLE = -1
@@ -76,13 +78,13 @@ def path_types(edge_index: Tensor, num_nodes: int, edge_types: Tensor, longest: 
 def _paths(edge_index: Tensor, num_nodes: int) -> tuple[Array, Array]:
     """Return distances, and the node before j on a shortest path from i to j: (N, N), (N, N)."""
     if num_nodes > MOST_NODES:
-        raise ValueError(
+        raise InputError(
             f"GraphormerBias keeps a number for all pairs of nodes, possible up to {MOST_NODES} nodes, got "
             f"{num_nodes}: set posenc_GraphormerBias.node_degrees_only True"
         )
     source, target = edge_index.cpu().numpy().astype(np.int64).reshape(2, -1)
     if len(source) and (min(source.min(), target.min()) < 0 or max(source.max(), target.max()) >= num_nodes):
-        raise ValueError(f"edge_index names a node outside the graph, which has {num_nodes} nodes")
+        raise InputError(f"edge_index names a node outside the graph, which has {num_nodes} nodes")
     adjacency = sp.csr_array((np.ones(len(source)), (source, target)), shape=(num_nodes,) * 2)
     adjacency.sum_duplicates()
     distances, before = shortest_path(adjacency, method="D", unweighted=True, return_predecessors=True)
@@ -91,11 +93,11 @@ def _paths(edge_index: Tensor, num_nodes: int) -> tuple[Array, Array]:
 
 def _types(edge_types: Tensor, num_edges: int) -> Array:
     if edge_types.is_floating_point() or edge_types.numel() != num_edges:
-        raise ValueError(
+        raise InputError(
             "posenc_GraphormerBias.edge_types needs one integer for each edge, got edge_attr "
             f"{tuple(edge_types.shape)} of {edge_types.dtype}: set it to False"
         )
     types = edge_types.reshape(-1).cpu().numpy()
     if len(types) and (types.min() < 0 or types.max() > np.iinfo(np.int16).max):
-        raise ValueError(f"edge types must be 0 to {np.iinfo(np.int16).max}, got {types.min()} to {types.max()}")
+        raise InputError(f"edge types must be 0 to {np.iinfo(np.int16).max}, got {types.min()} to {types.max()}")
     return types

@@ -13,6 +13,7 @@ from torch_geometric.data import Batch
 
 from graphgps_kmip.encoding.graph_token import INITIAL_STD, first_nodes
 from graphgps_kmip.encoding.graphormer import NO_EDGE, UNREACHABLE
+from graphgps_kmip.errors import InputError
 
 GROUP = "posenc_GraphormerBias"
 
@@ -71,7 +72,7 @@ class GraphormerEncoder(nn.Module):
             tables["num_spatial_types"] = num_spatial_types
         for key, rows in tables.items():
             if rows is None or rows < 1:
-                raise ValueError(f"{GROUP}.{key} must be 1 or more, got {rows}")
+                raise InputError(f"{GROUP}.{key} must be 1 or more, got {rows}")
         self.linear_x = nn.Identity() if dim_x is None else nn.Linear(dim_x, dim)
         self.in_degree_encoder = _table(num_in_degrees, dim)
         self.out_degree_encoder = _table(num_out_degrees, dim)
@@ -98,7 +99,7 @@ class GraphormerEncoder(nn.Module):
     def _bias(self, batch: Batch) -> Tensor:
         distances = _statistic(batch, "spatial_types").long()
         if len(distances) != batch.pair_index.size(1):
-            raise ValueError(
+            raise InputError(
                 f"GraphormerBias: spatial_types are of {len(distances)} pairs of nodes, these graphs have "
                 f"{batch.pair_index.size(1)}: it needs whole graphs, set train.sampler to full_batch"
             )
@@ -113,7 +114,7 @@ class GraphormerEncoder(nn.Module):
     def _paths(self, types: Tensor) -> Tensor:
         """Return the sum over the edges of each path, (P, L) -> (P, H), without an array (P, L, H)."""
         if types.numel() and int(types.max()) >= self.edge_encoder.num_embeddings:
-            raise ValueError(
+            raise InputError(
                 f"GraphormerBias: a path holds an edge of type {int(types.max())}, but "
                 f"dataset.edge_encoder_num_types is {self.edge_encoder.num_embeddings}: raise it"
             )
@@ -154,5 +155,5 @@ def _look_up(table: nn.Embedding, values: Tensor) -> Tensor:
 
 def _statistic(batch: Batch, name: str) -> Tensor:
     if name not in batch:
-        raise ValueError(f"GraphormerBias needs {name}, but the graphs do not have it: set {GROUP}.enable True")
+        raise InputError(f"GraphormerBias needs {name}, but the graphs do not have it: set {GROUP}.enable True")
     return batch[name]

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from graphgps_kmip.errors import InputError
+
 ZERO = 1e-8  # eigenvalues up to this one belong to the constant vectors of the components and are left out
 MOST_NODES = 20_000  # a dense float64 matrix of 3.2 GB, and its eigenvectors as much again
 
@@ -30,7 +32,7 @@ def heat_kernel_diagonal(
         ValueError: no times, or more than `MOST_NODES` nodes.
     """
     if not len(times):
-        raise ValueError("kernel.times must hold one or more times, got none")
+        raise InputError("kernel.times must hold one or more times, got none")
     values, vectors = torch.linalg.eigh(undirected_laplacian(edge_index, num_nodes))
     decay = torch.exp(-values[:, None] * torch.tensor(times, dtype=torch.float64))  # (N, len(times))
     decay[values <= ZERO] = 0
@@ -49,7 +51,7 @@ def undirected_laplacian(edge_index: Tensor, num_nodes: int) -> Tensor:
         ValueError: more than `MOST_NODES` nodes.
     """
     if num_nodes > MOST_NODES:
-        raise ValueError(
+        raise InputError(
             f"HKdiagSE and ElstaticSE need a dense matrix of all pairs of nodes, possible up to {MOST_NODES} nodes, "
             f"got {num_nodes}: use RWSE for a graph of this size"
         )

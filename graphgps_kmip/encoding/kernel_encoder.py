@@ -6,6 +6,7 @@ from torch import Tensor, cat, nn
 from torch_geometric.data import Batch
 
 from graphgps_kmip.encoding.layers import raw_norm, relu_layers
+from graphgps_kmip.errors import InputError
 
 MODELS = ("linear", "mlp")
 
@@ -49,9 +50,9 @@ class KernelEncoder(nn.Module):
         super().__init__()
         group = f"posenc_{name}"
         if model.lower() not in MODELS:
-            raise ValueError(f"{group}.model must be Linear or mlp, got {model!r}")
+            raise InputError(f"{group}.model must be Linear or mlp, got {model!r}")
         if not 1 <= dim_pe < dim or layers < 1:
-            raise ValueError(f"{group} needs 1 <= dim_pe < width {dim} and layers >= 1, got {dim_pe=}, {layers=}")
+            raise InputError(f"{group} needs 1 <= dim_pe < width {dim} and layers >= 1, got {dim_pe=}, {layers=}")
         self.name, self.num_stats, self.pass_as_var = name, num_stats, pass_as_var
         self.linear_x = nn.Identity() if dim_x is None else nn.Linear(dim_x, dim - dim_pe)
         self.raw_norm = raw_norm(name, raw_norm_type, num_stats)
@@ -71,9 +72,9 @@ class KernelEncoder(nn.Module):
     def _statistics(self, batch: Batch) -> Tensor:
         key = f"pestat_{self.name}"
         if key not in batch:
-            raise ValueError(
+            raise InputError(
                 f"{self.name} needs {key}, but the graphs do not have it: set posenc_{self.name}.enable True"
             )
         if batch[key].dim() != 2 or batch[key].size(1) != self.num_stats:
-            raise ValueError(f"{key} must be (nodes, {self.num_stats}), got {tuple(batch[key].shape)}")
+            raise InputError(f"{key} must be (nodes, {self.num_stats}), got {tuple(batch[key].shape)}")
         return batch[key]

@@ -9,6 +9,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.transforms import BaseTransform
 
+from graphgps_kmip.errors import InputError
+
 # A gap between two distances that is larger than this (relative) is real; below it the tree's rounding could lie, so
 # we look further. Far above float64 rounding (1e-15); too large only costs a second query.
 TIE = 1e-9
@@ -113,9 +115,9 @@ class KNNGraph(BaseTransform):
     def forward(self, data: Data) -> Data:
         """Return the data with its new edges; edge features of older edges are dropped."""
         if data.pos is None:
-            raise ValueError(f"KNNGraph(k={self.k}) needs data.pos, the coordinates (N, D): this graph has none")
+            raise InputError(f"KNNGraph(k={self.k}) needs data.pos, the coordinates (N, D): this graph has none")
         if "batch" in data:
-            raise ValueError("KNNGraph joins points of one graph only: apply it before the graphs are batched")
+            raise InputError("KNNGraph joins points of one graph only: apply it before the graphs are batched")
         data.edge_index = knn_graph(data.pos, self.k, self.num_workers)
         data.edge_attr = None
         if self.distance:
@@ -128,14 +130,14 @@ class KNNGraph(BaseTransform):
 
 def _checked(points: np.ndarray, k: int) -> np.ndarray:
     if k < 1:
-        raise ValueError(f"a k-nearest-neighbour graph needs k >= 1, got {k}")
+        raise InputError(f"a k-nearest-neighbour graph needs k >= 1, got {k}")
     points = np.asarray(points, dtype=np.float64)
     if points.ndim != 2 or points.shape[1] == 0:
-        raise ValueError(f"points must be (N, D) with D >= 1, got shape {points.shape}")
+        raise InputError(f"points must be (N, D) with D >= 1, got shape {points.shape}")
     with np.errstate(over="ignore", invalid="ignore"):
         extent = np.ptp(points, axis=0) if len(points) else np.zeros(1)
         if not np.isfinite((extent**2).sum()):
-            raise ValueError("points must be finite and their squared distances below 1e308: check pos for NaN and inf")
+            raise InputError("points must be finite and their squared distances below 1e308: check pos for NaN and inf")
     return points
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from graphgps_kmip.encoding.envelope import Blocks
 from graphgps_kmip.encoding.solver import smallest_eigenpairs
+from graphgps_kmip.errors import InputError
 
 EPS = 1e-12
 LAPLACIAN_NORMS = ("none", "sym", "rw")
@@ -63,16 +64,16 @@ def laplacian_eigenpairs_of(
 
 def _check(graphs: Sequence[tuple[Tensor, int]], max_freqs: int, laplacian_norm: str, eigvec_norm: str) -> None:
     if max_freqs < 1:
-        raise ValueError(f"eigen.max_freqs must be at least 1, got {max_freqs}")
+        raise InputError(f"eigen.max_freqs must be at least 1, got {max_freqs}")
     if laplacian_norm not in LAPLACIAN_NORMS:
-        raise ValueError(f"eigen.laplacian_norm must be one of {', '.join(LAPLACIAN_NORMS)}, got {laplacian_norm!r}")
+        raise InputError(f"eigen.laplacian_norm must be one of {', '.join(LAPLACIAN_NORMS)}, got {laplacian_norm!r}")
     if eigvec_norm not in EIGVEC_NORMS:
-        raise ValueError(f"eigen.eigvec_norm must be one of {', '.join(EIGVEC_NORMS)}, got {eigvec_norm!r}")
+        raise InputError(f"eigen.eigvec_norm must be one of {', '.join(EIGVEC_NORMS)}, got {eigvec_norm!r}")
     for edge_index, size in graphs:
         if size < 1:
-            raise ValueError("a graph without nodes has no Laplacian: drop it from the data set")
+            raise InputError("a graph without nodes has no Laplacian: drop it from the data set")
         if edge_index.numel() and (int(edge_index.min()) < 0 or int(edge_index.max()) >= size):
-            raise ValueError(f"edge_index names node {int(edge_index.max())}, but the graph has {size} nodes")
+            raise InputError(f"edge_index names node {int(edge_index.max())}, but the graph has {size} nodes")
 
 
 def _laplacians(edges: list[Tensor], sizes: np.ndarray, norm: str) -> tuple[Blocks, np.ndarray]:

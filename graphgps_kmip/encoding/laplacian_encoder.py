@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from graphgps_kmip.encoding.layers import raw_norm, relu_layers
+from graphgps_kmip.errors import InputError
 
 
 class LapPEEncoder(nn.Module):
@@ -55,11 +56,11 @@ class LapPEEncoder(nn.Module):
     ) -> None:
         super().__init__()
         if model not in ("DeepSet", "Transformer"):
-            raise ValueError(f"posenc_LapPE.model must be DeepSet or Transformer, got {model!r}")
+            raise InputError(f"posenc_LapPE.model must be DeepSet or Transformer, got {model!r}")
         if model == "Transformer" and dim_pe % n_heads:
-            raise ValueError(f"posenc_LapPE.dim_pe ({dim_pe}) must be a multiple of posenc_LapPE.n_heads ({n_heads})")
+            raise InputError(f"posenc_LapPE.dim_pe ({dim_pe}) must be a multiple of posenc_LapPE.n_heads ({n_heads})")
         if not 1 <= dim_pe < dim or layers < 1:
-            raise ValueError(f"posenc_LapPE needs 1 <= dim_pe < width {dim} and layers >= 1, got {dim_pe=}, {layers=}")
+            raise InputError(f"posenc_LapPE needs 1 <= dim_pe < width {dim} and layers >= 1, got {dim_pe=}, {layers=}")
         self.max_freqs, self.pass_as_var = max_freqs, pass_as_var
         self.linear_x = nn.Identity() if dim_x is None else nn.Linear(dim_x, dim - dim_pe)
         self.raw_norm = raw_norm("LapPE", raw_norm_type, max_freqs)
@@ -142,9 +143,9 @@ def random_signs(vectors: Tensor, of_all: bool = False) -> Tensor:
 
 def _columns(batch: Batch, name: str, key: str, shape: tuple[int, ...]) -> Tensor:
     if key not in batch:
-        raise ValueError(f"{name} needs {key}, but the graphs do not have it: set posenc_{name}.enable True")
+        raise InputError(f"{name} needs {key}, but the graphs do not have it: set posenc_{name}.enable True")
     if tuple(batch[key].shape[1:]) != shape:
-        raise ValueError(
+        raise InputError(
             f"{key} must be {('nodes', *shape)}, got {tuple(batch[key].shape)}: check posenc_{name}.eigen.max_freqs"
         )
     return batch[key]

@@ -7,6 +7,8 @@ from itertools import pairwise
 
 from torch import nn
 
+from graphgps_kmip.errors import InputError
+
 NORMS = {"none": nn.Identity, "batchnorm": nn.BatchNorm1d}
 
 
@@ -27,5 +29,5 @@ def raw_norm(name: str, kind: str, columns: int) -> nn.Module:
         ValueError: another kind.
     """
     if kind.lower() not in NORMS:
-        raise ValueError(f"posenc_{name}.raw_norm_type must be BatchNorm or none, got {kind!r}")
+        raise InputError(f"posenc_{name}.raw_norm_type must be BatchNorm or none, got {kind!r}")
     return NORMS[kind.lower()](columns)

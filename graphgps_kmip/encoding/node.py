@@ -6,6 +6,7 @@ from torch import nn
 from torch_geometric.data import Batch
 
 from graphgps_kmip.encoding.types import type_ids
+from graphgps_kmip.errors import InputError
 
 
 class LinearNodeEncoder(nn.Module):
@@ -44,7 +45,7 @@ class TypeDictNodeEncoder(nn.Module):
     def __init__(self, num_types: int, dim: int) -> None:
         super().__init__()
         if num_types < 1:
-            raise ValueError(f"dataset.node_encoder_num_types must be at least 1 for TypeDictNode, got {num_types}")
+            raise InputError(f"dataset.node_encoder_num_types must be at least 1 for TypeDictNode, got {num_types}")
         self.encoder = nn.Embedding(num_types, dim)
 
     def forward(self, batch: Batch) -> Batch:

@@ -16,6 +16,8 @@ import torch
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 from torch import Tensor
 
+from graphgps_kmip.errors import InputError
+
 Array = np.ndarray
 Step = Callable[[Array, int], Array]  # (X, half) -> one step more; half counts from 1
 
@@ -53,12 +55,12 @@ def return_probabilities(
     """
     times = sorted(times)
     if not times or times[0] < 0:
-        raise ValueError(f"kernel.times must be one or more numbers of steps >= 0, got {times}")
+        raise InputError(f"kernel.times must be one or more numbers of steps >= 0, got {times}")
     sizes = np.atleast_1d(np.asarray(sizes, dtype=np.int64))
     edges = edge_index.cpu().numpy().astype(np.int64).reshape(2, -1)
     graph = np.repeat(np.arange(len(sizes)), sizes)
     if edges.size and (edges.min() < 0 or edges.max() >= len(graph) or (graph[edges[0]] != graph[edges[1]]).any()):
-        raise ValueError(f"edge_index holds an edge outside its graph: {len(sizes)} graphs, {len(graph)} nodes in all")
+        raise InputError(f"edge_index holds an edge outside its graph: {len(sizes)} graphs, {len(graph)} nodes in all")
     order = np.argsort(sizes[graph], kind="stable")  # by size, so that a group of small graphs has little padding
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))

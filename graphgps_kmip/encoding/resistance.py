@@ -17,6 +17,8 @@ from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import splu
 from torch import Tensor
 
+from graphgps_kmip.errors import InputError
+
 Array = np.ndarray
 
 DENSE = 1_000  # nodes: up to here a dense factorisation is fast and takes 8 MB at most
@@ -101,7 +103,7 @@ def resistance_embedding(edge_index: Tensor, num_nodes: int, rows: int, rng: np.
         ValueError: rows < 1, or an edge names a node that does not exist.
     """
     if rows < 1:
-        raise ValueError(f"a resistance embedding needs 1 row or more, got {rows}: check posenc_ERN.er_dim")
+        raise InputError(f"a resistance embedding needs 1 row or more, got {rows}: check posenc_ERN.er_dim")
     circuit, found = _Circuit(edge_index, num_nodes), np.zeros((num_nodes, rows))
     for part, columns in _projected(circuit, rows, rng):
         found[:, part] = columns - _means(columns, circuit.component)[circuit.component]
@@ -127,7 +129,7 @@ def embedding_width(num_nodes: int, num_edges: int, accuracy: float) -> int:
 
 def _enough_rows(num_edges: int, accuracy: float) -> int:
     if accuracy <= 0:
-        raise ValueError(f"the accuracy of effective resistances must be above 0, got {accuracy}")
+        raise InputError(f"the accuracy of effective resistances must be above 0, got {accuracy}")
     return math.ceil(8 * math.log(max(num_edges, 1)) / accuracy**2)
 
 
@@ -191,5 +193,5 @@ def _units(nodes: Array, num_nodes: int) -> Array:
 def _ends(pairs: Tensor, num_nodes: int, name: str) -> Array:
     ends = pairs.cpu().numpy().astype(np.int64).reshape(2, -1)
     if ends.size and (ends.min() < 0 or ends.max() >= num_nodes):
-        raise ValueError(f"{name} names node {ends.max()} or a negative one, but the graph has {num_nodes} nodes")
+        raise InputError(f"{name} names node {ends.max()} or a negative one, but the graph has {num_nodes} nodes")
     return ends

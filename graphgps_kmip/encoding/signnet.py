@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 from torch_geometric.nn import GINConv
 
+from graphgps_kmip.errors import InputError
+
 
 class SignNetEncoder(nn.Module):
     """Encode the first eigenvectors of the Laplacian of each graph and append the encoding to the node features.
@@ -56,11 +58,11 @@ class SignNetEncoder(nn.Module):
     ) -> None:
         super().__init__()
         if model not in ("MLP", "DeepSet"):
-            raise ValueError(f"posenc_SignNet.model must be MLP or DeepSet, got {model!r}")
+            raise InputError(f"posenc_SignNet.model must be MLP or DeepSet, got {model!r}")
         if post_layers < 1 or layers < 1:
-            raise ValueError(f"posenc_SignNet needs layers >= 1 and post_layers >= 1, got {layers=}, {post_layers=}")
+            raise InputError(f"posenc_SignNet needs layers >= 1 and post_layers >= 1, got {layers=}, {post_layers=}")
         if not 1 <= dim_pe < dim:
-            raise ValueError(f"posenc_SignNet needs 1 <= dim_pe < width {dim}, got {dim_pe=}")
+            raise InputError(f"posenc_SignNet needs 1 <= dim_pe < width {dim}, got {dim_pe=}")
         self.max_freqs, self.pooled, self.pass_as_var = max_freqs, model == "DeepSet", pass_as_var
         self.linear_x = nn.Identity() if dim_x is None else nn.Linear(dim_x, dim - dim_pe)
         self.phi = _GIN(phi_hidden_dim, phi_out_dim, max(layers, 2))
@@ -89,10 +91,10 @@ class SignNetEncoder(nn.Module):
 
     def _vectors(self, batch: Batch) -> Tensor:
         if "eigvecs_sn" not in batch:
-            raise ValueError("SignNet needs eigvecs_sn, but the graphs do not have it: set posenc_SignNet.enable True")
+            raise InputError("SignNet needs eigvecs_sn, but the graphs do not have it: set posenc_SignNet.enable True")
         if batch.eigvecs_sn.dim() != 2 or batch.eigvecs_sn.size(1) != self.max_freqs:
             shape = tuple(batch.eigvecs_sn.shape)
-            raise ValueError(
+            raise InputError(
                 f"eigvecs_sn must be (nodes, {self.max_freqs}), got {shape}: check posenc_SignNet.eigen.max_freqs"
             )
         return batch.eigvecs_sn

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from graphgps_kmip.encoding.edge import edge_features
+from graphgps_kmip.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class _StandardLinear(nn.Module):
 
     def encode(self, features: Tensor, name: str) -> Tensor:
         if features.dim() != 2 or features.size(1) != len(self.mean):
-            raise ValueError(
+            raise InputError(
                 f"{name} must be (rows, {len(self.mean)}) for a superpixel encoder, got {tuple(features.shape)}: "
                 "use dataset.name edge_wt_region_boundary, or LinearNode and LinearEdge"
             )

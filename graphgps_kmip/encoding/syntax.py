@@ -7,6 +7,7 @@ from torch_geometric.data import Batch
 
 from graphgps_kmip.encoding.edge import edge_features
 from graphgps_kmip.encoding.types import embedded
+from graphgps_kmip.errors import InputError
 
 
 class SyntaxNodeEncoder(nn.Module):
@@ -33,7 +34,7 @@ class SyntaxNodeEncoder(nn.Module):
     def forward(self, batch: Batch) -> Batch:
         """Replace ``batch.x``."""
         if batch.get("node_depth") is None:
-            raise ValueError("ASTNode needs node_depth (N,), the depth in the syntax tree: these graphs have none")
+            raise InputError("ASTNode needs node_depth (N,), the depth in the syntax tree: these graphs have none")
         depth = batch.node_depth.reshape(-1, 1).clamp(max=self.depth_encoder.num_embeddings - 1)
         x = embedded((self.type_encoder, self.attribute_encoder), batch.x, "x", "ASTNode")
         batch.x = x + embedded((self.depth_encoder,), depth, "node_depth", "ASTNode")

@@ -8,13 +8,10 @@ from typing import Any
 
 import yaml
 
+from graphgps_kmip.errors import ManifestError
 from graphgps_kmip.names import suggest
 
 KINDS = {dict: "names and what they stand for", list: "a list", str: "text", int: "a whole number"}
-
-
-class ManifestError(ValueError):
-    """An experiment or a printed table that does not say what it must."""
 
 
 class _Loader(yaml.SafeLoader):

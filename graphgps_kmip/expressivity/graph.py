@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from graphgps_kmip.errors import InputError
+
 
 @dataclass(frozen=True, eq=False)
 class Graph:
@@ -33,10 +35,10 @@ class Graph:
     def __post_init__(self) -> None:
         ends = self.edge_index
         if ends.numel() and (int(ends.min()) < 0 or int(ends.max()) >= self.num_nodes):
-            raise ValueError(f"edge_index names node {int(ends.max())}, but the graph has {self.num_nodes} nodes")
+            raise InputError(f"edge_index names node {int(ends.max())}, but the graph has {self.num_nodes} nodes")
         for name, rows, count in (("x", self.x, self.num_nodes), ("edge_attr", self.edge_attr, ends.size(1))):
             if rows is not None and len(rows) != count:
-                raise ValueError(f"{name} has {len(rows)} rows, expected {count}: one for each of them")
+                raise InputError(f"{name} has {len(rows)} rows, expected {count}: one for each of them")
 
     def permuted(self, order: Tensor) -> Graph:
         """Return the same graph with its nodes in another order, old node ``order[i]`` as node i."""

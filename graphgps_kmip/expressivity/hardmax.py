@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from graphgps_kmip.errors import InputError
+
 
 def topk_softmax(z: Tensor, k: int) -> Tensor:
     """Return softmax over the k largest entries of each row, 0 elsewhere; among ties, whichever `torch.topk` keeps.
@@ -23,7 +25,7 @@ def topk_softmax(z: Tensor, k: int) -> Tensor:
         ValueError: k < 1.
     """
     if k < 1:
-        raise ValueError(f"k must be >= 1, got {k}")
+        raise InputError(f"k must be >= 1, got {k}")
     kept, index = z.topk(min(k, z.size(-1)), dim=-1)
     return torch.zeros_like(z).scatter(-1, index, kept.softmax(-1))
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from graphgps_kmip.errors import InputError
 from graphgps_kmip.expressivity.graph import Graph
 
 Value = tuple[float, ...]
@@ -99,9 +100,9 @@ def values(rows: Tensor | None, count: int, what: str) -> list[Value]:
     if rows is None:
         return [()] * count
     if len(rows) != count:
-        raise ValueError(f"{what} has {len(rows)} rows, expected {count}")
+        raise InputError(f"{what} has {len(rows)} rows, expected {count}")
     if rows.is_floating_point() and bool(torch.isnan(rows).any()):
-        raise ValueError(f"{what} holds NaN, which equals nothing: fill it first, for example with 0")
+        raise InputError(f"{what} holds NaN, which equals nothing: fill it first, for example with 0")
     return [tuple(row) for row in (rows[:, None] if rows.dim() == 1 else rows.flatten(1)).tolist()]
 
 

@@ -1,21 +1,16 @@
-"""The user's errors: one clear line each, with near misses; main.py prints it and exits with code 2."""
+"""Errors of the config: registry look-ups with near misses, and the key behind an operator's error."""
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TypeVar
 
+from graphgps_kmip.errors import ConfigError, InputError, is_users
 from graphgps_kmip.names import suggest
-from graphgps_kmip.train.errors import RunError
 
+__all__ = ["ConfigError", "is_users", "look_up", "naming_group"]
 Record = TypeVar("Record")
-PACKAGE = Path(__file__).parents[1]
-
-
-class ConfigError(ValueError):
-    """A mistake in a YAML file, on the command line or in a registration: what, where, and the mend."""
 
 
 def look_up(table: Mapping[str, Record], name: str, key: str) -> Record:
@@ -34,13 +29,11 @@ def look_up(table: Mapping[str, Record], name: str, key: str) -> Record:
     return table[name]
 
 
-def is_users(error: BaseException) -> bool:
-    """Tell whether an error is one that a user can mend, rather than a bug.
-
-    It is if it was made for them (`RunError`), or if it is a ValueError that this package raised itself: one that
-    torch raised below us has its last frame elsewhere.
-    """
-    if isinstance(error, (RunError, ConfigError)):
-        return True
-    frames = traceback.extract_tb(error.__traceback__)
-    return isinstance(error, ValueError) and bool(frames) and PACKAGE in Path(frames[-1].filename).parents
+@contextmanager
+def naming_group(group: str) -> Iterator[None]:
+    """Raise an operator's `InputError` again as a `ConfigError` that begins with the config group that set it up."""
+    try:
+        yield
+    except InputError as error:
+        text = str(error)
+        raise ConfigError(text if group in text else f"{group}: {text}") from error

@@ -20,6 +20,7 @@ from torch_geometric.graphgym.models.layer import GeneralLayer, LayerConfig, new
 from torch_geometric.nn import BatchNorm
 
 from graphgps_kmip.attention.context import GraphContext
+from graphgps_kmip.errors import InputError
 from graphgps_kmip.gym.ends import encoder, input_part, prediction_head
 from graphgps_kmip.gym.errors import ConfigError, look_up
 from graphgps_kmip.gym.mpnn import MPNN
@@ -61,7 +62,7 @@ class StockLayer(nn.Module):
     ) -> tuple[Tensor, Tensor | None, tuple[object, ...]]:
         """Return new node features, edge features and the states."""
         if context.halo is not None:
-            raise ValueError("model.type gnn cannot divide a graph over processes: take custom_gnn or GPSModel")
+            raise InputError("model.type gnn cannot divide a graph over processes: take custom_gnn or GPSModel")
         batch = Data(x=x, edge_index=context.edge_index, edge_attr=context.edge_attr, batch=context.batch)
         batch = self.layer(batch)
         return self.unit(self.join(x, batch.x)), batch.edge_attr, states

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from graphgps_kmip.errors import InputError
 from graphgps_kmip.model.heads import mlp
 
 # Each: (first nodes (L, C), second nodes (L, C)) -> (L,). "concat" is an MLP on both.
@@ -57,7 +58,7 @@ class EdgeHead(nn.Module):
     ) -> None:
         super().__init__()
         if decoding not in (*DECODINGS, "concat"):
-            raise ValueError(f"unknown model.edge_decoding {decoding!r}: choose one of {', '.join(DECODINGS)}, concat")
+            raise InputError(f"unknown model.edge_decoding {decoding!r}: choose one of {', '.join(DECODINGS)}, concat")
         self.decode, self.ranked = DECODINGS.get(decoding), ranked
         widths = (dim, dim) if self.decode else (2 * dim, 1)
         self.mlp = mlp(*widths, num_layers, dropout, act, l2norm)
@@ -65,7 +66,7 @@ class EdgeHead(nn.Module):
     def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Return logits (and ranks) of the labelled pairs, and their labels."""
         if batch.get("edge_label_index") is None or batch.get("edge_label") is None:
-            raise ValueError("this head needs labelled pairs, edge_label_index (2, L) and edge_label (L,): use another")
+            raise InputError("this head needs labelled pairs, edge_label_index (2, L) and edge_label (L,): use another")
         x = self.mlp(batch.x) if self.decode else batch.x
         pairs, true = batch.edge_label_index, batch.edge_label
         logits = self._logits(x, *pairs)[:, None]

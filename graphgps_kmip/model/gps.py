@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from graphgps_kmip.attention.context import GraphContext
+from graphgps_kmip.errors import InputError
 from graphgps_kmip.model.norm import NORMS
 from graphgps_kmip.model.recomputation import recomputed
 
@@ -56,10 +57,10 @@ class GPSLayer(nn.Module):
     ) -> None:
         super().__init__()
         if norm not in NORMS:
-            raise ValueError(f"unknown norm {norm!r}: choose one of {', '.join(NORMS)}")
+            raise InputError(f"unknown norm {norm!r}: choose one of {', '.join(NORMS)}")
         self.local, self.attention = nn.ModuleList(_listed(local)), nn.ModuleList(_listed(attention))
         if not len(self.local) + len(self.attention):
-            raise ValueError("a GPS layer needs a branch: gt.layer_type None+None leaves nothing to compute")
+            raise InputError("a GPS layer needs a branch: gt.layer_type None+None leaves nothing to compute")
         self.local_norm = nn.ModuleList(NORMS[norm](dim) for _ in self.local)
         self.attention_norm = nn.ModuleList(NORMS[norm](dim) for _ in self.attention)
         self.ffn_norm = NORMS[norm](dim) if ffn else None

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import global_add_pool, global_max_pool, global_mean_pool
 
+from graphgps_kmip.errors import InputError
 from graphgps_kmip.model.rows import UnitRows
 
 
@@ -41,7 +42,7 @@ def mlp(
     ``l2norm`` scales each row to length 1 after each activation, as GraphGym's heads always do.
     """
     if num_layers < 1:
-        raise ValueError(f"a head needs at least one layer, got gnn.layers_post_mp {num_layers}: set it to 1 or more")
+        raise InputError(f"a head needs at least one layer, got gnn.layers_post_mp {num_layers}: set it to 1 or more")
     unit = [UnitRows()] if l2norm else []
     hidden = [[nn.Linear(dim, dim), act(), *unit, nn.Dropout(dropout)] for _ in range(num_layers - 1)]
     return nn.Sequential(*(module for block in hidden for module in block), nn.Linear(dim, dim_out))
@@ -49,7 +50,7 @@ def mlp(
 
 def _pooling(name: str) -> Callable[[Tensor, Tensor, int], Tensor]:
     if name not in POOLINGS:
-        raise ValueError(f"unknown model.graph_pooling {name!r}: choose one of {', '.join(POOLINGS)}")
+        raise InputError(f"unknown model.graph_pooling {name!r}: choose one of {', '.join(POOLINGS)}")
     return POOLINGS[name]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
+from graphgps_kmip.errors import InputError
 from graphgps_kmip.model.heads import GraphHead
 
 
@@ -31,7 +32,7 @@ def shrinking_mlp(dim: int, dim_out: int, halvings: int) -> nn.Sequential:
     """
     widths = [dim // 2**i for i in range(halvings + 1)]
     if not widths[-1]:
-        raise ValueError(
+        raise InputError(
             f"the head san_graph halves the width {halvings} times, and of gnn.dim_inner {dim} nothing is left: set it "
             f"to {2**halvings} or more"
         )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from graphgps_kmip.errors import InputError
+
 Nodes = Tensor | tuple[Tensor, Tensor]
 
 
@@ -19,7 +21,7 @@ def needed(layer: str, edge_attr: Tensor | None) -> Tensor:
         ValueError: they are None.
     """
     if edge_attr is None:
-        raise ValueError(
+        raise InputError(
             f"{layer} needs edge features, and this data has none: "
             "set dataset.edge_encoder True and dataset.edge_encoder_name DummyEdge (one learned vector)"
         )
@@ -33,7 +35,7 @@ def one_set(layer: str, x: Nodes, why: str) -> Tensor:
         ValueError: they are a pair.
     """
     if isinstance(x, tuple):
-        raise ValueError(f"{layer} takes one set of nodes, not a pair of sources and targets: {why}")
+        raise InputError(f"{layer} takes one set of nodes, not a pair of sources and targets: {why}")
     return x
 
 
@@ -44,6 +46,6 @@ def unused(layer: str, encoding: Nodes | None) -> None:
         ValueError: it is not None.
     """
     if encoding is not None:
-        raise ValueError(
+        raise InputError(
             f"{layer} does not read EquivStableLapPE here: only GatedGCN and GINE do, built with equivstable_pe=True"
         )

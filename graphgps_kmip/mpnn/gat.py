@@ -7,6 +7,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv
 
+from graphgps_kmip.errors import InputError
 from graphgps_kmip.mpnn.ends import Nodes, needed, one_set, unused
 
 
@@ -48,7 +49,7 @@ class GAT(nn.Module):
     ) -> None:
         super().__init__()
         if heads < 1 or dim % heads:
-            raise ValueError(f"gt.gat.heads: the width {dim} must be a multiple of it, got {heads}")
+            raise InputError(f"gt.gat.heads: the width {dim} must be a multiple of it, got {heads}")
         self.use_edge_attr = use_edge_attr
         self.conv = GATConv(dim, dim // heads, heads, edge_dim=dim if use_edge_attr else None)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from graphgps_kmip.errors import InputError
 from graphgps_kmip.mpnn.ends import Nodes, ends, unused
 
 
@@ -35,7 +36,7 @@ class DistanceGate(nn.Module):
     def forward(self, encoding: Nodes | None, edge_index: Tensor) -> Tensor:
         """Return the gate of each edge."""
         if encoding is None:
-            raise ValueError(
+            raise InputError(
                 "a layer with equivstable_pe=True needs the encoding: set posenc_EquivStableLapPE.enable True and "
                 "name EquivStableLapPE in dataset.node_encoder_name"
             )

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import BatchNorm
 from torch_geometric.utils import scatter
 
+from graphgps_kmip.errors import InputError
 from graphgps_kmip.mpnn.ends import Nodes, ends, needed
 from graphgps_kmip.mpnn.gate import DistanceGate, factor_of
 
@@ -65,7 +66,7 @@ class GINE(nn.Module):
     ) -> None:
         super().__init__()
         if inner not in INNER:
-            raise ValueError(f"gt.gine.inner must be one of {', '.join(INNER)}, got {inner!r}")
+            raise InputError(f"gt.gine.inner must be one of {', '.join(INNER)}, got {inner!r}")
         self.inner = INNER[inner](dim, dropout, act)
         self.gate = DistanceGate(dim) if equivstable_pe else None
         self.broadcast_row_1 = broadcast_row_1

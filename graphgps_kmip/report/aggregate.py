@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from filelock import FileLock
 
+from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.report.stats import SPLITS, Line, best_epoch, metric_names, numbers, read_run
 
 
@@ -63,7 +64,9 @@ def aggregate(
     finished = [folder for folder in folders if _is_finished(folder, experiment)]
     missing = tuple(folder.name for folder in folders if folder not in finished)
     if not finished:
-        raise ValueError(f"No finished run in {out_dir}; unfinished: {', '.join(missing) or 'none'}. Train one first.")
+        raise ResultsError(
+            f"No finished run in {out_dir}; unfinished: {', '.join(missing) or 'none'}. Train one first."
+        )
     if missing:
         logging.warning("%s: runs %s are unfinished or of other settings, and not counted", out_dir, ", ".join(missing))
     runs = [read_run(folder) for folder in finished]

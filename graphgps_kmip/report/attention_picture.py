@@ -12,6 +12,7 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import LinearSegmentedColormap, Normalize, PowerNorm
 from matplotlib.figure import Figure
 
+from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.report.style import FAINT, INK, save
 
 Arrays = Mapping[str, np.ndarray]
@@ -50,7 +51,7 @@ def attention_figure(npz_path: Path | str) -> Figure:
     layers = [(arrays[f"index_{i}"], arrays[f"weight_{i}"]) for i in range(len(arrays)) if f"index_{i}" in arrays]
     missing = {"pos", "value", "edge_index", "label", "prediction"} - set(arrays)
     if missing or not layers:
-        raise ValueError(
+        raise ResultsError(
             f"{npz_path} has no {', '.join(sorted(missing)) or 'layer (index_0, weight_0)'}; save it again."
         )
     rows, columns = len(layers), max(len(index) for index, _ in layers)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.experiments.printed import PrintedTable
 from graphgps_kmip.experiments.records import Experiment, TableSpec, Training
 from graphgps_kmip.experiments.state import HashOf, State, Status, command_status, run_status
@@ -44,7 +45,7 @@ def build_table(
     """
     paper = printed.get(spec.id)
     if paper is None and not spec.columns:
-        raise ValueError(f"{experiment.id}: no printed table {spec.id!r}.{suggest(spec.id, printed)}")
+        raise ResultsError(f"{experiment.id}: no printed table {spec.id!r}.{suggest(spec.id, printed)}")
     columns = paper.columns if paper else spec.columns
     _check_names(spec.scale, {*columns, "default"}, f"{experiment.id}, {spec.id}: scale of column")
     if spec.value == "cells":  # its rows are sizes or the like, which do not compete
@@ -76,14 +77,14 @@ def build_table(
 def _settings(experiment: Experiment, row: str) -> str:
     status = experiment.settings.get(row, experiment.settings.get("default"))
     if status is None:
-        raise ValueError(f"{experiment.id} has no settings for row {row!r}: add `settings: {{default: ...}}`")
+        raise ResultsError(f"{experiment.id} has no settings for row {row!r}: add `settings: {{default: ...}}`")
     return status
 
 
 def _check_names(names: Any, allowed: Any, where: str) -> None:
     for name in names:
         if name not in allowed:
-            raise ValueError(f"{where} {name!r} is not in the table.{suggest(name, allowed)}")
+            raise ResultsError(f"{where} {name!r} is not in the table.{suggest(name, allowed)}")
 
 
 def _of_trainings(
@@ -94,7 +95,7 @@ def _of_trainings(
     kinds = spec.value.split()
     for kind in kinds:
         if kind not in VALUES:
-            raise ValueError(f"{where} unknown value {kind!r}.{suggest(kind, [*VALUES, 'cells'])}")
+            raise ResultsError(f"{where} unknown value {kind!r}.{suggest(kind, [*VALUES, 'cells'])}")
     filled: dict[Place, str] = {}
     metrics: dict[str, str] = {}
     for training in experiment.trainings:
@@ -102,13 +103,13 @@ def _of_trainings(
             continue
         row, column = place = _place(spec, training, where)
         if place in filled:
-            raise ValueError(f"{where} {filled[place]} and {training.folder} fill {row}, {column}: choose by `where`")
+            raise ResultsError(f"{where} {filled[place]} and {training.folder} fill {row}, {column}: choose by `where`")
         filled[place] = training.folder
         runs = {seed: run_status(training, seed, out, hash_of, sample) for seed in training.seeds}
         done = {seed: _checked(run, sample) for seed, run in runs.items() if run.state is State.DONE}
         for metric in (str(run.record.get("metric_best")) for run in done.values() if "score" in kinds):
             if metrics.setdefault(column, metric) != metric:
-                raise ValueError(f"{where} column {column} mixes the metrics {metrics[column]} and {metric}")
+                raise ResultsError(f"{where} column {column} mixes the metrics {metrics[column]} and {metric}")
         for kind in kinds:
             name = column if len(kinds) == 1 else f"{column} {kind}"
             yield (
@@ -129,7 +130,7 @@ def _of_command(
     """Yield the cells of a command's file; where it is not finished, each of `places` says so."""
     name, _slash, file = spec.source.partition("/")
     if name not in experiment.commands:
-        raise ValueError(f"{experiment.id}, {spec.id}: no command {name!r}.{suggest(name, experiment.commands)}")
+        raise ResultsError(f"{experiment.id}, {spec.id}: no command {name!r}.{suggest(name, experiment.commands)}")
     status = command_status(experiment.commands[name], experiment, out, sample)
     if status.state is not State.DONE:
         yield from ((place, Ours(wanted=1, unfinished={name: status})) for place in places)
@@ -138,7 +139,7 @@ def _of_command(
     try:
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     except (OSError, json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"{path}: expected JSON with `cells`: row -> column -> values ({error!r})") from error
+        raise ResultsError(f"{path}: expected JSON with `cells`: row -> column -> values ({error!r})") from error
     for place, found in (((row, column), cells[row][column]) for row in cells for column in cells[row]):
         # A text, such as OOM, stands where a size could not be measured.
         text, numbers = (found, ()) if isinstance(found, str) else ("", found)
@@ -150,7 +151,7 @@ def _place(spec: TableSpec, training: Training, where: str) -> Place:
     try:
         return spec.row.format(**training.point), spec.column.format(**training.point)
     except KeyError as error:
-        raise ValueError(
+        raise ResultsError(
             f"{where} {training.folder} has no axis {error}.{suggest(error.args[0], training.point)}"
         ) from error
 
@@ -162,7 +163,7 @@ def _words(values: Any) -> list[str]:
 def _checked(status: Status, sample: bool) -> Status:
     if bool(status.record.get("sample")) != sample:
         words = ("a result", "a table of samples") if sample else ("a run on sample data", "a table of results")
-        raise ValueError(f"{status.path} is {words[0]}, which {words[1]} never shows: move it away")
+        raise ResultsError(f"{status.path} is {words[0]}, which {words[1]} never shows: move it away")
     return status
 
 

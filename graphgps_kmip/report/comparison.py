@@ -9,6 +9,8 @@ from typing import Any
 
 import yaml
 
+from graphgps_kmip.errors import ResultsError
+
 # Where a run happened, not what it was.
 NOT_COMPARED = ("out_dir", "run_dir", "seed", "custom_modules", "name_tag")
 
@@ -38,14 +40,16 @@ def comparison(out_dirs: list[Path], num_runs: int) -> str:
     runs = {out_dir: finished_runs(out_dir) for out_dir in out_dirs}
     for out_dir, found in runs.items():
         if len(found) < num_runs:
-            raise ValueError(f"{out_dir} has {len(found)} finished runs, {num_runs} are wanted: train the missing ones")
+            raise ResultsError(
+                f"{out_dir} has {len(found)} finished runs, {num_runs} are wanted: train the missing ones"
+            )
         if any(record.get("sample") for record in found.values()):
-            raise ValueError(f"{out_dir} holds runs on sample data (dataset.sample True), which no table shows")
+            raise ResultsError(f"{out_dir} holds runs on sample data (dataset.sample True), which no table shows")
         if len({record.get("experiment") for record in found.values()}) > 1:
-            raise ValueError(f"{out_dir} holds runs of different settings: give them folders of their own (name_tag)")
+            raise ResultsError(f"{out_dir} holds runs of different settings: give them folders of their own (name_tag)")
     metrics = {record["metric_best"] for found in runs.values() for record in found.values()}
     if len(metrics) > 1:
-        raise ValueError(f"these experiments chose their epochs by different metrics ({', '.join(sorted(metrics))})")
+        raise ResultsError(f"these experiments chose their epochs by different metrics ({', '.join(sorted(metrics))})")
     metric = metrics.pop()
     rows = [["", f"test {metric}", "n", "parameters", "s / epoch"]]
     rows += [[out_dir.name, *_row(list(found.values()), metric)] for out_dir, found in runs.items()]

@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.report.stats import Line, best_epoch, metric_names, read_run
 from graphgps_kmip.report.style import COLORS, FAINT, INK, save, tidy
 
@@ -32,7 +33,7 @@ def draw_curves(run_dir: Path | str, metric_best: str = "auto", metric_agg: str 
     run_dir = Path(run_dir)
     run = read_run(run_dir)
     if not run:
-        raise ValueError(f"No results in {run_dir}; expected train/stats.json. Train the run first.")
+        raise ResultsError(f"No results in {run_dir}; expected train/stats.json. Train the run first.")
     best = best_epoch(run, metric_best, metric_agg)
     lines = next(iter(run.values()))
     metrics = metric_names(lines[min(lines)]) if metric_best in ("auto", "loss") else [metric_best]

@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.names import suggest
 
 SPLITS = ("train", "val", "test")
@@ -33,7 +34,7 @@ def read_stats(run_dir: Path, split: str) -> dict[int, Line]:
         except (json.JSONDecodeError, KeyError, TypeError) as error:
             if number == len(lines):
                 break
-            raise ValueError(f"{path}, line {number} is not a JSON line with an epoch; move the run away.") from error
+            raise ResultsError(f"{path}, line {number} is not a JSON line with an epoch; move the run away.") from error
     return dict(sorted(stats.items()))
 
 
@@ -68,7 +69,7 @@ def best_epoch(run: dict[str, dict[int, Line]], metric_best: str = "auto", metri
     name, sign = ("loss", 1) if metric_best in ("auto", "loss") else (metric_best, -1 if metric_agg == "argmax" else 1)
     for line in run["val"].values():
         if name not in line:
-            raise ValueError(
+            raise ResultsError(
                 f"metric_best: the results have no {name!r}.{suggest(name, ['loss', *metric_names(line)])}"
             )
     order = {epoch: sign * line[name] for epoch, line in run["val"].items()}

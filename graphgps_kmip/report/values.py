@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import yaml
 
+from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.experiments.state import Status
 from graphgps_kmip.report.stats import read_stats
 
@@ -24,13 +25,15 @@ def run_value(kind: str, status: Status) -> float:
     try:
         return float(VALUES[kind](status))
     except (KeyError, TypeError, OSError, yaml.YAMLError) as error:
-        raise ValueError(f"{status.path} does not hold what {kind} is read from ({error!r}): train it again") from error
+        raise ResultsError(
+            f"{status.path} does not hold what {kind} is read from ({error!r}): train it again"
+        ) from error
 
 
 def _score(status: Status) -> float:
     metric, test = status.record["metric_best"], status.record["best"]["test"]
     if metric not in test or metric in ("auto", "loss"):
-        raise ValueError(
+        raise ResultsError(
             f"{status.path} chose its epoch by {metric!r}, which is no metric of the test split: "
             f"set metric_best in its config to one of {', '.join(name for name in test if name != 'loss')}"
         )
@@ -40,7 +43,7 @@ def _score(status: Status) -> float:
 def _epoch_seconds(status: Status) -> float:
     times = [line["time_epoch"] for line in read_stats(status.path, "train").values()]
     if not times:
-        raise ValueError(f"{status.path}/train/stats.json has no epoch: train it again")
+        raise ResultsError(f"{status.path}/train/stats.json has no epoch: train it again")
     return statistics.fmean(times)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from graphgps_kmip.errors import InputError
 from graphgps_kmip.search.ball_tree import ball_tree_not_supported_reasons, search_ball_tree
 from graphgps_kmip.search.chunked import search_chunked
 from graphgps_kmip.search.cpu import cpu_not_preferred_reasons, cpu_not_supported_reasons, search_cpu
@@ -148,7 +149,7 @@ def choose(problem: SearchProblem, name: str = "auto") -> Backend:
     if name != "auto":
         reasons = BACKENDS[name].not_supported_reasons(problem)
         if reasons:
-            raise ValueError(f"search backend {name!r} cannot solve this problem: {'; '.join(reasons)}; use 'auto'")
+            raise InputError(f"search backend {name!r} cannot solve this problem: {'; '.join(reasons)}; use 'auto'")
         return BACKENDS[name]
     able = (backend for backend in BACKENDS.values() if not backend.not_supported_reasons(problem))  # as far as needed
     passed_over = []
@@ -157,7 +158,7 @@ def choose(problem: SearchProblem, name: str = "auto") -> Backend:
             return backend
         passed_over.append(backend)
     if not passed_over:
-        raise ValueError(f"no search backend can solve this problem:\n{_reasons(problem)}")
+        raise InputError(f"no search backend can solve this problem:\n{_reasons(problem)}")
     return passed_over[0]
 
 
@@ -176,7 +177,7 @@ def check_backend_name(name: str) -> None:
     if name not in names:
         near = difflib.get_close_matches(str(name), names, n=2)
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-        raise ValueError(f"unknown search backend {name!r}, allowed are {', '.join(names)}{hint}")
+        raise InputError(f"unknown search backend {name!r}, allowed are {', '.join(names)}{hint}")
 
 
 def _reasons(problem: SearchProblem) -> str:

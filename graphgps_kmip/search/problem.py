@@ -9,10 +9,12 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from graphgps_kmip.errors import InputError
+
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-class NotFinite(ValueError, FloatingPointError):
+class NotFinite(InputError, FloatingPointError):
     """A query or key is NaN or infinite; a training loop takes the FloatingPointError for a run that diverged."""
 
 

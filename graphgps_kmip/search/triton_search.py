@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from graphgps_kmip.errors import InputError
 from graphgps_kmip.search.problem import SearchProblem
 
 # Low precision -> dtype and largest relative error of rounding to it (tensor cores cut float32 to tf32, they do not
@@ -76,7 +77,7 @@ def search_triton(
     from graphgps_kmip.search import triton_kernels  # triton is optional
 
     if precision not in PRECISIONS:
-        raise ValueError(f"unknown precision {precision!r} of search_triton, allowed are {', '.join(PRECISIONS)}")
+        raise InputError(f"unknown precision {precision!r} of search_triton, allowed are {', '.join(PRECISIONS)}")
     tiling = tiling or choose_tiling(problem)
     dtype, rounding = PRECISIONS[precision]
     width = max(16, _power_above(problem.q.size(-1)))

@@ -8,6 +8,7 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor
 
+from graphgps_kmip.errors import InputError
 from graphgps_kmip.names import suggest
 from graphgps_kmip.task.losses import full_precision, squeeze, summed
 from graphgps_kmip.task.metrics import METRICS, Metric
@@ -40,8 +41,8 @@ SCORES: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def _unknown(key: str, got: str, allowed: Iterable[str]) -> ValueError:
-    return ValueError(f"{key} is {got!r}, which does not fit.{suggest(got, allowed)}")
+def _unknown(key: str, got: str, allowed: Iterable[str]) -> InputError:
+    return InputError(f"{key} is {got!r}, which does not fit.{suggest(got, allowed)}")
 
 
 def _task_name(task_type: str, dim_out: int) -> str:
@@ -67,7 +68,7 @@ def _selection(metric_best: str, metric_agg: str, metrics: Iterable[str]) -> tup
     maximize = METRICS[metric_best].maximize
     if maximize != (metric_agg == "argmax"):
         right = "argmax" if maximize else "argmin"
-        raise ValueError(f"metric_agg '{metric_agg}' would keep the worst {metric_best}; set metric_agg to '{right}'.")
+        raise InputError(f"metric_agg '{metric_agg}' would keep the worst {metric_best}; set metric_agg to '{right}'.")
     return metric_best, maximize
 
 

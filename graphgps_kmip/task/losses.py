@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from graphgps_kmip.errors import InputError
 from graphgps_kmip.task.record import identity
 
 Reduce = Callable[[Tensor], Tensor]  # sums a tensor over the processes; only class weights need it
@@ -36,20 +37,20 @@ def _finish(value: Tensor, weight: Tensor) -> Terms:
 def check_shape(got: Tensor, want: tuple[int, ...], repair: str) -> None:
     """Raise a ValueError that names the mend if labels have another shape than the output wants."""
     if tuple(got.shape) != want:
-        raise ValueError(f"The labels have shape {tuple(got.shape)}; this output of the model needs {want}; {repair}.")
+        raise InputError(f"The labels have shape {tuple(got.shape)}; this output of the model needs {want}; {repair}.")
 
 
 def _class_labels(pred: Tensor, true: Tensor, num_classes: int) -> Tensor:
     """Return the labels as int64 `(N,)`, or say what is wrong with them (out of range would crash a GPU)."""
     true = squeeze(true)
     if true.is_floating_point():
-        raise ValueError(
+        raise InputError(
             f"The labels are {true.dtype}; classification needs integers 0..{num_classes - 1}; convert them with "
             ".long(), or set dataset.task_type to regression or classification_multilabel."
         )
     check_shape(true, (len(pred),), "give one class index a row, and one label a graph or node as the head predicts")
     if ((true < 0) | (true >= num_classes)).any():
-        raise ValueError(
+        raise InputError(
             f"The labels run from {int(true.min())} to {int(true.max())}; allowed are 0..{num_classes - 1}; renumber "
             "them, or correct the number of classes (the output width of the model)."
         )
@@ -59,7 +60,7 @@ def _class_labels(pred: Tensor, true: Tensor, num_classes: int) -> Tensor:
 def _multi(pred: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
     pred = full_precision(pred)
     if pred.ndim != 2:
-        raise ValueError(
+        raise InputError(
             f"The model gives {tuple(pred.shape)}; several classes need (rows, classes) with at least 2 classes; "
             "set the output width to the number of classes."
         )
@@ -69,7 +70,7 @@ def _multi(pred: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
 def _binary(pred: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
     pred = full_precision(pred)
     if pred.ndim != 1:
-        raise ValueError(f"The model gives {tuple(pred.shape)}; two classes need one logit a row; set its width to 1.")
+        raise InputError(f"The model gives {tuple(pred.shape)}; two classes need one logit a row; set its width to 1.")
     return pred, _class_labels(pred, true, 2)
 
 
@@ -123,7 +124,7 @@ def cross_entropy_multilabel(pred: Tensor, true: Tensor, all_reduce: Reduce = id
     pred, true = _real(pred, true)
     known = ~true.isnan()
     if ((true != 0) & (true != 1) & known).any():
-        raise ValueError("A label is neither 0, 1 nor NaN (unknown); classification_multilabel allows these only.")
+        raise InputError("A label is neither 0, 1 nor NaN (unknown); classification_multilabel allows these only.")
     value = F.binary_cross_entropy_with_logits(pred, true.where(known, torch.zeros_like(true)), reduction="none")
     return _finish(value * known, known)
 

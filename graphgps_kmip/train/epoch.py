@@ -13,6 +13,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
+from graphgps_kmip.errors import InputError
 from graphgps_kmip.task.record import Task
 from graphgps_kmip.train.distributed import all_reduce
 from graphgps_kmip.train.errors import TrainingDiverged
@@ -85,7 +86,7 @@ def _run_batches(session: Session, loader: Iterable, split: str, epoch: int) -> 
         if (number + 1) % check_period == 0:
             tally.check(where)
     if number < 0:
-        raise ValueError(f"The {split} split has no batches; give it at least one sample (dataset.split).")
+        raise InputError(f"The {split} split has no batches; give it at least one sample (dataset.split).")
     tally.check(where)
     if split == "train" and (number + 1) % session.settings.batch_accumulation != 0:
         _step(session)

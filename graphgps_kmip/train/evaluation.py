@@ -13,6 +13,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
+from graphgps_kmip.errors import InputError
 from graphgps_kmip.task.record import Task
 from graphgps_kmip.train.distributed import on_rank_zero
 from graphgps_kmip.train.epoch import Session, explain_not_finite, prepare, run_batch
@@ -117,7 +118,7 @@ def _evaluate_split(session: Session, loader: Iterable, split: str) -> dict[str,
         with explain_out_of_memory(batch), explain_not_finite(f"the evaluation of {split}"):
             run_batch(session, batch, tally)
     if not tally.sums:
-        raise ValueError(f"The {split} split has no batches; give it at least one sample (dataset.split).")
+        raise InputError(f"The {split} split has no batches; give it at least one sample (dataset.split).")
     tally.check(f"the evaluation of {split}")
     summary = tally.summary(session.task, session.fabric.device)
     seconds = time.perf_counter() - began

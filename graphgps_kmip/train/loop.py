@@ -14,6 +14,7 @@ from lightning_fabric import Fabric
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from graphgps_kmip.errors import InputError
 from graphgps_kmip.task.record import Task
 from graphgps_kmip.train.batch_norm import share_batch_norms
 from graphgps_kmip.train.distributed import make_fabric, on_rank_zero
@@ -162,11 +163,11 @@ def _exit(stop: StopSignals, message: str) -> None:
 
 def _name_loaders(loaders: Sequence[Iterable | None], processes: int) -> dict[str, Iterable]:
     if not 1 <= len(loaders) <= len(SPLITS) or loaders[0] is None:
-        raise ValueError(f"train() got {len(loaders)} loaders; it needs train first, then val and test or None.")
+        raise InputError(f"train() got {len(loaders)} loaders; it needs train first, then val and test or None.")
     named = {split: loader for split, loader in zip(SPLITS, loaders, strict=False) if loader is not None}
     for split, loader in named.items():
         if processes > 1 and not getattr(loader, "sharded", False):
-            raise ValueError(
+            raise InputError(
                 f"The {split} loader gives every one of the {processes} processes all samples; use a loader with "
                 "`sharded = True`, which gives each its share, or devices 1."
             )
@@ -175,10 +176,10 @@ def _name_loaders(loaders: Sequence[Iterable | None], processes: int) -> dict[st
 
 def _check_fit(loaders: dict[str, Iterable], scheduler: LRScheduler, task: Task) -> None:
     if task.metric_best not in (*task.metrics, "loss"):
-        raise ValueError(
+        raise InputError(
             f"metric_best is {task.metric_best!r}; this task has {', '.join(task.metrics)} and loss; choose one."
         )
     if isinstance(scheduler, ReduceLROnPlateau) and "val" not in loaders:
-        raise ValueError(
+        raise InputError(
             "optim.scheduler reduce_on_plateau needs a validation split, and there is none; use another scheduler."
         )

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LRScheduler, ReduceLROnPlateau
 
+from graphgps_kmip.errors import InputError
+
 # GraphGPS starts the linear and cosine warm-ups here: epoch 0 trains with base_lr * 1e-6 (the polynomial one with 0).
 FIRST_FACTOR = 1e-6
 POLYNOMIAL_END = 1e-7  # a learning rate, not a factor
@@ -93,7 +95,7 @@ def polynomial_with_warmup(optimizer: Optimizer, num_warmup_epochs: int, max_epo
     """Rise over `num_warmup_epochs`, then fall along a straight line (power 1) to the learning rate 1e-7."""
     base_lr = optimizer.defaults["lr"]
     if base_lr <= POLYNOMIAL_END:
-        raise ValueError(
+        raise InputError(
             f"optim.base_lr is {base_lr}; polynomial_with_warmup falls to {POLYNOMIAL_END}: set it higher."
         )
     length, end = max(1, max_epoch - num_warmup_epochs), POLYNOMIAL_END / base_lr

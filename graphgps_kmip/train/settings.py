@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from graphgps_kmip.errors import InputError
+
 EVAL_TEST = ("every", "best")
 PRECISIONS = ("32-true", "bf16-mixed", "64-true")
 
@@ -68,7 +70,7 @@ class TrainSettings:
         _check_choice("train.eval_test", self.eval_test, EVAL_TEST)
         _check_choice("train.precision", self.precision, PRECISIONS)
         if self.clip_grad_norm is not None and not self.clip_grad_norm > 0:
-            raise ValueError(
+            raise InputError(
                 f"optim.clip_grad_norm_value is {self.clip_grad_norm!r}; allowed is a number above 0; "
                 "to switch clipping off set optim.clip_grad_norm False."
             )
@@ -84,9 +86,9 @@ class TrainSettings:
 
 def _check_integer(key: str, value: int, low: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < low:
-        raise ValueError(f"{key} is {value!r}; allowed is a whole number of at least {low}.")
+        raise InputError(f"{key} is {value!r}; allowed is a whole number of at least {low}.")
 
 
 def _check_choice(key: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise ValueError(f"{key} is {value!r}; allowed are {', '.join(allowed)}.")
+        raise InputError(f"{key} is {value!r}; allowed are {', '.join(allowed)}.")

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from graphgps_kmip.errors import InputError
+
 
 class Writer(Protocol):
     """Takes the statistics that also go into stats.json."""
@@ -87,7 +89,7 @@ class WandbWriter:
         try:
             self._run = wandb.init(**settings, config=dict(config or {}), id=run_id, resume="allow")
         except wandb.Error as error:
-            raise ValueError(
+            raise InputError(
                 f"wandb.use is True, but wandb does not start ({error}): `wandb login`, wandb.entity of your own, or "
                 "wandb.use False"
             ) from error

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from graphgps_kmip.data.record import DatasetRecord, Features, Statistics
 from graphgps_kmip.data.samples.topology import LEAVES, UNIT
+from graphgps_kmip.errors import InputError
 
 VALUES = 3  # hidden values: few enough that 60 training graphs show every pair of them several times
 BEACON_STEP, BEACON_LEAST = 4, 6  # pendant nodes that show a beacon's value in the structure
@@ -53,9 +54,9 @@ class Plan:
         """
         features, known, one = record.features, record.statistics or UNKNOWN, record.level == "node"
         if features is None:
-            raise ValueError(f"{record.title}: a sample needs its features: give the record features=Features(...)")
+            raise InputError(f"{record.title}: a sample needs its features: give the record features=Features(...)")
         if not features.node and not derived:
-            raise ValueError(f"{record.title}: nodes have no features: call make_sample with featurize=<transform>")
+            raise InputError(f"{record.title}: nodes have no features: call make_sample with featurize=<transform>")
         cloud = features.positions > 0 and not one
         directed = cloud or bool(known.directed)
         unknown = UNKNOWN_NEIGHBORS if cloud else UNKNOWN_DEGREE

@@ -16,6 +16,7 @@ from torch_geometric.utils import index_to_mask, to_undirected
 from graphgps_kmip.data.record import DatasetRecord, Features, RawFiles, Source, Statistics
 from graphgps_kmip.data.transductive import node_record
 from graphgps_kmip.encoding.coordinates import encode_coordinates
+from graphgps_kmip.errors import InputError
 
 PROCESSED = "processed_augmented"  # torch_geometric's folder may hold features of either kind and does not say which
 PARTS = {
@@ -73,7 +74,7 @@ def _read(archive: str) -> Data:
             if content is not None:
                 found[part] = torch.load(io.BytesIO(content.read()), weights_only=True)
     if missing := [file for part, file in PARTS.items() if part not in found]:
-        raise ValueError(f"the archive holds no {', '.join(missing)}")
+        raise InputError(f"the archive holds no {', '.join(missing)}")
     nodes = found["x"].size(0)
     masks = {part: _mask(tensor, nodes) for part, tensor in found.items() if part.endswith("_mask")}
     edges = to_undirected(found["edge_index"], num_nodes=nodes)  # the publication counts segments once

@@ -17,6 +17,7 @@ from torch_geometric.utils import degree
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset
 from graphgps_kmip.data.record import DatasetRecord, Features, RawFiles, Source, Statistics
 from graphgps_kmip.data.samples import make_sample
+from graphgps_kmip.errors import InputError
 from graphgps_kmip.names import suggest
 
 # A constant, so that no file decides the width of a model. A function of these graphs calls two others on average, so
@@ -59,7 +60,7 @@ def featurize(data: Data, kind: str) -> Data:
         ValueError: unknown kind.
     """
     if kind not in KINDS:
-        raise ValueError(f"dataset.name: PyG-MalNetTiny has no {kind!r}.{suggest(kind, KINDS)}")
+        raise InputError(f"dataset.name: PyG-MalNetTiny has no {kind!r}.{suggest(kind, KINDS)}")
     made = copy.copy(data)
     made.x = KINDS[kind](Data(edge_index=data.edge_index, num_nodes=data.num_nodes))
     return made
@@ -104,7 +105,7 @@ def _lines(path: Path) -> list[str]:
     with open(path) as file:
         *lines, rest = file.read().split("\n")
     if rest or not lines:
-        raise ValueError("it does not end with a whole line, so its end is lost")
+        raise InputError("it does not end with a whole line, so its end is lost")
     return lines
 
 
@@ -114,9 +115,9 @@ def _check_edges(path: Path) -> None:
     end = EDGES.match(edges).end()
     if end < len(edges):
         number, line = HEADER + 1 + edges.count("\n", 0, end), edges[end:].split("\n", 1)[0]
-        raise ValueError(f"line {number} must be two node numbers and a line break, got {line[:40]!r}")
+        raise InputError(f"line {number} must be two node numbers and a line break, got {line[:40]!r}")
     if not edges:
-        raise ValueError(f"no edges below the {HEADER} lines of its head")
+        raise InputError(f"no edges below the {HEADER} lines of its head")
 
 
 def _record(name: str, title: str, width: int, features: str, sample: Sampler | None = None) -> DatasetRecord:

@@ -17,6 +17,7 @@ from graphgps_kmip.data.dataset import GraphDataset
 from graphgps_kmip.data.errors import DataError
 from graphgps_kmip.data.points import Cloud, CloudSource, table
 from graphgps_kmip.data.record import DatasetRecord, Features, RawFiles, Source, Statistics
+from graphgps_kmip.errors import InputError
 
 CLASSES = {
     10: "bathtub bed chair desk dresser monitor night_stand sofa table toilet".split(),
@@ -62,11 +63,11 @@ def vertices(path: Path) -> np.ndarray:
         lines = (text for line in file if (text := line.partition("#")[0].strip()))
         head = next(lines, "")
         if not head.startswith("OFF"):
-            raise ValueError(f"an OFF file begins with OFF, this one with {head[:20]!r}")
+            raise InputError(f"an OFF file begins with OFF, this one with {head[:20]!r}")
         number = int((head[3:].strip() or next(lines, "")).split()[0])
         points = table(list(islice(lines, number)), 3)
     if len(points) != number:
-        raise ValueError(f"it says {number} vertices and holds {len(points)}")
+        raise InputError(f"it says {number} vertices and holds {len(points)}")
     return points
 
 

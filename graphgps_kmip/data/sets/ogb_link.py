@@ -9,6 +9,7 @@ from torch_geometric.data import Data
 from graphgps_kmip.data.dataset import GraphDataset
 from graphgps_kmip.data.ogb_class import ogb_files, ogb_source, open_ogb
 from graphgps_kmip.data.record import DatasetRecord, Features, Statistics
+from graphgps_kmip.errors import InputError
 
 NAME = "ogbl-collab"
 NEGATIVES_SEED = 0  # the same training negatives in every run
@@ -53,7 +54,7 @@ def random_negatives(edges: Tensor, num_nodes: int, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     known = _pair_number(edges, num_nodes).unique()
     if len(known[known % (num_nodes + 1) != 0]) == num_nodes * (num_nodes - 1) // 2:
-        raise ValueError("every pair of nodes is an edge: there are no negatives to draw")
+        raise InputError("every pair of nodes is an edge: there are no negatives to draw")
     found = edges[:, :0]
     while found.size(1) < edges.size(1):
         pairs = torch.randint(num_nodes, edges.shape, generator=generator)

@@ -20,6 +20,7 @@ from graphgps_kmip.data.molecules import ATOM, BOND
 from graphgps_kmip.data.ogb_class import HOME, import_ogb
 from graphgps_kmip.data.record import DatasetRecord, Features, RawFiles, Source, Statistics
 from graphgps_kmip.data.rows import Row, RowFile
+from graphgps_kmip.errors import InputError
 
 if TYPE_CHECKING:
     from torch_geometric.datasets import PCQM4Mv2
@@ -109,7 +110,7 @@ def _download(dataset: PCQM4Mv2) -> None:
     extract_zip(str(archive), str(unpacked))
     for name in RAW.files:
         if not (unpacked / BASE / name).exists():
-            raise ValueError(f"there is no {BASE}/{name} in it")
+            raise InputError(f"there is no {BASE}/{name} in it")
         if not (folder / name).exists():  # files at hand stay as they are
             os.replace(unpacked / BASE / name, folder / name)
     archive.unlink()

@@ -16,6 +16,7 @@ from graphgps_kmip.data.dataset import GraphDataset
 from graphgps_kmip.data.errors import DataError
 from graphgps_kmip.data.points import Cloud, CloudSource, listed
 from graphgps_kmip.data.record import DatasetRecord, Features, RawFiles, Source, Statistics
+from graphgps_kmip.errors import InputError
 
 ARCHIVE = "indoor3d_sem_seg_hdf5_data.zip"
 LISTING, ROOMS = "all_files.txt", "room_filelist.txt"
@@ -43,7 +44,7 @@ def read(raw: Path) -> Iterator[Cloud]:
         with open(listed("S3DIS", raw, name, LISTING), "rb") as file, h5py.File(file, "r") as content:
             data, label = content["data"], content["label"]
             if len(data) != len(label) or number + len(data) > len(rooms):
-                raise ValueError(
+                raise InputError(
                     f"{len(data)} blocks, {len(label)} labels, {len(rooms) - number} rooms left in {ROOMS}"
                 )
             for start in range(0, len(data), CHUNK):

@@ -10,6 +10,7 @@ from torch_geometric.data import Data
 
 from graphgps_kmip.data.errors import DataError
 from graphgps_kmip.data.record import DatasetRecord, Features, RawFiles, Source, Statistics
+from graphgps_kmip.errors import InputError
 
 PARTS = ("A", "graph_indicator", "graph_labels")
 
@@ -39,7 +40,7 @@ def _check(folder: Path, name: str, labelled: bool) -> None:
         with open(folder / f"{name}_{part}.txt", "rb") as file:
             content = file.read()
         if not content.endswith(b"\n"):
-            raise ValueError("it does not end with a whole line, so its end is lost")
+            raise InputError("it does not end with a whole line, so its end is lost")
         lines[part], last[part] = content.count(b"\n"), content.rstrip().rsplit(b"\n", 1)[-1]
     wanted = {"graph_labels": int(last["graph_indicator"]), "node_labels": lines["graph_indicator"]}
     for part, number in wanted.items():

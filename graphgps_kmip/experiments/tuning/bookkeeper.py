@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from graphgps_kmip.errors import InputError
 from graphgps_kmip.experiments.records import Training
 from graphgps_kmip.experiments.state import State, Status
 from graphgps_kmip.experiments.tuning.journal import WAITING, Journal
@@ -61,7 +62,7 @@ class Bookkeeper:
         ranges = {"fixed": dict(space.fixed), "factors": self._factors()}
         known = self.journal.entries.get(("search", training.folder), ranges)
         if any(known[key] != value for key, value in ranges.items()):
-            raise ValueError(f"{self.journal.file} is of other ranges than those of today: move it away to begin anew")
+            raise InputError(f"{self.journal.file} is of other ranges than those of today: move it away to begin anew")
         facts = {"config": training.cfg, "source": space.source, "seed": training.seeds[0], "sample": self.sample}
         self.journal.note("search", training.folder, experiment=experiment, engine=engine, **facts, **ranges)
 
@@ -90,7 +91,7 @@ class Bookkeeper:
         if status.state is State.DONE:
             value = status.record["best"]["value"]
             if value is None:
-                raise ValueError(f"{status.path}: no validation split: a search has nothing to choose by")
+                raise InputError(f"{status.path}: no validation split: a search has nothing to choose by")
             self.metric, self.sign = status.record["metric_best"], 1 if _maximize(status) else -1
             score = None if math.isnan(value) else self.sign * value
         self._note_trial(

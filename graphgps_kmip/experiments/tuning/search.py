@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 
+from graphgps_kmip.errors import InputError
 from graphgps_kmip.experiments.records import Experiment
 from graphgps_kmip.experiments.state import State, Status
 from graphgps_kmip.experiments.tuning.bookkeeper import Bookkeeper, Outcome, Run
@@ -61,7 +62,7 @@ def run_search(
         ValueError: no such engine; no ranges, or others than those of the journal; no validation split to choose by.
     """
     if engine not in ENGINES:
-        raise ValueError(f"--search: no engine {engine!r}.{suggest(engine, ENGINES)}")
+        raise InputError(f"--search: no engine {engine!r}.{suggest(engine, ENGINES)}")
     books, steps = [], []
     for search in searches(experiment, ranges):
         place = out / f"search{'-sample' if options.sample else ''}" / experiment.id.replace("/", "-")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from graphgps_kmip.errors import InputError
 from graphgps_kmip.experiments.tuning.journal import drop_torn_line
 from graphgps_kmip.experiments.tuning.space import Engine, Proposal, Space
 
@@ -60,7 +61,7 @@ def _optuna() -> Any:
     try:
         import optuna
     except ImportError as error:
-        raise ValueError(
+        raise InputError(
             "--search tpe: optuna is not installed: pip install optuna, or 'graphgps_kmip[search]'"
         ) from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)  # the journal says what became of each trial

@@ -16,6 +16,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.experiments.records import Experiment, FigureSpec
 from graphgps_kmip.experiments.state import State, command_status
 from graphgps_kmip.names import suggest
@@ -66,18 +67,18 @@ def draw_figure(
     """
     where = f"{experiment.id}, figure {spec.name}"
     if spec.draw not in DRAWERS:
-        raise ValueError(f"{where}: no drawing function {spec.draw!r}.{suggest(spec.draw, DRAWERS)}")
+        raise ResultsError(f"{where}: no drawing function {spec.draw!r}.{suggest(spec.draw, DRAWERS)}")
     again = f"python run/reproduce.py run {experiment.id}{' --sample' if sample else ''}"
     artefacts = {source: _artefact(experiment, source, out, sample, where, again) for source in spec.sources}
     used = {key: _table(tables, key, where) for key in spec.tables}
     if used and not any(ours(cell) is not None for table in used.values() for cell in _cells(table)):
-        raise ValueError(f"{where}: no number of ours in {', '.join(used)}: run it first ({again})")
+        raise ResultsError(f"{where}: no number of ours in {', '.join(used)}: run it first ({again})")
     module, function = DRAWERS[spec.draw].split(":")
     draw = getattr(importlib.import_module(f"{ROOM}.{module}"), function)
     try:
         figure = draw(used, artefacts, spec.options)
     except KeyError as error:
-        raise ValueError(f"{where}: what it draws holds no {error}: make it again ({again})") from error
+        raise ResultsError(f"{where}: what it draws holds no {error}: make it again ({again})") from error
     below = _provenance(used.values(), artefacts.values())
     _write_around(figure, spec.title or experiment.title, below, sample)
     folder = out / f"figures{'-sample' if sample else ''}"
@@ -89,20 +90,20 @@ def draw_figure(
 def _artefact(experiment: Experiment, source: str, out: Path, sample: bool, where: str, again: str) -> Path:
     name, _, file = source.partition("/")
     if name not in experiment.commands or not file:
-        raise ValueError(f"{where}: {source!r} is no <command>/<file>.{suggest(name, experiment.commands)}")
+        raise ResultsError(f"{where}: {source!r} is no <command>/<file>.{suggest(name, experiment.commands)}")
     status = command_status(experiment.commands[name], experiment, out, sample)
     if status.state is not State.DONE:
-        raise ValueError(f"{where}: command {name} is {status.state} in {status.path}: run it first ({again})")
+        raise ResultsError(f"{where}: command {name} is {status.state} in {status.path}: run it first ({again})")
     if bool(status.record.get("sample")) != sample:
-        raise ValueError(f"{where}: {status.path} holds {'a result' if sample else 'a sample'}: move it away")
+        raise ResultsError(f"{where}: {status.path} holds {'a result' if sample else 'a sample'}: move it away")
     if not (status.path / file).exists():
-        raise ValueError(f"{where}: {status.path / file} does not exist: the command does not make it")
+        raise ResultsError(f"{where}: {status.path / file} does not exist: the command does not make it")
     return status.path / file
 
 
 def _table(tables: Mapping[str, ResultTable], key: str, where: str) -> ResultTable:
     if key not in tables:
-        raise ValueError(f"{where}: no table {key!r}.{suggest(key, tables)}")
+        raise ResultsError(f"{where}: no table {key!r}.{suggest(key, tables)}")
     return tables[key]
 
 

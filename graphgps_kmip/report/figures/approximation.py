@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.names import suggest
 from graphgps_kmip.report.figures.panels import logarithmic
 from graphgps_kmip.report.result_table import ResultTable
@@ -91,7 +92,7 @@ def _curves(
     (path,) = artefacts.values()
     content = json.loads(path.read_text(encoding="utf-8"))
     if content.get("measure") != measure:
-        raise ValueError(f"{path} does not hold the measure {measure!r}: make it with run/analyse.py {measure}")
+        raise ResultsError(f"{path} does not hold the measure {measure!r}: make it with run/analyse.py {measure}")
     std, counts = _std(options), content["k"]
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.subplots()
@@ -127,12 +128,12 @@ def _curves(
 def _groups(content: Mapping[str, Any], options: Mapping[str, Any]) -> list[str]:
     for name in options.get("groups", ()):
         if name not in content["groups"]:
-            raise ValueError(f"groups: the analysis has no {name!r}.{suggest(name, content['groups'])}")
+            raise ResultsError(f"groups: the analysis has no {name!r}.{suggest(name, content['groups'])}")
     return list(options.get("groups", content["groups"]))
 
 
 def _std(options: Mapping[str, Any]) -> str:
     name = options.get("std", "std")
     if name not in SPREADS:
-        raise ValueError(f"std: {name!r} is none of the standard deviations.{suggest(name, SPREADS)}")
+        raise ResultsError(f"std: {name!r} is none of the standard deviations.{suggest(name, SPREADS)}")
     return name

@@ -14,6 +14,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.report.style import FAINT, INK, save, series_style, tidy
 
 Row = dict[str, Any]
@@ -89,7 +90,7 @@ def _rows(artefacts: Mapping[str, Path], part: str) -> list[Row]:
     (path,) = artefacts.values()
     rows = [row for row in json.loads(path.read_text(encoding="utf-8"))["rows"] if row["part"] == part]
     if not rows:
-        raise ValueError(f"{path} holds no row of part {part}: measure it with run/bench/tree.py --part {part}")
+        raise ResultsError(f"{path} holds no row of part {part}: measure it with run/bench/tree.py --part {part}")
     return rows
 
 

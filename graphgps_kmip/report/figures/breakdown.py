@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
+from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.report.figures.points import ours
 from graphgps_kmip.report.result_table import Cell, ResultTable
 from graphgps_kmip.report.style import INK, PALETTE, duration, tidy
@@ -35,7 +36,7 @@ def draw_breakdown(
     (table,) = tables.values()
     stages = options["stages"]
     if lost := [stage for stage in stages if stage not in table.columns]:
-        raise ValueError(f"stages: {table.id} has no column {', '.join(lost)}")
+        raise ResultsError(f"stages: {table.id} has no column {', '.join(lost)}")
     rows = {name: cells for name, cells in table.rows.items() if any(ours(cells[stage]) for stage in stages)}
     total = {name: sum(ours(cells[stage]) or 0.0 for stage in stages) for name, cells in rows.items()}
     quick = {name: cells for name, cells in rows.items() if total[name] < ENLARGED * max(total.values())}

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.report.result_table import ResultTable
 from graphgps_kmip.report.style import INK, PALETTE, tidy
 
@@ -41,10 +42,10 @@ def draw_out_degrees(
     (path,) = artefacts.values()
     content = json.loads(path.read_text(encoding="utf-8"))
     if content.get("measure") != "degrees":
-        raise ValueError(f"{path} holds no out-degrees: make it with run/analyse.py degrees")
+        raise ResultsError(f"{path} holds no out-degrees: make it with run/analyse.py degrees")
     starts = [0, *options.get("bins", [multiple * max(content["num_keys"]) for multiple in MULTIPLES])]
     if any(low >= high for low, high in zip(starts, starts[1:], strict=False)):
-        raise ValueError(f"bins: expected rising numbers above 0, got {starts[1:]}")
+        raise ResultsError(f"bins: expected rising numbers above 0, got {starts[1:]}")
     layers = list(zip(*content["counts"], strict=True))  # of each layer, the counts of each model
     figure = Figure(figsize=(2 * PANEL[0], PANEL[1] * len(layers) + 0.5), layout="constrained")
     panels = figure.subplots(len(layers), 2, squeeze=False, sharex=True, sharey=True)

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.names import suggest
 from graphgps_kmip.report.figures.points import ours, paper
 from graphgps_kmip.report.result_table import ResultTable
@@ -28,12 +29,12 @@ def panels(scores: ResultTable, times: ResultTable, options: Mapping[str, Any]) 
     wanted = options.get("columns", list(scores.columns))
     for column in wanted:
         if column not in scores.columns or column not in times.columns:
-            raise ValueError(
+            raise ResultsError(
                 f"columns: no {column!r} in both {scores.id} and {times.id}.{suggest(column, scores.columns)}"
             )
     wanted = [column for column in wanted if any(_has_point(scores, times, row, column) for row in scores.rows)]
     if not wanted:
-        raise ValueError(f"no row of {scores.id} has a score and, in {times.id}, a time: finish its runs first")
+        raise ResultsError(f"no row of {scores.id} has a score and, in {times.id}, a time: finish its runs first")
     across = min(len(wanted), 2 if len(wanted) == 4 else MOST_IN_A_ROW)
     down = -(-len(wanted) // across)
     figure = Figure(figsize=(PANEL[0] * across, PANEL[1] * down + 0.3), layout="constrained")

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.report.figures.points import ours, out_of_memory, paper, size_of, spread
 from graphgps_kmip.report.result_table import ResultTable
 from graphgps_kmip.report.style import INK, duration, series_style, tidy
@@ -73,7 +74,7 @@ def draw_runtimes(
 
 def _checked(tables: Mapping[str, ResultTable], key: str, column: str, title: str) -> ResultTable:
     if key not in tables or column not in tables[key].columns:
-        raise ValueError(f"panel {title!r}: no column {column!r} of table {key!r} among the figure's tables")
+        raise ResultsError(f"panel {title!r}: no column {column!r} of table {key!r} among the figure's tables")
     return tables[key]
 
 

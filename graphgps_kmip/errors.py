@@ -1,0 +1,104 @@
+"""Exception types for mistakes that a user can fix: each message is one line with what is wrong, where, how to fix it.
+
+The command line decides by these types alone: a `UserError` (and what the operating system refuses, `OSError`, or a
+lack of memory) is printed as one line, anything else is a fault of the program and keeps its traceback. The types are
+also the built-in ones that library users expect (`ValueError`, `RuntimeError`), and their only argument is the
+message, so that they pass through pickle: from DataLoader workers, process pools and distributed ranks.
+"""
+
+from __future__ import annotations
+
+
+class UserError(Exception):
+    """Base of all errors that a user can fix."""
+
+
+class ConfigError(UserError, ValueError):
+    """A mistake in a YAML file, on the command line or in a registration."""
+
+
+class InputError(UserError, ValueError):
+    """An argument that a function or module does not allow; where a config key set it, the message names the key."""
+
+
+class DataError(UserError, ValueError):
+    """The files or graphs of a data set are missing, damaged or not of the expected form."""
+
+
+class UnsafeFile(DataError):
+    """A file asks for something that data never needs; nothing of it was run."""
+
+
+class ManifestError(UserError, ValueError):
+    """An experiment's manifest or a printed table that is not valid."""
+
+
+class ResultsError(UserError, ValueError):
+    """Results on disk that are missing or do not fit what is to be made of them."""
+
+
+class RunError(UserError):
+    """Base of the errors of a training run."""
+
+
+class CheckpointError(RunError, ValueError):
+    """A checkpoint that is missing, damaged, of another configuration, or that cannot be written."""
+
+
+class RunFolderError(RunError, ValueError):
+    """A run folder that cannot be written, or that another process is writing."""
+
+
+class TrainingDiverged(RunError, RuntimeError):
+    """A loss or a parameter that became NaN or infinite."""
+
+
+class OutOfMemory(RunError, RuntimeError):
+    """A model or a batch that did not fit into memory."""
+
+
+# What torch's allocators say; on CPU it is a plain RuntimeError.
+_NO_MEMORY = ("can't allocate memory", "out of memory", "std::bad_alloc")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error says that memory is exhausted, on the CPU or on an accelerator."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
+    )
+
+
+def is_users(error: BaseException) -> bool:
+    """Return whether an error is one that a user can fix, rather than a bug: by its type alone."""
+    return isinstance(error, (UserError, OSError)) or is_out_of_memory(error)
+
+
+def one_line(error: BaseException) -> str:
+    """Return an error's message as one line that says what is wrong, for the command line.
+
+    A DataLoader raises a worker's error again with the worker's traceback as its message: of that, the last line with
+    the original message is kept.
+    """
+    text = str(error)
+    if "Original Traceback (most recent call last):" in text:
+        module = "" if type(error).__module__ == "builtins" else f"{type(error).__module__}."
+        text = text.rpartition(f"\n{module}{type(error).__qualname__}: ")[2]  # how the last entry begins
+    if isinstance(error, OSError) and not isinstance(error, UserError):
+        return _of_system(error)
+    if is_out_of_memory(error) and not isinstance(error, UserError):
+        told = f" ({' '.join(text.split())[:160]})" if text else ""
+        return f"out of memory{told}: a smaller train.batch_size, model or data set needs less"
+    return " ".join(text.split()) or type(error).__name__
+
+
+def _of_system(error: OSError) -> str:
+    places = " -> ".join(str(place) for place in (error.filename, error.filename2) if place is not None)
+    reason = error.strerror or " ".join(str(error).split()) or type(error).__name__
+    hints = {
+        PermissionError: "check its owner and permissions",
+        FileNotFoundError: "check the path",
+        IsADirectoryError: "give a file",
+        NotADirectoryError: "a part of this path is a file: check the path",
+    }
+    hint = hints.get(type(error), "fix this and start again" if places else "--debug shows where it happened")
+    return f"{places}: {reason}: {hint}" if places else f"{reason}: {hint}"

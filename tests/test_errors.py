@@ -1,0 +1,94 @@
+"""Exception types of a user's mistakes: one line, picklable, kept across process boundaries, decided by type."""
+
+from __future__ import annotations
+
+import ast
+import pickle
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+from torch.utils.data import DataLoader, Dataset
+
+from graphgps_kmip import errors
+from graphgps_kmip.errors import ConfigError, DataError, InputError, UserError, is_users, one_line
+
+PACKAGE = Path(errors.__file__).parent
+TYPES = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, UserError)]
+# Contracts between our own functions: whoever breaks one has found a bug, whose traceback is wanted.
+CONTRACTS = {
+    "attention/context.py", "attention/sharded.py", "gym/count.py", "mpnn/gated_cpu.py", "native/build.py",
+    "search/ball_tree.py", "search/problem.py", "search/shards.py",
+}  # fmt: skip
+
+
+class BrokenData(Dataset):
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> int:
+        raise DataError(f"graph {index}: x is missing: DataError: add it")
+
+
+def refuse(key: str) -> None:
+    raise ConfigError(f"{key}: not allowed")
+
+
+@pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.__name__)
+def test_every_type_comes_out_of_pickle_as_it_went_in(kind: type[UserError]) -> None:
+    again = pickle.loads(pickle.dumps(kind("gt.layers: expected 1 or more")))
+    assert type(again) is kind
+    assert one_line(again) == "gt.layers: expected 1 or more"
+
+
+def test_an_error_in_a_dataloader_worker_keeps_its_type_and_its_one_line() -> None:
+    with pytest.raises(DataError) as caught:
+        next(iter(DataLoader(BrokenData(), num_workers=1)))
+    assert is_users(caught.value)
+    assert one_line(caught.value) == "graph 0: x is missing: DataError: add it"
+
+
+def test_an_error_in_a_process_pool_keeps_its_type_and_its_one_line() -> None:
+    with ProcessPoolExecutor(1, get_context("fork")) as pool, pytest.raises(ConfigError) as caught:
+        pool.submit(refuse, "gt.k").result()
+    assert one_line(caught.value) == "gt.k: not allowed"
+
+
+def test_a_plain_valueerror_is_a_bug_wherever_it_was_raised() -> None:
+    assert not is_users(ValueError("not enough values to unpack"))
+    assert not is_users(RuntimeError("shapes do not match"))
+    assert not is_users(KeyError("gt"))
+    assert is_users(InputError("k must be >= 1"))
+
+
+def test_what_the_system_refuses_and_a_lack_of_memory_are_one_line() -> None:
+    assert one_line(PermissionError(13, "Permission denied", "a/b")) == (
+        "a/b: Permission denied: check its owner and permissions"
+    )
+    assert one_line(OSError(28, "No space left on device", "a")).startswith("a: No space left on device")
+    for error in (MemoryError(), RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory:\n9 bytes")):
+        assert is_users(error)
+        assert one_line(error).startswith("out of memory")
+        assert "\n" not in one_line(error)
+
+
+def test_old_import_names_are_the_same_types() -> None:
+    from graphgps_kmip.data.errors import DataError as of_data
+    from graphgps_kmip.experiments.yaml_files import ManifestError
+    from graphgps_kmip.gym.errors import ConfigError as of_gym
+    from graphgps_kmip.train.errors import RunError
+
+    assert (of_data, of_gym, RunError) == (errors.DataError, errors.ConfigError, errors.RunError)
+    assert ManifestError is errors.ManifestError
+
+
+def test_no_module_raises_a_plain_valueerror_for_what_a_user_set() -> None:
+    found = []
+    for file in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            call = node.exc.func if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) else None
+            name = str(file.relative_to(PACKAGE))
+            if isinstance(call, ast.Name) and call.id == "ValueError" and name not in CONTRACTS:
+                found.append(f"{name}:{node.lineno}")
+    assert not found, f"raise a type of graphgps_kmip.errors there, a plain ValueError is shown as a traceback: {found}"

@@ -1,0 +1,135 @@
+"""Records of whole original models: settings, graphs, weights by a rule, and what their own code computes of them.
+
+Two places hold records, in the same form (`<name>.json.gz`): `tests/whole/fixtures.json.gz` a selection, and the folder
+that GRAPHGPS_KMIP_WHOLE_RECORDS names all, with the settings of their YAML files in `settings.json.gz`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import os
+import zlib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch, Data
+
+from graphgps_kmip.encoding.graphormer import NO_EDGE
+
+FIXTURES = Path(__file__).parent / "fixtures.json.gz"
+VARIABLE = "GRAPHGPS_KMIP_WHOLE_RECORDS"
+Record = dict[str, Any]
+
+
+def all_records() -> Path | None:
+    """Return the folder of all records, None where the variable is not set."""
+    return Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None
+
+
+@cache
+def _read(path: Path) -> Any:
+    return json.loads(gzip.decompress(path.read_bytes()))
+
+
+def fixture_names() -> list[str]:
+    """Return the names of the selection."""
+    return sorted(_read(FIXTURES)) if FIXTURES.is_file() else []
+
+
+def all_names() -> list[str]:
+    """Return the names of all records, none where the variable is not set."""
+    folder = all_records()
+    return sorted(path.name.removesuffix(".json.gz") for path in (folder / "records").glob("*.gz")) if folder else []
+
+
+def load_record(name: str) -> tuple[dict[str, Any], Record]:
+    """Return the settings of a YAML file, flat, and the record."""
+    if name in fixture_names():
+        found = _read(FIXTURES)[name]
+        return found["settings"], found["record"]
+    folder = all_records()
+    settings = _read(folder / "settings.json.gz")[f"{name}.json.gz"]
+    record = json.loads(gzip.decompress((folder / "records" / f"{name}.json.gz").read_bytes()))
+    return settings, record
+
+
+def normal(name: str, shape: tuple[int, ...] | list[int]) -> Tensor:
+    """Return the standard normal numbers of a name, row-major, float64."""
+    generator = np.random.default_rng(zlib.crc32(name.encode()))
+    return torch.from_numpy(np.asarray(generator.standard_normal(tuple(shape))))
+
+
+def fingerprint(values: Tensor, name: str) -> list[float]:
+    """Return sum, sum of squares, and inner product with the numbers of a name: the third sees order and sign."""
+    flat = values.detach().double().reshape(-1)
+    return [float(flat.sum()), float(flat.square().sum()), float(flat @ normal(f"probe/{name}", (flat.numel(),)))]
+
+
+def weights(rows: list[list[Any]], kept: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the state dict under its original names, by the rule of each row's kind.
+
+    Args:
+        rows: [name, shape, kind, and for some kinds a value].
+        kept: tensors as built, for rows that say so.
+    """
+    state: dict[str, Tensor] = {}
+    for name, shape, kind, *value in rows:
+        z = None if kind in "k=" else normal(name, shape)
+        if kind == "w":
+            state[name] = z / math.sqrt(max(1, math.prod(shape[1:])))
+        elif kind == "e":
+            state[name] = z
+        elif kind == "n":
+            state[name] = 1 + 0.1 * z
+        elif kind in "bm":
+            state[name] = 0.1 * z
+        elif kind == "v":
+            state[name] = 4 * (1 + 0.1 * z.abs())
+        elif kind == "=":
+            state[name] = state[value[0]].clone()
+        elif value[0] == "as built":
+            state[name] = kept.get(name, torch.zeros(shape, dtype=torch.long))
+        else:
+            state[name] = torch.tensor(value[0]).reshape(shape)
+    return state
+
+
+def tensor(value: Any) -> Any:
+    """Return one recorded attribute as a tensor; numbers are float64, null is NaN."""
+    if not isinstance(value, dict):
+        return value
+    if "rule" in value:
+        full = normal(value["rule"], value["shape"])
+        return full[value["rows"]] if "rows" in value else full
+    data = [math.nan if one is None else one for one in value["data"]]
+    return torch.tensor(data, dtype=getattr(torch, value["dtype"])).reshape(value["shape"])
+
+
+def batch_of(record: Record) -> Batch:
+    """Return the recorded graphs, collated, under our names of attributes."""
+    batch = Batch.from_data_list([_graph(graph) for graph in record["graphs"]])
+    batch.split = "train"
+    return batch
+
+
+def _graph(recorded: dict[str, Any]) -> Data:
+    given = {name: tensor(value) for name, value in recorded.items()}
+    given.pop("graph_index", None)  # all pairs, in the same order
+    if "expander_edges" in given:
+        given["expander_edge_index"] = given.pop("expander_edges").T.contiguous()
+    for pairs, labels in (("edge_index_labeled", "edge_label"), ("train_edge_index", "train_edge_label")):
+        if pairs in given:
+            given["edge_label_index"], given["edge_label"] = given.pop(pairs), given.pop(labels)
+    if "EigVecs" in given:  # of EquivStableLapPE, which has an attribute of its own here
+        given["eigvecs_es"] = given["EigVecs"]
+    if "shortest_path_types" in given:  # zeros behind the end of a path there
+        types, length = given.pop("shortest_path_types"), given["spatial_types"]
+        behind = torch.arange(types.size(1)) >= length[:, None]
+        given["path_types"] = types.masked_fill(behind, NO_EDGE)
+    return Data(**given)

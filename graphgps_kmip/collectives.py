@@ -9,7 +9,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 
 def total(value: Tensor) -> Tensor:
@@ -33,9 +32,8 @@ class _Total(Function):
         return value
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Tensor:  # noqa: ARG004
-        return _Total.forward(None, grad)
+        return _Total.apply(grad)
 
 
 class _Exchange(Function):
@@ -47,9 +45,6 @@ class _Exchange(Function):
         return out
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         send, receive = ctx.sizes
-        back = grad.new_empty(sum(send), *grad.shape[1:])
-        dist.all_to_all_single(back, grad.contiguous(), send, receive)
-        return back, None, None
+        return _Exchange.apply(grad, receive, send), None, None

@@ -24,7 +24,15 @@ ROOMS = {
     "report": {"experiments"},
     "gym": {"search", "attention", "mpnn", "encoding", "model", "task", "data", "train", "report"},
 }
-SHARED = {"errors", "names", "files", "collectives", "__version__"}  # rooms-free helpers at the top of the package
+# Modules at the top of the package that every package may use.
+SHARED = {
+    "__version__",
+    "collectives",
+    "errors",
+    "files",
+    "gradients",
+    "names",
+}
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

@@ -38,6 +38,7 @@ class BigBirdAttention(nn.Module):
 
     The random blocks are drawn from ``seed``, the number of blocks of the graph and the place in it. The seed is a
     buffer, drawn from torch's generator when the layer is made: layers differ, and a checkpoint keeps its pattern.
+    Second derivatives need ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)``, as in `FullAttention`.
 
     Args:
         dim: channels in and out.

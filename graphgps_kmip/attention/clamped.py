@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from graphgps_kmip.attention.gather_torch import dropped
+from graphgps_kmip.gradients import differentiable_gradients
 
 LARGEST_LOGIT = 5.0  # of the public code: beyond it a score is constant, and has no gradient
 EPS = 1e-6  # of the public code: a node without edges gets zeros
@@ -31,7 +32,8 @@ def clamped_attention(q: Tensor, k: Tensor, v: Tensor, e: Tensor, edges: Tensor,
         s_{ij} &= \exp(\mathrm{clamp}(\textstyle\sum_d q_i k_j e_r / \sqrt{D}, -5, 5)) \\
         o_i &= \textstyle\sum_j s_{ij} v_j / (\sum_j s_{ij} + 10^{-6})
 
-    Gradients flow to q, k, v and e. On a CPU forward and backward repeat bit for bit. Halves are computed in float32.
+    Gradients flow to q, k, v and e, as often as wanted (a second derivative keeps what is as long as edges times
+    channels). On a CPU forward and backward repeat bit for bit. Halves are computed in float32.
     Costs E * H * D several times over; the backward keeps q, k, v, e, the output and the sums, not one number an edge.
 
     Args:
@@ -62,6 +64,16 @@ def _logit(query: Tensor, key: Tensor, edge: Tensor) -> Tensor:
     return (query * key).mul_(edge).sum(-1) / math.sqrt(query.size(-1))  # (E, H, D) -> (E, H)
 
 
+def _plain(q: Tensor, k: Tensor, v: Tensor, e: Tensor, edges: Tensor, keep: Tensor | None, dropout: float) -> Tensor:
+    """The same output in operations that are differentiable as often as wanted, all edges at once."""
+    source, target, row = edges
+    logit = (q[target] * k[source] * e[row]).sum(-1) / math.sqrt(q.size(-1))  # (E, H)
+    score = logit.clamp(-LARGEST_LOGIT, LARGEST_LOGIT).exp()
+    total = score.new_full(v.shape[:2], EPS).index_add(0, target, score)
+    message = dropped(score, keep, dropout)[..., None] * v[source]
+    return torch.zeros_like(v).index_add(0, target, message) / total[..., None]
+
+
 class _ClampedAttention(Function):
     """M nodes, E edges between them, of R kinds."""
 
@@ -81,10 +93,12 @@ class _ClampedAttention(Function):
         return out
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
         """``ds = <g_i, v_j> - <g_i, o_i>`` with ``g_i = dL/do_i / (sum_j s_ij + 1e-6)``; none where the clamp holds."""
         q, k, v, e, edges, keep, out, total = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            plain = partial(_plain, edges=edges, keep=keep, dropout=ctx.dropout)
+            return *differentiable_gradients(plain, (q, k, v, e), (grad_out,)), None, None, None
         grad_q, grad_k, grad_v, grad_e = (torch.zeros_like(heads) for heads in (q, k, v, e))
         grad_sum = grad_out / total[..., None]
         grad_total = (grad_sum * out).sum(-1)

@@ -20,7 +20,9 @@ class FullAttention(nn.Module):
     """Multi-head attention where every node attends to all nodes of its graph.
 
     ``out(concat_h softmax(Q_h K_h^T / sqrt(D)) V_h)`` with D = dim / num_heads; costs sum_g N_g^2 * dim.
-    Initialised as ``torch.nn.MultiheadAttention``.
+    Initialised as ``torch.nn.MultiheadAttention``. Second derivatives are right where the kernel of `full_cpu` runs;
+    torch's fused attention, which stands in elsewhere (a GPU, more threads than heads, a bias), has none and raises:
+    call it inside ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`` for them.
 
     Args:
         dim: channels in and out.

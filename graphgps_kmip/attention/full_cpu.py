@@ -7,14 +7,16 @@ score matrix, for the other graphs are padded to the largest one. This one meets
 from __future__ import annotations
 
 import ctypes
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from graphgps_kmip.attention.context import GraphContext
+from graphgps_kmip.attention.full_plain import plain_full_attention
+from graphgps_kmip.gradients import differentiable_gradients
 from graphgps_kmip.native import load, pointer, unavailable_reason
 
 PAIR_WORK = 50_000  # pairs of nodes and heads that take about as long as starting a thread (20 us)
@@ -30,8 +32,8 @@ def can_run(qkv: Tensor, context: GraphContext, num_heads: int, dropout: float) 
 def full_attention(qkv: Tensor, context: GraphContext, num_heads: int, dropout: float = 0.0) -> Tensor:
     r"""Compute ``softmax(Q K^T / sqrt(D)) V`` in each graph and head, weights dropped with a probability.
 
-    Gradients flow to qkv, once. Results repeat bit for bit, on any number of threads. What is dropped follows from a
-    number drawn from torch's generator.
+    Gradients flow to qkv, as often as wanted (a second derivative keeps the whole score matrix). Results repeat bit for
+    bit, on any number of threads. What is dropped follows from a number drawn from torch's generator.
 
     Args:
         qkv: queries, keys and values of all heads, side by side.
@@ -63,10 +65,13 @@ class _FullAttention(Function):
         return out
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
         """Compute the weights again, tile by tile."""
         qkv, ptr, out, lse = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            most, *options = ctx.sizes
+            plain = partial(plain_full_attention, ptr=ptr, most=most, options=tuple(options))
+            return *differentiable_gradients(plain, (qkv,), (grad_out,)), *[None] * 5
         grad = torch.empty_like(qkv)
         _call(qkv, grad_out.contiguous(), ptr, ctx.sizes, out, lse, grad)
         return grad, None, None, None, None, None

@@ -6,16 +6,17 @@ kept for the backward.
 
 from __future__ import annotations
 
+from functools import partial
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from graphgps_kmip.attention import gather_cpu, gather_torch, triton_gather
-from graphgps_kmip.attention.gather_torch import softmax_weight
+from graphgps_kmip.attention.gather_torch import plain_sparse_attention, softmax_weight
+from graphgps_kmip.gradients import differentiable_gradients
 
 __all__ = ["softmax_weight", "sparse_attention"]
 
@@ -23,8 +24,8 @@ __all__ = ["softmax_weight", "sparse_attention"]
 def sparse_attention(q: Tensor, k: Tensor, v: Tensor, index: Tensor, score: Tensor, dropout: float = 0.0) -> Tensor:
     """Attend to selected keys: ``o_n = sum_j a_nj v_I(n,j)`` with ``a_n = softmax_j(<q_n, k_I(n,j)> / sqrt(D))``.
 
-    Gradients flow to q, k and v; index is a constant. Forward and backward repeat bit for bit. Halves are computed in
-    float32.
+    Gradients flow to q, k and v, as often as wanted (a second derivative costs the memory of the plain form); index is
+    a constant. Forward and backward repeat bit for bit. Halves are computed in float32.
 
     Args:
         q: queries.
@@ -79,7 +80,10 @@ class _SparseAttention(Function):
         return out
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of q, k and v."""
+        if torch.is_grad_enabled():
+            q, k, v, *constants = ctx.saved_tensors
+            plain = partial(plain_sparse_attention, constants=(*constants, ctx.dropout))
+            return *differentiable_gradients(plain, (q, k, v), (grad_out,)), *[None] * 4
         return *ctx.implementation.sparse_attention_backward(grad_out, *ctx.saved_tensors, ctx.dropout), *[None] * 4

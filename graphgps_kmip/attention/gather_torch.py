@@ -56,6 +56,31 @@ def sparse_attention_backward(
     return grad_q, _scatter_sum(q, rows, grad_score, k.size(0)), _scatter_sum(grad_out, rows, used, v.size(0))
 
 
+def plain_sparse_attention(
+    q: Tensor, k: Tensor, v: Tensor, constants: tuple[Tensor, Tensor, Tensor | None, float]
+) -> Tensor:
+    """The same output in operations that are differentiable as often as wanted: gathers (R, K, D) and (R, K, C).
+
+    Args:
+        q: queries.
+        k: keys.
+        v: values.
+        constants: rows, the weights a of the forward, what dropout keeps, and its probability.
+
+    Shapes:
+        q (R, D), k (S, D), v (S, C), rows, a and keep (R, K); returns (R, C).
+    """
+    rows, constant, keep, dropout = constants
+    if not rows.numel() or not k.size(0):
+        return v.new_zeros(len(rows), v.size(1))
+    at, there = rows.clamp(min=0).long(), (rows >= 0) & (constant != 0)
+    logit = (q[:, None] * k[at]).sum(-1) / math.sqrt(q.size(1))  # (R, K)
+    # softmax(log a) is a: so the weights are those of the forward, whatever score it was given
+    logit = logit + torch.where(there, constant.log() - logit, 0.0).detach()
+    weight = logit.masked_fill(~there, torch.finfo(logit.dtype).min).softmax(-1).masked_fill(~there, 0.0)
+    return (dropped(weight, keep, dropout)[..., None] * v[at]).sum(1)
+
+
 def _present(rows: Tensor) -> Tensor:
     """An empty slot repeats the first one (its weight is 0): nothing of another graph is touched."""
     return torch.where(rows < 0, rows[:, :1].clamp(min=0), rows).long()  # int64 is faster while it is in use

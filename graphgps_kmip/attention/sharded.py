@@ -8,18 +8,19 @@ query to a rank. Gradients take the same two ways.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from graphgps_kmip.attention.gather import softmax_weight, sparse_attention
 from graphgps_kmip.attention.gather_torch import dropped
 from graphgps_kmip.attention.heads import check_dropout
 from graphgps_kmip.attention.route import Route
+from graphgps_kmip.gradients import once_only
 from graphgps_kmip.search import topk_inner_product
 from graphgps_kmip.search.sharded import topk_over_shards
 from graphgps_kmip.search.shards import Shards, check_heads
@@ -44,7 +45,8 @@ def sharded_kmip_attention(
     one of a single rank, it is those two.
 
     Every rank must call it, and must run the backward if one does, with an empty shard too: both are collective.
-    Gradients reach q, k and v of every rank. Halves are computed in float32. ``docs/sharded.md`` counts the bytes.
+    Gradients reach q, k and v of every rank, once: a second derivative raises. Halves are computed in float32.
+    ``docs/sharded.md`` counts the bytes.
 
     Args:
         q: queries of this rank's rows; heads second, as ``sparse_attention`` has them.
@@ -104,9 +106,17 @@ class _ShardedAttention(Function):
         return route.return_visits(route.sum_of(v, came), len(q))
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
         """As the unsharded one: ``da = <g, v>`` comes home, ``ds = a (da - sum a da) / sqrt(D)`` goes out."""
+        if torch.is_grad_enabled():
+            compute = partial(_ShardedAttention._gradients, ctx, grad_out)
+            return *once_only("k-MIP attention over several processes", compute, (grad_out, *ctx.saved_tensors)), *[
+                None
+            ] * 4
+        return *_ShardedAttention._gradients(ctx, grad_out), *[None] * 4
+
+    @staticmethod
+    def _gradients(ctx: Any, grad_out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v, weight, keep = ctx.saved_tensors
         route, dim = ctx.route, q.size(1)
         visitors = route.take_visits(torch.cat([q, grad_out], dim=1))  # (V', D + C)
@@ -118,4 +128,4 @@ class _ShardedAttention(Function):
         grad_q = route.return_visits(route.sum_of(k, score.contiguous()), len(q))
         grad_k = route.scatter(visitors[:, :dim], score, len(k))
         grad_v = route.scatter(visitors[:, dim:], used, len(v))
-        return grad_q, grad_k, grad_v, None, None, None, None
+        return grad_q, grad_k, grad_v

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import errno
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
+from graphgps_kmip.gradients import differentiable_gradients
 from graphgps_kmip.native import load, pointer, unavailable_reason
 
 EDGE_WORK = 20_000  # channels of edges that take about as long as starting a thread (20 us)
@@ -37,7 +38,8 @@ def gated_mean(
         g_e = c_e + d_{t(e)} + h_{s(e)}, \qquad w_e = f_e \, \sigma(g_e), \qquad
         o_i = a_i + \sum_{e: t(e) = i} w_e \odot b_{s(e)} / (\textstyle\sum_{e: t(e) = i} w_e + 10^{-6})
 
-    Gradients flow to own, other, edge and factor, once. Results repeat bit for bit, on any number of threads.
+    Gradients flow to own, other, edge and factor, as often as wanted (a second derivative keeps what is as long as
+    edges times channels). Results repeat bit for bit, on any number of threads.
 
     Args:
         own: a and d of the targets, side by side.
@@ -81,10 +83,11 @@ class _GatedMean(Function):
         return out, edge
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_out: Tensor | None, grad_gate: Tensor | None) -> tuple[Tensor | None, ...]:
         """Pass over the edges of each target, then over those of each source."""
         other, gate, factor, source, target, mean, inverse = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return *_differentiable(grad_out, grad_gate, (gate, other, factor), (source, target), len(mean)), None, None
         grad_out = torch.zeros_like(mean) if grad_out is None else grad_out.contiguous()
         grad_gate = None if grad_gate is None else grad_gate.contiguous()
         grads = other.new_empty(len(mean), other.size(1)), torch.empty_like(other), torch.empty_like(gate)
@@ -97,6 +100,41 @@ class _GatedMean(Function):
             )
         )
         return (*grads, grad_factor, None, None)
+
+
+def _differentiable(
+    grad_out: Tensor | None,
+    grad_gate: Tensor | None,
+    inputs: tuple[Tensor, Tensor, Tensor | None],
+    ends: tuple[Tensor, Tensor],
+    num_targets: int,
+) -> tuple[Tensor | None, ...]:
+    """Gradients of own, other, edge and factor in operations that are differentiable again.
+
+    ``inputs`` holds the gates g that the forward wrote over the edges: a function of own, other and edge, whose
+    gradient flows through this backward once more.
+    """
+    (gate, other, factor), (source, target), dim = inputs, ends, inputs[0].size(1)
+    plain = partial(_plain_mean, source=source, target=target, num_targets=num_targets)
+    grad_edge, grad_other, grad_factor = differentiable_gradients(plain, (gate, other, factor), (grad_out,))
+    if grad_gate is not None:
+        grad_edge = grad_edge + grad_gate
+    nothing = gate.new_zeros(num_targets, dim)
+    grad_own = torch.cat([nothing if grad_out is None else grad_out, nothing.index_add(0, target, grad_edge)], dim=1)
+    if grad_other is not None:
+        at_source = gate.new_zeros(len(other), dim).index_add(0, source, grad_edge)
+        grad_other = grad_other + torch.nn.functional.pad(at_source, (dim, 0))
+    return grad_own, grad_other, grad_edge, grad_factor
+
+
+def _plain_mean(
+    gate: Tensor, other: Tensor, factor: Tensor | None, source: Tensor, target: Tensor, num_targets: int
+) -> Tensor:
+    """The gated mean of each target, given the gates: (N, C)."""
+    weight = gate.sigmoid() * (1.0 if factor is None else factor)
+    nothing = gate.new_zeros(num_targets, gate.size(1))
+    total = nothing.index_add(0, target, weight * other[:, : gate.size(1)][source])
+    return total / (nothing.index_add(0, target, weight) + 1e-6)
 
 
 def _sizes(sizes: tuple[int, int, int], edge: Tensor) -> list[Any]:

@@ -7,12 +7,14 @@ are kept; all else is made again, one chunk of edges after the other.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
+
+from graphgps_kmip.gradients import differentiable_gradients
 
 CHUNK_BYTES = 8 * 2**20  # of one (edges, C) tensor; at most four of them live at a time
 
@@ -27,8 +29,9 @@ def gated_sum(
         \mathrm{total}_i = \sum_{e: t(e) = i} w_e \odot v_{s(e)}, \qquad
         \mathrm{normaliser}_i = \sum_{e: t(e) = i} w_e
 
-    Gradients flow to gate, value and factor, once (no second derivatives). Sums are taken in float32 at least; on a CPU
-    they repeat bit for bit. A node without edges gets zeros.
+    Gradients flow to gate, value and factor, as often as wanted (a second derivative keeps what is as long as edges
+    times channels). Sums are taken in float32 at least; on a CPU they repeat bit for bit. A node without edges gets
+    zeros.
 
     Args:
         gate: g, before the sigmoid.
@@ -44,6 +47,15 @@ def gated_sum(
     Cost: O(E C) time; beside its inputs it holds O(N C) and chunks of `CHUNK_BYTES`.
     """
     return _GatedSum.apply(gate, value, factor, source, target, num_targets)
+
+
+def _plain(
+    gate: Tensor, value: Tensor, factor: Tensor | None, source: Tensor, target: Tensor, num_targets: int
+) -> tuple[Tensor, Tensor]:
+    """The same sums in operations that are differentiable as often as wanted, all edges at once."""
+    weight = gate.to(_wide(gate)).sigmoid() * (1.0 if factor is None else factor)
+    nothing = weight.new_zeros(num_targets, gate.size(1))
+    return nothing.index_add(0, target, weight * value[source]), nothing.index_add(0, target, weight)
 
 
 class _GatedSum(Function):
@@ -70,10 +82,12 @@ class _GatedSum(Function):
         return total, normaliser
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_total: Tensor, grad_normaliser: Tensor) -> tuple[Tensor | None, ...]:
         """``dw = v dtotal + dnormaliser``, ``dg = f s (1 - s) dw``, ``df = <s, dw>``, ``dv = sum_e w dtotal``."""
         gate, value, factor, source, target = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            plain = partial(_plain, source=source, target=target, num_targets=len(grad_total))
+            return *differentiable_gradients(plain, (gate, value, factor), (grad_total, grad_normaliser)), *[None] * 3
         grad_gate, grad_factor = torch.empty_like(gate), None if factor is None else torch.empty_like(factor)
         grad_value = torch.zeros_like(value, dtype=grad_total.dtype)
         for part in _chunks(gate):

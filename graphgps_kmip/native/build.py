@@ -82,7 +82,13 @@ def pointer(tensor: Tensor | None) -> ctypes.c_void_p:
         return ctypes.c_void_p(None)
     if not tensor.is_contiguous() or tensor.device.type != "cpu":
         raise ValueError(f"a C kernel needs a contiguous CPU tensor, got stride {tensor.stride()} on {tensor.device}")
-    return ctypes.c_void_p(tensor.data_ptr())
+    try:
+        return ctypes.c_void_p(tensor.data_ptr())
+    except RuntimeError as error:  # a tensor inside torch.func.grad, jvp or vmap has no memory of its own
+        raise RuntimeError(
+            "a C kernel cannot read the tensors of torch.func (grad, jvp, vmap): take derivatives by torch.autograd "
+            f"(create_graph=True for second ones), and batch graphs by a batch vector ({error})"
+        ) from error
 
 
 def compiler() -> str | None:

@@ -63,13 +63,6 @@ def test_forward_and_backward_repeat_bit_for_bit() -> None:
     assert all(torch.equal(first, other) for run in runs[1:] for first, other in zip(runs[0], run, strict=True))
 
 
-def test_a_second_derivative_is_refused() -> None:
-    tensors = inputs()
-    grad = torch.autograd.grad(attend(*tensors).square().sum(), tensors, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        grad[0].sum().backward()
-
-
 def test_a_query_without_any_key_gets_zero_and_no_gradient() -> None:
     q, k, v = inputs(3)
     index = torch.full((2, 3, 2), -1)

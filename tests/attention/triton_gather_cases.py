@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.attention import triton_gather
+from graphgps_kmip.attention import gather, triton_gather
 from graphgps_kmip.attention.triton_gather import sparse_attention_backward, sparse_attention_forward
 from tests.search.triton_runs import DEVICE
 
@@ -56,6 +56,26 @@ def test_output_and_gradients_equal_those_of_the_formula(
     torch.testing.assert_close(out, expected.detach(), rtol=1e-12, atol=1e-12)
     found = sparse_attention_backward(grad_out, q, k, v, rows, weight, keep, dropout)
     torch.testing.assert_close(found, torch.autograd.grad(expected, leaves, grad_out), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_gradients_of_gradients_equal_those_of_the_formula(dropout: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gather, "_implementation", lambda v, rows: triton_gather)  # noqa: ARG005
+    q, k, v, rows = inputs(3, 4, 3)
+    keep = torch.rand(rows.shape, device=DEVICE) >= dropout if dropout else None
+    along = [torch.randn_like(tensor) for tensor in (q, k, v)]
+
+    def second(fused: bool) -> tuple[Tensor, ...]:
+        leaves = [tensor.clone().requires_grad_() for tensor in (q, k, v)]
+        if fused:
+            out = gather._SparseAttention.apply(*leaves, rows, scores(q, k, rows), keep, dropout)
+        else:
+            out = plain(*leaves, rows, keep, dropout)
+        first = torch.autograd.grad(out.sum(), leaves, create_graph=True)
+        product = sum((grad * direction).sum() for grad, direction in zip(first, along, strict=True))
+        return torch.autograd.grad(product, leaves, materialize_grads=True)
+
+    torch.testing.assert_close(second(fused=True), second(fused=False), rtol=1e-11, atol=1e-11)
 
 
 def test_a_query_without_any_key_gets_zero_and_no_gradient() -> None:

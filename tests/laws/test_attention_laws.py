@@ -13,6 +13,8 @@ from fnmatch import fnmatch
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd.gradcheck import GradcheckError
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.gym.table import Row
@@ -83,6 +85,27 @@ def test_gradients_equal_finite_differences(attention_row: Row) -> None:
         return torch.func.functional_call(_Called(attention), _prefixed(given), (x, context))
 
     assert torch.autograd.gradcheck(output, (x.requires_grad_(), *parameters.values()), fast_mode=True)
+
+
+def test_gradients_of_gradients_equal_finite_differences_or_are_an_error(attention_row: Row) -> None:
+    promised(attention_row, "gradients")
+    attention = build(attention_row)
+    x, context = make_batch([3, 1, 2])
+
+    def output(x: Tensor) -> Tensor:
+        return attend(attention, x, context)
+
+    def second() -> bool:
+        return torch.autograd.gradgradcheck(output, (x.clone().requires_grad_(),), fast_mode=True)
+
+    with sdpa_kernel(SDPBackend.MATH):  # torch's fused attention has no second derivative, and says so
+        assert second()
+    try:
+        assert second()
+    except GradcheckError:  # a wrong one
+        raise
+    except RuntimeError as error:
+        assert "not implemented" in str(error)  # noqa: PT017
 
 
 def test_eval_mode_is_deterministic(attention_row: Row) -> None:

@@ -32,7 +32,7 @@ from graphgps_kmip.gym import cfg  # noqa: E402
 from graphgps_kmip.gym.experiment import assemble, configured, planned_runs  # noqa: E402
 from graphgps_kmip.gym.load import load_config  # noqa: E402
 from graphgps_kmip.gym.task import current_task  # noqa: E402
-from graphgps_kmip.report.comparison import finished_runs  # noqa: E402
+from graphgps_kmip.results.finished_runs import finished_runs  # noqa: E402
 
 TABLE = Path(__file__).with_suffix(".yaml")
 SIDES = ("published", "ours")
@@ -130,7 +130,7 @@ def trained(case: Case, side: str, seeds: int, out_dir: Path, dataset_dir: str) 
     done = subprocess.run([*command, *words, "name_tag", f"{case.name}-{side}"], capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{case.name}, {side}: {done.stderr.strip().splitlines()[-1]}")
-    runs = finished_runs(out_dir / f"{Path(case.cfg).stem}-{case.name}-{side}")
+    runs = finished_runs(out_dir / f"{Path(case.cfg).stem}-{case.name}-{side}").records
     return [record["best"]["test"][record["metric_best"]] for record in list(runs.values())[:seeds]]
 
 

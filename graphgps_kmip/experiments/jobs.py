@@ -116,4 +116,5 @@ def _older(status: Status, need: Status) -> bool:
     times = [one.record.get("finished_at") for one in (status, need)]
     if need.state is not State.DONE or not all(times):
         return False
-    return datetime.fromisoformat(times[0]) < datetime.fromisoformat(times[1])
+    began, needed = (datetime.fromisoformat(one).astimezone() for one in times)  # without a zone: this machine's
+    return began < needed

@@ -11,6 +11,7 @@ from graphgps_kmip.experiments.records import Command, Experiment, FigureSpec, N
 from graphgps_kmip.experiments.training_grid import trainings
 from graphgps_kmip.experiments.yaml_files import ManifestError, check_keys, read_yaml, section
 from graphgps_kmip.names import suggest
+from graphgps_kmip.results.run_folder import check_name
 
 __all__ = ["ManifestError", "find", "load_manifest", "narrowed", "select"]
 
@@ -122,7 +123,10 @@ def _record(kind: type, entry: Mapping[str, Any], where: str) -> Any:
 def _check(experiments: Mapping[str, Experiment]) -> None:
     folders: dict[str, Training] = {}
     for experiment in experiments.values():
+        for command in experiment.commands.values():
+            check_name(command.name, f"{experiment.id}: the name of a command")
         for training in experiment.trainings:
+            check_name(training.tag, f"{experiment.id}: tag")
             other = folders.setdefault(training.folder, training)
             if (other.cfg, other.settings, other.splits) != (training.cfg, training.settings, training.splits):
                 raise ManifestError(f"{experiment.id}: {training.folder} holds another training too: give it a tag")

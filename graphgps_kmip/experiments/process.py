@@ -22,6 +22,8 @@ from typing import IO, Any
 from graphgps_kmip.experiments.jobs import Job
 from graphgps_kmip.experiments.state import State, failure_file
 from graphgps_kmip.files import replace_file
+from graphgps_kmip.results.run_folder import RECORD, writing
+from graphgps_kmip.results.run_record import examine_record, write_record
 
 TAIL = 20_000  # bytes of a log in which its error is looked for
 
@@ -59,8 +61,9 @@ class Running:
 
 def take(job: Job) -> int | None:
     """Return the lock of a job, as a file descriptor; None if another process runs the job."""
-    job.path.parent.mkdir(parents=True, exist_ok=True)
-    lock = os.open(job.path.with_name(f".{job.path.name}.job.lock"), os.O_RDWR | os.O_CREAT)
+    with writing(job.path):
+        job.path.parent.mkdir(parents=True, exist_ok=True)
+        lock = os.open(job.path.with_name(f".{job.path.name}.job.lock"), os.O_RDWR | os.O_CREAT)
     # The second is the lock of a main.py that somebody else started.
     if _flocked(lock) and not _held(job.path.with_name(f".{job.path.name}.lock")):
         return lock
@@ -78,13 +81,15 @@ def start(job: Job, lock: int, root: Path, threads: int) -> Running:
 
     The child inherits the lock: it stays locked should this process be killed and the child live on.
     """
-    failure_file(job.path).unlink(missing_ok=True)
+    with writing(failure_file(job.path)):
+        failure_file(job.path).unlink(missing_ok=True)
     if job.command:
         _clear(job)
-    log = open(job.log, "a", encoding="utf-8")  # noqa: SIM115 (closed by `finish`)
-    log_start = log.tell()
-    log.write(f"# {_now()}  python {shlex.join(job.words)}\n")
-    log.flush()
+    with writing(job.log):
+        log = open(job.log, "a", encoding="utf-8")  # noqa: SIM115 (closed by `finish`)
+        log_start = log.tell()
+        log.write(f"# {_now()}  python {shlex.join(job.words)}\n")
+        log.flush()
     counts = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
     process = subprocess.Popen(
         [sys.executable, *job.words],
@@ -143,13 +148,17 @@ def _flocked(lock: int) -> bool:
 
 
 def _clear(job: Job) -> None:
-    """Move finished results of other settings aside, as ``main.py`` does; drop what an unfinished attempt produced."""
-    if job.status().state is State.STALE:
-        names = (job.path.with_name(f"{job.path.name}.old-{number}") for number in itertools.count(1))
-        job.path.rename(next(name for name in names if not name.exists()))
-    job.path.mkdir(parents=True, exist_ok=True)
-    for path in (job.path / name for name in ("record.json", *job.command.produces)):
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    """Move finished results of other settings aside, as ``main.py`` does; drop what an unfinished attempt produced.
+
+    What has a damaged record may be finished: it is moved aside too.
+    """
+    with writing(job.path):
+        if job.status().state is State.STALE or examine_record(job.path)[1]:
+            names = (job.path.with_name(f"{job.path.name}.old-{number}") for number in itertools.count(1))
+            job.path.rename(next(name for name in names if not name.exists()))
+        job.path.mkdir(parents=True, exist_ok=True)
+        for path in (job.path / name for name in (RECORD, *job.command.produces)):
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def _lost(job: Job) -> list[str]:
@@ -165,7 +174,7 @@ def _write_record(job: Job, seconds: float, facts: Mapping[str, Any], sample: bo
         **facts,
         "sample": sample,
     }
-    replace_file(job.path / "record.json", json.dumps(record, indent=2).encode())
+    write_record(job.path, record)
 
 
 def _write_failure(job: Job, error: str, code: int) -> None:
@@ -174,7 +183,8 @@ def _write_failure(job: Job, error: str, code: int) -> None:
     except ValueError:  # of a config that cannot be read; the log says why
         key = ""
     failure = {"error": error, "exit_code": code, "date": _now(), "config_hash": key, "log": str(job.log)}
-    replace_file(failure_file(job.path), json.dumps(failure, indent=2).encode())
+    with writing(failure_file(job.path)):
+        replace_file(failure_file(job.path), json.dumps(failure, indent=2).encode())
 
 
 def _error(running: Running) -> str:

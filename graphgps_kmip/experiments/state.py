@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import enum
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from graphgps_kmip.experiments.records import Command, Experiment, Training
+from graphgps_kmip.results.json_files import Damaged, parsed_object, read_bytes
+from graphgps_kmip.results.run_record import examine_record, is_finished
 
 # Arguments of main.py -> the config hash that its record will have. Reading a config needs GraphGym, which only gym/
 # knows: the callers pass this function in.
@@ -36,7 +37,7 @@ class Status:
         state: in a word.
         path: its folder.
         record: content of its record.json, empty if there is none.
-        error: why it failed, one line.
+        error: why it failed, or what is damaged, one line.
     """
 
     state: State
@@ -64,23 +65,25 @@ def failure_file(path: Path) -> Path:
     return path.with_name(f"{path.name}.failed.json")
 
 
+def read_failure(path: Path) -> dict[str, Any]:
+    """Return what was written when a run or command failed, empty if nothing was or if it is damaged."""
+    try:
+        return parsed_object(read_bytes(failure_file(path)) or b"{}")
+    except Damaged:
+        return {}
+
+
 def _status(path: Path, hash_now: Callable[[], str]) -> Status:
-    record, failure = _read(path / "record.json"), _read(failure_file(path))
+    found, damage = examine_record(path)
+    record, failure = found or {}, read_failure(path)
+    error = f"its record.json is damaged ({damage})" if damage else ""
     if not record and not failure:
-        return Status(State.MISSING, path, {})  # most are, and reading a config takes a while
+        return Status(State.MISSING, path, {}, error)  # most are, and reading a config takes a while
     config_hash = hash_now()
     same = record.get("config_hash") == config_hash
-    if record.get("finished"):
+    if is_finished(record):
         return Status(State.DONE if same else State.STALE, path, record)
     if failure.get("config_hash") == config_hash:
         state = State.DIVERGED if failure.get("exit_code") == DIVERGED_CODE else State.FAILED
         return Status(state, path, record, str(failure.get("error", "")))
-    return Status(State.INTERRUPTED if record and same else State.MISSING, path, record)
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError, UnicodeDecodeError):
-        return {}
-    return content if isinstance(content, dict) else {}
+    return Status(State.INTERRUPTED if record and same else State.MISSING, path, record, error)

@@ -17,9 +17,9 @@ from graphgps_kmip.gym.attention_weights import save_weights
 from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.task import current_task
 from graphgps_kmip.gym.train import current_settings, current_writers, custom
+from graphgps_kmip.results.run_folder import SPLITS
 from graphgps_kmip.train import replace_file
 from graphgps_kmip.train.evaluation import evaluate, predict
-from graphgps_kmip.train.results import SPLITS
 
 LEADERBOARD = ("test-dev", "test-challenge")  # what val and test of PCQM4Mv2-inference are
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +13,15 @@ import numpy as np
 from filelock import FileLock
 
 from graphgps_kmip.errors import ResultsError
-from graphgps_kmip.report.stats import SPLITS, Line, best_epoch, metric_names, numbers, read_run
+from graphgps_kmip.files import replace_file
+from graphgps_kmip.results.best_epoch import best_epoch
+from graphgps_kmip.results.finished_runs import FinishedRuns, finished_runs, read_finished
+from graphgps_kmip.results.run_folder import SPLITS, stats_file, writing
+from graphgps_kmip.results.run_stats import Line, metric_names, numbers
 
 
 class Spread(NamedTuple):
-    """Mean and population standard deviation over n runs."""
+    """Mean and sample standard deviation (divided by n - 1) over n runs; the deviation of a single run is NaN."""
 
     mean: float
     std: float
@@ -31,7 +34,7 @@ class Summary:
 
     Args:
         runs: names of the finished runs.
-        missing: names of the runs left out: not finished, or of another experiment.
+        missing: names of the runs left out: not finished, damaged, or of another experiment.
         best: split -> metric -> spread of its values at each run's best validation epoch.
     """
 
@@ -47,7 +50,9 @@ def aggregate(
 
     Each line of `stats.json` is one epoch over the runs that have it; `best.json` is one line, each run at its own
     best validation epoch (its last epoch, where there is no validation split). A line holds the mean as `<key>`, the
-    population standard deviation as `<key>_std`, and `runs`, the number of runs in it.
+    population standard deviation (divided by n) as `<key>_std`, which is GraphGym's definition, and `runs`, the number
+    of runs in it. `best.json` has the sample standard deviation (divided by n - 1) too, as `<key>_sample_std`: it is
+    what tables and the log show, and null for a single run.
 
     Args:
         out_dir: folder of the experiment; its runs are the sub-folders whose names are whole numbers.
@@ -57,54 +62,107 @@ def aggregate(
             in the same folder, and must not be averaged with these.
 
     Raises:
-        ValueError: no run is finished, or the results do not have the metric.
+        ResultsError: no run is finished, the statistics of one are damaged, or do not have the metric.
+        RunFolderError: the summary cannot be written; an earlier one is as it was.
     """
     out_dir = Path(out_dir)
-    folders = sorted((p for p in out_dir.glob("*") if p.is_dir() and p.name.isdecimal()), key=lambda p: int(p.name))
-    finished = [folder for folder in folders if _is_finished(folder, experiment)]
-    missing = tuple(folder.name for folder in folders if folder not in finished)
-    if not finished:
+    found = _counted(out_dir, experiment)
+    missing = tuple(folder.name for folder in found.left_out)
+    if not found.records:
         raise ResultsError(
             f"No finished run in {out_dir}; unfinished: {', '.join(missing) or 'none'}. Train one first."
         )
+    for notice in found.notices:
+        logging.warning("%s", notice)
     if missing:
         logging.warning("%s: runs %s are unfinished or of other settings, and not counted", out_dir, ", ".join(missing))
-    runs = [read_run(folder) for folder in finished]
+    runs = [read_finished(folder, record) for folder, record in found.records.items()]
     chosen = [best_epoch(run, metric_best, metric_agg) for run in runs]
     best = {}
-    with FileLock(out_dir / ".agg.lock"):  # two runs of one experiment may end together
+    with writing(out_dir / ".agg.lock"):
+        lock = FileLock(out_dir / ".agg.lock").acquire()  # two runs of one experiment may end together
+    with lock:
         for split in SPLITS:
             lines = [run.get(split, {}) for run in runs]
             at_best = [by_epoch[epoch] for by_epoch, epoch in zip(lines, chosen, strict=True) if epoch in by_epoch]
             if not at_best:
                 continue
             best[split] = {name: _spread(at_best, name) for name in ("loss", *metric_names(at_best[0]))}
-            _write(out_dir / "agg" / split / "best.json", [_mean_line(at_best)])
+            _write(out_dir / "agg" / split / "best.json", [_mean_line(at_best) | _sample_deviations(at_best)])
             _write(out_dir / "agg" / split / "stats.json", _mean_lines(lines))
             _log(out_dir, split, best[split])
-    return Summary(tuple(folder.name for folder in finished), missing, best)
+    return Summary(tuple(folder.name for folder in found.records), missing, best)
 
 
-def _is_finished(folder: Path, experiment: str | None) -> bool:
-    try:
-        record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
-        return False
-    if experiment is not None and record.get("experiment") != experiment:
-        return False
-    return record.get("finished") is True and (folder / "train" / "stats.json").exists()
+def check_results(
+    out_dir: Path | str,
+    metric_best: str = "auto",
+    metric_agg: str = "argmax",
+    experiment: str | None = None,
+    replaced: Sequence[str] = (),
+) -> None:
+    """Look, before hours of training, whether `aggregate` will be able to read the runs that are there already.
+
+    What is damaged, and will not count, is logged.
+
+    Args:
+        out_dir: as of `aggregate`, as are the next three; it need not exist yet.
+        metric_best: the metric that selects each run's epoch.
+        metric_agg: `argmax` or `argmin`.
+        experiment: only runs of it are averaged.
+        replaced: names of runs that are about to be trained anew.
+
+    Raises:
+        ResultsError: the statistics of a finished run are damaged, or do not have the metric.
+        RunFolderError: the operating system does not let us read a file.
+    """
+    found = _counted(Path(out_dir), experiment)
+    for notice in found.notices:
+        logging.warning("%s", notice)
+    for folder, record in found.records.items():
+        if folder.name not in replaced:
+            best_epoch(read_finished(folder, record), metric_best, metric_agg)
+
+
+def _counted(out_dir: Path, experiment: str | None) -> FinishedRuns:
+    """Return the finished runs; one without any statistics, such as of GraphGym's own modes, does not count."""
+    found = finished_runs(out_dir, experiment)
+    for folder in [folder for folder in found.records if not stats_file(folder, "train").exists()]:
+        del found.records[folder]
+        found.left_out[folder] = "it has no train/stats.json"
+    return FinishedRuns(
+        found.records, dict(sorted(found.left_out.items(), key=lambda pair: int(pair[0].name))), found.notices
+    )
+
+
+def _values(lines: Sequence[Line], key: str) -> list[float]:
+    return [float(line[key]) for line in lines if key in line]
 
 
 def _spread(lines: Sequence[Line], key: str) -> Spread:
-    values = np.array([line[key] for line in lines if key in line], dtype=np.float64)
-    return Spread(float(values.mean()), float(values.std()), len(values))
+    values = _values(lines, key)
+    return Spread(float(np.mean(values)), _sample_deviation(values), len(values))
+
+
+def _sample_deviation(values: Sequence[float]) -> float:
+    return float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
+
+
+def _keys(lines: Sequence[Line]) -> list[str]:
+    return list(dict.fromkeys(key for line in lines for key in numbers(line)))
 
 
 def _mean_line(lines: Sequence[Line]) -> Line:
     mean = {}
-    for key in dict.fromkeys(key for line in lines for key in numbers(line)):
-        mean[key], mean[f"{key}_std"], _ = _spread(lines, key)
+    for key in _keys(lines):
+        values = _values(lines, key)
+        mean[key], mean[f"{key}_std"] = float(np.mean(values)), float(np.std(values))
     return mean | {"runs": len(lines)}
+
+
+def _sample_deviations(lines: Sequence[Line]) -> Line:
+    values = {key: _values(lines, key) for key in _keys(lines)}
+    return {f"{key}_sample_std": _sample_deviation(of) if len(of) > 1 else None for key, of in values.items()}
 
 
 def _mean_lines(runs: Sequence[dict[int, Line]]) -> list[Line]:
@@ -113,14 +171,14 @@ def _mean_lines(runs: Sequence[dict[int, Line]]) -> list[Line]:
 
 
 def _write(path: Path, lines: Sequence[Line]) -> None:
-    """Write under a temporary name and rename, so that a reader never sees half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f"{path.name}.tmp")
-    unfinished.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    os.replace(unfinished, path)
+    with writing(path, "The runs themselves are complete."):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, "".join(json.dumps(line) + "\n" for line in lines).encode())
 
 
 def _log(out_dir: Path, split: str, spreads: dict[str, Spread]) -> None:
     spread = {name: f" ± {one.std:.2g}" if one.n > 1 else "" for name, one in spreads.items()}
     parts = ", ".join(f"{name} {one.mean:.4g}{spread[name]}" for name, one in spreads.items())
-    logging.info("%s, %s at the best epoch, n = %d: %s", out_dir.name, split, next(iter(spreads.values())).n, parts)
+    n = next(iter(spreads.values())).n
+    meaning = " (mean ± sample standard deviation)" if n > 1 else ""
+    logging.info("%s, %s at the best epoch, n = %d: %s%s", out_dir.name, split, n, parts, meaning)

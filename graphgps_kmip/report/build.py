@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from graphgps_kmip.experiments.state import HashOf, State, Status, command_statu
 from graphgps_kmip.names import suggest
 from graphgps_kmip.report.result_table import Cell, Ours, ResultTable
 from graphgps_kmip.report.values import VALUES, run_value
+from graphgps_kmip.results.json_files import is_number, read_artefact
 
 Place = tuple[str, str]  # row and column
 SAMPLE_NOTE = "SAMPLE: short runs on small synthetic data, which show that everything runs. No number here is a result."
@@ -136,15 +136,27 @@ def _of_command(
         yield from ((place, Ours(wanted=1, unfinished={name: status})) for place in places)
         return
     path = _checked(status, sample).path / file
-    try:
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    except (OSError, json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ResultsError(f"{path}: expected JSON with `cells`: row -> column -> values ({error!r})") from error
+    cells = _cells(read_artefact(path), path)
     for place, found in (((row, column), cells[row][column]) for row in cells for column in cells[row]):
         # A text, such as OOM, stands where a size could not be measured.
         text, numbers = (found, ()) if isinstance(found, str) else ("", found)
         values = tuple(float(number) * _factor(spec, place[1]) for number in numbers)
         yield place, Ours(values=values, wanted=len(values), sources={name: status}, text=text)
+
+
+def _cells(content: dict[str, Any], path: Path) -> dict[str, dict[str, Any]]:
+    cells = content.get("cells")
+    rows = cells.values() if isinstance(cells, dict) else [None]
+    good = all(isinstance(row, dict) for row in rows) and all(
+        isinstance(found, str) or (isinstance(found, list) and all(map(is_number, found)))
+        for row in rows
+        for found in row.values()
+    )
+    if not good:
+        raise ResultsError(
+            f"{path}: expected JSON with `cells`: row -> column -> values; delete it and run the command again"
+        )
+    return cells
 
 
 def _place(spec: TableSpec, training: Training, where: str) -> Place:

@@ -9,8 +9,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from graphgps_kmip.errors import ResultsError
-from graphgps_kmip.report.stats import Line, best_epoch, metric_names, read_run
 from graphgps_kmip.report.style import COLORS, FAINT, INK, save, tidy
+from graphgps_kmip.results.best_epoch import best_epoch
+from graphgps_kmip.results.run_stats import Line, metric_names, read_run
 
 LOG_RATIO = 30  # a quantity that shrinks by more than this is drawn on a logarithmic axis
 

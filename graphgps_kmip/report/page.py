@@ -23,6 +23,7 @@ from graphgps_kmip.report.formats import FORMATS
 from graphgps_kmip.report.provenance import Origin, origins
 from graphgps_kmip.report.result_table import ResultTable
 from graphgps_kmip.report.runs import Failure, duration, failures
+from graphgps_kmip.results.run_folder import writing
 
 
 @dataclass(frozen=True)
@@ -104,8 +105,9 @@ def write_page(
         versions=sorted({origin.code_version for section in shown for origin in section.origins} - {"?"}),
     )
     path = out / "report.html"
-    out.mkdir(parents=True, exist_ok=True)
-    replace_file(path, text.encode())
+    with writing(path):
+        out.mkdir(parents=True, exist_ok=True)
+        replace_file(path, text.encode())
     return path
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from graphgps_kmip.experiments.state import State, Status, failure_file
+from graphgps_kmip.experiments.state import State, Status, read_failure
 from graphgps_kmip.report.provenance import seconds_of
 
 
@@ -40,4 +39,4 @@ def duration(found: Iterable[Status]) -> str:
 
 
 def _log(path: Path) -> str:
-    return str(json.loads(failure_file(path).read_text(encoding="utf-8")).get("log", ""))
+    return str(read_failure(path).get("log", ""))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import os
+import io
 from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
+from graphgps_kmip.files import replace_file
+from graphgps_kmip.results.run_folder import writing
 
 # Okabe and Ito's palette: told apart with every kind of colour blindness.
 COLORS = {"train": "#0072B2", "val": "#E69F00", "test": "#009E73"}
@@ -34,21 +37,25 @@ def tidy(axes: Axes) -> None:
 
 
 def save(figure: Figure, path: Path, dpi: int = 160, tight: bool = False) -> Path:
-    """Write a PNG or PDF, as the name ends, under a temporary name and rename it.
+    """Write a PNG or PDF, as the name ends, at once: a reader finds the earlier picture or the new one.
 
     Args:
         figure: what is written.
         path: where it goes.
         dpi: dots an inch of a PNG, and of what is rastered in a PDF.
         tight: the page is as large as what is drawn, beyond the figure's edges too.
+
+    Raises:
+        RunFolderError: it cannot be written; an earlier picture is as it was.
     """
-    unfinished = path.with_name(f"{path.name}.tmp")
     kind = path.suffix.removeprefix(".")
     # without its date, a PDF of the same numbers is the same file
     metadata = {"CreationDate": None} if kind == "pdf" else None
     size = {"bbox_inches": "tight", "pad_inches": 0.12} if tight else {}
-    figure.savefig(unfinished, format=kind, dpi=dpi, facecolor="white", metadata=metadata, **size)
-    os.replace(unfinished, path)
+    picture = io.BytesIO()
+    figure.savefig(picture, format=kind, dpi=dpi, facecolor="white", metadata=metadata, **size)
+    with writing(path, "The results that it shows are complete."):
+        replace_file(path, picture.getvalue())
     return path
 
 

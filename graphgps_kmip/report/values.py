@@ -5,11 +5,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 
-import yaml
-
 from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.experiments.state import Status
-from graphgps_kmip.report.stats import read_stats
+from graphgps_kmip.results.finished_runs import read_run_config
+from graphgps_kmip.results.json_files import is_number
+from graphgps_kmip.results.run_stats import read_stats
 
 
 def run_value(kind: str, status: Status) -> float:
@@ -20,11 +20,11 @@ def run_value(kind: str, status: Status) -> float:
         status: of the run.
 
     Raises:
-        ValueError: its files do not hold the value.
+        ResultsError: its files do not hold the value, or are damaged.
     """
     try:
         return float(VALUES[kind](status))
-    except (KeyError, TypeError, OSError, yaml.YAMLError) as error:
+    except (KeyError, TypeError) as error:
         raise ResultsError(
             f"{status.path} does not hold what {kind} is read from ({error!r}): train it again"
         ) from error
@@ -37,6 +37,8 @@ def _score(status: Status) -> float:
             f"{status.path} chose its epoch by {metric!r}, which is no metric of the test split: "
             f"set metric_best in its config to one of {', '.join(name for name in test if name != 'loss')}"
         )
+    if not is_number(test[metric]):
+        raise TypeError(f"{metric} is {test[metric]!r}")
     return test[metric]
 
 
@@ -49,7 +51,7 @@ def _epoch_seconds(status: Status) -> float:
 
 def _width(status: Status) -> int:
     # gt.dim_hidden must be equal to it where there is attention.
-    return yaml.safe_load((status.path / "config.yaml").read_text(encoding="utf-8"))["gnn"]["dim_inner"]
+    return read_run_config(status.path, status.record)["gnn"]["dim_inner"]
 
 
 # epoch_seconds: mean duration of a training epoch, validation left out; hours: the whole run.

@@ -5,15 +5,24 @@ from __future__ import annotations
 import io
 import pickle
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from graphgps_kmip.files import replace_file
+from graphgps_kmip.results.json_files import is_amount, is_count, is_number
+from graphgps_kmip.results.run_folder import SPLITS, numbered
 from graphgps_kmip.train.errors import CheckpointError
+
+__all__ = [
+    *("checkpoint_file", "load_model_state", "load_training_state", "numbered"),
+    *("on_cpu", "read_checkpoint", "write_checkpoint"),
+]
 
 # The first three are GraphGym's names, the next four are those of `RunState`.
 KEYS = (
@@ -23,15 +32,28 @@ KEYS = (
 )
 
 
-def checkpoint_file(run_dir: Path, epoch: int) -> Path:
-    """Return where the state after `epoch` stands."""
-    return run_dir / "ckpt" / f"{epoch}.ckpt"
+def _is_state(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(key, str) for key in value)
 
 
-def numbered(run_dir: Path) -> dict[int, Path]:
-    """Return the run's checkpoints by epoch, oldest first, without `best.ckpt`."""
-    paths = {int(path.stem): path for path in (run_dir / "ckpt").glob("*.ckpt") if path.stem.isdecimal()}
-    return dict(sorted(paths.items()))
+def _is_best(value: Any) -> bool:
+    """Empty, or epoch, selecting value and the statistics of some splits."""
+    if not _is_state(value) or not value:
+        return value == {}
+    chosen, splits = value.get("value"), [value[split] for split in SPLITS if split in value]
+    lines = all(_is_state(line) and is_count(line.get("epoch")) and is_number(line.get("loss")) for line in splits)
+    return is_count(value.get("epoch")) and (chosen is None or is_number(chosen)) and lines
+
+
+# key -> whether its content is one, and what is expected.
+CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(("model_state", "optimizer_state", "scheduler_state"), (_is_state, "a state dict")),
+    "epoch": (is_count, "a whole number"),
+    "best": (_is_best, "epoch, value and the statistics of splits"),
+    "val_loss": (lambda value: value is None or is_number(value), "a number or None"),
+    "seconds": (is_amount, "a number of seconds"),
+    "rng": (lambda value: isinstance(value, list) and all(map(_is_state, value)), "the generators of each process"),
+}
 
 
 def on_cpu(value: Any) -> Any:
@@ -67,7 +89,7 @@ def read_checkpoint(path: Path, config_hash: str) -> dict[str, Any]:
     """Return the content of a checkpoint, on the CPU; only plain data is unpickled.
 
     Raises:
-        CheckpointError: it is missing, damaged, not one of ours, or of another configuration; names the mend.
+        CheckpointError: it is missing, damaged, not one of ours, or of another configuration; names the fix.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -76,10 +98,19 @@ def read_checkpoint(path: Path, config_hash: str) -> dict[str, Any]:
             raise zipfile.BadZipFile(f"wrong checksum of {damaged}")
         content = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, EOFError, RuntimeError, KeyError, ValueError, zipfile.BadZipFile, pickle.UnpicklingError) as error:
-        raise CheckpointError(f"The checkpoint {path} cannot be read ({_first_line(error)}); {_mend(path)}") from error
+        raise CheckpointError(f"The checkpoint {path} cannot be read ({_first_line(error)}); {_fix(path)}") from error
     missing = [key for key in KEYS if key not in content] if isinstance(content, dict) else KEYS
     if missing:
-        raise CheckpointError(f"The checkpoint {path} lacks {', '.join(missing)}; {_mend(path)}")
+        raise CheckpointError(f"The checkpoint {path} lacks {', '.join(missing)}; {_fix(path)}")
+    for key, (check, expected) in CHECKS.items():
+        if not check(content[key]):
+            raise CheckpointError(f"The checkpoint {path} has a wrong {key}, expected {expected}; {_fix(path)}")
+    best = content["best"].get("epoch", 0)
+    if best > content["epoch"] or (path.stem.isdecimal() and int(path.stem) != content["epoch"]):
+        raise CheckpointError(
+            f"The checkpoint {path} says that it is of epoch {content['epoch']}, its best epoch {best}: this does not "
+            f"fit; {_fix(path)}"
+        )
     if content["config_hash"] != config_hash:
         raise CheckpointError(
             f"The checkpoint {path} is of configuration {content['config_hash']!r}, this run of {config_hash!r}; set "
@@ -98,9 +129,9 @@ def load_model_state(model: nn.Module, state: Mapping[str, Any], path: Path) -> 
     problems = [f"{name} is missing" for name in own if name not in state]
     problems += [f"{name} is unknown" for name in state if name not in own]
     problems += [
-        f"{name} is {tuple(state[name].shape)}, the model's {tuple(value.shape)}"
+        f"{name} is {_shape(state[name])}, the model's {_shape(value)}"
         for name, value in own.items()
-        if isinstance(value, Tensor) and name in state and state[name].shape != value.shape
+        if isinstance(value, Tensor) and name in state and _shape(state[name]) != _shape(value)
     ]
     if problems:
         more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
@@ -111,12 +142,54 @@ def load_model_state(model: nn.Module, state: Mapping[str, Any], path: Path) -> 
     model.load_state_dict(state)
 
 
-def _mend(path: Path) -> str:
+def _fix(path: Path) -> str:
     others = {epoch: other for epoch, other in numbered(path.parent.parent).items() if other != path}
     if not others:
         return "there is no other one: delete it to start from epoch 0."
     epoch, other = max(others.items())
     return f"delete it to go on from {other}, or set train.epoch_resume {epoch}."
+
+
+def load_training_state(optimizer: Optimizer, scheduler: LRScheduler, content: Mapping[str, Any], path: Path) -> None:
+    """Load the states of optimizer and scheduler.
+
+    Raises:
+        CheckpointError: they are not those of this optimizer and scheduler.
+    """
+    state = content["optimizer_state"]
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    try:
+        wrong = [
+            f"{name} of parameter {index} is {_shape(value)}, the parameter {_shape(parameters[index])}"
+            for index, values in state["state"].items()
+            for name, value in values.items()
+            # Scalars count steps; factored statistics have other shapes, those of the same rank do not.
+            if isinstance(value, Tensor) and value.ndim == parameters[index].ndim and value.ndim
+            and value.shape != parameters[index].shape
+        ]  # fmt: skip
+        if wrong:
+            raise ValueError(wrong[0])
+        optimizer.load_state_dict(state)
+        _check_keys(scheduler.state_dict(), content["scheduler_state"])
+        scheduler.load_state_dict(content["scheduler_state"])
+    except (KeyError, IndexError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+        raise CheckpointError(
+            f"The checkpoint {path} does not fit the optimizer or its schedule ({_first_line(error)}); {_fix(path)}"
+        ) from error
+
+
+def _check_keys(own: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+    """A schedule takes over whatever it is given: look at names and types before."""
+    for key in own.keys() | state.keys():
+        if key not in own or key not in state:
+            raise KeyError(f"{key} is only in one of the schedule and its state")
+        numbers = is_number(own[key]), is_number(state[key])
+        if numbers[0] != numbers[1] and None not in (own[key], state[key]):
+            raise TypeError(f"{key} of the schedule is {str(state[key])[:40]}")
+
+
+def _shape(value: Any) -> tuple[int, ...] | str:
+    return tuple(value.shape) if isinstance(value, Tensor) else f"of type {type(value).__name__}"
 
 
 def _first_line(error: Exception) -> str:

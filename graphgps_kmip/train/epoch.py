@@ -14,11 +14,11 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.results.run_stats import rounded
 from graphgps_kmip.task.record import Task
 from graphgps_kmip.train.distributed import all_reduce
 from graphgps_kmip.train.errors import TrainingDiverged
 from graphgps_kmip.train.memory import explain_out_of_memory
-from graphgps_kmip.train.results import rounded
 from graphgps_kmip.train.settings import TrainSettings
 from graphgps_kmip.train.stop import StopSignals
 from graphgps_kmip.train.tally import Tally

@@ -14,12 +14,13 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.results.run_record import write_record
+from graphgps_kmip.results.run_stats import append_stats, rounded
 from graphgps_kmip.task.record import Task
 from graphgps_kmip.train.distributed import on_rank_zero
 from graphgps_kmip.train.epoch import Session, explain_not_finite, prepare, run_batch
 from graphgps_kmip.train.memory import explain_out_of_memory
 from graphgps_kmip.train.record import check_folder, closed_record, open_record
-from graphgps_kmip.train.results import append_stats, rounded, write_record
 from graphgps_kmip.train.rundir import locked
 from graphgps_kmip.train.settings import TrainSettings
 from graphgps_kmip.train.state import RunState
@@ -72,13 +73,17 @@ def evaluate(
             raise SystemExit(stop.exit_code) from None
         state = RunState(epoch=0, seconds=time.perf_counter() - began)
         state.best = {"epoch": 0, "value": stats.get("val", {}).get(task.metric_best), **stats}
-        for split, line in stats.items() if fabric.is_global_zero else ():
-            append_stats(run_dir, split, line)
-            for writer in writers:
-                writer.log(split, line, 0)
+        on_rank_zero(fabric, lambda: _report(run_dir, stats, writers))
         record = closed_record(record, session, state, state.seconds)
         on_rank_zero(fabric, lambda: write_record(run_dir, record))
     return record
+
+
+def _report(run_dir: Path, stats: Mapping[str, Mapping[str, Any]], writers: Sequence[Writer]) -> None:
+    for split, line in stats.items():
+        append_stats(run_dir, split, dict(line))
+        for writer in writers:
+            writer.log(split, line, 0)
 
 
 @torch.no_grad()

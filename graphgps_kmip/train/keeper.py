@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Collection
 from dataclasses import asdict, fields
 from pathlib import Path
+from typing import Any
 
 import torch
 from lightning_fabric import Fabric
 from torch import nn
 
-from graphgps_kmip.train.checkpoint import (
+from graphgps_kmip.results.run_folder import (
+    best_checkpoint_file,
     checkpoint_file,
-    load_model_state,
     numbered,
+    stats_file,
+    writing,
+)
+from graphgps_kmip.results.run_stats import lost_epochs, read_stats, same_line, sync_stats, trim_stats
+from graphgps_kmip.train.checkpoint import (
+    load_model_state,
+    load_training_state,
     on_cpu,
     read_checkpoint,
     write_checkpoint,
@@ -20,9 +30,10 @@ from graphgps_kmip.train.checkpoint import (
 from graphgps_kmip.train.distributed import gather_objects, on_rank_zero
 from graphgps_kmip.train.errors import CheckpointError
 from graphgps_kmip.train.randomness import random_state, set_random_state
-from graphgps_kmip.train.results import trim_stats
 from graphgps_kmip.train.settings import TrainSettings
 from graphgps_kmip.train.state import RunState
+
+log = logging.getLogger(__name__)
 
 
 class Keeper:
@@ -34,6 +45,7 @@ class Keeper:
         model: the plain model, not as Fabric wraps it.
         optimizer: likewise.
         scheduler: the learning-rate scheduler.
+        splits: that the run has, of which statistics are written.
         fabric: all processes take part in `keep` and `resume`; the first one writes.
     """
 
@@ -44,6 +56,7 @@ class Keeper:
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
         scheduler: torch.optim.lr_scheduler.LRScheduler,
+        splits: Collection[str],
         fabric: Fabric,
     ) -> None:
         self.run_dir = run_dir
@@ -51,6 +64,7 @@ class Keeper:
         self.model = model
         self.optimizer = optimizer
         self.scheduler = scheduler
+        self.splits = splits
         self.fabric = fabric
         self._latest: dict | None = None
 
@@ -70,7 +84,7 @@ class Keeper:
             "config_hash": self.settings.config_hash,
         }
         if self.settings.ckpt_best and new_best:
-            write_checkpoint(self.run_dir / "ckpt" / "best.ckpt", self._latest)
+            write_checkpoint(best_checkpoint_file(self.run_dir), self._latest)
         if self.settings.is_due(state.epoch, self.settings.ckpt_period):
             self.write_latest()
 
@@ -80,27 +94,30 @@ class Keeper:
             return
         path = checkpoint_file(self.run_dir, self._latest["epoch"])
         if not path.exists():
+            sync_stats(self.run_dir)
             write_checkpoint(path, self._latest)
         if self.settings.ckpt_clean:
             for older in list(numbered(self.run_dir).values())[:-1]:
-                older.unlink()
+                with writing(older):
+                    older.unlink()
 
     def newest(self) -> Path | None:
         """Return the newest checkpoint on disk."""
         return next(reversed(numbered(self.run_dir).values()), None)
 
     def resume(self) -> RunState:
-        """Load the newest checkpoint, or that of `epoch_resume`, and drop the results of later epochs.
+        """Load the newest checkpoint that has its statistics, or that of `epoch_resume`, and drop what came later.
 
         Returns:
             The state after that epoch; a fresh one if there is no checkpoint.
 
         Raises:
-            CheckpointError: it cannot be used; nothing was changed on disk.
+            CheckpointError: it cannot be used, or statistics are lost; nothing was changed on disk.
+            ResultsError: a stats.json is damaged; nothing was changed on disk.
         """
         path = on_rank_zero(self.fabric, self._choose)
         if path is None:
-            on_rank_zero(self.fabric, lambda: self._drop_after(-1))
+            on_rank_zero(self.fabric, self._start_again)
             return RunState()
         content = read_checkpoint(path, self.settings.config_hash)
         if len(content["rng"]) != self.fabric.world_size:
@@ -109,27 +126,85 @@ class Keeper:
                 f"set devices {len(content['rng'])}."
             )
         load_model_state(self.model, content["model_state"], path)
-        self.optimizer.load_state_dict(content["optimizer_state"])
-        self.scheduler.load_state_dict(content["scheduler_state"])
+        load_training_state(self.optimizer, self.scheduler, content, path)
+        on_rank_zero(self.fabric, lambda: self._check_best(content["best"], path))
+        try:
+            set_random_state(content["rng"][self.fabric.global_rank])
+        except (KeyError, IndexError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+            raise CheckpointError(
+                f"The checkpoint {path} has no usable states of the random generators; delete it to go on from an "
+                "earlier one, or set train.auto_resume False to start anew."
+            ) from error
         on_rank_zero(self.fabric, lambda: self._drop_after(content["epoch"]))
-        set_random_state(content["rng"][self.fabric.global_rank])
         return RunState(**{field.name: content[field.name] for field in fields(RunState)})
 
+    def _start_again(self) -> None:
+        if read_stats(self.run_dir, "train"):
+            log.warning("%s has no checkpoint: the run starts again from epoch 0", self.run_dir / "ckpt")
+        self._drop_after(-1)
+
     def _choose(self) -> Path | None:
-        if self.settings.epoch_resume < 0:
-            return self.newest()
         there = numbered(self.run_dir)
+        if self.settings.epoch_resume < 0:
+            return self._newest_with_statistics(there)
         if self.settings.epoch_resume not in there:
             epochs = ", ".join(map(str, there)) or "none"
             raise CheckpointError(
                 f"train.epoch_resume is {self.settings.epoch_resume}; {self.run_dir / 'ckpt'} has the epochs {epochs}; "
                 "choose one of them, or -1 for the newest."
             )
-        return there[self.settings.epoch_resume]
+        path = there[self.settings.epoch_resume]
+        if lost := self._lost(self.settings.epoch_resume):
+            raise CheckpointError(self._lost_line(path, lost))
+        return path
+
+    def _newest_with_statistics(self, there: dict[int, Path]) -> Path | None:
+        """Return the newest checkpoint with the statistics of all epochs up to its own, None if there is no checkpoint.
+
+        Going on from one whose statistics are lost would end in tables that lack epochs.
+        """
+        if not there:
+            return None
+        newest = max(there)
+        first_lost = self._lost(newest)
+        if not first_lost:
+            return there[newest]
+        for epoch, path in reversed(there.items()):
+            if epoch != newest and not self._lost(epoch):
+                log.warning("%s: the run goes back to %s, whose statistics are all there", first_lost, path)
+                return path
+        raise CheckpointError(self._lost_line(there[newest], first_lost))
+
+    def _lost_line(self, path: Path, lost: str) -> str:
+        return (
+            f"{lost}, which came before the checkpoint {path}; restore the file, or set train.auto_resume False to "
+            "move the run aside and start anew."
+        )
+
+    def _lost(self, epoch: int) -> str:
+        """Return which statistics up to `epoch` are lost, in words; empty if none are."""
+        epochs = range(epoch + 1)
+        evaluated = [one for one in epochs if self.settings.evaluates(one)]
+        expected = {"train": epochs, "val": evaluated}
+        if self.settings.eval_test == "every":  # else which epochs it has is not known beforehand
+            expected["test"] = evaluated
+        lost = (lost_epochs(self.run_dir, split, expected.get(split, ())) for split in self.splits)
+        return next(filter(None, lost), "")
+
+    def _check_best(self, best: dict[str, Any], path: Path) -> None:
+        """Refuse a checkpoint whose best epoch is not what the statistics say of it."""
+        for split in self.splits:
+            line = read_stats(self.run_dir, split).get(best["epoch"]) if split in best else None
+            if split in best and not same_line(best[split], line):
+                raise CheckpointError(
+                    f"The checkpoint {path} and {stats_file(self.run_dir, split)} differ in epoch {best['epoch']}, the "
+                    "best one; restore the file, or set train.auto_resume False to move the run aside and start anew."
+                )
 
     def _drop_after(self, epoch: int) -> None:
         # Checkpoints first: killed in between, the next resume finds lines to trim, never a checkpoint without lines.
         for later, path in numbered(self.run_dir).items():
             if later > epoch:
-                path.unlink()
+                with writing(path):
+                    path.unlink()
         trim_stats(self.run_dir, epoch)

@@ -15,15 +15,16 @@ from torch import nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.results.run_folder import SPLITS
+from graphgps_kmip.results.run_record import write_record
 from graphgps_kmip.task.record import Task
 from graphgps_kmip.train.batch_norm import share_batch_norms
 from graphgps_kmip.train.distributed import make_fabric, on_rank_zero
 from graphgps_kmip.train.epoch import Session, run_epoch
-from graphgps_kmip.train.errors import TrainingDiverged
+from graphgps_kmip.train.errors import CheckpointError, RunFolderError, TrainingDiverged
 from graphgps_kmip.train.keeper import Keeper
 from graphgps_kmip.train.record import check_folder, closed_record, open_record
 from graphgps_kmip.train.reporter import Reporter
-from graphgps_kmip.train.results import SPLITS, write_record
 from graphgps_kmip.train.rundir import locked
 from graphgps_kmip.train.settings import TrainSettings
 from graphgps_kmip.train.state import RunState, is_new_best
@@ -77,7 +78,7 @@ def train(
         model = share_batch_norms(model)
         num_params = sum(parameter.numel() for parameter in model.parameters())
         session = Session(fabric, *fabric.setup(model, optimizer), task, settings, stop, num_params)
-        keeper = Keeper(run_dir, settings, model, optimizer, scheduler, fabric)
+        keeper = Keeper(run_dir, settings, model, optimizer, scheduler, named.keys(), fabric)
         on_rank_zero(fabric, lambda: check_folder(run_dir, settings))
         state = keeper.resume() if settings.auto_resume else RunState()
         earlier = state.seconds
@@ -88,6 +89,8 @@ def train(
             _fit(session, named, scheduler, state, keeper, reporter)
         except TrainingDiverged as error:
             raise TrainingDiverged(f"{error} {_last_good(keeper)}") from error
+        except RunFolderError as error:  # a full disk: what can be saved of the epochs before is saved
+            raise RunFolderError(f"{error} {_saved(keeper)}") from error
         except (Stopped, RuntimeError):
             if not stop.signum:  # after a signal loader workers and other processes break off with RuntimeErrors
                 raise
@@ -153,6 +156,15 @@ def _last_good(keeper: Keeper) -> str:
     if path is None:
         return "no checkpoint was written."
     return f"the last good checkpoint is {path}; train.auto_resume True goes on from it."
+
+
+def _saved(keeper: Keeper) -> str:
+    """Try once more to save the last completed epoch, and say from where the run can go on."""
+    try:
+        keeper.write_latest()
+    except CheckpointError:  # the disk takes nothing at all
+        log.debug("the last epoch could not be saved", exc_info=True)
+    return _last_good(keeper)
 
 
 def _exit(stop: StopSignals, message: str) -> None:

@@ -6,11 +6,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from graphgps_kmip.results.run_folder import SPLITS, stats_file, writing
+from graphgps_kmip.results.run_record import read_record, write_record
 from graphgps_kmip.train.environment import code_version, hardware, package_versions
 from graphgps_kmip.train.epoch import Session
 from graphgps_kmip.train.errors import RunFolderError
 from graphgps_kmip.train.memory import peak_memory
-from graphgps_kmip.train.results import SPLITS, read_record, stats_file, write_record
 from graphgps_kmip.train.settings import TrainSettings
 from graphgps_kmip.train.state import RunState
 
@@ -35,7 +36,8 @@ def open_record(run_dir: Path, settings: TrainSettings) -> dict[str, Any]:
     earlier = read_record(run_dir) or {}
     resumed = stats_file(run_dir, "train").exists()
     record = {"finished": False, "config_hash": settings.config_hash, "resumes": earlier.get("resumes", 0) + resumed}
-    run_dir.mkdir(parents=True, exist_ok=True)
+    with writing(run_dir):
+        run_dir.mkdir(parents=True, exist_ok=True)
     write_record(run_dir, record)
     return record
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from graphgps_kmip.results.run_stats import append_stats, rounded
 from graphgps_kmip.train.progress import Bar, Clock
-from graphgps_kmip.train.results import append_stats, rounded
 from graphgps_kmip.train.settings import TrainSettings
 from graphgps_kmip.train.state import RunState
 from graphgps_kmip.train.writers import Writer

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from graphgps_kmip.results.run_folder import writing
+from graphgps_kmip.results.run_record import is_finished, read_record, write_record
 from graphgps_kmip.train.errors import RunFolderError
-from graphgps_kmip.train.results import read_record, write_record
 
 log = logging.getLogger(__name__)
 
@@ -33,13 +34,14 @@ def locked(run_dir: str | Path, wait: float = LOCK_WAIT) -> Iterator[None]:
     """
     run_dir = Path(run_dir).absolute()
     lock = FileLock(run_dir.with_name(f".{run_dir.name}.lock"), is_singleton=True)
-    try:
+    with writing(run_dir):
         run_dir.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire(timeout=wait)
-    except Timeout:
-        raise RunFolderError(f"{run_dir} is in use by another process; wait for it, or set another out_dir.") from None
-    except OSError as error:
-        raise _unwritable(run_dir, error) from error
+        try:
+            lock.acquire(timeout=wait)
+        except Timeout:
+            raise RunFolderError(
+                f"{run_dir} is in use by another process; wait for it, or set another out_dir."
+            ) from None
     try:
         yield
     finally:
@@ -68,17 +70,15 @@ def prepare_run_dir(
     with locked(run_dir, wait):
         record = read_record(run_dir) or {}
         if record.get("config_hash") == config_hash and not overwrite:
-            if record.get("finished"):
+            if is_finished(record):
                 log.warning("%s is finished already and is not repeated; --overwrite starts anew.", run_dir)
                 return "finished"
             if auto_resume:
                 return "resume"
-        try:
+        with writing(run_dir):
             _move_aside(run_dir)
             run_dir.mkdir(exist_ok=True)
-            write_record(run_dir, {"finished": False, "config_hash": config_hash, "resumes": 0})
-        except OSError as error:
-            raise _unwritable(run_dir, error) from error
+        write_record(run_dir, {"finished": False, "config_hash": config_hash, "resumes": 0})
     return "run"
 
 
@@ -89,7 +89,3 @@ def _move_aside(run_dir: Path) -> None:
     target = next(name for name in names if not name.exists())
     run_dir.rename(target)
     log.warning("%s held another or an unfinished run, which now lies in %s.", run_dir, target)
-
-
-def _unwritable(run_dir: Path, error: OSError) -> RunFolderError:
-    return RunFolderError(f"Cannot write {run_dir}: {error.strerror}; set another out_dir, or make it writable.")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from graphgps_kmip.results.best_epoch import is_better
 from graphgps_kmip.task.record import Task
 
 
@@ -24,13 +24,6 @@ class RunState:
     best: dict[str, Any] = field(default_factory=dict)
     val_loss: float | None = None
     seconds: float = 0.0
-
-
-def is_better(value: float, old: float | None, maximize: bool) -> bool:
-    """Return whether `value` beats `old`: the first of equals stays, and NaN never beats a number."""
-    if old is None or math.isnan(old):
-        return True
-    return value > old if maximize else value < old
 
 
 def is_new_best(state: RunState, val_stats: dict[str, Any] | None, task: Task, last: bool) -> bool:

@@ -46,7 +46,7 @@ def read(path: Path) -> list[dict]:
 
 
 @pytest.mark.parametrize("words", [("auto", "argmax"), ("loss", "argmax"), ("accuracy", "argmax")])
-def test_best_holds_mean_and_population_deviation_at_each_best_validation_epoch(
+def test_best_holds_mean_and_both_deviations_at_each_best_validation_epoch(
     out_dir: Path, words: tuple[str, str]
 ) -> None:
     summary = aggregate(out_dir, *words)
@@ -54,7 +54,8 @@ def test_best_holds_mean_and_population_deviation_at_each_best_validation_epoch(
         (line,) = read(out_dir / "agg" / split / "best.json")
         assert (line["accuracy"], line["accuracy_std"]) == pytest.approx((np.mean(at_best), np.std(at_best)))
         assert (line["epoch"], line["runs"], line["params"], line["params_std"]) == pytest.approx((2 / 3, 3, 7, 0))
-        assert summary.best[split]["accuracy"] == pytest.approx((np.mean(at_best), np.std(at_best), 3))
+        assert line["accuracy_sample_std"] == pytest.approx(np.std(at_best, ddof=1))
+        assert summary.best[split]["accuracy"] == pytest.approx((np.mean(at_best), np.std(at_best, ddof=1), 3))
         assert list(summary.best[split]) == ["loss", "accuracy"]
         assert "tag" not in line
     assert (summary.runs, summary.missing) == (("0", "1", "12"), ())
@@ -86,7 +87,7 @@ def test_unfinished_runs_and_other_folders_are_left_out_and_named(
     assert (summary.runs, summary.missing) == (("0", "1", "12"), ("2", "3", "4"))
     assert summary.best["test"]["accuracy"].n == 3
     assert "runs 2, 3, 4 are unfinished" in caplog.text
-    assert "test at the best epoch, n = 3: loss 0.66 ± 0.07, accuracy 0.68 ± 0.14" in caplog.text
+    assert "test at the best epoch, n = 3: loss 0.66 ± 0.085, accuracy 0.68 ± 0.17 (mean ± sample" in caplog.text
 
 
 def test_a_line_cut_off_at_the_end_does_not_count(out_dir: Path) -> None:

@@ -160,7 +160,7 @@ def test_an_interrupted_picture_leaves_the_old_one(tmp_path: Path, monkeypatch: 
     before = path.read_bytes()
 
     def fail(*_args: object, **_settings: object) -> None:
-        Path(_args[1]).write_bytes(b"half")
+        _args[1].write(b"half")
         raise KeyboardInterrupt
 
     monkeypatch.setattr(style.Figure, "savefig", fail)

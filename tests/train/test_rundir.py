@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from graphgps_kmip.results.run_stats import append_stats, rounded, trim_stats
 from graphgps_kmip.train import RunFolderError, locked, prepare_run_dir, read_record
-from graphgps_kmip.train.results import append_stats, rounded, trim_stats
 
 
 def make_run(run_dir: Path, config_hash: str = "a", finished: bool = False) -> None:

@@ -8,7 +8,6 @@ path, each of which exists; `options` are the figure's. Title, provenance and th
 from __future__ import annotations
 
 import importlib
-import json
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -24,6 +23,7 @@ from graphgps_kmip.report.figures.points import ours
 from graphgps_kmip.report.provenance import hardware_in_words, origins
 from graphgps_kmip.report.result_table import ResultTable
 from graphgps_kmip.report.style import FAINT, INK, save
+from graphgps_kmip.results.run_record import read_record
 
 ROOM = "graphgps_kmip.report.figures"
 # name -> "module:function"; a module is imported when its figure is drawn
@@ -135,8 +135,7 @@ def _provenance(tables: Iterable[ResultTable], artefacts: Iterable[Path]) -> str
     tables = list(tables)
     partial = dict.fromkeys(name for table in tables for name in _partial(table))
     found = {(one.hardware, one.date[:10], one.code_version) for table in tables for one in origins(table)}
-    records = [path.parent / "record.json" for path in artefacts]
-    for record in (json.loads(file.read_text(encoding="utf-8")) for file in records if file.exists()):
+    for record in filter(None, (read_record(path.parent) for path in artefacts)):
         parts = str(record.get("finished_at", "?"))[:10], str(record.get("code_version", "?"))
         found.add((hardware_in_words(record.get("hardware", {})), *parts))
     lines = [f"ours: {', '.join(parts)}" for parts in sorted(found)]

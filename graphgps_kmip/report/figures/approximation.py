@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from graphgps_kmip.names import suggest
 from graphgps_kmip.report.figures.panels import logarithmic
 from graphgps_kmip.report.result_table import ResultTable
 from graphgps_kmip.report.style import FAINT, INK, PALETTE, tidy
+from graphgps_kmip.results.json_files import read_artefact
 
 GROUPS = {
     "first": ("first layer", PALETTE[1]),
@@ -90,7 +90,7 @@ def _curves(
     artefacts: Mapping[str, Path], measure: str, options: Mapping[str, Any]
 ) -> tuple[Figure, Axes, dict[str, Any]]:
     (path,) = artefacts.values()
-    content = json.loads(path.read_text(encoding="utf-8"))
+    content = read_artefact(path)
     if content.get("measure") != measure:
         raise ResultsError(f"{path} does not hold the measure {measure!r}: make it with run/analyse.py {measure}")
     std, counts = _std(options), content["k"]

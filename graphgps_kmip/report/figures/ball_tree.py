@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from matplotlib.figure import Figure
 
 from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.report.style import FAINT, INK, save, series_style, tidy
+from graphgps_kmip.results.json_files import read_artefact
 
 Row = dict[str, Any]
 
@@ -88,7 +88,7 @@ def draw(record: dict[str, Any], stem: Path) -> list[Path]:
 
 def _rows(artefacts: Mapping[str, Path], part: str) -> list[Row]:
     (path,) = artefacts.values()
-    rows = [row for row in json.loads(path.read_text(encoding="utf-8"))["rows"] if row["part"] == part]
+    rows = [row for row in read_artefact(path)["rows"] if row["part"] == part]
     if not rows:
         raise ResultsError(f"{path} holds no row of part {part}: measure it with run/bench/tree.py --part {part}")
     return rows

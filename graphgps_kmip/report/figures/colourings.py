@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from matplotlib.figure import Figure
 
 from graphgps_kmip.report.result_table import ResultTable
 from graphgps_kmip.report.style import FAINT, INK
+from graphgps_kmip.results.json_files import read_artefact
 
 # Light enough for dark numbers on them; numbers tell colours beyond the last one apart.
 FILLS = ("#A6D3F2", "#F7C873", "#8FD6BE", "#E8B4D0", "#F2EBA0", "#C9CED4")
@@ -72,7 +72,7 @@ def draw_pair(
 
 def _read(artefacts: Mapping[str, Path]) -> dict[str, Any]:
     (path,) = artefacts.values()
-    return json.loads(path.read_text(encoding="utf-8"))
+    return read_artefact(path)
 
 
 def _rounds(after: int) -> str:

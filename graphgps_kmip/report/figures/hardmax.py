@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from matplotlib.ticker import FuncFormatter
 
 from graphgps_kmip.report.result_table import ResultTable
 from graphgps_kmip.report.style import INK, series_style, tidy
+from graphgps_kmip.results.json_files import read_artefact
 
 
 def draw_hardmax(
@@ -21,7 +21,7 @@ def draw_hardmax(
 ) -> Figure:
     """Draw the distance to hardmax over lambda, and its bound as a dashed line."""
     (path,) = artefacts.values()
-    found = json.loads(path.read_text(encoding="utf-8"))
+    found = read_artefact(path)
     figure = Figure(figsize=(7.2, 4.0), layout="constrained")
     axes = figure.subplots()
     for place, row in enumerate(found["rows"]):

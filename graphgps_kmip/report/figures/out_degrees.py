@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from matplotlib.ticker import PercentFormatter
 from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.report.result_table import ResultTable
 from graphgps_kmip.report.style import INK, PALETTE, tidy
+from graphgps_kmip.results.json_files import read_artefact
 
 MULTIPLES = (1, 2, 4)  # of k, which is the mean out-degree where no graph has fewer nodes
 PANEL = (3.3, 1.7)  # inches
@@ -40,7 +40,7 @@ def draw_out_degrees(
         ValueError: the file or the bins do not fit.
     """
     (path,) = artefacts.values()
-    content = json.loads(path.read_text(encoding="utf-8"))
+    content = read_artefact(path)
     if content.get("measure") != "degrees":
         raise ResultsError(f"{path} holds no out-degrees: make it with run/analyse.py degrees")
     starts = [0, *options.get("bins", [multiple * max(content["num_keys"]) for multiple in MULTIPLES])]

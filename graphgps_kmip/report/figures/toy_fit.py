@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import mean
@@ -13,6 +12,7 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 
 from graphgps_kmip.report.result_table import ResultTable
 from graphgps_kmip.report.style import FAINT, INK, series_style, tidy
+from graphgps_kmip.results.json_files import read_artefact
 
 APART = 1.03  # factor on x between contestants, so that their seeds do not lie on each other
 
@@ -24,7 +24,7 @@ def draw_toy_fit(
 ) -> Figure:
     """Draw every seed's error as a faint mark, and the mean of seeds as a line."""
     (path,) = artefacts.values()
-    found = json.loads(path.read_text(encoding="utf-8"))
+    found = read_artefact(path)
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.subplots()
     contestants = list(dict.fromkeys(row["attention"] for row in found["rows"]))

@@ -1,0 +1,118 @@
+"""Layout of a run folder: which file is where, which names a folder may have, and what a failed write says.
+
+::
+
+    <out_dir>/<config name>[-<name_tag>]/      one experiment
+        <seed or split>/                       one run
+            config.yaml  record.json  logging.log  curves.png  attention.{npz,png}
+            train/stats.json  val/stats.json  test/stats.json
+            ckpt/<epoch>.ckpt  ckpt/best.ckpt
+        agg/{train,val,test}/{stats,best}.json
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from graphgps_kmip.errors import ConfigError, RunFolderError
+
+SPLITS = ("train", "val", "test")
+RECORD = "record.json"
+CONFIG = "config.yaml"
+# What a run folder holds besides its config, whose name `cfg_dest` sets.
+RESERVED = frozenset({*SPLITS, RECORD, "ckpt", "logging.log", "tensorboard", "curves.png", "attention.npz",
+                      "attention.png", "attention_weights.npz"})  # fmt: skip
+MAX_NAME_BYTES = 255  # of one name, on every common file system
+TEMPORARY = ".tmp"  # ends the name of a file that is being written, see `files.replace_file`
+
+FIXES = {
+    errno.ENOSPC: "make room on this disk, or set another out_dir",
+    errno.EDQUOT: "your quota is used up: make room, or set another out_dir",
+    errno.EFBIG: "the file is larger than the limit: raise `ulimit -f`, or set another out_dir",
+    errno.EIO: "the disk or the network file system reports an error: check it, or set another out_dir",
+    errno.ENAMETOOLONG: "choose shorter names",
+}
+
+
+def stats_file(run_dir: Path, split: str) -> Path:
+    """Return the path of the statistics of a split, GraphGym's."""
+    return run_dir / split / "stats.json"
+
+
+def checkpoint_file(run_dir: Path, epoch: int) -> Path:
+    """Return the path of the checkpoint of the state after `epoch`."""
+    return run_dir / "ckpt" / f"{epoch}.ckpt"
+
+
+def best_checkpoint_file(run_dir: Path) -> Path:
+    """Return the path of the checkpoint of the best epoch."""
+    return run_dir / "ckpt" / "best.ckpt"
+
+
+def numbered(run_dir: Path) -> dict[int, Path]:
+    """Return the run's checkpoints by epoch, oldest first, without `best.ckpt`."""
+    paths = {int(path.stem): path for path in (run_dir / "ckpt").glob("*.ckpt") if path.stem.isdecimal()}
+    return dict(sorted(paths.items()))
+
+
+def best_or_newest(run_dir: Path) -> Path | None:
+    """Return the checkpoint of the best epoch, else that of the newest; None if there is none."""
+    best = best_checkpoint_file(run_dir)
+    return best if best.is_file() else next(reversed(numbered(run_dir).values()), None)
+
+
+def run_folders(out_dir: Path) -> list[Path]:
+    """Return the folders of the runs of an experiment, by number: those whose names are whole numbers."""
+    if not out_dir.is_dir():
+        return []
+    folders = [path for path in out_dir.iterdir() if path.name.isdecimal() and path.is_dir()]
+    return sorted(folders, key=lambda path: int(path.name))
+
+
+def check_name(name: str, key: str, ending: str = "") -> None:
+    """Refuse what cannot be the name of one file or folder, and so could lead out of the folder it belongs in.
+
+    Args:
+        name (str): the name, or a part of one.
+        key (str): where it was set, for the message.
+        ending (str, optional): what is appended to it on disk. (default: ``""``)
+
+    Raises:
+        ConfigError: it has a separator or a control character, is ``.`` or ``..``, or is too long.
+    """
+    wrong = [character for character in name if character in "/\\" or not character.isprintable()]
+    if wrong or name in (".", ".."):
+        what = f"has the character {wrong[0]!r}" if wrong else "is a path"
+        raise ConfigError(f"{key}: {_shown(name)} {what}: give a plain name, without separators or control characters")
+    size = len(os.fsencode(name + ending))
+    if size > MAX_NAME_BYTES:
+        raise ConfigError(
+            f"{key}: {_shown(name)} makes a name of {size} bytes; file systems allow {MAX_NAME_BYTES}: shorten it"
+        )
+
+
+def _shown(name: str) -> str:
+    return repr(name if len(name) <= 60 else f"{name[:50]}...")
+
+
+@contextmanager
+def writing(path: Path, safe: str = "What was there before is unchanged.") -> Iterator[None]:
+    """Turn an error of the operating system while `path` is written into one line: what, where, how to fix it.
+
+    Args:
+        path (Path): what is being written.
+        safe (str, optional): ends the message; what the failure did not cost.
+
+    Raises:
+        RunFolderError: in place of the OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error) or type(error).__name__
+        fix = FIXES.get(error.errno, "set another out_dir, or make it writable")
+        raise RunFolderError(f"Cannot write {path}: {reason}; {fix}. {safe}".rstrip()) from error

@@ -18,7 +18,9 @@ from graphgps_kmip.gym.fingerprint import config_hash
 from graphgps_kmip.gym.listing import listing
 from graphgps_kmip.gym.load import load_config
 from graphgps_kmip.gym.pretrained import adopt_settings
-from graphgps_kmip.report import aggregate, draw_attention, draw_curves
+from graphgps_kmip.report import aggregate, check_results, draw_attention, draw_curves
+from graphgps_kmip.results.run_record import is_finished, read_record
+from graphgps_kmip.train import on_rank_zero
 
 
 def parse(words: list[str]) -> argparse.Namespace:
@@ -56,23 +58,38 @@ def main(args: argparse.Namespace) -> None:
         return
     fabric = launch()
     set_out_dir(args.cfg_file)
+    out_dir, experiment = Path(cfg.out_dir), config_hash(cfg, of_run=False)
+    replaced = [run.name for run in runs] if args.overwrite else []
+    on_rank_zero(fabric, lambda: check_results(out_dir, cfg.metric_best, cfg.metric_agg, experiment, replaced))
     for number, run in enumerate(runs, start=1):
         record = execute(run, fabric, args.overwrite)
+        run_dir = Path(cfg.out_dir) / run.name
         if fabric.is_global_zero and record is not None:
-            logging.info("run %d of %d is done: %s", number, len(runs), Path(cfg.out_dir) / run.name)
-            show(Path(cfg.out_dir) / run.name)
+            logging.info("run %d of %d is done: %s", number, len(runs), run_dir)
+            show(run_dir)
+        elif fabric.is_global_zero and is_finished(read_record(run_dir)):
+            show(run_dir, missing=True)  # it may have been interrupted before
     if fabric.is_global_zero:
-        aggregate(Path(cfg.out_dir), cfg.metric_best, cfg.metric_agg, config_hash(cfg, of_run=False))
+        aggregate(out_dir, cfg.metric_best, cfg.metric_agg, experiment)
         if args.mark_done:
             args.cfg_file.rename(f"{args.cfg_file}_done")
 
 
-def show(run_dir: Path) -> None:
-    """Draw the pictures of a finished run."""
-    pictures = [draw_curves(run_dir, cfg.metric_best, cfg.metric_agg)]
-    if (run_dir / "attention.npz").exists():
-        pictures.append(draw_attention(run_dir / "attention.npz", run_dir / "attention.png"))
-    logging.info("pictures: %s", ", ".join(path.name for path in pictures))
+def show(run_dir: Path, missing: bool = False) -> None:
+    """Draw the pictures of a finished run.
+
+    Args:
+        run_dir (Path): its folder.
+        missing (bool, optional): draw only those that are not there. (default: ``False``)
+    """
+    arrays, attention, curves = (run_dir / name for name in ("attention.npz", "attention.png", "curves.png"))
+    pictures = []
+    if arrays.exists() and not (missing and attention.exists()):
+        pictures.append(draw_attention(arrays, attention))
+    if not (missing and curves.exists()):  # the last one: where it is, the others were made
+        pictures.append(draw_curves(run_dir, cfg.metric_best, cfg.metric_agg))
+    if pictures:
+        logging.info("pictures: %s", ", ".join(path.name for path in pictures))
 
 
 def run(words: list[str]) -> int:

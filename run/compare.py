@@ -6,6 +6,7 @@ python run/compare.py A.yaml B.yaml [...] [--repeat 3] [--out_dir results] [--se
 from __future__ import annotations
 
 import argparse
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -13,28 +14,48 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from graphgps_kmip.report.comparison import comparison  # noqa: E402
+from graphgps_kmip.errors import is_users, one_line  # noqa: E402
+from graphgps_kmip.gym.planned import planned_folder  # noqa: E402
+from graphgps_kmip.report.comparison import check_distinct, comparison  # noqa: E402
+
+
+def compare(args: argparse.Namespace) -> int:
+    """Train what is not finished yet, one config after the other, and print the table; return the exit code.
+
+    Raises:
+        UserError: two configs have one results folder (before anything is trained), or the results cannot be compared.
+    """
+    words = ["out_dir", str(args.out_dir), *args.set]
+    # Asked of the config itself: a name_tag, an out_dir or sample data move the folder.
+    folders = {str(file): planned_folder(["--cfg", str(file), *words], Path()) for file in args.files}
+    check_distinct(folders, len(args.files))
+    for file in args.files:
+        command = [sys.executable, str(ROOT / "main.py"), "--cfg", str(file), "--repeat", str(args.repeat)]
+        code = subprocess.call([*command, *words])
+        if code:
+            return code
+    print(comparison(list(folders.values()), args.repeat))
+    return 0
 
 
 def main(words: list[str]) -> int:
-    """Train what is not finished yet, one config after the other, and print the table; return the exit code."""
+    """Return the exit code: that of a training that failed, 2 after a mistake of the user's, told in one line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="YAML files, the baseline first")
     parser.add_argument("--repeat", type=int, default=3, help="seeds for each (default 3)")
     parser.add_argument("--out_dir", type=Path, default=Path("results"), help="where results go (default results)")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY VALUE", help="overrides for all of them")
     args = parser.parse_args(words)
-    for file in args.files:
-        command = [sys.executable, str(ROOT / "main.py"), "--cfg", str(file), "--repeat", str(args.repeat)]
-        code = subprocess.call([*command, "out_dir", str(args.out_dir), *args.set])
-        if code:
-            return code
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     try:
-        print(comparison([args.out_dir / file.stem for file in args.files], args.repeat))
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
+        return compare(args)
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        if not is_users(error):
+            raise
+        print(f"error: {one_line(error)}", file=sys.stderr)
         return 2
-    return 0
 
 
 if __name__ == "__main__":

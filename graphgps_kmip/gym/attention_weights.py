@@ -14,6 +14,7 @@ from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.attention import collect_attention
 from graphgps_kmip.gym.errors import ConfigError
+from graphgps_kmip.results.run_folder import writing
 
 GRAPHS = 128  # as many as GraphGPS's mode saves
 
@@ -33,16 +34,18 @@ def save_weights(model: nn.Module, graphs: Sequence[Data], path: Path, limit: in
 
     Raises:
         ConfigError: no layer of the model has attention weights.
+        RunFolderError: the file cannot be written.
     """
     device, part = next(model.parameters()).device, path.with_suffix(".part")
     count = min(limit, len(graphs))
     try:
-        with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
+        with writing(path), zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
             for g in range(count):
                 for name, value in _arrays(model, graphs[g], device).items():
                     with archive.open(f"graph_{g}/{name}.npy", "w", force_zip64=True) as file:
                         np.lib.format.write_array(file, value.detach().cpu().numpy())
-        os.replace(part, path)
+        with writing(path):
+            os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
     return count

@@ -16,12 +16,13 @@ from torch import nn
 from torch_geometric import seed_everything
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.loader import load_dataset
-from torch_geometric.graphgym.logger import create_logger, set_printing
+from torch_geometric.graphgym.logger import create_logger
 from torch_geometric.graphgym.model_builder import create_model
 from torch_geometric.graphgym.optim import create_scheduler
 from torch_geometric.graphgym.register import network_dict, optimizer_dict, scheduler_dict, train_dict
 
 from graphgps_kmip.data import DatasetInfo, GraphDataset
+from graphgps_kmip.errors import UserError, one_line
 from graphgps_kmip.gym.branches import warn_of_unread_settings
 from graphgps_kmip.gym.budget import enter_width
 from graphgps_kmip.gym.compat import refuse
@@ -30,13 +31,17 @@ from graphgps_kmip.gym.errors import ConfigError, look_up
 from graphgps_kmip.gym.fingerprint import config_hash
 from graphgps_kmip.gym.load import flatten
 from graphgps_kmip.gym.loaders import current_loaders
-from graphgps_kmip.gym.modes import MODES, check_mode
+from graphgps_kmip.gym.modes import MODES, TRAINING, check_mode
 from graphgps_kmip.gym.optimizer import current_optimizer
 from graphgps_kmip.gym.pictures import save_attention
 from graphgps_kmip.gym.pretrained import load_parameters
+from graphgps_kmip.gym.run_log import log_to_run_dir
 from graphgps_kmip.gym.task import current_task
 from graphgps_kmip.gym.train import current_settings
+from graphgps_kmip.results.run_folder import RESERVED, TEMPORARY, check_name, numbered, writing
+from graphgps_kmip.results.run_record import is_finished
 from graphgps_kmip.train import locked, make_fabric, on_rank_zero, prepare_run_dir, read_record, replace_file
+from graphgps_kmip.train.checkpoint import load_model_state, read_checkpoint
 
 
 @dataclass(frozen=True)
@@ -61,10 +66,15 @@ def planned_runs(repeat: int) -> list[Run]:
     """Return the runs of the loaded config: ``repeat`` seeds from ``cfg.seed`` on, or ``cfg.run_multiple_splits``.
 
     Raises:
-        ConfigError: both are asked for, or ``repeat`` is below 1.
+        ConfigError: both are asked for, ``repeat`` is below 1, a split is no index, or a name would lead out of its
+            folder.
     """
+    check_names()
     if repeat < 1:
         raise ConfigError(f"--repeat: expected 1 or more, got {repeat}")
+    for split in cfg.run_multiple_splits:
+        if isinstance(split, bool) or not isinstance(split, int) or split < 0:
+            raise ConfigError(f"run_multiple_splits: {split!r} is no index of a split: give whole numbers from 0 on")
     if not cfg.run_multiple_splits:
         seeds = range(cfg.seed, cfg.seed + repeat)
         return [Run(str(seed), seed, cfg.dataset.split_index) for seed in seeds]
@@ -80,14 +90,37 @@ def launch() -> Fabric:
     return make_fabric(accelerator, devices, cfg.train.precision)
 
 
+def check_names() -> None:
+    """Refuse a ``name_tag`` or ``cfg_dest`` that leads out of its folder, or that would overwrite results.
+
+    Raises:
+        ConfigError: it is no plain name; names the key.
+    """
+    check_name(cfg.name_tag, "name_tag")
+    check_name(cfg.cfg_dest, "cfg_dest", ending=TEMPORARY)
+    if not cfg.cfg_dest or cfg.cfg_dest.removesuffix(TEMPORARY) in RESERVED:
+        raise ConfigError(
+            f"cfg_dest: {cfg.cfg_dest!r} cannot name the config of a run, whose folder has other files of these names: "
+            "give another one, such as config.yaml"
+        )
+
+
 def set_out_dir(file: Path) -> None:
-    """Set ``cfg.out_dir`` to ``<out_dir>/<name of the YAML>[-<name_tag>]``, GraphGPS's naming.
+    """Set ``cfg.out_dir`` to the folder of the experiment, see `results_folder`."""
+    cfg.out_dir = str(results_folder(file, cfg.out_dir, cfg.name_tag, cfg.dataset.sample))
+
+
+def results_folder(file: Path, out_dir: str, name_tag: str, sample: bool) -> Path:
+    """Return ``<out_dir>/<name of the YAML>[-<name_tag>]``, GraphGPS's naming.
 
     Runs on sample data have a root of their own, ``<out_dir>-sample``: they must never stand among results.
+
+    Raises:
+        ConfigError: this is no name that a folder can have.
     """
-    tag = f"-{cfg.name_tag}" if cfg.name_tag else ""
-    root = f"{cfg.out_dir.rstrip('/')}-sample" if cfg.dataset.sample else cfg.out_dir
-    cfg.out_dir = str(Path(root) / f"{file.stem}{tag}")
+    tag = f"-{name_tag}" if name_tag else ""
+    check_name(file.stem, "name_tag, with the name of the file" if tag else "--cfg", ending=tag)
+    return Path(f"{out_dir.rstrip('/')}-sample" if sample else out_dir) / f"{file.stem}{tag}"
 
 
 @contextmanager
@@ -144,14 +177,17 @@ def execute(run: Run, fabric: Fabric, overwrite: bool = False) -> dict[str, Any]
         run_dir, key = Path(cfg.run_dir), config_hash(cfg)
         if not overwrite and on_rank_zero(fabric, lambda: _is_finished(run_dir, key)):
             logging.warning("%s is finished and is not repeated; --overwrite starts anew", run_dir)
+            on_rank_zero(fabric, lambda: _complete_pictures(run_dir, key))
             return None
         check_mode(fabric.world_size)
         parts = assemble()  # before the folder is touched: a mistake must not cost earlier results their place
         loaders = current_loaders(parts.dataset, parts.info.level, fabric)
         on_rank_zero(fabric, lambda: stack.enter_context(locked(run_dir)))
-        on_rank_zero(fabric, lambda: prepare_run_dir(run_dir, key, overwrite, cfg.train.auto_resume))
-        _log_to_run_dir(fabric)
-        on_rank_zero(fabric, lambda: replace_file(run_dir / cfg.cfg_dest, cfg.dump().encode()))
+        found = on_rank_zero(fabric, lambda: prepare_run_dir(run_dir, key, overwrite, cfg.train.auto_resume))
+        if found == "finished":  # by the process whose lock this one waited for
+            return None
+        on_rank_zero(fabric, lambda: _write_config(run_dir / cfg.cfg_dest))
+        log_to_run_dir(fabric)
         optimizer = current_optimizer(parts.model)
         scheduler = create_scheduler(optimizer, cfg.optim)
         mode = train_dict[cfg.train.mode]
@@ -165,13 +201,29 @@ def execute(run: Run, fabric: Fabric, overwrite: bool = False) -> dict[str, Any]
 
 
 def _is_finished(run_dir: Path, key: str) -> bool:
-    record = read_record(run_dir) or {}
-    return bool(record.get("finished")) and record.get("config_hash") == key
+    record = read_record(run_dir)
+    return is_finished(record) and record.get("config_hash") == key
 
 
-def _log_to_run_dir(fabric: Fabric) -> None:
-    """Log to screen and ``cfg.run_dir/logging.log`` as ``cfg.print`` says; further processes show warnings only."""
-    if fabric.is_global_zero:
-        set_printing()
-    else:
-        logging.basicConfig(level=logging.WARNING, format=f"process {fabric.global_rank}: %(message)s", force=True)
+def _write_config(path: Path) -> None:
+    with writing(path):
+        replace_file(path, cfg.dump().encode())
+
+
+def _complete_pictures(run_dir: Path, key: str) -> None:
+    """Save what the attention picture shows, if the run was interrupted before: curves.png is made after it."""
+    path = run_dir / "attention.npz"
+    if path.exists() or (run_dir / "curves.png").exists() or cfg.train.mode not in MODES:
+        return
+    last = numbered(run_dir).get((read_record(run_dir) or {}).get("max_epoch", 0) - 1)
+    if cfg.train.mode in TRAINING and last is None:
+        logging.info("no attention picture: the run was interrupted before, and its last checkpoint is gone")
+        return
+    try:
+        parts = assemble()
+        if cfg.train.mode in TRAINING:
+            load_model_state(parts.model, read_checkpoint(last, key)["model_state"], last)
+    except UserError as error:  # the results are complete without it
+        logging.warning("no attention picture: %s", one_line(error))
+        return
+    save_attention(parts.model, parts.dataset, path)

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
+import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
+from torch_geometric.graphgym import register
+from torch_geometric.graphgym.config import set_cfg
 from yacs.config import CfgNode
 
+from graphgps_kmip.gym.attention import ATTENTION
 from graphgps_kmip.gym.compat_keys import UNREAD
 from graphgps_kmip.gym.load import flatten
+from graphgps_kmip.gym.mpnn import MPNN
+from graphgps_kmip.gym.posenc_table import POSENC
+from graphgps_kmip.gym.registry import NAME
 
 # Where and how comfortably a run happens, or what is derived from the data: without influence on its numbers.
 NOT_HASHED = frozenset(
@@ -22,9 +32,17 @@ NOT_HASHED = frozenset(
 # Where model.auto_satisfy_param_budget searches for them, they follow from the other settings.
 SEARCHED = frozenset({"gnn.dim_inner", "gt.dim_hidden", "graphormer.embed_dim", "gt.kmip.dim_val"})
 
+REGISTRIES: tuple[tuple[str, Mapping[str, Any]], ...] = (("gt.", ATTENTION), ("gt.", MPNN), ("", POSENC))
+# Keys that name components, joined by a plus.
+NAMING = ("gt.layer_type", "gnn.layer_type", "model.type", "dataset.node_encoder_name", "dataset.edge_encoder_name")
+BUILT_IN = frozenset(row.group for _, rows in REGISTRIES for row in rows.values())  # before any module of a user's
+
 
 def config_hash(cfg: CfgNode, of_run: bool = True) -> str:
     """Return 12 hex digits over all settings that matter, and over the text of the user's own modules.
+
+    Options of components that others registered count if the config names their module or the component, or sets
+    them: what else a process has imported changes nothing.
 
     Args:
         cfg: the config.
@@ -33,9 +51,11 @@ def config_hash(cfg: CfgNode, of_run: bool = True) -> str:
     left_out = NOT_HASHED if of_run else NOT_HASHED | {"seed", "dataset.split_index"}
     if cfg.model.auto_satisfy_param_budget:
         left_out |= SEARCHED
+    settings = dict(flatten(cfg))
+    left_out |= _of_others(settings, cfg.custom_modules)
     kept = {
         key: value
-        for key, value in flatten(cfg)
+        for key, value in settings.items()
         if key not in left_out and key not in UNREAD and not key.startswith(("wandb.", "share."))
     }
     digest = hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode())
@@ -43,3 +63,77 @@ def config_hash(cfg: CfgNode, of_run: bool = True) -> str:
         path = Path(name)
         digest.update(path.read_bytes() if path.is_file() else name.encode())
     return digest.hexdigest()[:12]
+
+
+def _of_others(settings: Mapping[str, Any], modules: Iterable[str]) -> set[str]:
+    """Return the keys of a config that are there only because something else in this process registered them."""
+    foreign = settings.keys() - _built_in_keys()
+    if not foreign:
+        return set()
+    owners = _owners(foreign)
+    defaults = _all_defaults()
+    names = {name for key in NAMING for name in str(settings.get(key, "")).split("+")}
+    return {
+        key
+        for key in foreign
+        if settings[key] == defaults.get(key, settings[key])
+        and not any(_names(module, modules) or name in names for name, module in owners[key])
+    }
+
+
+@functools.cache
+def _built_in_keys() -> frozenset[str]:
+    """Return the keys that GraphGym and this package declare by themselves."""
+    others = {key: entry for key, entry in register.config_dict.items() if key != NAME}
+    foreign = _foreign_groups()
+    keys = {key for key in _defaults(without=others) if not key.startswith(tuple(foreign))}
+    return frozenset(keys)
+
+
+def _foreign_groups() -> dict[str, tuple[str, str]]:
+    """Return group and dot -> name and module of each component that was registered beside the built-in ones."""
+    rows = ((prefix, row) for prefix, registry in REGISTRIES for row in registry.values())
+    return {
+        f"{prefix}{row.group}.": (row.name, getattr(getattr(row, "component", row), "__module__", ""))
+        for prefix, row in rows
+        if row.group not in BUILT_IN
+    }
+
+
+def _owners(foreign: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
+    """Return key -> (name, module) of what registered it; the name is empty where no component has it."""
+    groups = _foreign_groups()
+    owners = {key: [owner for group, owner in groups.items() if key.startswith(group)] for key in foreign}
+    unknown = [key for key, found in owners.items() if not found]
+    for name, declare in register.config_dict.items() if unknown else ():
+        if name == NAME:
+            continue
+        own = _defaults(without={name: declare}).keys()
+        for key in unknown:
+            if key not in own:
+                owners[key].append(("", declare.__module__))
+    return owners
+
+
+def _all_defaults() -> dict[str, Any]:
+    return _defaults(without={})
+
+
+def _defaults(without: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the defaults of all keys, or of those that are declared without some config functions."""
+    declared = dict(register.config_dict)
+    node = CfgNode()
+    try:
+        for name in without:
+            del register.config_dict[name]
+        set_cfg(node)
+    finally:
+        register.config_dict.clear()
+        register.config_dict.update(declared)
+    return dict(flatten(node))
+
+
+def _names(module: str, modules: Iterable[str]) -> bool:
+    """Return whether `custom_modules` names a module, by its path or its dotted name."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return module in modules or (file is not None and str(Path(file).resolve()) in modules)

@@ -17,7 +17,7 @@ from graphgps_kmip.gym.attention_weights import save_weights
 from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.task import current_task
 from graphgps_kmip.gym.train import current_settings, current_writers, custom
-from graphgps_kmip.results.run_folder import SPLITS
+from graphgps_kmip.results.run_folder import SPLITS, writing
 from graphgps_kmip.train import replace_file
 from graphgps_kmip.train.evaluation import evaluate, predict
 
@@ -99,4 +99,5 @@ def _save_predictions(outputs: Tensor, path: Path) -> None:
     """Write ogb's form of a submission: ``y_pred`` (graphs,) in float32."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, y_pred=outputs.squeeze(-1).numpy().astype(np.float32))
-    replace_file(path, buffer.getvalue())
+    with writing(path):
+        replace_file(path, buffer.getvalue())

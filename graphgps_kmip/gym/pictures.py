@@ -13,6 +13,7 @@ from torch_geometric.data import Batch
 
 from graphgps_kmip.attention import collect_attention
 from graphgps_kmip.data import GraphDataset
+from graphgps_kmip.results.run_folder import writing
 from graphgps_kmip.train import replace_file
 
 MAX_NODES = 500  # more cannot be told apart in a picture
@@ -47,7 +48,8 @@ def save_attention(model: nn.Module, dataset: GraphDataset, path: Path) -> bool:
         arrays |= {f"index_{i}": layer.index, f"weight_{i}": layer.weight}
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **{name: value.detach().cpu().numpy() for name, value in arrays.items()})
-    replace_file(path, buffer.getvalue())
+    with writing(path, "The results of the run are complete."):
+        replace_file(path, buffer.getvalue())
     return True
 
 

@@ -14,6 +14,7 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.gym.fingerprint import config_hash
 from graphgps_kmip.gym.load import flatten
 from graphgps_kmip.gym.task import current_task
+from graphgps_kmip.results.run_folder import CONFIG
 from graphgps_kmip.train import MissingWriter, TensorBoardWriter, TrainSettings, WandbWriter, Writer, train
 
 
@@ -57,9 +58,14 @@ def current_settings() -> TrainSettings:
         precision=cfg.train.precision,
         seed=cfg.seed,
         config_hash=config_hash(cfg),
-        notes={"experiment": config_hash(cfg, of_run=False), "sample": cfg.dataset.sample},
+        notes=_notes(),
         name=f"{Path(cfg.out_dir).name}/{Path(cfg.run_dir).name}",
     )
+
+
+def _notes() -> dict[str, str | bool]:
+    own_name = {"config_file": cfg.cfg_dest} if cfg.cfg_dest != CONFIG else {}
+    return {"experiment": config_hash(cfg, of_run=False), "sample": cfg.dataset.sample, **own_name}
 
 
 def current_writers() -> list[Writer]:

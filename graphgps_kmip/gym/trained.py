@@ -19,8 +19,11 @@ from graphgps_kmip.data import GraphDataset
 from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.experiment import Run, assemble, configured
 from graphgps_kmip.gym.load import load_config, read_yaml
+from graphgps_kmip.results.finished_runs import config_file
+from graphgps_kmip.results.run_folder import best_checkpoint_file, best_or_newest
+from graphgps_kmip.results.run_record import is_finished
 from graphgps_kmip.train import read_record
-from graphgps_kmip.train.checkpoint import load_model_state, numbered, read_checkpoint
+from graphgps_kmip.train.checkpoint import load_model_state, read_checkpoint
 
 # Where this run stood and what it began with: no YAML may name the first, and the second is in the checkpoint.
 LEFT_OUT = ("run_dir", "pretrained")
@@ -50,11 +53,11 @@ def trained(run_dir: Path) -> Iterator[Trained]:
         CheckpointError: the checkpoint is damaged or does not fit.
     """
     record = read_record(run_dir) or {}
-    if not record.get("finished"):
+    if not is_finished(record):
         raise ConfigError(f"{run_dir}: no finished run is there, give a folder such as results/digits-kmip/0")
     path = _checkpoint(run_dir)
-    content = read_checkpoint(path, record["config_hash"])
-    _load(run_dir / "config.yaml")
+    content = read_checkpoint(path, record.get("config_hash", ""))
+    _load(config_file(run_dir, record))
     with configured(Run(run_dir.name, cfg.seed, cfg.dataset.split_index)):
         parts = assemble()
         load_model_state(parts.model, content["model_state"], path)
@@ -64,7 +67,7 @@ def trained(run_dir: Path) -> Iterator[Trained]:
             "sample": cfg.dataset.sample,
             "checkpoint": path.name,
             "epoch": content["epoch"],
-            **{key: record[key] for key in ("config_hash", "code_version")},
+            **{key: record.get(key, "?") for key in ("config_hash", "code_version")},
         }
         yield Trained(parts.model.eval(), parts.dataset, facts)
 
@@ -77,20 +80,18 @@ def batch_of(graphs: list[Data], split: str) -> Batch:
 
 
 def _checkpoint(run_dir: Path) -> Path:
-    best = run_dir / "ckpt" / "best.ckpt"
-    if best.is_file():
-        return best
-    path = next(reversed(numbered(run_dir).values()), None)
+    path = best_or_newest(run_dir)
     if path is None:
         raise ConfigError(
             f"{run_dir}: no checkpoint is left of this run, train it again with train.enable_ckpt True and "
             "train.ckpt_best True (and main.py --overwrite)"
         )
-    logging.warning(
-        "%s: there is no best.ckpt, taken is %s, of a later epoch; train.ckpt_best True keeps the best",
-        run_dir,
-        path.name,
-    )
+    if path != best_checkpoint_file(run_dir):
+        logging.warning(
+            "%s: there is no best.ckpt, taken is %s, of a later epoch; train.ckpt_best True keeps the best",
+            run_dir,
+            path.name,
+        )
     return path
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -46,8 +47,11 @@ def attention_figure(npz_path: Path | str) -> Figure:
     Raises:
         ValueError: an array is missing.
     """
-    with np.load(npz_path) as file:
-        arrays = {name: file[name] for name in file.files}
+    try:
+        with np.load(npz_path) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:  # the last: a single array, no archive
+        raise ResultsError(f"{npz_path} is damaged ({error}): delete it, and main.py makes it again") from error
     layers = [(arrays[f"index_{i}"], arrays[f"weight_{i}"]) for i in range(len(arrays)) if f"index_{i}" in arrays]
     missing = {"pos", "value", "edge_index", "label", "prediction"} - set(arrays)
     if missing or not layers:

@@ -147,7 +147,7 @@ METRICS = {
             "ap",
             True,
             {_LABELS: _mean_over_labels(average_precision)},
-            "exact average precision, mean over labels that have positives",
+            "exact average precision, mean over labels that have both outcomes",
         ),
         MetricRecord(
             "accuracy-SBM",

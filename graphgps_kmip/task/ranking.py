@@ -39,10 +39,11 @@ def average_precision(score: Tensor, true: Tensor) -> float:
         score: any real numbers.
         true: 0 or 1.
 
-    Shapes: score `(N,)`, true `(N,)`; nan without positives. O(N log N).
+    Shapes: score `(N,)`, true `(N,)`; nan if positives or negatives are absent: ogb leaves out such
+    a label. O(N log N).
     """
     positive, negative = _sorted_parts(score, true)
-    if not len(positive):
+    if not (len(positive) and len(negative)):
         return float("nan")
     hits = len(positive) - np.searchsorted(positive, positive, "left")
     misses = len(negative) - np.searchsorted(negative, positive, "left")

@@ -1,0 +1,92 @@
+"""Which runs of a results folder count, and that their statistics are those that their records speak of."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphgps_kmip.errors import ResultsError
+from graphgps_kmip.report import aggregate, check_results
+from graphgps_kmip.report.comparison import comparison
+from graphgps_kmip.results.finished_runs import finished_runs, read_finished, read_run_config
+from tests.results.damages import DAMAGES
+
+
+def finished(out_dir: Path, seed: int, epochs: int = 3, **changes: Any) -> Path:
+    """Write a finished run as training does: statistics of each epoch, and a record of its best one, the last."""
+    run_dir = out_dir / str(seed)
+    lines = [{"epoch": epoch, "loss": 1.0 / (epoch + 1), "accuracy": 0.1 * epoch} for epoch in range(epochs)]
+    for split in ("train", "val", "test"):
+        (run_dir / split).mkdir(parents=True)
+        (run_dir / split / "stats.json").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    record = {"finished": True, "config_hash": f"h{seed}", "experiment": "e", "seed": seed, "max_epoch": epochs}
+    record |= {"params": 7, "seconds_per_epoch": 1.0, "metric_best": "accuracy"}
+    record |= {"best": {"epoch": epochs - 1, "value": lines[-1]["accuracy"], "val": lines[-1], "test": lines[-1]}}
+    (run_dir / "record.json").write_text(json.dumps(record | changes))
+    (run_dir / "config.yaml").write_text("gt: {layers: 3}\n")
+    return run_dir
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_record_of_another_seed_costs_neither_table_nor_comparison(
+    damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    finished(tmp_path, 0)
+    DAMAGES[damage](finished(tmp_path, 1) / "record.json")
+    check_results(tmp_path, "accuracy", "argmax", "e")
+    assert aggregate(tmp_path, "accuracy", "argmax", "e").runs == ("0",)
+    assert caplog.text.count("1/record.json is damaged") == 2  # before training, and with the table
+    assert "accuracy" in comparison([tmp_path], 1)
+
+
+def test_a_copied_run_is_not_counted_twice(tmp_path: Path) -> None:
+    finished(tmp_path, 0)
+    finished(tmp_path, 1, config_hash="h0")
+    found = finished_runs(tmp_path, "e")
+    assert [folder.name for folder in found.records] == ["0"]
+    assert "1 has the record of 0" in found.notices[0]
+    summary = aggregate(tmp_path, "accuracy", "argmax", "e")
+    assert (summary.runs, summary.missing) == (("0",), ("1",))
+
+
+@pytest.mark.parametrize("reader", ["check_results", "aggregate"])
+def test_lost_lines_of_a_finished_run_are_noticed_before_training_and_in_the_table(reader: str, tmp_path: Path) -> None:
+    run_dir = finished(tmp_path, 0, epochs=4)
+    path = run_dir / "train" / "stats.json"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
+    with pytest.raises(ResultsError, match=r"train/stats.json lacks epochs 2, 3 of a finished run; restore"):
+        {"check_results": check_results, "aggregate": aggregate}[reader](tmp_path, "accuracy", "argmax", "e")
+    assert not (tmp_path / "agg").exists()
+
+
+def test_runs_that_are_about_to_be_replaced_are_not_looked_at(tmp_path: Path) -> None:
+    (finished(tmp_path, 0) / "train" / "stats.json").write_text("{\n")
+    check_results(tmp_path, "accuracy", "argmax", "e", replaced=["0"])
+    check_results(tmp_path, "accuracy", "argmax", "another experiment")
+    check_results(tmp_path / "not there yet")
+
+
+@pytest.mark.parametrize("split", ["val", "test"])
+def test_a_best_epoch_that_the_statistics_do_not_show_is_refused(split: str, tmp_path: Path) -> None:
+    run_dir = finished(tmp_path, 0)
+    path = run_dir / split / "stats.json"
+    path.write_text(path.read_text().replace("0.2", "0.9"))
+    record = json.loads((run_dir / "record.json").read_text())
+    with pytest.raises(ResultsError, match=rf"{split}/stats.json and record.json differ in epoch 2"):
+        read_finished(run_dir, record)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"gt: [", b"\xff\xfe", b"- a\n", b"[" * 100_000])
+def test_a_config_that_cannot_be_read_is_named(content: bytes | None, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "config.yaml").write_bytes(content)
+    with pytest.raises(ResultsError, match=r"config\.yaml is (missing|damaged)"):
+        read_run_config(tmp_path)
+
+
+def test_the_config_of_a_run_has_the_name_that_its_record_says(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("a: 1\n")
+    assert read_run_config(tmp_path, {"config_file": "mine.yaml"}) == {"a": 1}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -157,18 +157,8 @@ def load_training_state(optimizer: Optimizer, scheduler: LRScheduler, content: M
         CheckpointError: they are not those of this optimizer and scheduler.
     """
     state = content["optimizer_state"]
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     try:
-        wrong = [
-            f"{name} of parameter {index} is {_shape(value)}, the parameter {_shape(parameters[index])}"
-            for index, values in state["state"].items()
-            for name, value in values.items()
-            # Scalars count steps; factored statistics have other shapes, those of the same rank do not.
-            if isinstance(value, Tensor) and value.ndim == parameters[index].ndim and value.ndim
-            and value.shape != parameters[index].shape
-        ]  # fmt: skip
-        if wrong:
-            raise ValueError(wrong[0])
+        _check_moments(state["state"], [one for group in optimizer.param_groups for one in group["params"]])
         optimizer.load_state_dict(state)
         _check_keys(scheduler.state_dict(), content["scheduler_state"])
         scheduler.load_state_dict(content["scheduler_state"])
@@ -176,6 +166,18 @@ def load_training_state(optimizer: Optimizer, scheduler: LRScheduler, content: M
         raise CheckpointError(
             f"The checkpoint {path} does not fit the optimizer or its schedule ({_first_line(error)}); {_fix(path)}"
         ) from error
+
+
+def _check_moments(state: Mapping[int, Mapping[str, Any]], parameters: Sequence[nn.Parameter]) -> None:
+    """Check shapes beforehand: load_state_dict takes any shape: a wrong one would only show in the first step."""
+    for index, values in state.items():
+        if index not in range(len(parameters)):
+            raise ValueError(f"it has a state of parameter {index}, the model {len(parameters)} parameters")
+        own = parameters[index]
+        for name, value in values.items():
+            # Scalars count steps, and factored moments have fewer dimensions.
+            if isinstance(value, Tensor) and 0 < value.ndim == own.ndim and value.shape != own.shape:
+                raise ValueError(f"{name} of parameter {index} is {_shape(value)}, the parameter {_shape(own)}")
 
 
 def _check_keys(own: Mapping[str, Any], state: Mapping[str, Any]) -> None:

@@ -162,7 +162,7 @@ def _saved(keeper: Keeper) -> str:
     """Try once more to save the last completed epoch, and say from where the run can go on."""
     try:
         keeper.write_latest()
-    except CheckpointError:  # the disk takes nothing at all
+    except (CheckpointError, RunFolderError):  # the disk takes nothing at all
         log.debug("the last epoch could not be saved", exc_info=True)
     return _last_good(keeper)
 

@@ -1,0 +1,86 @@
+"""The config hash: it covers what a run reads, whatever else this process has imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from torch_geometric.graphgym import register
+from torch_geometric.graphgym.config import cfg
+from yacs.config import CfgNode
+
+from graphgps_kmip.attention import FullAttention
+from graphgps_kmip.gym.attention import ATTENTION, register_attention
+from graphgps_kmip.gym.fingerprint import config_hash
+from graphgps_kmip.gym.load import load_config
+
+ROOT = Path(__file__).parents[2]
+DIGITS = "configs/quickstart/digits-kmip.yaml"
+OWN = "examples/my_attention/digits-linear.yaml"
+# What the code before computed in a process of its own: runs that it finished stay finished.
+EARLIER = {
+    DIGITS: "b7e1da06b7d2",
+    "configs/quickstart/digits-gcn.yaml": "3a392337b772",
+    OWN: "a9527e6614c5",
+    "examples/my_dataset/triangles-kmip.yaml": "4d251725df1a",
+}
+
+
+@pytest.fixture(autouse=True)
+def registries_as_before() -> Iterator[None]:
+    attentions, functions = dict(ATTENTION), dict(register.config_dict)
+    yield
+    for registry, before in ((ATTENTION, attentions), (register.config_dict, functions)):
+        registry.clear()
+        registry.update(before)
+    load_config(cfg, ROOT / DIGITS, [])
+
+
+def hash_of(file: str, *words: str) -> str:
+    load_config(cfg, ROOT / file, list(words))
+    return config_hash(cfg)
+
+
+class Peculiar(FullAttention):
+    """An attention of a user's with an option."""
+
+    def __init__(self, dim: int, num_heads: int, dropout: float = 0.0, *, strength: float = 1.0) -> None:
+        super().__init__(dim, num_heads, dropout)
+        self.strength = strength
+
+
+def test_an_own_attention_that_a_run_does_not_name_changes_nothing_and_one_that_it_names_does() -> None:
+    before = hash_of(DIGITS)
+    register_attention("Peculiar", Peculiar)
+    assert hash_of(DIGITS) == before
+    assert hash_of(DIGITS, "gt.layers", "7") != before
+    used = hash_of(DIGITS, "gt.layer_type", "GatedGCN+Peculiar")
+    stronger = hash_of(DIGITS, "gt.layer_type", "GatedGCN+Peculiar", "gt.peculiar.strength", "2.0")
+    assert len({before, used, stronger}) == 3
+    assert hash_of(DIGITS, "gt.peculiar.strength", "2.0") != before  # set on purpose: somebody may read it
+
+
+def test_config_functions_of_other_packages_change_nothing_unless_their_keys_are_set() -> None:
+    before = hash_of(DIGITS)
+
+    def declare(node: CfgNode) -> None:
+        node.theirs = CfgNode({"width": 3})
+
+    register.register_config("theirs", declare)
+    assert hash_of(DIGITS) == before
+    assert hash_of(DIGITS, "theirs.width", "4") != before
+
+
+@pytest.mark.parametrize(
+    "order", [list(EARLIER), list(EARLIER)[::-1]], ids=["own attention last", "own attention first"]
+)
+def test_hashes_are_those_of_earlier_code_in_any_order_of_loading(order: list[str]) -> None:
+    code = (
+        "import sys; from pathlib import Path; from graphgps_kmip.gym.planned import planned_hash\n"
+        "for file in sys.argv[1:]: print(file, planned_hash(['--cfg', file], Path()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *order], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert dict(line.split() for line in done.stdout.splitlines()) == EARLIER

@@ -1,0 +1,79 @@
+"""run/compare.py: it prints the folders that it trained, and refuses two configs that would share one."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import main
+from tests.test_main import DIGITS, SHORT
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def compare(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("compare_script", ROOT / "run/compare.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module.subprocess, "call", lambda command: main.run([str(word) for word in command[2:]]))
+    return module
+
+
+def yaml_file(folder: Path, name: str = "x", **settings: Any) -> str:
+    folder.mkdir(exist_ok=True)
+    lines = "".join(f"{key}: {value}\n" for key, value in settings.items())
+    (folder / f"{name}.yaml").write_text(f"base: {DIGITS}\n{lines}")
+    return str(folder / f"{name}.yaml")
+
+
+def test_the_table_is_of_the_folder_that_a_name_tag_leads_to(
+    compare: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out = yaml_file(tmp_path / "a"), tmp_path / "results"
+    words = [file, "--repeat", "1", "--out_dir", str(out), "--set", *SHORT]
+    assert compare.main(words) == 0
+    assert compare.main([*words, "name_tag", "few", "gt.kmip.k", "1"]) == 0
+    assert "x-few" in capsys.readouterr().out.splitlines()[-1]
+    assert {path.name for path in out.iterdir()} == {"x", "x-few"}
+
+
+def test_two_files_of_one_name_are_refused_before_training_and_both_are_named(
+    compare: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [yaml_file(tmp_path / "a"), yaml_file(tmp_path / "b")]
+    assert compare.main([*files, "--out_dir", str(tmp_path / "results")]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert all(name in error for name in (*files, "name_tag"))
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_name_tag_of_its_own_tells_two_files_of_one_name_apart(compare: ModuleType, tmp_path: Path) -> None:
+    files = [yaml_file(tmp_path / "a"), yaml_file(tmp_path / "b", name_tag="other")]
+    trained = []
+    compare.subprocess.call = lambda command: trained.append(command) or 7
+    assert compare.main([*files, "--out_dir", str(tmp_path / "results")]) == 7
+    assert len(trained) == 1  # the first was begun, so nothing was refused
+
+
+@pytest.mark.parametrize(("words", "hint"), [(["--set", "name_tag", "../x"], "name_tag"), (["--set", "seed"], "seed")])
+def test_a_mistake_is_one_line(
+    compare: ModuleType, words: list[str], hint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compare.main([yaml_file(tmp_path / "a"), *words]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert hint in error
+
+
+def test_one_file_given_twice_is_refused(
+    compare: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = yaml_file(tmp_path / "a")
+    assert compare.main([file, file]) == 2
+    assert "given twice" in capsys.readouterr().err

@@ -1,0 +1,105 @@
+"""A disk that is full, or fails, ends a run with one line; what was there before is unchanged, and the run goes on."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from graphgps_kmip import files
+from graphgps_kmip.results import run_record, run_stats
+from graphgps_kmip.train import RunError, prepare_run_dir, read_record
+from graphgps_kmip.train import checkpoint as checkpoints
+from tests.train.toy import read_stats, run
+
+
+def failing(after: int, code: int, call: Callable) -> Callable:
+    """Return `call`, which fails as the operating system does from the given call on."""
+    calls = []
+
+    def refuse(*arguments: object, **options: object) -> object:
+        calls.append(arguments)
+        if len(calls) > after:
+            raise OSError(code, os.strerror(code), str(arguments[0]))
+        return call(*arguments, **options)
+
+    return refuse
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EIO, errno.EDQUOT])
+@pytest.mark.parametrize("split", ["train", "val", "test"])
+def test_statistics_that_cannot_be_written_end_the_run_with_one_line_and_it_goes_on_bit_for_bit(
+    code: int, split: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path / "whole")
+    after = 3 * 3 + ("train", "val", "test").index(split)  # in the fourth epoch
+    with monkeypatch.context() as patched:
+        patched.setattr(run_stats, "open", failing(after, code, open), raising=False)
+        with pytest.raises(RunError) as error:
+            run(tmp_path / "cut", ckpt_period=100)
+    text = str(error.value)
+    assert "\n" not in text
+    assert f"Cannot write {tmp_path}/cut/{split}/stats.json: {os.strerror(code)}; " in text
+    assert not read_record(tmp_path / "cut")["finished"]
+    run(tmp_path / "cut", auto_resume=True)
+    for name in ("train", "val", "test"):
+        assert read_stats(tmp_path / "cut", name) == read_stats(tmp_path / "whole", name)
+
+
+def test_what_was_reached_is_saved_where_only_one_file_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = run_stats.append_stats
+
+    def refuse(run_dir: Path, split: str, stats: dict) -> None:
+        if split == "val" and stats["epoch"] == 3:
+            (run_dir / "val" / "stats.json").chmod(0o400)
+            monkeypatch.setattr(run_stats, "open", failing(0, errno.EACCES, open), raising=False)
+        append(run_dir, split, stats)
+
+    monkeypatch.setattr("graphgps_kmip.train.reporter.append_stats", refuse)
+    monkeypatch.setattr("graphgps_kmip.train.keeper.sync_stats", lambda _: None)
+    with pytest.raises(RunError, match=r"the last good checkpoint is .*ckpt/2\.ckpt; train\.auto_resume True"):
+        run(tmp_path, ckpt_period=100)
+
+
+@pytest.mark.parametrize("moment", ["opening", "closing"])
+def test_a_record_that_cannot_be_written_is_as_it_was(
+    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare_run_dir(tmp_path / "0", "toy")
+    before = (tmp_path / "0" / "record.json").read_bytes()
+    refused = failing(moment == "closing", errno.ENOSPC, files.replace_file)
+    monkeypatch.setattr(run_record, "replace_file", refused)
+    with pytest.raises(RunError, match=r"^Cannot write .*record.json: No space left on device; make room") as error:
+        run(tmp_path / "0", max_epoch=2)
+    assert "\n" not in str(error.value)
+    record = tmp_path / "0" / "record.json"
+    assert record.read_bytes() == before
+    assert not list((tmp_path / "0").glob("*.tmp"))
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_the_earlier_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "replace_file", failing(2, errno.ENOSPC, files.replace_file))
+    with pytest.raises(RunError, match=r"2\.ckpt: No space left on device; make room"):
+        run(tmp_path, ckpt_clean=False)
+    assert sorted(path.name for path in (tmp_path / "ckpt").iterdir()) == ["0.ckpt", "1.ckpt"]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EROFS])
+def test_a_replaced_file_is_whole_whatever_step_fails(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    files.replace_file(path, b"old")
+    for owner, name in ((os, "fsync"), (os, "replace")):
+        with monkeypatch.context() as patched:
+            patched.setattr(owner, name, failing(0, code, getattr(owner, name)))
+            with pytest.raises(OSError, match=os.strerror(code)):
+                files.replace_file(path, b"new")
+        assert [one.read_bytes() for one in tmp_path.iterdir()] == [b"old"]

@@ -1,0 +1,255 @@
+"""The command line over results that are there already: finished, interrupted, damaged, in use, on a full disk."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import main
+from graphgps_kmip.files import replace_file
+from graphgps_kmip.gym import experiment
+from tests.results.damages import DAMAGES
+from tests.test_main import DIGITS, SHORT
+
+ROOT = Path(__file__).parents[1]
+NO_CHECKPOINT = ["train.enable_ckpt", "False"]
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    handlers = logging.root.handlers[:]
+    yield
+    logging.root.handlers = handlers
+
+
+def run(out: Path, *words: str, flags: tuple[str, ...] = ()) -> int:
+    return main.run(["--cfg", DIGITS, *flags, "out_dir", str(out), *SHORT, *words])
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A results folder with seeds 0 and 1 of two epochs each, to be copied, never changed."""
+    out = tmp_path_factory.mktemp("finished")
+    assert run(out, "optim.max_epoch", "2", flags=("--repeat", "2")) == 0
+    return out
+
+
+@pytest.fixture
+def out(finished: Path, tmp_path: Path) -> Path:
+    subprocess.run(["cp", "-r", str(finished), str(tmp_path / "results")], check=True)
+    return tmp_path / "results"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.suffix != ".lock"
+    }
+
+
+@pytest.mark.parametrize("auto_resume", ["True", "False"])
+def test_a_start_that_waited_for_the_lock_of_another_leaves_its_finished_run_as_it_is(
+    auto_resume: str, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = contents(out)
+    monkeypatch.setattr(experiment, "_is_finished", lambda *_: False)  # what it saw before it had the lock
+    assert run(out, "optim.max_epoch", "2", "train.auto_resume", auto_resume) == 0
+    assert capsys.readouterr().out.count("is not repeated") == 1
+    after = contents(out)
+    assert {name for name in before if after[name] != before[name]} <= {
+        f"digits-kmip/agg/{split}/{name}.json" for split in ("train", "val", "test") for name in ("best", "stats")
+    }
+
+
+@pytest.mark.parametrize(
+    "lost", [("curves.png", "attention.npz", "attention.png"), ("curves.png",), ("attention.png",)]
+)
+def test_pictures_that_an_interruption_cost_are_made(lost: tuple[str, ...], out: Path) -> None:
+    run_dir = out / "digits-kmip" / "0"
+    record = (run_dir / "record.json").read_bytes()
+    for name in lost:
+        (run_dir / name).unlink()
+    kept = {path: path.stat().st_mtime_ns for path in run_dir.iterdir() if path.suffix == ".png"}
+    assert run(out, "optim.max_epoch", "2") == 0
+    for name in ("curves.png", "attention.npz", "attention.png"):
+        assert (run_dir / name).stat().st_size > 0
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    assert (run_dir / "record.json").read_bytes() == record
+
+
+def test_a_finished_run_whose_data_and_checkpoints_are_gone_is_still_finished(
+    out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = out / "digits-kmip" / "0"
+    for path in (*(run_dir / "ckpt").iterdir(), *run_dir.glob("attention.*"), run_dir / "curves.png"):
+        path.unlink()
+    assert run(out, "optim.max_epoch", "2") == 0
+    assert "its last checkpoint is gone" in capsys.readouterr().out
+    assert (run_dir / "curves.png").exists()
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_record_of_another_seed_is_told_before_training_and_not_counted(
+    damage: str, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    DAMAGES[damage](out / "digits-kmip" / "1" / "record.json")
+    assert run(out, "optim.max_epoch", "2") == 0
+    text = capsys.readouterr().out
+    assert text.index("1/record.json is damaged") < text.index("is not repeated")
+    assert json.loads((out / "digits-kmip/agg/test/best.json").read_text())["runs"] == 1
+
+
+def test_damaged_statistics_of_another_seed_are_told_before_training(
+    out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = out / "digits-kmip" / "1" / "val" / "stats.json"
+    path.write_text("{\n" + path.read_text())
+    before = contents(out)
+    assert run(out, "optim.max_epoch", "2", "seed", "5") == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "1/val/stats.json, line 1 is not a JSON line" in error
+    assert contents(out) == before
+    assert run(out, "optim.max_epoch", "2", "seed", "1", flags=("--overwrite",)) == 0
+
+
+def test_the_last_lines_show_the_sample_deviation_and_say_so(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    values = [
+        json.loads((out / "digits-kmip" / seed / "record.json").read_text())["best"]["test"]["accuracy"]
+        for seed in "01"
+    ]
+    assert run(out, "optim.max_epoch", "2", flags=("--repeat", "2")) == 0
+    line = [line for line in capsys.readouterr().out.splitlines() if "test at the best epoch" in line][-1]
+    deviation = abs(values[0] - values[1]) / 2**0.5
+    assert f"± {deviation:.2g}" in line.split("accuracy")[1]
+    assert line.endswith("(mean ± sample standard deviation)")
+    best = json.loads((out / "digits-kmip/agg/test/best.json").read_text())
+    assert best["accuracy_sample_std"] == pytest.approx(deviation)
+    assert best["accuracy_std"] == pytest.approx(deviation / 2**0.5)  # GraphGym's
+
+
+NAMES = {
+    "leads out": (["name_tag", "../../x"], "name_tag"),
+    "absolute": (["name_tag", "/tmp/x"], "name_tag"),
+    "a control character": (["name_tag", '"a\\nb"'], "name_tag"),
+    "300 characters": (["name_tag", "x" * 300], "name_tag"),
+    "too long with the file's name": (["name_tag", "x" * 250], "name_tag"),
+    "the config leads out": (["cfg_dest", "../config.yaml"], "cfg_dest"),
+    "the config is absolute": (["cfg_dest", "/tmp/config.yaml"], "cfg_dest"),
+    "the config has no name": (["cfg_dest", '""'], "cfg_dest"),
+    "the config over the record": (["cfg_dest", "record.json"], "cfg_dest"),
+    "the config over the statistics": (["cfg_dest", "train"], "cfg_dest"),
+    "the config of 300 characters": (["cfg_dest", "x" * 300], "cfg_dest"),
+    "a split that is a path": (["run_multiple_splits", "['../x']"], "run_multiple_splits"),
+    "a split below 0": (["run_multiple_splits", "[-1]"], "run_multiple_splits"),
+}
+
+
+@pytest.mark.parametrize("flags", [(), ("--dry-run",)], ids=["run", "dry run"])
+@pytest.mark.parametrize("case", NAMES)
+def test_a_name_that_leads_out_of_its_folder_is_refused_before_anything_is_written(
+    case: str, flags: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words, key = NAMES[case]
+    if flags and case == "too long with the file's name":
+        return  # a dry run has no folder
+    assert run(tmp_path / "a" / "b", *words, flags=flags) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert key in error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_config_of_another_name_is_found_again(tmp_path: Path) -> None:
+    from graphgps_kmip.gym.trained import trained
+
+    assert run(tmp_path, "cfg_dest", "mine.yaml") == 0
+    run_dir = tmp_path / "digits-kmip" / "0"
+    assert not (run_dir / "config.yaml").exists()
+    with trained(run_dir) as found:
+        assert found.facts["dataset"] == "digits"
+
+
+def failing(name: str, code: int) -> Callable:
+    def refuse(path: Path, content: bytes) -> None:
+        if path.name == name:
+            raise OSError(code, os.strerror(code), str(path))
+        replace_file(path, content)
+
+    return refuse
+
+
+# file -> the module that writes it
+WRITERS = {
+    "record.json": "graphgps_kmip.results.run_record",
+    "config.yaml": "graphgps_kmip.gym.experiment",
+    "attention.npz": "graphgps_kmip.gym.pictures",
+    "curves.png": "graphgps_kmip.report.style",
+    "best.json": "graphgps_kmip.report.aggregate",
+}
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_full_disk_is_one_line_with_the_file_and_earlier_runs_are_unchanged(
+    name: str, code: int, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = contents(out)
+    words = ["optim.max_epoch", "2", "seed", "5", *NO_CHECKPOINT]
+    with monkeypatch.context() as patched:
+        patched.setattr(sys.modules[WRITERS[name]], "replace_file", failing(name, code))
+        assert run(out, *words) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert f"{name}: {os.strerror(code)}; " in error
+    assert contents(out).items() >= before.items()
+    assert not list(out.rglob("*.tmp"))
+    assert run(out, *words) == 0  # and once there is room, the same command ends well
+    assert json.loads((out / "digits-kmip/agg/test/best.json").read_text())["runs"] == 3
+    assert (out / "digits-kmip/5/curves.png").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kilobytes", [1, 4, 20, 60])
+def test_a_limit_on_file_sizes_ends_a_run_in_one_line_at_whichever_file_is_first(
+    kilobytes: int, tmp_path: Path
+) -> None:
+    code = (
+        "import resource, sys; import main\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({kilobytes} * 1024,) * 2)\n"
+        "sys.exit(main.run(sys.argv[1:]))"
+    )
+    words = ["--cfg", DIGITS, "out_dir", str(tmp_path), *SHORT, "train.ckpt_period", "1"]
+    done = subprocess.run([sys.executable, "-c", code, *words], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1
+    assert "File too large" in lines[0]
+    assert "Traceback" not in done.stderr
+
+
+def test_a_log_that_cannot_be_written_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from graphgps_kmip.gym.run_log import RunLog
+
+    def flush(handler: RunLog) -> None:
+        if (tmp_path / "digits-kmip/0/train/stats.json").exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        logging.StreamHandler.flush(handler)
+
+    monkeypatch.setattr(RunLog, "flush", flush)
+    assert run(tmp_path, *NO_CHECKPOINT) == 2
+    error = capsys.readouterr().err
+    assert [line for line in error.splitlines() if line.startswith("error: ")] == error.splitlines()[-1:]
+    assert "Traceback" not in error
+    assert "logging.log: No space left on device; make room" in error

@@ -10,7 +10,8 @@ from torch_geometric.data import Data
 
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset
 from graphgps_kmip.data.record import DatasetRecord
-from graphgps_kmip.errors import InputError
+from graphgps_kmip.data.tensors import check_finite, check_kind
+from graphgps_kmip.errors import DataError
 
 ONE_COLUMN = ("classification", "link_ranking", "link_prediction")
 CLASSES = ("classification", "subtoken_prediction")
@@ -25,34 +26,46 @@ def split_sizes(dataset: GraphDataset, record: DatasetRecord) -> tuple[int, int,
     if record.level == "node":
         graph = dataset.graphs[0]
         if any(f"{split}_mask" not in graph for split in SPLITS) or len(dataset) > 1:
-            raise InputError(f"{record.title}: level 'node' needs one graph with train_mask, val_mask and test_mask")
+            raise DataError(f"{record.title}: level 'node' needs one graph with train_mask, val_mask and test_mask")
         parts = [graph[f"{split}_mask"].nonzero() for split in SPLITS]
     elif dataset.splits is None:
-        raise InputError(f"{record.title}: the graphs are not divided: give GraphDataset its splits")
+        raise DataError(f"{record.title}: the graphs are not divided: give GraphDataset its splits")
     else:
         parts = list(dataset.splits)
     for split, part in zip(SPLITS, parts, strict=True):
         if len(part) == 0:
-            raise InputError(f"{record.title}: the {split} split is empty: each split needs at least one sample")
+            raise DataError(f"{record.title}: the {split} split is empty: each split needs at least one sample")
         if record.level != "node" and (int(part.min()) < 0 or int(part.max()) >= len(dataset)):
-            raise InputError(f"{record.title}: the {split} split names graphs outside 0..{len(dataset) - 1}")
-    if record.level != "node" and len(torch.cat(parts).unique()) < sum(len(part) for part in parts):
-        raise InputError(f"{record.title}: a graph stands twice in the splits: each must train, validate or test once")
+            raise DataError(f"{record.title}: the {split} split names graphs outside 0..{len(dataset) - 1}")
+    seen, counts = torch.cat([part.flatten() for part in parts]).unique(return_counts=True)
+    if bool((counts > 1).any()):
+        unit = "node" if record.level == "node" else "graph"
+        twice = int(seen[counts > 1][0])
+        names = " and ".join(split for split, part in zip(SPLITS, parts, strict=True) if bool((part == twice).any()))
+        where = f"{unit} {twice:,} of {record.title}" if record.level == "node" else dataset.place(twice)
+        raise DataError(
+            f"{record.title}: {where} is in the splits more than once ({names}): a {unit} must train, validate or test"
+        )
     return tuple(len(part) for part in parts)
 
 
 def check_edges(graph: Data, where: str) -> None:
-    """Raise ValueError unless the graph has node features, and edges between its nodes with a row of features each."""
+    """Raise DataError unless a graph has nodes with finite features, and edges between them with a row of features."""
     if graph.x is None:
-        raise InputError(f"{where}: x is missing: set node features (N, C), for instance a column of ones")
+        raise DataError(f"{where}: x is missing: set node features (N, C), for instance a column of ones")
+    for key in ("x", "edge_index", "edge_attr", "pos"):
+        value = graph.get(key)
+        if isinstance(value, Tensor):
+            check_kind(value, key, where)
+            check_finite(value, key, where)
     edges = graph.edge_index
     if edges is None or edges.dim() != 2 or edges.size(0) != 2 or edges.dtype != torch.int64:
-        raise InputError(f"{where}: edge_index must be int64 (2, E), torch.empty(2, 0, dtype=torch.long) for no edges")
+        raise DataError(f"{where}: edge_index must be int64 (2, E), torch.empty(2, 0, dtype=torch.long) for no edges")
     if edges.numel() and (int(edges.min()) < 0 or int(edges.max()) >= graph.x.size(0)):
-        raise InputError(f"{where}: edge_index names nodes outside 0..{graph.x.size(0) - 1}: number the nodes from 0")
+        raise DataError(f"{where}: edge_index names nodes outside 0..{graph.x.size(0) - 1}: number the nodes from 0")
     if graph.edge_attr is not None and graph.edge_attr.size(0) != edges.size(1):
         rows = graph.edge_attr.size(0)
-        raise InputError(f"{where}: edge_attr has {rows} rows for {edges.size(1)} edges: give each edge one")
+        raise DataError(f"{where}: edge_attr has {rows} rows for {edges.size(1)} edges: give each edge one")
 
 
 def columns(features: Tensor | None, where: str) -> int:
@@ -60,7 +73,7 @@ def columns(features: Tensor | None, where: str) -> int:
     if features is None:
         return 0
     if features.dim() > 2:
-        raise InputError(f"{where}: features must be (rows, columns), got shape {tuple(features.shape)}: flatten them")
+        raise DataError(f"{where}: features must be (rows, columns), got shape {tuple(features.shape)}: flatten them")
     return features.size(1) if features.dim() == 2 else 1
 
 
@@ -68,26 +81,48 @@ def labels_of(graph: Data, record: DatasetRecord, where: str) -> Tensor:
     """Return the labels as (rows, columns), one row for each graph, labelled node or labelled pair of nodes."""
     key = "edge_label" if record.level == "link" else "y"
     if graph.get(key) is None:
-        raise InputError(f"{where}: {key} is missing: set the label of the graph, or of each node or pair of nodes")
+        raise DataError(f"{where}: {key} is missing: set the label of the graph, or of each node or pair of nodes")
     y = torch.atleast_1d(torch.as_tensor(graph[key]))
+    check_kind(y, key, where)
+    if y.dim() > 2:
+        raise DataError(f"{where}: {key} must be (rows, columns), got shape {tuple(y.shape)}: flatten it")
     y = y[:, None] if y.dim() == 1 else y
     rows = ROWS.get(record.level, _nodes)(graph, where)
     if y.size(0) != rows or (record.task_type in ONE_COLUMN and y.size(1) != 1):
         wanted = f"({rows},)" if record.task_type in ONE_COLUMN else f"({rows}, number of targets)"
-        raise InputError(f"{where}: {key} must have shape {wanted}, got {tuple(torch.as_tensor(graph[key]).shape)}")
+        raise DataError(f"{where}: {key} must have shape {wanted}, got {tuple(torch.as_tensor(graph[key]).shape)}")
     if record.level == "node":  # nodes outside all splits may be without a label
         masks = [graph[f"{split}_mask"] for split in SPLITS]
         y = y[torch.stack([mask.reshape(len(mask), -1).any(1) for mask in masks]).any(0)]
     return y
 
 
+def check_targets(labels: Tensor, record: DatasetRecord, where: str) -> None:
+    """Raise DataError for labels that no loss can use: infinite ones, unknown targets, label columns beyond 0 and 1.
+
+    NaN says "unknown" in the columns of classification_multilabel, and where the record has ``unknown_targets``.
+
+    Args:
+        labels: as `labels_of` gives them.
+        record: of the data set.
+        where: data set, graph and file, for the error.
+    """
+    several = record.task_type == "classification_multilabel"
+    key = "edge_label" if record.level == "link" else "y"
+    check_finite(labels, key, where, nan_allowed=several or record.unknown_targets)
+    known = labels[~labels.isnan()] if labels.is_floating_point() else labels
+    if several and not bool(((known == 0) | (known == 1)).all()):
+        wrong = known[(known != 0) & (known != 1)][0].item()
+        raise DataError(f"{where}: {key} holds {wrong:g}: for {record.task_type} labels are 0, 1, or NaN for unknown")
+
+
 def _pairs(graph: Data, where: str) -> int:
     """Return the number of labelled pairs of nodes."""
     pairs = graph.get("edge_label_index")
     if pairs is None or pairs.dim() != 2 or pairs.size(0) != 2 or pairs.dtype != torch.int64:
-        raise InputError(f"{where}: edge_label_index must be int64 (2, L), the pairs of nodes that have a label")
+        raise DataError(f"{where}: edge_label_index must be int64 (2, L), the pairs of nodes that have a label")
     if pairs.numel() and (int(pairs.min()) < 0 or int(pairs.max()) >= graph.num_nodes):
-        raise InputError(f"{where}: edge_label_index names nodes outside 0..{graph.num_nodes - 1}")
+        raise DataError(f"{where}: edge_label_index names nodes outside 0..{graph.num_nodes - 1}")
     return pairs.size(1)
 
 
@@ -102,10 +137,12 @@ def dim_out_of(labels: Tensor, record: DatasetRecord, where: str) -> int:
     """Return the number of outputs that the labels of one graph ask for."""
     if record.task_type not in CLASSES:
         return labels.size(1)
-    if not bool((labels >= 0).all()) or not torch.equal(labels.long().to(labels.dtype), labels):  # NaN fails >= 0
-        raise InputError(f"{where}: class labels must be whole numbers from 0, got NaN or others")
+    whole = (labels >= 0) & (labels.long().to(labels.dtype) == labels)  # NaN fails >= 0
+    if not bool(whole.all()):
+        wrong = labels[~whole][0].item()
+        raise DataError(f"{where}: class labels must be whole numbers from 0, got {wrong:g}: number the classes anew")
     classes = int(labels.max()) + 1 if labels.numel() else 1
     known = record.features.classes if record.features else classes
     if classes > known:
-        raise InputError(f"{where}: label {classes - 1} found, but its record says {known} classes")
+        raise DataError(f"{where}: label {classes - 1} found, but its record says {known} classes")
     return known

@@ -15,6 +15,7 @@ from typing import Any
 from graphgps_kmip.data.errors import DataError, UnsafeFile
 from graphgps_kmip.data.fetch import network_error
 from graphgps_kmip.data.record import DatasetRecord
+from graphgps_kmip.errors import UserError
 
 # What reading a damaged file raises. A full disk (OSError), memory and bugs of other kinds are not the file's fault.
 PARSE_ERRORS = (ValueError, LookupError, EOFError, TypeError, AttributeError, ArithmeticError, RuntimeError)
@@ -59,7 +60,8 @@ def naming_damage(record: DatasetRecord, folder: Path, stage: Path | None = None
     if path.exists() and not place.exists():  # it came from the network, or out of an archive, just now
         place.parent.mkdir(parents=True, exist_ok=True)
         os.replace(path, place)
-    reason = cause if isinstance(cause, UnsafeFile) else f"{type(cause).__name__}: {' '.join(str(cause).split())[:160]}"
+    text = " ".join(str(cause).split())
+    reason = text if isinstance(cause, UserError) else f"{type(cause).__name__}: {text[:160]}"
     raise DataError(set_aside(record, folder, place, str(reason))) from cause
 
 

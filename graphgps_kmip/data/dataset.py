@@ -51,6 +51,7 @@ class GraphDataset:
         splits: which graphs train, validate and test (three index sequences). None where the nodes of one graph are
             divided: the graph then carries ``train_mask``, ``val_mask`` and ``test_mask``.
         summary: what is known of the graphs without looking at each; None: nothing yet.
+        files: where each graph was read from, for error messages; None: not known.
     """
 
     def __init__(
@@ -58,8 +59,9 @@ class GraphDataset:
         graphs: Sequence[Data],
         splits: Sequence[Sequence[int] | Tensor] | None = None,
         summary: Summary | None = None,
+        files: Sequence[str] | None = None,
     ) -> None:
-        self.graphs, self.summary = graphs, summary
+        self.graphs, self.summary, self.files = graphs, summary, files
         self.splits = None if splits is None else Splits(*(torch.as_tensor(part).long() for part in splits))
 
     def __len__(self) -> int:
@@ -70,6 +72,14 @@ class GraphDataset:
         if isinstance(index, int):
             return self.graphs[index]
         return Subset(self.graphs, torch.as_tensor(index).tolist())
+
+    def place(self, number: int) -> str:
+        """Return the words by which an error names one graph: its number, and its file where that is known."""
+        return f"graph {number:,} ({self.files[number]})" if self.files else f"graph {number:,}"
+
+    def with_graphs(self, graphs: Sequence[Data]) -> GraphDataset:
+        """Return a data set of the same splits, summary and files, whose graphs carry something else."""
+        return GraphDataset(graphs, self.splits, self.summary, self.files)
 
     def part(self, split: str) -> Subset | Sequence[Data]:
         """Return the graphs of "train", "val" or "test"; all of them where nodes are divided by masks."""

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 from torch_geometric.data import Data
 
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset, joined
 from graphgps_kmip.data.errors import DataError
-from graphgps_kmip.data.graph_file import READERS, read_graphs, some
+from graphgps_kmip.data.graph_file import READERS, placed_graphs, read_graphs, some
 from graphgps_kmip.data.record import DatasetRecord
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.names import suggest
@@ -61,17 +63,55 @@ def load(root: str, name: str, task_type: str = "classification") -> GraphDatase
     Raises:
         DataError: a file is damaged, holds code, or is not what it should be: which, and what is missing.
     """
-    parts = [[graph for file in files for graph in read_graphs(file)] for files in _files(_path(root, name)).values()]
-    for graph in (graph for part in parts for graph in part):
+    parts, places = [], []
+    for files in _files(_path(root, name)).values():
+        found = [pair for file in files for pair in placed_graphs(file)]
+        parts.append([graph for _, graph in found])
+        places += [place for place, _ in found]
+    graphs = [graph for part in parts for graph in part]
+    if not graphs:
+        raise DataError(f"{_path(root, name)}: its files hold no graphs: write one or more into each")
+    check_alike(graphs, places)
+    for graph in graphs:
         if task_type != "classification":
             graph.y = graph.y.float()
         elif torch.equal(graph.y, graph.y.round()):  # classes that were saved as 0.0, 1.0, ...
             graph.y = graph.y.long()
-    return joined(parts) if len(parts) > 1 else GraphDataset(parts[0])
+    return GraphDataset(graphs, joined(parts).splits if len(parts) > 1 else None, files=places)
+
+
+def check_alike(graphs: Sequence[Data], places: Sequence[str]) -> None:
+    """Raise DataError unless all graphs have the same attributes, which mini-batches can join.
+
+    Args:
+        graphs: as `read_graphs` gives them.
+        places: where each was read from.
+    """
+    kinds = [{key: _columns(value) for key, value in graph.to_dict().items()} for graph in graphs]
+    for kind, place in zip(kinds, places, strict=True):
+        for key in dict.fromkeys((*kinds[0], *kind)):
+            if key not in kind or key not in kinds[0]:
+                has, lacks = (place, places[0]) if key in kind else (places[0], place)
+                raise DataError(f"{lacks}: {key} is missing, and {has} has it: give it to every graph, or to none")
+            if kind[key] != kinds[0][key] and key != "edge_index":
+                raise DataError(
+                    f"{place}: graphs differ in the columns of {key}: {kind[key]} here, "
+                    f"{kinds[0][key]} in {places[0]}: give all the same"
+                )
+
+
+def _columns(value: Any) -> str:
+    """Return what must agree between graphs so that a mini-batch can join them: the columns, or the type."""
+    if not isinstance(value, Tensor):
+        return type(value).__name__
+    return " x ".join(map(str, value.shape[1:])) or "none"
 
 
 def _path(root: str | Path, name: str) -> Path:
-    path = Path(root).expanduser() / Path(name).expanduser()
+    try:
+        path = Path(root).expanduser() / Path(name).expanduser()
+    except RuntimeError as error:  # ~ and the name of nobody
+        raise DataError(f"dataset.dir, dataset.name: no home folder for {root!r} or {name!r}: give a path") from error
     if not name or not path.is_dir():
         beside = [one.name for one in path.parent.iterdir() if one.is_dir()] if name and path.parent.is_dir() else []
         hint = suggest(path.name, beside) if difflib.get_close_matches(path.name, beside) else ""
@@ -81,6 +121,14 @@ def _path(root: str | Path, name: str) -> Path:
 
 def _files(folder: Path) -> dict[str, list[Path]]:
     """Return the graph files of each part; of one part "" where the folder is not divided."""
+    try:
+        return _parts(folder)
+    except OSError as error:
+        place = error.filename or folder
+        raise DataError(f"{place}: it cannot be read ({error.strerror}): check its permissions") from error
+
+
+def _parts(folder: Path) -> dict[str, list[Path]]:
     inside = sorted(one.name for one in folder.iterdir() if one.is_dir() and not one.name.startswith("."))
     divided = [split for split in SPLITS if split in inside]
     parts = {split: folder / split for split in SPLITS} if divided else {"": folder}
@@ -115,6 +163,8 @@ def _level(files: Mapping[str, list[Path]]) -> str:
         seen.append(graph)
         if graph.num_nodes > 1:
             break
+    if not seen:
+        raise DataError(f"{first[0].parent}: its files hold no graphs: write one or more into each")
     last = seen[-1]
     alone = len(seen) == 1 and next(graphs, None) is None
     if alone and last.y.size(0) == last.num_nodes > 1:

@@ -4,20 +4,36 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import torch
+from torch_geometric.data import Data
 from torch_geometric.utils import is_undirected
 from tqdm import tqdm
 
-from graphgps_kmip.data.checks import check_edges, columns, dim_out_of, labels_of, split_sizes
+from graphgps_kmip.data.checks import (
+    CLASSES,
+    check_edges,
+    check_targets,
+    columns,
+    dim_out_of,
+    labels_of,
+    split_sizes,
+)
 from graphgps_kmip.data.dataset import GraphDataset, Summary
+from graphgps_kmip.data.reading import graph_at
 from graphgps_kmip.data.record import DatasetRecord
-from graphgps_kmip.errors import InputError
+from graphgps_kmip.errors import DataError
 from graphgps_kmip.files import replace_file
 
+log = logging.getLogger(__name__)
 UNITS = {"graph": "graph", "link": "pair of nodes"}
+LOOK_VERSION = 2  # raised when a look at every graph checks more: what was kept of earlier looks is then not used
 LONG = 20_000  # graphs from which on looking at each of them is worth a progress bar
+MANY_CLASSES = 100  # from here on, a number of classes is doubted that is...
+SPARSE_CLASSES = 10  # ...more than so many times the number of different labels
 LOOKED_AT = 10  # graphs whose edges decide whether a data set counts as directed, as in GraphGPS
 
 
@@ -50,10 +66,10 @@ class DatasetInfo:
 
         Raises:
             ValueError: no graphs, an empty split, missing or misshapen x, y, edge_index or edge_attr, edges to nodes
-                that do not exist, class labels that are NaN, negative or fractional.
+                that do not exist, NaN or infinite features, labels that the task cannot use.
         """
         if len(dataset) == 0:
-            raise InputError(f"{record.title}: the data set has no graphs: check what its load(root) returns")
+            raise DataError(f"{record.title}: the data set has no graphs: check what its load(root) returns")
         sizes = split_sizes(dataset, record)
         summary = dataset.summary or summarize(dataset, record)
         return cls(name=record.title, level=record.level, sizes=sizes, **asdict(summary))
@@ -76,40 +92,85 @@ def summarize(dataset: GraphDataset, record: DatasetRecord) -> Summary:
 
     Raises:
         ValueError: as `DatasetInfo.of`.
+        DataError: a graph cannot be read.
     """
-    widths, out, nodes, edges = set(), set(), [], []
+    look = _Look(record)
     many = len(dataset) > LONG
-    for number, graph in enumerate(tqdm(dataset.graphs, f"{record.title}: looking at every graph", disable=not many)):
-        where = f"{record.title}, graph {number}"
-        check_edges(graph, where)
-        widths.add((columns(graph.x, where), columns(graph.edge_attr, where)))
-        out.add(dim_out_of(labels_of(graph, record, where), record, where))
-        nodes.append(graph.num_nodes)
-        edges.append(graph.num_edges)
-    same_targets = len(out) == 1 or record.task_type == "classification"
-    if len(widths) > 1 or not same_targets:
-        raise InputError(f"{record.title}: graphs differ in the columns of x, edge_attr or y: give all the same")
-    dim_in, dim_edge = widths.pop()
+    for number in tqdm(range(len(dataset)), f"{record.title}: looking at every graph", disable=not many):
+        place = f"{record.title}, {dataset.place(number)}"
+        look.take(graph_at(dataset.graphs, number, place), place)
+    look.check_classes()
     first = [dataset.graphs[i] for i in range(min(LOOKED_AT, len(dataset)))]
     return Summary(
         graphs=len(dataset),
-        dim_in=dim_in,
-        dim_edge=dim_edge,
-        dim_out=max(out),
-        mean_nodes=sum(nodes) / len(nodes),
-        max_nodes=max(nodes),
-        mean_edges=sum(edges) / len(edges),
+        dim_in=look.width["x"],
+        dim_edge=look.width["edge_attr"],
+        dim_out=look.outputs,
+        mean_nodes=sum(look.nodes) / len(look.nodes),
+        max_nodes=max(look.nodes),
+        mean_edges=sum(look.edges) / len(look.edges),
         directed=not all(is_undirected(graph.edge_index, num_nodes=graph.num_nodes) for graph in first),
     )
 
 
+class _Look:
+    """What is seen of one graph after the other: sizes, widths that must agree, and the largest label."""
+
+    def __init__(self, record: DatasetRecord) -> None:
+        self.record, self.classes = record, record.task_type in CLASSES
+        self.width: dict[str, int] = {}
+        self.first: dict[str, str] = {}
+        self.nodes: list[int] = []
+        self.edges: list[int] = []
+        self.outputs, self.largest = 0, ""
+        self.labels = torch.empty(0)
+
+    def take(self, graph: Data, where: str) -> None:
+        """Check one graph, and add what it shows."""
+        check_edges(graph, where)
+        for key in ("x", "edge_attr"):
+            self._agree(key, columns(graph.get(key), where), where)
+        labels = labels_of(graph, self.record, where)
+        outputs = dim_out_of(labels, self.record, where)
+        if not self.classes:
+            check_targets(labels, self.record, where)
+        if self.record.task_type != "classification":
+            self._agree("y", outputs, where)
+        elif self.record.features is None:
+            self.labels = torch.cat([self.labels, labels.flatten().unique()]).unique()
+        if outputs > self.outputs:
+            self.outputs, self.largest = outputs, where
+        self.nodes.append(graph.num_nodes)
+        self.edges.append(graph.num_edges)
+
+    def check_classes(self) -> None:
+        """Raise DataError for a label so large that it was meant as something else: each class is an output."""
+        seen = len(self.labels)
+        if seen and self.outputs > max(MANY_CLASSES, SPARSE_CLASSES * seen):
+            raise DataError(
+                f"{self.largest}: y holds class {self.outputs - 1:,}, and there are {seen:,} different labels in all: "
+                "number the classes from 0 without gaps, or set dataset.task_type regression"
+            )
+
+    def _agree(self, key: str, width: int, where: str) -> None:
+        first = self.first.setdefault(key, where)
+        if self.width.setdefault(key, width) != width:
+            raise DataError(
+                f"{where}: graphs differ in the columns of {key}: {width or 'none'} here, {self.width[key] or 'none'} "
+                f"in {first}: give all the same"
+            )
+
+
 def kept_summary(dataset: GraphDataset, record: DatasetRecord, folder: Path) -> Summary:
     """Return `summarize` of a data set, computed once for what lies in the folder of its processed files."""
-    basis = hashlib.sha256(repr((record.level, record.task_type, record.features)).encode()).hexdigest()[:12]
-    path = folder / f"summary-{record.key.replace('/', '-')}-{basis}.json"
+    basis = repr((LOOK_VERSION, record.level, record.task_type, record.features)).encode()
+    path = folder / f"summary-{record.key.replace('/', '-')}-{hashlib.sha256(basis).hexdigest()[:12]}.json"
     try:
         return Summary(**json.loads(path.read_text()))
     except (OSError, ValueError, TypeError):  # none yet, or not a whole one: it can always be made again
         summary = summarize(dataset, record)
-    replace_file(path, (json.dumps(asdict(summary)) + "\n").encode())
+    try:
+        replace_file(path, (json.dumps(asdict(summary)) + "\n").encode())
+    except OSError as error:
+        log.warning("%s: %s cannot be written (%s): the next start looks anew", record.title, path, error.strerror)
     return summary

@@ -112,11 +112,11 @@ def _labels(dataset: GraphDataset, record: DatasetRecord) -> Tensor:
 
 def _divide(dataset: GraphDataset, record: DatasetRecord, split: Splits) -> GraphDataset:
     if record.level != "node":
-        return GraphDataset(dataset.graphs, split, dataset.summary)
+        return GraphDataset(dataset.graphs, split, dataset.summary, dataset.files)
     graph = copy.copy(dataset.graphs[0])
     for name, index in zip(SPLITS, split, strict=True):
         graph[f"{name}_mask"] = index_to_mask(index, graph.num_nodes)
-    return GraphDataset([graph])
+    return GraphDataset([graph], files=dataset.files)
 
 
 def _chosen(dataset: GraphDataset, record: DatasetRecord, split_index: int) -> GraphDataset:
@@ -132,7 +132,7 @@ def _chosen(dataset: GraphDataset, record: DatasetRecord, split_index: int) -> G
     for name in SPLITS:
         mask = graph[f"{name}_mask"]
         graph[f"{name}_mask"] = mask[:, split_index] if mask.dim() == 2 else mask  # WikiCS has one test mask
-    return GraphDataset([graph])
+    return GraphDataset([graph], files=dataset.files)
 
 
 def _stored(record: DatasetRecord, folder: Path | None, name: str, drawn: Splits) -> Splits:

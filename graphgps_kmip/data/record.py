@@ -109,6 +109,7 @@ class DatasetRecord:
         statistics: published size.
         source: citation, licence and official page.
         raw: the files it is made from; None where it needs none.
+        unknown_targets: some targets are not published and NaN; else NaN in a target is refused.
         sample: builds the offline stand-in where the generic generator cannot; ``sample(record, seed)``.
 
     Raises:
@@ -130,6 +131,7 @@ class DatasetRecord:
     statistics: Statistics | None = None
     source: Source | None = None
     raw: RawFiles | None = None
+    unknown_targets: bool = False
     sample: Callable[[DatasetRecord, int], GraphDataset] | None = None
 
     def __post_init__(self) -> None:

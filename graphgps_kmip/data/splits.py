@@ -52,7 +52,11 @@ def random_split(
         val_share = val_share / (val_share + test_share)
         val, test = train_test_split(rest, train_size=val_share, random_state=seed, stratify=rest_labels)
     except ValueError as error:
-        raise InputError(f"cannot divide {num} samples into {list(fractions)}: {error}") from error
+        each = "each part needs one or more" if labels is None else "each part needs one or more of each class"
+        raise InputError(
+            f"dataset.split: {num:,} samples cannot be divided into {list(fractions)}: {each}: give more samples, or a "
+            "split of your own"
+        ) from error
     return Splits(*(torch.from_numpy(np.sort(part)) for part in (train, val, test)))
 
 
@@ -76,7 +80,10 @@ def fold_split(num: int, folds: int, index: int, labels: Sequence[int] | Tensor 
     try:
         parts = [test for _, test in kind(folds, shuffle=True, random_state=FOLD_SEED).split(np.zeros(num), labels)]
     except ValueError as error:
-        raise InputError(f"cannot divide {num} samples into {folds} folds: {error}") from error
+        each = "each fold needs one or more" if labels is None else "each fold needs one or more of each class"
+        raise InputError(
+            f"dataset.split_mode: {num:,} samples cannot be divided into {folds} folds: {each}: take fewer folds"
+        ) from error
     test, val = parts[index], parts[(index + 1) % folds]
     train = np.setdiff1d(np.arange(num), np.concatenate([test, val]))
     return Splits(*(torch.from_numpy(np.sort(part)) for part in (train, val, test)))

@@ -106,7 +106,7 @@ def _prepared(dataset: GraphDataset, record: DatasetRecord) -> GraphDataset:
         graph = with_normalized_features(graph)
     if graph is dataset.graphs[0]:
         return dataset
-    return GraphDataset([graph], dataset.splits, dataset.summary or summarize(dataset, record))
+    return GraphDataset([graph], dataset.splits, dataset.summary or summarize(dataset, record), dataset.files)
 
 
 def show_data(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 import main
-from graphgps_kmip.data import DataError
+from graphgps_kmip.data import DataError, DatasetInfo
 from graphgps_kmip.data.folder import folder_record
 from tests.data.graph_files import arrays, numbers, opened, tensors, write
 
@@ -100,6 +101,83 @@ def test_a_folder_that_is_not_there_is_named_with_near_misses(tmp_path: Path) ->
         folder_record("ring", tmp_path)
     with pytest.raises(DataError, match=r"dataset.name: there is no folder"):
         folder_record("", tmp_path)
+
+
+DIFFERENT = {
+    "widths": ({"x": np.ones((3, 4))}, "mine/1.npz: graphs differ in the columns of x: 4 here, 2 in .*/mine/0.npz"),
+    "edge features of one": (
+        {"edge_attr": np.ones((3, 1))},
+        "mine/0.npz: edge_attr is missing, and .*1.npz has it",
+    ),
+    "positions of one": ({"pos": np.ones((3, 2))}, "mine/0.npz: pos is missing, and .*/mine/1.npz has it"),
+    "an attribute of one": ({"mine": np.ones(3)}, "mine/0.npz: mine is missing, and .*/mine/1.npz has it"),
+    "labels": ({"y": [[0, 1]]}, "mine/1.npz: graphs differ in the columns of y: 2 here, none in .*/mine/0.npz"),
+}
+
+
+@pytest.mark.parametrize(("changes", "words"), DIFFERENT.values(), ids=DIFFERENT)
+def test_graphs_that_no_batch_can_join_are_named(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
+    files = {f"{number}.npz": arrays(number, **(changes if number == 1 else {})) for number in range(5)}
+    with pytest.raises(DataError, match=words):
+        opened(write(tmp_path / "mine", files))
+
+
+LABELS = {
+    "a class of a million": ({"y": 1_000_000}, "classification", "y holds class 1,000,000, and there are 4 different"),
+    "a fraction": ({"y": 0.5}, "classification", "class labels must be whole numbers from 0, got 0.5"),
+    "a negative class": ({"y": -1}, "classification", "class labels must be whole numbers from 0, got -1"),
+    "an unknown class": ({"y": np.nan}, "classification", "class labels must be whole numbers from 0, got nan"),
+    "an unknown target": ({"y": np.nan}, "regression", "y holds NaN in row 0, column 0"),
+    "a label of 7": ({"y": 7}, "classification_multilabel", "y holds 7: .* labels are 0, 1, or NaN for unknown"),
+    "labels of nodes": ({"y": [0, 1, 2]}, "classification", r"y must have shape \(1,\), got \(3,\)"),
+}
+
+
+@pytest.mark.parametrize(("changes", "task_type", "words"), LABELS.values(), ids=LABELS)
+def test_a_label_that_the_task_cannot_use_names_graph_and_file(
+    changes: dict[str, Any], task_type: str, words: str, tmp_path: Path
+) -> None:
+    multi = task_type == "classification_multilabel"
+    files = {f"{n}.npz": arrays(n, **({"y": n % 2} if multi else {})) for n in range(10)}
+    files["3.npz"] = arrays(3, **changes)
+    folder = write(tmp_path / "mine", files)
+    with pytest.raises(DataError, match=rf"^mine, graph 3 \(.*/mine/3.npz\): {words}"):
+        DatasetInfo.of(opened(folder, task_type), folder_record("mine", tmp_path, task_type))
+
+
+def test_unknown_labels_of_several_pass_and_many_classes_that_occur_do(tmp_path: Path) -> None:
+    files = {f"{number}.npz": arrays(y=[[0, np.nan, 1]]) for number in range(5)}
+    folder = write(tmp_path / "several", files)
+    record = folder_record("several", tmp_path, "classification_multilabel")
+    assert DatasetInfo.of(opened(folder, "classification_multilabel"), record).dim_out == 3
+    folder = write(tmp_path / "many", {"all.pt": [tensors(y=3 * number) for number in range(200)]})
+    assert DatasetInfo.of(opened(folder), folder_record("many", tmp_path)).dim_out == 598
+
+
+def test_masks_that_overlap_name_the_node(tmp_path: Path) -> None:
+    masks = {"train_mask": [1, 1, 0], "val_mask": [0, 1, 0], "test_mask": [0, 0, 1]}
+    folder = write(tmp_path / "mine", {"a.npz": arrays(y=[0, 1, 2], **masks)})
+    with pytest.raises(DataError, match=r"node 1 of mine is in the splits more than once \(train and val\)"):
+        DatasetInfo.of(opened(folder), folder_record("mine", tmp_path))
+
+
+def test_files_without_graphs_are_told_so(tmp_path: Path) -> None:
+    folder = write(tmp_path / "mine", {"a.pt": []})
+    for level in ("", "graph"):
+        with pytest.raises(DataError, match="mine: its files hold no graphs"):
+            opened(folder, level=level)
+    one = [tensors()]
+    folder = write(tmp_path / "parts", {"train/a.pt": one, "val/a.pt": [], "test/a.pt": one})
+    with pytest.raises(DataError, match="parts: the val split is empty"):
+        DatasetInfo.of(opened(folder), folder_record("parts", tmp_path))
+
+
+def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write(tmp_path / "mine", {"0.npz": arrays()})
+    denied = PermissionError(errno.EACCES, "Permission denied", str(folder))
+    monkeypatch.setattr(Path, "iterdir", lambda _: (_ for _ in ()).throw(denied))
+    with pytest.raises(DataError, match=r"mine: it cannot be read \(Permission denied\): check its permissions"):
+        folder_record("mine", tmp_path)
 
 
 def test_a_folder_has_no_synthetic_stand_in(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from graphgps_kmip.data import DatasetInfo, DatasetRecord, Features, GraphDataset
+from graphgps_kmip.data import DataError, DatasetInfo, DatasetRecord, Features, GraphDataset
 
 
 def info_of(
@@ -78,7 +78,12 @@ MISTAKES = {
     "class labels must be whole": ("y", torch.tensor([float("nan")])),
     "class labels must be whole numbers": ("y", torch.tensor([-1])),
     "class labels must be whole numbers from": ("y", torch.tensor([0.5])),
-    "graphs differ in the columns": ("x", torch.ones(5, 7)),
+    "graphs differ in the columns of x: 7 here, 2 in Mine, graph 0": ("x", torch.ones(5, 7)),
+    "x holds NaN in row 3, column 0": ("x", torch.tensor([[0.0], [1.0], [2.0], [float("nan")], [4.0]])),
+    "edge_attr holds an infinite value in row 0": ("edge_attr", torch.full((5, 1), float("inf"))),
+    "pos holds NaN in row 0, column 0 .10 of 10 values.": ("pos", torch.full((5, 2), float("nan"))),
+    "x is a sparse_coo tensor: save it dense": ("x", torch.ones(5, 1).to_sparse()),
+    "graph 2: y holds class 1,000,000, and there are 3 different labels": ("y", torch.tensor([1_000_000])),
 }
 
 
@@ -98,7 +103,7 @@ def test_a_mistake_in_one_graph_names_data_set_and_mend(message: str, rings: Cal
         (None, "not divided"),
         (([0, 1], [], [2]), "the val split is empty"),
         (([0, 1], [2], [3]), "the test split names graphs outside 0..2"),
-        (([0, 1], [1], [2]), "stands twice"),
+        (([0, 1], [1], [2]), "in the splits more than once"),
     ],
 )
 def test_a_mistake_in_the_splits_names_the_data_set(
@@ -106,6 +111,36 @@ def test_a_mistake_in_the_splits_names_the_data_set(
 ) -> None:
     with pytest.raises(ValueError, match=f"^Mine: .*{message}"):
         info_of(GraphDataset(rings(3).graphs, splits))
+
+
+def test_what_cannot_be_read_names_the_graph(rings: Callable[[int], GraphDataset]) -> None:
+    class Torn(list):
+        def __getitem__(self, number: int) -> Data:
+            if number == 2:
+                raise EOFError("the file ends here")
+            return super().__getitem__(number)
+
+    dataset = rings(6)
+    with pytest.raises(DataError, match=r"^Mine, graph 2 cannot be read \(EOFError: the file ends here\)"):
+        info_of(GraphDataset(Torn(dataset.graphs), dataset.splits))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_target_that_is_not_a_number_is_refused_unless_the_record_says_that_some_are_unknown(
+    value: float, rings: Callable[[int], GraphDataset]
+) -> None:
+    dataset = rings(5)
+    for graph in dataset.graphs:
+        graph.y = torch.tensor([[0.5]])
+    dataset.graphs[1].y = torch.tensor([[value]])
+    with pytest.raises(DataError, match=r"^Mine, graph 1: y holds (NaN|an infinite value) in row 0, column 0"):
+        info_of(dataset, "regression")
+    unknown = DatasetRecord("mine", load=list, task_type="regression", title="Mine", unknown_targets=True)
+    if value != value:
+        assert DatasetInfo.of(dataset, unknown).dim_out == 1
+    else:
+        with pytest.raises(DataError, match="y holds an infinite value"):
+            DatasetInfo.of(dataset, unknown)
 
 
 def test_no_graphs_and_missing_masks_are_refused(rings: Callable[[int], GraphDataset], divided: Data) -> None:

@@ -85,7 +85,7 @@ def test_folds_test_every_graph_once_and_the_next_fold_validates(tmp_path: Path,
     [
         ("cv-kfold-2", 0, "needs 3 folds or more, got 2"),
         ("cv-kfold-5", 5, r"dataset\.split_index must be in 0\.\.4"),
-        ("cv-kfold-50", 0, "cannot divide 20 samples into 50 folds"),
+        ("cv-kfold-50", 0, "20 samples cannot be divided into 50 folds: .*: take fewer folds"),
         ("cv-kfold-", 0, r"dataset\.split_mode must be one of"),
         ("standard", 1, "has 1 splits, numbered from 0, got 1"),
     ],

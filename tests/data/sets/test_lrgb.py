@@ -37,7 +37,8 @@ def graph(record: DatasetRecord, number: int) -> tuple[Any, ...]:
     if record is CONTACT:
         pairs = torch.tensor([[0, 2, number % 3], [2, 0, 1]])
         return x, kinds, EDGES, pairs, torch.tensor([1, 1, 0], dtype=torch.int32)
-    return x, kinds, EDGES, torch.arange(features.classes)[None] % 2 * float(number)
+    factor = min(number, 1) if record.task_type == "classification_multilabel" else number
+    return x, kinds, EDGES, torch.arange(features.classes)[None] % 2 * float(factor)
 
 
 def columns(sizes: tuple[int, ...], rows: int, generator: torch.Generator) -> Tensor:

@@ -154,7 +154,7 @@ def test_an_archive_of_something_else_is_named_and_set_aside(root: Path) -> None
     folder = root / FULL.raw.folder
     pack(folder, "hiv")
     (folder / "hiv.zip").rename(folder / "pcqm4m-v2.zip")
-    with pytest.raises(DataError, match=r"pcqm4m-v2\.zip cannot be used \(ValueError: there is no pcqm4m-v2/raw/data"):
+    with pytest.raises(DataError, match=r"pcqm4m-v2\.zip cannot be used \(there is no pcqm4m-v2/raw/data"):
         opened(FULL, root)
     assert (folder / "pcqm4m-v2.zip.damaged-1").exists()
 

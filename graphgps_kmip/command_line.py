@@ -12,8 +12,8 @@ from graphgps_kmip.errors import ConfigError, TrainingDiverged, is_users, one_li
 from graphgps_kmip.experiments.state import DIVERGED_CODE
 from graphgps_kmip.gym import cfg
 from graphgps_kmip.gym.data import show_data
-from graphgps_kmip.gym.describe import describe
-from graphgps_kmip.gym.experiment import assemble, configured, execute, launch, planned_runs, set_out_dir
+from graphgps_kmip.gym.describe import dry_run
+from graphgps_kmip.gym.experiment import configured, execute, launch, planned_runs, set_out_dir
 from graphgps_kmip.gym.fingerprint import config_hash
 from graphgps_kmip.gym.listing import listing
 from graphgps_kmip.gym.load import load_config
@@ -54,7 +54,7 @@ def main(args: argparse.Namespace) -> None:
     runs = planned_runs(args.repeat)
     if args.dry_run:
         with configured(runs[0]):
-            print(describe(assemble()))
+            print(dry_run())
         return
     fabric = launch()
     set_out_dir(args.cfg_file)

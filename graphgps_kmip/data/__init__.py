@@ -11,10 +11,10 @@ from graphgps_kmip.data.node_batches import Sampling
 from graphgps_kmip.data.node_loader import NodeLoader
 from graphgps_kmip.data.open import open_dataset, sampled
 from graphgps_kmip.data.pipeline import GraphLoader, make_loaders
-from graphgps_kmip.data.prepare import at_hand
+from graphgps_kmip.data.prepare import at_hand, missing_line
 from graphgps_kmip.data.record import DatasetRecord, Features, RawFiles, Source, Statistics
 from graphgps_kmip.data.sets import all_records
-from graphgps_kmip.data.sheet import data_sheet, mismatches
+from graphgps_kmip.data.sheet import data_sheet, mismatches, published_rows
 from graphgps_kmip.data.splits import Splits, random_split
 from graphgps_kmip.data.table import DATASETS, find, find_title, register
 
@@ -39,6 +39,8 @@ __all__ = [
     "find_title",
     "data_sheet",
     "mismatches",
+    "missing_line",
+    "published_rows",
     "sampled",
     "at_hand",
     "make_loaders",

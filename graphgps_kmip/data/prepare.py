@@ -63,6 +63,19 @@ def at_hand(record: DatasetRecord, root: str | Path) -> bool:
     return any(names and all((folder / name).exists() for name in names) for names in (record.raw.files, archives))
 
 
+def missing_line(record: DatasetRecord, root: str | Path, reason: str) -> str:
+    """Return the line for a data set whose raw files are not at hand: which, and where they go.
+
+    Args:
+        record: of the data set, with raw files.
+        root: folder of all data sets (``dataset.dir``).
+        reason: why they are not there.
+    """
+    folder = Path(root).expanduser().absolute() / record.raw.folder
+    missing = [name for name in record.raw.files if not (folder / name).exists()]
+    return missing_files(record, folder, missing, reason)
+
+
 def processed_folder(record: DatasetRecord, root: str | Path) -> Path:
     """Return where what was made of a data set's raw files lies."""
     return Path(root).expanduser().absolute() / record.raw.folder / record.raw.processed

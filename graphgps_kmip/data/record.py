@@ -143,6 +143,11 @@ class DatasetRecord:
             object.__setattr__(self, "title", self.key)
 
     @property
+    def has_sample(self) -> bool:
+        """Whether a stand-in of the same schema can be made without files: dims and classes are then known."""
+        return self.sample is not None or bool(self.features and self.features.node)
+
+    @property
     def key(self) -> str:
         """Format and name in one word, as YAML files give them."""
         return f"{self.format}/{self.name}" if self.name else self.format

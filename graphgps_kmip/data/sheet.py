@@ -47,6 +47,29 @@ def data_sheet(record: DatasetRecord, root: str | Path, info: DatasetInfo | None
     return "\n".join(lines).rstrip()
 
 
+def published_rows(record: DatasetRecord, info: DatasetInfo) -> list[tuple[str, str]]:
+    """Return rows (what, value) on a data set that is not at hand: `DatasetInfo.describe` with published sizes.
+
+    Args:
+        record: of the data set.
+        info: of its stand-in, whose dims are those of the data set; its sizes are not shown.
+    """
+    known = record.statistics
+    unit = "nodes" if record.level == "node" else "graphs"
+    sizes = known and known.sizes and " / ".join(f"{size:,}" for size in known.sizes)
+    mean_edges = _text(known.mean_edges) if known and known.mean_edges is not None else ""
+    once = " (each once)" if known and known.edges_once else ""
+    shown = {
+        f"{unit} (train / val / test)": sizes or "",
+        "nodes of a graph": f"{_text(known.mean_nodes)} on average" if known else "",
+        "edges of a graph": mean_edges and f"{mean_edges} on average{once}",
+    }
+    rows = dict(info.describe()) | {
+        what: f"{value}, as published" if value else "not known" for what, value in shown.items()
+    }
+    return list(rows.items())
+
+
 def _facts(record: DatasetRecord, root: str | Path) -> Iterator[tuple[str, str]]:
     source, raw = record.source, record.raw
     yield "data set", f"{record.title}: {record.summary}" if record.summary else record.title

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import inspect
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +25,7 @@ from graphgps_kmip.data import (
     find,
     find_title,
     mismatches,
+    missing_line,
     open_dataset,
     sampled,
 )
@@ -37,6 +41,7 @@ from graphgps_kmip.gym.head import check_head
 from graphgps_kmip.gym.posenc import enabled_encodings
 from graphgps_kmip.gym.registry import NAME
 
+_standing_in: ContextVar[bool] = ContextVar("standing_in", default=False)
 GRAPHGYM_FORMAT = "PyG"  # loaded by GraphGym itself where we have no record of that name
 
 
@@ -61,6 +66,33 @@ def load_dataset(format: str, name: str, root: str) -> GraphDataset | None:  # n
     return dataset
 
 
+@contextmanager
+def stand_in() -> Iterator[None]:
+    """Load a small stand-in of the same schema where a data set is asked for: a dry run needs its dims alone."""
+    token = _standing_in.set(True)
+    try:
+        yield
+    finally:
+        _standing_in.reset(token)
+
+
+def missing_data() -> str:
+    """Return the line for the configured data set if its raw files are missing and its record knows its dims, else "".
+
+    Folder data, formats that GraphGym loads itself, and widths that follow from the sizes of the graphs (posenc_ERN)
+    are known from the files alone.
+    """
+    format, name, root = cfg.dataset.format, cfg.dataset.name, cfg.dataset.dir  # noqa: A001
+    if cfg.dataset.sample or format == FOLDER or (cfg.posenc_ERN.enable and cfg.posenc_ERN.er_dim == "none"):
+        return ""
+    if format not in {key[0] for key in DATASETS} or (format == GRAPHGYM_FORMAT and (format, name) not in DATASETS):
+        return ""
+    record = find(format, name)
+    if not record.has_sample or at_hand(record, root):
+        return ""
+    return missing_line(record, root, "a dry run downloads nothing")
+
+
 def _record(format: str, name: str, root: str) -> DatasetRecord:  # noqa: A002
     if format != FOLDER:
         return find(format, name)
@@ -74,8 +106,11 @@ def _open(record: DatasetRecord, root: str) -> GraphDataset:
         raise ConfigError(
             f"dataset.slic_compactness: {record.title} is published with 30 only, got {cfg.dataset.slic_compactness}"
         )
-    if cfg.dataset.sample:
-        logging.warning("dataset.sample: synthetic data stands in for %s, whose scores it cannot tell", record.title)
+    if standing_in := cfg.dataset.sample or _standing_in.get():
+        if cfg.dataset.sample:
+            logging.warning(
+                "dataset.sample: synthetic data stands in for %s, whose scores it does not tell", record.title
+            )
         record, root, folder = sampled(record), "", ""
         index = 0 if mode == "standard" else index  # it has one split only
     elif cfg.dataset.cache_edges:
@@ -89,7 +124,7 @@ def _open(record: DatasetRecord, root: str) -> GraphDataset:
         raise ConfigError(
             f"dataset.normalize_features: {record.title} is not one graph whose nodes are classified, set it to False"
         )
-    kept = None if cfg.dataset.sample else Path(root, "encodings", record.key.replace("/", "-"))
+    kept = None if standing_in else Path(root, "encodings", record.key.replace("/", "-"))
     return encoded(dataset, [*enabled_encodings(dataset.graphs), *expanders()], kept)
 
 
@@ -139,7 +174,7 @@ def enter_info(dataset: GraphDataset) -> DatasetInfo:
     record = _record(cfg.dataset.format, cfg.dataset.name, cfg.dataset.dir)
     check_head(record.level)
     info = DatasetInfo.of(dataset, record)
-    if not cfg.dataset.sample:
+    if not (cfg.dataset.sample or _standing_in.get()):
         for line in mismatches(record, info):
             logging.warning(line)
     cfg.share.dim_in, cfg.share.dim_out, cfg.share.num_splits = info.dim_in, info.dim_out, 3

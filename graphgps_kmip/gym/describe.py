@@ -2,22 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
 
 from torch import nn
 from torch_geometric.graphgym.config import cfg
 
+from graphgps_kmip.data import find, published_rows
 from graphgps_kmip.gym.count import count_layers
-from graphgps_kmip.gym.experiment import Parts
+from graphgps_kmip.gym.data import missing_data, stand_in
+from graphgps_kmip.gym.experiment import Parts, assemble
 
 
-def describe(parts: Parts) -> str:
-    """Return config, model, counts and data statistics as text."""
+def dry_run() -> str:
+    """Return what `describe` says of the loaded config, which is frozen by it.
+
+    Where the raw files of the data set are missing, nothing is downloaded: the model is built from the dims that its
+    record knows, and the last section says what is missing and where it goes.
+
+    Raises:
+        DataError: the files are missing, and only they tell the dims (Folder data).
+    """
+    missing = missing_data()
+    if not missing:
+        return describe(assemble())
+    with stand_in():
+        parts = assemble()
+    record = find(cfg.dataset.format, cfg.dataset.name)
+    return describe(parts, [*published_rows(record, parts.info), ("missing", missing)])
+
+
+def describe(parts: Parts, data: Sequence[tuple[str, str]] | None = None) -> str:
+    """Return config, model, counts and data statistics as text.
+
+    Args:
+        parts: of the run.
+        data: rows (what, value) on the data set; None: what was found in it.
+    """
     sections = {
         "config": cfg.dump().rstrip(),
         "model": str(parts.model),
         "parameters": parameter_table(parts.model),
-        "data": "\n".join(f"{name:<28} {value}" for name, value in parts.info.describe()),
+        "data": "\n".join(f"{name:<28} {value}" for name, value in data or parts.info.describe()),
     }
     return "\n\n".join(f"--- {title}\n{text}" for title, text in sections.items())
 

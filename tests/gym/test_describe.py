@@ -1,0 +1,130 @@
+"""``--dry-run``: where the files of a data set are missing, the model follows its record, and the text says so."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+import main
+from graphgps_kmip.data import DatasetRecord, find
+from tests.data.graph_files import arrays, write
+from tests.data.sets import test_lrgb
+from tests.data.sets.raw_files import offline
+
+ROOT = Path(__file__).parents[2]
+PRINTED: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "tests" / "parameter_counts.yaml").read_text())
+BY_METHOD = {run.rsplit("-", 1)[1]: run for run in PRINTED}  # one run of each
+RUNS = [pytest.param(run, marks=[] if run in BY_METHOD.values() else [pytest.mark.slow]) for run in PRINTED]
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    handlers = logging.root.handlers[:]
+    yield
+    logging.root.handlers = handlers
+
+
+@pytest.fixture
+def dry_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Return what a dry run without network prints, after checking that it ends well."""
+
+    def text(config: str, *opts: str) -> str:
+        words = ["--cfg", str(ROOT / "configs" / f"{config}.yaml"), "--dry-run", "num_threads", "1", *opts]
+        with offline():
+            code = main.run([*words, "out_dir", str(tmp_path / "results")])
+        captured = capsys.readouterr()
+        assert code == 0, captured.err
+        return captured.out
+
+    return text
+
+
+def total(text: str) -> str:
+    return re.search(r"^total +(\S+)$", text, re.M)[1]
+
+
+TINY = {  # configs of data sets whose tiny raw files follow the schema of their records
+    "LRGB/pascalvoc-kmip": ("PyG-VOCSuperpixels", "edge_wt_region_boundary"),
+    "LRGB/peptides-func-gatedgcn": ("OGB", "peptides-functional"),
+    "LRGB/peptides-struct-exphormer": ("OGB", "peptides-structural"),
+}
+REAL = {
+    "Heterophilous/minesweeper-kmip": ("PyG-Heterophilous", "Minesweeper"),
+    "Citation/cora-gatedgcn": ("PyG-Planetoid", "Cora"),
+    "Citation/citeseer-exphormer": ("PyG-Planetoid", "CiteSeer"),
+}
+SOURCES = [*TINY, *(pytest.param(config, marks=pytest.mark.dataset) for config in REAL)]
+
+
+@pytest.mark.parametrize("config", SOURCES)
+def test_without_its_files_a_model_has_as_many_parameters_as_with_them(
+    config: str, dry_run: Callable[..., str], tmp_path: Path
+) -> None:
+    record: DatasetRecord = find(*(TINY | REAL)[config])
+    if config in TINY:
+        test_lrgb.place(record, tmp_path / "there")
+    else:
+        source = Path(os.environ["GRAPHGPS_KMIP_DATA"], record.raw.folder, "raw")
+        shutil.copytree(source, tmp_path / "there" / record.raw.folder / "raw")
+    with_files = dry_run(config, "dataset.dir", str(tmp_path / "there"))
+    without = dry_run(config, "dataset.dir", str(tmp_path / "nowhere"))
+    assert total(without) == total(with_files)
+    assert "raw files are missing" not in with_files
+    missing = without.splitlines()[-1]
+    assert (
+        f"{record.title}: raw files are missing (a dry run downloads nothing): place {record.raw.files[0]}" in missing
+    )
+    assert f"into {tmp_path / 'nowhere' / record.raw.folder}, or set dataset.sample True" in missing
+    assert "sample: false" in without, "the config that is printed is the user's"
+    assert not (tmp_path / "nowhere").exists()
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_a_dry_run_without_data_has_the_printed_number_of_parameters(
+    run: str, dry_run: Callable[..., str], tmp_path: Path
+) -> None:
+    row = PRINTED[run]
+    text = dry_run(run, "dataset.dir", str(tmp_path / "nowhere"))
+    assert int(total(text).replace(",", "")) == row.get("counted", row["printed"])
+
+
+def test_what_is_said_of_missing_data_is_what_was_published(dry_run: Callable[..., str], tmp_path: Path) -> None:
+    rows = dry_run("LRGB/pascalvoc-kmip", "dataset.dir", str(tmp_path)).split("--- data\n")[1].splitlines()
+    assert [line.split("  ")[-1].strip() for line in rows[:-1]] == [
+        "PascalVOC-SP",
+        "8,498 / 1,428 / 1,429, as published",
+        "479.40 on average, as published",
+        "2,710.48 on average, as published",
+        "14 of a node, 2 of an edge",
+        "21 for each node",
+    ]
+
+
+def test_where_only_the_files_tell_the_dims_a_dry_run_without_them_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--cfg", str(ROOT / "configs/quickstart/digits-kmip.yaml"), "--dry-run", "dataset.dir", str(tmp_path)]
+    assert main.run([*words, "dataset.format", "Folder", "dataset.name", "mine"]) == 2
+    assert "dataset.name: there is no folder" in capsys.readouterr().err
+    ern = ["posenc_ERN.enable", "True", "dataset.node_encoder_name", "LinearNode+ERN"]
+    with offline():
+        config = str(ROOT / "configs/LRGB/pascalvoc-kmip.yaml")
+        assert main.run(["--cfg", config, "--dry-run", "dataset.dir", str(tmp_path), *ern]) == 2
+    assert "PascalVOC-SP: raw files are missing" in capsys.readouterr().err
+
+
+def test_a_folder_that_is_there_is_looked_into(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "mine", {f"{number}.npz": arrays(number, pos=np.ones((3, 2))) for number in range(10)})
+    words = ["--cfg", str(ROOT / "configs/quickstart/digits-kmip.yaml"), "--dry-run", "dataset.dir", str(tmp_path)]
+    assert main.run([*words, "dataset.format", "Folder", "dataset.name", "mine"]) == 0
+    assert "graphs (train / val / test)  6 / 2 / 2" in capsys.readouterr().out

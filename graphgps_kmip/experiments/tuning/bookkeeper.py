@@ -17,6 +17,7 @@ from graphgps_kmip.experiments.records import Training
 from graphgps_kmip.experiments.state import State, Status
 from graphgps_kmip.experiments.tuning.journal import WAITING, Journal
 from graphgps_kmip.experiments.tuning.space import Choice, Proposal, Search
+from graphgps_kmip.results.finished_runs import read_run_config
 
 Run = tuple[Training, int]  # one seed of a training
 
@@ -184,8 +185,7 @@ def _maximize(status: Status) -> bool:
     """Return whether a larger value of the selecting metric is better, from the run's config, which was checked."""
     if status.record["metric_best"] == "loss":
         return False
-    config = yaml.safe_load((status.path / "config.yaml").read_text(encoding="utf-8"))
-    return config["metric_agg"] == "argmax"
+    return read_run_config(status.path, status.record).get("metric_agg") == "argmax"
 
 
 def _yaml(training: Training) -> str:

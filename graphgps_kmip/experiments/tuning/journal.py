@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.experiments.tuning.journal_page import page_of
 from graphgps_kmip.files import replace_file
+from graphgps_kmip.results.json_files import Damaged, parsed_object, read_bytes
+from graphgps_kmip.results.run_folder import writing
 
 WAITING = "waiting"
 NOT_NEWS = {"date", "why"}  # what may differ when a finished run is met again
@@ -25,11 +28,11 @@ class Journal:
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        file.parent.mkdir(parents=True, exist_ok=True)
+        with writing(file):
+            file.parent.mkdir(parents=True, exist_ok=True)
         drop_torn_line(file)
-        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
         self.entries: dict[tuple[str, str], dict[str, Any]] = {}
-        for entry in map(json.loads, lines):
+        for entry in _entries(file):
             self.entries[entry["kind"], entry["name"]] = entry
 
     @property
@@ -42,7 +45,7 @@ class Journal:
         known = self.entries.get((kind, name))
         entry = {"date": _now(), "kind": kind, "name": name, **facts}
         if known is None or _news(known) != _news(entry):
-            with open(self.file, "a", encoding="utf-8") as file:
+            with writing(self.file), open(self.file, "a", encoding="utf-8") as file:
                 file.write(json.dumps(entry) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
@@ -51,7 +54,8 @@ class Journal:
 
     def rebuild(self) -> None:
         """Write the page anew from the lines."""
-        replace_file(self.page, page_of(list(self.entries.values())).encode())
+        with writing(self.page):
+            replace_file(self.page, page_of(list(self.entries.values())).encode())
 
 
 def drop_torn_line(file: Path) -> None:
@@ -60,7 +64,27 @@ def drop_torn_line(file: Path) -> None:
         content = file.read_bytes()
         whole = content[: content.rfind(b"\n") + 1]
         if whole != content:
-            replace_file(file, whole)
+            with writing(file):
+                replace_file(file, whole)
+
+
+def _entries(file: Path) -> Iterator[dict[str, Any]]:
+    """Yield the entries of a journal's file, which ends with a whole line.
+
+    Raises:
+        ResultsError: a line is damaged.
+    """
+    for number, line in enumerate((read_bytes(file) or b"").split(b"\n")[:-1], start=1):
+        try:
+            entry = parsed_object(line)
+            if not all(isinstance(entry.get(key), str) for key in ("kind", "name")):
+                raise Damaged("it has no kind and name")
+        except Damaged as damage:
+            raise ResultsError(
+                f"{file}, line {number} is damaged ({damage}): restore the file, or delete it and search again, which "
+                "takes finished trials as they are"
+            ) from damage
+        yield entry
 
 
 def _news(entry: Mapping[str, Any]) -> str:

@@ -58,9 +58,8 @@ def test_results_of_a_command_whose_record_is_damaged_are_moved_aside_not_delete
 @pytest.mark.parametrize("line", ["", "{", "[]", '{"kind": 3, "name": "x"}'])
 def test_a_damaged_line_of_a_journal_is_named(line: str, tmp_path: Path) -> None:
     file = tmp_path / "search.jsonl"
-    Journal(file).note("trial", "a", value=1.0)
-    file.write_text(f"{line}\n{file.read_text()}")
-    with pytest.raises(ResultsError, match=r"search\.jsonl, line 1 is damaged"):
+    file.write_text(f'{{"kind": "trial", "name": "a"}}\n{line}\n{{"kind": "trial", "name": "b"}}\n')
+    with pytest.raises(ResultsError, match=r"search\.jsonl, line 2 is damaged"):
         Journal(file)
 
 

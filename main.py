@@ -9,4 +9,4 @@ from graphgps_kmip.command_line import main, parse, run
 __all__ = ["main", "parse", "run"]  # for scripts and tests: ``import main; main.run(["--cfg", ...])``
 
 if __name__ == "__main__":
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(run())

@@ -6,10 +6,13 @@ import re
 from pathlib import Path
 
 from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
+
+ROOT = Path(__file__).parent
 
 # Read as text: importing the package would need torch, which is not there while pip builds the metadata.
 VERSION = re.search(
-    r'^__version__ = "([^"]+)"', Path(__file__).with_name("graphgps_kmip").joinpath("__init__.py").read_text(), re.M
+    r'^__version__ = "([^"]+)"', ROOT.joinpath("graphgps_kmip/__init__.py").read_text(encoding="utf-8"), re.M
 ).group(1)
 
 H5 = "h5py>=3.10"
@@ -17,15 +20,76 @@ SUBMITIT = ["submitit>=1.5", "cloudpickle>=3"]  # run/reproduce.py run --slurm
 OPTUNA = "optuna>=5"  # run/reproduce.py run --search tpe
 TRITON = "triton>=3.2; sys_platform == 'linux'"  # GPU kernels; it is published for Linux only
 
+# What a wheel holds besides the package, in graphgps_kmip/shipped: configs, experiments and the scripts that they run.
+SHIPPED = ("main.py", "configs/**/*.yaml", "run/**/*.py", "run/**/*.yaml")
+CHECKOUT_ONLY = {Path("run/demo.py")}  # it shows a fresh clone
+
+
+class BuildWithConfigs(build_py):
+    """Copies configs, experiments and scripts into the wheel; an editable install finds them beside the package."""
+
+    def run(self) -> None:
+        """Build the package, then copy."""
+        super().run()
+        if not self.editable_mode:
+            for source, target in self.shipped().items():
+                self.mkpath(str(Path(target).parent))
+                self.copy_file(source, target)
+
+    def shipped(self) -> dict[str, str]:
+        """Return the file below the project's root -> its place below the folder of the build."""
+        found = sorted({path.relative_to(ROOT) for pattern in SHIPPED for path in ROOT.glob(pattern)} - CHECKOUT_ONLY)
+        folder = Path(self.build_lib, "graphgps_kmip", "shipped")
+        return {str(path): str(folder / path) for path in found}
+
+    def get_source_files(self) -> list[str]:
+        """Return what a source distribution must hold."""
+        return [*super().get_source_files(), *self.shipped()]
+
+    def get_output_mapping(self) -> dict[str, str]:
+        """Return what is made -> of what."""
+        made = {} if self.editable_mode else {target: source for source, target in self.shipped().items()}
+        return {**super().get_output_mapping(), **made}
+
+    def get_outputs(self, include_bytecode: bool = True) -> list[str]:
+        """Return what is made."""
+        return [*super().get_outputs(include_bytecode), *([] if self.editable_mode else self.shipped().values())]
+
+
 setup(
     name="graphgps_kmip",
     version=VERSION,
     description="Graph transformers in the GraphGPS recipe with k-Maximum Inner Product (k-MIP) attention",
-    license="MIT",
+    long_description=ROOT.joinpath("README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license_expression="MIT",
+    license_files=["LICENSE"],
+    keywords=["graph transformer", "graph neural network", "GraphGPS", "GraphGym", "k-MIP attention"],
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Intended Audience :: Science/Research",
+        "Operating System :: MacOS",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: C",
+        "Programming Language :: Python :: 3 :: Only",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
+    ],
+    cmdclass={"build_py": BuildWithConfigs},
     packages=find_packages(include=["graphgps_kmip", "graphgps_kmip.*"]),
     package_data={
+        "graphgps_kmip": ["py.typed"],  # its annotations count for type checkers
         "graphgps_kmip.native": ["*.c", "*.h"],  # compiled at their first use
         "graphgps_kmip.report": ["*.html"],
+    },
+    entry_points={
+        "console_scripts": [
+            "graphgps-kmip = graphgps_kmip.command_line:run",  # main.py
+            "graphgps-kmip-reproduce = graphgps_kmip.reproduce:main",  # run/reproduce.py
+        ]
     },
     # Lower bounds, so that the package fits into a user's own environment; what is tested is Python 3.11 with
     # constraints.txt.

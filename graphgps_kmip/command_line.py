@@ -18,6 +18,7 @@ from graphgps_kmip.gym.fingerprint import config_hash
 from graphgps_kmip.gym.listing import listing
 from graphgps_kmip.gym.load import load_config
 from graphgps_kmip.gym.pretrained import adopt_settings
+from graphgps_kmip.project import find_config
 from graphgps_kmip.report import aggregate, check_results, draw_attention, draw_curves
 from graphgps_kmip.results.run_record import is_finished, read_record
 from graphgps_kmip.train import on_rank_zero
@@ -40,6 +41,9 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 def main(args: argparse.Namespace) -> None:
     """Do what the command line asks for."""
+    given, args.cfg_file = args.cfg_file, args.cfg_file and find_config(args.cfg_file)
+    if args.mark_done and args.cfg_file != given:
+        raise ConfigError(f"--mark_done: {given} is the package's own file: copy it here, or leave the flag out")
     if args.list:
         print(listing())
         return
@@ -92,12 +96,15 @@ def show(run_dir: Path, missing: bool = False) -> None:
         logging.info("pictures: %s", ", ".join(path.name for path in pictures))
 
 
-def run(words: list[str]) -> int:
+def run(words: list[str] | None = None) -> int:
     """Return the exit code: 0, 2 after a mistake of the user's, 3 if the training diverged, 130 after Ctrl-C.
 
     A mistake and a divergence are told in one line.
+
+    Args:
+        words (default: those of the process): of the command line.
     """
-    args = parse(words)
+    args = parse(sys.argv[1:] if words is None else words)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout, force=True)
     try:
         main(args)

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Makes .venv in the project folder with exactly the packages of constraints.txt; run/demo.sh and run/test.sh call it.
 #
-#   PYTHON=/path/to/python3.11   the Python to build on (default: the first of python3.11, python3, python that is 3.11)
+#   PYTHON=/path/to/python3.12   the Python to build on: 3.11, 3.12 or 3.13 (default: the first of python3.11, python3.12,
+#                                python3.13, python3, python that is one of them; the test suite is run on 3.11)
 #   VERBOSE=1                    shows all that pip says (default: one line a step, the rest in .venv/install.log)
 #
 # pip's own settings count as always (PIP_INDEX_URL, PIP_FIND_LINKS, a pip.conf). On Linux the public torch wheel is the
@@ -23,19 +24,23 @@ fail() {
   exit 1
 }
 
+# Sets python and its version: every pin of constraints.txt has wheels for these three.
 find_python() {
-  local candidate version found=""
-  if [ -n "${PYTHON:-}" ]; then set -- "$PYTHON"; else set -- python3.11 python3 python; fi
+  local candidate found=""
+  if [ -n "${PYTHON:-}" ]; then set -- "$PYTHON"; else set -- python3.11 python3.12 python3.13 python3 python; fi
   for candidate in "$@"; do
     version=$("$candidate" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || version=missing
-    if [ "$version" = 3.11 ]; then
-      python=$candidate
-      return
-    fi
+    case $version in
+      3.11 | 3.12 | 3.13)
+        python=$candidate
+        return
+        ;;
+    esac
     found="$found${found:+, }$candidate is $version"
   done
-  fail "Python 3.11 is needed, but $found: install it (Debian, Ubuntu: apt install python3.11-venv; macOS: brew install\
- python@3.11; conda: conda create -n py311 python=3.11) or name it with PYTHON=/path/to/python3.11"
+  fail "Python 3.11, 3.12 or 3.13 is needed, but $found: install one (Debian, Ubuntu: apt install python3.11-venv,\
+ python3.12-venv or python3.13-venv; macOS: brew install python@3.11; conda: conda create -n py311 python=3.11) or name\
+ it with PYTHON=/path/to/python3.11"
 }
 
 # What .venv depends on: first the two lines whose change means a new .venv, then the sum of what pip is told.
@@ -85,10 +90,10 @@ new_venv() {
   fi
   check_disk
   "$python" -c 'import venv, ensurepip' 2>/dev/null || fail "$python has no venv module: install it (Debian, Ubuntu: apt\
- install python3.11-venv) or name another Python with PYTHON=/path/to/python3.11"
+ install python$version-venv) or name another Python with PYTHON=/path/to/python3.11"
   mkdir "$venv"
   echo unfinished >"$venv/stamp"
-  step "environment in $venv" "$python" -m venv "$venv"
+  step "environment in $venv, with Python $version" "$python" -m venv "$venv"
 }
 
 # step WHAT COMMAND...: one line with the seconds it took; what the command says goes to the log.

@@ -33,6 +33,7 @@ SHARED = {
     "files",
     "gradients",
     "names",
+    "project",
 }
 FILES = sorted(PACKAGE.rglob("*.py"))
 

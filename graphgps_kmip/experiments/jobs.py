@@ -23,6 +23,7 @@ class Place:
         hash_of: see `HashOf`.
         sample: everything on sample data or small sizes, in a root of its own.
         data: ``dataset.dir`` of all trainings; None: that of their configs.
+        shipped: folder inside an installed package that holds the scripts of ``run/``; None: they are below `root`.
     """
 
     root: Path
@@ -30,6 +31,13 @@ class Place:
     hash_of: HashOf
     sample: bool = False
     data: Path | None = None
+    shipped: Path | None = None
+
+    def script(self, name: str) -> tuple[str, ...]:
+        """Return the words that start one of our scripts, without the interpreter: ``main.py`` is a module, too."""
+        if self.shipped is None:
+            return (name,)
+        return ("-m", "graphgps_kmip") if name == "main.py" else (str(self.shipped / name),)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +84,7 @@ def training_job(training: Training, seed: int, place: Place, experiment: str = 
     out = place.root / place.out
     return Job(
         label=" ".join([*([experiment] if experiment else []), *training.point.values(), f"seed {seed}"]),
-        words=("main.py", *words),
+        words=(*place.script("main.py"), *words),
         path=training.run_dir(seed, out, place.sample),
         key=lambda: place.hash_of(training.words(seed, place.out, place.sample)),
         check=lambda: run_status(training, seed, out, place.hash_of, place.sample),
@@ -87,12 +95,13 @@ def training_job(training: Training, seed: int, place: Place, experiment: str = 
 def command_job(command: Command, experiment: Experiment, place: Place, needs: Sequence[Job] = ()) -> Job:
     """Return the job that runs a command; `needs` in the order of the command's."""
     text = command.sample if place.sample else command.run
+    script, *words = shlex.split(text)
     label = f"{command.of or experiment.id} {command.name}"
     folders = {"{out}": command.out_dir(experiment.id, place.out, place.sample)}
     folders |= {f"{{need{index}}}": _below(need.path, place.root) for index, need in enumerate(needs)}
     return Job(
         label=label,
-        words=tuple(_filled(word, folders) for word in shlex.split(text)),
+        words=(*place.script(script), *(_filled(word, folders) for word in words)),
         path=command.out_dir(experiment.id, place.root / place.out, place.sample),
         key=lambda: text,
         check=lambda: command_status(command, experiment, place.root / place.out, place.sample),

@@ -14,6 +14,7 @@ from graphgps_kmip.experiments.progress import shortened
 from graphgps_kmip.experiments.records import Experiment
 from graphgps_kmip.experiments.schedule import Outcome, Result
 from graphgps_kmip.experiments.state import State
+from graphgps_kmip.project import train_command
 
 HEAD = ("id", "done", "sample", "hours", "memory", "card", "what it is, and what it makes")
 BELOW = (
@@ -87,6 +88,8 @@ def plan_lines(jobs: Sequence[Job]) -> list[str]:
 
 def command_line(job: Job) -> str:
     """Return what a job runs, as one types it."""
+    if job.words[:2] == ("-m", "graphgps_kmip"):  # the package runs from a wheel
+        return shlex.join([train_command(), *job.words[2:]])
     return shlex.join(["python", *job.words])
 
 

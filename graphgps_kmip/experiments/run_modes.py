@@ -39,7 +39,8 @@ def run_on_slurm(jobs: Sequence[Job], place: Place, args: argparse.Namespace) ->
     flags += ["--seeds", str(args.seeds)] if args.seeds else []
 
     def words_of(job: Job) -> list[str]:
-        return ["run/reproduce.py", "run", *args.ids, "--job", str(job.path.relative_to(out)), *flags]
+        script = ["run/reproduce.py"] if place.shipped is None else ["-m", "graphgps_kmip.reproduce"]
+        return [*script, "run", *args.ids, "--job", str(job.path.relative_to(out)), *flags]
 
     return 0 if slurm.submit(jobs, words_of, place.root, folder, options, say=print) else 1
 

@@ -17,6 +17,7 @@ from graphgps_kmip.gym.dialect import in_dialect
 from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.modules import import_modules
 from graphgps_kmip.names import suggest
+from graphgps_kmip.project import find_config
 
 
 def load_config(cfg: CfgNode, file: str | Path | None, overrides: list[str]) -> None:
@@ -64,7 +65,7 @@ def read_settings(file: Path, readers: tuple[Path, ...] = ()) -> list[tuple[str,
     own = [(key, value, str(file)) for key, value in flatten(content)]
     if base is None:
         return own
-    base = file.parent / str(base)
+    base = find_config(Path(str(base)), file.parent)
     if any(base.resolve() == reader.resolve() for reader in (file, *readers)):
         raise ConfigError(f"{file}: base: {base} leads back here: a file cannot be its own base")
     return read_settings(base, (*readers, file)) + own

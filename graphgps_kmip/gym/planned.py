@@ -14,6 +14,7 @@ from graphgps_kmip.gym.experiment import configured, planned_runs, results_folde
 from graphgps_kmip.gym.fingerprint import config_hash
 from graphgps_kmip.gym.load import load_config, parse_overrides, read_settings
 from graphgps_kmip.gym.pretrained import adopt_settings
+from graphgps_kmip.project import find_config
 from graphgps_kmip.results.run_folder import check_name
 
 
@@ -42,7 +43,7 @@ def planned_folder(words: list[str], root: Path) -> Path:
     Raises:
         ConfigError: the command line is not valid.
     """
-    file = root / words[1]
+    file = find_config(Path(words[1]), root)
     settings = {key: value for key, value, _ in read_settings(file)} | dict(parse_overrides(list(words[2:])))
     tag, out_dir = (settings.get(key, default) for key, default in (("name_tag", ""), ("out_dir", "results")))
     check_name(str(tag), "name_tag")
@@ -52,7 +53,7 @@ def planned_folder(words: list[str], root: Path) -> Path:
 @functools.cache
 def _hash(words: tuple[str, ...], root: Path) -> str:
     with _quiet():
-        load_config(cfg, root / words[1], list(words[2:]))
+        load_config(cfg, find_config(Path(words[1]), root), list(words[2:]))
         adopt_settings()
         with configured(planned_runs(1)[0]):
             return config_hash(cfg)

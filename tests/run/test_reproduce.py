@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from run import reproduce
+from graphgps_kmip import reproduce
 from tests.experiments.project import make_command_line, order, wait_for
 
 REAL = Path(__file__).parents[2]

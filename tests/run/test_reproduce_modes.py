@@ -13,13 +13,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from graphgps_kmip import reproduce
 from graphgps_kmip.experiments import run_modes, slurm
 from graphgps_kmip.experiments.jobs import Job, Place, training_job
 from graphgps_kmip.experiments.process import start, take
 from graphgps_kmip.experiments.records import Experiment, Training
 from graphgps_kmip.experiments.state import State
 from graphgps_kmip.experiments.tuning import search
-from run import reproduce
 from tests.experiments.project import make_command_line, order, training, wait_for
 
 REAL = Path(__file__).parents[2]

@@ -27,6 +27,24 @@ def test_the_first_start_installs_torch_before_the_packages_that_need_it(project
     assert "torch==" in out
 
 
+@pytest.mark.parametrize("version", ["3.12", "3.13"])
+@pytest.mark.parametrize("name", ["python{}", "python3", "python"])
+def test_a_machine_whose_only_python_is_3_12_or_3_13_has_the_demo(project, version, name):
+    (project.bin / "python3.11").rename(project.bin / name.format(version))
+    status, out, err = project.run("run/demo.sh", FAKE_VERSION=version)
+    assert (status, err) == (0, "")
+    assert f"with Python {version} ..." in out
+    assert "ran run/demo.py" in out
+
+
+def test_python_3_11_is_preferred_for_the_tests_run_on_it(project):
+    for version in ("3.12", "3.13"):
+        project.fake(f"python{version}", "#!/usr/bin/env bash\necho 3.12\n")
+    status, out, _ = project.run("run/setup_env.sh")
+    assert status == 0
+    assert "with Python 3.11 ..." in out
+
+
 def test_the_second_start_asks_pip_for_nothing(project):
     project.run("run/setup_env.sh")
     status, out, err = project.run("run/setup_env.sh", FAKE_PIP="exit 1")

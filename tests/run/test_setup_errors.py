@@ -28,10 +28,11 @@ def pip_says(text, at="torch"):
 
 
 @pytest.mark.parametrize("script", ["run/demo.sh", "run/test.sh", "run/setup_env.sh"])
-def test_without_python_3_11_the_error_names_what_was_found_and_how_to_get_it(project, script):
+def test_without_a_python_that_fits_the_error_names_what_was_found_and_how_to_get_it(project, script):
     (project.bin / "python3.11").rename(project.bin / "python3")
     err = error_of(project, script, FAKE_VERSION="3.9")
-    assert "Python 3.11 is needed, but python3.11 is missing, python3 is 3.9, python is missing" in err
+    missing = "python3.11 is missing, python3.12 is missing, python3.13 is missing"
+    assert f"Python 3.11, 3.12 or 3.13 is needed, but {missing}, python3 is 3.9, python is missing" in err
     assert "apt install python3.11" in err
     assert "PYTHON=" in err
 
@@ -43,8 +44,15 @@ def test_the_python_that_is_named_is_the_only_one_tried(project):
     assert project.run("run/demo.sh", PYTHON=str(project.bin / "mine"))[0] == 0
 
 
-def test_without_the_venv_module_the_error_names_its_package(project):
-    assert "apt install python3.11-venv" in error_of(project, FAKE_VENV="1")
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+def test_without_the_venv_module_the_error_names_its_package(project, version):
+    assert f"apt install python{version}-venv)" in error_of(project, FAKE_VENV="1", FAKE_VERSION=version)
+
+
+@pytest.mark.parametrize("version", ["3.10", "3.14", "4.11"])
+def test_a_python_without_wheels_for_the_pins_is_refused(project, version):
+    assert f"python3.11 is {version}" in error_of(project, FAKE_VERSION=version)
+    assert not (project.root / ".venv").exists()
 
 
 def test_without_disk_space_nothing_is_begun(project):

@@ -1,0 +1,51 @@
+"""Where the project's own configs, experiments and scripts are: beside the package, or their copies in a wheel."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent
+SHIPPED = PACKAGE / "shipped"  # made by setup.py in a wheel; in a checkout there is none
+
+
+def own_files() -> Path:
+    """Return the folder that holds our ``configs/`` and ``run/``: the checkout's root, or that inside of a wheel."""
+    return SHIPPED if SHIPPED.is_dir() else PACKAGE.parent
+
+
+def installed() -> bool:
+    """Tell whether the package runs from a wheel, without a checkout around it."""
+    return SHIPPED.is_dir()
+
+
+def train_command() -> str:
+    """Return how a user starts a training: for messages."""
+    return "graphgps-kmip" if installed() else "python main.py"
+
+
+def reproduce_command() -> str:
+    """Return how a user starts an experiment: for messages."""
+    return "graphgps-kmip-reproduce" if installed() else "python run/reproduce.py"
+
+
+def find_config(file: Path, root: Path = Path()) -> Path:
+    """Return where a config file is: as given, or else, for ``configs/...``, where our own file of that name is.
+
+    The log says so where it is our own.
+
+    Args:
+        file: as a user wrote it.
+        root (default: the working directory): folder that a relative `file` is in.
+
+    Returns:
+        The file as seen from the working directory. A name that is in neither place stays as it was given, unless only
+        our own files have such a folder: then the error of whoever reads it can name near misses.
+    """
+    given, own = root / file, own_files() / file
+    if given.exists() or file.parts[:1] != ("configs",):
+        return given
+    if own.is_file():
+        logging.info("%s: no such file here, the package's own is read: %s", given, own)
+        return own
+    return own if own.parent.is_dir() and not given.parent.is_dir() else given

@@ -1,0 +1,199 @@
+"""Reproduce the papers' tables and figures: one command per experiment, from its runs to a table beside the paper's.
+
+python run/reproduce.py list                            every experiment: what it makes, what it costs, what is done
+python run/reproduce.py plan quickstart/digits          the exact commands
+python run/reproduce.py run quickstart/digits --jobs 2  runs what is missing; Ctrl-C saves, the same command goes on
+python run/reproduce.py table quickstart/digits         our numbers beside the printed ones
+python run/reproduce.py figure ID
+python run/reproduce.py report                          one HTML page of everything that is done
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from graphgps_kmip.errors import is_users, one_line
+from graphgps_kmip.experiments.extent import extent
+from graphgps_kmip.experiments.jobs import Job, Place
+from graphgps_kmip.experiments.listing import (
+    experiment_markdown,
+    experiment_table,
+    plan_lines,
+    plan_summary,
+    summary,
+)
+from graphgps_kmip.experiments.manifest import ManifestError, load_manifest, select
+from graphgps_kmip.experiments.options import parse
+from graphgps_kmip.experiments.plan import kept_of, plan_jobs, with_needs, with_pending_needs
+from graphgps_kmip.experiments.printed import load_printed
+from graphgps_kmip.experiments.records import Experiment
+from graphgps_kmip.experiments.run_modes import run_here, run_on_slurm, run_searches
+from graphgps_kmip.experiments.schedule import Setup, Stopped
+from graphgps_kmip.gym.planned import planned_hash
+from graphgps_kmip.project import SHIPPED, installed, own_files, reproduce_command
+from graphgps_kmip.train.environment import code_version, hardware, package_versions
+
+# Where jobs run and results go: the project's root, or the working directory where the package runs from a wheel.
+ROOT = Path.cwd() if installed() else own_files()
+MANIFESTS = own_files() / "run/experiments"
+
+
+def list_experiments(args: argparse.Namespace) -> int:
+    """Print every experiment."""
+    experiments = load_manifest(MANIFESTS).values()
+    if args.markdown:
+        print(experiment_markdown(experiments))
+        return 0
+    width, out = shutil.get_terminal_size((120, 24)).columns, ROOT / args.out
+    print(experiment_table(experiments, lambda one: extent(one, out, hash_of), width))
+    return 0
+
+
+def plan(args: argparse.Namespace) -> int:
+    """Print the commands of some experiments."""
+    jobs = with_pending_needs(asked(args))
+    print("\n".join(plan_lines(jobs)))
+    print(f"# {plan_summary(args.ids, jobs)}")
+    return 0
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run what is missing of some experiments."""
+    if args.search:
+        if args.slurm or args.slurm_dry_run or args.job:
+            raise ManifestError("--search runs on this machine alone: leave out --slurm, --slurm-dry-run and --job")
+        experiments = [kept_of(one, ",".join(args.only), args.seeds) for one in chosen(args)]
+        return run_searches(experiments, args.search, args.trials, MANIFESTS / "ranges", place(args), setup(args))
+    jobs = asked(args)
+    if args.slurm or args.slurm_dry_run:
+        return run_on_slurm(jobs, place(args), args)
+    print(plan_summary(args.ids, with_pending_needs(jobs)), flush=True)
+    return run_here(jobs, setup(args))
+
+
+def table(args: argparse.Namespace) -> int:
+    """Print the tables of some experiments."""
+    from graphgps_kmip.report.build import build_table
+    from graphgps_kmip.report.formats import FORMATS
+
+    printed, out = load_printed(MANIFESTS / "printed"), ROOT / args.out
+    for experiment in chosen(args):
+        for spec in made(experiment, "tables"):
+            built = build_table(experiment, spec, printed, out, hash_of, args.sample)
+            print(FORMATS[args.format](built, partial=args.partial))
+    return 0
+
+
+def figure(args: argparse.Namespace) -> int:
+    """Draw the figures of some experiments."""
+    from graphgps_kmip.report.build import build_table
+    from graphgps_kmip.report.figures import draw_figure
+
+    printed, out = load_printed(MANIFESTS / "printed"), ROOT / args.out
+    for experiment in chosen(args):
+        specs = {spec.id: spec for spec in experiment.tables.values()}
+        tables = {k: build_table(experiment, spec, printed, out, hash_of, args.sample) for k, spec in specs.items()}
+        for spec in made(experiment, "figures"):
+            print("\n".join(map(str, draw_figure(experiment, spec, tables, out, args.sample))))
+    return 0
+
+
+def report(args: argparse.Namespace) -> int:
+    """Write the page of everything that is done."""
+    from graphgps_kmip.report.page import write_page
+
+    print(write_page(load_manifest(MANIFESTS), load_printed(MANIFESTS / "printed"), ROOT / args.out, hash_of))
+    return 0
+
+
+def hash_of(words: list[str]) -> str:
+    """Return the config hash of a command line of main.py."""
+    return planned_hash(words, ROOT)
+
+
+def place(args: argparse.Namespace) -> Place:
+    """Return where jobs run."""
+    return Place(ROOT, args.out, hash_of, args.sample, args.data, SHIPPED if installed() else None)
+
+
+def setup(args: argparse.Namespace) -> Setup:
+    """Return how jobs are run, with what this machine is."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    facts = {"code_version": code_version(), "hardware": hardware(device), "packages": package_versions()}
+    return Setup(ROOT, facts, args.sample, args.jobs, args.retry)
+
+
+def chosen(args: argparse.Namespace) -> list[Experiment]:
+    """Return the experiments that the command line names."""
+    experiments = load_manifest(MANIFESTS)
+    return [select(experiments, key) for key in args.ids]
+
+
+def made(experiment: Experiment, kind: str) -> list[Any]:
+    """Return the tables or figures of an experiment."""
+    found = list(getattr(experiment, kind).values())
+    if not found:
+        raise ManifestError(f"{experiment.id} makes no {kind}; `list` says what it makes")
+    return found
+
+
+def asked(args: argparse.Namespace) -> list[Job]:
+    """Return the jobs that the command line names."""
+    jobs = plan_jobs(load_manifest(MANIFESTS), args.ids, place(args), ",".join(args.only), args.seeds)
+    if not getattr(args, "job", None):
+        return jobs
+    every = {str(job.path.relative_to(ROOT / args.out)): job for job in with_needs(jobs)}
+    if args.job not in every:
+        raise ManifestError(f"--job: {' '.join(args.ids)} has no job in {args.job}")
+    return [every[args.job]]
+
+
+ACTIONS = {"list": list_experiments, "plan": plan, "run": run, "table": table, "figure": figure, "report": report}
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Return the exit code: 1 if something is not done, 2 after a mistake of the user's, 130 after Ctrl-C.
+
+    Args:
+        words (default: those of the process): of the command line.
+    """
+    words = sys.argv[1:] if words is None else words
+    args = parse(words, __doc__.replace("python run/reproduce.py", reproduce_command()), ACTIONS)
+    args.out, args.data = (path and below_root(path) for path in (args.out, getattr(args, "data", None)))
+    try:
+        code = args.action(args)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # `list | head`; what is left in the buffer has no reader, either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Stopped as stopped:
+        print(summary(stopped.results))
+        print(f"{stopped}; this goes on where it stopped:\n  {reproduce_command()} {shlex.join(words)}")
+        return 128 + stopped.signum
+    except Exception as error:
+        if args.debug or not is_users(error):
+            raise
+        print(f"error: {one_line(error)}", file=sys.stderr)
+        return 2
+
+
+def below_root(path: Path) -> Path:
+    """Return a path of the working directory's as seen from the project's root, absolute if it is not below it."""
+    whole = path.expanduser().absolute()
+    return whole.relative_to(ROOT) if whole.is_relative_to(ROOT) else whole
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -30,7 +30,7 @@ from graphgps_kmip.expressivity.pairs import Pair, standard_pairs  # noqa: E402
 from graphgps_kmip.expressivity.scheme import theorem_scheme  # noqa: E402
 from graphgps_kmip.expressivity.toy_fit import TARGETS, fit, linear_error  # noqa: E402
 from graphgps_kmip.files import replace_file  # noqa: E402
-from run.expressivity_trials import lines, results  # noqa: E402
+from run.expressivity_trials import conclusion, lines, results  # noqa: E402
 
 LAMBDAS = (0.5, 1, 2, 4, 8, 16, 32, 64)
 
@@ -102,7 +102,7 @@ def _theorem1(args: argparse.Namespace) -> int:
     found = results(args.trials)
     _write(args.out / "theorem1.json", found)
     print("\n".join(lines(found)))
-    print(f"\nWhat theorem 1 says {'was seen' if found['holds'] else 'WAS NOT SEEN'} for every component.")
+    print(f"\n{conclusion(found)}")
     return 0 if found["holds"] else 1
 
 

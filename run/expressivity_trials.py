@@ -50,20 +50,38 @@ def results(count: int) -> dict[str, Any]:
                 "trials": count,
                 "equal": len(equal),
                 "error": max(outcome.error for outcome in outcomes),
-                "readout_error": max((outcome.readout for outcome in equal), default=0.0),
+                "readout_error": max((outcome.readout for outcome in equal), default=None),
                 "separated": len(others),
                 "separated_by_model": sum(outcome.difference > TOLERANCE for outcome in others),
             }
         if not (reach.inside and reach.per_round):
             row["counterexample"], row["difference"] = counterexample(name)
         rows.append(row)
-    return {"tolerance": TOLERANCE, "rows": rows, "holds": all(holds(row) for row in rows)}
+    return {"tolerance": TOLERANCE, "rows": rows, "holds": all(holds(row) for row in rows), "untried": untried(rows)}
 
 
 def holds(row: dict[str, Any]) -> bool:
-    """Whether what `REACH` says of a component was seen."""
-    good = row.get("error", 0.0) <= TOLERANCE and row.get("readout_error", 0.0) <= TOLERANCE
-    return good and row.get("difference", 1.0) > TOLERANCE
+    """Whether nothing was seen that contradicts what `REACH` says of a component."""
+    errors = [row[name] for name in ("error", "readout_error") if row.get(name) is not None]
+    return max(errors, default=0.0) <= TOLERANCE and row.get("difference", 1.0) > TOLERANCE
+
+
+def untried(rows: list[dict[str, Any]]) -> list[str]:
+    """Return the components of which nothing was seen: no pair of their trials was left equal by SEG-WL."""
+    return [row["name"] for row in rows if row["inside"] and not row["equal"]]
+
+
+def conclusion(found: dict[str, Any]) -> str:
+    """Return in a sentence what was seen of the theorem, and of which components."""
+    rows, none = found["rows"], found["untried"]
+    if not found["holds"]:
+        return f"What theorem 1 says WAS NOT SEEN for {'; '.join(row['name'] for row in rows if not holds(row))}."
+    if not none:
+        return "What theorem 1 says was seen for every component."
+    return (
+        f"What theorem 1 says was seen for {len(rows) - len(none)} of {len(rows)} components. For the others SEG-WL left "
+        f"no pair equal, so that the theorem promises nothing ({'; '.join(none)}): give more --trials."
+    )
 
 
 def lines(found: dict[str, Any]) -> list[str]:

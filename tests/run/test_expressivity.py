@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -93,8 +94,39 @@ def test_theorem1_fails_loudly_where_the_theorem_does(
     wrong = type(one)(True, one.why)
     monkeypatch.setattr(expressivity_trials, "REACH", {"BigBird": wrong, "GINE": expressivity_trials.REACH["GINE"]})
     assert expressivity.main(["theorem1", "--trials", "6", "--out", str(tmp_path)]) == 1
-    assert "WAS NOT SEEN" in capsys.readouterr().out
+    assert "WAS NOT SEEN for BigBird." in capsys.readouterr().out
     assert read(tmp_path, "theorem1.json")["holds"] is False
+
+
+def test_theorem1_names_the_components_that_had_no_pair_to_be_seen_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = {name: expressivity_trials.REACH[name] for name in ("GINE", "GIN", "BigBird")}
+    monkeypatch.setattr(expressivity_trials, "REACH", kept)
+    seen = expressivity_trials.trial
+    monkeypatch.setattr(
+        expressivity_trials,
+        "trial",
+        lambda name, seed: dataclasses.replace(seen(name, seed), equal=name == "GIN"),
+    )
+    assert expressivity.main(["theorem1", "--trials", "1", "--out", str(tmp_path)]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert "was seen for 2 of 3 components" in last
+    assert "promises nothing (GINE): " in last
+    assert "--trials" in last
+    assert read(tmp_path, "theorem1.json")["untried"] == ["GINE"]
+    assert read(tmp_path, "theorem1.json")["rows"][0]["readout_error"] is None
+
+
+def test_theorem1_claims_every_component_only_where_each_had_a_pair(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert expressivity.main(["theorem1", "--trials", "3", "--out", str(tmp_path)]) == 0
+    found = read(tmp_path, "theorem1.json")
+    without = [row["name"] for row in found["rows"] if row["inside"] and row["equal"] == 0]
+    assert without  # three random pairs are not enough for all
+    assert found["untried"] == without
+    assert "for every component" not in capsys.readouterr().out
 
 
 def test_hardmax_errors_stay_below_their_bounds_and_fall(out: Path) -> None:

@@ -78,9 +78,10 @@ def conclusion(found: dict[str, Any]) -> str:
         return f"What theorem 1 says WAS NOT SEEN for {'; '.join(row['name'] for row in rows if not holds(row))}."
     if not none:
         return "What theorem 1 says was seen for every component."
+    seen = f"{len(rows) - len(none)} of {len(rows)} components"
     return (
-        f"What theorem 1 says was seen for {len(rows) - len(none)} of {len(rows)} components. For the others SEG-WL left "
-        f"no pair equal, so that the theorem promises nothing ({'; '.join(none)}): give more --trials."
+        f"What theorem 1 says was seen for {seen}. For the others SEG-WL left no pair equal, so that the theorem "
+        f"promises nothing ({'; '.join(none)}): give more --trials."
     )
 
 

@@ -23,11 +23,20 @@ LAST_LINES = 4096  # bytes that hold the last line of a stats.json
 
 @dataclass(frozen=True)
 class Epochs:
-    """How far a training is: epochs done, all of them, and seconds to go by its own reckoning."""
+    """Progress of a training: epochs done, all of them, and seconds to go by its own reckoning; 0: overdue."""
 
     done: int
     of: int
     to_go: float
+
+    @classmethod
+    def after(cls, done: int, of: int, eta: float, age: float) -> Epochs:
+        """Return the progress of a training whose last epoch ended `age` seconds ago, with `eta` seconds to go then.
+
+        While an epoch takes longer than the ones before, those after it are still to come.
+        """
+        left = max(of - done, 1)
+        return cls(done, of, max(eta - age, eta * (left - 1) / left, 0.0))
 
 
 def epochs(running: Running) -> Epochs | None:
@@ -41,7 +50,7 @@ def epochs(running: Running) -> Epochs | None:
             file.seek(max(0, file.seek(0, os.SEEK_END) - LAST_LINES))
             line = json.loads(file.read().decode().rsplit("\n", 2)[-2])
         found = re.search(r"^ +max_epoch: (\d+)$", (running.job.path / "config.yaml").read_text(), re.M)
-        return Epochs(line["epoch"] + 1, int(found[1]), max(0.0, line["eta"] - age)) if found else None
+        return Epochs.after(line["epoch"] + 1, int(found[1]), line["eta"], age) if found else None
     except (OSError, ValueError, LookupError):  # being written at this moment, or a network of another package
         return None
 
@@ -64,7 +73,7 @@ class Durations:
         return fmean(known) if known else None
 
     def left(self, running: Running) -> float | None:
-        """Return what is left of a running job; None while nothing is done."""
+        """Return what is left of a running job, 0 if it takes longer than expected; None while nothing is done."""
         expected = self.expected(running.job)
         return None if expected is None else max(0.0, expected - running.seconds)
 
@@ -144,12 +153,14 @@ class Progress:
         lines = []
         for one, known, seconds in zip(running, reached, left, strict=True):
             part = f"epoch {known.done} of {known.of}" if known else f"for {span(one.seconds)}"
-            lines.append(f"{one.job.label:<{width}}  {part}{f', {span(seconds)} to go' if seconds is not None else ''}")
+            ends = bool(known) and known.done >= known.of
+            until = "" if seconds is None else ", saving its results" if ends else f", {_until(seconds)}"
+            lines.append(f"{one.job.label:<{width}}  {part}{until}")
         whole = [one.seconds + seconds for one, seconds in zip(running, left, strict=True) if seconds is not None]
         expected = [self.durations.expected(job) for job in waiting]
         total = to_go(left, expected, self.parallel, guess=fmean(whole) if whole else 0.0)
         counts = {**self.counts, "running": len(running), "waiting": len(waiting)}
-        until = f"about {span(total)} to go" if total is not None else "time to go not known yet"
+        until = f"about {_until(total)}" if total else "time to go not known yet"
         return [*lines, f"{', '.join(f'{n} {state}' for state, n in counts.items() if n)}; {until}"]
 
     def close(self) -> None:
@@ -162,6 +173,11 @@ class Progress:
     def _erasure(self) -> str:
         """Return what moves to the start of the block and clears it, sent in one piece with what replaces it."""
         return f"\x1b[{self._drawn}F\x1b[J" if self._drawn else ""
+
+
+def _until(seconds: float) -> str:
+    """Return the time to go of something that is not done: it is never 0 s."""
+    return f"{span(max(seconds, 1.0))} to go" if seconds > 0 else "longer than expected"
 
 
 def span(seconds: float) -> str:

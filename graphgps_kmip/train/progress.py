@@ -57,13 +57,18 @@ class Bar:
         """Show the state after an epoch."""
         chosen = "" if best is None else f", best {self.metric} {best:g}"
         pace = f"{clock.per_epoch(self.settings.evaluates(epoch)):.2f} s/epoch"
-        to_go = tqdm.format_interval(clock.to_go(epoch))
-        line = f"{self.settings.name} loss {loss:.4g}{chosen}, {pace}, {to_go} to go".strip()
+        line = f"{self.settings.name} loss {loss:.4g}{chosen}, {pace}{self._to_go(epoch, clock)}".strip()
         if not self.bar.disable:
             self.bar.set_description_str(line, refresh=False)
             self.bar.update()
         elif self.settings.evaluates(epoch):
             log.info("epoch %d/%d %s", epoch + 1, self.settings.max_epoch, line)
+
+    def _to_go(self, epoch: int, clock: Clock) -> str:
+        """Return the time to go, at least a second while epochs are left; nothing after the last one."""
+        if epoch + 1 >= self.settings.max_epoch:
+            return ""
+        return f", {tqdm.format_interval(max(1.0, round(clock.to_go(epoch))))} to go"
 
     def close(self) -> None:
         """Leave the bar as it stands."""

@@ -47,10 +47,44 @@ def write_epoch(job: Job, age: float) -> None:
 
 def test_epochs_are_read_from_what_the_run_writes(jobs: list[Job]) -> None:
     assert epochs(running(jobs[0], 60)) is None
-    write_epoch(jobs[0], age=30)
+    write_epoch(jobs[0], age=2)
     found = epochs(running(jobs[0], 60))
     assert (found.done, found.of) == (2, 30)
-    assert found.to_go == pytest.approx(60, abs=5)
+    assert found.to_go == pytest.approx(88, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("done", "eta", "age", "to_go"),
+    [
+        (20, 100.0, 4.0, 96.0),  # 10 epochs of 10 s are left
+        (20, 100.0, 50.0, 90.0),  # the one under way is overdue, nine are still to come
+        (29, 10.0, 50.0, 0.0),  # the last one is overdue
+        (30, 0.0, 1.0, 0.0),
+    ],
+)
+def test_an_epoch_that_takes_long_leaves_the_time_of_those_after_it(
+    done: int, eta: float, age: float, to_go: float
+) -> None:
+    assert Epochs.after(done, 30, eta, age) == Epochs(done, 30, to_go)
+
+
+def test_the_block_never_says_0_s_while_something_runs(jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
+    reached = {jobs[0]: Epochs(29, 30, 0.2), jobs[1]: Epochs(29, 30, 0.0), jobs[2]: Epochs(30, 30, 0.0)}
+    monkeypatch.setattr(progress, "epochs", lambda one: reached[one.job])
+    shown = Progress(io.StringIO())
+    assert shown.lines([running(job, 10) for job in jobs], []) == [
+        "A GCN seed 0  epoch 29 of 30, 1 s to go",
+        "A Bad seed 0  epoch 29 of 30, longer than expected",
+        "A GCN seed 1  epoch 30 of 30, saving its results",
+        "3 running; about 1 s to go",
+    ]
+    assert shown.lines([running(jobs[2], 10)], [])[-1] == "1 running; time to go not known yet"
+    monkeypatch.setattr(progress, "epochs", lambda _: None)
+    shown.durations.add(jobs[0].group, {"wall_time": 5.0})
+    assert shown.lines([running(jobs[0], 10)], []) == [
+        "A GCN seed 0  for 10 s, longer than expected",
+        "1 running; time to go not known yet",
+    ]
 
 
 def test_epochs_of_an_earlier_attempt_are_not_those_of_this_one(jobs: list[Job]) -> None:

@@ -116,6 +116,23 @@ def show_two_epochs() -> None:
     bar.close()
 
 
+@pytest.mark.parametrize(("seconds", "to_go"), [(0.001, "00:01"), (0.4, "00:01"), (0.7, "00:02"), (61.0, "03:03")])
+def test_the_time_to_go_is_never_zero_while_epochs_are_left(
+    seconds: float, to_go: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = TrainSettings(max_epoch=4, eval_period=1, name="toy")
+    clock, bar = Clock(settings), Bar(settings, "accuracy", 0)
+    with caplog.at_level(logging.INFO):
+        for epoch in range(4):
+            clock.add(epoch, seconds)
+            bar.show(epoch, 0.25, 0.875, clock)
+    first, *_, third, last = (record.getMessage() for record in caplog.records)
+    assert first.endswith(f", {to_go} to go")
+    assert third.endswith(" to go")
+    assert "00:00" not in third
+    assert last.endswith(" s/epoch")  # nothing is left
+
+
 def test_on_a_terminal_there_is_one_bar(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     show_two_epochs()

@@ -18,7 +18,7 @@ from graphgps_kmip.gym.fingerprint import config_hash
 from graphgps_kmip.gym.listing import listing
 from graphgps_kmip.gym.load import load_config
 from graphgps_kmip.gym.pretrained import adopt_settings
-from graphgps_kmip.project import find_config
+from graphgps_kmip.project import find_config, train_command
 from graphgps_kmip.report import aggregate, check_results, draw_attention, draw_curves
 from graphgps_kmip.results.run_record import is_finished, read_record
 from graphgps_kmip.train import on_rank_zero
@@ -26,13 +26,20 @@ from graphgps_kmip.train import on_rank_zero
 
 def parse(words: list[str]) -> argparse.Namespace:
     """Return the parsed command line; the tail of keys and values is left in ``opts``."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    about = __doc__.replace("python main.py", train_command())
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cfg", dest="cfg_file", type=Path, help="the YAML file")
     parser.add_argument("--repeat", type=int, default=1, help="number of seeds, from cfg.seed on (default 1)")
     parser.add_argument("--mark_done", action="store_true", help="rename FILE to FILE_done after success")
     parser.add_argument("--overwrite", action="store_true", help="repeat finished runs; old folders are kept aside")
     parser.add_argument("--dry-run", action="store_true", help="print config, model, parameters and data, and stop")
-    parser.add_argument("--list", action="store_true", help="print every registered component, and stop")
+    parser.add_argument(
+        "--list",
+        nargs="?",
+        const="*",
+        metavar="NAME*",
+        help="print the registered components of such names, upper or lower case alike (default all), and stop",
+    )
     parser.add_argument("--data", metavar="NAME", help="print the data sheet of a data set, and stop")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     parser.add_argument("opts", nargs=argparse.REMAINDER, help="config keys and values, such as gt.kmip.k 20")
@@ -44,8 +51,8 @@ def main(args: argparse.Namespace) -> None:
     given, args.cfg_file = args.cfg_file, args.cfg_file and find_config(args.cfg_file)
     if args.mark_done and args.cfg_file != given:
         raise ConfigError(f"--mark_done: {given} is the package's own file: copy it here, or leave the flag out")
-    if args.list:
-        print(listing())
+    if args.list is not None:
+        print(listing([args.list, *args.opts]))
         return
     if args.data:
         load_config(cfg, args.cfg_file, args.opts)  # a YAML may register data sets, and say where they are

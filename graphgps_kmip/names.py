@@ -13,3 +13,9 @@ def suggest(name: str, allowed: Iterable[str], limit: int = 3) -> str:
     if close:
         return f" Did you mean {' or '.join(close)}?"
     return f" Allowed: {', '.join(names.values())}."
+
+
+def near_misses(name: str, allowed: Iterable[str]) -> str:
+    """Return `` Did you mean a or b?`` where something is near, else nothing."""
+    text = suggest(name, allowed)
+    return text if text.startswith(" Did you mean") else ""

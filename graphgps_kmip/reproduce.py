@@ -33,7 +33,7 @@ from graphgps_kmip.experiments.listing import (
 )
 from graphgps_kmip.experiments.manifest import ManifestError, load_manifest, select
 from graphgps_kmip.experiments.options import parse
-from graphgps_kmip.experiments.plan import kept_of, plan_jobs, with_needs, with_pending_needs
+from graphgps_kmip.experiments.plan import check_configs, kept_of, plan_jobs, with_needs, with_pending_needs
 from graphgps_kmip.experiments.printed import load_printed
 from graphgps_kmip.experiments.records import Experiment
 from graphgps_kmip.experiments.run_modes import run_here, run_on_slurm, run_searches
@@ -149,6 +149,7 @@ def made(experiment: Experiment, kind: str) -> list[Any]:
 def asked(args: argparse.Namespace) -> list[Job]:
     """Return the jobs that the command line names."""
     jobs = plan_jobs(load_manifest(MANIFESTS), args.ids, place(args), ",".join(args.only), args.seeds)
+    check_configs(jobs, ROOT)
     if not getattr(args, "job", None):
         return jobs
     every = {str(job.path.relative_to(ROOT / args.out)): job for job in with_needs(jobs)}

@@ -41,6 +41,35 @@ def test_list_names_every_kind_of_component_with_a_line_each(capsys: pytest.Capt
         assert len(line.split(name, 1)[-1].strip()) > 10, f"{name} has no line that says what it is"
 
 
+@pytest.mark.parametrize(
+    ("words", "shown", "hidden"),
+    [
+        (["KMIP"], ["attention (part", "  kMIP "], ["GatedGCN", "message passing"]),
+        (["gated*"], ["  GatedGCN "], ["kMIP", "attention (part", "CustomGatedGCN"]),
+        (["*gated*"], ["  GatedGCN "], ["attention (part"]),
+        (["kmip", "gi?"], ["  kMIP ", "  GIN "], ["GINE", "GCN"]),
+        (["pascalvoc-sp"], ["PyG-VOCSuperpixels / edge_wt_region_boundary"], ["COCO"]),
+        (["pyg-vocsuperpixels"], ["PyG-VOCSuperpixels / edge_wt_region_boundary"], ["COCO"]),
+        (["minesweeper"], ["PyG-Heterophilous / Minesweeper"], ["Tolokers"]),
+        (["none"], ["constant learning rate"], ["data set"]),
+    ],
+)
+def test_list_shows_only_the_components_of_a_name(
+    words: list[str], shown: list[str], hidden: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["--list", *words]) == 0
+    text = capsys.readouterr().out
+    assert [part for part in shown if part not in text] == []
+    assert [part for part in hidden if part in text] == []
+
+
+def test_list_of_a_name_that_nothing_has_names_the_near_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["--list", "kmip", "gatedgnc"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("error: --list: no component has the name 'gatedgnc'. Did you mean GatedGCN")
+
+
 def test_a_dry_run_prints_config_model_counts_and_data_and_writes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

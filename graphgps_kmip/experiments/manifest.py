@@ -11,6 +11,7 @@ from graphgps_kmip.experiments.records import Command, Experiment, FigureSpec, N
 from graphgps_kmip.experiments.training_grid import trainings
 from graphgps_kmip.experiments.yaml_files import ManifestError, check_keys, read_yaml, section
 from graphgps_kmip.names import suggest
+from graphgps_kmip.project import train_command
 from graphgps_kmip.results.run_folder import check_name
 
 __all__ = ["ManifestError", "find", "load_manifest", "narrowed", "select"]
@@ -50,6 +51,12 @@ def select(experiments: Mapping[str, Experiment], key: str) -> Experiment:
         ManifestError: there is none, with near misses.
     """
     if key not in experiments:
+        if key.endswith((".yaml", ".yml")):
+            what = "is a file" if Path(key).is_file() else "no such file"
+            raise ManifestError(
+                f"{key}: {what}, and no experiment has this id: `list` names the experiments, "
+                f"`{train_command()} --cfg FILE` trains a single config"
+            )
         near = [one for one in experiments if key.lower() in one.lower()]
         raise ManifestError(f"no experiment {key!r}.{suggest(key, near or experiments)}")
     return experiments[key]

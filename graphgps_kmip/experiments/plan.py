@@ -10,7 +10,8 @@ from graphgps_kmip.experiments.jobs import Job, Place, command_job, training_job
 from graphgps_kmip.experiments.manifest import ManifestError, find, narrowed, select
 from graphgps_kmip.experiments.records import Experiment, Need, Training
 from graphgps_kmip.experiments.state import State
-from graphgps_kmip.names import suggest
+from graphgps_kmip.names import near_misses, suggest
+from graphgps_kmip.project import find_config
 
 
 def plan_jobs(
@@ -89,6 +90,26 @@ def with_pending_needs(jobs: Sequence[Job]) -> list[Job]:
     for job in jobs:
         visit(job)
     return list(found.values())
+
+
+def check_configs(jobs: Sequence[Job], root: Path) -> None:
+    """Check that the config of every training among the jobs and their needs exists.
+
+    Args:
+        jobs: of `plan_jobs`.
+        root: folder in which they are started.
+
+    Raises:
+        ManifestError: one does not, with near misses.
+    """
+    for job in with_needs(jobs):
+        if job.command is not None:
+            continue
+        given = Path(job.words[job.words.index("--cfg") + 1])
+        file = find_config(given, root)
+        if not file.is_file():
+            near = near_misses(given.name, (path.name for path in file.parent.glob("*.yaml")))
+            raise ManifestError(f"{job.label}: its config {given} does not exist.{near} Write it, or correct `cfg`")
 
 
 def _command(experiments: Mapping[str, Experiment], need: Need, place: Place, above: tuple[str, ...]) -> Job:

@@ -104,6 +104,9 @@ def make_command_line(reproduce: ModuleType, root: Path, monkeypatch: pytest.Mon
     """Let run/reproduce.py work in a project of its own."""
     make_project(root)
     (root / "experiments").mkdir()
+    (root / "configs/set").mkdir(parents=True)
+    for name in ("gcn", "kmip"):
+        (root / f"configs/set/{name}.yaml").touch()
     (root / "experiments/all.yaml").write_text(MANIFEST)
     monkeypatch.setattr(reproduce, "ROOT", root)
     monkeypatch.setattr(reproduce, "MANIFESTS", root / "experiments")

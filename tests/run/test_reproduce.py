@@ -43,6 +43,29 @@ def test_run_does_what_plan_says_word_for_word(project: Path, capsys: pytest.Cap
     assert "torch" in record["packages"]
 
 
+@pytest.mark.parametrize("action", ["plan", "run"])
+def test_a_config_that_does_not_exist_is_named_before_anything_runs(
+    action: str, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "configs/set/kmip.yaml").rename(project / "configs/set/kmipp.yaml")
+    assert reproduce.main([action, "A"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert "A GPS+kMIP seed 0: its config configs/set/kmip.yaml does not exist. Did you mean kmipp.yaml?" in err
+    assert order(project) == []
+    assert reproduce.main([action, "A", "--only", "model=GCN"]) == 0  # the others are not held up by it
+
+
+@pytest.mark.usefixtures("project")
+def test_a_yaml_in_the_place_of_an_id_is_told_from_an_experiment(capsys: pytest.CaptureFixture[str]) -> None:
+    assert reproduce.main(["plan", "configs/set/nothing.yaml"]) == 2
+    assert "error: configs/set/nothing.yaml: no such file, and no experiment has this id" in capsys.readouterr().err
+    assert reproduce.main(["plan", "configs/set/gcn.yaml"]) == 2
+    err = capsys.readouterr().err
+    assert "configs/set/gcn.yaml: is a file, and no experiment has this id" in err
+    assert "main.py --cfg FILE" in err
+
+
 def test_the_planned_commands_run_from_a_shell(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reproduce.main(["plan", "A", "--only", "model=GPS+kMIP", "--seeds", "1"])
     line, _ = capsys.readouterr().out.splitlines()

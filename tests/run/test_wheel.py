@@ -1,0 +1,160 @@
+"""The wheel: what it holds, what it says of itself, and that it trains without a checkout."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from email.message import Message
+from email.parser import Parser
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from graphgps_kmip import __version__
+
+ROOT = Path(__file__).parents[2]
+NEEDED = ("graphgps_kmip", "configs", "run", "main.py", "setup.py", "pyproject.toml", "README.md", "LICENSE")
+CACHES = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info", "build")
+
+
+def build(what: str, source: Path, into: Path) -> Path:
+    code = f"from setuptools import build_meta; build_meta.build_{what}({str(into)!r})"
+    into.mkdir(exist_ok=True)
+    subprocess.run([sys.executable, "-c", code], cwd=source, check=True, capture_output=True)
+    return next(into.iterdir())
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What is built from, in a folder of its own: setuptools leaves its own files beside it."""
+    folder = tmp_path_factory.mktemp("source")
+    for name in NEEDED:
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, folder / name, **({"ignore": CACHES} if (ROOT / name).is_dir() else {}))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("wheel", source, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def about(wheel: Path) -> Message:
+    return Parser().parsestr(read(wheel, "METADATA"))
+
+
+def read(wheel: Path, name: str) -> str:
+    return zipfile.ZipFile(wheel).read(f"graphgps_kmip-{__version__}.dist-info/{name}").decode()
+
+
+def names(wheel: Path) -> set[str]:
+    return {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+
+
+def files(folder: Path, *patterns: str) -> set[str]:
+    found = {path for pattern in patterns for path in folder.rglob(pattern) if path.is_file()}
+    return {str(path.relative_to(folder.parent)) for path in found}
+
+
+def test_a_wheel_holds_the_package_its_configs_experiments_and_scripts_and_nothing_else(
+    wheel: Path, source: Path
+) -> None:
+    package = files(source / "graphgps_kmip", "*")
+    shipped = {"main.py"} | files(source / "configs", "*.yaml") | files(source / "run", "*.py", "*.yaml")
+    shipped -= {"run/demo.py"}
+    assert names(wheel) == package | {f"graphgps_kmip/shipped/{name}" for name in shipped}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "py.typed",
+        "native/kmip_search.c",
+        "native/simd.h",
+        "report/page.html",
+        "shipped/configs/LRGB/pascalvoc-kmip.yaml",
+        "shipped/run/experiments/quickstart.yaml",
+        "shipped/run/experiments/printed/kmip-paper.yaml",
+        "shipped/run/bench/paper.yaml",
+    ],
+)
+def test_what_is_read_at_run_time_is_in_the_wheel(wheel: Path, name: str) -> None:
+    assert f"graphgps_kmip/{name}" in names(wheel)
+
+
+def test_a_source_distribution_builds_the_same_wheel(source: Path, wheel: Path, tmp_path: Path) -> None:
+    with tarfile.open(build("sdist", source, tmp_path / "sdist")) as packed:
+        packed.extractall(tmp_path, filter="data")
+    again = build("wheel", tmp_path / f"graphgps_kmip-{__version__}", tmp_path / "wheel")
+    assert names(again) == names(wheel)
+
+
+def test_an_editable_install_finds_the_configs_beside_the_package(source: Path, tmp_path: Path) -> None:
+    assert not [name for name in names(build("editable", source, tmp_path / "wheel")) if "shipped" in name]
+    assert not (source / "graphgps_kmip/shipped").exists()
+
+
+def test_the_metadata_is_right_and_names_no_address_that_does_not_exist(about: Message) -> None:
+    assert about["License-Expression"] == "MIT"
+    assert about["License-File"] == "LICENSE"
+    assert about["Requires-Python"] == ">=3.11"
+    assert about["Summary"]
+    assert about["Description-Content-Type"] == "text/markdown"
+    assert not about.get_all("Project-URL")
+    assert not about.get_all("Home-page")
+
+
+def test_the_classifiers_name_the_pythons_that_setup_env_takes(about: Message) -> None:
+    classifiers = about.get_all("Classifier")
+    assert not [one for one in classifiers if one.startswith("License ::")]  # the licence expression says it
+    assert "Typing :: Typed" in classifiers
+    pythons = [one.rpartition(" :: ")[2] for one in classifiers if re.fullmatch(r".*Python :: 3\.\d+", one)]
+    script = (ROOT / "run/setup_env.sh").read_text()
+    assert f"    {' | '.join(pythons)})\n" in script
+
+
+def test_the_console_commands_are_those_of_main_py_and_reproduce(wheel: Path) -> None:
+    found = dict(re.findall(r"^(\S+) = (\S+)$", read(wheel, "entry_points.txt"), re.M))
+    assert found == {
+        "graphgps-kmip": "graphgps_kmip.command_line:run",
+        "graphgps-kmip-reproduce": "graphgps_kmip.reproduce:main",
+    }
+    for name, value in found.items():
+        assert callable(EntryPoint(name, value, "console_scripts").load())
+
+
+@pytest.mark.slow
+def test_an_installed_wheel_trains_and_reproduces_from_an_empty_folder(wheel: Path, tmp_path: Path) -> None:
+    """The environment has this one's packages, and no editable install: those are .pth files, read in site folders."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    place = next((tmp_path / "venv/lib").glob("python3*")) / "site-packages"
+    (place / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    pip = [sys.executable, "-m", "pip", "--python", tmp_path / "venv/bin/python", "install", "--quiet"]
+    subprocess.run([*pip, "--no-deps", "--no-index", wheel], check=True)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+
+    def run(*words: str, code: int = 0) -> str:
+        command = [str(tmp_path / "venv/bin" / words[0]), *words[1:]]
+        ended = subprocess.run(command, cwd=empty, env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+                               capture_output=True, text=True)  # fmt: skip
+        assert ended.returncode == code, ended.stdout + ended.stderr
+        return ended.stdout + ended.stderr
+
+    digits = "configs/quickstart/digits-kmip.yaml"
+    said = run("graphgps-kmip", "--cfg", digits, "optim.max_epoch", "1", "gt.layers", "1")
+    assert f"{digits}: no such file here, the package's own is read: {place}" in said
+    assert (empty / "results/digits-kmip/0/record.json").exists()
+    plan = run("graphgps-kmip-reproduce", "plan", "quickstart/digits", "--only", "model=GPS+kMIP", "--seeds", "1")
+    assert plan.startswith(f"graphgps-kmip --cfg {digits} ")
+    done = run("graphgps-kmip-reproduce", "run", "quickstart/digits-analysis", "--sample", "--only", "command=distance")
+    assert "2 of 2 jobs are done" in done
+    assert {path.name for path in empty.iterdir()} == {"results"}
+    assert "error: --mark_done" in run("graphgps-kmip", "--cfg", digits, "--mark_done", code=2)

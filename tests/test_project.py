@@ -1,0 +1,99 @@
+"""Where the project's own configs are found: after those of the working directory, beside the package or in the wheel."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import main
+from graphgps_kmip import project
+from graphgps_kmip.experiments.jobs import Place, command_job, training_job
+from graphgps_kmip.experiments.listing import command_line
+from graphgps_kmip.experiments.records import Command, Experiment, Training
+from graphgps_kmip.gym.planned import planned_hash
+from graphgps_kmip.project import find_config
+
+ROOT = Path(__file__).parents[1]
+DIGITS = Path("configs/quickstart/digits-kmip.yaml")
+SHORT = ["optim.max_epoch", "1", "gt.layers", "1"]
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    handlers = logging.root.handlers[:]
+    yield
+    logging.root.handlers = handlers
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_our_own_config_is_read_where_there_is_no_local_one_and_the_log_says_so(
+    elsewhere: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["--cfg", str(DIGITS), *SHORT]) == 0
+    assert f"{DIGITS}: no such file here, the package's own is read: {ROOT / DIGITS}\n" in capsys.readouterr().out
+    assert (elsewhere / "results/digits-kmip/0/record.json").exists()
+
+
+def test_a_local_config_wins(elsewhere: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (elsewhere / DIGITS).parent.mkdir(parents=True)
+    shutil.copy(ROOT / DIGITS, elsewhere / DIGITS)
+    with caplog.at_level(logging.INFO):
+        assert find_config(DIGITS) == DIGITS
+    assert caplog.text == ""
+
+
+def test_a_users_yaml_may_be_based_on_our_own(elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (elsewhere / "mine.yaml").write_text(f"base: {DIGITS}\ngt:\n  layers: 3\n")
+    assert main.run(["--cfg", "mine.yaml", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "layers: 3" in out
+    assert f"the package's own is read: {ROOT / DIGITS}" in out
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_misspelt_config_of_ours_has_near_misses_elsewhere_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["--cfg", "configs/quickstart/digits-kmpi.yaml"]) == 2
+    assert "no such config file" in (err := capsys.readouterr().err)
+    assert "Did you mean digits-kmip.yaml" in err
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize("name", ["quickstart/digits-kmip.yaml", "digits-kmip.yaml", "/configs/quickstart/no.yaml"])
+def test_only_names_below_configs_are_looked_for_among_our_own(name: str) -> None:
+    assert find_config(Path(name)) == Path(name)
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_our_own_config_is_never_renamed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["--cfg", str(DIGITS), "--mark_done", *SHORT]) == 2
+    assert "--mark_done: " in capsys.readouterr().err
+    assert (ROOT / DIGITS).exists()
+    assert not Path("results").exists()
+
+
+def test_a_config_has_the_same_hash_from_wherever_it_is_planned(elsewhere: Path) -> None:
+    words = ["--cfg", str(DIGITS), "seed", "0"]
+    assert planned_hash(words, elsewhere) == planned_hash(words, ROOT)
+
+
+def test_jobs_of_an_installed_package_run_its_modules_and_its_own_scripts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(project, "SHIPPED", tmp_path)
+    place = Place(Path("/work"), Path("results"), lambda _: "", shipped=tmp_path)
+    job = training_job(Training({}, "quickstart/digits-kmip.yaml", (0,)), 0, place)
+    assert job.words[:4] == ("-m", "graphgps_kmip", "--cfg", "configs/quickstart/digits-kmip.yaml")
+    assert command_line(job).startswith("graphgps-kmip --cfg configs/")
+    look = Command("look", "run/analyse.py graphs --out {out}", "run/analyse.py", ("a",))
+    job = command_job(look, Experiment("A", "A"), place)
+    assert job.words[0] == str(tmp_path / "run/analyse.py")
+    assert job.words[-1] == "results/commands/A/look"

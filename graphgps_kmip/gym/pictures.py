@@ -35,7 +35,7 @@ def save_attention(model: nn.Module, dataset: GraphDataset, path: Path) -> bool:
     batch.split, batch.progress, model = "test", 1.0, model.eval()  # of the trained model: schedules at their end
     layers = collect_attention(model, batch.clone())
     if not layers:
-        logging.info("no attention picture: no layer of this model has an attention graph")
+        logging.info("no attention picture: no layer of this model has a method attention_graph (docs/extending.md)")
         return False
     if any(layer.index.size(1) != graph.num_nodes for layer in layers):
         logging.info("no attention picture: the model attends to graph tokens, which have no position")

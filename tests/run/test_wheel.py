@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
@@ -128,6 +129,21 @@ def test_the_console_commands_are_those_of_main_py_and_reproduce(wheel: Path) ->
     }
     for name, value in found.items():
         assert callable(EntryPoint(name, value, "console_scripts").load())
+
+
+def test_every_public_function_has_the_annotations_that_py_typed_promises() -> None:
+    bare = []
+    for file in sorted((ROOT / "graphgps_kmip").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if not isinstance(node, ast.FunctionDef) or (node.name.startswith("_") and node.name != "__init__"):
+                continue
+            if any("triton" in ast.unparse(decorator) for decorator in node.decorator_list):
+                continue  # a GPU kernel: its arguments are pointers and numbers of the launch
+            given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            missing = [one.arg for one in given if not one.annotation and one.arg not in ("self", "cls")]
+            missing += [] if node.returns else ["what it returns"]
+            bare += [f"{file.name}:{node.lineno} {node.name}: {name}" for name in missing]
+    assert bare == []
 
 
 @pytest.mark.slow

@@ -32,6 +32,7 @@ def package_versions() -> dict[str, str]:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
+    versions["torch"] = torch.__version__  # with its build: the metadata of the public CUDA wheels leaves that out
     return versions
 
 

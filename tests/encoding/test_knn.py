@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import add
 from unittest.mock import patch
 
 import numpy as np
@@ -20,7 +22,8 @@ def brute_force(points: np.ndarray, k: int) -> np.ndarray:
     rows = [tuple(float(value) for value in point) for point in points]
 
     def key(i: int, j: int) -> tuple:
-        return sum((a - b) ** 2 for a, b in zip(rows[i], rows[j], strict=True)), rows[j], j
+        squares = ((a - b) ** 2 for a, b in zip(rows[i], rows[j], strict=True))
+        return reduce(add, squares), rows[j], j  # from Python 3.12 on, sum() compensates its rounding
 
     k = min(k, max(len(rows) - 1, 0))
     others = [sorted((j for j in range(len(rows)) if j != i), key=lambda j: key(i, j))[:k] for i in range(len(rows))]

@@ -49,12 +49,12 @@ MANIFESTS = own_files() / "run/experiments"
 
 def list_experiments(args: argparse.Namespace) -> int:
     """Print every experiment."""
-    experiments = load_manifest(MANIFESTS).values()
+    known = experiments().values()
     if args.markdown:
-        print(experiment_markdown(experiments))
+        print(experiment_markdown(known))
         return 0
     width, out = shutil.get_terminal_size((120, 24)).columns, ROOT / args.out
-    print(experiment_table(experiments, lambda one: extent(one, out, hash_of), width))
+    print(experiment_table(known, lambda one: extent(one, out, hash_of), width))
     return 0
 
 
@@ -71,8 +71,8 @@ def run(args: argparse.Namespace) -> int:
     if args.search:
         if args.slurm or args.slurm_dry_run or args.job:
             raise ManifestError("--search runs on this machine alone: leave out --slurm, --slurm-dry-run and --job")
-        experiments = [kept_of(one, ",".join(args.only), args.seeds) for one in chosen(args)]
-        return run_searches(experiments, args.search, args.trials, MANIFESTS / "ranges", place(args), setup(args))
+        narrowed = [kept_of(one, ",".join(args.only), args.seeds) for one in chosen(args)]
+        return run_searches(narrowed, args.search, args.trials, MANIFESTS / "ranges", place(args), setup(args))
     jobs = asked(args)
     if args.slurm or args.slurm_dry_run:
         return run_on_slurm(jobs, place(args), args)
@@ -111,7 +111,7 @@ def report(args: argparse.Namespace) -> int:
     """Write the page of everything that is done."""
     from graphgps_kmip.report.page import write_page
 
-    print(write_page(load_manifest(MANIFESTS), load_printed(MANIFESTS / "printed"), ROOT / args.out, hash_of))
+    print(write_page(experiments(), load_printed(MANIFESTS / "printed"), ROOT / args.out, hash_of))
     return 0
 
 
@@ -132,10 +132,15 @@ def setup(args: argparse.Namespace) -> Setup:
     return Setup(ROOT, facts, args.sample, args.jobs, args.retry)
 
 
+def experiments() -> dict[str, Experiment]:
+    """Return all experiments: ours, and where the package runs from a wheel those of the working directory."""
+    return load_manifest(MANIFESTS, *([ROOT / "run/experiments"] if installed() else []))
+
+
 def chosen(args: argparse.Namespace) -> list[Experiment]:
     """Return the experiments that the command line names."""
-    experiments = load_manifest(MANIFESTS)
-    return [select(experiments, key) for key in args.ids]
+    known = experiments()
+    return [select(known, key) for key in args.ids]
 
 
 def made(experiment: Experiment, kind: str) -> list[Any]:
@@ -148,7 +153,7 @@ def made(experiment: Experiment, kind: str) -> list[Any]:
 
 def asked(args: argparse.Namespace) -> list[Job]:
     """Return the jobs that the command line names."""
-    jobs = plan_jobs(load_manifest(MANIFESTS), args.ids, place(args), ",".join(args.only), args.seeds)
+    jobs = plan_jobs(experiments(), args.ids, place(args), ",".join(args.only), args.seeds)
     check_configs(jobs, ROOT)
     if not getattr(args, "job", None):
         return jobs

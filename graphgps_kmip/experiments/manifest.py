@@ -19,8 +19,8 @@ __all__ = ["ManifestError", "find", "load_manifest", "narrowed", "select"]
 KINDS = {"str": str, "int": int, "tuple": list, "Mapping": dict}  # annotation of a field -> what YAML makes of it
 
 
-def load_manifest(folder: Path) -> dict[str, Experiment]:
-    """Return all experiments of the YAML files directly in a folder, by id, in the order of files and lines.
+def load_manifest(*folders: Path) -> dict[str, Experiment]:
+    """Return all experiments of the YAML files directly in some folders, by id, in the order of files and lines.
 
     A file holds ``axes`` (axis -> value -> short name in file names), and ``experiments`` (id -> see
     `Experiment`; its ``trainings`` are grids, see `training_grid.trainings`).
@@ -30,7 +30,7 @@ def load_manifest(folder: Path) -> dict[str, Experiment]:
             experiment has, or puts two trainings of different settings into one folder.
     """
     experiments: dict[str, Experiment] = {}
-    for file in sorted(folder.glob("*.yaml")):
+    for file in (file for folder in folders for file in sorted(folder.glob("*.yaml"))):
         content = read_yaml(file)
         check_keys(content, ("axes", "experiments"), str(file))
         axes = section(content, "axes", str(file))
@@ -39,7 +39,8 @@ def load_manifest(folder: Path) -> dict[str, Experiment]:
                 raise ManifestError(f"{file}: experiment {key} is in another place already: give it another id")
             experiments[key] = _experiment(str(key), entry, axes, f"{file.name}, {key}")
     if not experiments:
-        raise ManifestError(f"{folder} holds no experiment: expected YAML files with `experiments`")
+        where = " and ".join(map(str, folders))
+        raise ManifestError(f"{where} holds no experiment: expected YAML files with `experiments`")
     _check(experiments)
     return experiments
 

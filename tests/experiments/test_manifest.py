@@ -36,6 +36,20 @@ def test_a_grid_is_filled_from_its_axes(tmp_path: Path) -> None:
     )
 
 
+def test_experiments_of_several_folders_are_one_manifest(tmp_path: Path) -> None:
+    ours, users, none = (tmp_path / name for name in ("ours", "users", "none"))
+    ours.mkdir()
+    users.mkdir()
+    written(ours, entry(GRID))
+    written(
+        users, entry("commands: {c: {run: r, sample: s, produces: [], needs: [{experiment: a, point: {d: x}}]}}", "b")
+    )
+    assert list(load_manifest(ours, users, none)) == ["a", "b"]
+    written(users, entry(GRID))
+    with pytest.raises(ManifestError, match="experiment a is in another place already"):
+        load_manifest(ours, users)
+
+
 @pytest.mark.parametrize(
     ("files", "words"),
     [

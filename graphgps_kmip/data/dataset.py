@@ -75,7 +75,7 @@ class GraphDataset:
 
     def place(self, number: int) -> str:
         """Return the words by which an error names one graph: its number, and its file where that is known."""
-        return f"graph {number:,} ({self.files[number]})" if self.files else f"graph {number:,}"
+        return graph_words(number, self.files)
 
     def with_graphs(self, graphs: Sequence[Data]) -> GraphDataset:
         """Return a data set of the same splits, summary and files, whose graphs carry something else."""
@@ -99,6 +99,16 @@ class GraphDataset:
     @property
     def _data(self) -> Data:  # GraphGym reads both names
         return self.data
+
+
+def graph_words(number: int, files: Sequence[str] | None) -> str:
+    """Return the words by which an error names one graph.
+
+    Args:
+        number: of the graph in the whole data set, from 0.
+        files: where each graph was read from; None: not known.
+    """
+    return f"graph {number:,} ({files[number]})" if files else f"graph {number:,}"
 
 
 def joined(parts: Sequence[Sequence[Data]]) -> GraphDataset:

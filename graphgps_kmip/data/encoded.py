@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphgps_kmip.data.dataset import GraphDataset
+from graphgps_kmip.data.dataset import GraphDataset, graph_words
 from graphgps_kmip.data.encoding import Encoding, computed
 from graphgps_kmip.data.encoding_cache import Column, in_memory, kept
 from graphgps_kmip.data.processes import cores, in_order
+from graphgps_kmip.data.reading import graph_at
 from graphgps_kmip.errors import InputError
 
 GRAPHS = 2_000  # whose data are hashed together
@@ -64,17 +65,17 @@ def encoded(
     if not encodings:
         return dataset
     workers = num_workers or cores()
-    digests, sizes = _digests(dataset.graphs, sorted({name for one in encodings for name in one.reads}), workers)
+    digests, sizes = _digests(dataset, sorted({name for one in encodings for name in one.reads}), workers)
     taken = {name: "the data set" for name in (dataset.graphs[0].keys() if len(dataset) else ())}
     columns: dict[str, Column] = {}
     for encoding in encodings:
-        compute = partial(computed, dataset.graphs, encoding, sizes, workers)
+        compute = partial(computed, dataset.graphs, encoding, sizes, workers, dataset.files)
         found = in_memory(compute()) if folder is None else kept(folder, _key(encoding, digests), len(sizes), compute)
         if both := sorted(set(found) & set(taken)):
             raise InputError(f"{encoding.name}: its attribute {both[0]} comes from {taken[both[0]]} already")
         taken |= dict.fromkeys(found, encoding.name)
         columns |= found
-    return GraphDataset(EncodedGraphs(dataset.graphs, columns), dataset.splits, dataset.summary)
+    return dataset.with_graphs(EncodedGraphs(dataset.graphs, columns))
 
 
 def _key(encoding: Encoding, digests: Mapping[str, str]) -> dict[str, Any]:
@@ -83,12 +84,13 @@ def _key(encoding: Encoding, digests: Mapping[str, str]) -> dict[str, Any]:
     return {"encoding": encoding.name, "version": encoding.version, "settings": settings, "data": data}
 
 
-def _digests(graphs: Sequence[Data], names: list[str], workers: int) -> tuple[dict[str, str], np.ndarray]:
+def _digests(dataset: GraphDataset, names: list[str], workers: int) -> tuple[dict[str, str], np.ndarray]:
     """Look at every graph once: return a digest of each attribute, and all numbers of nodes."""
-    chunks = [range(start, min(start + GRAPHS, len(graphs))) for start in range(0, len(graphs), GRAPHS)]
+    chunks = [range(start, min(start + GRAPHS, len(dataset))) for start in range(0, len(dataset), GRAPHS)]
     digests = {name: hashlib.sha256() for name in names}
+    look = partial(_hashed, dataset.graphs, names, dataset.files)
     sizes = [np.empty(0, np.int64)]
-    for parts, size in in_order("looking at the graphs", partial(_hashed, graphs, names), chunks, workers):
+    for parts, size in in_order("looking at the graphs", look, chunks, workers):
         sizes.append(size)
         for name, part in parts.items():
             digests[name].update(part)
@@ -97,18 +99,19 @@ def _digests(graphs: Sequence[Data], names: list[str], workers: int) -> tuple[di
     return {**hexes, "num_nodes": hashlib.sha256(sizes).hexdigest()}, sizes
 
 
-def _hashed(graphs: Sequence[Data], names: list[str], chunk: range) -> tuple[dict[str, bytes], np.ndarray]:
+def _hashed(
+    graphs: Sequence[Data], names: list[str], files: Sequence[str] | None, chunk: range
+) -> tuple[dict[str, bytes], np.ndarray]:
     digests = {name: hashlib.sha256() for name in names}
     sizes = np.empty(len(chunk), np.int64)
     for row, number in enumerate(chunk):
-        graph = graphs[number]
+        place = graph_words(number, files)
+        graph = graph_at(graphs, number, place)
         sizes[row] = graph.num_nodes
         for name, digest in digests.items():
             value = graph.get(name)
             if not isinstance(value, Tensor) or value.layout != torch.strided:
-                raise InputError(
-                    f"graph {number} has no tensor {name}, which an encoding reads: leave that encoding out"
-                )
+                raise InputError(f"{place} has no tensor {name}, which an encoding reads: leave that encoding out")
             digest.update(f"{tuple(value.shape)} {value.dtype}".encode())
             digest.update(value.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy())
     return {name: digest.digest() for name, digest in digests.items()}, sizes

@@ -16,8 +16,10 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from graphgps_kmip.data.dataset import graph_words
 from graphgps_kmip.data.encoding_cache import SHAPE, Packed
 from graphgps_kmip.data.processes import in_order
+from graphgps_kmip.data.reading import graph_at
 from graphgps_kmip.errors import InputError
 
 log = logging.getLogger(__name__)
@@ -61,7 +63,13 @@ class Encoding:
             raise InputError(f"{self.name}: settings must be numbers, strings and lists of them ({error})") from error
 
 
-def computed(graphs: Sequence[Data], encoding: Encoding, sizes: np.ndarray, num_workers: int) -> Iterator[Packed]:
+def computed(
+    graphs: Sequence[Data],
+    encoding: Encoding,
+    sizes: np.ndarray,
+    num_workers: int,
+    files: Sequence[str] | None = None,
+) -> Iterator[Packed]:
     """Yield the attributes of the graphs, chunk by chunk; chunks do not depend on the number of processes.
 
     Args:
@@ -69,6 +77,7 @@ def computed(graphs: Sequence[Data], encoding: Encoding, sizes: np.ndarray, num_
         encoding: what is computed.
         sizes: number of nodes of each graph.
         num_workers: processes; 1: this one.
+        files: where each graph was read from, for errors; None: not known.
 
     Raises:
         ValueError: ``compute`` failed, or its attributes are no tensors, or differ in kind between graphs.
@@ -78,7 +87,7 @@ def computed(graphs: Sequence[Data], encoding: Encoding, sizes: np.ndarray, num_
     bounds = np.unique([0, *ends, len(sizes)]).tolist()
     chunks = [range(first, end) for first, end in zip(bounds, bounds[1:], strict=False)]
     kinds: dict[str, tuple[np.dtype, int]] | None = None
-    for pack in in_order(encoding.name, partial(_encoded, graphs, encoding), chunks, num_workers):
+    for pack in in_order(encoding.name, partial(_encoded, graphs, encoding, files), chunks, num_workers):
         found = {name: (values.dtype, shapes.shape[1]) for name, (values, shapes) in pack.items()}
         kinds = found if kinds is None else kinds
         if found != kinds:
@@ -86,8 +95,8 @@ def computed(graphs: Sequence[Data], encoding: Encoding, sizes: np.ndarray, num_
         yield pack
 
 
-def _encoded(graphs: Sequence[Data], encoding: Encoding, chunk: range) -> Packed:
-    given = [copy.copy(graphs[number]) for number in chunk]
+def _encoded(graphs: Sequence[Data], encoding: Encoding, files: Sequence[str] | None, chunk: range) -> Packed:
+    given = [copy.copy(graph_at(graphs, number, graph_words(number, files))) for number in chunk]
     if encoding.random:
         for number, graph in zip(chunk, given, strict=True):
             graph.graph_id = number
@@ -95,20 +104,20 @@ def _encoded(graphs: Sequence[Data], encoding: Encoding, chunk: range) -> Packed
         try:
             results = encoding.compute(given)
         except Exception as error:  # of whatever kind: what it was about is told, and it is raised
-            raise InputError(f"{encoding.name}: {_culprit(encoding, given, chunk, error)}") from error
+            raise InputError(f"{encoding.name}: {_culprit(encoding, given, files, chunk, error)}") from error
     if len(results) != len(given):
         raise InputError(f"{encoding.name}: {len(results)} results for {len(given)} graphs")
     return {name: _packed(encoding, name, results, chunk) for name in sorted({name for one in results for name in one})}
 
 
-def _culprit(encoding: Encoding, given: list[Data], chunk: range, error: Exception) -> str:
+def _culprit(encoding: Encoding, given: list[Data], files: Sequence[str] | None, chunk: range, error: Exception) -> str:
     """Return which graph of a failed chunk fails alone, and why; the whole chunk if none does."""
-    where = f"graphs {chunk[0]:,} to {chunk[-1]:,}" if len(chunk) > 1 else f"graph {chunk[0]:,}"
+    where = f"graphs {chunk[0]:,} to {chunk[-1]:,}" if len(chunk) > 1 else graph_words(chunk[0], files)
     for number, graph in zip(chunk, given, strict=True) if len(chunk) > 1 else ():
         try:
             encoding.compute([graph])
         except Exception as alone:
-            where, error = f"graph {number:,}", alone
+            where, error = graph_words(number, files), alone
             break
     return f"{where}: {type(error).__name__}: {' '.join(str(error).split())}"
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor
 from torch_geometric.data import Data
 
+from graphgps_kmip.data.alike import check_alike
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset, joined
 from graphgps_kmip.data.errors import DataError
 from graphgps_kmip.data.graph_file import READERS, placed_graphs, read_graphs, some
@@ -71,40 +70,13 @@ def load(root: str, name: str, task_type: str = "classification") -> GraphDatase
     graphs = [graph for part in parts for graph in part]
     if not graphs:
         raise DataError(f"{_path(root, name)}: its files hold no graphs: write one or more into each")
-    check_alike(graphs, places)
+    check_alike(zip(places, graphs, strict=True))
     for graph in graphs:
         if task_type != "classification":
             graph.y = graph.y.float()
         elif torch.equal(graph.y, graph.y.round()):  # classes that were saved as 0.0, 1.0, ...
             graph.y = graph.y.long()
     return GraphDataset(graphs, joined(parts).splits if len(parts) > 1 else None, files=places)
-
-
-def check_alike(graphs: Sequence[Data], places: Sequence[str]) -> None:
-    """Raise DataError unless all graphs have the same attributes, which mini-batches can join.
-
-    Args:
-        graphs: as `read_graphs` gives them.
-        places: where each was read from.
-    """
-    kinds = [{key: _columns(value) for key, value in graph.to_dict().items()} for graph in graphs]
-    for kind, place in zip(kinds, places, strict=True):
-        for key in dict.fromkeys((*kinds[0], *kind)):
-            if key not in kind or key not in kinds[0]:
-                has, lacks = (place, places[0]) if key in kind else (places[0], place)
-                raise DataError(f"{lacks}: {key} is missing, and {has} has it: give it to every graph, or to none")
-            if kind[key] != kinds[0][key] and key != "edge_index":
-                raise DataError(
-                    f"{place}: graphs differ in the columns of {key}: {kind[key]} here, "
-                    f"{kinds[0][key]} in {places[0]}: give all the same"
-                )
-
-
-def _columns(value: Any) -> str:
-    """Return what must agree between graphs so that a mini-batch can join them: the columns, or the type."""
-    if not isinstance(value, Tensor):
-        return type(value).__name__
-    return " x ".join(map(str, value.shape[1:])) or "none"
 
 
 def _path(root: str | Path, name: str) -> Path:

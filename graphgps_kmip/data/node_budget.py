@@ -6,7 +6,6 @@ import copy
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from torch.utils.data import DataLoader
 
 from graphgps_kmip.data.pipeline import GraphLoader
 from graphgps_kmip.errors import InputError
@@ -70,16 +69,7 @@ def with_node_budget(loader: GraphLoader, max_nodes: int) -> GraphLoader:
     Raises:
         ValueError: the budget is below 1.
     """
-    new, old, plain = copy.copy(loader), loader.loader, loader.batches
+    new, plain = copy.copy(loader), loader.batches
     num_nodes = [graph.num_nodes for graph in loader.dataset]
-    new.batches = NodeBudget(num_nodes, max_nodes, plain.seed, plain.rank, plain.world_size)
-    new.loader = DataLoader(
-        old.dataset,
-        batch_sampler=new.batches,
-        collate_fn=old.collate_fn,
-        num_workers=old.num_workers,
-        persistent_workers=old.persistent_workers,
-        pin_memory=old.pin_memory,
-        generator=old.generator,
-    )
+    new.use(NodeBudget(num_nodes, max_nodes, plain.seed, plain.rank, plain.world_size))
     return new

@@ -11,6 +11,7 @@ from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.data.node_batches import SAMPLERS, Sampling, Source
 from graphgps_kmip.data.subgraph import part_of
+from graphgps_kmip.data.workers import batches
 
 Job = tuple[int, int, np.ndarray, bool]  # epoch, number of the batch, nodes, filler
 
@@ -61,17 +62,15 @@ class NodeLoader:
         return len(self._jobs())
 
     def __iter__(self) -> Iterator[Batch]:
-        jobs = self._jobs()
-        return iter(
-            DataLoader(
-                _Parts(self),
-                batch_size=None,
-                sampler=jobs,
-                num_workers=self.num_workers,
-                pin_memory=torch.cuda.is_available(),
-                generator=self.generator,
-            )
+        loader = DataLoader(
+            _Parts(self),
+            batch_size=None,
+            sampler=self._jobs(),
+            num_workers=self.num_workers,
+            pin_memory=torch.cuda.is_available(),
+            generator=self.generator,
         )
+        return batches(loader)
 
     def _jobs(self) -> list[Job]:
         rng = np.random.default_rng((self.seed, self.epoch)) if self.shuffle else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from graphgps_kmip.data.dataset import SPLITS, GraphDataset
 from graphgps_kmip.data.node_batches import FULL_BATCH, Sampling
 from graphgps_kmip.data.node_loader import NodeLoader
 from graphgps_kmip.data.shard import shard_of
+from graphgps_kmip.data.workers import GraphBatches, as_is, batches
 from graphgps_kmip.errors import InputError
 
 
@@ -64,6 +65,7 @@ class GraphLoader:
         num_workers: processes that make batches in advance.
         rank: number of this process.
         world_size: number of processes.
+        files: where each graph of the whole data set was read from, for errors.
     """
 
     sharded = True  # yields this process's share only
@@ -77,17 +79,23 @@ class GraphLoader:
         num_workers: int = 0,
         rank: int = 0,
         world_size: int = 1,
+        files: Sequence[str] | None = None,
     ) -> None:
-        self.dataset, self.seed = graphs, seed
+        self.dataset, self.seed, self.num_workers, self.files = graphs, seed, num_workers, files
         self.batches = ShardedBatches(len(graphs), batch_size, seed if shuffle else None, rank, world_size)
         # Its own generator: making an iterator draws a seed for the workers, which must not move the model's dropout.
         self.generator = torch.Generator().manual_seed(seed)
+        self.use(self.batches)
+
+    def use(self, sampler: Any) -> None:
+        """Take the batches of another batch sampler from now on."""
+        self.batches = sampler
         self.loader = DataLoader(
-            graphs,
-            batch_sampler=self.batches,
-            collate_fn=partial(_collate, graphs),
-            num_workers=num_workers,
-            persistent_workers=num_workers > 0,
+            GraphBatches(self.dataset, self.files),
+            batch_sampler=sampler,
+            collate_fn=as_is,
+            num_workers=self.num_workers,
+            persistent_workers=self.num_workers > 0,
             pin_memory=torch.cuda.is_available(),
             generator=self.generator,
         )
@@ -100,7 +108,7 @@ class GraphLoader:
         return len(self.loader)
 
     def __iter__(self) -> Iterator[Batch]:
-        return iter(self.loader)
+        return batches(self.loader)
 
 
 def make_loaders(
@@ -151,7 +159,7 @@ def make_loaders(
         if name != FULL_BATCH:
             raise InputError(f"{key}: {name} divides the nodes of one graph, and here are many: set {FULL_BATCH}")
     train, *evaluation = (dataset.part(split) for split in SPLITS)
-    shared = {"num_workers": num_workers, "rank": rank, "world_size": world_size}
+    shared = {"num_workers": num_workers, "rank": rank, "world_size": world_size, "files": dataset.files}
     return [
         GraphLoader(train, batch_size, seed, shuffle, **shared),
         *(GraphLoader(part, eval_batch_size or batch_size, seed, **shared) for part in evaluation),
@@ -166,11 +174,3 @@ def _node_loader(
     if name == FULL_BATCH:
         return GraphLoader(dataset.graphs, 1, seed, rank=rank, world_size=world_size)
     return NodeLoader(dataset.graphs[0], split, name, sampling, seed, training, num_workers, rank, world_size)
-
-
-def _collate(graphs: Sequence[Data], share: list[Data]) -> Batch:
-    if share:
-        return Batch.from_data_list(share)
-    batch = Batch.from_data_list([graphs[0]])
-    batch.filler = True
-    return batch

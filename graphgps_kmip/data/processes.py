@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
@@ -16,6 +17,7 @@ import torch
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
+from graphgps_kmip.data.reading import one_line
 from graphgps_kmip.errors import InputError
 
 MOMENT = 2  # seconds before the bar appears
@@ -57,19 +59,30 @@ def _over_processes(
 ) -> Iterator[Result]:
     kind = "fork" if "fork" in multiprocessing.get_all_start_methods() else None  # forked, they need no copy of data
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context(kind), _enter, (work,))
+    waiting: deque[tuple[range, Future]] = deque()
     try:
-        waiting = deque()
         for chunk in chunks:
-            waiting.append(pool.submit(_call, chunk))
+            waiting.append((chunk, pool.submit(_call, chunk)))
             if len(waiting) > AHEAD * workers:
-                yield waiting.popleft().result()
+                yield _result(waiting)
         while waiting:
-            yield waiting.popleft().result()
+            yield _result(waiting)
     except BrokenProcessPool as error:
-        mend = "it may have needed more memory: take fewer processes"
-        raise InputError(f"{title}: one of {workers} processes was killed; {mend}") from error
+        under_way = [chunk for chunk, future in waiting if not future.done() or future.exception()][:workers]
+        numbers = f" at graphs {under_way[0][0]:,} to {under_way[-1][-1]:,}" if under_way else ""
+        raise InputError(
+            f"{title}: one of {workers} processes was killed{numbers}; it may have needed more memory: give it fewer "
+            "cores, as by `taskset -c 0 python main.py ...`, which takes fewer processes"
+        ) from error
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _result(waiting: deque[tuple[range, Future]]) -> object:
+    """Return the first result, which stays among those that are waited for until it is there."""
+    result = waiting[0][1].result()
+    waiting.popleft()
+    return result
 
 
 def _enter(work: Callable[[range], object]) -> None:
@@ -88,4 +101,13 @@ def _end_with_parent() -> None:
 
 
 def _call(chunk: range) -> object:
-    return _work(chunk)
+    try:
+        return _work(chunk)
+    except Exception as error:
+        try:
+            pickle.loads(pickle.dumps(error))
+        except (
+            Exception
+        ):  # whatever its own __init__ raises; the pool would seem killed
+            raise RuntimeError(one_line(error)) from None
+        raise

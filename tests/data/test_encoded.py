@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +20,7 @@ from graphgps_kmip.data import GraphDataset, make_loaders, processes
 from graphgps_kmip.data import encoding as encoding_module
 from graphgps_kmip.data.encoded import EncodedGraphs, encoded
 from graphgps_kmip.data.encoding import Encoding
+from graphgps_kmip.errors import UserError
 from tests.data.toy_encodings import Counted, Rings, drawn, folders, ones
 
 
@@ -107,6 +112,60 @@ def test_an_error_names_encoding_and_graph(workers: int, rings: Rings, tmp_path:
 
     with pytest.raises(ValueError, match=r"^Fails: graph 13: AssertionError: bad luck"):
         encoded(rings(30), [Encoding("Fails", {}, fails)], tmp_path, workers)
+    assert folders(tmp_path) == []
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.usefixtures("small_chunks")
+def test_an_error_names_the_file_of_a_graph(workers: int, rings: Rings, tmp_path: Path) -> None:
+    class Torn(list):
+        def __getitem__(self, number: int) -> Data:
+            if number == 13:
+                raise EOFError("the file ends here")
+            return super().__getitem__(number)
+
+    def fails(graphs: list[Data]) -> list[dict[str, Tensor]]:
+        assert all(graph.x[0, 0] != 7 for graph in graphs), "bad luck"
+        return [{} for _ in graphs]
+
+    dataset, files = rings(30), [f"/data/{number}.pt" for number in range(30)]
+    whole = GraphDataset(dataset.graphs, dataset.splits, files=files)
+    with pytest.raises(UserError, match=r"^Fails: graph 7 \(/data/7.pt\): AssertionError: bad luck"):
+        encoded(whole, [Encoding("Fails", {}, fails)], tmp_path, workers)
+    with pytest.raises(UserError, match=r"^graph 13 \(/data/13.pt\) cannot be read \(EOFError: the file ends here\)"):
+        encoded(GraphDataset(Torn(dataset.graphs), files=files), [ones("Ones", "a")], tmp_path, workers)
+    assert folders(tmp_path) == []
+
+
+class Unpicklable(Exception):
+    def __init__(self, one: str, other: str) -> None:
+        super().__init__(one + other)
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_an_error_that_cannot_leave_its_process_is_not_taken_for_a_killed_one(
+    rings: Rings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Odd(list):
+        def __getitem__(self, number: int) -> Data:
+            raise Unpicklable("one thing ", "and another")
+
+    monkeypatch.setattr(sys.modules["graphgps_kmip.data.encoded"], "GRAPHS", 4)
+    with pytest.raises(RuntimeError, match="Unpicklable: one thing and another"):
+        encoded(GraphDataset(Odd(rings(30).graphs)), [ones("Ones", "a")], None, 2)
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_a_killed_process_is_told_with_the_graphs_it_worked_on(rings: Rings, tmp_path: Path) -> None:
+    def dies(graphs: list[Data]) -> list[dict[str, Tensor]]:
+        if any(graph.x[0, 0] == 13 for graph in graphs):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return [{"a": torch.ones(1)} for _ in graphs]
+
+    with pytest.raises(UserError, match="^Dies: one of 2 processes was killed at graphs ") as raised:
+        encoded(rings(30), [Encoding("Dies", {}, dies)], tmp_path, 2)
+    first, last = map(int, re.search(r"graphs (\d+) to (\d+); it may have", str(raised.value)).groups())
+    assert first <= 13 <= last
     assert folders(tmp_path) == []
 
 

@@ -187,7 +187,7 @@ def test_after_a_kill_the_processes_it_started_end_and_free_the_lock(rings: Ring
 @pytest.mark.usefixtures("small_chunks")
 def test_a_killed_process_is_one_line(rings: Rings, tmp_path: Path) -> None:
     deadly = Encoding("Deadly", {}, lambda _: os._exit(9))
-    with pytest.raises(ValueError, match="Deadly: one of 2 processes was killed; it may have needed more memory"):
+    with pytest.raises(ValueError, match="Deadly: one of 2 processes was killed at graphs 0 to 6; it may"):
         encoded(rings(20), [deadly], tmp_path, 2)
     assert folders(tmp_path) == []
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.results.run_folder import writing
 
 
 class Writer(Protocol):
@@ -47,15 +50,39 @@ class TensorBoardWriter:
 
     def log(self, split: str, stats: Mapping[str, Any], epoch: int) -> None:
         """Write every number as a scalar at step `epoch`."""
-        if self._writer is None:  # only now is it known from which epoch a resumed run repeats what was written
-            self._writer = self._make(self._log_dir, purge_step=epoch)
-        for name, value in _numbers(stats).items():
-            self._writer.add_scalar(f"{split}/{name}", value, epoch)
+        with writing(Path(self._log_dir), "stats.json has the same statistics."):
+            if self._writer is None:  # only now is it known from which epoch a resumed run repeats what was written
+                _tell_once()
+                self._writer = self._make(self._log_dir, purge_step=epoch)
+            try:
+                for name, value in _numbers(stats).items():
+                    self._writer.add_scalar(f"{split}/{name}", value, epoch)
+            except OSError:
+                self._writer = None  # it would raise the same error when it is closed
+                raise
 
     def close(self, exit_code: int = 0) -> None:  # noqa: ARG002  (part of the protocol)
         """Flush and close the file."""
         if self._writer is not None:
-            self._writer.close()
+            writer, self._writer = self._writer, None
+            with writing(Path(self._log_dir), "stats.json has the same statistics."):
+                writer.close()
+
+
+def _tell_once() -> None:
+    """Keep TensorBoard's thread from printing a traceback of an error of the disk, which the next call raises again."""
+    before = threading.excepthook
+    if getattr(before, "tells_once", False):
+        return
+
+    def hook(args: threading.ExceptHookArgs) -> None:
+        frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(args.exc_traceback)]
+        of_tensorboard = any(name.startswith("tensorboard.") for name in frames)
+        if not (of_tensorboard and issubclass(args.exc_type, OSError)):
+            before(args)
+
+    hook.tells_once = True
+    threading.excepthook = hook
 
 
 class WandbWriter:

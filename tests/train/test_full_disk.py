@@ -11,7 +11,7 @@ import pytest
 
 from graphgps_kmip import files
 from graphgps_kmip.results import run_record, run_stats
-from graphgps_kmip.train import RunError, prepare_run_dir, read_record
+from graphgps_kmip.train import RunError, TensorBoardWriter, prepare_run_dir, read_record
 from graphgps_kmip.train import checkpoint as checkpoints
 from tests.train.toy import read_stats, run
 
@@ -103,3 +103,22 @@ def test_a_replaced_file_is_whole_whatever_step_fails(
             with pytest.raises(OSError, match=os.strerror(code)):
                 files.replace_file(path, b"new")
         assert [one.read_bytes() for one in tmp_path.iterdir()] == [b"old"]
+
+
+def test_tensorboard_on_a_full_disk_is_one_line_and_its_thread_prints_no_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    records = pytest.importorskip("tensorboard.summary.writer.record_writer")
+    writer = TensorBoardWriter(tmp_path / "tensorboard")
+    writer.log("train", {"loss": 1.0}, 0)
+    monkeypatch.setattr(records.RecordWriter, "write", failing(0, errno.ENOSPC, records.RecordWriter.write))
+    with pytest.raises(RunError, match=r"^Cannot write .*tensorboard: No space left on device; make room"):
+        log_and_close(writer)
+    writer.close()  # again, as training does at its end
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def log_and_close(writer: TensorBoardWriter) -> None:
+    for epoch in range(100):  # its thread notices at some moment
+        writer.log("train", {"loss": 1.0}, epoch)
+    writer.close()

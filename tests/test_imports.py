@@ -34,6 +34,7 @@ SHARED = {
     "gradients",
     "names",
     "project",
+    "torch_files",
 }
 FILES = sorted(PACKAGE.rglob("*.py"))
 

@@ -23,7 +23,7 @@ from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.load import flatten, load_config, read_settings
 from graphgps_kmip.train import CheckpointError
 from graphgps_kmip.train.checkpoint import numbered
-from graphgps_kmip.train.renaming import read_state, renamed
+from graphgps_kmip.train.renaming import constants_of, read_state, renamed
 
 ADOPTED = ("gt", "gnn")  # groups that the earlier run decides, and those of all encodings
 # Must be as in the earlier run: the network and the encoders that its parameters are of.
@@ -33,6 +33,7 @@ EQUAL = ("model.type",) + tuple(
 KEPT = ("gnn.head", "gnn.layers_post_mp", "gnn.act", "gnn.dropout")  # what the YAML at hand decides of these groups
 TOLD = ("model.graph_pooling", "model.edge_decoding", *KEPT)  # a difference is logged
 HEAD = r"^head\."
+WRITTEN = ("dialect", "quirks", "custom_modules")  # stand in every config.yaml of ours, together in no other
 
 
 def adopt_settings() -> None:
@@ -77,7 +78,8 @@ def load_parameters(model: nn.Module) -> None:
     if not cfg.pretrained.dir:
         return
     path, new_head = _checkpoint(), cfg.pretrained.reset_prediction_head
-    state = renamed(read_state(path), model.state_dict(), PUBLIC, path, **({"left": HEAD} if new_head else {}))
+    left = {"left": HEAD} if new_head else {}
+    state = renamed(read_state(path), model.state_dict(), PUBLIC, path, constants=constants_of(model), **left)
     model.load_state_dict(state)
     if cfg.pretrained.freeze_main:
         for name, parameter in model.named_parameters():
@@ -125,8 +127,8 @@ def _checkpoint() -> Path:
 def _settings_of(file: Path) -> CfgNode:
     """Return the earlier run's settings in our keys, as far as they matter here; others are left at their defaults."""
     settings = read_settings(file)
-    ours = any(key == "dialect" for key, _, _ in settings)  # then all of it stands there, in our meaning
-    dialect = "" if ours else next(value for key, value, _ in name_dialect(settings) if key == "dialect")
+    ours = set(WRITTEN) <= {key for key, _, _ in settings}  # then all of it stands there, in our meaning
+    dialect = "" if ours else _dialect_of(settings)
     known = CfgNode()
     load_config(known, None, [])
     keys = {key for key, _ in flatten(known)} - {*UNREAD, *UNREAD_ELSEWHERE}
@@ -141,6 +143,19 @@ def _settings_of(file: Path) -> CfgNode:
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from error
     return theirs
+
+
+def _dialect_of(settings: list[tuple[str, Any, str]]) -> str:
+    """Return the dialect of an earlier run of a public code: the file's own, or what its settings and names tell."""
+    found = {key: value for key, value, _ in name_dialect(settings)}
+    # The codes of the k-MIP paper and of the thesis write the same keys, but gt.layer_norm of a GPSModel is
+    # torch_geometric's LayerNorm in the one and its GraphNorm in the other: the parameters tell which.
+    alike = found["dialect"] == "kmip" and found.get("model.type") == "GPSModel" and found.get("gt.layer_norm")
+    named = any(key == "dialect" for key, _, _ in settings)
+    if alike and not named and any(name.endswith(".mean_scale") for name in read_state(_checkpoint())):
+        logging.info("pretrained: dialect 'kmip-thesis', for the parameters of that run are those of GraphNorms")
+        return "kmip-thesis"
+    return found["dialect"]
 
 
 def _is_adopted(key: str) -> bool:

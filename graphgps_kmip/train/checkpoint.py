@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import pickle
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from graphgps_kmip.files import replace_file
 from graphgps_kmip.results.json_files import is_amount, is_count, is_number
 from graphgps_kmip.results.run_folder import SPLITS, numbered
+from graphgps_kmip.torch_files import load_plain, reason
 from graphgps_kmip.train.errors import CheckpointError
 
 __all__ = [
@@ -96,9 +96,9 @@ def read_checkpoint(path: Path, config_hash: str) -> dict[str, Any]:
             damaged = archive.testzip()  # torch.load does not look at the checksums
         if damaged:
             raise zipfile.BadZipFile(f"wrong checksum of {damaged}")
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, EOFError, RuntimeError, KeyError, ValueError, zipfile.BadZipFile, pickle.UnpicklingError) as error:
-        raise CheckpointError(f"The checkpoint {path} cannot be read ({_first_line(error)}); {_fix(path)}") from error
+        content = load_plain(path)
+    except (OSError, ValueError, RuntimeError, zipfile.BadZipFile) as error:
+        raise CheckpointError(f"The checkpoint {path} cannot be read ({reason(error)}); {_fix(path)}") from error
     missing = [key for key in KEYS if key not in content] if isinstance(content, dict) else KEYS
     if missing:
         raise CheckpointError(f"The checkpoint {path} lacks {', '.join(missing)}; {_fix(path)}")

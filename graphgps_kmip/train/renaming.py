@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import pickle
+import logging
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from graphgps_kmip.torch_files import UnreadableFile, load_leaving_objects
 from graphgps_kmip.train.errors import CheckpointError
 from graphgps_kmip.train.naming import Dropped, Names, finder
 
@@ -20,26 +21,40 @@ SHOWN = 3  # problems of a kind that an error names
 def read_state(path: Path) -> State:
     """Return the parameters in a checkpoint of ours, of GraphGym or of Lightning, on the CPU; no code is unpickled.
 
+    What such a file holds besides, an optimizer inside the scheduler's state for one, is not looked at.
+
     Raises:
         CheckpointError: it cannot be read, or holds no parameters.
     """
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, EOFError, RuntimeError, KeyError, ValueError, pickle.UnpicklingError) as error:
-        line = (str(error).splitlines() or [type(error).__name__])[0][:120]
-        raise CheckpointError(f"The checkpoint {path} cannot be read ({line}); take another one.") from error
-    for key in ("model_state", "state_dict"):
-        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
-            return dict(content[key])
-    raise CheckpointError(f"The checkpoint {path} has no model_state; take one that GraphGym or this package wrote.")
+        content, left = load_leaving_objects(path)
+    except UnreadableFile as error:
+        raise CheckpointError(f"The checkpoint {path} cannot be read ({error}); take another one.") from error
+    states = (content.get(key) for key in ("model_state", "state_dict")) if isinstance(content, Mapping) else ()
+    state = next((dict(one) for one in states if isinstance(one, Mapping) and one), None)
+    if state is None:
+        raise CheckpointError(f"The checkpoint {path} has no model_state; take one of GraphGym or this package.")
+    for name, value in state.items():
+        if not isinstance(name, str) or not isinstance(value, Tensor):
+            raise CheckpointError(
+                f"The checkpoint {path} holds {name} as {type(value).__name__} instead of a tensor; take another one."
+            )
+    if left:
+        logging.info("of %s only the parameters are read, not the objects of %s", path, ", ".join(left))
+    return state
 
 
 def renamed(
-    state: Mapping[str, Tensor], own: Mapping[str, Tensor], names: Names, path: Path, left: str = "(?!)"
+    state: Mapping[str, Tensor],
+    own: Mapping[str, Tensor],
+    names: Names,
+    path: Path,
+    left: str = "(?!)",
+    constants: Mapping[str, Tensor] | None = None,
 ) -> State:
     """Return a full state for our model: the tensors of the file under our names.
 
-    A file of ours comes back as it is, for our names mean themselves.
+    A file of ours comes back as it is, for our names mean themselves. Tensors without numbers may be absent.
 
     Args:
         state: of the file.
@@ -47,38 +62,64 @@ def renamed(
         names: of the code that wrote it.
         path: the file, for the error.
         left: pattern of our names that keep their tensors, whatever the file has for them.
+        constants: `constants_of` our model; where the file holds them, they must be equal.
 
     Raises:
-        CheckpointError: names what is left over, missing or of another shape.
+        CheckpointError: names what is left over, missing or of another shape, and constants that differ.
     """
     ours = dict(zip(_unwrapped(own, names.wrappers), own, strict=True))  # bare name -> name
+    fixed = dict(zip(_unwrapped(constants or {}, names.wrappers), (constants or {}).values(), strict=True))
     theirs = dict(zip(_unwrapped(state, names.wrappers), state.values(), strict=True))
-    find = finder(theirs, ours, names)
-    found: dict[str, str] = {}  # ours -> theirs, bare
-    problems: list[list[str]] = [[], [], [], []]
-    for name, value in theirs.items():
-        fits = [one for one in find(name) if one in ours]
-        if any(re.search(left, one) for one in (fits or list(find(name)))):
-            continue
-        if not fits:
-            problems[0] += [] if _is_dropped(name, theirs, names.dropped) else [f"{name} {_shape(value)} is left over"]
-        elif fits[0] in found:
-            problems[1].append(f"{found[fits[0]]} and {name} both are {fits[0]}")
-        else:
-            found[fits[0]] = name
-    result = {}
+    found, problems = _placed(theirs, {bare: own[name] for bare, name in ours.items()}, fixed, names, left)
+    result, missing, misshapen = {}, [], []
     for name, wrapped in ours.items():
         value = theirs.get(found.get(name, ""))
         fill = next((row for row in names.filled if re.search(row.name, name)), None)
         if value is None:
-            if not fill and not re.search(left, name):
-                problems[2].append(f"{name} {_shape(own[wrapped])} is missing in the file")
+            if not fill and not re.search(left, name) and own[wrapped].numel():
+                missing.append(f"{name} {_shape(own[wrapped])} is missing in the file")
             value = own[wrapped] if not fill or fill.value is None else torch.full_like(own[wrapped], fill.value)
         elif value.shape != own[wrapped].shape:
-            problems[3].append(f"{name} {_shape(value)} in the file, {_shape(own[wrapped])} here")
+            misshapen.append(f"{name} {_shape(value)} in the file, {_shape(own[wrapped])} here")
         result[wrapped] = value
-    _complain(problems, names.reasons, path)
+    _complain([*problems, missing, misshapen], names.reasons, path)
     return result
+
+
+def constants_of(model: nn.Module) -> State:
+    """Return the buffers that a model keeps out of its state: what is published, not learned."""
+    saved = model.state_dict().keys()
+    return {name: value for name, value in model.named_buffers() if name not in saved}
+
+
+def _placed(
+    theirs: State, ours: State, fixed: State, names: Names, left: str
+) -> tuple[dict[str, str], list[list[str]]]:
+    """Return which tensor of the file each of ours is, by bare names, and what has no place, two or a wrong value."""
+    find = finder(theirs, ours | fixed, names)
+    found: dict[str, str] = {}  # ours -> theirs
+    over, double, other = [], [], []
+    for name, value in theirs.items():
+        candidates = list(find(name))
+        fits = [one for one in candidates if one in ours or one in fixed]
+        if any(re.search(left, one) for one in (fits or candidates)):
+            continue
+        if not fits:
+            needed = value.numel() and not _is_dropped(name, theirs, names.dropped)
+            over += [f"{name} {_shape(value)} is left over"] if needed else []
+        elif fits[0] in fixed:
+            same = _is_equal(value, fixed[fits[0]])
+            other += [] if same else [f"{name} differs from the constant {fits[0]} of the model"]
+        elif fits[0] in found:
+            double.append(f"{found[fits[0]]} and {name} both are {fits[0]}")
+        else:
+            found[fits[0]] = name
+    return found, [over, double, other]
+
+
+def _is_equal(one: Tensor, other: Tensor) -> bool:
+    """Tell whether two constants are equal but for the rounding of float32."""
+    return one.shape == other.shape and bool((one.double() - other.double()).abs().le(1e-6 * other.abs()).all())
 
 
 def _unwrapped(names: Iterable[str], wrappers: Iterable[str]) -> list[str]:
@@ -90,14 +131,8 @@ def _unwrapped(names: Iterable[str], wrappers: Iterable[str]) -> list[str]:
 
 
 def _is_dropped(name: str, theirs: Mapping[str, Tensor], dropped: Iterable[Dropped]) -> bool:
-    for row in dropped:
-        match = re.search(row.name, name)
-        if not match or (row.unless and any(re.match(match.expand(row.unless), other) for other in theirs)):
-            continue
-        twin = theirs.get(name.replace(match[0], row.same)) if row.same else theirs[name]
-        if twin is not None and torch.equal(twin, theirs[name]) and not (row.zero and bool(theirs[name].any())):
-            return True
-    return False
+    matches = ((re.search(row.name, name), row.where) for row in dropped)
+    return any(match and (where is None or where(match, theirs)) for match, where in matches)
 
 
 def _shape(tensor: Tensor) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from torch_geometric.graphgym.models.gnn import GNNPreMP
 from graphgps_kmip.gym.checkpoint_keys import PUBLIC
 from graphgps_kmip.gym.ends import input_part, prediction_head
 from graphgps_kmip.gym.network import NETWORKS, gps_model
+from graphgps_kmip.train.checkpoint import read_checkpoint
 from graphgps_kmip.train.errors import CheckpointError
 from graphgps_kmip.train.renaming import read_state, renamed
 from tests.gym.networks import DATA, configure, enter
@@ -54,8 +58,11 @@ def loaded(ours: nn.Module, theirs: nn.Module, our_name: str, their_name: str) -
 @pytest.mark.parametrize("layers", [1, 2, 3])
 @pytest.mark.parametrize("l2norm", [True, False])
 @pytest.mark.parametrize("batchnorm", [True, False])
-def test_graphgyms_input_layers_load_whatever_stands_between_them(layers: int, l2norm: bool, batchnorm: bool) -> None:
-    configure(GYM | {"gnn.layers_pre_mp": layers, "gnn.l2norm": l2norm, "gnn.batchnorm": batchnorm})
+@pytest.mark.parametrize("act", ["relu", "prelu"])
+def test_graphgyms_input_layers_load_whatever_stands_between_them(
+    layers: int, l2norm: bool, batchnorm: bool, act: str
+) -> None:
+    configure(GYM | {"gnn.layers_pre_mp": layers, "gnn.l2norm": l2norm, "gnn.batchnorm": batchnorm, "gnn.act": act})
     theirs, x = GNNPreMP(8, 8, layers).eval(), torch.randn(5, 8)
     for parameter in theirs.parameters():
         nn.init.normal_(parameter)
@@ -66,12 +73,15 @@ def test_graphgyms_input_layers_load_whatever_stands_between_them(layers: int, l
 
 @pytest.mark.parametrize("layers", [1, 2, 3])
 @pytest.mark.parametrize("head", ["graph", "node", "inductive_node", "inductive_edge"])
-def test_graphgyms_heads_load_with_any_number_of_layers(head: str, layers: int) -> None:
-    configure(GYM | {"gnn.head": head, "gnn.layers_post_mp": layers})
+@pytest.mark.parametrize("act", ["relu", "prelu"])
+def test_graphgyms_heads_load_with_any_number_of_layers(head: str, layers: int, act: str) -> None:
+    configure(GYM | {"gnn.head": head, "gnn.layers_post_mp": layers, "gnn.act": act})
     cfg.gnn.l2norm = True
     public = {"graph": public_heads.GNNGraphHead, "inductive_edge": public_heads.GNNEdgeHead}
     dim_out = 1 if head == "inductive_edge" else 3
     theirs = public.get(head, public_heads.GNNNodeHead)(8, dim_out).eval()
+    for parameter in theirs.parameters():
+        nn.init.normal_(parameter)
     ours = loaded(prediction_head(8, dim_out), theirs, "head.", "post_mp.")
     x = torch.randn(5, 8)
     torch.testing.assert_close(ours.mlp(x), theirs.layer_post_mp(x.clone()))
@@ -299,6 +309,92 @@ def test_older_versions_of_the_packages_are_read_too() -> None:
     state["layers.0.local_model.lin_dst.weight"] = torch.zeros(8, 8)  # another map: this is not the one GAT
     with pytest.raises(CheckpointError, match="lin_dst"):
         renamed(state, own, PUBLIC, FILE)
+
+
+class Runs:
+    """Makes a folder where it is unpickled."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[Callable[..., None], tuple[str]]:
+        return os.mkdir, (str(self.folder),)
+
+
+def make(folder: str) -> None:
+    os.mkdir(folder)
+
+
+class AnotherPackages(Runs):
+    def __reduce__(self) -> tuple[Callable[..., None], tuple[str]]:
+        return make, (str(self.folder),)
+
+
+def test_parameters_beside_the_optimizer_in_a_schedulers_state_are_read(tmp_path: Path) -> None:
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.randn(4, 3)).sum().backward()
+    optimizer.step()
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+    content = {"model_state": model.state_dict(), "scheduler_state": vars(scheduler)}  # as GraphGPS saves it
+    torch.save(content, tmp_path / "0.ckpt")
+    state = read_state(tmp_path / "0.ckpt")
+    assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
+    torch.save(content, tmp_path / "old.ckpt", _use_new_zipfile_serialization=False)
+    with pytest.raises(CheckpointError, match=r"it asks for torch\.optim\.adamw\.AdamW, which is neither"):
+        read_state(tmp_path / "old.ckpt")
+
+
+def test_what_lies_beside_the_parameters_never_runs(tmp_path: Path) -> None:
+    harmless = {"model_state": {"w": torch.ones(2)}}
+    torch.save(harmless | {"more": AnotherPackages(tmp_path / "made")}, tmp_path / "0.ckpt")
+    assert read_state(tmp_path / "0.ckpt").keys() == {"w"}
+    torch.save(harmless | {"more": Runs(tmp_path / "made")}, tmp_path / "1.ckpt")
+    with pytest.raises(CheckpointError, match=r"it asks for posix\.mkdir"):
+        read_state(tmp_path / "1.ckpt")
+    torch.save({"model_state": {"w": AnotherPackages(tmp_path / "made")}}, tmp_path / "2.ckpt")
+    with pytest.raises(CheckpointError, match=r"holds w as OrderedDict instead of a tensor"):
+        read_state(tmp_path / "2.ckpt")
+    assert not (tmp_path / "made").exists()
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:500])
+
+
+def of_terabytes(path: Path) -> None:
+    """Let the file claim 10^12 numbers where it has 10."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content.replace(b"K\n", b"\x8a\x06" + (10**12).to_bytes(6, "little")))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (cut, "it is not a file of torch.save, or only a part of one"),
+        (of_terabytes, "record size"),
+        (lambda path: path.write_bytes(b""), "it is empty, or ends too early"),
+        (Path.unlink, "No such file"),
+        (lambda path: torch.save({"model_state": Runs}, path), "it asks for"),
+    ],
+)
+def test_a_damaged_checkpoint_is_told_in_one_line_without_terminal_codes(
+    tmp_path: Path, damage: Callable[[Path], object], message: str
+) -> None:
+    path = tmp_path / "0.ckpt"
+    torch.save({"model_state": {"w": torch.ones(10)}}, path)
+    damage(path)
+    for read in (read_state, lambda one: read_checkpoint(one, "hash")):
+        with pytest.raises(CheckpointError, match=re.escape(str(path))) as caught:
+            read(path)
+        if read is read_state and message != "it asks for":  # there a class of ours is asked for, and is left out
+            assert message in str(caught.value)
+        assert "\n" not in str(caught.value)
+        assert "\x1b" not in str(caught.value)
+        assert "weights_only" not in str(caught.value)
 
 
 @pytest.mark.parametrize(("content", "message"), [(b"no checkpoint", "cannot be read"), (None, "cannot be read"),

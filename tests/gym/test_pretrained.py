@@ -147,10 +147,10 @@ def in_public_names(name: str) -> str:
     return f"model.{PUBLIC[ours]}{rest.split('.')[-1] if ours == 'head.mlp.' else rest}"
 
 
-def test_a_run_of_the_public_kmip_code_is_gone_on_from(earlier: Path, tmp_path: Path) -> None:
-    state = {in_public_names(name): value for name, value in saved(earlier).items()}
-    (tmp_path / "0" / "ckpt").mkdir(parents=True)
-    torch.save({"model_state": state, "optimizer_state": {}}, tmp_path / "0" / "ckpt" / "59.ckpt")
+def write_public(earlier: Path, folder: Path, state: dict[str, Tensor], **gt: object) -> None:
+    """Write a run of the public k-MIP code with these parameters, its settings those of the earlier run."""
+    (folder / "0" / "ckpt").mkdir(parents=True)
+    torch.save({"model_state": state, "optimizer_state": {}}, folder / "0" / "ckpt" / "59.ckpt")
     content = yaml.safe_load((earlier / "0" / "config.yaml").read_text())
     content = {key: content[key] for key in ("model", "dataset", "gnn", "gt")}
     content["dataset"] = {key: value for key, value in content["dataset"].items() if "encoder" in key}
@@ -159,13 +159,47 @@ def test_a_run_of_the_public_kmip_code_is_gone_on_from(earlier: Path, tmp_path: 
         "layer_type": "CustomGatedGCN+SparseAttention",
         "sparse": {"k": 4, "kq_dim": 4, "val_dim": 4, "head_agg": "none"},
     }
+    content["gt"] |= gt
     content["gnn"] = {key: content["gnn"][key] for key in ("dim_inner", "head", "layers_post_mp", "act", "dropout")}
     content["gnn"]["dim_edge"] = 8  # noted down while it ran
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(content))
+    (folder / "config.yaml").write_text(yaml.safe_dump(content))
+
+
+def test_a_run_of_the_public_kmip_code_is_gone_on_from(earlier: Path, tmp_path: Path) -> None:
+    state = {in_public_names(name): value for name, value in saved(earlier).items()}
+    write_public(earlier, tmp_path, state)
     model = built(tmp_path, "pretrained.reset_prediction_head", "False")
     assert (cfg.gt.kmip.k, cfg.gt.gatedgcn.residual, cfg.gnn.l2norm) == (4, False, True)  # what its dialect means
     pairs = zip(model.state_dict().values(), saved(earlier).values(), strict=True)  # rows of length 1 renumber the head
     assert all(torch.equal(value, there) for value, there in pairs)
+
+
+def test_parameters_of_graph_norms_tell_a_run_of_the_thesis_from_one_of_the_paper(
+    earlier: Path, tmp_path: Path
+) -> None:
+    state = {in_public_names(name): value for name, value in saved(earlier).items()}
+    norms = {name.rsplit(".", 1)[0] for name in state if ".norm1_" in name or ".norm2." in name}
+    assert len(norms) == 3
+    state = {
+        name: value for name, value in state.items() if name.rsplit(".", 1)[0] not in norms or "running" not in name
+    }
+    state = {name: value for name, value in state.items() if not name.endswith("tracked") or "bn_" in name}
+    layer_norm, graph_norm, named = tmp_path / "paper", tmp_path / "thesis", tmp_path / "named"
+    write_public(earlier, layer_norm, state, batch_norm=False, layer_norm=True)
+    scales = {f"{name}.mean_scale": torch.rand(8) for name in norms}
+    for folder in (graph_norm, named):
+        write_public(earlier, folder, state | scales, batch_norm=False, layer_norm=True)
+    built(layer_norm)
+    assert (cfg.gt.graph_norm, cfg.gt.gatedgcn.residual) == (False, False)
+    model = built(graph_norm)
+    assert (cfg.gt.graph_norm, cfg.gt.gatedgcn.residual) == (True, True)
+    loaded = [value for name, value in model.state_dict().items() if name.endswith(".mean_scale")]
+    assert len(loaded) == 3
+    assert all(any(torch.equal(value, scale) for scale in scales.values()) for value in loaded)
+    file = named / "config.yaml"  # a dialect that somebody wrote into the file decides
+    file.write_text(f"dialect: kmip\n{file.read_text()}")
+    with pytest.raises(ValueError, match=r"mean_scale .*left over.*kmip-thesis"):
+        built(named)
 
 
 def broken(folder: Path, kind: str) -> list[str]:

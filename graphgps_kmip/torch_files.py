@@ -1,0 +1,118 @@
+"""Reading files that torch.save wrote: tensors and plain containers only, nothing of the file is run."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import zipfile
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from torch.serialization import (
+    add_safe_globals,
+    clear_safe_globals,
+    get_safe_globals,
+    get_unsafe_globals_in_checkpoint,
+)
+
+Source = str | Path | BinaryIO
+# What torch.load raises for a file that is damaged, hostile or something else.
+ERRORS = (OSError, EOFError, RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
+ERRORS += (pickle.UnpicklingError, zipfile.BadZipFile, MemoryError)
+LONGEST = 160  # characters of another package's message
+
+
+class UnreadableFile(ValueError):
+    """A file is damaged, not one of torch.save's, or asks for more than tensors; the text is the reason, one line."""
+
+
+class _Left:
+    """Stands for each class or function of a file that is not plain data: an object of it is an empty mapping."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> OrderedDict:  # type: ignore[misc]  # noqa: ARG004
+        return OrderedDict()  # the one type into which torch's reader sets items as well as attributes
+
+
+@contextmanager
+def _allowed(classes: Iterable[tuple[Callable, str]]) -> Iterator[None]:
+    """Let torch's reader build these beside its own types, by the names in the file, and nothing else.
+
+    torch_geometric allows some twenty classes in the whole process, which no file of plain data needs.
+    """
+    before = get_safe_globals()
+    clear_safe_globals()
+    add_safe_globals(list(classes))
+    try:
+        yield
+    finally:
+        clear_safe_globals()
+        add_safe_globals(before)
+
+
+def load_plain(file: Source) -> Any:
+    """Return the content of a file of torch.save, its tensors on the CPU.
+
+    Args:
+        file: path, or a file open for reading bytes.
+
+    Raises:
+        UnreadableFile: it cannot be read, or holds anything but tensors and plain containers.
+    """
+    with _allowed(()):
+        return _load(file)
+
+
+def load_leaving_objects(file: Path) -> tuple[Any, list[str]]:
+    """Return the content of a file of torch.save and the names of the classes whose objects were left out.
+
+    Other codes keep optimizers and configs beside their tensors. In their place stand empty mappings; the classes are
+    not even imported.
+
+    Args:
+        file: its path.
+
+    Raises:
+        UnreadableFile: it cannot be read, or asks for modules that torch never reads from (os, sys).
+    """
+    with _allowed(()):
+        try:
+            names = sorted(get_unsafe_globals_in_checkpoint(str(file)))
+        except ERRORS:  # not one of torch's archives: the older format, or damaged
+            names = []
+    with _allowed((_Left, name) for name in names):
+        return _load(file), names
+
+
+def _load(file: Source) -> Any:
+    try:
+        return torch.load(file, map_location="cpu", weights_only=True)
+    except ERRORS as error:
+        raise UnreadableFile(reason(error)) from error
+
+
+def reason(error: BaseException) -> str:
+    """Return why a file could not be read, in one line of ours."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    if named := re.search(r"GLOBAL (\S+)", text):
+        return f"it asks for {named[1]}, which is neither a tensor nor a plain container"
+    if isinstance(error, pickle.UnpicklingError):
+        return "it holds more than tensors and plain containers, or is damaged"
+    if isinstance(error, EOFError):
+        return "it is empty, or ends too early"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if isinstance(error, MemoryError) or "allocate memory" in text:
+        return "it claims to hold more than fits into memory"
+    if isinstance(error, zipfile.BadZipFile) or "PytorchStreamReader" in text:
+        return "it is not a file of torch.save, or only a part of one"
+    return shortened(text) or type(error).__name__
+
+
+def shortened(text: str) -> str:
+    """Return a message of another package in one line, without terminal codes, cut between words if it is long."""
+    text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", text).split())
+    return text if len(text) <= LONGEST else f"{text[:LONGEST].rsplit(' ', 1)[0]} ..."

@@ -19,7 +19,7 @@ from graphgps_kmip.encoding import laplacian_encoder
 from graphgps_kmip.gym.checkpoint_keys import PUBLIC
 from graphgps_kmip.gym.compat import refuse
 from graphgps_kmip.gym.load import flatten, load_config
-from graphgps_kmip.train.renaming import renamed
+from graphgps_kmip.train.renaming import constants_of, renamed
 from tests.whole.dropout_audit import audited, recorded
 from tests.whole.whole_records import Record, batch_of, fingerprint, normal, weights
 
@@ -88,7 +88,8 @@ def compare(
     configure(settings, record, folder, overrides or {})
     model, result = create_model(to_device=False).double(), Comparison()
     theirs = weights(record["state"], {})
-    state = renamed(theirs, model.state_dict(), PUBLIC, folder / "recorded.ckpt")
+    file = folder / "recorded.ckpt"
+    state = renamed(theirs, model.state_dict(), PUBLIC, file, constants=constants_of(model))
     places = {id(value): name for name, value in theirs.items()}
     names = {places[id(value)]: name for name, value in state.items() if id(value) in places}
     state = {name: value.clone() for name, value in state.items()}

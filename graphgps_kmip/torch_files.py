@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -38,10 +39,13 @@ class _Left:
 
 
 @contextmanager
-def _allowed(classes: Iterable[tuple[Callable, str]]) -> Iterator[None]:
+def allowing(classes: Iterable[tuple[Callable, str]]) -> Iterator[None]:
     """Let torch's reader build these beside its own types, by the names in the file, and nothing else.
 
     torch_geometric allows some twenty classes in the whole process, which no file of plain data needs.
+
+    Args:
+        classes: (class or function, full name in the file).
     """
     before = get_safe_globals()
     clear_safe_globals()
@@ -62,7 +66,7 @@ def load_plain(file: Source) -> Any:
     Raises:
         UnreadableFile: it cannot be read, or holds anything but tensors and plain containers.
     """
-    with _allowed(()):
+    with allowing(()):
         return _load(file)
 
 
@@ -78,27 +82,64 @@ def load_leaving_objects(file: Path) -> tuple[Any, list[str]]:
     Raises:
         UnreadableFile: it cannot be read, or asks for modules that torch never reads from (os, sys).
     """
-    with _allowed(()):
+    with allowing(()):
         try:
             names = sorted(get_unsafe_globals_in_checkpoint(str(file)))
         except ERRORS:  # not one of torch's archives: the older format, or damaged
             names = []
-    with _allowed((_Left, name) for name in names):
+    with allowing((_Left, name) for name in names):
         return _load(file), names
 
 
 def _load(file: Source) -> Any:
     try:
+        check_archive(file)
         return torch.load(file, map_location="cpu", weights_only=True)
     except ERRORS as error:
         raise UnreadableFile(reason(error)) from error
 
 
+def check_archive(file: Any) -> None:
+    """Refuse an archive whose members are compressed: torch.save makes none, and a small one may hold terabytes.
+
+    Args:
+        file: path, or a file open for reading bytes, left where it was.
+
+    Raises:
+        UnreadableFile: it is one.
+    """
+    with _opened(file) as source:
+        here = source.tell()
+        try:
+            if source.read(2) != b"PK":
+                return
+            with zipfile.ZipFile(source) as archive:
+                compressed = any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist())
+        except zipfile.BadZipFile:  # torch says what is wrong with it
+            return
+        finally:
+            source.seek(here)
+    if compressed:
+        raise UnreadableFile("its content is compressed, which torch.save never does")
+
+
+def _opened(file: Any) -> AbstractContextManager[BinaryIO]:
+    return open(file, "rb") if isinstance(file, str | os.PathLike) else nullcontext(file)
+
+
+def asked_for(error: BaseException) -> str:
+    """Return the name that torch's reader refused, or ""."""
+    named = re.search(r"GLOBAL (\S+)", str(error))
+    return named[1] if named else ""
+
+
 def reason(error: BaseException) -> str:
     """Return why a file could not be read, in one line of ours."""
-    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
-    if named := re.search(r"GLOBAL (\S+)", text):
-        return f"it asks for {named[1]}, which is neither a tensor nor a plain container"
+    text = str(error)
+    if isinstance(error, UnreadableFile):
+        return text
+    if named := asked_for(error):
+        return f"it asks for {named}, which is neither a tensor nor a plain container"
     if isinstance(error, pickle.UnpicklingError):
         return "it holds more than tensors and plain containers, or is damaged"
     if isinstance(error, EOFError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import pickle
 import shutil
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from graphgps_kmip.data.errors import DataError, UnsafeFile
 from graphgps_kmip.data.fetch import network_error
 from graphgps_kmip.data.record import DatasetRecord
 from graphgps_kmip.errors import UserError
+from graphgps_kmip.torch_files import shortened
 
 # What reading a damaged file raises. A full disk (OSError), memory and bugs of other kinds are not the file's fault.
 PARSE_ERRORS = (ValueError, LookupError, EOFError, TypeError, AttributeError, ArithmeticError, RuntimeError)
@@ -60,9 +62,14 @@ def naming_damage(record: DatasetRecord, folder: Path, stage: Path | None = None
     if path.exists() and not place.exists():  # it came from the network, or out of an archive, just now
         place.parent.mkdir(parents=True, exist_ok=True)
         os.replace(path, place)
-    text = " ".join(str(cause).split())
-    reason = text if isinstance(cause, UserError) else f"{type(cause).__name__}: {text[:160]}"
-    raise DataError(set_aside(record, folder, place, str(reason))) from cause
+    raise DataError(set_aside(record, folder, place, _reason(cause))) from cause
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UserError):
+        return " ".join(str(error).split())
+    kind = "" if isinstance(error, pickle.UnpicklingError) else f"{type(error).__name__}: "  # its text is of ours
+    return f"{kind}{shortened(str(error))}"
 
 
 def _inside(name: str | bytes | int | None, folder: Path) -> str:

@@ -140,15 +140,9 @@ def tensor(storage: Any, offset: int, size: Any, stride: Any, *more: Any) -> Ten
     end = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True)) + 1 if all(size) else offset
     _check(end <= storage.size(), "a tensor beyond its storage")
     made = torch._utils._rebuild_tensor(storage, offset, tuple(size), tuple(stride))
-    check_views(made)
-    return made.requires_grad_(bool(more and more[0] is True and made.is_floating_point()))
-
-
-def check_views(value: Tensor) -> None:
-    """Refuse a tensor that takes gigabytes as soon as it is copied, of a few numbers in the file."""
-    strided = value.layout == torch.strided
-    repeated = strided and value.numel() * value.element_size() > max(VIEWS, value.untyped_storage().nbytes())
+    repeated = made.numel() * made.element_size() > max(VIEWS, made.untyped_storage().nbytes())
     _check(not repeated, "a tensor that repeats the numbers of its storage to gigabytes")
+    return made.requires_grad_(bool(more and more[0] is True and made.is_floating_point()))
 
 
 def parameter(data: Any, requires_grad: Any, hooks: Any = None) -> nn.Parameter:  # noqa: ARG001 (torch's signature)

@@ -102,6 +102,8 @@ def _finished(content: Any) -> Any:
             return done[id(one)][1]
         if isinstance(one, _Array | _DType):
             return one.value
+        if not isinstance(one, (dict, list, tuple, *GRAPHS)):
+            return one
         done[id(one)] = (one, one)
         if isinstance(one, dict):
             one.update({key: finish(value) for key, value in one.items()})

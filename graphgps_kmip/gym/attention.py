@@ -44,10 +44,12 @@ def register_attention(
         cfg.gt.setdefault(row.group, group_of(component))
 
 
-add_row(ATTENTION, "kMIP", KMIPAttention, aliases=("SparseAttention",), zero_grad=("key.bias",))
+SPARSE = "sparse_attn_dropout"
+add_row(ATTENTION, "kMIP", KMIPAttention, aliases=("SparseAttention",), zero_grad=("key.bias",), dropout=SPARSE)
 add_row(ATTENTION, "Transformer", FullAttention)
 add_row(ATTENTION, "BiasedTransformer", BiasedFullAttention, breaks=("batch_vector",))
 add_row(ATTENTION, "Performer", PerformerAttention)
 # In the public code, too, the layers' dropout reaches BigBird, which has no dropout of weights.
 add_row(ATTENTION, "BigBird", BigBirdAttention, breaks=("permutation",), dropout="dropout")
-add_row(ATTENTION, "Exphormer", ExphormerAttention, zero_grad=("initial_state.expander.weight",))  # without such edges
+NO_GRADIENT = ("initial_state.expander.weight",)  # without such edges
+add_row(ATTENTION, "Exphormer", ExphormerAttention, zero_grad=NO_GRADIENT, dropout=SPARSE)

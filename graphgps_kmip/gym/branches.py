@@ -17,7 +17,7 @@ from graphgps_kmip.gym.binding import options
 from graphgps_kmip.gym.errors import ConfigError, look_up
 from graphgps_kmip.gym.expander import EXPHORMER
 from graphgps_kmip.gym.mpnn import MPNN
-from graphgps_kmip.gym.table import Row, build_row, named
+from graphgps_kmip.gym.table import Row, build_row, dropout_of, named
 
 KEY = "gt.layer_type"
 ALONG_EXPANDER = "__exp"  # behind the name of a message passing layer: it reads the edges of Exphormer attention
@@ -72,7 +72,7 @@ def branches(dim: int, act: Callable[[], nn.Module]) -> tuple[list[nn.Module], l
     given = {"heads": gt.n_heads, "equivstable_pe": cfg.posenc_EquivStableLapPE.enable}
     given |= {name: cfg.prep[name] for name in EXPHORMER}
     attention = [
-        build_row(row, gt, dim, gt.n_heads, gt[row.dropout], given=given) for row in chosen if row.name in ATTENTION
+        build_row(row, gt, dim, gt.n_heads, dropout_of(row, gt), given=given) for row in chosen if row.name in ATTENTION
     ]
     attention += [_along_expander(row, dim, act, given) for row in chosen if row.name.endswith(ALONG_EXPANDER)]
     starts = [one.initial_state for one in attention if isinstance(one, (ExphormerAttention, ExpanderMessages))]

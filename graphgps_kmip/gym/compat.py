@@ -52,19 +52,21 @@ MARKERS: dict[str, tuple[str, ...]] = {
         "prep.exp_raw *",
         "prep.raw_reverse_edges *",
     ),
-    "kmip": (
-        "gt.sparse.*",
-        "gt.layer_type *SparseAttention*",
-        "gt.vn_pooling *",
+    "kmip": (  # of its files, all but those of point clouds have a budget
         "model.auto_satisfy_param_budget *",
         "model.param_budget *",
         "share.gradient_checkpointing *",
+        "dataset.format PyG-CityNetwork",
+    ),
+    "kmip-thesis": (
+        "gt.sparse.*",
+        "gt.layer_type *SparseAttention*",
+        "gt.vn_pooling *",
         "train.shuffle *",
         "dataset.debug *",
         "pretrained.seed *",
         "posenc_RWSEEdge.*",
         "dataset.edge_encoder_name *RWSEEdge",
-        "dataset.format PyG-CityNetwork",
         "dataset.format PyG-ShapeNet",
         "dataset.format PyG-S3DIS*",
         "dataset.format PyG-ModelNet*",
@@ -163,8 +165,9 @@ def refuse(settings: Mapping[str, Any]) -> None:
 def detect(settings: Iterable[tuple[str, Any, str]]) -> tuple[str, str]:
     """Return the dialect of a file and the setting that shows it, the first of `MARKERS`; else GraphGPS's.
 
-    What one code copied from another counts as the other's: Exphormer's baselines are files of GraphGPS. The thesis'
-    own code cannot be told from the paper's, so ``kmip-thesis`` is never found.
+    What one code copied from another counts as the other's: Exphormer's baselines are files of GraphGPS. Of the two
+    k-MIP codes, the paper's is known by its parameter budgets; what only k-MIP code has is else of the thesis, and a
+    warning says so, for the paper's point cloud files have no budget (`name_dialect`).
 
     Args:
         settings: (key, value, where it stands) of a file that does not name its dialect.
@@ -191,4 +194,9 @@ def name_dialect(settings: list[tuple[str, Any, str]]) -> list[tuple[str, Any, s
         return settings
     dialect, why = detect(settings)
     logging.info("config: dialect %r, for %s; `dialect: NAME` overrides it", dialect or "ours", why)
+    if dialect == "kmip-thesis":
+        logging.warning(
+            "config: read as a file of the k-MIP thesis' code; the paper's code means other mathematics by the same "
+            "keys: set `dialect: kmip` if the file is the paper's, `dialect: kmip-thesis` if it is the thesis'"
+        )
     return [("dialect", dialect, "the markers of the file"), *settings]

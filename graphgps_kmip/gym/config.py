@@ -30,6 +30,7 @@ DEFAULTS: dict[str, Any] = {
     "dataset.slic_compactness": 30,  # 10 in GraphGPS; 30 is what was published as LRGB
     "dataset.node_encoder_num_types": 0,
     "dataset.edge_encoder_num_types": 0,
+    "dataset.edge_norm_on_nodes": False,  # ours: dataset.edge_encoder_bn normalises the node features once more
     "dataset.infer_link_label": "None",  # of the head infer_links: edge
     "train.mode": "custom",
     "train.train_parts": 192,  # parts of a graph, for train.sampler cluster and random_node
@@ -62,6 +63,7 @@ DEFAULTS: dict[str, Any] = {
     "gt.dim_hidden": 64,
     "gt.dropout": 0.0,
     "gt.attn_dropout": 0.0,
+    "gt.sparse_attn_dropout": None,  # ours: of k-MIP and Exphormer attention; None is gt.attn_dropout
     "gt.batch_norm": True,
     "gt.layer_norm": False,  # statistics over all nodes and channels of a graph
     "gt.graph_norm": False,  # ours: GraphNorm

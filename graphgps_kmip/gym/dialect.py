@@ -11,28 +11,37 @@ import logging
 from typing import Any
 
 from graphgps_kmip.gym.errors import look_up
+from graphgps_kmip.gym.quirks import QUIRKS
+
+DEFAULT_WIDTH = 64  # gt.dim_hidden of the k-MIP codes, as of GraphGPS
+NONE = ("none", "None", "null")
 
 # What GraphGym's older layers do everywhere: rows of length 1 behind input layers and hidden layers of heads; and a
 # default that most public files of whole-model baselines rely on.
 GRAPHGYM = {"gnn.l2norm": True, "gt.layer_type": "SANLayer"}
 SUM = {"optim.accumulation_mean": False}  # the gradients of accumulated batches are added up
 RELU = {"gnn.layer_act": "relu"}  # in GPS layers, whatever gnn.act says
+KEPT_WEIGHTS = {"gt.sparse_attn_dropout": 0.0}  # gt.attn_dropout reaches neither k-MIP nor Exphormer attention
 REVERSE = {"prep.add_reverse_edges": True}  # of graphs whose nodes are classified
 KEPT_HEAD = {"pretrained.reset_prediction_head": False, "pretrained.seed": 0}
 NARROW_PNA = {"gt.pna.edge_dim": 16}
 GRAPH_NORM = {("gt.layer_norm", True): ("gt.graph_norm", True)}
-# Only LRGB's code scales the edge features of its superpixels.
-RAW_VOC = {("dataset.edge_encoder_name", "VOCEdge"): ("dataset.edge_encoder_name", "LinearEdge")}
+# Only LRGB's code scales the edge features of its superpixels, and with it the paper's k-MIP code those of nodes.
+RAW_EDGES = {("dataset.edge_encoder_name", "VOCEdge"): ("dataset.edge_encoder_name", "LinearEdge")}
+RAW_VOC = RAW_EDGES | {
+    ("dataset.node_encoder_name", name): ("dataset.node_encoder_name", "LinearNode") for name in ("VOCNode", "COCONode")
+}
 # Matrices for edges on paths that have no types: nothing reads them, but the printed counts and checkpoints hold them.
 GRAPHORMER = {"posenc_GraphormerBias.unread_tables": True}
 # name -> our settings, as far as they are not our defaults.
 DIALECTS: dict[str, dict[str, Any]] = {
     "graphgps": GRAPHGYM | SUM | GRAPHORMER,
-    "exphormer": GRAPHGYM | SUM | RELU | NARROW_PNA | REVERSE | GRAPHORMER,
+    "exphormer": GRAPHGYM | SUM | RELU | NARROW_PNA | REVERSE | GRAPHORMER | KEPT_WEIGHTS,
     "spexphormer": GRAPHGYM
     | SUM
     | RELU
     | REVERSE
+    | KEPT_WEIGHTS
     | {"prep.exp": True, "prep.exp_algorithm": "Hamiltonian", "gt.layer_type": "ExphormerInitial"},
     "lrgb": GRAPHGYM
     | SUM
@@ -42,37 +51,35 @@ DIALECTS: dict[str, dict[str, Any]] = {
     | NARROW_PNA
     | {"gt.gatedgcn.residual": False, "gt.gine.inner": "norm_linear", "gnn.edge_residual": True}
     | {"gt.kmip.head_agg": "Linear"}
+    | KEPT_WEIGHTS
     | KEPT_HEAD,
-    "kmip-thesis": GRAPHGYM | RELU | NARROW_PNA | {"gt.kmip.head_agg": "Linear"} | KEPT_HEAD,
+    "kmip-thesis": GRAPHGYM | RELU | NARROW_PNA | {"gt.kmip.head_agg": "Linear"} | KEPT_WEIGHTS | KEPT_HEAD,
 }
-# Where the networks of one code differ: (dialect, model.type) -> further settings. The k-MIP code's MultiModel is
-# Exphormer's, whose GatedGCN keeps its residual.
-OF_NETWORKS: dict[tuple[str, str], dict[str, Any]] = {
-    ("kmip", network): {"gt.gatedgcn.residual": True} for network in ("MultiModel", "SingleModel")
+# Where the networks of one code differ: (dialect, model.type), or (dialect, model.type, gnn.layer_type), -> further
+# settings. The k-MIP code's MultiModel is Exphormer's, whose GatedGCN keeps its residual. In custom_gnn, gnn.act
+# reaches neither GraphGPS's layers nor LRGB's GatedGCN.
+OF_NETWORKS: dict[tuple[str, ...], dict[str, Any]] = {
+    ("kmip", "MultiModel"): {"gt.gatedgcn.residual": True},
+    ("kmip", "SingleModel"): {"gt.gatedgcn.residual": True},
+    ("graphgps", "custom_gnn"): RELU,
+    ("lrgb", "custom_gnn", "gatedgcnconv"): RELU,
 }
 # dialect, or (dialect, model.type) -> (key, value) -> what it means in ours.
 MEANINGS: dict[str | tuple[str, str], dict[tuple[str, Any], tuple[str, Any]]] = {
     "graphgps": RAW_VOC,
     "exphormer": RAW_VOC | GRAPH_NORM,
     "spexphormer": GRAPH_NORM,
-    "kmip": RAW_VOC,
+    "kmip": RAW_EDGES,
     "kmip-thesis": RAW_VOC | GRAPH_NORM,
     ("kmip", "MultiModel"): GRAPH_NORM,
     ("kmip", "SingleModel"): GRAPH_NORM,
 }
-QUIRKS: dict[str, dict[str, Any]] = {
-    "kmip_no_mask": {"gt.kmip.pad_keys": True},
-    "kmip_duplicate_key_0": {"gt.kmip.repeat_first_key": True},
-    "performer_unmasked_keys": {"gt.performer.mask_keys": False},
-    "performer_detached_stabiliser": {"gt.performer.detach_stabiliser": True},
-    "bigbird_padded_blocks": {"gt.bigbird.pattern": "public"},
-    "bigbird_global_rng": {"gt.bigbird.pattern": "public_global_rng"},
-    "gine_row_1": {"gt.gine.broadcast_row_1": True},
-    "graphormer_padded_paths": {"posenc_GraphormerBias.pad_paths": True},
-    "graphormer_token_shifts_edges": {"posenc_GraphormerBias.move_edges": False},
-    "exphormer_raw_expander": {"prep.exp_raw": True},
-    "exphormer_double_edges": {"prep.raw_reverse_edges": True},
+# The k-MIP codes' heads are as wide as the network where a file does not give their width.
+HEAD_WIDTHS = {
+    "gt.kmip.dim_kq": ("gt.sparse.kq_dim", "gt.kmip.dim_kq"),
+    "gt.kmip.dim_val": ("gt.sparse.val_dim", "gt.kmip.dim_val"),
 }
+WIDE_HEADS = ("kmip", "kmip-thesis")
 
 Setting = tuple[str, Any, str]  # key, value, where it stands
 
@@ -86,21 +93,42 @@ def in_dialect(settings: list[Setting]) -> list[Setting]:
     Raises:
         ConfigError: an unknown dialect or quirk.
     """
-    named = {key: value for key, value, _ in settings if key in ("dialect", "quirks", "model.type")}
+    named = {key: value for key, value, _ in settings}
     dialect, quirks = named.get("dialect") or "", named.get("quirks") or []
-    special = (dialect, named.get("model.type"))
-    values = look_up(DIALECTS, dialect, "dialect") | OF_NETWORKS.get(special, {}) if dialect else {}
+    network = (dialect, named.get("model.type"))
+    values = dict(look_up(DIALECTS, dialect, "dialect")) if dialect else {}
+    for special in (network, (*network, named.get("gnn.layer_type"))):
+        values |= OF_NETWORKS.get(special, {})
     for quirk in quirks:
         values |= look_up(QUIRKS, quirk, "quirks")
-    meanings = MEANINGS.get(dialect, {}) | MEANINGS.get(special, {})
+    meanings = MEANINGS.get(dialect, {}) | MEANINGS.get(network, {})
     before = [(key, value, f"dialect {dialect}") for key, value in values.items()]
-    return before + [_meant(setting, meanings, dialect) for setting in settings]
+    behind = _wide_heads(named, dialect)
+    return before + [_meant(setting, meanings, dialect) for setting in settings] + behind
+
+
+def _wide_heads(named: dict[str, Any], dialect: str) -> list[Setting]:
+    """Return the widths of k-MIP's heads that the settings leave open, as the dialect fills them in."""
+    parts = str(named.get("gt.layer_type", "")).split("+")
+    if dialect not in WIDE_HEADS or "SparseAttention" not in parts:  # by our name, kMIP, None has our meaning
+        return []
+    width, found = named.get("gt.dim_hidden", DEFAULT_WIDTH), []
+    for ours, keys in HEAD_WIDTHS.items():
+        given = [named[key] for key in keys if named.get(key) not in (None, *NONE)]
+        if not given:
+            logging.info("config: %s is the whole width, %s, in the dialect %s", ours, width, dialect)
+            found.append((ours, width, f"dialect {dialect}"))
+    return found
 
 
 def _meant(setting: Setting, meanings: dict[tuple[str, Any], tuple[str, Any]], dialect: str) -> Setting:
     key, value, origin = setting
-    if isinstance(value, (list, dict)) or (key, value) not in meanings:
+    if isinstance(value, (list, dict)):
         return setting
-    ours = meanings[key, value]
-    logging.info("config: %s %s means %s %s in the dialect %s", key, value, *ours, dialect)
-    return (*ours, origin)
+    first, plus, rest = value.partition("+") if isinstance(value, str) else (value, "", "")  # VOCNode+LapPE
+    if (key, first) not in meanings:
+        return setting
+    ours, meant = meanings[key, first]
+    meant = f"{meant}+{rest}" if plus else meant
+    logging.info("config: %s %s means %s %s in the dialect %s", key, value, ours, meant, dialect)
+    return (ours, meant, origin)

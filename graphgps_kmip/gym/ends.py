@@ -56,7 +56,8 @@ def encoder(dim: int, dim_edge: int | None = None) -> FeatureEncoder:
     dim_edge = dim_edge or dim
     node = node_encoder(cfg.dataset.node_encoder_name, dim) if cfg.dataset.node_encoder else None
     edge = edge_encoder(cfg.dataset.edge_encoder_name, dim_edge) if cfg.dataset.edge_encoder else None
-    return FeatureEncoder(dim, node, edge, cfg.dataset.node_encoder_bn, cfg.dataset.edge_encoder_bn, dim_edge)
+    given, norms = cfg.dataset, (cfg.dataset.node_encoder_bn, cfg.dataset.edge_encoder_bn)
+    return FeatureEncoder(dim, node, edge, *norms, dim_edge, given.edge_norm_on_nodes)
 
 
 def input_part(dim: int) -> nn.Sequential | None:

@@ -37,6 +37,9 @@ REGISTRIES: tuple[tuple[str, Mapping[str, Any]], ...] = (("gt.", ATTENTION), ("g
 NAMING = ("gt.layer_type", "gnn.layer_type", "model.type", "dataset.node_encoder_name", "dataset.edge_encoder_name")
 BUILT_IN = frozenset(row.group for _, rows in REGISTRIES for row in rows.values())  # before any module of a user's
 
+# Keys that came later: left out at these values, so that runs of before keep their hash.
+ABSENT: dict[str, tuple[Any, ...]] = {"dataset.edge_norm_on_nodes": (False,), "gt.sparse_attn_dropout": (None,)}
+
 
 def config_hash(cfg: CfgNode, of_run: bool = True) -> str:
     """Return 12 hex digits over all settings that matter, and over the text of the user's own modules.
@@ -52,7 +55,7 @@ def config_hash(cfg: CfgNode, of_run: bool = True) -> str:
     if cfg.model.auto_satisfy_param_budget:
         left_out |= SEARCHED
     settings = dict(flatten(cfg))
-    left_out |= _of_others(settings, cfg.custom_modules)
+    left_out |= _of_others(settings, cfg.custom_modules) | _came_later(settings)
     kept = {
         key: value
         for key, value in settings.items()
@@ -63,6 +66,12 @@ def config_hash(cfg: CfgNode, of_run: bool = True) -> str:
         path = Path(name)
         digest.update(path.read_bytes() if path.is_file() else name.encode())
     return digest.hexdigest()[:12]
+
+
+def _came_later(settings: Mapping[str, Any]) -> set[str]:
+    """Return the keys of `ABSENT` whose values mean what was computed before they existed."""
+    absent = ABSENT | {"gt.sparse_attn_dropout": (None, settings["gt.attn_dropout"])}
+    return {key for key, values in absent.items() if settings.get(key) in values}
 
 
 def _of_others(settings: Mapping[str, Any], modules: Iterable[str]) -> set[str]:

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.gym.act import activation
+from graphgps_kmip.gym.act import activation, layer_activation
 from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.model import EdgeHead, GraphHead, GraphormerHead, NodeHead, SequenceHead
 from graphgps_kmip.model.pair_head import PairHead
@@ -27,8 +27,11 @@ def mlp_graph(dim_in: int, dim_out: int) -> nn.Module:
 
 
 def san_graph(dim_in: int, dim_out: int) -> nn.Module:
-    """Pool the nodes (model.graph_pooling), then an MLP that halves the width twice: one prediction per graph."""
-    return san_graph_head(dim_in, dim_out, cfg.model.graph_pooling)
+    """Pool the nodes (model.graph_pooling), then an MLP that halves the width twice: one prediction per graph.
+
+    Its activation is that of the layers: some public codes have a ReLU in both whatever gnn.act says.
+    """
+    return san_graph_head(dim_in, dim_out, cfg.model.graph_pooling, act=layer_activation())
 
 
 def ogb_code_graph(dim_in: int, dim_out: int) -> nn.Module:

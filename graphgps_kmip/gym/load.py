@@ -16,6 +16,7 @@ from graphgps_kmip.gym.compat_keys import log_unread
 from graphgps_kmip.gym.dialect import in_dialect
 from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.modules import import_modules
+from graphgps_kmip.gym.quirks import log_quirks
 from graphgps_kmip.names import suggest
 from graphgps_kmip.project import find_config
 
@@ -47,6 +48,7 @@ def load_config(cfg: CfgNode, file: str | Path | None, overrides: list[str]) -> 
     cfg.custom_modules = modules
     if file is None:  # GraphGym's own defaults do not pass its own check
         return
+    log_quirks(cfg)
     try:
         assert_cfg(cfg)
     except ValueError as error:

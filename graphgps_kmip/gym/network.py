@@ -30,6 +30,12 @@ def gps_model(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001 (GraphGym
     return stack(dim, dim_out, [_gps_layer(dim) for _ in range(cfg.gt.layers)], edge_width())
 
 
+def multi_model(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001
+    """Exphormer's network of any number of branches: message passing reads the edges of the branch before it."""
+    dim = layers_width()
+    return stack(dim, dim_out, [_gps_layer(dim, chain_edges=True) for _ in range(cfg.gt.layers)], edge_width())
+
+
 def single_model(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001
     """Exphormer's network of one branch a layer, then the activation: without feed-forward networks."""
     if len(rows()) != 1:
@@ -50,7 +56,7 @@ def custom_gnn(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001
 HEADED = ("GPSModel", "MultiModel", "SingleModel", "SANTransformer", "Performer", "BigBird")
 NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
     "GPSModel": gps_model,
-    "MultiModel": gps_model,  # Exphormer's name for one with any number of branches, which all ours may have
+    "MultiModel": multi_model,
     "SingleModel": single_model,
     "SANTransformer": san_transformer,
     "Performer": performer,
@@ -70,10 +76,10 @@ def width_step() -> int:
     return cfg.gt.n_heads if headed else 1
 
 
-def _gps_layer(dim: int, ffn: bool = True) -> GPSLayer:
+def _gps_layer(dim: int, ffn: bool = True, chain_edges: bool = False) -> GPSLayer:
     act = layer_activation()
     local, attention = branches(dim, act)
-    return GPSLayer(dim, local, attention, cfg.gt.dropout, _norm(), act, ffn)
+    return GPSLayer(dim, local, attention, cfg.gt.dropout, _norm(), act, ffn, chain_edges)
 
 
 def _norm() -> str:

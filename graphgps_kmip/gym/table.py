@@ -78,6 +78,11 @@ def named(table: dict[str, Row]) -> dict[str, Row]:
     return {alias: row for row in table.values() for alias in row.aliases} | table
 
 
+def dropout_of(row: Row, gt: Any) -> float:
+    """Return the dropout of an attention from the config node ``gt``; None there stands for ``gt.attn_dropout``."""
+    return gt.attn_dropout if gt[row.dropout] is None else gt[row.dropout]
+
+
 def build_row(row: Row, groups: Any, *positional: Any, given: Mapping[str, Any] = {}) -> nn.Module:  # noqa: B006
     """Return a new module.
 

@@ -27,7 +27,7 @@ class GPSLayer(nn.Module):
 
     with ``FFN = drop Linear(2C, C) drop act Linear(C, 2C)``. An MPNN with ``internal_residual`` (GatedGCN) gets neither
     dropout nor residual here: it brings its own. All branches read the same X and E; of several that make new edge
-    features, the last one's go on.
+    features, the last one's go on. With ``chain_edges`` a message passing branch reads those of the branch before.
 
     Args:
         dim: width C.
@@ -36,6 +36,8 @@ class GPSLayer(nn.Module):
         dropout: probability after each branch and inside the FFN.
         norm: a row of `NORMS`.
         act: builds the activation of the FFN.
+        chain_edges: message passing branches hand edge features to the next one in the same layer: Exphormer's
+            MultiModel.
         ffn: False leaves out the FFN and its norm, ``X' = act(sum X_M + sum X_T)``: Exphormer's SingleModel.
 
     Shapes:
@@ -54,8 +56,10 @@ class GPSLayer(nn.Module):
         norm: str = "batch",
         act: Callable[[], nn.Module] = nn.ReLU,
         ffn: bool = True,
+        chain_edges: bool = False,
     ) -> None:
         super().__init__()
+        self.chain_edges = chain_edges
         if norm not in NORMS:
             raise InputError(f"unknown norm {norm!r}: choose one of {', '.join(NORMS)}")
         self.local, self.attention = nn.ModuleList(_listed(local)), nn.ModuleList(_listed(attention))
@@ -77,7 +81,7 @@ class GPSLayer(nn.Module):
         """Return new node features, new edge features and the attentions' new states."""
         edge_attr, branches, passed_on = context.edge_attr, [], []
         for local, norm in zip(self.local, self.local_norm, strict=True):
-            h, new = self._message(local, x, context)
+            h, new = self._message(local, x, context.with_edge_attr(edge_attr) if self.chain_edges else context)
             edge_attr = edge_attr if new is context.edge_attr else new
             branches.append(norm(h, context))
         for attention, norm, state in zip(

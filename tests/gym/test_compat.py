@@ -138,13 +138,20 @@ def test_no_part_reads_the_keys_that_are_said_to_be_unread() -> None:
     ("lines", "dialect", "why"),
     [
         (("gt: {layer_type: GINE+Transformer}", "posenc_RWSE: {enable: True}"), "graphgps", "nothing"),
-        (("gt: {layer_type: CustomGatedGCN+SparseAttention}",), "kmip", "gt.layer_type CustomGatedGCN+SparseAttention"),
+        (
+            ("gt: {layer_type: CustomGatedGCN+SparseAttention}",),
+            "kmip-thesis",
+            "gt.layer_type CustomGatedGCN+SparseAttention",
+        ),
+        (("gt: {sparse: {k: 5}}", "model: {auto_satisfy_param_budget: True}"), "kmip", "budget"),
+        (("dataset: {format: PyG-S3DISOnDisk}",), "kmip-thesis", "S3DIS"),
+        (("train: {eval_smoothing_metrics: True}",), "lrgb", "smoothing"),
         (
             ("model: {type: MultiModel}", "prep: {exp: True}", "model: {param_budget: 500000}"),
             "kmip",
             "budget",
         ),
-        (("gnn: {head: mlp_graph}", "gt: {sparse: {k: 5}}"), "kmip", "gt.sparse.k 5 (run.yaml)"),
+        (("gnn: {head: mlp_graph}", "gt: {sparse: {k: 5}}"), "kmip-thesis", "gt.sparse.k 5 (run.yaml)"),
         (("gnn: {head: mlp_graph}",), "lrgb", "mlp_graph"),
         (("gnn: {use_vn: False}",), "lrgb", "use_vn False"),
         (("dataset: {node_encoder_name: COCONode+LapPE}",), "lrgb", "COCONode"),
@@ -192,6 +199,17 @@ def test_a_public_file_is_read_in_its_dialect_and_a_line_says_why(tmp_path: Path
     [line] = [one for one in caplog.messages if "dialect" in one]
     assert "exphormer" in line
     assert f"model.type MultiModel ({file})" in line
+
+
+@pytest.mark.parametrize(("more", "warnings"), [("", 1), ("dialect: kmip-thesis\n", 0), ("dialect: kmip\n", 0)])
+def test_a_file_that_either_k_mip_code_may_have_warns_of_the_choice(
+    more: str, warnings: int, tmp_path: Path, caplog: Logs
+) -> None:
+    (tmp_path / "run.yaml").write_text(f"{more}{HEAD}gt: {{layer_type: CustomGatedGCN+SparseAttention}}\n")
+    with caplog.at_level("WARNING"):
+        load_config(cfg, tmp_path / "run.yaml", [])
+    lines = [one for one in caplog.messages if "`dialect: kmip`" in one and "`dialect: kmip-thesis`" in one]
+    assert len(lines) == warnings
 
 
 @pytest.mark.parametrize("named", ["graphgps", "''"])

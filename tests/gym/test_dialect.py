@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 from torch_geometric.graphgym.config import cfg
 
+from graphgps_kmip.gym.attention import ATTENTION
 from graphgps_kmip.gym.dialect import DIALECTS, QUIRKS
 from graphgps_kmip.gym.errors import ConfigError
+from graphgps_kmip.gym.fingerprint import ABSENT, config_hash
 from graphgps_kmip.gym.load import flatten, load_config
+from graphgps_kmip.gym.table import dropout_of
 
 HEAD = "dataset: {format: sklearn, name: digits}\n"
 
@@ -50,6 +53,100 @@ def test_layer_norm_means_what_the_code_of_the_dialect_made_of_it(tmp_path: Path
     for dialect, graph in (("graphgps", False), ("kmip", False), ("kmip-thesis", True), ("exphormer", True)):
         load(tmp_path, f"dialect: {dialect}\n{norms}")
         assert (cfg.gt.graph_norm, cfg.gt.layer_norm) == (graph, not graph)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "name", "meant"),
+    [
+        ("graphgps", "VOCNode+LapPE", "LinearNode+LapPE"),
+        ("exphormer", "COCONode", "LinearNode"),
+        ("kmip-thesis", "VOCNode+RWSE", "LinearNode+RWSE"),
+        ("kmip", "VOCNode+RWSE", "VOCNode+RWSE"),
+        ("lrgb", "COCONode", "COCONode"),
+    ],
+)
+def test_superpixels_are_standardised_where_their_code_does(
+    dialect: str, name: str, meant: str, tmp_path: Path
+) -> None:
+    load(tmp_path, f"dialect: {dialect}\n", "dataset.node_encoder_name", name)
+    assert cfg.dataset.node_encoder_name == meant
+
+
+@pytest.mark.parametrize(
+    ("dialect", "network", "layer", "act"),
+    [
+        ("graphgps", "custom_gnn", "gatedgcnconv", "relu"),
+        ("graphgps", "GPSModel", "gatedgcnconv", ""),
+        ("lrgb", "custom_gnn", "gatedgcnconv", "relu"),
+        ("lrgb", "custom_gnn", "gineconv", ""),
+        ("lrgb", "GPSModel", "gatedgcnconv", ""),
+    ],
+)
+def test_message_passing_alone_has_the_activation_of_its_code(
+    dialect: str, network: str, layer: str, act: str, tmp_path: Path
+) -> None:
+    load(tmp_path, f"dialect: {dialect}\n", "model.type", network, "gnn.layer_type", layer)
+    assert cfg.gnn.layer_act == act
+
+
+@pytest.mark.parametrize("dialect", ["kmip", "kmip-thesis"])
+def test_heads_without_a_width_are_as_wide_as_the_network_in_the_k_mip_codes(dialect: str, tmp_path: Path) -> None:
+    text = f"dialect: {dialect}\ngt: {{dim_hidden: 48, layer_type: GINE+%s, sparse: {{kq_dim: none%s}}}}\n"
+    load(tmp_path, text % ("SparseAttention", ""))
+    assert (cfg.gt.kmip.dim_kq, cfg.gt.kmip.dim_val) == (48, 48)
+    load(tmp_path, text % ("SparseAttention", ", val_dim: 12"))
+    assert (cfg.gt.kmip.dim_kq, cfg.gt.kmip.dim_val) == (48, 12)
+    load(tmp_path, text % ("kMIP", ""))  # by our name: C / H
+    assert (cfg.gt.kmip.dim_kq, cfg.gt.kmip.dim_val) == (None, None)
+
+
+@pytest.mark.parametrize("dialect", ["exphormer", "spexphormer", "kmip", "kmip-thesis"])
+def test_attention_dropout_reaches_only_full_attention_and_performer(dialect: str, tmp_path: Path) -> None:
+    load(tmp_path, f"dialect: {dialect}\n", "gt.attn_dropout", "0.5")
+    rates = {name: dropout_of(row, cfg.gt) for name, row in ATTENTION.items()}
+    assert rates["kMIP"] == rates["Exphormer"] == 0.0
+    assert rates["Transformer"] == rates["Performer"] == 0.5
+    load(tmp_path, "", "gt.attn_dropout", "0.5")
+    assert {dropout_of(ATTENTION[name], cfg.gt) for name in ("kMIP", "Exphormer")} == {0.5}
+
+
+@pytest.mark.parametrize(
+    ("lines", "quirks"),
+    [
+        ("gt: {layer_type: CustomGatedGCN+Performer}", ["performer_unmasked_keys", "performer_detached_stabiliser"]),
+        ("gt: {layer_type: CustomGatedGCN+BigBird}", ["bigbird_padded_blocks"]),
+        ("gt: {layer_type: CustomGatedGCN+SparseAttention}", ["kmip_no_mask", "kmip_duplicate_key_0"]),
+        ("gt: {layer_type: CustomGatedGCN+Transformer}", []),
+        ("gt: {layer_type: GatedGCN+Performer}", []),  # ours
+    ],
+)
+def test_a_line_names_the_quirks_that_repeat_the_faults_of_the_code_of_a_file(
+    lines: str, quirks: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = f"model: {{type: GPSModel}}\n{lines}\n"
+    with caplog.at_level("INFO"):
+        load(tmp_path, text, "dataset.edge_encoder_bn", "False")
+    found = [one for one in caplog.messages if "`quirks:" in one]
+    assert len(found) == bool(quirks)
+    assert all(f"`quirks: [{', '.join(quirks)}]`" in one for one in found)
+    caplog.clear()
+    with caplog.at_level("INFO"):
+        load(tmp_path, f"quirks: [{', '.join(quirks)}]\n{text}", "dataset.edge_encoder_bn", "False")
+    assert not [one for one in caplog.messages if "`quirks:" in one]
+
+
+def test_keys_that_came_later_leave_the_hash_of_earlier_runs(tmp_path: Path) -> None:
+    load(tmp_path, "", "gt.attn_dropout", "0.5")
+    now = config_hash(cfg)
+    load(tmp_path, "", "gt.attn_dropout", "0.5", "gt.sparse_attn_dropout", "0.5")
+    assert config_hash(cfg) == now
+    load(tmp_path, "", "gt.attn_dropout", "0.5", "gt.sparse_attn_dropout", "0.0")
+    assert config_hash(cfg) != now
+    load(tmp_path, "", "gt.attn_dropout", "0.5")
+    del cfg.gt["sparse_attn_dropout"], cfg.dataset["edge_norm_on_nodes"]
+    earlier = {key: value for key, value in flatten(cfg)}
+    assert not set(ABSENT) & set(earlier)
+    assert config_hash(cfg) == now
 
 
 def test_the_multimodel_of_the_kmip_code_is_that_of_exphormer(tmp_path: Path) -> None:

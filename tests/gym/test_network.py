@@ -195,3 +195,16 @@ def test_a_network_trains_in_a_whole_run(network: str, tmp_path: Path) -> None:
     assert record is not None
     assert record["finished"]
     assert (tmp_path / "results" / "0" / "config.yaml").exists()
+
+
+def test_only_the_multi_model_hands_edge_features_from_branch_to_branch() -> None:
+    for network, chained in (("MultiModel", True), ("GPSModel", False)):
+        configure(DATA | {"model.type": network, "gt.layer_type": "GatedGCN+GINE"})
+        assert [layer.chain_edges for layer in NETWORKS[network](5, 3).layers] == [chained] * cfg.gt.layers
+
+
+@pytest.mark.parametrize(("layer_act", "expected"), [("", nn.GELU), ("relu", nn.ReLU)])
+def test_the_head_of_san_has_the_activation_of_the_layers(layer_act: str, expected: type[nn.Module]) -> None:
+    configure(DATA | {"model.type": "GPSModel", "gnn.head": "san_graph", "gnn.act": "gelu", "gnn.layer_act": layer_act})
+    acts = [module for module in NETWORKS["GPSModel"](5, 3).head.mlp if not isinstance(module, nn.Linear)]
+    assert {type(act) for act in acts} == {expected}

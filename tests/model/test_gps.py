@@ -49,6 +49,39 @@ def test_a_graph_alone_gives_the_same_prediction_as_in_a_batch(norm: str) -> Non
         torch.testing.assert_close(alone, together[i], rtol=1e-9, atol=1e-9)  # float64, sums in another order
 
 
+class AddsOne(nn.Module):
+    """Message passing that adds 1 to the edge features and sends them to the targets."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.zeros_like(x).index_add(0, edge_index[1], edge_attr), edge_attr + 1
+
+
+@pytest.mark.parametrize(("chain", "difference"), [(False, 0.0), (True, 1.0)])
+def test_chained_branches_read_the_edge_features_of_the_branch_before(chain: bool, difference: float) -> None:
+    layer = GPSLayer(8, [AddsOne(), AddsOne()], None, norm="none", act=nn.ReLU, ffn=False, chain_edges=chain)
+    context = GraphContext.from_data(Batch.from_data_list(graphs((4,))))
+    x = torch.full((4, 8), 100.0).double()  # above 0, for the activation
+    out, edge_attr, _ = layer(x, context)
+    degree = context.edge_index[1].bincount(minlength=4)[:, None]
+    sums = torch.zeros_like(x).index_add(0, context.edge_index[1], context.edge_attr)
+    torch.testing.assert_close(out, 2 * x + 2 * sums + difference * degree)
+    torch.testing.assert_close(edge_attr, context.edge_attr + 1 + difference)
+
+
+def test_the_norm_of_edges_acts_on_nodes_where_the_fault_of_graphgym_is_repeated() -> None:
+    batches = [Batch.from_data_list(graphs()) for _ in range(2)]
+    encoders = [
+        FeatureEncoder(8, Embed(), nn.Identity(), edge_norm=True, edge_norm_on_nodes=on) for on in (False, True)
+    ]
+    encoders[1].load_state_dict(encoders[0].state_dict())
+    right, faulty = (encoder.double().train()(batch) for encoder, batch in zip(encoders, batches, strict=True))
+    given = Batch.from_data_list(graphs())
+    torch.testing.assert_close(right.edge_attr.mean(0), torch.zeros(8).double())
+    torch.testing.assert_close(faulty.edge_attr, given.edge_attr, rtol=0, atol=0)
+    torch.testing.assert_close(faulty.x.mean(0), torch.zeros(8).double())
+    torch.testing.assert_close(right.x, encoders[0].node.linear(given.x))
+
+
 def test_the_model_keeps_the_keys_of_the_batch_and_its_inputs() -> None:
     batch = Batch.from_data_list(graphs())
     keys, x, edge_attr = set(batch.keys()), batch.x, batch.edge_attr

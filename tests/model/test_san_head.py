@@ -36,6 +36,13 @@ def test_a_graph_is_predicted_from_its_pooled_nodes(pooling: str, pool: object) 
         torch.testing.assert_close(pred[i], last(second(first(pooled).relu()).relu()))
 
 
+def test_the_activation_of_the_head_can_be_chosen() -> None:
+    head, x = san_graph_head(12, 2, act=nn.GELU), torch.randn(3, 12)
+    first, _, second, _, last = head.mlp
+    gelu = nn.functional.gelu
+    torch.testing.assert_close(head.mlp(x), last(gelu(second(gelu(first(x))))))
+
+
 def test_gradients_of_the_layers_are_right() -> None:
     mlp = shrinking_mlp(8, 3, 2).double()
     assert torch.autograd.gradcheck(mlp, torch.randn(4, 8).double().requires_grad_())

@@ -19,6 +19,7 @@ from graphgps_kmip.encoding import laplacian_encoder
 from graphgps_kmip.gym.checkpoint_keys import PUBLIC
 from graphgps_kmip.gym.compat import refuse
 from graphgps_kmip.gym.load import flatten, load_config
+from graphgps_kmip.gym.quirks import quirks_met
 from graphgps_kmip.train.renaming import constants_of, renamed
 from tests.whole.dropout_audit import audited, recorded
 from tests.whole.whole_records import Record, batch_of, fingerprint, normal, weights
@@ -55,17 +56,21 @@ class Comparison:
         return beyond + [f"dropout {one}" for one in self.dropouts]
 
 
-def configure(settings: dict[str, Any], record: Record, folder: Path, overrides: dict[str, Any]) -> None:
-    """Load the settings as a YAML file, with the dialect found from it, then say what the data would.
-
-    Args:
-        settings: flat keys and values of the YAML file.
-        record: its record.
-        folder: where the file is written.
-        overrides: further settings, as of the command line.
-    """
+def public_file(settings: dict[str, Any], folder: Path) -> Path:
+    """Write flat settings as the YAML file of a public code."""
     file = folder / "public.yaml"
     file.write_text(yaml.safe_dump(settings))
+    return file
+
+
+def configure(file: Path, record: Record, overrides: dict[str, Any]) -> None:
+    """Load a file, with the dialect found from it, then say what the data would.
+
+    Args:
+        file: a YAML file, public or ours.
+        record: what it is compared with.
+        overrides: further settings, as of the command line.
+    """
     given = {key: value for key, value in record["overrides"].items() if not key.startswith("computed")} | overrides
     load_config(cfg, file, [word for key, value in given.items() for word in (key, json.dumps(value))])
     refuse(dict(flatten(cfg)))
@@ -77,19 +82,12 @@ def configure(settings: dict[str, Any], record: Record, folder: Path, overrides:
     cfg.freeze()
 
 
-def compare(
-    settings: dict[str, Any],
-    record: Record,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    overrides: dict[str, Any] | None = None,
-) -> Comparison:
-    """Return how our model differs from the original; arguments as of `configure`."""
-    configure(settings, record, folder, overrides or {})
+def compare(file: Path, record: Record, monkeypatch: pytest.MonkeyPatch, **overrides: Any) -> Comparison:
+    """Return how our model of a file differs from the original; arguments as of `configure`."""
+    configure(file, record, overrides)
     model, result = create_model(to_device=False).double(), Comparison()
     theirs = weights(record["state"], {})
-    file = folder / "recorded.ckpt"
-    state = renamed(theirs, model.state_dict(), PUBLIC, file, constants=constants_of(model))
+    state = renamed(theirs, model.state_dict(), PUBLIC, file.with_suffix(".ckpt"), constants=constants_of(model))
     places = {id(value): name for name, value in theirs.items()}
     names = {places[id(value)]: name for name, value in state.items() if id(value) in places}
     state = {name: value.clone() for name, value in state.items()}
@@ -122,6 +120,17 @@ def _scores(pred: Tensor, record: Record) -> Tensor:
         pred = pred[:, 0]
     shape = record["eval"]["pred"]["shape"]
     return pred.reshape(shape) if pred.numel() == math.prod(shape) else pred
+
+
+def compare_with_quirks(
+    file: Path, record: Record, monkeypatch: pytest.MonkeyPatch, **overrides: Any
+) -> tuple[Comparison, list[str]]:
+    """Return the comparison of a file as it is read, or, where that differs, with the quirks that the log names."""
+    result, quirks = compare(file, record, monkeypatch, **overrides), quirks_met(cfg)
+    cfg.defrost()
+    if not result.problems() or not quirks:
+        return result, []
+    return compare(file, record, monkeypatch, quirks=quirks, **overrides), quirks
 
 
 def _without_dropout(model: nn.Module, patch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.encoding.graphormer import NO_EDGE
+from graphgps_kmip.encoding.graphormer import NO_EDGE, UNREACHABLE
 
 FIXTURES = Path(__file__).parent / "fixtures.json.gz"
 VARIABLE = "GRAPHGPS_KMIP_WHOLE_RECORDS"
@@ -113,12 +113,15 @@ def tensor(value: Any) -> Any:
 
 def batch_of(record: Record) -> Batch:
     """Return the recorded graphs, collated, under our names of attributes."""
-    batch = Batch.from_data_list([_graph(graph) for graph in record["graphs"]])
+    tables = [shape for name, shape, *_ in record["state"] if name.endswith("spatial_encoder.weight")]
+    far = tables[0][0] - 1 if tables else -1
+    batch = Batch.from_data_list([_graph(graph, far) for graph in record["graphs"]])
     batch.split = "train"
     return batch
 
 
-def _graph(recorded: dict[str, Any]) -> Data:
+def _graph(recorded: dict[str, Any], far: int) -> Data:
+    """Return one graph; ``far`` is the recorded distance of nodes between which there is no path."""
     given = {name: tensor(value) for name, value in recorded.items()}
     given.pop("graph_index", None)  # all pairs, in the same order
     if "expander_edges" in given:
@@ -130,6 +133,8 @@ def _graph(recorded: dict[str, Any]) -> Data:
         given["eigvecs_es"] = given["EigVecs"]
     if "shortest_path_types" in given:  # zeros behind the end of a path there
         types, length = given.pop("shortest_path_types"), given["spatial_types"]
-        behind = torch.arange(types.size(1)) >= length[:, None]
+        behind = (torch.arange(types.size(1)) >= length[:, None]) | (length == far)[:, None]
         given["path_types"] = types.masked_fill(behind, NO_EDGE)
+    if "spatial_types" in given:
+        given["spatial_types"] = given["spatial_types"].masked_fill(given["spatial_types"] == far, UNREACHABLE)
     return Data(**given)

@@ -97,3 +97,13 @@ def test_jobs_of_an_installed_package_run_its_modules_and_its_own_scripts(
     job = command_job(look, Experiment("A", "A"), place)
     assert job.words[0] == str(tmp_path / "run/analyse.py")
     assert job.words[-1] == "results/commands/A/look"
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_message_names_the_command_that_the_user_has(
+    installed: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(project, "SHIPPED", tmp_path if installed else tmp_path / "nothing")
+    assert main.run(["--cfg", str(ROOT / DIGITS), "gt.layer_type", "GatedGCN+qqqq"]) == 2
+    command = "graphgps-kmip" if installed else "python main.py"
+    assert f"`{command} --list` shows all." in capsys.readouterr().err

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from graphgps_kmip.errors import ConfigError, InputError, is_users
 from graphgps_kmip.names import suggest
+from graphgps_kmip.project import train_command
 
 __all__ = ["ConfigError", "is_users", "look_up", "naming_group"]
 Record = TypeVar("Record")
@@ -25,7 +26,7 @@ def look_up(table: Mapping[str, Record], name: str, key: str) -> Record:
         ConfigError: no such row; near misses are suggested.
     """
     if name not in table:
-        raise ConfigError(f"{key}: unknown name {name!r}.{suggest(name, table)} `python main.py --list` shows all.")
+        raise ConfigError(f"{key}: unknown name {name!r}.{suggest(name, table)} `{train_command()} --list` shows all.")
     return table[name]
 
 

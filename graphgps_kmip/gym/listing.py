@@ -17,6 +17,7 @@ from graphgps_kmip.gym.mpnn import MPNN
 from graphgps_kmip.gym.posenc import EDGE_PARTS, NODE_PARTS
 from graphgps_kmip.model.heads import POOLINGS
 from graphgps_kmip.names import near_misses
+from graphgps_kmip.project import train_command
 from graphgps_kmip.search import BACKENDS
 from graphgps_kmip.task import LOSSES
 from graphgps_kmip.train.optimizers import OPTIMIZERS
@@ -56,7 +57,7 @@ def _kinds() -> list[tuple[str, Mapping[Any, Any]]]:
         ("encoding (further parts of dataset.node_encoder_name, with posenc_<name>.enable True)", NODE_PARTS),
         ("edge encoder (dataset.edge_encoder_name)", register.edge_encoder_dict),
         ("encoding of edges (further parts of dataset.edge_encoder_name)", EDGE_PARTS),
-        ("data set (dataset.format / dataset.name; python main.py --data TITLE)", _data_sets()),
+        (f"data set (dataset.format / dataset.name; {train_command()} --data TITLE)", _data_sets()),
         ("head (gnn.head)", register.head_dict | HEADS),
         ("pooling (model.graph_pooling)", POOLINGS),
         ("loss (model.loss_fun)", LOSSES),

@@ -18,7 +18,7 @@ from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.modules import import_modules
 from graphgps_kmip.gym.quirks import log_quirks
 from graphgps_kmip.names import suggest
-from graphgps_kmip.project import find_config
+from graphgps_kmip.project import find_config, train_command
 
 
 def load_config(cfg: CfgNode, file: str | Path | None, overrides: list[str]) -> None:
@@ -165,4 +165,4 @@ def _near_keys(cfg: CfgNode, key: str) -> str:
     if same_leaf:  # right name, wrong group
         return f" Did you mean {' or '.join(same_leaf[:3])}?"
     hint = suggest(key, keys)
-    return hint if "Did you mean" in hint else " `python main.py --cfg FILE --dry-run` prints all keys."
+    return hint if "Did you mean" in hint else f" `{train_command()} --cfg FILE --dry-run` prints all keys."

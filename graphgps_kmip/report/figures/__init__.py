@@ -19,6 +19,7 @@ from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.experiments.records import Experiment, FigureSpec
 from graphgps_kmip.experiments.state import State, command_status
 from graphgps_kmip.names import suggest
+from graphgps_kmip.project import reproduce_command
 from graphgps_kmip.report.figures.points import ours
 from graphgps_kmip.report.provenance import hardware_in_words, origins
 from graphgps_kmip.report.result_table import ResultTable
@@ -68,7 +69,7 @@ def draw_figure(
     where = f"{experiment.id}, figure {spec.name}"
     if spec.draw not in DRAWERS:
         raise ResultsError(f"{where}: no drawing function {spec.draw!r}.{suggest(spec.draw, DRAWERS)}")
-    again = f"python run/reproduce.py run {experiment.id}{' --sample' if sample else ''}"
+    again = f"{reproduce_command()} run {experiment.id}{' --sample' if sample else ''}"
     artefacts = {source: _artefact(experiment, source, out, sample, where, again) for source in spec.sources}
     used = {key: _table(tables, key, where) for key in spec.tables}
     if used and not any(ours(cell) is not None for table in used.values() for cell in _cells(table)):

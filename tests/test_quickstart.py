@@ -22,9 +22,10 @@ def test_the_demo_reaches_90_percent_in_ten_epochs(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_readme_shows_what_the_demo_prints(tmp_path: Path) -> None:
-    """Within half a point of accuracy: other processors round otherwise, and learn another model."""
+    """Exactly on the processor that it names; others round otherwise, and learn a model a point better or worse."""
     assert main.run(["--cfg", str(ROOT / "configs/quickstart/digits-kmip.yaml"), "out_dir", str(tmp_path)]) == 0
     record = json.loads((tmp_path / "digits-kmip" / "0" / "record.json").read_text())
     shown = re.search(r"test accuracy +([\d.]+) %.*\n.*\n  parameters +([\d,]+)\n", (ROOT / "README.md").read_text())
-    assert float(shown[1]) == pytest.approx(100 * record["best"]["test"]["accuracy"], abs=0.5)
+    tolerance = 0.06 if "Intel(R) Xeon" in record["hardware"]["cpu"] else 1.5
+    assert float(shown[1]) == pytest.approx(100 * record["best"]["test"]["accuracy"], abs=tolerance)
     assert shown[2] == f"{record['params']:,}"

@@ -13,10 +13,11 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
+from graphgps_kmip.data.disk import is_failed_write
 from graphgps_kmip.data.errors import DataError, UnsafeFile
 from graphgps_kmip.data.fetch import network_error
 from graphgps_kmip.data.record import DatasetRecord
-from graphgps_kmip.errors import UserError
+from graphgps_kmip.errors import UserError, is_out_of_memory
 from graphgps_kmip.torch_files import shortened
 
 # What reading a damaged file raises. A full disk (OSError), memory and bugs of other kinds are not the file's fault.
@@ -82,6 +83,8 @@ def _is_files_fault(error: Exception) -> bool:
     """Tell a damaged file from a full disk, too little memory, or a data set that says itself what is wrong."""
     if isinstance(error, DataError):
         return isinstance(error, UnsafeFile)
+    if is_failed_write(error) or is_out_of_memory(error):
+        return False
     if isinstance(error, OSError):  # some archives raise it without a number; with one it is the system's
         return error.errno is None
     # Archives, compressed files and pickles have kinds of their own.

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from graphgps_kmip import __version__
+from graphgps_kmip.data.disk import naming_disk
 from graphgps_kmip.data.errors import DataError
 from graphgps_kmip.data.lock import locked
 from graphgps_kmip.errors import InputError
@@ -92,6 +93,13 @@ def kept(
         DataError: the folder cannot be written to.
     """
     folder = folder.expanduser().absolute()
+    with naming_disk(f"encoding {key['encoding']}", folder):
+        return _kept(folder, key, graphs, compute)
+
+
+def _kept(
+    folder: Path, key: Mapping[str, Any], graphs: int, compute: Callable[[], Iterable[Packed]]
+) -> dict[str, Column]:
     place = folder / _name(key)
     if place.is_dir() and (columns := _opened(place, graphs)) is not None:  # nothing to write: no lock, no rights
         return columns

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from graphgps_kmip.data.checksums import SHA256
 from graphgps_kmip.data.damage import free_name, missing_files, naming_damage, set_aside
+from graphgps_kmip.data.disk import naming_disk
 from graphgps_kmip.data.errors import DataError
 from graphgps_kmip.data.fetch import NetworkError, fetching, neither_fetching_nor_processing
 from graphgps_kmip.data.lock import locked
@@ -46,7 +47,7 @@ def prepared(record: DatasetRecord, root: str | Path, load: Callable[[str], Load
     raw = record.raw
     folder = Path(root).expanduser().absolute() / raw.folder
     home = folder.parents[len(Path(raw.base).parts) - 1] if raw.base else folder
-    with locked(folder / ".lock", record.title):
+    with locked(folder / ".lock", record.title), naming_disk(f"preparing {record.title}", folder):
         if not _is_current(folder, raw):
             _check_sums(record, folder)
             _prepare(record, folder, load)
@@ -145,6 +146,7 @@ def _move_into_place(folder: Path, stage: Path, raw: RawFiles) -> None:
     if final.exists():
         stamped = (final / STAMP).exists()
         aside = folder / ".replaced" if stamped else free_name(final, "old")
+        shutil.rmtree(folder / ".replaced", ignore_errors=True)  # of a process that was killed here
         os.replace(final, aside)
         if not stamped:
             log.warning("%s was not made by this package and is not used; it now lies in %s", final, aside)

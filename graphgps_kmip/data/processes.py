@@ -106,8 +106,6 @@ def _call(chunk: range) -> object:
     except Exception as error:
         try:
             pickle.loads(pickle.dumps(error))
-        except (
-            Exception
-        ):  # whatever its own __init__ raises; the pool would seem killed
+        except Exception:  # whatever its own __init__ raises; the pool would seem killed
             raise RuntimeError(one_line(error)) from None
         raise

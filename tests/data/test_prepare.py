@@ -260,7 +260,7 @@ def test_a_full_disk_is_not_blamed_on_a_file(tmp_path: Path, monkeypatch: pytest
 
     raw = place(tmp_path)
     monkeypatch.setattr(Numbers, "before_save", staticmethod(full))
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(DataError, match="preparing Numbers: No space left"):
         open_dataset(RECORD, tmp_path)
     assert sorted(path.name for path in raw.iterdir()) == ["one.pt", "two.pt"]
 

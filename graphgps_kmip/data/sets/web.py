@@ -68,7 +68,9 @@ WIKIPEDIA = (
     _wikipedia("chameleon", 2277, 36101, 2325, (1092, 729)),
     _wikipedia("squirrel", 5201, 217073, 2089, (2496, 1664)),
 )
-COPY = "; in the official folder its files are a copy of Texas's (known fault)"
+COPY = (
+    "; in the official folder its node features are those of Texas (known fault), edges, labels and splits are its own"
+)
 # Sp_Exphormer's YAMLs use names of their own; it draws its own split, here the official ones are used.
 SP_EXPHORMER = tuple(
     replace(record, format=format, name=record.title.lower())

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from graphgps_kmip.data.archives import checked_archives
 from graphgps_kmip.data.checksums import SHA256
 from graphgps_kmip.data.damage import free_name, missing_files, naming_damage, set_aside
 from graphgps_kmip.data.disk import naming_disk
@@ -94,6 +95,7 @@ def _prepare(record: DatasetRecord, folder: Path, load: Callable[[str], Any]) ->
         with (
             safe_unpickling(),
             fetching(_offer_archives(folder, stage_home, raw)),
+            checked_archives(),
             naming_damage(record, folder, stage),
         ):
             load(str(stage_home))

@@ -24,7 +24,7 @@ from torch import Tensor
 from graphgps_kmip.attention.halo import Halo
 
 EDGE_SET_SUFFIX = "_edge_index"
-_KEPT = ("sizes", "max_nodes", "min_nodes")
+_KEPT = ("sizes", "max_nodes", "min_nodes", "_ptr_fits")
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +79,23 @@ class GraphContext:
     def min_nodes(self) -> int:
         """Number of nodes of the smallest graph (0 without graphs); read from the device once and kept."""
         return int(self.sizes.min()) if self.num_graphs else 0
+
+    @cached_property
+    def _ptr_fits(self) -> bool:
+        bounds = self.ptr.tolist()
+        return bounds[:1] == [0] and bounds[-1] == len(self.batch) and bounds == sorted(bounds)
+
+    def check_ptr(self) -> None:
+        """Refuse boundaries that are not those of the nodes, before compiled code reads by them; kept when sound.
+
+        Raises:
+            ValueError: ptr does not increase from 0 to N.
+        """
+        if not self._ptr_fits:
+            raise ValueError(
+                f"ptr must increase from 0 to {len(self.batch)}, the number of nodes, got {self.ptr.tolist()[:10]}: "
+                "give the first node of each graph, and the number of nodes at the end"
+            )
 
     def with_edge_attr(self, edge_attr: Tensor | None) -> GraphContext:
         """Return the same graphs with other edge features; sizes that were read from the device are not read again."""

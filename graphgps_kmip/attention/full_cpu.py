@@ -18,6 +18,7 @@ from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.full_plain import plain_full_attention
 from graphgps_kmip.gradients import differentiable_gradients
 from graphgps_kmip.native import load, pointer, unavailable_reason
+from graphgps_kmip.search.problem import NotFinite, overflow
 
 PAIR_WORK = 50_000  # pairs of nodes and heads that take about as long as starting a thread (20 us)
 
@@ -46,9 +47,12 @@ def full_attention(qkv: Tensor, context: GraphContext, num_heads: int, dropout: 
 
     Raises:
         MemoryError: there is none for the keys and values of one head of the largest graph.
+        NotFinite: qkv is finite, but inner products of queries and keys overflow.
+        ValueError: the boundaries of the graphs are not those of these nodes.
 
     Cost: sum_g N_g^2 H D time; beside inputs and results, the largest graph's keys and values for each thread.
     """
+    context.check_ptr()
     seed = int(torch.randint(2**62, ())) if dropout else 0
     return _FullAttention.apply(qkv, context.ptr, context.max_nodes, num_heads, dropout, seed)
 
@@ -61,6 +65,8 @@ class _FullAttention(Function):
         out, lse = qkv.new_empty(len(qkv), qkv.size(1) // 3), qkv.new_empty(len(qkv), num_heads)
         ctx.sizes = most, num_heads, dropout, seed
         _call(qkv, None, ptr, ctx.sizes, out, lse, None)
+        if not bool(lse.isfinite().all()) and bool(qkv.isfinite().all()):
+            raise _overflow(qkv)
         ctx.save_for_backward(qkv, ptr, out, lse)
         return out
 
@@ -99,6 +105,11 @@ def _call(
     )
     if failed:
         raise MemoryError(f"full attention needs more memory for a graph of {most} nodes than there is")
+
+
+def _overflow(qkv: Tensor) -> NotFinite:
+    q, k, _ = (float(part.abs().max()) for part in qkv.chunk(3, 1))
+    return overflow(q, k, qkv.dtype)
 
 
 def _flags(x: Tensor) -> tuple[str, ...]:

@@ -30,19 +30,24 @@ def sparse_attention_forward(
 
     Shapes:
         v (S, C), rows (R, K) int32 (-1: none), score and keep (R, K); returns out (R, C) and weight a (R, K).
+
+    Raises:
+        IndexError: a row that v does not have.
     """
     num_rows, num_slots = rows.shape
     v, rows, score = v.contiguous(), rows.contiguous(), score.contiguous()
     keep = None if keep is None else keep.contiguous()
     out, weight = v.new_empty(num_rows, v.size(1)), torch.empty_like(score)
-    load("sparse_attention", *_flags(v)).sparse_attention_forward(
+    outside = load("sparse_attention", *_flags(v)).sparse_attention_forward(
         *map(pointer, (v, rows, score, keep)),
-        ctypes.c_long(num_rows),
+        *map(ctypes.c_long, (num_rows, len(v))),
         *(num_slots, dim_kq, v.size(1)),
         ctypes.c_double(dropout),
         _num_threads(rows.numel() * v.size(1)),
         *map(pointer, (out, weight)),
     )
+    if outside:
+        raise IndexError(f"an index names a key that is not there: the largest one allowed is {len(v) - 1} (flat)")
     return out, weight
 
 

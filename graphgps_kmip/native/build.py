@@ -2,25 +2,28 @@
 
 A package with compiled parts would need a wheel for each platform; a compiler is on most machines that train, and two
 seconds at the first use buy code for exactly this CPU (``-march=native``). Without a compiler the callers go on in
-plain torch and say so once.
+plain torch and say so once. What is loaded runs with the rights of the user: see cache.py for what is trusted.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
 import logging
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 from torch import Tensor
+
+from graphgps_kmip.native.cache import Untrusted, cache_folder, load_trusted
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +39,7 @@ FLAGS = (
     "-ffp-contract=fast",
     "-pthread",
 )
+MORE_FLAGS = "GRAPHGPS_KMIP_CFLAGS"  # environment variable, such as "-fsanitize=address,undefined -g -O1"
 LOCK_SECONDS = 120  # another process compiles for 2 s; waiting longer means that it hangs
 
 
@@ -49,19 +53,25 @@ def load(name: str, *flags: str) -> ctypes.CDLL:
 
     Args:
         name: the file, without ``.c``.
-        flags: further words for the compiler, such as "-DDOUBLE".
+        flags: further words for the compiler, such as "-DDOUBLE"; those of the environment variable
+            ``GRAPHGPS_KMIP_CFLAGS`` come after them.
 
     Raises:
-        NoKernel: no compiler, or it failed.
+        NoKernel: no compiler, or it failed, or what it made cannot be loaded.
     """
+    flags += tuple(shlex.split(os.environ.get(MORE_FLAGS, "")))
     library = _cached_library(name, flags)
     try:
-        return ctypes.CDLL(str(library))
+        return load_trusted(library)
+    except Untrusted as error:
+        logger.warning("%s: it is compiled anew", error)
     except OSError:
-        library.unlink(missing_ok=True)  # damaged: a second compilation mends that
+        pass  # damaged: a second compilation repairs that
+    with contextlib.suppress(OSError):
+        library.unlink(missing_ok=True)
     try:
-        return ctypes.CDLL(str(_cached_library(name, flags)))
-    except OSError as error:  # such as a file system that allows no execution
+        return load_trusted(_cached_library(name, flags))
+    except (OSError, Untrusted) as error:  # such as a file system that allows no execution
         raise NoKernel(f"the compiled kernel cannot be loaded: {error}; set GRAPHGPS_KMIP_CACHE") from error
 
 
@@ -106,7 +116,7 @@ def _cached_library(name: str, flags: tuple[str, ...]) -> Path:
         )
     parts = [*_sources(name), command, _version(command), *FLAGS, *flags, _cpu()]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
-    folder = _cache_folder()
+    folder = cache_folder()
     library = folder / f"{name}-{key[:20]}{'.dll' if sys.platform == 'win32' else '.so'}"
     try:
         with FileLock(f"{library}.lock", timeout=LOCK_SECONDS):
@@ -127,6 +137,7 @@ def _compile(command: list[str], source: Path, library: Path) -> None:
         except OSError as error:
             raise NoKernel(f"{command[0]} cannot be started: {error}") from error
         if done.returncode == 0:
+            unfinished.chmod(0o700)  # whatever the umask
             unfinished.replace(library)
             return
     unfinished.unlink(missing_ok=True)
@@ -153,18 +164,3 @@ def _cpu() -> str:
     except OSError:
         return platform.machine() + platform.processor()
     return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
-
-
-def _cache_folder() -> Path:
-    """``$GRAPHGPS_KMIP_CACHE``, else ``graphgps_kmip`` in the user's cache folder, else in the temporary folder."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    own = Path(os.environ.get("GRAPHGPS_KMIP_CACHE") or Path(base) / "graphgps_kmip")
-    try:
-        own.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=own):
-            return own
-    except OSError as error:
-        # mkdtemp and not a fixed name: a library that others could write must not be loaded
-        folder = Path(tempfile.mkdtemp(prefix="graphgps_kmip-"))
-        logger.warning("%s cannot be written (%s): compiled kernels go to %s for this process", own, error, folder)
-        return folder

@@ -187,6 +187,18 @@ static int search_large(Search *s, long graph, long head) {
     return failed || s->failed ? ENOMEM : 0;
 }
 
+/* The rows of queries that have no key: no thread takes their graphs. */
+static void fill_missing(const Search *s) {
+    for (long graph = 0; graph < s->graphs; graph++) {
+        long first = s->ptr_q[graph], count = s->ptr_q[graph + 1] - first;
+        if (keys_of(s, graph) > 0 || count == 0) continue;
+        for (long head = 0; head < s->heads; head++) {
+            long place = (head * s->num_queries + first) * s->num_keys;
+            for (long i = 0; i < count * s->num_keys; i++) s->index[place + i] = -1, s->score[place + i] = -INFINITY;
+        }
+    }
+}
+
 /* Returns 0, or ENOMEM; options: 1 norm order, 2 integer screen, 4 tree (in place of the order); stats (4) may be NULL. */
 int kmip_search(const real *q, const real *k, const int64_t *ptr_q, const int64_t *ptr_k, long heads, long num_queries,
                 long num_all_keys, long graphs, int dim, int num_keys, int options, int num_threads, int64_t *index,
@@ -200,6 +212,7 @@ int kmip_search(const real *q, const real *k, const int64_t *ptr_q, const int64_
     s.screen = (options & 2) != 0;
 #endif
     int failed = 0, small = 0;
+    fill_missing(&s);
     for (long graph = 0; graph < graphs; graph++) small |= keys_of(&s, graph) > 0 && keys_of(&s, graph) < SORTED_FROM;
     if (small) {
         s.queue.items = graphs * heads;

@@ -29,6 +29,7 @@ typedef struct {
     real scale, kept;          /* 1 / sqrt(D), 1 / (1 - dropout) */
     const int64_t *start;      /* (S + 1): where the slots of a key begin in `slot` */
     const int32_t *slot;       /* (R K): slots by key, each list in the order of the queries */
+    atomic_int failed;
     Queue queue;
 } Sparse;
 
@@ -59,12 +60,14 @@ static inline void fetch(const Sparse *s, const real *values, int width, long ro
 static void *forward_rows(void *argument) {
     Sparse *s = argument;
     long row, end;
-    int slots = s->slots, width = s->width;
+    int slots = s->slots, width = s->width, outside = 0;
     while ((row = take(&s->queue, STEP, &end)) < end)
         for (; row < end; row++) {
             const real *score = s->score + row * slots;
             real *weight = s->weight + row * slots, *out = s->out + row * width, largest = -INFINITY, sum = 0;
             fetch(s, s->v, width, row + 2);
+            for (int j = 0; j < slots; j++) outside |= s->rows[row * slots + j] >= s->num_keys;
+            if (outside) break;
             for (int j = 0; j < slots; j++) largest = score[j] > largest ? score[j] : largest;
             for (int j = 0; j < slots; j++) {
                 int real_slot = s->rows[row * slots + j] >= 0 && score[j] > -INFINITY;
@@ -80,6 +83,7 @@ static void *forward_rows(void *argument) {
                     add(out, weight[j] * s->kept, s->v + (long)s->rows[row * slots + j] * width, width);
             }
         }
+    if (outside) atomic_store(&s->failed, 1);
     return NULL;
 }
 
@@ -141,12 +145,15 @@ static void run(Sparse *s, void *(*work)(void *), long items, int num_threads) {
     run_parallel(work, s, num_threads);
 }
 
-void sparse_attention_forward(const real *v, const int32_t *rows, const real *score, const uint8_t *keep, long num_rows,
-                              int slots, int dim, int width, double dropout, int num_threads, real *out, real *weight) {
-    Sparse s = {.v = v, .rows = rows, .score = score, .keep = keep, .num_rows = num_rows, .slots = slots, .dim = dim,
-                .width = width, .scale = (real)(1 / sqrt(dim)), .kept = (real)(1 / (1 - dropout)), .out = out,
+/* Returns 0, or EINVAL for a row that v does not have. */
+int sparse_attention_forward(const real *v, const int32_t *rows, const real *score, const uint8_t *keep, long num_rows,
+                             long num_keys, int slots, int dim, int width, double dropout, int num_threads, real *out,
+                             real *weight) {
+    Sparse s = {.v = v, .rows = rows, .score = score, .keep = keep, .num_rows = num_rows, .num_keys = num_keys,
+                .slots = slots, .dim = dim, .width = width, .scale = (real)(1 / sqrt(dim)), .kept = (real)(1 / (1 - dropout)), .out = out,
                 .weight = weight};
     run(&s, forward_rows, num_rows, num_threads);
+    return atomic_load(&s.failed) ? EINVAL : 0;
 }
 
 /* Returns 0, or ENOMEM. */
@@ -164,10 +171,10 @@ int sparse_attention_backward(const real *grad_out, const real *q, const real *k
     int failed = !start || !slot || !s.grad_score;
     if (!failed) {
         run(&s, backward_rows, num_rows, num_threads);
-        for (long i = 0; i < all; i++) start[rows[i] < 0 ? 0 : rows[i] + 2] += rows[i] >= 0; /* a counting sort */
+        for (long i = 0; i < all; i++) start[rows[i] < 0 ? 0 : (long)rows[i] + 2] += rows[i] >= 0; /* a counting sort */
         for (long key = 0; key < num_keys; key++) start[key + 2] += start[key + 1];
         for (long i = 0; i < all; i++)
-            if (rows[i] >= 0) slot[start[rows[i] + 1]++] = (int32_t)i;
+            if (rows[i] >= 0) slot[start[(long)rows[i] + 1]++] = (int32_t)i;
         s.start = start;
         s.slot = slot;
         run(&s, backward_keys, num_keys, num_threads);

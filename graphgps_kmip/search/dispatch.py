@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.search.ball_tree import ball_tree_not_supported_reasons, search_ball_tree
@@ -17,7 +18,7 @@ from graphgps_kmip.search.cpu import cpu_not_preferred_reasons, cpu_not_supporte
 from graphgps_kmip.search.exact import search_exact
 from graphgps_kmip.search.keops import keops_not_supported_reasons, search_keops
 from graphgps_kmip.search.memo import remembered
-from graphgps_kmip.search.problem import SearchProblem
+from graphgps_kmip.search.problem import SearchProblem, overflow
 from graphgps_kmip.search.tree import search_tree, tree_not_preferred_reasons
 from graphgps_kmip.search.triton_check import triton_reasons
 from graphgps_kmip.search.triton_search import search_triton
@@ -124,10 +125,11 @@ def topk_inner_product(
         q (..., N, D), k (..., M, D), ptr (B+1,); index (..., N, K) int64, score (..., N, K) in the dtype of q.
 
     Raises:
-        ValueError: inputs that do not fit together, NaN or infinite values, an unknown backend, or one that cannot
-            solve this problem.
+        ValueError: inputs that do not fit together, an unknown backend, or one that cannot solve this problem.
+        NotFinite: NaN or infinite values, or inner products among the K largest that the dtype of q cannot hold.
     """
-    problem = SearchProblem.of(q, k, ptr_q, ptr_k, num_keys)
+    given = SearchProblem.of(q, k, ptr_q, ptr_k, num_keys)
+    problem = given.searchable()
     chosen = choose(problem, backend)
     if explain:
         logger.info(explain_choice(problem, backend))
@@ -136,7 +138,13 @@ def topk_inner_product(
         return q.new_full(shape, -1, dtype=torch.int64), q.new_full(shape, -torch.inf)
     with torch.no_grad(), torch.autocast(q.device.type, enabled=False):  # autocast would round the scores
         index, score = chosen.search(problem)
-    return index.reshape(shape), score.reshape(shape).to(q.dtype)
+    if not given.fits(q.dtype) and bool(((score.abs() > torch.finfo(q.dtype).max) & (index >= 0)).any()):
+        raise overflow(given.largest_q, given.largest_k, q.dtype)
+    score = score.to(q.dtype)
+    if problem.num_keys < num_keys:
+        more = (0, num_keys - problem.num_keys)
+        index, score = pad(index, more, value=-1), pad(score, more, value=-torch.inf)
+    return index.reshape(shape), score.reshape(shape)
 
 
 def choose(problem: SearchProblem, name: str = "auto") -> Backend:

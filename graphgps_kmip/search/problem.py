@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -15,7 +15,10 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class NotFinite(InputError, FloatingPointError):
-    """A query or key is NaN or infinite; a training loop takes the FloatingPointError for a run that diverged."""
+    """A query, a key or an inner product of theirs is NaN or infinite.
+
+    A training loop takes the FloatingPointError for a run that diverged.
+    """
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +31,8 @@ class SearchProblem:
         ptr_q: first query of each graph, and N at the end.
         ptr_k: first key of each graph, and M at the end.
         num_keys: K, how many keys to find for each query; a graph may have fewer.
+        largest_q: largest absolute value of q, where it is known: then inner products that overflow are noticed.
+        largest_k: likewise of k.
 
     Shapes:
         q (H, N, D), k (H, M, D), ptr_q and ptr_k (B+1,).
@@ -38,6 +43,8 @@ class SearchProblem:
     ptr_q: Tensor
     ptr_k: Tensor
     num_keys: int
+    largest_q: float = 0.0
+    largest_k: float = 0.0
 
     @classmethod
     def of(cls, q: Tensor, k: Tensor, ptr_q: Tensor | None, ptr_k: Tensor | None, num_keys: int) -> SearchProblem:
@@ -57,7 +64,7 @@ class SearchProblem:
             ValueError: shapes, dtypes or devices that do not fit together, a ptr that is not one, num_keys < 1.
             NotFinite: a value of q or k is NaN or infinite.
         """
-        _check_tensors(q, k)
+        largest = _check_tensors(q, k)
         if isinstance(num_keys, bool) or not isinstance(num_keys, int) or num_keys < 1:
             raise ValueError(f"num_keys must be an integer >= 1, got {num_keys!r}")
         if (ptr_q is None) != (ptr_k is None):
@@ -67,9 +74,28 @@ class SearchProblem:
         dtype = torch.promote_types(q.dtype, torch.float32)
         heads = math.prod(q.shape[:-2])
         flat_q, flat_k = (t.detach().to(dtype).reshape(heads, *t.shape[-2:]) for t in (q, k))
-        problem = cls(flat_q, flat_k, ptr_q, ptr_k, num_keys)
+        problem = cls(flat_q, flat_k, ptr_q, ptr_k, num_keys, *largest)
         problem._check_graphs()
         return problem
+
+    def fits(self, dtype: torch.dtype) -> bool:
+        """Whether no inner product, and no part of its sum, can leave the range of a dtype."""
+        return self.q.size(-1) * self.largest_q * self.largest_k <= torch.finfo(dtype).max
+
+    def searchable(self) -> SearchProblem:
+        """Return the problem as a backend should solve it: no more slots than keys, and no sum that can overflow.
+
+        Raises:
+            NotFinite: the sums may leave the range of float64.
+        """
+        num_keys = min(
+            self.num_keys, max([1, *(b - a for a, b in zip(self.bounds_k, self.bounds_k[1:], strict=False))])
+        )
+        if self.fits(self.q.dtype):
+            return self if num_keys == self.num_keys else replace(self, num_keys=num_keys)
+        if not self.fits(torch.float64):
+            raise overflow(self.largest_q, self.largest_k, torch.float64)
+        return replace(self, q=self.q.double(), k=self.k.double(), num_keys=num_keys)
 
     @property
     def num_heads(self) -> int:
@@ -116,12 +142,29 @@ class SearchProblem:
             )
 
 
+def overflow(largest_q: float, largest_k: float, dtype: torch.dtype) -> NotFinite:
+    """Make the error that says of which values the inner products leave the range of a dtype.
+
+    Args:
+        largest_q: largest absolute value of the queries.
+        largest_k: likewise of the keys.
+        dtype: of the scores.
+    """
+    return NotFinite(
+        f"inner products of queries up to {largest_q:.2g} and keys up to {largest_k:.2g} overflow "
+        f"{str(dtype).removeprefix('torch.')}, whose largest number is {torch.finfo(dtype).max:.2g}: normalise queries "
+        "and keys, lower the learning rate if they grew in training, or "
+        + ("scale them down" if dtype == torch.float64 else "compute in a wider dtype")
+    )
+
+
 def shorten(numbers: list[int]) -> str:
     """Print a list of numbers in at most ten entries."""
     return str(numbers) if len(numbers) <= 10 else f"[{', '.join(map(str, numbers[:9]))}, ...]"
 
 
-def _check_tensors(q: Tensor, k: Tensor) -> None:
+def _check_tensors(q: Tensor, k: Tensor) -> tuple[float, float]:
+    """Refuse what does not fit together, and return the largest absolute values of q and k (0 where there are none)."""
     if q.dim() < 2 or k.dim() < 2 or q.shape[:-2] != k.shape[:-2] or q.size(-1) != k.size(-1):
         raise ValueError(
             "q and k must be (..., N, D) and (..., M, D) with equal heads and equal D, "
@@ -132,9 +175,12 @@ def _check_tensors(q: Tensor, k: Tensor) -> None:
         raise ValueError(f"q and k must have the same dtype, one of {allowed}, got {q.dtype} and {k.dtype}")
     if q.device != k.device:
         raise ValueError(f"q and k must be on the same device, got {q.device} and {k.device}")
-    for name, tensor in (("q", q), ("k", k)):
-        # the extremes carry a NaN along and cost one pass without a temporary tensor
-        if tensor.numel() and not torch.stack(torch.aminmax(tensor.detach())).isfinite().all():
+    # the extremes carry a NaN along and cost one pass without a temporary tensor
+    extremes = [torch.stack(torch.aminmax(x.detach())) if x.numel() else x.new_zeros(2) for x in (q, k)]
+    values = torch.cat(extremes).tolist()
+    for name, (low, high) in (("q", values[:2]), ("k", values[2:])):
+        if not (math.isfinite(low) and math.isfinite(high)):
             raise NotFinite(
                 f"{name} has NaN or infinite values: inner products with them have no order; look at what made them"
             )
+    return max(map(abs, values[:2])), max(map(abs, values[2:]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
@@ -14,10 +15,12 @@ from graphgps_kmip.search.dispatch import choose
 from graphgps_kmip.search.problem import DTYPES, NotFinite, SearchProblem, shorten
 
 SOUND, REFUSED, NOT_FINITE = range(3)
-# What each rank tells the others before anything else travels; all but the first two must be equal.
+# What each rank tells the others before anything else travels; all but the first four must be equal.
 FACTS = (
     "outcome",
     "rows",
+    "the power of two above all values of q",
+    "the power of two above all values of k",
     "the dtype of q",
     "the number of heads H",
     "the width D of queries and keys",
@@ -68,7 +71,8 @@ class Shards:
 
         Raises:
             ValueError: on every rank if on any; a rank whose own input is sound names those that refused theirs.
-            NotFinite: on every rank, where q or k of some rank is NaN or infinite.
+            NotFinite: on every rank, where q or k of some rank is NaN or infinite, or so large that inner products may
+                overflow.
         """
         error, facts = None, [0] * len(FACTS)
         try:
@@ -80,6 +84,7 @@ class Shards:
         if error is not None:
             raise error
         _check_agreement(table)
+        _check_range(table, torch.promote_types(q.dtype, torch.float32))
         starts = [0]
         for row in table:
             starts.append(starts[-1] + row[1])
@@ -141,7 +146,8 @@ def index_dtype(num_rows: int) -> torch.dtype:
 def _facts(q: Tensor, k: Tensor, v: Tensor, num_keys: int, ptr: Tensor | None, backend: str) -> list[int]:
     """Check what can be checked alone and return the numbers that ``FACTS`` names."""
     check_heads(q, k, v)
-    choose(SearchProblem.of(q.transpose(0, 1), k.transpose(0, 1), None, None, num_keys), backend)
+    problem = SearchProblem.of(q.transpose(0, 1), k.transpose(0, 1), None, None, num_keys)
+    choose(problem, backend)
     bounds = [-1] if ptr is None else ptr.tolist()
     if ptr is not None:
         if ptr.dim() != 1 or ptr.dtype != torch.int64 or ptr.device != q.device:
@@ -154,7 +160,8 @@ def _facts(q: Tensor, k: Tensor, v: Tensor, num_keys: int, ptr: Tensor | None, b
     gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (q, k, v))
     widths = [q.size(1), q.size(2), v.size(2)]
     checksum = zlib.crc32(repr(bounds).encode())
-    return [SOUND, q.size(0), DTYPES.index(q.dtype), *widths, num_keys, bounds[-1], checksum, int(gradient)]
+    powers = [math.frexp(largest)[1] for largest in (problem.largest_q, problem.largest_k)]
+    return [SOUND, q.size(0), *powers, DTYPES.index(q.dtype), *widths, num_keys, bounds[-1], checksum, int(gradient)]
 
 
 def check_heads(q: Tensor, k: Tensor, v: Tensor) -> None:
@@ -188,7 +195,18 @@ def _check_agreement(table: list[list[int]]) -> None:
         refused = ", ".join(str(rank) for rank, outcome in enumerate(outcomes) if outcome)
         kind = NotFinite if NOT_FINITE in outcomes else ValueError
         raise kind(f"rank {refused} refused its shard: its own error says why")
-    for name, values in list(zip(FACTS, zip(*table, strict=True), strict=True))[2:]:
+    for name, values in list(zip(FACTS, zip(*table, strict=True), strict=True))[4:]:
         if len(set(values)) > 1:
             shown = [DTYPES[value] for value in values] if "dtype" in name else list(values)
             raise ValueError(f"{name} must be the same on every rank, got {shown} on ranks 0 to {len(table) - 1}")
+
+
+def _check_range(table: list[list[int]], dtype: torch.dtype) -> None:
+    """Raise, on every rank alike, where a query of one rank and a key of another may overflow."""
+    dim = table[0][FACTS.index("the width D of queries and keys")]
+    q, k = (max(row[column] for row in table) for column in (2, 3))  # all values are below 2^q and 2^k
+    if math.log2(max(1, dim)) + q + k > math.log2(torch.finfo(dtype).max):
+        raise NotFinite(
+            f"queries up to 2^{q} and keys up to 2^{k} on these ranks: their inner products may overflow "
+            f"{str(dtype).removeprefix('torch.')}; normalise them, or lower the learning rate"
+        )

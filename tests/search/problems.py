@@ -51,6 +51,17 @@ def ragged_problems(draw: strategies.DrawFn) -> Ragged:
     return ragged(sizes_q, list(sizes_k), num_heads, seed, integers=draw(strategies.booleans()))
 
 
+@strategies.composite
+def unequal_problems(draw: strategies.DrawFn) -> Ragged:
+    """As ragged_problems, the numbers of queries and of keys of a graph unrelated, either often 0."""
+    num_graphs = draw(strategies.integers(1, 6))
+    sizes = strategies.lists(
+        strategies.one_of(strategies.just(0), strategies.integers(0, 12)), min_size=num_graphs, max_size=num_graphs
+    )
+    num_heads, seed = draw(strategies.integers(1, 3)), draw(strategies.integers(0, 999))
+    return ragged(draw(sizes), draw(sizes), num_heads, seed, integers=draw(strategies.booleans()))
+
+
 def check_answer(problem: Ragged, num_keys: int, index: Tensor, score: Tensor, tolerance: float = 1e-12) -> None:
     """Scores as by brute force; indices distinct, in the query's graph, with these scores; -1 where there is none."""
     ptr_q, ptr_k = problem.ptrs

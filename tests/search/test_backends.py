@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from torch import Tensor
 
 from graphgps_kmip.search import BACKENDS, SearchProblem, chunked, topk_inner_product
+from graphgps_kmip.search.problem import NotFinite
 from tests.reference.search import search
-from tests.search.problems import DIM, NUM_KEYS, Ragged, check_answer, ragged, ragged_problems
+from tests.search.problems import DIM, NUM_KEYS, Ragged, check_answer, ragged, ragged_problems, unequal_problems
 
 COMPILED = ("keops", "cpu", "tree", "ball_tree")
 # the Triton kernel has its cases in test_triton.py: its interpreter needs seconds for a problem
@@ -33,6 +34,86 @@ def test_every_backend_equals_brute_force_on_random_ragged_problems(backend: str
         check_answer(problem, NUM_KEYS, *answer(problem, backend))
 
     check()
+
+
+@pytest.mark.parametrize("backend", ["auto", *ALL])
+def test_every_backend_equals_brute_force_where_queries_and_keys_of_a_graph_are_unrelated_in_number(
+    backend: str,
+) -> None:
+    @settings(max_examples=40, deadline=None, database=None, derandomize=True)
+    @given(problem=unequal_problems())
+    def check(problem: Ragged) -> None:
+        _leave_garbage(problem)
+        check_answer(problem, NUM_KEYS, *answer(problem, backend))
+
+    check()
+
+
+def _leave_garbage(problem: Ragged) -> None:
+    """Memory that is freed here is what ``torch.empty`` of the same size gets next."""
+    shape = (*problem.q.shape[:2], NUM_KEYS)
+    torch.full(shape, 7)
+    torch.full(shape, 0.5, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("backend", ["auto", *ALL])
+@pytest.mark.parametrize("sizes_k", [[0, 3], [3, 0], [0, 2000]])
+def test_queries_of_a_graph_without_keys_get_minus_one_and_minus_infinity(backend: str, sizes_k: list[int]) -> None:
+    problem = ragged([5, 4], sizes_k, num_heads=2, seed=9)
+    for _ in range(3):
+        _leave_garbage(problem)
+        index, score = answer(problem, backend)
+        rows = slice(0, 5) if sizes_k[0] == 0 else slice(5, 9)
+        assert (index[:, rows] == -1).all()
+        assert (score[:, rows] == -torch.inf).all()
+        check_answer(problem, NUM_KEYS, index, score)
+
+
+@pytest.mark.parametrize("backend", ["auto", *ALL])
+def test_a_k_far_above_every_graph_costs_no_memory_and_fills_up(backend: str) -> None:
+    problem = ragged([2, 0, 3], [4, 2, 1], num_heads=1, seed=0)
+    wanted = 200_000 if backend != "keops" else 5  # KeOps compiles for each K
+    index, score = answer(problem, backend, wanted)
+    assert index.shape == score.shape == (1, 5, wanted)
+    check_answer(problem, 4, index[..., :4], score[..., :4])
+    assert (index[..., 4:] == -1).all()
+    assert (score[..., 4:] == -torch.inf).all()
+
+
+@pytest.mark.parametrize("backend", ["auto", *TORCH_ONLY, "tree"])
+@pytest.mark.parametrize(("keys", "dim"), [(40, 3), (2000, 3), (2000, 12)])
+def test_inner_products_that_overflow_say_so_with_the_sizes_and_what_helps(backend: str, keys: int, dim: int) -> None:
+    q, k = torch.randn(9, dim), torch.randn(keys, dim)
+    with pytest.raises(NotFinite, match=r"queries up to .*e\+(19|20) and keys up to .*e\+(19|20) overflow float32.*normalise"):
+        topk_inner_product(1e19 * q, 3e19 * k, num_keys=4, backend=backend)
+    with pytest.raises(FloatingPointError, match="overflow float64"):
+        topk_inner_product(1e160 * q.double(), 1e160 * k.double(), num_keys=4, backend=backend)
+    with pytest.raises(ValueError, match=r"overflow float16, whose largest number is 6\.6e\+04"):
+        topk_inner_product(1e3 * q.half(), 1e3 * k.half(), num_keys=4, backend=backend)
+
+
+@pytest.mark.parametrize("backend", ["auto", *TORCH_ONLY, "tree"])
+@pytest.mark.parametrize("keys", [40, 2000])
+def test_sums_that_overflow_on_the_way_to_a_finite_score_change_nothing(backend: str, keys: int) -> None:
+    q = torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 1e-25]]) * 1e25
+    k = torch.zeros(keys, 3)
+    k[:, 0], k[:, 1] = -1e20, -1e20
+    k[-1] = torch.tensor([1e20, -1e20, 1.0])  # for the first query inf - inf in float32, truly 0
+    k[-2] = torch.tensor([0.0, 0.0, 5.0])
+    k[-3:-2, :2] = 0
+    with pytest.raises(NotFinite, match="overflow float32"):
+        topk_inner_product(q, k, num_keys=3, backend=backend)  # the third best of the first query is -2e45
+    index, score = topk_inner_product(q[:1], k[-3:], num_keys=3, backend=backend)
+    assert score.tolist() == [[0.0, 0.0, 0.0]]
+    assert sorted(index[0].tolist()) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("backend", ["auto", *TORCH_ONLY, "tree", "ball_tree"])
+def test_large_values_at_right_angles_are_searched(backend: str) -> None:
+    q, k = torch.tensor([[1e30, 0.0, 0.0]]), torch.tensor([[0.0, 1e30, 0.0], [1e-20, 0.0, 0.0]])
+    index, score = topk_inner_product(q, k, num_keys=2, backend=backend)
+    assert index.tolist() == [[1, 0]]
+    torch.testing.assert_close(score, torch.tensor([[1e10, 0.0]]))
 
 
 @pytest.mark.parametrize("backend", ALL)

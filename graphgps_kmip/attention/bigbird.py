@@ -15,7 +15,7 @@ from graphgps_kmip.attention.block_pattern import draw_public, fixed_blocks, pub
 from graphgps_kmip.attention.blockwise import block_attention, block_edges
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.edgewise import edge_attention
-from graphgps_kmip.attention.heads import check_dropout, dim_per_head
+from graphgps_kmip.attention.heads import check_dropout, described, dim_per_head
 from graphgps_kmip.attention.tiles import Tiles
 from graphgps_kmip.errors import InputError
 
@@ -96,6 +96,21 @@ class BigBirdAttention(nn.Module):
         q, k, v = (linear(x).unflatten(1, (self.num_heads, -1)) for linear in (self.query, self.key, self.value))
         h = self.out_norm(self.dropout(self.out(self._attend(q, k, v, context).flatten(1))) + x)
         return self.ffn_norm(self.dropout(self.ffn(h)) + h)
+
+    def extra_repr(self) -> str:
+        """Say dim, heads, the size and number of blocks, and other options that are not the default ones."""
+        return described(
+            self,
+            self.out.in_features,
+            self.num_heads,
+            always=("block_size", "num_random_blocks"),
+            block_size=self.block_size,
+            num_random_blocks=self.num_random_blocks,
+            dropout=self.dropout.p,
+            use_bias=self.query.bias is not None,
+            form=self.form,
+            pattern=self.pattern,
+        )
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: GraphContext) -> Tensor:
         blocks = Tiles.of(context, self.block_size)

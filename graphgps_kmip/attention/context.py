@@ -8,6 +8,7 @@ Optional parts of the contract:
 
 * ``initial_state(context)``: an attention that carries something from layer to layer (virtual nodes) defines it and is
   then called ``attention(x, context, state) -> (x, state)``. It may be a module: the stack keeps the first layer's.
+  Called without a state it makes its own and returns x alone.
 * ``attention_graph(x, context) -> AttentionGraph``: the learned graph, apart from forward so that forward stays fast.
 """
 

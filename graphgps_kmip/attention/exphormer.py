@@ -5,6 +5,7 @@ As the public code does it: scores are clamped and multiplied by edge features, 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -13,8 +14,11 @@ from torch import Tensor, nn
 
 from graphgps_kmip.attention.clamped import clamped_attention
 from graphgps_kmip.attention.context import GraphContext
-from graphgps_kmip.attention.heads import check_dropout, dim_per_head
+from graphgps_kmip.attention.heads import check_dropout, described, dim_per_head
+from graphgps_kmip.attention.state import own_state
 from graphgps_kmip.errors import InputError
+
+logger = logging.getLogger(__name__)
 
 EXPANDER = "expander"  # name of the edge set
 
@@ -123,7 +127,7 @@ class ExphormerAttention(nn.Module):
         use_bias: the four linear maps have biases.
 
     Shapes:
-        x (N, dim), context, state -> (N, dim), state; a node without edges gets zeros.
+        x (N, dim), context, state -> (N, dim), state; without a state (N, dim). A node without edges gets zeros.
 
     Raises:
         ValueError: an argument is out of its range, or no kind of edges is left.
@@ -150,20 +154,45 @@ class ExphormerAttention(nn.Module):
                 "prep.num_virt_node to 1 or more"
             )
         self.num_heads = num_heads
+        self.num_virt_node, self.add_edge_index, self.use_exp_edges = num_virt_node, add_edge_index, use_exp_edges
         self.dropout = check_dropout(dropout)
         self.query, self.key, self.value, self.edge = (nn.Linear(dim, dim, bias=use_bias) for _ in range(4))
         self.initial_state = ExphormerStart(dim, num_virt_node, add_edge_index, use_exp_edges)
 
     def forward(
-        self, x: Tensor, context: GraphContext | Tensor | None, state: ExphormerState
-    ) -> tuple[Tensor, ExphormerState]:
-        """Attend along the edges of the state: x (N, dim) -> (N, dim), and the state of the next layer."""
-        GraphContext.of(context, x)  # for its checks: the state says all that is needed
+        self, x: Tensor, context: GraphContext | Tensor | None = None, state: ExphormerState | None = None
+    ) -> Tensor | tuple[Tensor, ExphormerState]:
+        """Attend along the edges of the state: x (N, dim) -> (N, dim), and the state of the next layer.
+
+        Without a state it makes its own, of the edges in the context, and returns x alone, as other attentions do.
+        """
+        context = GraphContext.of(context, x)
+        if state is None:
+            state = own_state(self, context)
+            if len(x) and not state.edges.size(1):
+                logger.warning(
+                    "Exphormer attention has no edge to attend along and returns zeros: give a GraphContext with "
+                    "edge_index and edge_attr, or with the edge set 'expander', or num_virt_node of 1 or more"
+                )
+            return self(x, context, state)[0]
         nodes = torch.cat([x, state.virtual])  # (M, C)
         q, k, v = (self._heads(linear, nodes) for linear in (self.query, self.key, self.value))
         e = self._heads(self.edge, state.features.to(x.dtype))  # without any edges they have the default dtype
         out = clamped_attention(q, k, v, e, state.edges, self.dropout if self.training else 0.0).flatten(1)
         return out[: len(x)], replace(state, virtual=out[len(x) :])
+
+    def extra_repr(self) -> str:
+        """Say dim, heads, and other options that are not the default ones."""
+        return described(
+            self,
+            self.query.in_features,
+            self.num_heads,
+            dropout=self.dropout,
+            num_virt_node=self.num_virt_node,
+            add_edge_index=self.add_edge_index,
+            use_exp_edges=self.use_exp_edges,
+            use_bias=self.query.bias is not None,
+        )
 
     def _heads(self, linear: nn.Linear, x: Tensor) -> Tensor:
         return linear(x).unflatten(1, (self.num_heads, -1))  # (M, H, D)

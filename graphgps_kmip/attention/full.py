@@ -12,7 +12,7 @@ from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.dense import from_padded, to_padded
 from graphgps_kmip.attention.full_cpu import can_run, full_attention
 from graphgps_kmip.attention.graph import AttentionGraph
-from graphgps_kmip.attention.heads import check_dropout, dim_per_head
+from graphgps_kmip.attention.heads import check_dropout, described, dim_per_head
 from graphgps_kmip.errors import InputError
 
 
@@ -55,6 +55,10 @@ class FullAttention(nn.Module):
     def attention_graph(self, x: Tensor, context: GraphContext | Tensor | None = None) -> AttentionGraph:
         """Return all weights: K = Nmax slots a node, in the order of the nodes of its graph, without dropout."""
         return self.weights(x, GraphContext.of(context, x))
+
+    def extra_repr(self) -> str:
+        """Say dim, heads and dropout."""
+        return described(self, self.out.in_features, self.num_heads, dropout=self.dropout)
 
     def attend(self, x: Tensor, context: GraphContext, bias: Tensor | None = None) -> Tensor:
         """Attend with a bias (B, H, Nmax, Nmax) added to the scores: x (N, dim) -> (N, dim)."""

@@ -1,6 +1,11 @@
-"""Checks of the arguments that every attention has: dim, num_heads, dropout."""
+"""What every attention does with its arguments: checks of dim, num_heads and dropout, and how they are printed."""
 
 from __future__ import annotations
+
+from inspect import signature
+from typing import Any
+
+from torch import nn
 
 from graphgps_kmip.errors import InputError
 
@@ -29,3 +34,18 @@ def check_dropout(dropout: float) -> float:
     if not 0.0 <= dropout < 1.0:
         raise InputError(f"attention dropout must be in [0, 1), got {dropout}")
     return dropout
+
+
+def described(attention: nn.Module, dim: int, num_heads: int, *, always: tuple[str, ...] = (), **options: Any) -> str:
+    """Return what ``extra_repr`` of an attention says: dim, heads, and the options that are not the default ones.
+
+    Args:
+        attention: whose constructor has the defaults.
+        dim: channels in and out.
+        num_heads: heads.
+        always: options that are shown with their default value, too.
+        options: arguments of the constructor and their values.
+    """
+    defaults = {name: parameter.default for name, parameter in signature(type(attention).__init__).parameters.items()}
+    shown = {name: value for name, value in options.items() if name in always or value != defaults.get(name)}
+    return ", ".join(f"{name}={value!r}" for name, value in {"dim": dim, "num_heads": num_heads, **shown}.items())

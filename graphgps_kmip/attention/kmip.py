@@ -11,7 +11,7 @@ from graphgps_kmip.attention.diversity import POOL, diverse_keys
 from graphgps_kmip.attention.faults import repeat_first_key, with_padding, without_padding
 from graphgps_kmip.attention.gather import softmax_weight, sparse_attention
 from graphgps_kmip.attention.graph import AttentionGraph
-from graphgps_kmip.attention.heads import check_dropout, dim_per_head
+from graphgps_kmip.attention.heads import check_dropout, described, dim_per_head
 from graphgps_kmip.attention.random_keys import topk_of_random_keys
 from graphgps_kmip.attention.schedule import annealed
 from graphgps_kmip.attention.sharded import sharded_kmip_attention
@@ -123,6 +123,32 @@ class KMIPAttention(nn.Module):
         index, score = self._select(q, k, context)
         graph = AttentionGraph(index, softmax_weight(score, q.size(-1)))
         return without_padding(graph, given) if self.pad_keys else graph
+
+    def extra_repr(self) -> str:
+        """Say dim, heads, k, and other options that are not the default ones."""
+        dim = self.query.in_features
+        dim_kq, dim_val = (linear.out_features // self.num_heads for linear in (self.query, self.value))
+        as_dim = dim // self.num_heads
+        return described(
+            self,
+            dim,
+            self.num_heads,
+            always=("k",),
+            k=self.k,
+            dropout=self.dropout,
+            dim_kq=None if dim_kq == as_dim else dim_kq,
+            dim_val=None if dim_val == as_dim else dim_val,
+            head_agg="none" if isinstance(self.out, nn.Identity) else "Linear",
+            search=self.search,
+            shard=self.shard,
+            k_start=0 if self.k_start == self.k else self.k_start,
+            anneal_until=self.anneal_until,
+            diversity=self.diversity,
+            random_fraction=0.1 if self.random_fraction is None else self.random_fraction,
+            random_attention=self.random_fraction is not None,
+            pad_keys=self.pad_keys,
+            repeat_first_key=self.repeat_first_key,
+        )
 
     def _attend(self, x: Tensor, context: GraphContext) -> Tensor:
         q, k, v = (self._heads(linear, x) for linear in (self.query, self.key, self.value))

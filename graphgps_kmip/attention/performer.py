@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.dense import from_padded, to_padded
-from graphgps_kmip.attention.heads import check_dropout
+from graphgps_kmip.attention.heads import check_dropout, described
 from graphgps_kmip.attention.random_features import (
     EPS,
     default_num_features,
@@ -99,6 +99,21 @@ class PerformerAttention(nn.Module):
         with torch.autocast(x.device.type, enabled=False):  # the sums may have very many terms
             out = self._by_chunks(q.to(wide), k.to(wide), v.to(wide), context)  # (N, H, D)
         return self.dropout(self.out(out.flatten(1).to(q.dtype)))
+
+    def extra_repr(self) -> str:
+        """Say dim, heads, channels and features of a head, and other options that are not the default ones."""
+        return described(
+            self,
+            self.out.out_features,
+            self.num_heads,
+            always=("dim_head", "num_features"),
+            dim_head=self.projection.size(1),
+            num_features=self.projection.size(0),
+            dropout=self.dropout.p,
+            use_bias=self.query.bias is not None,
+            mask_keys=self.mask_keys,
+            detach_stabiliser=self.detach_stabiliser,
+        )
 
     def _by_chunks(self, q: Tensor, k: Tensor, v: Tensor, context: GraphContext) -> Tensor:
         """Attend in some graphs at a time on a CPU, but not where padding counts, which depends on all graphs."""

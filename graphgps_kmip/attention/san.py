@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from graphgps_kmip.attention.clamped import EPS, LARGEST_LOGIT
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.edgewise import edge_softmax
-from graphgps_kmip.attention.heads import check_dropout, dim_per_head
+from graphgps_kmip.attention.heads import check_dropout, described, dim_per_head
+from graphgps_kmip.attention.state import own_state
 from graphgps_kmip.attention.unlinked import between_unlinked
 from graphgps_kmip.errors import InputError
 
@@ -65,7 +66,8 @@ class SANAttention(nn.Module):
         separate: two softmaxes.
 
     Shapes:
-        x (N, dim), context with edge_attr (E, dim), state of `SANStart` -> (N, dim), the same state.
+        x (N, dim), context with edge_attr (E, dim), state of `SANStart` -> (N, dim), the same state;
+        without a state (N, dim).
 
     Raises:
         ValueError: an argument is out of its range; when called: edges have no features of width dim, or there is no
@@ -97,9 +99,13 @@ class SANAttention(nn.Module):
         self.dropout, self.out = nn.Dropout(check_dropout(dropout)), nn.Linear(dim, dim)
         self.initial_state = SANStart(dim, fake)
 
-    def forward(self, x: Tensor, context: GraphContext | Tensor | None, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Attend inside each graph: x (N, dim) -> (N, dim), and the state as it is."""
+    def forward(
+        self, x: Tensor, context: GraphContext | Tensor | None = None, state: Tensor | None = None
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Attend inside each graph: x (N, dim) -> (N, dim), and the state as it is; without a state x alone."""
         context = GraphContext.of(context, x)
+        if state is None:
+            return self(x, context, own_state(self, context))[0]
         v = self._heads(self.value, x)
         v = torch.cat([v, torch.ones_like(v[..., :1])], dim=-1)  # (N, H, D + 1): the last one sums the weights
         sums, share = self._edges(x, v, context), 1.0
@@ -108,6 +114,12 @@ class SANAttention(nn.Module):
             share = 1.0 + self.gamma
         mean = sums[..., :-1] / (share if self.separate else sums[..., -1:] + share * EPS)
         return self.out(self.dropout(mean.flatten(1).to(v.dtype))), state
+
+    def extra_repr(self) -> str:
+        """Say dim, heads, and other options that are not the default ones."""
+        options = {"secondary_edges": self.secondary_edges, "separate": self.separate}
+        options |= {} if self.separate else {"gamma": self.gamma}
+        return described(self, self.dim, self.num_heads, dropout=self.dropout.p, **options)
 
     def _edges(self, x: Tensor, v: Tensor, context: GraphContext) -> Tensor:
         if context.edge_index is None:

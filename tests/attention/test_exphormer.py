@@ -162,3 +162,29 @@ def test_an_edge_set_of_the_data_is_found_in_a_batch() -> None:
     graphs = [Data(x=torch.randn(3, DIM), expander_edge_index=torch.tensor([[0, 1], [1, 2]])) for _ in range(2)]
     state = ExphormerAttention(DIM, HEADS).initial_state(GraphContext.from_data(Batch.from_data_list(graphs)))
     assert state.edges.tolist() == [[0, 1, 3, 4], [1, 2, 4, 5], [0, 0, 0, 0]]
+
+
+def test_without_a_state_it_is_called_as_other_attentions_are(caplog: pytest.LogCaptureFixture) -> None:
+    attention = ExphormerAttention(DIM, HEADS, num_virt_node=2).double()
+    x, context = full_batch()
+    torch.testing.assert_close(attention(x, context), run(attention, x, context)[0], rtol=0, atol=0)
+    out = attention(x, context.batch)  # along the edges to virtual nodes
+    assert out.shape == x.shape
+    assert (out != 0).all()
+    assert not caplog.messages
+
+
+def test_with_nothing_to_attend_along_the_zeros_are_explained(caplog: pytest.LogCaptureFixture) -> None:
+    x = torch.randn(5, 64)
+    out = ExphormerAttention(64, 4)(x, torch.tensor([0, 0, 0, 1, 1]))
+    assert torch.equal(out, torch.zeros_like(x))
+    assert "no edge to attend along" in caplog.text
+    assert ExphormerAttention(64, 4)(x[:0]).shape == (0, 64)
+    assert len(caplog.messages) == 1
+
+
+def test_a_later_layer_of_a_stack_names_the_state_that_it_needs() -> None:
+    attention = ExphormerAttention(DIM, HEADS).double()
+    del attention.initial_state
+    with pytest.raises(ValueError, match=r"is a later layer of a stack.*attention\(x, context, state"):
+        attention(*full_batch())

@@ -157,3 +157,8 @@ def test_wrong_arguments_and_data_name_what_to_change() -> None:
         attend(make({"secondary_edges": "expnder"}), x, context)
     with pytest.raises(ValueError, match="single process"):
         attend(make({}), x, replace(context, halo=object()))
+
+
+def test_without_a_state_it_is_called_as_other_attentions_are() -> None:
+    attention, (x, context) = make({}), batch()
+    torch.testing.assert_close(attention(x, context), attend(attention, x, context), rtol=0, atol=0)

@@ -170,6 +170,15 @@ def test_a_plain_batch_vector_serves_as_context(attention_row: Row) -> None:
     torch.testing.assert_close(attend(attention, x[:7], None), expected[:7], **ROUNDING)
 
 
+def test_an_attention_with_a_state_makes_its_own_where_none_is_given(attention_row: Row) -> None:
+    promised(attention_row, "batch_vector")
+    attention = build(attention_row)
+    x, context = make_batch(SIZES)
+    out = attention(x, context)
+    assert isinstance(out, Tensor)
+    torch.testing.assert_close(out, attend(attention, x, context), rtol=0, atol=0)
+
+
 def _largest(grad: Tensor | None) -> float:
     return 0.0 if grad is None else float(grad.abs().max())
 

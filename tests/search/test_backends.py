@@ -84,7 +84,8 @@ def test_a_k_far_above_every_graph_costs_no_memory_and_fills_up(backend: str) ->
 @pytest.mark.parametrize(("keys", "dim"), [(40, 3), (2000, 3), (2000, 12)])
 def test_inner_products_that_overflow_say_so_with_the_sizes_and_what_helps(backend: str, keys: int, dim: int) -> None:
     q, k = torch.randn(9, dim), torch.randn(keys, dim)
-    with pytest.raises(NotFinite, match=r"queries up to .*e\+(19|20) and keys up to .*e\+(19|20) overflow float32.*normalise"):
+    said = r"queries up to .*e\+(19|20) and keys up to .*e\+(19|20) overflow float32.*normalise"
+    with pytest.raises(NotFinite, match=said):
         topk_inner_product(1e19 * q, 3e19 * k, num_keys=4, backend=backend)
     with pytest.raises(FloatingPointError, match="overflow float64"):
         topk_inner_product(1e160 * q.double(), 1e160 * k.double(), num_keys=4, backend=backend)

@@ -1,0 +1,121 @@
+"""The C kernels at the edges of their sizes and values; run by test_sanitizers.py with a checked build of them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from graphgps_kmip.attention import GraphContext
+from graphgps_kmip.attention.full_cpu import full_attention
+from graphgps_kmip.attention.gather import sparse_attention
+from graphgps_kmip.mpnn.gated_cpu import gated_mean
+from graphgps_kmip.search import topk_inner_product
+
+COUNTS = [0, 1, 2, 47, 48, 49, 1023, 1024, 1025]  # around a panel of keys, and the first graph that is sorted
+
+
+@pytest.fixture(params=[1, 2], autouse=True)
+def num_threads(request: pytest.FixtureRequest) -> int:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+def values(rows: int, dim: int, kind: str, dtype: torch.dtype) -> Tensor:
+    x = torch.randn(2, rows, dim, dtype=dtype)
+    tiny, large = (1e-40, 1e17) if dtype == torch.float32 else (1e-310, 1e150)
+    return {
+        "normal": x,
+        "ties": x.round(),
+        "zero": -torch.zeros_like(x),
+        "subnormal": x * tiny,
+        "large": x * large,
+        "mixed": x * torch.logspace(-30, 15, rows, dtype=dtype)[torch.randperm(rows), None] if rows else x,
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["normal", "ties", "zero", "subnormal", "large", "mixed"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("backend", ["cpu", "tree", "ball_tree"])
+@pytest.mark.parametrize("dim", [1, 3, 9])
+def test_the_search_at_the_edges_of_its_sizes(backend: str, dtype: torch.dtype, kind: str, dim: int) -> None:
+    sizes_k = torch.tensor([*COUNTS, 1500])
+    sizes_q = torch.tensor([3, 0, 9, 8, 1, 7, 17, 0, 130, 5])
+    q, k = values(int(sizes_q.sum()), dim, kind, dtype), values(int(sizes_k.sum()), dim, kind, dtype)
+    ptr_q, ptr_k = (torch.cat([s.new_zeros(1), s.cumsum(0)]) for s in (sizes_q, sizes_k))
+    for num_keys in (1, 16, 17, 200):
+        if backend == "ball_tree" and num_keys > 16:
+            continue
+        index, score = topk_inner_product(q, k, ptr_q, ptr_k, num_keys, backend)
+        for graph in range(len(sizes_k)):
+            rows, keys = (slice(*ptr[graph : graph + 2].tolist()) for ptr in (ptr_q, ptr_k))
+            exact = q[:, rows].double() @ k[:, keys].double().mT
+            count = min(num_keys, exact.size(-1))
+            expected = exact.topk(count).values
+            bound = (
+                q[:, rows].double().norm(dim=-1, keepdim=True) * k[:, keys].double().norm(dim=-1).amax(1)[:, None, None]
+                if count
+                else 0.0
+            )
+            assert (
+                (score[:, rows, :count].double() - expected).abs()
+                <= 16 * dim * torch.finfo(dtype).eps * bound + (1e-37 if dtype == torch.float32 else 1e-300)
+            ).all(), (graph, num_keys)
+            assert ((index[:, rows, :count] >= keys.start) & (index[:, rows, :count] < keys.stop)).all()
+            assert (index[:, rows, count:] == -1).all()
+            assert (score[:, rows, count:] == -torch.inf).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize("dim", [1, 5, 16])
+def test_full_attention_at_the_edges_of_its_tiles(dim: int, dropout: float, dtype: torch.dtype) -> None:
+    sizes = torch.tensor([0, 1, 7, 8, 9, 31, 32, 33, 511, 512, 513, 0])
+    ptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+    context = GraphContext(torch.repeat_interleave(sizes), ptr)
+    for scale in (1.0, 1e-40, 300.0):
+        qkv = (scale * torch.randn(int(ptr[-1]), 3 * 2 * dim, dtype=dtype)).requires_grad_()
+        out = full_attention(qkv, context, 2, dropout)
+        (grad,) = torch.autograd.grad(out.sum(), qkv)
+        assert out.isfinite().all()
+        assert grad.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_selected_keys_with_empty_slots_and_hubs(dropout: float, dtype: torch.dtype) -> None:
+    for rows, keys, slots, dim, width in ((0, 3, 2, 1, 1), (1, 1, 1, 1, 1), (600, 5, 7, 3, 9), (9, 700, 20, 16, 33)):
+        q, k, v = (
+            torch.randn(n, 2, w, dtype=dtype, requires_grad=True) for n, w in ((rows, dim), (keys, dim), (keys, width))
+        )
+        index = torch.randint(-1, keys, (2, rows, slots))
+        index[:, :1] = -1
+        score = (q.detach().transpose(0, 1)[:, :, None] * k.detach()[index.clamp(min=0)][:, :, :, 0]).sum(-1)
+        score = score.masked_fill(index < 0, -torch.inf)
+        out = sparse_attention(q, k, v, index, score, dropout)
+        grads = torch.autograd.grad(out.sum(), (q, k, v))
+        assert all(grad.isfinite().all() for grad in (out, *grads))
+        if rows:
+            index[0, 0, 0] = keys
+            with pytest.raises(IndexError, match="names a key that is not there"):
+                sparse_attention(q, k, v, index, score, dropout)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dim", [1, 7, 16, 33])
+def test_gated_means_of_nodes_without_edges_and_hubs(dim: int, dtype: torch.dtype) -> None:
+    for targets, sources, edges in ((0, 0, 0), (1, 1, 0), (1, 1, 5), (70, 130, 900)):
+        shapes = (targets, 2 * dim), (sources, 2 * dim), (edges, dim), (edges, 1)
+        own, other, edge, factor = (torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes)
+        source, target = (torch.randint(0, max(1, n), (edges,)) for n in (sources, targets))
+        for given in (factor, None):
+            out, gate = gated_mean(own, other, edge.clone(), given, source, target)
+            inputs = [x for x in (own, other, edge, given) if x is not None]
+            grads = torch.autograd.grad(out.sum() + gate.sum(), inputs)
+            assert out.isfinite().all()
+            assert all(grad.shape == x.shape for grad, x in zip(grads, inputs, strict=True))
+        if edges:
+            with pytest.raises(IndexError):
+                gated_mean(own, other, edge.clone(), factor, source + sources, target)

@@ -71,7 +71,7 @@ class ExphormerStart(nn.Module):
         """Return all edges, their features, and the first state of the virtual nodes."""
         if context.halo is not None:
             raise InputError("Exphormer cannot attend in one graph divided over processes: start a single process")
-        nothing = torch.empty(0, self.dim, device=context.batch.device)
+        nothing = self.expander.weight.new_empty(0, self.dim)  # of the dtype of the model: it is joined to its nodes
         edges, features, num_rows = [context.batch.new_empty(3, 0)], [nothing], 0
         for edge_index, row, rows_of_set in self._sets(context):
             edges.append(torch.cat([edge_index, row[None] + num_rows]))
@@ -177,7 +177,7 @@ class ExphormerAttention(nn.Module):
             return self(x, context, state)[0]
         nodes = torch.cat([x, state.virtual])  # (M, C)
         q, k, v = (self._heads(linear, nodes) for linear in (self.query, self.key, self.value))
-        e = self._heads(self.edge, state.features.to(x.dtype))  # without any edges they have the default dtype
+        e = self._heads(self.edge, state.features.to(x.dtype))
         out = clamped_attention(q, k, v, e, state.edges, self.dropout if self.training else 0.0).flatten(1)
         return out[: len(x)], replace(state, virtual=out[len(x) :])
 

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from graphgps_kmip.attention import FullAttention, GraphContext, KMIPAttention
+from graphgps_kmip.train.epoch import explain_not_finite
+from graphgps_kmip.train.errors import TrainingDiverged
 from tests.recorded import check, load
 from tests.reference.attention import kmip_attention
 
@@ -117,3 +119,31 @@ def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) ->
 def test_dim_need_not_be_divisible_when_both_head_dims_are_given() -> None:
     attention = KMIPAttention(8, 3, dim_kq=2, dim_val=5, head_agg="Linear")
     assert attention(torch.randn(6, 8)).shape == (6, 8)
+
+
+@pytest.mark.parametrize("attention", [KMIPAttention, FullAttention])
+def test_inner_products_that_overflow_end_a_training_with_their_cause(attention: type[torch.nn.Module]) -> None:
+    layer, x = attention(16, 2), 1e20 * torch.randn(20, 16)
+    cause = r"met NaN or infinite values in epoch 3: inner products of queries up to .* overflow float32.*learning rate"
+    with pytest.raises(TrainingDiverged, match=cause), explain_not_finite("epoch 3"):
+        layer(x, None)
+    with pytest.raises(ValueError, match="overflow float32"):
+        layer(x, None)
+    assert layer.double()(x.double(), None).isfinite().all()
+
+
+def test_a_nan_in_full_attention_stays_in_its_graph() -> None:
+    x = torch.randn(9, 16)
+    x[6, 0] = torch.nan
+    out = FullAttention(16, 2)(x, torch.tensor([0] * 5 + [1] * 4))
+    assert out[:5].isfinite().all()
+    assert out[5:].isnan().all()
+
+
+def test_boundaries_that_are_not_those_of_the_nodes_are_refused_before_compiled_code_reads_them() -> None:
+    for ptr in ([0, 9, 500], [0, 9], [0, 12, 7, 20], [1, 20]):
+        context = GraphContext(torch.zeros(20, dtype=torch.long), torch.tensor(ptr, dtype=torch.long))
+        with pytest.raises(ValueError, match="ptr must|ptr_q must"):
+            KMIPAttention(16, 2)(torch.randn(20, 16), context)
+        with pytest.raises(ValueError, match="ptr must increase from 0 to 20"):
+            FullAttention(16, 2)(torch.randn(20, 16), context)

@@ -150,6 +150,25 @@ def test_bfloat16_autocast_gives_finite_outputs_and_gradients(attention_row: Row
     assert all(parameter.grad.isfinite().all() for parameter in attention.parameters() if parameter.grad is not None)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("sizes", [SIZES, [1], [0], []], ids=["graphs", "one node", "no nodes", "no graphs"])
+def test_half_precision_weights_and_inputs_give_close_outputs_and_finite_gradients(
+    attention_row: Row, sizes: list[int], dtype: torch.dtype
+) -> None:
+    promised(attention_row, "precision")
+    attention = build(attention_row)
+    x, context = make_batch(sizes)
+    expected = attend(attention, x, context)
+    given = x.to(dtype).requires_grad_()
+    halved = replace(context, edge_attr=context.edge_attr.to(dtype), pair_attr=context.pair_attr.to(dtype))
+    out = attend(attention.to(dtype), given, halved)
+    assert out.dtype == dtype
+    # k-MIP may take another key of nearly the same score, so that a single output is further off
+    assert not len(x) or float((out - expected).detach().abs().median()) < 0.1
+    out.float().square().sum().backward()
+    assert given.grad.isfinite().all()
+
+
 def test_inputs_are_not_modified_in_place(attention_row: Row) -> None:
     promised(attention_row, "inputs")
     attention = build(attention_row).train()

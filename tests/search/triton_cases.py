@@ -57,6 +57,15 @@ def test_every_precision_equals_brute_force_on_ragged_graphs(
     check_answer(rounded, 4, index.cpu(), score.cpu(), tolerance=1e-6 if dtype == torch.float32 else 1e-14)
 
 
+@pytest.mark.parametrize(("sizes_q", "sizes_k"), [([5, 4], [0, 3]), ([5, 0, 20], [3, 7, 0]), ([0, 2, 1], [4, 0, 18])])
+def test_numbers_of_queries_and_keys_of_a_graph_are_unrelated(sizes_q: list[int], sizes_k: list[int]) -> None:
+    problem = ragged(sizes_q, sizes_k, num_heads=2, seed=3)
+    ptrs = [ptr.to(DEVICE) for ptr in problem.ptrs]
+    searched = SearchProblem.of(problem.q.to(DEVICE), problem.k.to(DEVICE), *ptrs, 4)
+    index, score = search_triton(searched, "fp16", SMALL)
+    check_answer(problem, 4, index.cpu(), score.cpu(), tolerance=1e-14)
+
+
 @pytest.mark.parametrize(("num_keys", "dim"), [(1, 1), (5, 17), (40, 10)])
 def test_sizes_that_are_no_powers_of_two_are_padded_without_a_trace(num_keys: int, dim: int) -> None:
     check(torch.randn(1, 3, dim), torch.randn(1, 37, dim), num_keys)

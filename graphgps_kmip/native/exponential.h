@@ -8,6 +8,7 @@
 
 #ifdef DOUBLE
 typedef int64_t vec_bits __attribute__((vector_size(sizeof(vec))));
+typedef uint64_t vec_words __attribute__((vector_size(sizeof(vec)))); /* sums of these wrap, and signed ones may not */
 #define TERMS 14
 #if defined(__AVX512F__) && defined(OF)
 #define REDUCE_ADD _mm512_reduce_add_pd
@@ -17,6 +18,7 @@ typedef int64_t vec_bits __attribute__((vector_size(sizeof(vec))));
 #define LOWEST -708.0
 #else
 typedef int32_t vec_bits __attribute__((vector_size(sizeof(vec))));
+typedef uint32_t vec_words __attribute__((vector_size(sizeof(vec))));
 #define TERMS 8
 #if defined(__AVX512F__) && defined(OF)
 #define REDUCE_ADD _mm512_reduce_add_ps
@@ -39,7 +41,7 @@ INLINE vec exp_(vec x) {
     vec f = fma_(x, set1((real)1.4426950408889634), set1((real)INTEGERS) - shifted);
     vec power = set1((real)TAYLOR[TERMS - 1]);
     for (int i = TERMS - 2; i >= 0; i--) power = fma_(power, f, set1((real)TAYLOR[i]));
-    return (vec)((vec_bits)power + ((vec_bits)shifted << MANTISSA));
+    return (vec)((vec_words)power + ((vec_words)shifted << MANTISSA));
 }
 
 /* 1 / (1 + exp(-x)), and NaN for NaN */

@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 
 from graphgps_kmip.attention.context import GraphContext
+from graphgps_kmip.errors import InputError
 
 
 def own_state(attention: nn.Module, context: GraphContext) -> Any:
@@ -16,7 +17,7 @@ def own_state(attention: nn.Module, context: GraphContext) -> Any:
         ValueError: it is a later layer of a stack, which keeps the learned start in its first layer.
     """
     if not hasattr(attention, "initial_state"):
-        raise ValueError(
+        raise InputError(
             f"{type(attention).__name__} is a later layer of a stack, whose first layer makes the state: pass the "
             "one that the layer before returned, as attention(x, context, state)"
         )

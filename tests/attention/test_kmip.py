@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from graphgps_kmip.attention import FullAttention, GraphContext, KMIPAttention
+from graphgps_kmip.errors import TrainingDiverged
 from graphgps_kmip.train.epoch import explain_not_finite
-from graphgps_kmip.train.errors import TrainingDiverged
 from tests.recorded import check, load
 from tests.reference.attention import kmip_attention
 

@@ -1,0 +1,82 @@
+"""All C kernels, built with AddressSanitizer and UndefinedBehaviorSanitizer, at the edges of their sizes and values.
+
+``pytest -m slow tests/native/test_sanitizers.py``; several minutes for each set of instructions.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from graphgps_kmip.native import build
+
+ROOT = Path(__file__).parents[2]
+CHECKS = "-fsanitize=address,undefined -g -O1"
+INSTRUCTIONS = {
+    "of this CPU": "",
+    "AVX2": "-mno-avx512f",
+    "any CPU": "-mno-avx512f -mno-avx2 -mno-fma -mno-avx",
+}
+FAULTS = {
+    "a read behind the end": "int answer(void) { int *x = malloc(4); volatile int i = 1; return x[i]; }",
+    "a sum that overflows": "int answer(void) { volatile int x = 2147483647; return x + 1 > 0; }",
+}
+
+
+def sanitizer(name: str) -> str:
+    """Path of a sanitizer's runtime library, or nothing where the compiler has none."""
+    compiler = build.compiler()
+    if compiler is None:
+        return ""
+    found = subprocess.run([compiler, f"-print-file-name={name}.so"], capture_output=True, text=True, check=False)
+    return found.stdout.strip() if os.path.isabs(found.stdout.strip()) else ""
+
+
+RUNTIMES = [sanitizer(name) for name in ("libasan", "libubsan")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not all(RUNTIMES), reason="the compiler has no AddressSanitizer (apt install gcc)"),
+]
+
+
+def said_of(command: list[str], flags: str, tmp_path: Path) -> tuple[str, str]:
+    """Run Python with checked kernels: what it printed, and what the sanitizers said."""
+    options = f"symbolize=0:log_path={tmp_path / 'said'}"
+    environment = {
+        **os.environ,
+        "LD_PRELOAD": " ".join(RUNTIMES),
+        "ASAN_OPTIONS": f"detect_leaks=0:{options}",
+        "UBSAN_OPTIONS": options,
+        "GRAPHGPS_KMIP_CACHE": str(tmp_path / "cache"),
+        build.MORE_FLAGS: flags,
+    }
+    done = subprocess.run(
+        [sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=3000
+    )
+    return done.stdout + done.stderr, "\n".join(path.read_text() for path in sorted(tmp_path.glob("said*")))
+
+
+@pytest.mark.parametrize("instructions", INSTRUCTIONS)
+def test_the_sanitizers_have_nothing_to_say_of_the_kernels(instructions: str, tmp_path: Path) -> None:
+    cases = ["tests/native/kernel_cases.py", "tests/encoding/test_envelope.py"]
+    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *cases]
+    printed, said = said_of(command, f"{CHECKS} {INSTRUCTIONS[instructions]}", tmp_path)
+    assert not said
+    assert " passed" in printed, printed[-3000:]
+    assert " failed" not in printed, printed[-3000:]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_sanitizers_see_what_is_wrong(fault: str, tmp_path: Path) -> None:
+    (tmp_path / "small.c").write_text(f"#include <stdlib.h>\n{FAULTS[fault]}\n")
+    code = (
+        "from pathlib import Path; from graphgps_kmip.native import build\n"
+        f"build.SOURCES = Path({str(tmp_path)!r})\n"
+        "build.load('small').answer()"
+    )
+    _, said = said_of(["-c", code], CHECKS, tmp_path)
+    assert "heap-buffer-overflow" in said or "signed integer overflow" in said

@@ -23,7 +23,7 @@ INSTRUCTIONS = {
 }
 FAULTS = {
     "a read behind the end": "int answer(void) { int *x = malloc(4); volatile int i = 1; return x[i]; }",
-    "a sum that overflows": "int answer(void) { volatile int x = 2147483647; return x + 1 > 0; }",
+    "a sum that overflows": "int answer(void) { volatile int x = 2147483647; return x + 1; }",
 }
 
 
@@ -43,27 +43,27 @@ pytestmark = [
 ]
 
 
-def said_of(command: list[str], flags: str, tmp_path: Path) -> tuple[str, str]:
+def said_of(command: list[str], flags: str, tmp_path: Path) -> tuple[str, list[str]]:
     """Run Python with checked kernels: what it printed, and what the sanitizers said."""
-    options = f"symbolize=0:log_path={tmp_path / 'said'}"
     environment = {
         **os.environ,
         "LD_PRELOAD": " ".join(RUNTIMES),
-        "ASAN_OPTIONS": f"detect_leaks=0:{options}",
-        "UBSAN_OPTIONS": options,
+        "ASAN_OPTIONS": "detect_leaks=0:symbolize=0",
+        "UBSAN_OPTIONS": "symbolize=0",
         "GRAPHGPS_KMIP_CACHE": str(tmp_path / "cache"),
         build.MORE_FLAGS: flags,
     }
     done = subprocess.run(
         [sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=3000
     )
-    return done.stdout + done.stderr, "\n".join(path.read_text() for path in sorted(tmp_path.glob("said*")))
+    printed = done.stdout + done.stderr
+    return printed, [line for line in printed.splitlines() if "runtime error:" in line or "AddressSanitizer:" in line]
 
 
 @pytest.mark.parametrize("instructions", INSTRUCTIONS)
 def test_the_sanitizers_have_nothing_to_say_of_the_kernels(instructions: str, tmp_path: Path) -> None:
     cases = ["tests/native/kernel_cases.py", "tests/encoding/test_envelope.py"]
-    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *cases]
+    command = ["-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", *cases]
     printed, said = said_of(command, f"{CHECKS} {INSTRUCTIONS[instructions]}", tmp_path)
     assert not said
     assert " passed" in printed, printed[-3000:]
@@ -79,4 +79,4 @@ def test_the_sanitizers_see_what_is_wrong(fault: str, tmp_path: Path) -> None:
         "build.load('small').answer()"
     )
     _, said = said_of(["-c", code], CHECKS, tmp_path)
-    assert "heap-buffer-overflow" in said or "signed integer overflow" in said
+    assert any("heap-buffer-overflow" in line or "signed integer overflow" in line for line in said)

@@ -35,6 +35,7 @@ SHARED = {
     "names",
     "project",
     "torch_files",
+    "ranges",
 }
 FILES = sorted(PACKAGE.rglob("*.py"))
 

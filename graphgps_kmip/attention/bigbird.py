@@ -7,6 +7,8 @@ blocks are new ones, and no random state outside is touched.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -18,6 +20,7 @@ from graphgps_kmip.attention.edgewise import edge_attention
 from graphgps_kmip.attention.heads import check_dropout, described, dim_per_head
 from graphgps_kmip.attention.tiles import Tiles
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.ranges import COUNT, NATURAL, POSITIVE, Choice
 
 ACTIVATIONS = {"relu": nn.ReLU, "sigmoid": nn.Sigmoid}
 FORMS = ("block_sparse", "edges")
@@ -70,13 +73,13 @@ class BigBirdAttention(nn.Module):
         num_heads: int,
         dropout: float = 0.0,
         *,
-        block_size: int = 3,
-        num_random_blocks: int = 3,
+        block_size: Annotated[int, COUNT] = 3,
+        num_random_blocks: Annotated[int, NATURAL] = 3,
         use_bias: bool = False,
-        hidden_act: str = "relu",
-        layer_norm_eps: float = 1e-6,
-        form: str = "block_sparse",
-        pattern: str = "graph",
+        hidden_act: Annotated[str, Choice(ACTIVATIONS)] = "relu",
+        layer_norm_eps: Annotated[float, POSITIVE] = 1e-6,
+        form: Annotated[str, Choice(FORMS)] = "block_sparse",
+        pattern: Annotated[str, Choice(PATTERNS)] = "graph",
     ) -> None:
         super().__init__()
         dim_per_head(dim, num_heads)

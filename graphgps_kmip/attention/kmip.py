@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 from torch import Tensor, nn
 
@@ -16,6 +18,7 @@ from graphgps_kmip.attention.random_keys import topk_of_random_keys
 from graphgps_kmip.attention.schedule import annealed
 from graphgps_kmip.attention.sharded import sharded_kmip_attention
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.ranges import COUNT, NATURAL, NOT_NEGATIVE, WIDTH, Choice, Range, Registered
 from graphgps_kmip.search import check_backend_name, topk_inner_product
 
 HEAD_AGGREGATIONS = ("none", "Linear")
@@ -66,17 +69,17 @@ class KMIPAttention(nn.Module):
         num_heads: int,
         dropout: float = 0.0,
         *,
-        k: int = 10,
-        dim_kq: int | None = None,
-        dim_val: int | None = None,
-        head_agg: str = "none",
-        search: str = "auto",
+        k: Annotated[int, COUNT] = 10,
+        dim_kq: Annotated[int | None, WIDTH] = None,
+        dim_val: Annotated[int | None, WIDTH] = None,
+        head_agg: Annotated[str, Choice(HEAD_AGGREGATIONS)] = "none",
+        search: Annotated[str, Registered("a search backend, or auto")] = "auto",
         shard: bool = False,
-        k_start: int = 0,
-        anneal_until: float = 0.5,
-        diversity: float = 0.0,
+        k_start: Annotated[int, NATURAL] = 0,
+        anneal_until: Annotated[float, Range(0, 1, above=True)] = 0.5,
+        diversity: Annotated[float, NOT_NEGATIVE] = 0.0,
         random_attention: bool = False,
-        random_fraction: float = 0.1,
+        random_fraction: Annotated[float, Range(0, 1, above=True)] = 0.1,
         pad_keys: bool = False,
         repeat_first_key: bool = False,
     ) -> None:

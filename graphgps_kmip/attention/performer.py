@@ -5,6 +5,8 @@ Differs from GraphGPS, unless asked to repeat it: padding takes no part as a key
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
@@ -21,6 +23,7 @@ from graphgps_kmip.attention.random_features import (
 )
 from graphgps_kmip.attention.tiles import Tiles
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.ranges import WIDTH
 
 CHUNK = 2048  # nodes whose features stay in a CPU's cache
 TILE = 128  # nodes: twice the channels of a head, so that the sums of tiles take half the memory of the features
@@ -65,8 +68,8 @@ class PerformerAttention(nn.Module):
         num_heads: int,
         dropout: float = 0.0,
         *,
-        dim_head: int = 64,
-        num_features: int | None = None,
+        dim_head: Annotated[int, WIDTH] = 64,
+        num_features: Annotated[int | None, WIDTH] = None,
         use_bias: bool = False,
         mask_keys: bool = True,
         detach_stabiliser: bool = False,

@@ -11,6 +11,7 @@ from typing import Any
 from yacs.config import CfgNode
 
 from graphgps_kmip.gym.errors import ConfigError
+from graphgps_kmip.ranges import Rule, optional, refusal
 
 
 def options(component: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -50,18 +51,39 @@ def bind(component: Callable[..., Any], node: CfgNode, where: str, given: Mappin
         given: values of options that do not come from the group; further ones are left out.
 
     Raises:
-        ConfigError: a value does not have the annotated type.
+        ConfigError: a value does not have the annotated type, or is outside the annotated range.
     """
-    try:
-        hints = typing.get_type_hints(component.__init__ if inspect.isclass(component) else component)
-    except NameError:  # an annotation imported for type checkers only: nothing to check against
-        hints = {}
+    hints, ranges = _hints(component), rules_of(component)
     values = {name: given[name] if name in given else node[name] for name in options(component)}
     for name, value in values.items():
         if name in hints and not _fits(value, hints[name]):
             wanted = str(hints[name]).replace("<class '", "").replace("'>", "")
             raise ConfigError(f"{where}.{name}: expected {wanted}, got {value!r} ({type(value).__name__})")
+        if name in ranges and name not in given and (why := refusal(ranges[name], value)):
+            raise ConfigError(f"{where}.{name}: {why}")
     return values
+
+
+def rules_of(component: Callable[..., Any]) -> dict[str, Rule]:
+    """Return the rules that annotations declare for a component's options, as in ``k: Annotated[int, Range(1)] = 10``.
+
+    An option without one may have any value of its type.
+    """
+    found = {}
+    for name, hint in _hints(component, include_extras=True).items():
+        rule = next((one for one in getattr(hint, "__metadata__", ()) if hasattr(one, "allows")), None)
+        if rule is not None:
+            none = type(None) in typing.get_args(hint.__origin__)
+            found[name] = optional(rule) if none else rule
+    return {name: found[name] for name in options(component) if name in found}
+
+
+def _hints(component: Callable[..., Any], include_extras: bool = False) -> dict[str, Any]:
+    try:
+        called = component.__init__ if inspect.isclass(component) else component
+        return typing.get_type_hints(called, include_extras=include_extras)
+    except NameError:  # an annotation imported for type checkers only: nothing to check against
+        return {}
 
 
 def _fits(value: Any, hint: Any) -> bool:

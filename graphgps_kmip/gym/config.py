@@ -2,102 +2,139 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 from yacs.config import CfgNode
 
+from graphgps_kmip.encoding.expander import ALGORITHMS
 from graphgps_kmip.gym.attention import ATTENTION
 from graphgps_kmip.gym.binding import group
 from graphgps_kmip.gym.compat_keys import UNREAD
 from graphgps_kmip.gym.expander import EXPHORMER
 from graphgps_kmip.gym.mpnn import MPNN
+from graphgps_kmip.gym.optimizer import DECAYED
 from graphgps_kmip.gym.posenc import POSENC, posenc_group
+from graphgps_kmip.mpnn.gine import INNER
+from graphgps_kmip.ranges import (
+    COUNT,
+    DROPOUT,
+    FLAG,
+    FRACTION,
+    HEADS,
+    NATURAL,
+    NOT_NEGATIVE,
+    PATH,
+    POSITIVE,
+    SOME_LAYERS,
+    TEXT,
+    WIDTH,
+    Choice,
+    Default,
+    Each,
+    Range,
+    Registered,
+    Text,
+    default_of,
+    optional,
+    whole,
+)
+from graphgps_kmip.train.settings import EVAL_TEST, PRECISIONS
 
-# key -> default. Names as in GraphGPS where it has them; a comment marks what is ours or differs.
+# Key -> default, with the rule for other values; a bool alone takes True and False. Names as in GraphGPS where it has
+# them; a comment marks what is ours or differs.
 DEFAULTS: dict[str, Any] = {
-    "name_tag": "",  # appended to the results folder
-    "run_multiple_splits": [],  # run ids = these split indices, the seed stays
-    "custom_modules": [],  # ours: Python files or modules imported before the config is checked
-    "dialect": "",  # ours: which public code's meaning of keys and defaults a file has
-    "quirks": [],  # ours: faults of public codes to switch back on
-    "dataset.name": "none",  # what a format with a single data set calls it; GraphGym says Cora
-    "dataset.split_mode": "standard",
-    "dataset.split_index": 0,
-    "dataset.split_dir": "",  # where drawn splits are kept; "" is dataset.dir/splits
+    "name_tag": Default("", Text(200)),  # appended to the results folder
+    "run_multiple_splits": Default([], Each(NATURAL)),  # run ids = these split indices, the seed stays
+    "custom_modules": Default([], Each(TEXT)),  # ours: Python files or modules imported before the config is checked
+    "dialect": Default(
+        "", Registered("a dialect")
+    ),  # ours: which public code's meaning of keys and defaults a file has
+    "quirks": Default([], Each(Registered("a quirk"))),  # ours: faults of public codes to switch back on
+    "dataset.name": Default(
+        "none", Registered("--list")
+    ),  # what a format with a single data set calls it; GraphGym says Cora
+    "dataset.split_mode": Default("standard", Registered("of the data set")),
+    "dataset.split_index": Default(0, NATURAL),
+    "dataset.split_dir": Default("", PATH),  # where drawn splits are kept; "" is dataset.dir/splits
     "dataset.cache_edges": False,  # ours: keep the k-NN graphs of point clouds on disk, instead of building them anew
     "dataset.sample": False,  # ours: a small synthetic stand-in instead of the data
     "dataset.normalize_features": False,  # ours: where the nodes of one graph are classified: their features sum to 1
-    "dataset.slic_compactness": 30,  # 10 in GraphGPS; 30 is what was published as LRGB
-    "dataset.node_encoder_num_types": 0,
-    "dataset.edge_encoder_num_types": 0,
+    "dataset.slic_compactness": Default(30, POSITIVE),  # 10 in GraphGPS; 30 is what was published as LRGB
+    "dataset.node_encoder_num_types": Default(0, NATURAL),
+    "dataset.edge_encoder_num_types": Default(0, NATURAL),
     "dataset.edge_norm_on_nodes": False,  # ours: dataset.edge_encoder_bn normalises the node features once more
-    "dataset.infer_link_label": "None",  # of the head infer_links: edge
-    "train.mode": "custom",
-    "train.train_parts": 192,  # parts of a graph, for train.sampler cluster and random_node
+    "dataset.infer_link_label": Default("None", Choice(("None", "edge"))),  # of the head infer_links: edge
+    "train.mode": Default("custom", Registered("--list")),
+    "train.train_parts": Default(192, COUNT),  # parts of a graph, for train.sampler cluster and random_node
     "train.shuffle": True,  # a new order of the training graphs each epoch
-    "train.max_nodes": 0,  # ours: nodes of a training batch, instead of train.batch_size graphs; 0: off
-    "train.eval_test": "every",  # ours: every evaluation, or "best": only at a new best
+    "train.max_nodes": Default(
+        0, NATURAL
+    ),  # ours: nodes of a training batch, instead of train.batch_size graphs; 0: off
+    "train.eval_test": Default("every", Choice(EVAL_TEST)),  # ours: every evaluation, or "best": only at a new best
     "train.ckpt_best": False,
-    "train.precision": "32-true",  # ours: or bf16-mixed, 64-true
-    "optim.batch_accumulation": 1,
+    "train.precision": Default("32-true", Choice(PRECISIONS)),  # ours: or bf16-mixed, 64-true
+    "optim.batch_accumulation": Default(1, COUNT),
     "optim.accumulation_mean": True,  # ours: a step's gradient is the mean over its batches, not the sum
     "optim.clip_grad_norm": False,
-    "optim.clip_grad_norm_value": 1.0,
-    "optim.weight_decay_layers": "all",  # ours: or "first", as in the recipe of GCN
-    "optim.reduce_factor": 0.1,
-    "optim.schedule_patience": 10,
-    "optim.min_lr": 0.0,
-    "optim.num_warmup_epochs": 50,
-    "share.dim_er": 0,  # width of posenc_ERN where er_dim says none: entered when the data is loaded
+    "optim.clip_grad_norm_value": Default(1.0, POSITIVE),
+    "optim.weight_decay_layers": Default("all", Choice(DECAYED)),  # ours: or "first", as in the recipe of GCN
+    "optim.reduce_factor": Default(0.1, Range(0, 1, below=True)),
+    "optim.schedule_patience": Default(10, NATURAL),
+    "optim.min_lr": Default(0.0, NOT_NEGATIVE),
+    "optim.num_warmup_epochs": Default(50, NATURAL),
+    "share.dim_er": Default(0, NATURAL),  # width of posenc_ERN where er_dim says none: entered when the data is loaded
     "share.gradient_checkpointing": False,  # ours: compute layers again in the backward pass instead of keeping them
     "model.auto_satisfy_param_budget": False,
-    "model.param_budget": 500_000,
+    "model.param_budget": Default(500_000, whole(1)),
     "gnn.residual": False,
-    "gnn.edge_residual": None,  # ours: of GatedGCN; None is gnn.residual
-    "gnn.gine_inner": "mlp",  # ours: what GINE computes inside, see gt.gine.inner
-    "gnn.layer_act": "",  # ours: activation inside the layers; "" is gnn.act
+    "gnn.edge_residual": Default(None, optional(FLAG)),  # ours: of GatedGCN; None is gnn.residual
+    "gnn.gine_inner": Default("mlp", Choice(INNER)),  # ours: what GINE computes inside, see gt.gine.inner
+    "gnn.layer_act": Default("", Registered("an activation")),  # ours: activation inside the layers; "" is gnn.act
     "gnn.l2norm": False,  # rows of input layers and of hidden layers of heads get length 1; GraphGym says True
-    "gt.layer_type": "GatedGCN+kMIP",
-    "gt.layers": 3,
-    "gt.n_heads": 8,
-    "gt.dim_hidden": 64,
-    "gt.dropout": 0.0,
-    "gt.attn_dropout": 0.0,
-    "gt.sparse_attn_dropout": None,  # ours: of k-MIP and Exphormer attention; None is gt.attn_dropout
+    "gt.layer_type": Default("GatedGCN+kMIP", Registered("--list")),
+    "gt.layers": Default(3, SOME_LAYERS),
+    "gt.n_heads": Default(8, HEADS),
+    "gt.dim_hidden": Default(64, WIDTH),
+    "gt.dropout": Default(0.0, FRACTION),
+    "gt.attn_dropout": Default(0.0, DROPOUT),
+    "gt.sparse_attn_dropout": Default(None, optional(DROPOUT)),  # ours: of k-MIP and Exphormer; None: attn_dropout
     "gt.batch_norm": True,
     "gt.layer_norm": False,  # statistics over all nodes and channels of a graph
     "gt.graph_norm": False,  # ours: GraphNorm
     "gt.full_graph": True,  # SAN: pairs without an edge take part
-    "gt.gamma": 1e-5,  # SAN: with this weight
-    "gt.secondary_edges": "full_graph",  # SAN: which pairs; none, or another edge set of the batch
+    "gt.gamma": Default(1e-5, NOT_NEGATIVE),  # SAN: with this weight
+    "gt.secondary_edges": Default(
+        "full_graph", Registered("an edge set")
+    ),  # SAN: which pairs; none, or another edge set
     "gt.residual": True,  # SAN
-    "graphormer.num_layers": 6,
-    "graphormer.embed_dim": 80,
-    "graphormer.num_heads": 4,  # of model.type Graphormer; GPSModel has gt.n_heads, also for GraphormerBias
-    "graphormer.dropout": 0.0,
-    "graphormer.attention_dropout": 0.0,
-    "graphormer.mlp_dropout": 0.0,
-    "graphormer.input_dropout": 0.0,  # of GraphormerBias, whatever the network
+    "graphormer.num_layers": Default(6, SOME_LAYERS),
+    "graphormer.embed_dim": Default(80, WIDTH),
+    "graphormer.num_heads": Default(4, HEADS),  # of model.type Graphormer; GPSModel has gt.n_heads
+    "graphormer.dropout": Default(0.0, FRACTION),
+    "graphormer.attention_dropout": Default(0.0, DROPOUT),
+    "graphormer.mlp_dropout": Default(0.0, FRACTION),
+    "graphormer.input_dropout": Default(0.0, FRACTION),  # of GraphormerBias, whatever the network
     "graphormer.use_graph_token": True,  # wherever GraphormerBias is a part of the node encoder
     "prep.exp": False,
-    "prep.exp_algorithm": "Random-d",
-    "prep.exp_deg": 5,  # permutations or cycles: each node has twice as many neighbours
-    "prep.exp_max_num_iters": 100,
+    "prep.exp_algorithm": Default("Random-d", Choice(ALGORITHMS)),
+    "prep.exp_deg": Default(5, whole(1, 1000)),  # permutations or cycles: each node has twice as many neighbours
+    "prep.exp_max_num_iters": Default(100, COUNT),
     "prep.exp_raw": False,  # ours: keep loops and repeated edges, as the public code does
     "prep.use_exp_edges": True,
     "prep.add_reverse_edges": False,  # where the nodes of one graph are classified; True in Exphormer's code
     "prep.raw_reverse_edges": False,  # ours: also where they are there already, as in Exphormer's code
     "prep.add_self_loops": False,  # likewise of one graph
     "prep.add_edge_index": True,
-    "prep.num_virt_node": 0,
-    "pretrained.dir": "",  # the results folder of an earlier run, above its seeds
+    "prep.num_virt_node": Default(0, whole(0, 10_000)),
+    "pretrained.dir": Default("", PATH),  # the results folder of an earlier run, above its seeds
     "pretrained.reset_prediction_head": True,
     "pretrained.freeze_main": False,  # train the head alone
-    "pretrained.seed": -1,  # of the earlier run; -1: that of this one, as in GraphGPS
+    "pretrained.seed": Default(-1, whole(-1, 2**32 - 1)),  # of the earlier run; -1: that of this one, as in GraphGPS
     "wandb.use": False,
-    "wandb.entity": "",
-    "wandb.project": "graphgps_kmip",
-    "wandb.name": "",
+    "wandb.entity": Default("", TEXT),
+    "wandb.project": Default("graphgps_kmip", TEXT),
+    "wandb.name": Default("", TEXT),
 }
 
 
@@ -118,4 +155,4 @@ def _enter(cfg: CfgNode, defaults: dict[str, Any]) -> None:
         for parent in parents:
             node = node.setdefault(parent, CfgNode())
         if not isinstance(node.get(leaf), CfgNode):  # a user's component may have the name of an unread key
-            node[leaf] = value
+            node[leaf] = copy(default_of(value))

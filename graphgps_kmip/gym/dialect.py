@@ -8,9 +8,10 @@ file chooses one, and whatever the file sets itself wins. A quirk is a fault of 
 from __future__ import annotations
 
 import logging
+import reprlib
 from typing import Any
 
-from graphgps_kmip.gym.errors import look_up
+from graphgps_kmip.gym.errors import ConfigError, look_up
 from graphgps_kmip.gym.quirks import QUIRKS
 
 DEFAULT_WIDTH = 64  # gt.dim_hidden of the k-MIP codes, as of GraphGPS
@@ -95,9 +96,11 @@ def in_dialect(settings: list[Setting]) -> list[Setting]:
     """
     named = {key: value for key, value, _ in settings}
     dialect, quirks = named.get("dialect") or "", named.get("quirks") or []
-    network = (dialect, named.get("model.type"))
+    if not isinstance(quirks, list):
+        raise ConfigError(f"quirks: expected a list of names, got {reprlib.repr(quirks)}: write quirks: [name]")
+    network = (dialect, str(named.get("model.type")))
     values = dict(look_up(DIALECTS, dialect, "dialect")) if dialect else {}
-    for special in (network, (*network, named.get("gnn.layer_type"))):
+    for special in (network, (*network, str(named.get("gnn.layer_type")))):
         values |= OF_NETWORKS.get(special, {})
     for quirk in quirks:
         values |= look_up(QUIRKS, quirk, "quirks")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
@@ -25,8 +26,9 @@ def look_up(table: Mapping[str, Record], name: str, key: str) -> Record:
     Raises:
         ConfigError: no such row; near misses are suggested.
     """
-    if name not in table:
-        raise ConfigError(f"{key}: unknown name {name!r}.{suggest(name, table)} `{train_command()} --list` shows all.")
+    if not isinstance(name, str) or name not in table:
+        shown, hint = reprlib.repr(name), suggest(str(name)[:100], table)
+        raise ConfigError(f"{key}: unknown name {shown}.{hint} `{train_command()} --list` shows all.")
     return table[name]
 
 

@@ -27,6 +27,7 @@ from graphgps_kmip.gym.branches import warn_of_unread_settings
 from graphgps_kmip.gym.budget import enter_width
 from graphgps_kmip.gym.compat import refuse
 from graphgps_kmip.gym.data import enter_info
+from graphgps_kmip.gym.devices import check_devices
 from graphgps_kmip.gym.errors import ConfigError, look_up
 from graphgps_kmip.gym.fingerprint import config_hash
 from graphgps_kmip.gym.load import flatten
@@ -38,6 +39,7 @@ from graphgps_kmip.gym.pretrained import load_parameters
 from graphgps_kmip.gym.run_log import log_to_run_dir
 from graphgps_kmip.gym.task import current_task
 from graphgps_kmip.gym.train import current_settings
+from graphgps_kmip.ranges import SEED
 from graphgps_kmip.results.run_folder import RESERVED, TEMPORARY, check_name, numbered, writing
 from graphgps_kmip.results.run_record import is_finished
 from graphgps_kmip.train import locked, make_fabric, on_rank_zero, prepare_run_dir, read_record, replace_file
@@ -76,6 +78,8 @@ def planned_runs(repeat: int) -> list[Run]:
         if isinstance(split, bool) or not isinstance(split, int) or split < 0:
             raise ConfigError(f"run_multiple_splits: {split!r} is no index of a split: give whole numbers from 0 on")
     if not cfg.run_multiple_splits:
+        if not SEED.allows(cfg.seed + repeat - 1):
+            raise ConfigError(f"--repeat {repeat} from seed {cfg.seed} on: a seed is {SEED}: lower one of the two")
         seeds = range(cfg.seed, cfg.seed + repeat)
         return [Run(str(seed), seed, cfg.dataset.split_index) for seed in seeds]
     if repeat > 1:
@@ -87,6 +91,7 @@ def launch() -> Fabric:
     """Return the launched Fabric that the config asks for: device, precision, number of processes."""
     accelerator, _, index = cfg.accelerator.partition(":")  # public files say "cuda:0"
     devices = [int(index)] if index else cfg.devices
+    check_devices(accelerator, devices)
     return make_fabric(accelerator, devices, cfg.train.precision)
 
 

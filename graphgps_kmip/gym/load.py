@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
+import reprlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
 from torch_geometric.graphgym.config import assert_cfg, set_cfg
 from yacs.config import CfgNode
 
@@ -17,8 +17,14 @@ from graphgps_kmip.gym.dialect import in_dialect
 from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.modules import import_modules
 from graphgps_kmip.gym.quirks import log_quirks
+from graphgps_kmip.gym.ranges import check_ranges
+from graphgps_kmip.gym.yaml_settings import flatten, parse_yaml, read_settings, read_yaml
 from graphgps_kmip.names import suggest
-from graphgps_kmip.project import find_config, train_command
+from graphgps_kmip.project import train_command
+
+__all__ = ["flatten", "load_config", "parse_overrides", "read_settings", "read_yaml"]
+
+PLAIN = (str, int, float, list, tuple, type(None))
 
 
 def load_config(cfg: CfgNode, file: str | Path | None, overrides: list[str]) -> None:
@@ -41,9 +47,13 @@ def load_config(cfg: CfgNode, file: str | Path | None, overrides: list[str]) -> 
     modules = import_modules(named[-1] or [] if named else [], folder)  # before set_cfg makes the groups
     cfg.defrost()
     set_cfg(cfg)
+    origins = {}
     for key, value, origin in in_dialect(settings):
         if key != "custom_modules":
-            _merge(cfg, *translate(key, value), origin)
+            ours, form = translate(key, value)
+            _merge(cfg, ours, form, origin)
+            origins[ours] = origin
+    check_ranges(cfg, origins)
     log_unread(settings)
     cfg.custom_modules = modules
     if file is None:  # GraphGym's own defaults do not pass its own check
@@ -53,60 +63,6 @@ def load_config(cfg: CfgNode, file: str | Path | None, overrides: list[str]) -> 
         assert_cfg(cfg)
     except ValueError as error:
         raise ConfigError(f"{file}: {error}") from error
-
-
-def read_settings(file: Path, readers: tuple[Path, ...] = ()) -> list[tuple[str, Any, str]]:
-    """Return (dotted key, value, file) for each setting of a YAML file, those of its ``base:`` file before its own.
-
-    Args:
-        file: a YAML file; ``base: other.yaml`` in it is relative to its own folder.
-        readers: files whose base this is, to tell a circle.
-    """
-    content = read_yaml(file)
-    base = content.pop("base", None)
-    own = [(key, value, str(file)) for key, value in flatten(content)]
-    if base is None:
-        return own
-    base = find_config(Path(str(base)), file.parent)
-    if any(base.resolve() == reader.resolve() for reader in (file, *readers)):
-        raise ConfigError(f"{file}: base: {base} leads back here: a file cannot be its own base")
-    return read_settings(base, (*readers, file)) + own
-
-
-def read_yaml(file: Path) -> dict[str, Any]:
-    """Return the mapping in a YAML file.
-
-    Raises:
-        ConfigError: missing, unreadable, no YAML (line and column), or no mapping.
-    """
-    try:
-        text = file.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        siblings = [path.name for path in file.parent.glob("*.y*ml")] if file.parent.is_dir() else []
-        hint = suggest(file.name, siblings) if siblings else ""
-        raise ConfigError(f"{file}: no such config file (--cfg).{hint}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}: cannot be read ({error}): give a readable YAML file to --cfg") from error
-    try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f"{file}:{mark.line + 1}:{mark.column + 1}" if mark else str(file)
-        raise ConfigError(f"{place}: not valid YAML ({getattr(error, 'problem', error)}): mend this line") from error
-    if content is None:
-        raise ConfigError(f"{file}: says nothing, it is empty or holds comments only: give it `key: value` lines")
-    if not isinstance(content, dict):
-        raise ConfigError(f"{file}: expected `key: value` lines, found {type(content).__name__}")
-    return content
-
-
-def flatten(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted key, value) for each leaf of nested mappings."""
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            yield from flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def parse_overrides(words: list[str]) -> Iterator[tuple[str, Any]]:
@@ -122,9 +78,11 @@ def parse_overrides(words: list[str]) -> Iterator[tuple[str, Any]]:
         raise ConfigError(f"the command line: keys and values come in pairs, {words[-1]!r} has no partner")
     for key, value in zip(words[::2], words[1::2], strict=True):
         try:
-            yield key, yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise ConfigError(f"the command line: the value of {key}, {value!r}, cannot be read: quote it") from error
+            yield key, parse_yaml(value)
+        except ConfigError as error:
+            raise ConfigError(
+                f"the command line: {key}: its value {reprlib.repr(value)} cannot be read ({error}): quote it"
+            ) from error
 
 
 def _merge(cfg: CfgNode, key: str, value: Any, origin: str) -> None:
@@ -133,29 +91,37 @@ def _merge(cfg: CfgNode, key: str, value: Any, origin: str) -> None:
     for parent in parents:
         node = node.get(parent) if isinstance(node, CfgNode) else None
     if not isinstance(node, CfgNode) or leaf not in node:
-        raise ConfigError(f"{origin}: unknown key {key!r}.{_near_keys(cfg, key)}")
+        raise ConfigError(f"{origin}: unknown key {reprlib.repr(key)}.{_near_keys(cfg, key)}")
     if isinstance(node[leaf], CfgNode):
         if value is not None:  # an empty group in YAML reads as None and changes nothing
-            raise ConfigError(f"{origin}: {key} is a group of keys, got the value {value!r}")
+            raise ConfigError(f"{origin}: {key} is a group of keys, got the value {reprlib.repr(value)}")
         return
     node[leaf] = _coerce(value, node[leaf], f"{origin}: {key}")
 
 
 def _coerce(value: Any, default: Any, where: str) -> Any:
     """Give a value the type of the default that it replaces, by yacs' rules, but an int may stand for a float."""
+    if not isinstance(value, PLAIN):  # a date, a set, or a group where a value belongs
+        raise ConfigError(
+            f"{where}: expected a plain value, got {reprlib.repr(value)} ({type(value).__name__}): quote it"
+        )
     if default is None or type(value) is type(default):
         return value
     if isinstance(value, str) and not isinstance(default, str):  # YAML 1.1 reads `1e-3` as a string
         try:
             value = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # no number: refused below
             pass
     accepted = {float: (int, float), list: (list, tuple), tuple: (list, tuple)}.get(type(default), (type(default),))
     if isinstance(default, str) and isinstance(value, (int, float)):
         return str(value)  # a name made of digits
     if not isinstance(value, accepted) or (isinstance(value, bool) and not isinstance(default, bool)):
-        raise ConfigError(f"{where}: expected {type(default).__name__}, got {value!r} ({type(value).__name__})")
-    return type(default)(value)
+        got = f"{reprlib.repr(value)} ({type(value).__name__})"
+        raise ConfigError(f"{where}: expected {type(default).__name__}, got {got}: change it, or leave it out")
+    try:
+        return type(default)(value)
+    except OverflowError:
+        raise ConfigError(f"{where}: expected float, got a whole number that is too large for one") from None
 
 
 def _near_keys(cfg: CfgNode, key: str) -> str:

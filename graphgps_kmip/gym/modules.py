@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from graphgps_kmip.gym.errors import ConfigError
+from graphgps_kmip.ranges import Each, Text, refusal
 
 
 def import_modules(names: list[str] | str, folder: Path) -> list[str]:
@@ -22,8 +23,12 @@ def import_modules(names: list[str] | str, folder: Path) -> list[str]:
     Raises:
         ConfigError: no such file or module, or its name is taken. What the user's own code raises passes through.
     """
+    names = [names] if isinstance(names, str) else names
+    rule = Each(Text(empty=False))
+    if why := refusal(rule, names):
+        raise ConfigError(f"custom_modules: {why} Name Python files or modules, as in custom_modules: [my_file]")
     found = []
-    for name in [names] if isinstance(names, str) else names:
+    for name in names:
         path = _module_file(name, folder)
         _import_installed(name, folder) if path is None else _import_file(path)
         found.append(name if path is None else str(path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from functools import partial
 
 from torch_geometric.data import Data
@@ -13,13 +14,17 @@ from graphgps_kmip.data import Encoding
 from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.posenc_build import enter_width, times
 from graphgps_kmip.gym.posenc_table import EDGE_PARTS, NODE_PARTS, POSENC, PosEnc
+from graphgps_kmip.ranges import default_of
 
 __all__ = ["EDGE_PARTS", "NODE_PARTS", "POSENC", "PosEnc", "enabled_encodings", "posenc_group", "times"]
 
 
 def posenc_group(row: PosEnc) -> CfgNode:
     """Return the config group of an encoding with the public defaults."""
-    return CfgNode({**row.keys, **{name: CfgNode(dict(keys)) for name, keys in row.inner.items()}})
+    inner = {
+        name: CfgNode({key: copy(default_of(one)) for key, one in keys.items()}) for name, keys in row.inner.items()
+    }
+    return CfgNode({**{key: copy(default_of(one)) for key, one in row.keys.items()}, **inner})
 
 
 def enabled_encodings(graphs: Sequence[Data]) -> list[Encoding]:

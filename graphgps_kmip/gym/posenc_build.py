@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
@@ -27,7 +28,27 @@ Settings = dict[str, Any]
 Build = Callable[[CfgNode, int, int | None], nn.Module]  # (group, width, columns of x or None: as wide as needed)
 
 STABLE_VECTORS = "eigvecs_es"  # apart from those of LapPE, of which a node may have another number
-RANGE = re.compile(r"range\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
+RANGE = re.compile(r"range\(\s*(\d{1,15})\s*(?:,\s*(\d{1,15})\s*)?\)")
+MAX_TIMES = 10_000  # far more steps than any walk needs; each is a column of the encoding
+
+
+@dataclass(frozen=True)
+class TimesFunction:
+    """Rule for ``kernel.times_func``: an empty text, or a range that is neither empty nor longer than `MAX_TIMES`."""
+
+    def allows(self, value: Any) -> bool:
+        """Return whether the value is such a text."""
+        if not isinstance(value, str) or (value.strip() and not RANGE.fullmatch(value.strip())):
+            return False
+        return not value.strip() or 0 < len(_range_of(value)) and _range_of(value)[-1] <= MAX_TIMES
+
+    def __str__(self) -> str:
+        """Return the rule in words."""
+        return f"range(end) or range(start, end) of at least one number, up to {MAX_TIMES}"
+
+
+def _range_of(text: str) -> range:
+    return range(*(int(number) for number in RANGE.fullmatch(text.strip()).groups() if number))
 
 
 def times(node: CfgNode, where: str) -> list[int]:
@@ -37,10 +58,9 @@ def times(node: CfgNode, where: str) -> list[int]:
         ConfigError: neither gives a number, or the function is not a range.
     """
     text = node.kernel.times_func
-    found = RANGE.fullmatch(text.strip())
-    if text and not found:
-        raise ConfigError(f"{where}.kernel.times_func: expected range(end) or range(start, end), got {text!r}")
-    numbers = list(range(*(int(number) for number in found.groups() if number))) if found else list(node.kernel.times)
+    if not TimesFunction().allows(text):
+        raise ConfigError(f"{where}.kernel.times_func: expected {TimesFunction()}, got {text[:100]!r}")
+    numbers = list(_range_of(text)) if text.strip() else list(node.kernel.times)
     if not numbers:
         raise ConfigError(f"{where}.kernel: it names no times: set times_func to range(1, 21), or times to a list")
     return numbers

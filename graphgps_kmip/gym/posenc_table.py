@@ -12,35 +12,67 @@ from yacs.config import CfgNode
 
 from graphgps_kmip.encoding.degree import NUM_STATISTICS as NUM_PROFILE
 from graphgps_kmip.encoding.electrostatic import NUM_STATISTICS
+from graphgps_kmip.encoding.laplacian import EIGVEC_NORMS, LAPLACIAN_NORMS
 from graphgps_kmip.encoding.laplacian_encoder import LapPEEncoder
 from graphgps_kmip.encoding.signnet import SignNetEncoder
 from graphgps_kmip.gym import posenc_build as build
 from graphgps_kmip.gym import statistics as compute
-from graphgps_kmip.gym.posenc_build import Build, Settings
+from graphgps_kmip.gym.posenc_build import Build, Settings, TimesFunction
+from graphgps_kmip.ranges import (
+    FLAG,
+    FRACTION,
+    HEADS,
+    NATURAL,
+    SOME_LAYERS,
+    WIDTH,
+    Choice,
+    Default,
+    Each,
+    Range,
+    Registered,
+    optional,
+    whole,
+)
 
-# What every public block has, used or not.
+# Key -> default, with the rule for other values. What every public block has, used or not.
 COMMON: dict[str, Any] = {
     "enable": False,
-    "model": "none",
-    "dim_pe": 16,
-    "layers": 3,
-    "n_heads": 4,
-    "post_layers": 0,
-    "raw_norm_type": "none",
+    "model": Default("none", Registered("of the encoder")),
+    "dim_pe": Default(16, NATURAL),
+    "layers": Default(3, SOME_LAYERS),
+    "n_heads": Default(4, HEADS),
+    "post_layers": Default(0, SOME_LAYERS),
+    "raw_norm_type": Default("none", Registered("BatchNorm or none")),
     "pass_as_var": False,
 }
-LINEAR = COMMON | {"model": "Linear"}
-EIGEN = {"eigen": {"laplacian_norm": "sym", "eigvec_norm": "L2", "max_freqs": 10}}
-KERNEL = {"kernel": {"times": [], "times_func": ""}}
-STEPS = {"kernel": {"times": [], "times_func": "range(1, 21)"}}
-POTENTIALS = {"kernel": {"times": [], "times_func": "range(10)"}}  # public, and without influence
-HUBS = {"num_global": 2, "global_edge_dropout": 0.2}  # public, and without influence: see encoding/edge_walk.py
+LINEAR = COMMON | {"model": Default("Linear", Registered("of the encoder"))}
+EIGEN = {
+    "eigen": {
+        "laplacian_norm": Default("sym", Choice(LAPLACIAN_NORMS)),
+        "eigvec_norm": Default("L2", Choice(EIGVEC_NORMS)),
+        "max_freqs": Default(10, whole(1, 10_000)),
+    }
+}
+TIMES = Each(Range(0, 1e6))
+ACCURACY = Range(0, 1e6, above=True)
+KERNEL = {"kernel": {"times": Default([], TIMES), "times_func": Default("", TimesFunction())}}
+STEPS = {"kernel": {"times": Default([], TIMES), "times_func": Default("range(1, 21)", TimesFunction())}}
+# public, and without influence
+POTENTIALS = {"kernel": {"times": Default([], TIMES), "times_func": Default("range(10)", TimesFunction())}}
+HUBS = {
+    "num_global": Default(2, NATURAL),
+    "global_edge_dropout": Default(0.2, FRACTION),
+}  # public, and without influence: see encoding/edge_walk.py
 GRAPHORMER = {
     "enable": False,
     "node_degrees_only": False,
-    "dim_pe": 0,
-    **dict.fromkeys(("num_spatial_types", "num_in_degrees", "num_out_degrees")),  # None
-    "edge_types": None,  # ours: the bias reads those of edges on shortest paths; None: if the config says their number
+    "dim_pe": Default(0, NATURAL),
+    **dict.fromkeys(
+        ("num_spatial_types", "num_in_degrees", "num_out_degrees"), Default(None, optional(whole(1, 1_000_000)))
+    ),
+    "edge_types": Default(
+        None, optional(FLAG)
+    ),  # ours: the bias reads those of edges on shortest paths; None: if the config says their number
     "unread_tables": False,  # ours: the tables for edges on paths are there even if nothing reads them
     "pad_paths": False,  # ours: a fault of the public code, see encoding/graphormer_encoder.py
     "move_edges": True,  # ours: False is a fault of the public code, see encoding/graph_token.py
@@ -106,7 +138,7 @@ POSENC: dict[str, PosEnc] = {
             build.stable_settings,
             build.stable,
             EIGEN,
-            {"enable": False, "raw_norm_type": "none"},
+            {"enable": False, "raw_norm_type": Default("none", Registered("BatchNorm or none"))},
         ),
         PosEnc(
             "SignNet",
@@ -115,7 +147,7 @@ POSENC: dict[str, PosEnc] = {
             build.eigen_settings,
             build.spectral(SignNetEncoder),
             EIGEN,
-            COMMON | {"phi_out_dim": 4, "phi_hidden_dim": 64},
+            COMMON | {"phi_out_dim": Default(4, WIDTH), "phi_hidden_dim": Default(64, WIDTH)},
         ),
         PosEnc(
             "RWSE",
@@ -147,7 +179,8 @@ POSENC: dict[str, PosEnc] = {
             compute.resistance_embeddings,
             build.resistance_settings,
             build.kernel("ERN", build.er_dim),
-            keys=COMMON | {"accuracy": 0.1, "er_dim": "none"},
+            keys=COMMON
+            | {"accuracy": Default(0.1, ACCURACY), "er_dim": Default("none", Registered("a number, or none"))},
             random=True,
         ),
         PosEnc(
@@ -156,7 +189,7 @@ POSENC: dict[str, PosEnc] = {
             compute.resistances,
             lambda node: {"accuracy": node.accuracy},
             build.on_edges("ERE", build.kernel("ERE", lambda _: 1)),
-            keys=COMMON | {"accuracy": 0.1},
+            keys=COMMON | {"accuracy": Default(0.1, ACCURACY)},
             edges=True,
         ),
         PosEnc(
@@ -183,7 +216,7 @@ POSENC: dict[str, PosEnc] = {
             compute.degrees,
             lambda _: {},
             build.degree,
-            keys={"enable": False, "dim_pe": 16, "max_degree": 63},
+            keys={"enable": False, "dim_pe": Default(16, WIDTH), "max_degree": Default(63, whole(0, 1_000_000))},
         ),
         PosEnc(
             "LDP",

@@ -21,6 +21,7 @@ from graphgps_kmip.gym.compat import name_dialect, translate
 from graphgps_kmip.gym.compat_keys import UNREAD, UNREAD_ELSEWHERE
 from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.load import flatten, load_config, read_settings
+from graphgps_kmip.gym.ranges import check_ranges
 from graphgps_kmip.train import CheckpointError
 from graphgps_kmip.train.checkpoint import numbered
 from graphgps_kmip.train.renaming import constants_of, read_state, renamed
@@ -62,6 +63,7 @@ def adopt_settings() -> None:
         cfg[group] = theirs[group]
     cfg.gnn.update(kept)
     cfg.model.auto_satisfy_param_budget = False  # the width is that of the earlier run
+    check_ranges(cfg, {})
     logging.info("pretrained: gt, gnn (without %s) and posenc_* are those of %s", ", ".join(KEPT), file)
 
 

@@ -90,6 +90,7 @@ def stock_gnn(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001 (GraphGym
 def _general_layer(dim_in: int, dim: int) -> nn.Module:
     """Return GraphGym's layer with all that follows a convolution in it."""
     look_up(register.layer_dict, cfg.gnn.layer_type, "gnn.layer_type")
+    look_up(register.act_dict, cfg.gnn.act, "gnn.act")
     edge_dim = dim if cfg.dataset.edge_encoder else cfg.dataset.edge_dim
     config = replace(new_layer_config(dim_in, dim, 1, has_act=True, has_bias=False, cfg=cfg), edge_dim=edge_dim)
     layer = GeneralLayer(cfg.gnn.layer_type, config)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Annotated
 
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv
 
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.mpnn.ends import Nodes, needed, one_set, unused
+from graphgps_kmip.ranges import HEADS
 
 
 class GAT(nn.Module):
@@ -44,7 +46,7 @@ class GAT(nn.Module):
         dropout: float = 0.0,  # noqa: ARG002
         act: Callable[[], nn.Module] = nn.ReLU,  # noqa: ARG002
         *,
-        heads: int = 1,
+        heads: Annotated[int, HEADS] = 1,
         use_edge_attr: bool = True,
     ) -> None:
         super().__init__()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from torch_geometric.utils import scatter
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.mpnn.ends import Nodes, ends, needed
 from graphgps_kmip.mpnn.gate import DistanceGate, factor_of
+from graphgps_kmip.ranges import Choice
 
 Act = Callable[[], nn.Module]
 # The public codes differ: GraphGPS and Exphormer, LRGB's networks of GINE alone, the k-MIP code and LRGB's GPS layers.
@@ -60,7 +62,7 @@ class GINE(nn.Module):
         dropout: float = 0.0,
         act: Act = nn.ReLU,
         *,
-        inner: str = "mlp",
+        inner: Annotated[str, Choice(INNER)] = "mlp",
         equivstable_pe: bool = False,
         broadcast_row_1: bool = False,
     ) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn import PNAConv
 
 from graphgps_kmip.mpnn.ends import Nodes, needed, unused
+from graphgps_kmip.ranges import WIDTH
 
 
 class PNA(nn.Module):
@@ -42,7 +44,7 @@ class PNA(nn.Module):
         dropout: float = 0.0,  # noqa: ARG002
         act: Callable[[], nn.Module] = nn.ReLU,  # noqa: ARG002
         *,
-        edge_dim: int | None = None,
+        edge_dim: Annotated[int | None, WIDTH] = None,
     ) -> None:
         super().__init__()
         degrees = torch.tensor([0, 1])  # a histogram that only the other scalers would read

@@ -1,0 +1,119 @@
+"""Settings of a YAML file as dotted keys, and everything that can be wrong with such a file in one clear line each."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from graphgps_kmip.gym.errors import ConfigError
+from graphgps_kmip.names import suggest
+from graphgps_kmip.project import find_config
+
+MAX_DEPTH = 20  # groups inside groups; the config has 3
+MAX_SETTINGS = 10_000  # the config has some 300 keys; aliases can write 2^100 of them into a few lines
+
+
+def flatten(tree: dict[str, Any], prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Yield (dotted key, value) for each leaf of nested mappings.
+
+    Raises:
+        ConfigError: nested deeper than `MAX_DEPTH`, as a mapping that contains itself is.
+    """
+    if depth > MAX_DEPTH:
+        raise ConfigError(
+            f"{prefix[:60]}...: groups are nested more than {MAX_DEPTH} deep, or a group contains itself by an alias: "
+            "write `group: {key: value}`"
+        )
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from flatten(value, f"{prefix}{key}.", depth + 1)
+        else:
+            yield f"{prefix}{key}", value
+
+
+def parse_yaml(text: str) -> Any:
+    """Return what a YAML text says.
+
+    Raises:
+        ConfigError: it is not valid; the message begins with the place in the text, if it is known.
+    """
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        problem = getattr(error, "problem", None) or " ".join(str(error).split())
+        raise ConfigError(f"{place}not valid YAML ({problem}): fix this line") from error
+    except RecursionError as error:
+        text = f"not valid YAML: it is nested more than {MAX_DEPTH} deep: write `group: {{key: value}}`"
+        raise ConfigError(text) from error
+    except (ValueError, OverflowError) as error:  # a date with month 99, a number of 5,000 digits
+        raise ConfigError(f"not valid YAML ({error}): quote this value or write another") from error
+
+
+def read_settings(file: Path, readers: tuple[Path, ...] = ()) -> list[tuple[str, Any, str]]:
+    """Return (dotted key, value, file) for each setting of a YAML file, those of its ``base:`` file before its own.
+
+    Args:
+        file: a YAML file; ``base: other.yaml`` in it is relative to its own folder.
+        readers: files whose base this is, to find a circle.
+
+    Raises:
+        ConfigError: a file that cannot be read, is no YAML, or is its own base.
+    """
+    content = read_yaml(file, f"{readers[-1]}: base" if readers else "--cfg")
+    base = content.pop("base", None)
+    own = []
+    try:
+        for key, value in flatten(content):
+            own.append((key, value, str(file)))
+            if len(own) > MAX_SETTINGS:
+                raise ConfigError(f"more than {MAX_SETTINGS:,} settings: no config has so many, look at its aliases")
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from error
+    if base is None:
+        return own
+    if not isinstance(base, str) or not base.strip() or not base.isprintable():
+        raise ConfigError(f"{file}: base: expected the path of a YAML file, got {reprlib.repr(base)}")
+    base = find_config(Path(base), file.parent)
+    if any(base.resolve() == reader.resolve() for reader in (file, *readers)):
+        raise ConfigError(f"{file}: base: {base} leads back here: a file cannot be its own base")
+    return read_settings(base, (*readers, file)) + own
+
+
+def read_yaml(file: Path, named_by: str = "--cfg") -> dict[str, Any]:
+    """Return the mapping in a YAML file.
+
+    Args:
+        file: the file.
+        named_by: what names the file, for messages: ``--cfg``, or the key ``base`` of another file.
+
+    Raises:
+        ConfigError: missing, unreadable, no YAML (line and column), or no mapping.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        siblings = [path.name for path in file.parent.glob("*.y*ml")] if file.parent.is_dir() else []
+        hint = suggest(file.name, siblings)
+        hint = hint if "Did you mean" in hint else " Give the path of a YAML file there is."
+        raise ConfigError(f"{named_by}: {file}: there is no such config file.{hint}") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{named_by}: {file}: this is a directory: give a YAML file in it") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file}: not UTF-8 text ({error.reason} at byte {error.start}): save it as UTF-8") from error
+    except OSError as error:
+        raise ConfigError(f"{named_by}: {file}: cannot be read ({error.strerror or error}): check the path") from error
+    try:
+        content = parse_yaml(text)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from error
+    if content is None:
+        raise ConfigError(f"{file}: says nothing, it is empty or holds comments only: give it `key: value` lines")
+    if not isinstance(content, dict):
+        raise ConfigError(f"{file}: expected `key: value` lines, found {type(content).__name__}")
+    return content

@@ -1,0 +1,188 @@
+"""Every key of the config has a rule, and a value outside is refused in one line that names key, origin and rule."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from torch import nn
+from torch_geometric.graphgym.config import cfg
+from yacs.config import CfgNode
+
+from graphgps_kmip.errors import ConfigError
+from graphgps_kmip.gym.attention import ATTENTION
+from graphgps_kmip.gym.binding import bind, group, rules_of
+from graphgps_kmip.gym.compat_keys import UNREAD
+from graphgps_kmip.gym.devices import check_devices
+from graphgps_kmip.gym.experiment import planned_runs
+from graphgps_kmip.gym.load import flatten, load_config
+from graphgps_kmip.gym.ranges import GRAPHGYM, Unread, Unruled, rules
+from graphgps_kmip.gym.table import add_row
+from graphgps_kmip.ranges import Flag, Range, Registered, refusal
+
+DEFAULTS = CfgNode()
+load_config(DEFAULTS, None, [])
+RULES = rules(DEFAULTS)
+READ = [key for key, rule in RULES.items() if not isinstance(rule, Unread)]
+MODULES_AND_NAMES = ("custom_modules", "dialect", "quirks")  # checked, and told, before the config is there
+OUTSIDE: tuple[Any, ...] = (
+    -(2**63), -7, 0, 2, 2**63, 1e40, -0.5, 1.5, float("nan"), "", "foo", "a\x07b", [float("nan")], [-7], ["\x07"], [[]],
+)  # fmt: skip
+
+
+def test_every_key_has_a_rule_and_those_that_are_free_are_those_that_nothing_reads() -> None:
+    assert set(RULES) == {key for key, _ in flatten(DEFAULTS)}
+    assert not [key for key, rule in RULES.items() if isinstance(rule, Unruled)]
+    assert {key for key, rule in RULES.items() if isinstance(rule, Unread)} == set(UNREAD)
+    assert set(GRAPHGYM) <= set(RULES)
+
+
+@pytest.mark.parametrize("key", RULES)
+def test_the_default_is_allowed(key: str) -> None:
+    assert refusal(RULES[key], dict(flatten(DEFAULTS))[key]) == ""
+
+
+@pytest.mark.parametrize("key", READ)
+def test_a_value_outside_is_refused_with_key_origin_and_what_is_allowed(key: str) -> None:
+    rule, default = RULES[key], dict(flatten(DEFAULTS))[key]
+    kinds = (type(default), int) if isinstance(default, float) else (type(default),)
+    if default is None:
+        kinds = (int, str)
+    outside = [one for one in OUTSIDE if type(one) in kinds and not rule.allows(one)]
+    if isinstance(rule, Flag):
+        outside = ["foo"]  # every bool is allowed, nothing else is
+    assert outside, f"{key}: {rule} allows every value of its type that was tried"
+    text = json.dumps(outside[0]).replace("NaN", ".nan")
+    with pytest.raises(ConfigError) as caught:
+        load_config(CfgNode(), None, [key, text])
+    message = str(caught.value)
+    assert key in message
+    assert "\n" not in message
+    assert (
+        isinstance(rule, (Flag, Registered)) or str(rule) in message or key in ("custom_modules", "dialect", "quirks")
+    )
+
+
+def test_the_origin_of_a_value_is_the_file_that_set_it_last(tmp_path: Path) -> None:
+    (tmp_path / "shared.yaml").write_text("gt:\n  dropout: 7\n  layers: 0\n")
+    (tmp_path / "own.yaml").write_text("base: shared.yaml\ngt:\n  layers: 2\n")
+    with pytest.raises(ConfigError, match=r"shared\.yaml: gt\.dropout: expected a finite number from 0 to 1, got 7"):
+        load_config(CfgNode(), tmp_path / "own.yaml", [])
+    load_config(CfgNode(), tmp_path / "own.yaml", ["gt.dropout", "0.5"])  # what is overridden does not count
+
+
+def test_a_dialect_or_a_quirk_of_the_wrong_type_is_one_line() -> None:
+    for words in (["quirks", "3"], ["dialect", "[a]"], ["quirks", "[[a]]"]):
+        with pytest.raises(ConfigError, match=words[0]):
+            load_config(CfgNode(), None, words)
+
+
+class Mine(nn.Module):
+    """An attention of a user."""
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        *,
+        reach: int = 3,
+        share: Annotated[float, Range(0, 1)] = 0.5,
+    ) -> None:
+        super().__init__()
+        self.options = (dim, num_heads, dropout, reach, share)
+
+
+def test_a_users_component_may_declare_ranges_and_need_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphgps_kmip.gym.attention.ATTENTION", dict(ATTENTION))
+    for module in ("graphgps_kmip.gym.config.ATTENTION", "graphgps_kmip.gym.ranges.ATTENTION"):
+        table = dict(ATTENTION)
+        add_row(table, "Mine", Mine)
+        monkeypatch.setattr(module, table)
+    node = CfgNode()
+    load_config(node, None, ["gt.mine.reach", "-9", "gt.mine.share", "1"])
+    assert (node.gt.mine.reach, node.gt.mine.share) == (-9, 1.0)
+    with pytest.raises(ConfigError, match=r"gt\.mine\.share: expected a finite number from 0 to 1, got 1\.5"):
+        load_config(CfgNode(), None, ["gt.mine.share", "1.5"])
+
+
+def test_a_group_set_in_code_is_checked_when_it_is_bound() -> None:
+    node = group(Mine)
+    node.share = 2.0
+    with pytest.raises(ConfigError, match=r"gt\.mine\.share: expected a finite number from 0 to 1, got 2\.0"):
+        bind(Mine, node, "gt.mine")
+    assert set(rules_of(Mine)) == {"share"}
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "devices", "found"),
+    [("cuda", 1, 0), ("gpu", 1, 0), ("cuda", [3], 2), ("cuda", 4, 2), ("cpu", [0], 2)],
+)
+def test_devices_that_the_machine_lacks_are_named(
+    accelerator: str, devices: int | list[int], found: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: found)
+    with pytest.raises(ConfigError, match="accelerator|devices"):
+        check_devices(accelerator, devices)
+    check_devices("auto", 1)
+    check_devices("cpu", 2)
+
+
+def test_seeds_counted_up_by_repeat_stay_in_range() -> None:
+    load_config(cfg, None, ["seed", str(2**32 - 2)])
+    assert len(planned_runs(2)) == 2
+    with pytest.raises(ConfigError, match="--repeat 3 from seed 4294967294"):
+        planned_runs(3)
+
+
+YAML = {
+    "it contains itself": ("gt: &a\n  layers: *a\n", "contains itself"),
+    "it nests 3,000 deep": ("gt: " + "{a: " * 3000 + "1" + "}" * 3000, "nested"),
+    "aliases of aliases": (
+        "a0: &a0 {x: 1, y: 2}\n" + "".join(f"a{i}: &a{i} {{x: *a{i - 1}, y: *a{i - 1}}}\n" for i in range(1, 18)),
+        "aliases",
+    ),
+    "a list that contains itself": ("run_multiple_splits: &a [*a]\n", "run_multiple_splits"),
+    "a date that is none": ("seed: 2001-99-99\n", "month"),
+    "a number of 5,000 digits": (f"seed: {'9' * 5000}\n", "digits"),
+    "a date": ("gt:\n  kmip:\n    dim_kq: 2001-01-01\n", "gt.kmip.dim_kq"),
+    "a missing base": ("base: nowhere.yaml\n", "base: "),
+    "a base that is a list": ("base: [a]\n", "base"),
+    "a base that is a folder": ("base: .\n", "directory"),
+    "a base with a NUL": ('base: "a\\0b"\n', "base"),
+    "a module that is null": ("custom_modules: [null]\n", "custom_modules"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", YAML)
+def test_a_yaml_that_cannot_be_meant_is_one_short_line(case: str, tmp_path: Path) -> None:
+    text, hint = YAML[case]
+    (tmp_path / "one.yaml").write_text(text)
+    for number in range(30):
+        (tmp_path / f"sibling-{number}.yaml").write_text("seed: 1\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(CfgNode(), tmp_path / "one.yaml", [])
+    message = str(caught.value)
+    assert hint in message
+    assert "one.yaml" in message or "custom_modules" in message
+    assert "\n" not in message
+    assert len(message) < 500
+    assert "--cfg" not in message or "base" not in case
+
+
+def test_bytes_that_are_no_text_and_a_folder_are_named(tmp_path: Path) -> None:
+    (tmp_path / "latin.yaml").write_bytes(b"name_tag: \xff\n")
+    with pytest.raises(ConfigError, match="not UTF-8 text"):
+        load_config(CfgNode(), tmp_path / "latin.yaml", [])
+    with pytest.raises(ConfigError, match="this is a directory"):
+        load_config(CfgNode(), tmp_path, [])
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> None:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)

@@ -19,7 +19,7 @@ TYPES = [kind for kind in vars(errors).values() if isinstance(kind, type) and is
 # Contracts between our own functions: whoever breaks one has found a bug, whose traceback is wanted.
 CONTRACTS = {
     "attention/context.py", "attention/sharded.py", "gym/count.py", "mpnn/gated_cpu.py", "native/build.py",
-    "search/ball_tree.py", "search/problem.py", "search/shards.py",
+    "search/ball_tree.py", "search/problem.py", "search/shards.py", "train/checkpoint.py",
 }  # fmt: skip
 
 

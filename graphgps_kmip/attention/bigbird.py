@@ -20,7 +20,7 @@ from graphgps_kmip.attention.edgewise import edge_attention
 from graphgps_kmip.attention.heads import check_dropout, described, dim_per_head
 from graphgps_kmip.attention.tiles import Tiles
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.ranges import COUNT, NATURAL, POSITIVE, Choice
+from graphgps_kmip.ranges import COUNT, NATURAL, POSITIVE, Choice, Registered
 
 ACTIVATIONS = {"relu": nn.ReLU, "sigmoid": nn.Sigmoid}
 FORMS = ("block_sparse", "edges")
@@ -78,7 +78,7 @@ class BigBirdAttention(nn.Module):
         use_bias: bool = False,
         hidden_act: Annotated[str, Choice(ACTIVATIONS)] = "relu",
         layer_norm_eps: Annotated[float, POSITIVE] = 1e-6,
-        form: Annotated[str, Choice(FORMS)] = "block_sparse",
+        form: Annotated[str, Registered("block_sparse or edges")] = "block_sparse",
         pattern: Annotated[str, Choice(PATTERNS)] = "graph",
     ) -> None:
         super().__init__()

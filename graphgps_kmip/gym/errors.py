@@ -33,10 +33,16 @@ def look_up(table: Mapping[str, Record], name: str, key: str) -> Record:
 
 
 @contextmanager
-def naming_group(group: str) -> Iterator[None]:
-    """Raise an operator's `InputError` again as a `ConfigError` that begins with the config group that set it up."""
+def naming_group(group: str, arguments: Mapping[str, str] = {}) -> Iterator[None]:  # noqa: B006
+    """Raise a component's `InputError` again as a `ConfigError` that names the config group behind its arguments.
+
+    Args:
+        group: full key of the component's config group.
+        arguments: name of an argument -> config key, of those that do not come from the group.
+    """
     try:
         yield
     except InputError as error:
         text = str(error)
-        raise ConfigError(text if group in text else f"{group}: {text}") from error
+        keys = ", ".join(f"{name} is {key}" for name, key in arguments.items() if name in text)
+        raise ConfigError(f"{'' if group in text else f'{group}: '}{text}{f' ({keys})' if keys else ''}") from error

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from graphgps_kmip.gym.binding import bind, options
-from graphgps_kmip.gym.errors import ConfigError
+from graphgps_kmip.gym.errors import ConfigError, naming_group
 
 
 @dataclass(frozen=True)
@@ -91,5 +91,10 @@ def build_row(row: Row, groups: Any, *positional: Any, given: Mapping[str, Any] 
         groups: config node that holds the rows' groups (``cfg.gt``).
         *positional: the arguments that every sibling takes.
         given: values of options that do not come from the row's group; those that the component lacks are left out.
+
+    Raises:
+        ConfigError: a value that the component does not allow; names the config group.
     """
-    return row.component(*positional, **bind(row.component, groups[row.group], f"gt.{row.group}", given))
+    options_given = bind(row.component, groups[row.group], f"gt.{row.group}", given)
+    with naming_group(f"gt.{row.group}", {"num_heads": "gt.n_heads", "dropout": f"gt.{row.dropout}"}):
+        return row.component(*positional, **options_given)

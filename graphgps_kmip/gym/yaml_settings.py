@@ -39,13 +39,13 @@ def parse_yaml(text: str) -> Any:
     """Return what a YAML text says.
 
     Raises:
-        ConfigError: it is not valid; the message begins with the place in the text, if it is known.
+        ConfigError: it is not valid; the message begins with line:column, if they are known.
     """
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        place = f"{mark.line + 1}:{mark.column + 1}: " if mark else ""
         problem = getattr(error, "problem", None) or " ".join(str(error).split())
         raise ConfigError(f"{place}not valid YAML ({problem}): fix this line") from error
     except RecursionError as error:
@@ -111,7 +111,7 @@ def read_yaml(file: Path, named_by: str = "--cfg") -> dict[str, Any]:
     try:
         content = parse_yaml(text)
     except ConfigError as error:
-        raise ConfigError(f"{file}: {error}") from error
+        raise ConfigError(f"{file}:{'' if str(error)[0].isdigit() else ' '}{error}") from error
     if content is None:
         raise ConfigError(f"{file}: says nothing, it is empty or holds comments only: give it `key: value` lines")
     if not isinstance(content, dict):

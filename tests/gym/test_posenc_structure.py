@@ -124,10 +124,10 @@ def test_types_on_paths_are_computed_where_they_are_asked_for() -> None:
     [
         (("posenc_GraphormerBias.dim_pe", "4"), "dim_pe must be 0, got 4"),
         (("posenc_GraphormerBias.edge_types", "True"), "needs dataset.edge_encoder_num_types"),
-        (("posenc_GraphormerBias.num_in_degrees", "0"), "num_in_degrees must be 1 or more, got 0"),
+        (("posenc_GraphormerBias.num_in_degrees", "0"), "num_in_degrees: expected a whole number from 1"),
     ],
 )
 def test_a_mistake_in_graphormers_block_is_one_line(words: tuple[str, ...], line: str) -> None:
-    load("LinearNode+GraphormerBias", *words)
     with pytest.raises(ValueError, match=line):
+        load("LinearNode+GraphormerBias", *words)
         POSENC["GraphormerBias"].encoder(12, None)

@@ -83,9 +83,12 @@ def test_what_is_computed_is_kept_and_used_again(tmp_path: Path, caplog: pytest.
     ],
 )
 def test_a_mistake_is_one_line(name: str, words: tuple[str, ...], line: str) -> None:
-    with pytest.raises(ValueError, match=line):
+    def start() -> None:
         load(name, "dataset.sample", "True", *words)
         model_and_batch()
+
+    with pytest.raises(ValueError, match=line):
+        start()
 
 
 def test_an_encoder_whose_block_is_off_is_refused() -> None:

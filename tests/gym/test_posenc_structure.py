@@ -128,6 +128,9 @@ def test_types_on_paths_are_computed_where_they_are_asked_for() -> None:
     ],
 )
 def test_a_mistake_in_graphormers_block_is_one_line(words: tuple[str, ...], line: str) -> None:
-    with pytest.raises(ValueError, match=line):
+    def start() -> None:
         load("LinearNode+GraphormerBias", *words)
         POSENC["GraphormerBias"].encoder(12, None)
+
+    with pytest.raises(ValueError, match=line):
+        start()

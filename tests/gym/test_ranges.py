@@ -75,7 +75,7 @@ def test_the_origin_of_a_value_is_the_file_that_set_it_last(tmp_path: Path) -> N
 
 
 def test_a_dialect_or_a_quirk_of_the_wrong_type_is_one_line() -> None:
-    for words in (["quirks", "3"], ["dialect", "[a]"], ["quirks", "[[a]]"]):
+    for words in (["quirks", "3"], ["dialect", "[a]"], ["quirks", "[[a]]"], ["model.type", "{a: {b: []}}"]):
         with pytest.raises(ConfigError, match=words[0]):
             load_config(CfgNode(), None, words)
 

@@ -172,12 +172,12 @@ def _check_moments(state: Mapping[int, Mapping[str, Any]], parameters: Sequence[
     """Check shapes beforehand: load_state_dict takes any shape: a wrong one would only show in the first step."""
     for index, values in state.items():
         if index not in range(len(parameters)):
-            raise ValueError(f"it has a state of parameter {index}, the model {len(parameters)} parameters")
+            raise CheckpointError(f"it has a state of parameter {index}, the model {len(parameters)} parameters")
         own = parameters[index]
         for name, value in values.items():
             # Scalars count steps, and factored moments have fewer dimensions.
             if isinstance(value, Tensor) and 0 < value.ndim == own.ndim and value.shape != own.shape:
-                raise ValueError(f"{name} of parameter {index} is {_shape(value)}, the parameter {_shape(own)}")
+                raise CheckpointError(f"{name} of parameter {index} is {_shape(value)}, the parameter {_shape(own)}")
 
 
 def _check_keys(own: Mapping[str, Any], state: Mapping[str, Any]) -> None:

@@ -138,7 +138,9 @@ def tensor(storage: Any, offset: int, size: Any, stride: Any, *more: Any) -> Ten
     _check(isinstance(storage, torch.storage.TypedStorage | torch.UntypedStorage), "a tensor without a storage")
     _check(is_count(offset) and _is_shape(size) and _is_shape(stride) and len(size) == len(stride), "a strange tensor")
     end = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True)) + 1 if all(size) else offset
-    _check(end <= storage.size(), "a tensor beyond its storage")
+    # The public method of a typed storage warns that such storages will go, in the log of every user.
+    held = storage._size() if isinstance(storage, torch.storage.TypedStorage) else storage.size()
+    _check(end <= held, "a tensor beyond its storage")
     made = torch._utils._rebuild_tensor(storage, offset, tuple(size), tuple(stride))
     repeated = made.numel() * made.element_size() > max(VIEWS, made.untyped_storage().nbytes())
     _check(not repeated, "a tensor that repeats the numbers of its storage to gigabytes")

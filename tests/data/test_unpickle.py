@@ -52,7 +52,7 @@ def dtype(code: str, *state: Any) -> Call:
 
 
 def view(*args: Any) -> Call:
-    return Call(torch._utils._rebuild_tensor_v2, torch.arange(4.0).storage(), *args, False, OrderedDict())
+    return Call(torch._utils._rebuild_tensor_v2, torch.arange(4.0)._typed_storage(), *args, False, OrderedDict())
 
 
 POINTERS = struct.pack("<Q", 0x4141414141414141) * 3

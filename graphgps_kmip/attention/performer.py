@@ -49,7 +49,8 @@ class PerformerAttention(nn.Module):
         num_features: random features of a head; None: floor(D ln D), 266 for 64.
         use_bias: give queries, keys and values a bias.
         mask_keys: False repeats a fault of the public code: each graph is padded to the largest one of the batch, and
-            the padding counts in the sum of the denominator, so that a graph's output depends on the others.
+            the padding counts in the sum of the denominator, so that a graph's output depends on the others. Where
+            padding stands for nodes (``context.real``) it always does: only its values are 0.
         detach_stabiliser: True repeats the public gradient, which takes s for a constant although it does not cancel:
             the gradient of keys may be far off.
 
@@ -98,6 +99,8 @@ class PerformerAttention(nn.Module):
         """Attend inside each graph: x (N, dim) -> (N, dim)."""
         context = GraphContext.of(context, x)
         q, k, v = (linear(x).unflatten(1, (self.num_heads, -1)) for linear in (self.query, self.key, self.value))
+        if context.real is not None:
+            v = v.masked_fill(~context.real[:, None, None], 0.0)
         wide = torch.promote_types(q.dtype, torch.float32)
         with torch.autocast(x.device.type, enabled=False):  # the sums may have very many terms
             out = self._by_chunks(q.to(wide), k.to(wide), v.to(wide), context)  # (N, H, D)

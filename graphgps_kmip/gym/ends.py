@@ -33,7 +33,9 @@ def layers_width() -> int:
     return dim
 
 
-def stack(dim: int, dim_out: int, layers: Sequence[nn.Module], dim_edge: int | None = None) -> GPSModel:
+def stack(
+    dim: int, dim_out: int, layers: Sequence[nn.Module], dim_edge: int | None = None, *, pad_graphs: bool = False
+) -> GPSModel:
     """Return the network of these layers.
 
     Args:
@@ -41,6 +43,7 @@ def stack(dim: int, dim_out: int, layers: Sequence[nn.Module], dim_edge: int | N
         dim_out: outputs of the head.
         layers: first layer first.
         dim_edge: width of the encoded edge features, C if None.
+        pad_graphs: see `GPSModel`.
     """
     return GPSModel(
         encoder=encoder(dim, dim_edge),
@@ -48,6 +51,7 @@ def stack(dim: int, dim_out: int, layers: Sequence[nn.Module], dim_edge: int | N
         layers=layers,
         head=prediction_head(dim, dim_out),
         recompute=cfg.share.gradient_checkpointing,
+        pad_graphs=pad_graphs,
     )
 
 

@@ -41,7 +41,7 @@ def _has_kmip(cfg: CfgNode) -> bool:
 
 
 def _has_performer(cfg: CfgNode) -> bool:
-    return "Performer" in _branches(cfg)
+    return cfg.model.type == "Performer" or "Performer" in _branches(cfg)
 
 
 def _draws_expanders(cfg: CfgNode) -> bool:
@@ -58,7 +58,7 @@ MET: dict[str, Callable[[CfgNode], bool]] = {
     "kmip_no_mask": _has_kmip,
     "kmip_duplicate_key_0": _has_kmip,
     "performer_unmasked_keys": _has_performer,
-    "performer_detached_stabiliser": lambda cfg: _has_performer(cfg) or cfg.model.type == "Performer",
+    "performer_detached_stabiliser": _has_performer,
     "bigbird_padded_blocks": lambda cfg: "BigBird" in _branches(cfg),
     "gine_row_1": lambda cfg: "GINE" in _branches(cfg) and "EquivStableLapPE" in _encodings(cfg),
     "graphormer_padded_paths": lambda cfg: (

@@ -19,16 +19,17 @@ def performer(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001 (GraphGym
 
     As in GraphGPS, heads are gt.dim_hidden / gt.n_heads wide, whatever gt.performer.dim_head says, and queries, keys
     and values have biases. Its dropouts are always 0; here gt.attn_dropout is that of the attention's output, and
-    gt.dropout that of the feed-forward network. gt.layer_norm and gt.batch_norm are not read.
+    gt.dropout that of the feed-forward network. gt.layer_norm and gt.batch_norm are not read. With
+    gt.performer.mask_keys False, rows that pad smaller graphs go through all layers, as in GraphGPS.
     """
     dim, heads = layers_width(), cfg.gt.n_heads
-    given = {"dim_head": dim_per_head(dim, heads), "use_bias": True}
+    given = {"dim_head": dim_per_head(dim, heads), "use_bias": True, "mask_keys": True}  # padding is of the network
     row, dropout = ATTENTION["Performer"], cfg.gt.attn_dropout
     layers = [
         TransformerLayer(dim, build_row(row, cfg.gt, dim, heads, dropout, given=given), cfg.gt.dropout)
         for _ in range(cfg.gt.layers)
     ]
-    network = stack(dim, dim_out, layers)
+    network = stack(dim, dim_out, layers, pad_graphs=not cfg.gt.performer.mask_keys)
     redraw_regularly(network)
     return network
 

@@ -141,11 +141,22 @@ def test_big_bird_reads_its_group() -> None:
     assert attention.seed != model.layers[0].attention[0].seed
 
 
+def test_with_the_fault_of_padding_a_prediction_of_performer_depends_on_the_largest_graph_of_the_batch() -> None:
+    configure(DATA | {"model.type": "Performer", "gt.performer.mask_keys": False})
+    model, batch = NETWORKS["Performer"](5, 3).double().eval(), graphs()
+    batch.x, batch.edge_attr = batch.x.double(), batch.edge_attr.double()
+    pred, _ = model(batch.clone())
+    sizes = batch.ptr.diff()
+    for i, graph in enumerate(batch.to_data_list()):
+        alone = model(Batch.from_data_list([graph]))[0][0]
+        assert torch.equal(sizes[i], sizes.max()) == bool(torch.isclose(alone, pred[i], rtol=1e-10).all())
+    assert sizes.min() < sizes.max()
+
+
 def test_settings_of_another_form_are_refused() -> None:
     for settings, line in (
         ({"model.type": "BigBird", "gt.bigbird.pattern": "public"}, r"gt\.bigbird\.pattern: public repeats a fault"),
         ({"model.type": "BigBird", "gt.bigbird.form": "original_full"}, "form must be one of"),
-        ({"model.type": "Performer", "gt.performer.mask_keys": False}, "mask_keys False repeats a public layer"),
         ({"model.type": "Performer", "gt.n_heads": 3}, "dim must be divisible by num_heads"),
         ({"model.type": "Performer", "gt.dim_hidden": 16}, r"gt\.dim_hidden \(16\) and gnn\.dim_inner \(8\)"),
         ({"model.type": "BigBird", "gt.layers": 0}, r"gt\.layers: expected 1 or more"),

@@ -26,8 +26,6 @@ COPIED = {
 }
 # Different, each for the reason that docs/public-files.md gives.
 DIFFERENT = {
-    "G__tests__configs__graph__nci1-Performer": "padding takes part in every layer of the whole Performer",
-    "G__tests__configs__graph__zinc-Performer": "padding takes part in every layer of the whole Performer",
     "G__tests__configs__graph__ogbg-ppa": "rounding: a batch norm of equal rows, scaled to length 1, in train mode",
 }
 LATER = [name for name in NAMES if name.startswith("S__")]  # the low-width method

@@ -58,7 +58,7 @@ MET: dict[str, Callable[[CfgNode], bool]] = {
     "kmip_no_mask": _has_kmip,
     "kmip_duplicate_key_0": _has_kmip,
     "performer_unmasked_keys": _has_performer,
-    "performer_detached_stabiliser": _has_performer,
+    "performer_detached_stabiliser": lambda cfg: "Performer" in _branches(cfg),  # performer_pytorch's own is exact
     "bigbird_padded_blocks": lambda cfg: "BigBird" in _branches(cfg),
     "gine_row_1": lambda cfg: "GINE" in _branches(cfg) and "EquivStableLapPE" in _encodings(cfg),
     "graphormer_padded_paths": lambda cfg: (

@@ -1,4 +1,4 @@
-"""Which dropouts a model calls: place, kind and rate of each, as the records of whole models have them."""
+"""Which dropouts a model calls: module, kind, rate and size of each, as the records of whole models have them."""
 
 from __future__ import annotations
 
@@ -15,47 +15,88 @@ from torch import nn
 from graphgps_kmip.attention import edgewise, exphormer, full, kmip
 from graphgps_kmip.encoding.graph_token import GraphToken
 
-Dropout = tuple[str, str, float]  # place, kind, rate
-PLACES = (
-    (r"^model\.", ""),  # of GraphGym
-    (r"^trf_layers\.", "layers."),
-    (r"^gnn_layers\.", "layers."),
-    (r"^mp\.layer(\d+)\..*", r"layers.\1"),
-    (r"^(layers\.\d+)\.models\.\d+\.(?:local_model|self_attn|dropout_\w+).*", r"\1"),
-    (r"^(layers\.\d+)\..*", r"\1"),
-    (r"^encoder\.(?:node_encoder|node)\..*", "encoder.node"),
+Dropout = tuple[str, str, float, str]  # place, kind, rate, width and rows
+# Module of an original code -> the place of the same dropout. "own": inside a branch, before its residual.
+ORIGINAL = (
+    (r"^(?:trf_layers|gnn_layers)\.", "layers."),
+    (r"^mp\.layer(\d+)\.post_layer\..*", r"layers.\1"),
+    (r"^(layers\.\d+)\.models\.\d+\.", r"\1."),
+    (r"^(layers\.\d+)\.dropout_local$", r"\1.local"),
+    (r"^(layers\.\d+)\.(?:self_attn|attention).*", r"\1.attention.own"),
+    (r"^(layers\.\d+)\.(?:dropout_attn|dropout_global|dropout)$", r"\1.attention"),
+    (r"^(layers\.\d+)\.local_model.*", r"\1.local.own"),
+    (r"^(layers\.\d+)\.ff_dropout(\d)$", r"\1.ffn.\2"),
+    (r"^(layers\.\d+)\.act\.1$", r"\1"),
+    (r"^(layers\.\d+)\.model\.nn\.", r"\1.inner."),
+    (r"^encoder\.node_encoder\.(?:(?:encoder)?\d+\.)*", "encoder."),
     (r"^pre_mp\..*", "pre_mp"),
-    (r"^(?:post_mp|head)\..*", "head"),
+    (r"^post_mp\.mlp\.", "head."),
+)
+# Module of ours, and in brackets the child of its layer that was called last -> the same places.
+OURS = (
+    (r"^model\.", ""),  # of GraphGym
+    (r"^(layers\.\d+)\.dropout\[(local|attention)\]$", r"\1.\2"),
+    (r"\[.*", ""),
+    (r"^(layers\.\d+)\.(local|attention)\..*", r"\1.\2.own"),
+    (r"^(layers\.\d+)\.ffn\.2$", r"\1.ffn.1"),
+    (r"^(layers\.\d+)\.ffn\.4$", r"\1.ffn.2"),
+    (r"^(layers\.\d+)\.conv\.inner\.", r"\1.inner."),
+    (r"^(layers\.\d+)\.(?:dropout|conv\.dropout|layer\.post_layer\..*)$", r"\1"),
+    (r"^encoder\.node\.(?:\d+\.)*", "encoder."),
+    (r"^pre_mp\..*", "pre_mp"),
+    (r"^head\.mlp\.2$", "head.3"),  # LRGB's head has its first dropout in the same list
+    (r"^head\.mlp\.5$", "head.6"),
+    (r"^head\.dropout$", "head.0"),
 )
 
 
-def place(module: str) -> str:
-    """Return what a name of a module is of: a layer, the encoder of nodes, the input layers or the head."""
-    for pattern, form in PLACES:
+def place(module: str, forms: tuple[tuple[str, str], ...]) -> str:
+    """Return the place of a dropout, the same for an original module and ours."""
+    for pattern, form in forms:
         module = re.sub(pattern, form, module)
     return module
 
 
-def recorded(dropouts: list[list[Any]]) -> Counter[Dropout]:
-    """Return how often each dropout of a record is called."""
-    return Counter((place(module), kind, rate) for module, kind, rate, _ in dropouts)
+def size(shape: list[int], num_edges: int) -> str:
+    """Return what is dropped: channels of nodes, in rows or padded, or of edges."""
+    return f"{shape[-1]} channels of {'edges' if len(shape) == 2 and shape[0] == num_edges else 'nodes'}"
+
+
+def recorded(dropouts: list[list[Any]], num_edges: int) -> Counter[Dropout]:
+    """Return how often each dropout of a record is called; attention weights have no size, for ours are never whole."""
+    found: Counter[Dropout] = Counter()
+    san: Counter[str] = Counter()
+    for module, kind, rate, shape in dropouts:
+        if module.startswith("trf_layers."):  # functions in SAN's layer: of the attention's output, then of the FFN
+            module += (".self_attn", ".ff_dropout1")[san[module]]
+            san[module.rpartition(".")[0]] += 1
+        found[place(module, ORIGINAL), kind, rate, size(shape, num_edges) if kind == "dropout" else ""] += 1
+    return found
 
 
 @contextmanager
-def audited(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[Dropout]]:
+def audited(model: nn.Module, monkeypatch: pytest.MonkeyPatch, num_edges: int) -> Iterator[Counter[Dropout]]:
     """Count the dropouts that are called inside; the model must be in train mode."""
     found: Counter[Dropout] = Counter()
     active: list[str] = []
+    branch = [""]  # local or attention, whichever of a layer was called last
     handles = []
+
+    def leave(name: str) -> None:
+        active.pop()
+        if match := re.search(r"layers\.\d+\.(local|attention)\.\d+$", name):
+            branch[0] = match[1]
+
     tokens = {f"{name}.dropout" for name, module in model.named_modules() if isinstance(module, GraphToken)}
     for name, module in model.named_modules():
         handles.append(module.register_forward_pre_hook(lambda *_, name=name: active.append(name)))
-        handles.append(module.register_forward_hook(lambda *_: active.pop() and None))
+        handles.append(module.register_forward_hook(lambda *_, name=name: leave(name)))
     original = nn.functional.dropout
 
     def dropout(x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
         if training and p > 0 and active[-1] not in tokens:  # the original drops of nodes and tokens in one call
-            found[place(active[-1]), "dropout", p] += 1
+            at = place(f"{active[-1]}[{branch[0]}]", OURS)
+            found[at, "dropout", p, size(list(x.shape), num_edges)] += 1
         return original(x, p, training, inplace)
 
     with monkeypatch.context() as patch:
@@ -91,4 +132,4 @@ def _counting(function: Any, at: int, found: Counter[Dropout], active: list[str]
 
 def _attention(found: Counter[Dropout], active: list[str], rate: float) -> None:
     if rate > 0:
-        found[place(active[-1]), "attention", rate] += 1
+        found[place(active[-1], OURS), "attention", rate, ""] += 1

@@ -106,9 +106,10 @@ def compare(file: Path, record: Record, monkeypatch: pytest.MonkeyPatch, **overr
         if name in names:  # else it is of a norm that is never called
             result.note("train stats", _error(fingerprint(ours[names[name]], name), expected), name)
     model.train()
-    with audited(model, monkeypatch) as found, torch.no_grad():
+    num_edges = batch_of(record).num_edges
+    with audited(model, monkeypatch, num_edges) as found, torch.no_grad():
         model(batch_of(record))
-    expected = recorded(record["dropouts"])
+    expected = recorded(record["dropouts"], num_edges)
     result.dropouts += [f"{one} x {count} in the original only" for one, count in (expected - found).items()]
     result.dropouts += [f"{one} x {count} in ours only" for one, count in (found - expected).items()]
     return result

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from torch import nn
@@ -31,7 +31,23 @@ def recomputed(layer: nn.Module, *args: Any) -> Any:
         with memo.replaying(), _frozen_statistics(layer):
             yield
 
-    return checkpoint(layer, *args, use_reentrant=False, context_fn=lambda: (memo.recording(), second_pass()))
+    return checkpoint(layer, *args, use_reentrant=False, context_fn=lambda: (memo.recording(), _Again(second_pass)))
+
+
+class _Again:
+    """A context made anew each time it is entered: torch enters one and the same in every backward pass of a graph.
+
+    There are several with ``retain_graph`` and for second derivatives.
+    """
+
+    def __init__(self, make: Callable[[], AbstractContextManager[None]]) -> None:
+        self.make, self.stack = make, ExitStack()
+
+    def __enter__(self) -> None:
+        self.stack.enter_context(self.make())
+
+    def __exit__(self, *error: Any) -> bool | None:
+        return self.stack.__exit__(*error)
 
 
 @contextmanager

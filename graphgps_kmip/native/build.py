@@ -116,14 +116,17 @@ def _cached_library(name: str, flags: tuple[str, ...]) -> Path:
         )
     parts = [*_sources(name), command, _version(command), *FLAGS, *flags, _cpu()]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
-    folder = cache_folder()
-    library = folder / f"{name}-{key[:20]}{'.dll' if sys.platform == 'win32' else '.so'}"
     try:
+        library = cache_folder() / f"{name}-{key[:20]}{'.dll' if sys.platform == 'win32' else '.so'}"
         with FileLock(f"{library}.lock", timeout=LOCK_SECONDS):
             if not library.exists():
                 _compile([command, *FLAGS, *flags], SOURCES / f"{name}.c", library)
     except Timeout as error:
         raise NoKernel(f"another process holds {library}.lock: end it, or remove that file") from error
+    except OSError as error:  # no folder at all may be written, the disk is full, the file system has no locks
+        raise NoKernel(
+            f"it cannot be stored: {error}; set GRAPHGPS_KMIP_CACHE to a folder that can be written"
+        ) from error
     return library
 
 

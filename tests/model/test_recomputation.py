@@ -53,6 +53,28 @@ def test_predictions_gradients_and_running_statistics_are_those_of_kept_layers(a
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-14)
 
 
+@pytest.mark.parametrize("attention", [KMIPAttention, FullAttention])
+def test_a_graph_may_be_walked_twice_and_second_derivatives_are_those_of_kept_layers(
+    attention: type[nn.Module],
+) -> None:
+    def penalty(net: GPSModel) -> list[Tensor]:
+        torch.manual_seed(2)
+        loss = net(graphs())[0].square().sum()
+        parameters = [p for p in net.parameters() if p.requires_grad]
+        first = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
+        again = torch.autograd.grad(loss, parameters, create_graph=True, allow_unused=True)
+        for one, other in zip(first, again, strict=True):
+            assert one is None or torch.equal(one, other.detach()) or (one - other).abs().max() < 1e-12
+        return list(torch.autograd.grad(sum(g.square().sum() for g in again if g is not None), parameters[:8]))
+
+    plain = model(attention)
+    other = copy.deepcopy(plain)
+    other.recompute = True
+    torch.testing.assert_close(penalty(other), penalty(plain), rtol=1e-9, atol=1e-9)
+    for ours, theirs in zip(other.buffers(), plain.buffers(), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
 def test_no_search_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     searches = []
     answer = memo.Memo.answer

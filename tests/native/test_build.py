@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from graphgps_kmip.native import NoKernel, build
+from graphgps_kmip.native import NoKernel, build, cache
 from graphgps_kmip.search import topk_inner_product
 
 GOOD = "int answer(void) { return NUMBER; }\n"
@@ -107,6 +107,26 @@ def test_a_cache_that_cannot_be_written_gives_way_to_a_temporary_folder(
     assert build.load("small", "-DNUMBER=3").answer() == 3
     assert "cannot be written" in caplog.text
     assert "for this process alone" in caplog.text
+
+
+@compiler
+@pytest.mark.parametrize("failing", ["no folder at all may be written", "no locks"])
+def test_where_nothing_can_be_stored_there_is_no_kernel_and_a_reason(
+    failing: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    if failing == "no locks":
+        monkeypatch.setattr(build.FileLock, "acquire", refused)
+    else:
+        (folder / "file").write_text("")
+        monkeypatch.setenv("GRAPHGPS_KMIP_CACHE", str(folder / "file" / "cache"))
+        monkeypatch.setattr("tempfile.mkdtemp", refused)
+        cache._process_folder.cache_clear()
+    reason = build.unavailable_reason("small", "-DNUMBER=7")
+    assert "Read-only file system" in reason
+    assert "GRAPHGPS_KMIP_CACHE" in reason
 
 
 @compiler

@@ -20,6 +20,7 @@ from graphgps_kmip.gym.load import flatten
 from graphgps_kmip.gym.mpnn import MPNN
 from graphgps_kmip.gym.posenc_table import POSENC
 from graphgps_kmip.gym.registry import NAME
+from graphgps_kmip.gym.table import named
 
 # Where and how comfortably a run happens, or what is derived from the data: without influence on its numbers.
 NOT_HASHED = frozenset(
@@ -36,6 +37,10 @@ REGISTRIES: tuple[tuple[str, Mapping[str, Any]], ...] = (("gt.", ATTENTION), ("g
 # Keys that name components, joined by a plus.
 NAMING = ("gt.layer_type", "gnn.layer_type", "model.type", "dataset.node_encoder_name", "dataset.edge_encoder_name")
 BUILT_IN = frozenset(row.group for _, rows in REGISTRIES for row in rows.values())  # before any module of a user's
+
+# Message passing layers of ours that give edge features back as they were; those among them that read none.
+KEEP_EDGES = frozenset("GCN GIN GINE GAT GATv2 GENConv PNA".split())
+WITHOUT_EDGES = frozenset("GCN GIN".split())
 
 # Keys that came later: left out at these values, so that runs of before keep their hash.
 ABSENT: dict[str, tuple[Any, ...]] = {"dataset.edge_norm_on_nodes": (False,), "gt.sparse_attn_dropout": (None,)}
@@ -61,11 +66,38 @@ def config_hash(cfg: CfgNode, of_run: bool = True) -> str:
         for key, value in settings.items()
         if key not in left_out and key not in UNREAD and not key.startswith(("wandb.", "share."))
     }
+    if changed := _changed_mathematics(settings):
+        kept["changed mathematics"] = changed
     digest = hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode())
     for name in cfg.custom_modules:
         path = Path(name)
         digest.update(path.read_bytes() if path.is_file() else name.encode())
     return digest.hexdigest()[:12]
+
+
+def _changed_mathematics(settings: Mapping[str, Any]) -> list[str]:
+    """Return which settings compute other numbers than the code that finished earlier runs of them.
+
+    Only these settings get another hash by it: their earlier runs are no results of this code.
+    """
+    changed = []
+    if settings["gnn.head"] == "san_graph" and (settings["gnn.layer_act"] or settings["gnn.act"]) != "relu":
+        changed.append("san_graph has the activation of the layers")  # a ReLU before
+    if settings["model.type"] == "MultiModel" and _chains_edges(settings):
+        changed.append("branches of MultiModel read the edges of the branch before")  # those of the layer before
+    return changed
+
+
+def _chains_edges(settings: Mapping[str, Any]) -> bool:
+    """Return whether a message passing branch changes edge features that a later one in the same layer reads."""
+    known, changed = named(MPNN), False
+    for row in (known.get(name) for name in str(settings["gt.layer_type"]).split("+")):
+        if row is None:  # an attention, no branch, or a branch along the expander, which has edges of its own
+            continue
+        if changed and row.name not in WITHOUT_EDGES and settings.get(f"gt.{row.group}.use_edge_attr", True):
+            return True
+        changed |= row.name not in KEEP_EDGES
+    return False
 
 
 def _came_later(settings: Mapping[str, Any]) -> set[str]:

@@ -83,3 +83,39 @@ def test_hashes_are_those_of_earlier_code_and_the_same_in_any_order_of_loading()
     alone = printed(OWN)  # as main.py trains it: the manifest's process must expect the same
     first, last = printed(OWN, *EARLIER), printed(*EARLIER, OWN)
     assert first == last == EARLIER | alone
+
+
+# Settings (model.type, gt.layer_type, more words) of which the earlier code computed something else, and those near
+# them of which it computed the same; with the hash that it gave them.
+MULTI = ("model.type", "MultiModel", "gt.layer_type")
+SAN = ("gnn.head", "san_graph", "gnn.act")
+CHANGED = {
+    (*MULTI, "CustomGatedGCN+GINE"): "a752d65d2749",
+    (*MULTI, "GatedGCN+GCN+GatedGCN+kMIP"): "2a653d9d042d",
+    (*MULTI, "GatedGCN+GAT"): "5f7f6d66fa3f",
+    (*SAN, "gelu"): "1955c56d024e",
+    (*SAN, "relu", "gnn.layer_act", "gelu"): "5267ded3da4b",
+}
+UNCHANGED = {
+    (*MULTI, "GatedGCN+kMIP"): "c8811e40aef2",
+    (*MULTI, "GINE+GatedGCN"): "83b80c7b719e",
+    (*MULTI, "GatedGCN+GCN"): "2ef3c981cf18",
+    (*MULTI, "GatedGCN+GAT", "gt.gat.use_edge_attr", "False"): "3540f1c8fc85",
+    (*MULTI, "GatedGCN+GINE__exp+Exphormer"): "e27fb7a363e2",
+    ("gt.layer_type", "GatedGCN+GINE"): "ebda596489bb",
+    (*SAN, "relu"): "2d820f7d1dc5",
+    (*SAN, "gelu", "gnn.layer_act", "relu"): "dc8c059e55b5",
+    ("gnn.act", "gelu"): "1b62213edf8c",
+}
+
+
+@pytest.mark.parametrize("words", CHANGED, ids=" ".join)
+def test_settings_that_now_compute_something_else_have_another_hash_than_their_earlier_runs(
+    words: tuple[str, ...],
+) -> None:
+    assert hash_of(DIGITS, *words) != CHANGED[words]
+
+
+@pytest.mark.parametrize("words", UNCHANGED, ids=" ".join)
+def test_settings_near_them_keep_the_hash_of_their_earlier_runs(words: tuple[str, ...]) -> None:
+    assert hash_of(DIGITS, *words) == UNCHANGED[words]

@@ -43,7 +43,11 @@ def find_config(file: Path, root: Path = Path()) -> Path:
         our own files have such a folder: then the error of whoever reads it can name near misses.
     """
     given, own = root / file, own_files() / file
-    if given.exists() or file.parts[:1] != ("configs",):
+    try:
+        there = given.exists()
+    except OSError:  # a name that is too long: its reader says so, with the key that named it
+        return given
+    if there or file.parts[:1] != ("configs",):
         return given
     if own.is_file():
         logging.info("%s: no such file here, the package's own is read: %s", given, own)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -144,7 +144,7 @@ def translate(key: str, value: Any) -> tuple[str, Any]:
     if isinstance(value, str):
         value = value.strip()  # public files hold quoted names with trailing blanks
     forms = VALUES.get(ours, {})
-    return ours, forms[value] if not isinstance(value, (list, dict)) and value in forms else value
+    return ours, forms[value] if isinstance(value, Hashable) and value in forms else value
 
 
 def refuse(settings: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import reprlib
+from collections.abc import Hashable
 from typing import Any
 
 from graphgps_kmip.gym.errors import ConfigError, look_up
@@ -126,7 +127,7 @@ def _wide_heads(named: dict[str, Any], dialect: str) -> list[Setting]:
 
 def _meant(setting: Setting, meanings: dict[tuple[str, Any], tuple[str, Any]], dialect: str) -> Setting:
     key, value, origin = setting
-    if isinstance(value, (list, dict)):
+    if not isinstance(value, Hashable):  # a list, or a set, which is refused where the type is known
         return setting
     first, plus, rest = value.partition("+") if isinstance(value, str) else (value, "", "")  # VOCNode+LapPE
     if (key, first) not in meanings:

@@ -39,11 +39,13 @@ from graphgps_kmip.gym.pretrained import load_parameters
 from graphgps_kmip.gym.run_log import log_to_run_dir
 from graphgps_kmip.gym.task import current_task
 from graphgps_kmip.gym.train import current_settings
-from graphgps_kmip.ranges import SEED
+from graphgps_kmip.ranges import SEED, refusal, whole
 from graphgps_kmip.results.run_folder import RESERVED, TEMPORARY, check_name, numbered, writing
 from graphgps_kmip.results.run_record import is_finished
 from graphgps_kmip.train import locked, make_fabric, on_rank_zero, prepare_run_dir, read_record, replace_file
 from graphgps_kmip.train.checkpoint import load_model_state, read_checkpoint
+
+REPEATS = whole(1, 100_000)  # a slip of a digit would else fill the memory with planned runs
 
 
 @dataclass(frozen=True)
@@ -68,12 +70,12 @@ def planned_runs(repeat: int) -> list[Run]:
     """Return the runs of the loaded config: ``repeat`` seeds from ``cfg.seed`` on, or ``cfg.run_multiple_splits``.
 
     Raises:
-        ConfigError: both are asked for, ``repeat`` is below 1, a split is no index, or a name would lead out of its
+        ConfigError: both are asked for, ``repeat`` is not of `REPEATS`, a split is no index, or a name would lead out of its
             folder.
     """
     check_names()
-    if repeat < 1:
-        raise ConfigError(f"--repeat: expected 1 or more, got {repeat}")
+    if why := refusal(REPEATS, repeat):
+        raise ConfigError(f"--repeat: {why}")
     for split in cfg.run_multiple_splits:
         if isinstance(split, bool) or not isinstance(split, int) or split < 0:
             raise ConfigError(f"run_multiple_splits: {split!r} is no index of a split: give whole numbers from 0 on")
@@ -187,14 +189,14 @@ def execute(run: Run, fabric: Fabric, overwrite: bool = False) -> dict[str, Any]
         check_mode(fabric.world_size)
         parts = assemble()  # before the folder is touched: a mistake must not cost earlier results their place
         loaders = current_loaders(parts.dataset, parts.info.level, fabric)
+        optimizer = current_optimizer(parts.model)
+        scheduler = create_scheduler(optimizer, cfg.optim)
         on_rank_zero(fabric, lambda: stack.enter_context(locked(run_dir)))
         found = on_rank_zero(fabric, lambda: prepare_run_dir(run_dir, key, overwrite, cfg.train.auto_resume))
         if found == "finished":  # by the process whose lock this one waited for
             return None
         on_rank_zero(fabric, lambda: _write_config(run_dir / cfg.cfg_dest))
         log_to_run_dir(fabric)
-        optimizer = current_optimizer(parts.model)
-        scheduler = create_scheduler(optimizer, cfg.optim)
         mode = train_dict[cfg.train.mode]
         if mode is MODES.get(cfg.train.mode):  # ours: needs the Fabric, for which GraphGym's signature has no place
             record = mode([], loaders, parts.model, optimizer, scheduler, fabric)

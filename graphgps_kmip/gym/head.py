@@ -108,7 +108,7 @@ UNFIT: dict[str, tuple[tuple[str, ...], str]] = {
 
 
 def check_head(level: str) -> None:
-    """Refuse a head that predicts for graphs where nodes have labels, or the other way round.
+    """Refuse a head that predicts for graphs where nodes have labels, the other way round, or words where none are.
 
     Args:
         level: of the data set, see `DatasetRecord`.
@@ -122,4 +122,9 @@ def check_head(level: str) -> None:
         raise ConfigError(
             f"gnn.head: {cfg.gnn.head} does not fit {cfg.dataset.format} {cfg.dataset.name}, which has a label for "
             f"{labelled}: set gnn.head {right} (`default` is what dataset.task says)"
+        )
+    if cfg.gnn.head == "ogb_code_graph" and cfg.dataset.task_type != "subtoken_prediction":
+        raise ConfigError(
+            f"gnn.head: ogb_code_graph predicts the words of a name, and dataset.task_type is {cfg.dataset.task_type}: "
+            "set it to subtoken_prediction, or take the head graph"
         )

@@ -78,7 +78,7 @@ def parse_overrides(words: list[str]) -> Iterator[tuple[str, Any]]:
         raise ConfigError(f"the command line: keys and values come in pairs, {words[-1]!r} has no partner")
     for key, value in zip(words[::2], words[1::2], strict=True):
         try:
-            yield key, parse_yaml(value)
+            yield key, parse_yaml(value) if value.strip() else ""  # as a shell writes no text, not null
         except ConfigError as error:
             raise ConfigError(
                 f"the command line: {key}: its value {reprlib.repr(value)} cannot be read ({error}): quote it"

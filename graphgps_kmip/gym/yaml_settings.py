@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import reprlib
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +36,38 @@ def flatten(tree: dict[str, Any], prefix: str = "", depth: int = 0) -> Iterator[
             yield f"{prefix}{key}", value
 
 
-def parse_yaml(text: str) -> Any:
-    """Return what a YAML text says.
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe loader that notes which keys a mapping has twice; of two, the later counts, as in public codes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.twice: list[tuple[int, str]] = []  # line, key
+
+    def construct_mapping(self, node: yaml.Node, deep: bool = False) -> dict[Hashable, Any]:
+        """Return the mapping of a node."""
+        if isinstance(node, yaml.MappingNode):  # before its merge keys, whose entries may well be there twice
+            names = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"]
+            first: dict[str, int] = {}
+            for name in names:
+                if first.setdefault(name.value, name.start_mark.line) != name.start_mark.line:
+                    self.twice.append((name.start_mark.line + 1, name.value))
+        return super().construct_mapping(node, deep)
+
+
+def parse_yaml(text: str, where: str = "") -> Any:
+    """Return what a YAML text says; the log names each key that one mapping has twice.
+
+    Args:
+        text: YAML.
+        where: file that it is from, for the log.
 
     Raises:
-        ConfigError: it is not valid; the message begins with line:column, if they are known.
+        ConfigError: it is not valid, or its aliases stand for more than `MAX_SETTINGS` values; the message begins with
+            line:column, if they are known.
     """
     try:
-        return yaml.safe_load(text)
+        loader = _Loader(text)
+        content = loader.get_single_data()
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{mark.line + 1}:{mark.column + 1}: " if mark else ""
@@ -53,6 +78,27 @@ def parse_yaml(text: str) -> Any:
         raise ConfigError(text) from error
     except (ValueError, OverflowError) as error:  # a date with month 99, a number of 5,000 digits
         raise ConfigError(f"not valid YAML ({error}): quote this value or write another") from error
+    _check_size(content)
+    for line, key in loader.twice:
+        logging.warning(
+            "config: %s%d: %s is there twice in one group, and only the later one counts: delete one",
+            f"{where}:" if where else "line ",
+            line,
+            reprlib.repr(key),
+        )
+    return content
+
+
+def _check_size(content: Any) -> None:
+    """Refuse what a few lines of aliases blow up to more values than memory or patience can hold."""
+    todo, seen = [(content, 0)], 0
+    while todo:
+        value, depth = todo.pop()
+        seen += 1
+        if seen > MAX_SETTINGS:
+            raise ConfigError(f"more than {MAX_SETTINGS:,} values: no config has so many, look at its aliases")
+        if isinstance(value, (dict, list, tuple)) and depth <= MAX_DEPTH:  # deeper: `flatten` says where
+            todo += [(one, depth + 1) for one in (value.values() if isinstance(value, dict) else value)]
 
 
 def read_settings(file: Path, readers: tuple[Path, ...] = ()) -> list[tuple[str, Any, str]]:
@@ -67,12 +113,8 @@ def read_settings(file: Path, readers: tuple[Path, ...] = ()) -> list[tuple[str,
     """
     content = read_yaml(file, f"{readers[-1]}: base" if readers else "--cfg")
     base = content.pop("base", None)
-    own = []
     try:
-        for key, value in flatten(content):
-            own.append((key, value, str(file)))
-            if len(own) > MAX_SETTINGS:
-                raise ConfigError(f"more than {MAX_SETTINGS:,} settings: no config has so many, look at its aliases")
+        own = [(key, value, str(file)) for key, value in flatten(content)]
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from error
     if base is None:
@@ -109,7 +151,7 @@ def read_yaml(file: Path, named_by: str = "--cfg") -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{named_by}: {file}: cannot be read ({error.strerror or error}): check the path") from error
     try:
-        content = parse_yaml(text)
+        content = parse_yaml(text, str(file))
     except ConfigError as error:
         raise ConfigError(f"{file}:{'' if str(error)[0].isdigit() else ' '}{error}") from error
     if content is None:

@@ -12,6 +12,10 @@ from graphgps_kmip.gym.fingerprint import config_hash
 from graphgps_kmip.gym.load import load_config
 
 BODY = "dataset:\n  task: graph\n  transductive: False\ngnn:\n  layers_post_mp: 1\n"
+# Twelve lines of aliases to 9^13 texts: as a string, they would fill any memory.
+BLOWN_UP = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 13)
+)
 
 
 def load(tmp_path: Path, text: str = "", *overrides: str) -> None:
@@ -32,6 +36,7 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_the_defaults(tmp_
         ("optim.base_lr", "1e-3", 1e-3),  # YAML 1.1 reads this as a string
         ("wandb.use", "true", True),
         ("name_tag", "12", "12"),
+        ("name_tag", "", ""),
         ("gt.kmip.dim_kq", "5", 5),
         ("gt.kmip.dim_kq", "null", None),
         ("run_multiple_splits", "[0, 1]", [0, 1]),
@@ -71,11 +76,35 @@ def test_keys_of_the_public_kmip_code_are_read_as_ours(tmp_path: Path, caplog: p
         ("custom_modules: [nowhere]\n", (), "no file or module 'nowhere'"),
         ("base: nowhere.yaml\n", (), "no such config file"),
         ("base: run.yaml\n", (), "cannot be its own base"),
+        (f"base: {'a' * 300}.yaml\n", (), r"run\.yaml: base: .* cannot be read \(File name too long\)"),
+        ("gt:\n  layers: !!set {a}\n", (), r"gt\.layers: expected a plain value, got \{'a'\}"),
+        ("", ("gt.kmip.head_agg", "!!set {a}"), r"gt\.kmip\.head_agg: expected a plain value"),
+        (BLOWN_UP, (), r"run\.yaml: more than 10,000 values: .* look at its aliases"),
+        ("", ("optim.steps", "&a [*a, *a]"), r"optim\.steps: .*more than 10,000 values"),
     ],
 )
 def test_mistakes_get_one_clear_line(tmp_path: Path, text: str, overrides: tuple[str, ...], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load(tmp_path, text, *overrides)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "key"),
+    [("gt: {layers: 1}\ngt: {n_heads: 2}\n", 7, "gt"), ("gt:\n  layers: 1\n  layers: 2\n", 8, "layers")],
+)
+def test_a_key_that_is_there_twice_is_named_with_its_line_and_the_later_one_counts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str, line: int, key: str
+) -> None:
+    load(tmp_path, text)
+    (warning,) = [one.message for one in caplog.records if "twice" in one.message]
+    assert f"run.yaml:{line}: '{key}' is there twice" in warning
+    assert (cfg.gt.n_heads, cfg.gt.layers) == ((2, 3) if key == "gt" else (8, 2))
+
+
+def test_a_merge_key_may_be_overridden_without_a_word(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    load(tmp_path, "share:\n  <<: {dim_in: 1}\n  dim_in: 2\n")
+    assert "twice" not in caplog.text
+    assert cfg.share.dim_in == 2
 
 
 def test_a_missing_file_suggests_its_neighbours(tmp_path: Path) -> None:

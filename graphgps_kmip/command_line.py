@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import sys
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from graphgps_kmip.gym.fingerprint import config_hash
 from graphgps_kmip.gym.listing import listing
 from graphgps_kmip.gym.load import load_config
 from graphgps_kmip.gym.pretrained import adopt_settings
+from graphgps_kmip.gym.run_log import close_screen, log_to_screen
 from graphgps_kmip.project import find_config, train_command
 from graphgps_kmip.report import aggregate, check_results, draw_attention, draw_curves
 from graphgps_kmip.results.run_record import is_finished, read_record
@@ -112,14 +112,14 @@ def run(words: list[str] | None = None) -> int:
         words (default: those of the process): of the command line.
     """
     args = parse(sys.argv[1:] if words is None else words)
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout, force=True)
+    log_to_screen()
     try:
         main(args)
     except KeyboardInterrupt:  # in training the loop itself saves and exits
         print("stopped; no training was under way", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # `--list | head`; what is left in the buffer has no reader, either
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # `--list | head`
+        close_screen()
         return 141
     except Exception as error:
         if args.debug or not is_users(error):

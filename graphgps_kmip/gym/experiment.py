@@ -70,8 +70,8 @@ def planned_runs(repeat: int) -> list[Run]:
     """Return the runs of the loaded config: ``repeat`` seeds from ``cfg.seed`` on, or ``cfg.run_multiple_splits``.
 
     Raises:
-        ConfigError: both are asked for, ``repeat`` is not of `REPEATS`, a split is no index, or a name would lead out of its
-            folder.
+        ConfigError: both are asked for, ``repeat`` is not of `REPEATS`, a split is no index, or a name would lead out
+            of its folder.
     """
     check_names()
     if why := refusal(REPEATS, repeat):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import logging
+import os
 import sys
 from pathlib import Path
 
@@ -29,6 +31,50 @@ class RunLog(logging.FileHandler):
             raise error
 
 
+class ScreenLog(logging.StreamHandler):
+    """Standard output as a log that a run can go on without: a reader that went away, or a full disk behind it.
+
+    In ``main.py ... | head`` the end is silent, as that of other programs; any other error is one line.
+    """
+
+    def __init__(self, formatter: logging.Formatter | None = None) -> None:
+        super().__init__(sys.stdout)
+        self.setFormatter(formatter or logging.Formatter("%(message)s"))
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (the name that logging calls)
+        """Log no more to the screen after an error of the operating system."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+            return
+        logging.root.removeHandler(self)
+        logging.root.addHandler(logging.NullHandler())  # without any, logging makes one for standard error
+        close_screen()
+        if not isinstance(error, BrokenPipeError):
+            print(
+                f"warning: standard output cannot be written ({error.strerror}): from now on the log is only in the "
+                "logging.log of each run",
+                file=sys.stderr,
+            )
+
+
+def log_to_screen() -> None:
+    """Log to standard output, before there is a run; characters that it cannot show are escaped."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # where the locale is C, an accent would else cost each line
+        sys.stdout.reconfigure(errors="backslashreplace")
+    logging.basicConfig(level=logging.INFO, handlers=[ScreenLog()], force=True)
+
+
+def close_screen() -> None:
+    """Let standard output lead nowhere: Python would else complain at its end of what is left in the buffer."""
+    if sys.stdout is None:  # closed by the shell, as in `>&-`
+        return
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except io.UnsupportedOperation:  # it is no file, but something of another program's in this process
+        pass
+
+
 def log_to_run_dir(fabric: Fabric) -> None:
     """Log to screen and ``cfg.run_dir/logging.log`` as ``cfg.print`` says; further processes show warnings only.
 
@@ -40,9 +86,16 @@ def log_to_run_dir(fabric: Fabric) -> None:
         return
     with writing(Path(cfg.run_dir) / "logging.log", SAFE):
         set_printing()
-        for handler in [one for one in logging.root.handlers if isinstance(one, logging.FileHandler)]:
+        for handler in logging.root.handlers[:]:
             logging.root.removeHandler(handler)
             handler.close()
-            ours = RunLog(handler.baseFilename)
-            ours.setFormatter(handler.formatter)
-            logging.root.addHandler(ours)
+            logging.root.addHandler(_ours(handler))
+
+
+def _ours(handler: logging.Handler) -> logging.Handler:
+    """Return our handler in the place of GraphGym's."""
+    if not isinstance(handler, logging.FileHandler):
+        return ScreenLog(handler.formatter)
+    ours = RunLog(handler.baseFilename)
+    ours.setFormatter(handler.formatter)
+    return ours

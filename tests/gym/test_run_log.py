@@ -1,0 +1,68 @@
+"""The log on the screen: what becomes of a run whose standard output cannot be written."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import main
+from graphgps_kmip.gym.run_log import log_to_screen
+from tests.test_main import DIGITS, SHORT
+
+FULL = Path("/dev/full")
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    handlers = logging.root.handlers[:]
+    yield
+    logging.root.handlers = handlers
+
+
+def without_reader() -> io.TextIOWrapper:
+    reader, writer = os.pipe()
+    os.close(reader)
+    return os.fdopen(writer, "w")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="this system has no device that is always full")
+def test_a_full_disk_behind_standard_output_is_one_line_and_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patched, FULL.open("w") as full:
+        patched.setattr(sys, "stdout", full)
+        assert main.run(["--cfg", DIGITS, "out_dir", str(tmp_path), *SHORT]) == 0
+    error = capfd.readouterr().err
+    assert "Traceback" not in error
+    assert error.count("standard output cannot be written (No space left on device)") == 1
+    assert "best accuracy" in (tmp_path / "digits-kmip/0/logging.log").read_text()
+
+
+def test_a_reader_that_goes_away_is_no_error_and_prints_nothing(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", without_reader())
+        log_to_screen()
+        logging.info("one")
+        logging.info("two")
+        sys.stdout.close()  # flushes what is left
+    assert capfd.readouterr().err == ""
+
+
+def test_characters_that_the_screen_cannot_show_are_escaped(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    screen = io.BytesIO()
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", io.TextIOWrapper(screen, encoding="ascii"))
+        log_to_screen()
+        logging.info("name_tag caf\u00e9")
+        assert screen.getvalue() == b"name_tag caf\\xe9\n"
+    assert capfd.readouterr().err == ""

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
-import numpy as np
-import pytest
 import torch
 from torch import Tensor, nn
 
-GOLDEN = Path(__file__).parent / "golden"
+from tests.record_files import record as arrays_of
+
 TOLERANCE = 1e-9  # float64 sums in another order
 
 
 def load(name: str) -> dict[str, Tensor]:
-    """Return the arrays of one record as tensors.
-
-    Of kinds with many records some lie here, and all in the folder that GRAPHGPS_KMIP_GOLDEN names; a test of a record
-    that is in neither is skipped.
-    """
-    folders = [GOLDEN, Path(os.environ.get("GRAPHGPS_KMIP_GOLDEN", GOLDEN))]
-    path = next((found for folder in folders if (found := folder / f"{name}.npz").is_file()), None)
-    if path is None:
-        pytest.skip(f"the record {name} is not here: set GRAPHGPS_KMIP_GOLDEN to the folder of all")
-    with np.load(path) as arrays:
-        return {key: torch.from_numpy(arrays[key]) for key in arrays.files}
+    """Return the arrays of one record as tensors."""
+    return {key: torch.from_numpy(array) for key, array in arrays_of(name).items()}
 
 
 def part(record: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

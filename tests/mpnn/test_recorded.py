@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from graphgps_kmip.mpnn import GAT, GCN, GIN, GINE, PNA, GatedGCN, GENConv
-from tests.recorded import GOLDEN, check, load, part
+from tests.record_files import kind_of_records
+from tests.recorded import check, load, part
 
 DIM = 8
 
@@ -113,8 +114,8 @@ def test_outputs_gradients_and_running_statistics_match_the_recorded_original(na
     check(layer, forward, record, partial(rename, type(conv)))
 
 
-def test_every_recorded_layer_of_this_room_is_compared() -> None:
-    recorded = {file.stem for file in (GOLDEN / "A_layers").glob("*.npz") if not file.stem.startswith("core_")}
+def test_every_recorded_layer_of_this_package_is_compared() -> None:
+    recorded = {name for name in kind_of_records("A_layers") if not name.startswith("core_")}
     assert recorded == set(BUILDERS)
     assert len(BUILDERS) == 34
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +12,8 @@ from torch import Tensor
 
 from graphgps_kmip.task import LOSSES, make_task
 from graphgps_kmip.task.losses import class_weights
+from tests.record_files import record
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "E_losses"
 RECORDS = {
     "ce_binary": ("classification_binary", "cross_entropy"),
     "ce_multiclass": ("classification_multi", "cross_entropy"),
@@ -71,7 +70,7 @@ def over_processes(loss: Callable, shards: list[tuple[Tensor, Tensor]]) -> tuple
 @pytest.mark.parametrize("file", RECORDS)
 @pytest.mark.parametrize(("prefix", "rtol"), [("", 1e-12), ("f32/", 1e-6)])  # rounding of each dtype over 17 rows
 def test_loss_gradient_and_score_match_the_recorded_ones(file: str, prefix: str, rtol: float) -> None:
-    data = np.load(GOLDEN / f"{file}.npz")
+    data = record(f"E_losses/{file}")
     name, loss_fun = RECORDS[file]
     dtype = torch.float32 if prefix else torch.float64
     pred = torch.from_numpy(data["in/pred"]).to(dtype).requires_grad_()

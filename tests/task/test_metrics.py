@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -14,8 +12,8 @@ from torch import Tensor
 
 from graphgps_kmip.task import make_task
 from graphgps_kmip.task.ranking import area_under_roc, average_precision
+from tests.record_files import kind_of_records, record
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "E_metrics"
 LOSS = {"regression": "l1"}
 FLOAT32 = 1e-6  # the recorded values and torchmetrics' are rounded to float32
 
@@ -36,7 +34,7 @@ def scores_for(pred: Tensor, num_classes: int) -> Tensor:
 
 
 NAMES = {"bin": "classification_binary", "reg": "regression", "mul": "classification_multi"}
-FILES = [path.stem for path in sorted(GOLDEN.glob("*.npz")) if not path.stem.startswith(("sbm", "ogb", "mrr"))]
+FILES = [name for name in kind_of_records("E_metrics") if not name.startswith(("sbm", "ogb", "mrr"))]
 # Faults of the original on record; the test after the next one shows each for what it is.
 FAULTS = {
     **{(file, "auc"): "absent class counts 0" for file in ("multi_absent", "multi_absent_nowhere")},
@@ -49,7 +47,7 @@ FAULTS = {
 
 def recorded(file: str) -> tuple[dict[str, float], dict[str, float], Tensor]:
     """Return our values, the recorded ones and the labels."""
-    data = np.load(GOLDEN / f"{file}.npz")
+    data = record(f"E_metrics/{file}")
     score, true = torch.from_numpy(data["in/pred"]), torch.from_numpy(data["in/true"])
     name = "classification_multilabel" if "multilabel" in file else NAMES[file[:3].replace("mio", "mul")]
     if file == "multi_full_logits":
@@ -166,7 +164,7 @@ def test_metrics_of_several_labels_equal_those_of_ogb(labels: str, ties: bool) -
 
 @pytest.mark.parametrize("file", ["ogb_nan", "ogb_ties"])
 def test_several_labels_match_the_recorded_values_of_ogb(file: str) -> None:
-    data = np.load(GOLDEN / f"{file}.npz")
+    data = record(f"E_metrics/{file}")
     got = evaluate("classification_multilabel", torch.from_numpy(data["in/pred"]), torch.from_numpy(data["in/true"]))
     for ours, theirs in (("ap", "ap"), ("auc", "rocauc")):
         np.testing.assert_allclose(got[ours], data[f"out/{theirs}"], rtol=1e-12)
@@ -223,7 +221,7 @@ def test_r2_of_one_row_is_undefined() -> None:
 
 @pytest.mark.parametrize("file", ["sbm_full", "sbm_absent_top", "sbm_pred_only_class"])
 def test_accuracy_sbm_matches_the_recorded_values(file: str) -> None:
-    data = np.load(GOLDEN / f"{file}.npz")
+    data = record(f"E_metrics/{file}")
     pred = torch.from_numpy(data["in/pred_int"])
     got = evaluate("classification_multi", scores_for(pred, 6), torch.from_numpy(data["in/true"]))["accuracy-SBM"]
     np.testing.assert_allclose(got, data["out/accuracy_SBM"], rtol=FLOAT32)
@@ -231,7 +229,7 @@ def test_accuracy_sbm_matches_the_recorded_values(file: str) -> None:
 
 def test_accuracy_sbm_counts_every_class_where_the_original_shifts_them() -> None:
     # The original reads the confusion matrix by rank but the labels by value: wrong once class 0 occurs nowhere.
-    data = np.load(GOLDEN / "sbm_absent_low.npz")
+    data = record("E_metrics/sbm_absent_low")
     true, pred = torch.from_numpy(data["in/true"]), torch.from_numpy(data["in/pred_int"])
     got = evaluate("classification_multi", scores_for(pred, 6), true)["accuracy-SBM"]
     want = sk.recall_score(true, pred, average="macro", zero_division=0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,8 +13,8 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from graphgps_kmip.train.optimizers import OPTIMIZERS
 from graphgps_kmip.train.schedulers import SCHEDULERS
+from tests.record_files import kind_of_records, record
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "E_schedules"
 WARMUP = [f"{shape}_with_warmup_w{w}" for shape in ("linear", "cosine", "polynomial") for w in (0, 1, 5)]
 RECORDS = {
     "cos": ("cos", {"max_epoch": 20}),
@@ -45,13 +44,13 @@ def rates(name: str, optimizer: Optimizer, scheduler: LRScheduler, losses: list[
 
 
 def test_every_recorded_schedule_is_tested_and_every_row_but_none_is_recorded() -> None:
-    assert {path.stem for path in GOLDEN.glob("*.npz")} == set(RECORDS)
+    assert set(kind_of_records("E_schedules")) == set(RECORDS)
     assert {name for name, _ in RECORDS.values()} == set(SCHEDULERS) - {"none"}
 
 
 @pytest.mark.parametrize("file", RECORDS)
 def test_learning_rates_match_the_recorded_ones(file: str) -> None:
-    data = np.load(GOLDEN / f"{file}.npz")
+    data = record(f"E_schedules/{file}")
     name, keys = RECORDS[file]
     losses = data["in/val_loss"] if "in/val_loss" in data else np.zeros(len(data["out/lr"]))
     got = list(rates(name, *build(name, keys), losses.tolist()))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.processes import python
 
 ROOT = Path(__file__).parents[1]
 # Layer norm and no dropout: with batch norm over CPU processes, or with dropout, the numbers must differ.
@@ -18,15 +17,8 @@ optim.max_epoch 1 train.batch_size 50 num_threads 1 accelerator cpu""".split()
 
 def stats(tmp_path: Path, devices: int) -> list[dict[str, float]]:
     out_dir = tmp_path / str(devices)
-    command = [sys.executable, "main.py", "--cfg", "configs/quickstart/digits-kmip.yaml"]
-    result = subprocess.run(
-        [*command, *WORDS, "devices", str(devices), "out_dir", str(out_dir)],
-        cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+    cfg = ["main.py", "--cfg", "configs/quickstart/digits-kmip.yaml"]
+    result = python(*cfg, *WORDS, "devices", str(devices), "out_dir", str(out_dir))
     assert result.returncode == 0, result.stderr
     run = out_dir / "digits-kmip" / "0"
     return [json.loads((run / split / "stats.json").read_text().splitlines()[-1]) for split in ("train", "val", "test")]

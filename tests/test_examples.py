@@ -6,7 +6,6 @@ import importlib
 import logging
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ import torch
 
 import main
 from graphgps_kmip.data import DATASETS
+from tests.processes import python
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text()
@@ -67,8 +67,7 @@ def test_the_laws_of_the_page_work() -> None:
 
 
 def call(command: str, folder: Path) -> str:
-    words = [sys.executable, *shlex.split(command)[1:]]
-    result = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=240)
+    result = python(*shlex.split(command)[1:], cwd=folder)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 

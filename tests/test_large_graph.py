@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +11,7 @@ import pytest
 import torch
 
 import main
+from tests.processes import python
 from tests.train.toy import last_checkpoint, read_stats
 
 ROOT = Path(__file__).parents[1]
@@ -51,8 +49,7 @@ def assert_same(out: Path, other: Path) -> None:
 
 
 def over_two_processes(out: Path, *more: str) -> str:
-    command = [sys.executable, "main.py", *words(out, *more, "gt.kmip.shard", "True", "devices", "2")]
-    done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=300, check=False)
+    done = python("main.py", *words(out, *more, "gt.kmip.shard", "True", "devices", "2"))
     assert done.returncode == 0, done.stderr
     return done.stdout
 

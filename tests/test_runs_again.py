@@ -6,7 +6,7 @@ import errno
 import json
 import logging
 import os
-import subprocess
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +16,7 @@ import pytest
 import main
 from graphgps_kmip.files import replace_file
 from graphgps_kmip.gym import experiment
+from tests.processes import python
 from tests.results.damages import DAMAGES
 from tests.test_main import DIGITS, SHORT
 
@@ -44,7 +45,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def out(finished: Path, tmp_path: Path) -> Path:
-    subprocess.run(["cp", "-r", str(finished), str(tmp_path / "results")], check=True)
+    shutil.copytree(finished, tmp_path / "results")
     return tmp_path / "results"
 
 
@@ -229,7 +230,7 @@ def test_a_limit_on_file_sizes_ends_a_run_in_one_line_at_whichever_file_is_first
         "sys.exit(main.run(sys.argv[1:]))"
     )
     words = ["--cfg", DIGITS, "out_dir", str(tmp_path), *SHORT, "train.ckpt_period", "1"]
-    done = subprocess.run([sys.executable, "-c", code, *words], cwd=ROOT, capture_output=True, text=True)
+    done = python("-c", code, *words)
     assert done.returncode == 2, done.stderr
     lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert len(lines) == 1

@@ -21,6 +21,7 @@ from graphgps_kmip.attention.sharded import sharded_kmip_attention
 from graphgps_kmip.search.sharded import topk_over_shards
 from graphgps_kmip.search.shards import Shards
 from tests.attention.sharded_cases import Case, cases
+from tests.processes import HANGS
 
 
 class Counter:
@@ -73,7 +74,8 @@ def one_process(rank: int, world: int, folder: str) -> None:
     torch.set_num_threads(1)
     route.SLOTS_AT_ONCE = 7  # so that a few pairs are many parts
     rendezvous = f"file://{folder}/rendezvous-{world}"
-    dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=world, timeout=timedelta(seconds=40))
+    limit = timedelta(seconds=HANGS)
+    dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=world, timeout=limit)
     dist.all_to_all_single = counter = Counter()
     results: dict[str, Any] = {}
     for name, case in cases(world).items():

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from graphgps_kmip.attention.sharded import sharded_kmip_attention
 from graphgps_kmip.search import topk_inner_product
 from graphgps_kmip.search.problem import NotFinite
 from tests.attention.sharded_cases import Case, cases, unsharded
+from tests.processes import python
 
 WORLDS = (1, 2, 4)
 GOOD = [(world, name) for world in WORLDS for name, case in cases(world).items() if not case.on_rank]
@@ -48,10 +47,7 @@ ERRORS = {
 @pytest.fixture(scope="module")
 def processes(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Path]:
     folder = tmp_path_factory.mktemp("sharded")
-    command = [sys.executable, "-m", "tests.attention.sharded_worker", str(folder)]
-    root, environment = Path(__file__).parents[2], os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=root, env=environment, timeout=120, capture_output=True, text=True, check=False)
-    return done, folder
+    return python("-m", "tests.attention.sharded_worker", str(folder)), folder
 
 
 @pytest.fixture(scope="module")

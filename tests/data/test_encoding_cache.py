@@ -24,6 +24,7 @@ from graphgps_kmip.data import encoding as encoding_module
 from graphgps_kmip.data.encoded import encoded
 from graphgps_kmip.data.encoding import Encoding
 from tests.data.toy_encodings import Counted, Rings, folders, ones, start
+from tests.processes import HANGS, wait_for
 
 
 @pytest.fixture
@@ -154,13 +155,6 @@ def test_a_kill_during_computing_leaves_nothing_that_is_trusted(rings: Rings, tm
     assert folders(tmp_path / "kept") == [part[1:-5]]
 
 
-def wait_for(what: Callable[[], object]) -> None:
-    end = time.monotonic() + 20
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 @pytest.mark.usefixtures("small_chunks")
 def test_after_a_kill_the_processes_it_started_end_and_free_the_lock(rings: Rings, tmp_path: Path) -> None:
     def slow(graphs: list[Data]) -> list[dict[str, Tensor]]:
@@ -175,10 +169,10 @@ def test_after_a_kill_the_processes_it_started_end_and_free_the_lock(rings: Ring
     wait_for(lambda: len(list(tmp_path.glob("*.pid"))) == 2)
     os.kill(process.pid, signal.SIGKILL)
     process.join()
-    assert select.select([alive], [], [], 10)[0], "the other ends are closed, because no process is left"
+    assert select.select([alive], [], [], HANGS)[0], "the other ends are closed, because no process is left"
     os.close(alive)
     second = start(encoded, rings(20), [toy.encoding], tmp_path / "kept", 1)
-    second.join(20)
+    second.join(HANGS)
     second.kill()
     assert second.exitcode == 0
     assert toy.count == 20

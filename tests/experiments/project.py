@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -41,7 +39,7 @@ try:
         with stats.open("a") as file:
             file.write(json.dumps({"epoch": epoch, "eta": 60.0}) + "\\n")
         if cfg.get("do") == "wait" and epoch >= 1:
-            until = time.time() + 120  # an orphan of a killed test ends too
+            until = time.time() + 1200  # an orphan of a killed test ends too
             while not Path("go").exists() and time.time() < until:
                 time.sleep(0.02)
 except KeyboardInterrupt:
@@ -135,11 +133,3 @@ def order(root: Path) -> list[str]:
     """What ran, in order."""
     file = root / "order"
     return file.read_text().split() if file.exists() else []
-
-
-def wait_for(true: Callable[[], bool], seconds: float = 20.0) -> None:
-    """Wait until something holds."""
-    until = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < until, "waited too long"
-        time.sleep(0.02)

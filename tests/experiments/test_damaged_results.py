@@ -14,6 +14,7 @@ from graphgps_kmip.experiments.process import finish, start, take
 from graphgps_kmip.experiments.records import Command, Experiment, Training
 from graphgps_kmip.experiments.state import State, failure_file, read_failure, run_status
 from graphgps_kmip.experiments.tuning.journal import Journal
+from tests.processes import HANGS
 from tests.results.damages import DAMAGES
 
 TRAINING = Training({"model": "a"}, "toys/a.yaml", (0,))
@@ -49,7 +50,7 @@ def test_results_of_a_command_whose_record_is_damaged_are_moved_aside_not_delete
     (job.path / "cells.json").write_text("hours of work")
     (job.path / "record.json").write_text('{"finished": tr')
     running = start(job, take(job), tmp_path, 1)
-    running.process.wait(60)
+    running.process.wait(HANGS)
     assert finish(running, {}, sample=False, stopped=False) == ""
     assert (job.path / "cells.json").read_text() == "new"
     assert (job.path.with_name("tool.old-1") / "cells.json").read_text() == "hours of work"

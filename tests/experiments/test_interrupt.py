@@ -16,7 +16,8 @@ from graphgps_kmip.experiments.plan import plan_jobs
 from graphgps_kmip.experiments.process import start, take
 from graphgps_kmip.experiments.schedule import Outcome, Setup, Stopped, run_jobs
 from graphgps_kmip.experiments.state import State, failure_file
-from tests.experiments.project import command, experiment, make_project, order, training, wait_for
+from tests.experiments.project import command, experiment, make_project, order, training
+from tests.processes import wait_for
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ def test_a_job_that_ends_well_in_spite_of_the_signal_is_done(place: Place) -> No
     (place.root / "brave.py").write_text(
         "import signal, sys, time\nfrom pathlib import Path\n"
         "signal.signal(signal.SIGINT, lambda *_: (Path(sys.argv[1], 'cells.json').touch(), sys.exit(0)))\n"
-        "Path('up').touch()\ntime.sleep(60)\n"
+        "Path('up').touch()\ntime.sleep(1200)\n"
     )
     jobs = plan_jobs({"A": experiment("A", commands=(command("look", run="brave.py {out}"),))}, ["A"], place)
     stopped = stopped_by(jobs, place, (place.root / "up").exists, signal.SIGINT)
@@ -86,7 +87,7 @@ def test_a_second_signal_kills_what_does_not_listen(place: Place, monkeypatch: p
     monkeypatch.setattr(interrupt, "ECHO_SECONDS", 0.0)
     (place.root / "deaf.py").write_text(
         "import signal, time\nfrom pathlib import Path\n"
-        "signal.signal(signal.SIGINT, lambda *_: Path('heard').touch())\nPath('up').touch()\ntime.sleep(60)\n"
+        "signal.signal(signal.SIGINT, lambda *_: Path('heard').touch())\nPath('up').touch()\ntime.sleep(1200)\n"
     )
     jobs = plan_jobs({"A": experiment("A", commands=(command("look", run="deaf.py"),))}, ["A"], place)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -19,7 +17,8 @@ from graphgps_kmip.experiments.process import take
 from graphgps_kmip.experiments.records import Experiment, Need
 from graphgps_kmip.experiments.schedule import Outcome, Setup, run_jobs
 from graphgps_kmip.experiments.state import State, failure_file
-from tests.experiments.project import command, experiment, make_project, order, training, wait_for
+from tests.experiments.project import command, experiment, make_project, order, training
+from tests.processes import python, wait_for
 
 FACTS = {"code_version": "v1", "hardware": {"cpu": "x"}, "packages": {"torch": "2"}}
 
@@ -180,7 +179,7 @@ def test_a_job_that_another_finished_just_before_its_lock_was_free_is_not_repeat
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def late(job: Job) -> int | None:
-        subprocess.run([sys.executable, *job.words], cwd=place.root, check=True)
+        python(*job.words, cwd=place.root, check=True)
         return take(job)
 
     monkeypatch.setattr(schedule, "take", late)

@@ -28,9 +28,10 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.command_line import run
 from graphgps_kmip.gym.load import flatten, load_config
 from graphgps_kmip.gym.ranges import Unread, rules
+from tests.processes import HANGS
 
 SECONDS = 20  # of processor time for one mutant; one that is still under way then counts as a hang
-WALL = 180  # seconds, if it waits for something; much, for the machine may be busy
+WALL = int(HANGS) // 2  # seconds, if it waits for something; much, for the machine may be busy
 MEMORY = 24 << 30  # of address space: what would fill the machine is an error of this process instead
 SMALL = {"dataset.sample": True, "optim.max_epoch": 1, "num_threads": 1, "gt.layers": 1, "gnn.layers_mp": 1}
 BASES: dict[str, dict[str, Any]] = {

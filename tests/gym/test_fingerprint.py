@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from graphgps_kmip.attention import FullAttention
 from graphgps_kmip.gym.attention import ATTENTION, register_attention
 from graphgps_kmip.gym.fingerprint import config_hash
 from graphgps_kmip.gym.load import load_config
+from tests.processes import python
 
 ROOT = Path(__file__).parents[2]
 DIGITS = "configs/quickstart/digits-kmip.yaml"
@@ -75,7 +74,7 @@ def printed(*files: str) -> dict[str, str]:
         "import sys; from pathlib import Path; from graphgps_kmip.gym.planned import planned_hash\n"
         "for file in sys.argv[1:]: print(file, planned_hash(['--cfg', file], Path()))"
     )
-    done = subprocess.run([sys.executable, "-c", code, *files], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = python("-c", code, *files, check=True)
     return dict(line.split() for line in done.stdout.splitlines())
 
 

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.processes import python
 
 
-def fuzz(folder: Path, seed: int, count: int, seconds: int) -> list[dict[str, Any]]:
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "tests.gym.fuzz", str(folder), str(seed), str(count)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=seconds, check=False
-    )
+def fuzz(folder: Path, seed: int, count: int) -> list[dict[str, Any]]:
+    done = python("-m", "tests.gym.fuzz", str(folder), str(seed), str(count))
     assert done.returncode == 0, done.stderr[-2000:]
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -39,10 +32,10 @@ def check(mutants: list[dict[str, Any]], count: int) -> None:
 
 
 def test_300_mutants_end_without_a_traceback_and_without_a_hang(tmp_path: Path) -> None:
-    check(fuzz(tmp_path, 0, 300, 900), 300)
+    check(fuzz(tmp_path, 0, 300), 300)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_1500_more_mutants_end_without_a_traceback_and_without_a_hang(seed: int, tmp_path: Path) -> None:
-    check(fuzz(tmp_path, seed, 300, 900), 300)
+    check(fuzz(tmp_path, seed, 300), 300)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import textwrap
 
 import pytest
+
+from tests.processes import python
 
 # What the public package does on import: registers the same names through GraphGym's decorators, a loader that raises
 # on formats it does not know, and a config function that replaces the group `gt`.
@@ -57,7 +58,7 @@ OURS = "import graphgps_kmip\n"
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
     code = "import logging, sys\nlogging.basicConfig(stream=sys.stdout, level='WARNING')\n" + textwrap.dedent(code)
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    return python("-c", code)
 
 
 @pytest.mark.parametrize("order", [OTHER + OURS, OURS + OTHER], ids=["theirs first", "ours first"])

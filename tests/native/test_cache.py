@@ -5,8 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import stat
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import pytest
 
 from graphgps_kmip.native import build, cache
 from graphgps_kmip.native.cache import Untrusted, cache_folder, load_trusted
+from tests.processes import python
 
 compiler = pytest.mark.skipif(build.compiler() is None, reason="no C compiler")
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="this system knows no owners of files")
@@ -156,7 +155,7 @@ def test_a_process_has_one_folder_to_fall_back_on_and_removes_it_at_its_end(tmp_
         "print(first)"
     )
     environment = {**os.environ, "GRAPHGPS_KMIP_CACHE": str(tmp_path / "file" / "cache"), "TMPDIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    done = python("-c", code, env=environment)
     assert done.returncode == 0, done.stderr
     folder = Path(done.stdout.strip())
     assert folder.parent == tmp_path

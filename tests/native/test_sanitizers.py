@@ -6,13 +6,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from graphgps_kmip.native import build
+from tests.processes import python, run
 
 ROOT = Path(__file__).parents[2]
 CHECKS = "-fsanitize=address,undefined -g -O1"
@@ -32,7 +31,7 @@ def sanitizer(name: str) -> str:
     compiler = build.compiler()
     if compiler is None:
         return ""
-    found = subprocess.run([compiler, f"-print-file-name={name}.so"], capture_output=True, text=True, check=False)
+    found = run([compiler, f"-print-file-name={name}.so"])
     return found.stdout.strip() if os.path.isabs(found.stdout.strip()) else ""
 
 
@@ -53,9 +52,7 @@ def said_of(command: list[str], flags: str, tmp_path: Path) -> tuple[str, list[s
         "GRAPHGPS_KMIP_CACHE": str(tmp_path / "cache"),
         build.MORE_FLAGS: flags,
     }
-    done = subprocess.run(
-        [sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=3000
-    )
+    done = python(*command, env=environment)
     printed = done.stdout + done.stderr
     return printed, [line for line in printed.splitlines() if "runtime error:" in line or "AddressSanitizer:" in line]
 

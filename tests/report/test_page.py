@@ -7,7 +7,6 @@ import dataclasses
 import json
 import re
 import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from graphgps_kmip.experiments.printed import PrintedCell, PrintedTable
 from graphgps_kmip.experiments.records import Experiment, FigureSpec, TableSpec, Training
 from graphgps_kmip.experiments.state import failure_file
 from graphgps_kmip.report.page import write_page
+from tests.processes import run
 
 COLUMNS = {"rings": {"metric": "accuracy", "better": "higher", "unit": "%"}}
 PRINTED = {
@@ -176,5 +176,5 @@ def test_a_browser_opens_it(page: Path, tmp_path: Path) -> None:
         f"--user-data-dir={tmp_path}/profile",
         "--dump-dom",
     ]
-    dom = subprocess.run([*words, page.as_uri()], capture_output=True, text=True, timeout=60, check=True).stdout
+    dom = run([*words, page.as_uri()], check=True).stdout
     assert len(Reader(dom).tables) == 3

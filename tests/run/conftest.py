@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import HANGS
+
 ROOT = Path(__file__).parents[2]
 COPIED = ("run/setup_env.sh", "run/demo.sh", "run/test.sh", "constraints.txt", "setup.py", "pyproject.toml")
 TOOLS = "awk bash cat cksum cp cut df dirname env grep head mkdir mv paste readlink rm sed sleep tail tee uname".split()
@@ -53,7 +55,7 @@ class Project:
     def run(self, script: str | Path, *args: str, cwd: Path | None = None, **env: str) -> tuple[int, str, str]:
         """Runs a script of the project to its end: exit status, standard output, standard error."""
         process = self.start(script, *args, cwd=cwd, **env)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=HANGS)
         return process.returncode, out, err
 
     @property

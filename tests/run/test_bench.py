@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from run.bench import attention, contestants, gps, layer, records
 from run.bench.cell import Bounds, Turns
 
 from graphgps_kmip.gym.attention import ATTENTION
+from tests.processes import python
 
 ROOT = Path(__file__).parents[2]
 WORDS = ["--setting", "search", "--n", "100:200", "--threads", "1", "--repeats", "5", "--limit", "60"]
@@ -104,7 +103,7 @@ def test_a_slower_row_and_a_lost_row_are_regressions(
 
 def test_a_mistake_is_one_line_and_exit_code_2() -> None:
     script = ROOT / "run" / "bench" / "attention.py"
-    done = subprocess.run([sys.executable, script, "--data", "gausian"], capture_output=True, text=True, check=False)
+    done = python(script, "--data", "gausian")
     assert done.returncode == 2
     assert done.stderr.startswith("error: --data gausian: unknown, choose gaussian")
     assert done.stderr.count("\n") == 1

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import pytest
 from run.bench import attention, cells, options
 
 from graphgps_kmip.experiments.manifest import load_manifest
+from tests.processes import python
 
 ROOT = Path(__file__).parents[2]
 OPTIONS = {"data": "gaussian", "dims": 10, "k": 10, "heads": 1, "device": "cpu"}
@@ -173,6 +172,6 @@ def test_every_command_runs_as_a_sample(experiments: dict, tmp_path: Path) -> No
             out.mkdir(parents=True)
             named = {f"need{i}": folder for i, folder in enumerate(folders)}
             words = [word.format(out=out, **named) for word in shlex.split(command.sample)]
-            done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False)
+            done = python(*words)
             assert done.returncode == 0, f"{experiment.id} {command.name}: {done.stderr}"
             assert all((out / name).exists() for name in command.produces)

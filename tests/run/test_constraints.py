@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 import sys
 from distutils.core import run_setup
 from importlib.metadata import packages_distributions, requires, version
@@ -13,6 +12,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from tests.processes import python
 
 ROOT = Path(__file__).parents[2]
 LINES = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
@@ -104,6 +105,6 @@ def test_every_import_of_the_package_is_a_requirement(setup):
     ],
 )
 def test_ruff_bans_imports_where_they_break_the_architecture(path, code, banned):
-    command = [sys.executable, "-m", "ruff", "check", "--quiet", "--select", "TID251", "--stdin-filename", path, "-"]
-    found = subprocess.run(command, input=code + "\n", cwd=ROOT, capture_output=True, text=True)
+    words = ["check", "--quiet", "--select", "TID251", "--stdin-filename", path, "-"]
+    found = python("-m", "ruff", *words, input=code + "\n")
     assert ("TID251" in found.stdout) is banned, found.stdout + found.stderr

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from graphgps_kmip import reproduce
-from tests.experiments.project import make_command_line, order, wait_for
+from tests.experiments.project import make_command_line, order
+from tests.processes import python, wait_for
 
 REAL = Path(__file__).parents[2]
 
@@ -70,7 +71,7 @@ def test_the_planned_commands_run_from_a_shell(project: Path, capsys: pytest.Cap
     reproduce.main(["plan", "A", "--only", "model=GPS+kMIP", "--seeds", "1"])
     line, _ = capsys.readouterr().out.splitlines()
     words = shlex.split(line, comments=True)
-    subprocess.run([sys.executable, *words[1:]], cwd=project, check=True)
+    python(*words[1:], cwd=project, check=True)
     reproduce.main(["plan", "A", "--only", "model=GPS+kMIP", "--seeds", "1"])
     assert capsys.readouterr().out.splitlines()[-1] == "# A: 1 job: 1 done"
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +18,8 @@ from graphgps_kmip.experiments.process import start, take
 from graphgps_kmip.experiments.records import Experiment, Training
 from graphgps_kmip.experiments.state import State
 from graphgps_kmip.experiments.tuning import search
-from tests.experiments.project import make_command_line, order, training, wait_for
+from tests.experiments.project import make_command_line, order, training
+from tests.processes import python, wait_for
 
 REAL = Path(__file__).parents[2]
 
@@ -93,7 +92,7 @@ def test_a_killed_training_of_digits_resumes_and_ends_as_planned(tmp_path: Path)
     lock = take(job)
     running = start(job, lock, REAL, threads=1)
     os.close(lock)
-    wait_for((job.path / "test/stats.json").exists, seconds=90)
+    wait_for((job.path / "test/stats.json").exists)
     running.signal(signal.SIGKILL)
     running.process.wait()
     assert json.loads((job.path / "record.json").read_text())["finished"] is False
@@ -103,7 +102,6 @@ def test_a_killed_training_of_digits_resumes_and_ends_as_planned(tmp_path: Path)
         "run": "1 of 1 jobs are done",
         "plan ": "# quickstart/digits: 1 job: 1 done",
     }.items():
-        command = [sys.executable, "run/reproduce.py", subcommand.strip(), *words]
-        answer = subprocess.run(command, cwd=REAL, check=True, capture_output=True, text=True)
+        answer = python("run/reproduce.py", subcommand.strip(), *words, check=True)
         assert answer.stdout.splitlines()[-1] == last
     assert json.loads((job.path / "record.json").read_text())["resumes"] == 1

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -22,6 +20,7 @@ from graphgps_kmip.gym.planned import planned_hash
 from graphgps_kmip.report.build import build_table
 from graphgps_kmip.report.formats import FORMATS
 from graphgps_kmip.report.result_table import ResultTable
+from tests.processes import python
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = load_manifest(ROOT / "run" / "experiments")
@@ -67,18 +66,8 @@ def test_a_training_of_an_experiment_goes_from_plan_to_table_as_a_sample_and_nev
 def test_the_commands_of_an_experiment_run_as_samples(experiment: Experiment, tmp_path: Path) -> None:
     place = Place(ROOT, tmp_path, HASH_OF, sample=True)
     jobs = with_pending_needs(plan_jobs(EXPERIMENTS, [experiment.id], place, "", 1))
-    words = [
-        sys.executable,
-        "run/reproduce.py",
-        "run",
-        experiment.id,
-        "--sample",
-        "--seeds",
-        "1",
-        "--out",
-        str(tmp_path),
-    ]
-    subprocess.run(words, cwd=ROOT, check=True, timeout=900)
+    words = ["run/reproduce.py", "run", experiment.id, "--sample", "--seeds", "1", "--out", str(tmp_path)]
+    python(*words, check=True)
     assert all(job.status().state is State.DONE for job in jobs)
     for table in tables(experiment, tmp_path, sample=True):
         assert values(table) or table.id in EMPTY_ON_A_CPU

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
+
+from tests.processes import HANGS, run
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = [*sorted(ROOT.glob("run/*.sh")), ROOT / ".ci/run"]
@@ -16,7 +17,7 @@ STEPS = 3  # pip and setuptools, torch, the others
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
 def test_a_script_parses(script):
-    subprocess.run(["bash", "-n", str(script)], check=True)
+    run(["bash", "-n", str(script)], check=True)
 
 
 def test_the_first_start_installs_torch_before_the_packages_that_need_it(project):
@@ -122,7 +123,7 @@ def test_two_starts_at_once_install_once(project):
     second = project.start("run/setup_env.sh")
     assert second.stdout.readline() == "another start is installing here: waiting for it\n"
     (project.root / "go").touch()
-    assert [process.communicate(timeout=30)[1] for process in (first, second)] == ["", ""]
+    assert [process.communicate(timeout=HANGS)[1] for process in (first, second)] == ["", ""]
     assert [process.returncode for process in (first, second)] == [0, 0]
     assert len(project.calls) == STEPS
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import re
 import shutil
-import subprocess
-import sys
 import sysconfig
 import tarfile
 import zipfile
@@ -18,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from graphgps_kmip import __version__
+from tests.processes import python, run
 
 ROOT = Path(__file__).parents[2]
 NEEDED = ("graphgps_kmip", "configs", "run", "main.py", "setup.py", "pyproject.toml", "README.md", "LICENSE")
@@ -27,7 +26,7 @@ CACHES = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info", "build")
 def build(what: str, source: Path, into: Path) -> Path:
     code = f"from setuptools import build_meta; build_meta.build_{what}({str(into)!r})"
     into.mkdir(exist_ok=True)
-    subprocess.run([sys.executable, "-c", code], cwd=source, check=True, capture_output=True)
+    python("-c", code, cwd=source, check=True)
     return next(into.iterdir())
 
 
@@ -149,28 +148,29 @@ def test_every_public_function_has_the_annotations_that_py_typed_promises() -> N
 @pytest.mark.slow
 def test_an_installed_wheel_trains_and_reproduces_from_an_empty_folder(wheel: Path, tmp_path: Path) -> None:
     """The environment has this one's packages, and no editable install: those are .pth files, read in site folders."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    python("-m", "venv", "--without-pip", tmp_path / "venv", check=True)
     place = next((tmp_path / "venv/lib").glob("python3*")) / "site-packages"
     (place / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    pip = [sys.executable, "-m", "pip", "--python", tmp_path / "venv/bin/python", "install", "--quiet"]
-    subprocess.run([*pip, "--no-deps", "--no-index", wheel], check=True)
+    pip = ["-m", "pip", "--python", tmp_path / "venv/bin/python", "install", "--quiet"]
+    python(*pip, "--no-deps", "--no-index", wheel, check=True)
     empty = tmp_path / "empty"
     empty.mkdir()
 
-    def run(*words: str, code: int = 0) -> str:
+    def call(*words: str, code: int = 0) -> str:
         command = [str(tmp_path / "venv/bin" / words[0]), *words[1:]]
-        ended = subprocess.run(command, cwd=empty, env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
-                               capture_output=True, text=True)  # fmt: skip
+        ended = run(command, cwd=empty, env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)})
         assert ended.returncode == code, ended.stdout + ended.stderr
         return ended.stdout + ended.stderr
 
     digits = "configs/quickstart/digits-kmip.yaml"
-    said = run("graphgps-kmip", "--cfg", digits, "optim.max_epoch", "1", "gt.layers", "1")
+    said = call("graphgps-kmip", "--cfg", digits, "optim.max_epoch", "1", "gt.layers", "1")
     assert f"{digits}: no such file here, the package's own is read: {place}" in said
     assert (empty / "results/digits-kmip/0/record.json").exists()
-    plan = run("graphgps-kmip-reproduce", "plan", "quickstart/digits", "--only", "model=GPS+kMIP", "--seeds", "1")
+    plan = call("graphgps-kmip-reproduce", "plan", "quickstart/digits", "--only", "model=GPS+kMIP", "--seeds", "1")
     assert plan.startswith(f"graphgps-kmip --cfg {digits} ")
-    done = run("graphgps-kmip-reproduce", "run", "quickstart/digits-analysis", "--sample", "--only", "command=distance")
+    done = call(
+        "graphgps-kmip-reproduce", "run", "quickstart/digits-analysis", "--sample", "--only", "command=distance"
+    )
     assert "2 of 2 jobs are done" in done
     assert {path.name for path in empty.iterdir()} == {"results"}
     (empty / "run/experiments").mkdir(parents=True)

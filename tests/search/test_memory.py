@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.processes import python
+
 NUM_NODES = 20_000  # its score matrix would be 1,526 MiB
 PROGRAM = """
 import sys, torch
@@ -53,7 +51,5 @@ print(run(int(sys.argv[3]), backend, training))
 def test_the_memory_of_a_search_does_not_grow_with_the_number_of_pairs(
     backend: str, training: bool, limit_mib: float
 ) -> None:
-    words = [sys.executable, "-c", PROGRAM, backend, str(training), str(NUM_NODES)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(words, capture_output=True, text=True, check=True, env=environment)
+    done = python("-c", PROGRAM, backend, str(training), str(NUM_NODES), check=True)
     assert 0 < float(done.stdout) < limit_mib

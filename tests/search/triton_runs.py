@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+
+from tests.processes import python
 
 ROOT = Path(__file__).parents[2]
 INTERPRETING = os.environ.get("TRITON_INTERPRET") == "1"
@@ -27,11 +27,10 @@ both_ways = pytest.mark.parametrize("interpret", [True, pytest.param(False, mark
 def run_cases(file: Path, interpret: bool) -> None:
     """Run the tests of a file in a process of its own, in Triton's interpreter on the CPU or compiled on the GPU."""
     environment = {**os.environ, "TRITON_INTERPRET": str(int(interpret))}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file)]
-    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert " passed" in run.stdout
-    assert not interpret or "skipped" not in run.stdout
+    done = python("-m", "pytest", "-q", "-p", "no:cacheprovider", str(file), env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
+    assert not interpret or "skipped" not in done.stdout
 
 
 def compile_for_hopper(kernel: Any, pointers: dict[str, str], constants: dict[str, Any], warps: int = 4) -> str:

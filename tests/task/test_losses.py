@@ -12,6 +12,7 @@ from torch import Tensor
 
 from graphgps_kmip.task import LOSSES, make_task
 from graphgps_kmip.task.losses import class_weights
+from tests.processes import HANGS
 from tests.record_files import record
 
 RECORDS = {
@@ -52,9 +53,9 @@ def over_processes(loss: Callable, shards: list[tuple[Tensor, Tensor]]) -> tuple
     def run(rank: int) -> None:
         def all_reduce(tensor: Tensor) -> Tensor:
             parts[rank] = tensor
-            barrier.wait(timeout=10)
+            barrier.wait(HANGS)
             total = sum(parts)
-            barrier.wait(timeout=10)
+            barrier.wait(HANGS)
             return total
 
         results[rank] = loss(*shards[rank], all_reduce)

@@ -12,6 +12,7 @@ import torch
 
 from graphgps_kmip.train import make_fabric, read_record
 from graphgps_kmip.train.distributed import on_rank_zero
+from tests.processes import HANGS
 from tests.train.toy import TEST, last_checkpoint, read_stats, run
 from tests.train.two_processes import OPTIONS, normalise, uneven_loaders
 
@@ -48,7 +49,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         processes.append(subprocess.Popen(command, cwd=ROOT, env=environment, **options))
     try:
-        outputs = [process.communicate(timeout=180) for process in processes]
+        outputs = [process.communicate(timeout=HANGS) for process in processes]
     finally:
         for process in processes:
             process.kill()

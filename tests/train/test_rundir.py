@@ -10,6 +10,7 @@ import pytest
 
 from graphgps_kmip.results.run_stats import append_stats, rounded, trim_stats
 from graphgps_kmip.train import RunFolderError, locked, prepare_run_dir, read_record
+from tests.processes import HANGS
 
 
 def make_run(run_dir: Path, config_hash: str = "a", finished: bool = False) -> None:
@@ -93,7 +94,7 @@ def test_a_second_process_does_not_get_the_folder_until_the_first_is_gone(tmp_pa
             prepare_run_dir(tmp_path / "0", "a", wait=0.1)
         assert (tmp_path / "0" / "mark").exists()
         other.kill()
-        other.wait(10)
+        other.wait(HANGS)
     assert prepare_run_dir(tmp_path / "0", "a") == "run"
 
 

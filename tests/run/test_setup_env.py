@@ -140,6 +140,19 @@ def test_a_command_works_from_any_folder_and_through_a_symlink(project, tmp_path
         assert out.splitlines()[-1] == f"ran {command} in {project.root}"
 
 
+def test_quick_runs_a_selection_whose_files_are_there_and_passes_on_what_follows(project):
+    status, out, err = project.run("run/test.sh", "--quick", "-k", "gcn")
+    assert (status, err) == (0, "")
+    words = out.splitlines()[-1].removeprefix("ran -m pytest ").removesuffix(f" in {project.root}").split()
+    assert words[-2:] == ["-k", "gcn"]
+    chosen = [word.removeprefix("--ignore=") for word in words if "tests/" in word]
+    assert {"tests/attention", "tests/mpnn", "tests/model", "tests/gym/test_load.py"} <= set(chosen)
+    assert [word for word in chosen if not (ROOT / word.split("::")[0]).exists()] == []
+    for word in chosen:
+        file, _, name = word.partition("::")
+        assert f"def {name}(" in (ROOT / file).read_text() if name else True
+
+
 def test_the_exit_status_is_that_of_the_command(project):
     project.fake("python3.11", (project.bin / "python3.11").read_text().replace('echo "ran $* in $PWD"', "exit 7"))
     assert project.run("run/test.sh")[0] == 7

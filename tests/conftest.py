@@ -9,6 +9,7 @@ import sys
 import pytest
 import torch
 
+from graphgps_kmip.data.samples import plan
 from graphgps_kmip.search.keops import cxx_compiler
 
 
@@ -41,6 +42,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, reason in missing.items():
             if reason and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture
+def small_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``dataset.sample True`` gives 30 graphs, or one of 300 nodes: for tests of anything but the samples."""
+    monkeypatch.setattr(plan, "MOST_GRAPHS", 30)
+    monkeypatch.setattr(plan, "MOST_NODES_OF_ONE", 300)
 
 
 @pytest.fixture(autouse=True)

@@ -31,6 +31,15 @@ def test_a_limit_of_its_own_would_be_found(line: str) -> None:
     assert LIMIT.search(line)
 
 
+def test_forked_processes_share_the_imports_and_nothing_else() -> None:
+    codes = ["import sys; print(sys.x); sys.x = 2", "print(sys.x)", "import sys; print(sys.x); sys.exit(3)"]
+    first, second, third = processes.forked("import sys; sys.x = 1", codes)
+    assert (first.returncode, first.stdout, first.stderr) == (0, "1\n", "")
+    assert (second.returncode, second.stdout) == (1, "")  # what it did not import, it does not have
+    assert second.stderr.endswith("NameError: name 'sys' is not defined\n")
+    assert (third.returncode, third.stdout) == (3, "1\n")
+
+
 def test_the_limit_is_generous_and_ends_what_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert processes.HANGS >= 1200
     monkeypatch.setattr(processes, "HANGS", 0.1)

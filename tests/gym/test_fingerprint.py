@@ -14,7 +14,7 @@ from graphgps_kmip.attention import FullAttention
 from graphgps_kmip.gym.attention import ATTENTION, register_attention
 from graphgps_kmip.gym.fingerprint import config_hash
 from graphgps_kmip.gym.load import load_config
-from tests.processes import python
+from tests.processes import forked
 
 ROOT = Path(__file__).parents[2]
 DIGITS = "configs/quickstart/digits-kmip.yaml"
@@ -68,19 +68,20 @@ def test_config_functions_of_other_packages_change_nothing_unless_their_keys_are
     assert hash_of(DIGITS, "theirs.width", "4") != before
 
 
-def printed(*files: str) -> dict[str, str]:
-    """Return file -> hash, as a new process computes them one after the other."""
-    code = (
-        "import sys; from pathlib import Path; from graphgps_kmip.gym.planned import planned_hash\n"
-        "for file in sys.argv[1:]: print(file, planned_hash(['--cfg', file], Path()))"
-    )
-    done = python("-c", code, *files, check=True)
-    return dict(line.split() for line in done.stdout.splitlines())
+IMPORTS = "from pathlib import Path; from graphgps_kmip.gym.planned import planned_hash\n"
+
+
+def printed(*orders: list[str]) -> list[dict[str, str]]:
+    """Return for each order file -> hash, as a new process computes them one after the other."""
+    code = IMPORTS + "for file in {}: print(file, planned_hash(['--cfg', file], Path()))"
+    ended = forked(IMPORTS, [code.format(files) for files in orders])
+    assert [done.returncode for done in ended] == [0] * len(orders), [done.stderr for done in ended]
+    return [dict(line.split() for line in done.stdout.splitlines()) for done in ended]
 
 
 def test_hashes_are_those_of_earlier_code_and_the_same_in_any_order_of_loading() -> None:
-    alone = printed(OWN)  # as main.py trains it: the manifest's process must expect the same
-    first, last = printed(OWN, *EARLIER), printed(*EARLIER, OWN)
+    # alone: as main.py trains it, and the manifest's process must expect the same
+    alone, first, last = printed([OWN], [OWN, *EARLIER], [*EARLIER, OWN])
     assert first == last == EARLIER | alone
 
 

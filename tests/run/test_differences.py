@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from run.differences import Case, cases, effect, main, trained
 
+import main as program
 from graphgps_kmip.gym.dialect import DIALECTS, MEANINGS, OF_NETWORKS, QUIRKS
 from run import differences
 
+ROOT = Path(__file__).parents[2]
 CASES = {case.name: case for case in cases()}
 # Settings of dialects that are no difference in mathematics: which component a silent file means, and how it starts.
 STARTS = {"gt.layer_type", "prep.exp", "pretrained.reset_prediction_head", "pretrained.seed"}
@@ -37,11 +44,21 @@ def test_without_a_difference_nothing_changes(tmp_path: Path) -> None:
     assert effect(Case("same", "", "quickstart/digits-kmip.yaml", {}), str(tmp_path)) == (0, 0, 0)
 
 
+def here(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+    """Train in this process: a new one takes longer to import than to train."""
+    assert command[:2] == [sys.executable, str(ROOT / "main.py")]
+    handlers = logging.root.handlers[:]
+    code = program.run(command[2:])
+    logging.root.handlers = handlers
+    return subprocess.CompletedProcess(command, code)
+
+
 def test_both_sides_are_trained_once_and_stand_in_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     case = Case("residual", "no residual", "quickstart/digits-kmip.yaml", {"gt.gatedgcn.residual": False}, train=SHORT)
     monkeypatch.setattr(differences, "cases", lambda: [case])
+    monkeypatch.setattr(differences, "subprocess", SimpleNamespace(run=here))
     assert main(["--seeds", "1", "--out_dir", str(tmp_path / "out"), "--dataset_dir", str(tmp_path)]) == 0
     line = capsys.readouterr().out.splitlines()[-1]
     assert line.startswith("| `residual` | no residual |")

@@ -45,6 +45,7 @@ def tables(experiment: Experiment, out: Path, sample: bool) -> list[ResultTable]
     return [build_table(experiment, spec, PRINTED, out, HASH_OF, sample) for spec in experiment.tables.values()]
 
 
+@pytest.mark.usefixtures("small_samples")
 @pytest.mark.parametrize("experiment", TRAINED.values(), ids=lambda one: one.id)
 def test_a_training_of_an_experiment_goes_from_plan_to_table_as_a_sample_and_never_as_a_result(
     experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,9 +1,16 @@
-"""Near misses of a misspelt name, for error messages."""
+"""Look-ups by name, and near misses of a misspelt one for error messages."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import reprlib
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from graphgps_kmip.errors import ConfigError
+from graphgps_kmip.project import train_command
+
+Record = TypeVar("Record")
 
 
 def suggest(name: str, allowed: Iterable[str], limit: int = 3) -> str:
@@ -19,3 +26,20 @@ def near_misses(name: str, allowed: Iterable[str]) -> str:
     """Return `` Did you mean a or b?`` where something is near, else nothing."""
     text = suggest(name, allowed)
     return text if text.startswith(" Did you mean") else ""
+
+
+def look_up(table: Mapping[str, Record], name: str, key: str) -> Record:
+    """Return ``table[name]``.
+
+    Args:
+        table: rows by name.
+        name: the name a user gave.
+        key: the config key it was given for, named in the error.
+
+    Raises:
+        ConfigError: no such row; near misses are suggested.
+    """
+    if not isinstance(name, str) or name not in table:
+        shown, hint = reprlib.repr(name), suggest(str(name)[:100], table)
+        raise ConfigError(f"{key}: unknown name {shown}.{hint} `{train_command()} --list` shows all.")
+    return table[name]

@@ -17,13 +17,14 @@ ROOMS = {
     "model": {"attention.context", "search.memo"},
     "results": set(),
     "task": set(),
+    "compat": set(),
     "data": {"encoding", "task.record"},
     "train": {"task.record", "results"},
     "experiments": {"results"},
     "expressivity": {"encoding"},
     "analysis": {"attention", "search"},
     "report": {"experiments", "results"},
-    "gym": {"search", "attention", "mpnn", "encoding", "model", "task", "data", "train", "report", "results"},
+    "gym": {"compat", "search", "attention", "mpnn", "encoding", "model", "task", "data", "train", "report", "results"},
 }
 # Modules at the top of the package that every package may use.
 SHARED = {

@@ -7,10 +7,10 @@ from typing import Any
 
 from yacs.config import CfgNode
 
+from graphgps_kmip.compat.unread_keys import UNREAD
 from graphgps_kmip.encoding.expander import ALGORITHMS
 from graphgps_kmip.gym.attention import ATTENTION
 from graphgps_kmip.gym.binding import group
-from graphgps_kmip.gym.compat_keys import UNREAD
 from graphgps_kmip.gym.expander import EXPHORMER
 from graphgps_kmip.gym.mpnn import MPNN
 from graphgps_kmip.gym.optimizer import DECAYED

@@ -2,34 +2,13 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeVar
 
 from graphgps_kmip.errors import ConfigError, InputError, is_users
-from graphgps_kmip.names import suggest
-from graphgps_kmip.project import train_command
+from graphgps_kmip.names import look_up
 
 __all__ = ["ConfigError", "is_users", "look_up", "naming_group"]
-Record = TypeVar("Record")
-
-
-def look_up(table: Mapping[str, Record], name: str, key: str) -> Record:
-    """Return ``table[name]``.
-
-    Args:
-        table: rows by name.
-        name: the name a user gave.
-        key: the config key it was given for, named in the error.
-
-    Raises:
-        ConfigError: no such row; near misses are suggested.
-    """
-    if not isinstance(name, str) or name not in table:
-        shown, hint = reprlib.repr(name), suggest(str(name)[:100], table)
-        raise ConfigError(f"{key}: unknown name {shown}.{hint} `{train_command()} --list` shows all.")
-    return table[name]
 
 
 @contextmanager

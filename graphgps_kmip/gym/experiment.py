@@ -21,11 +21,11 @@ from torch_geometric.graphgym.model_builder import create_model
 from torch_geometric.graphgym.optim import create_scheduler
 from torch_geometric.graphgym.register import network_dict, optimizer_dict, scheduler_dict, train_dict
 
+from graphgps_kmip.compat.key_translation import refuse
 from graphgps_kmip.data import DatasetInfo, GraphDataset
 from graphgps_kmip.errors import UserError, one_line
 from graphgps_kmip.gym.branches import warn_of_unread_settings
 from graphgps_kmip.gym.budget import enter_width
-from graphgps_kmip.gym.compat import refuse
 from graphgps_kmip.gym.data import enter_info
 from graphgps_kmip.gym.devices import check_devices
 from graphgps_kmip.gym.errors import ConfigError, look_up

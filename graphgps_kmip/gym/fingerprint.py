@@ -14,8 +14,8 @@ from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import set_cfg
 from yacs.config import CfgNode
 
+from graphgps_kmip.compat.unread_keys import UNREAD
 from graphgps_kmip.gym.attention import ATTENTION
-from graphgps_kmip.gym.compat_keys import UNREAD
 from graphgps_kmip.gym.load import flatten
 from graphgps_kmip.gym.mpnn import MPNN
 from graphgps_kmip.gym.posenc_table import POSENC

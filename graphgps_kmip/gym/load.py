@@ -11,12 +11,12 @@ from typing import Any
 from torch_geometric.graphgym.config import assert_cfg, set_cfg
 from yacs.config import CfgNode
 
-from graphgps_kmip.gym.compat import name_dialect, translate
-from graphgps_kmip.gym.compat_keys import log_unread
-from graphgps_kmip.gym.dialect import in_dialect
+from graphgps_kmip.compat.dialects import in_dialect
+from graphgps_kmip.compat.key_translation import name_dialect, translate
+from graphgps_kmip.compat.quirks import log_quirks
+from graphgps_kmip.compat.unread_keys import log_unread
 from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.modules import import_modules
-from graphgps_kmip.gym.quirks import log_quirks
 from graphgps_kmip.gym.ranges import check_ranges
 from graphgps_kmip.gym.yaml_settings import flatten, parse_yaml, read_settings, read_yaml
 from graphgps_kmip.names import suggest

@@ -16,15 +16,15 @@ from torch import nn
 from torch_geometric.graphgym.config import cfg
 from yacs.config import CfgNode
 
-from graphgps_kmip.gym.checkpoint_keys import PUBLIC
-from graphgps_kmip.gym.compat import name_dialect, translate
-from graphgps_kmip.gym.compat_keys import UNREAD, UNREAD_ELSEWHERE
+from graphgps_kmip.compat.checkpoint_names import PUBLIC
+from graphgps_kmip.compat.key_translation import name_dialect, translate
+from graphgps_kmip.compat.parameter_renaming import constants_of, read_state, renamed
+from graphgps_kmip.compat.unread_keys import UNREAD, UNREAD_ELSEWHERE
 from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.load import flatten, load_config, read_settings
 from graphgps_kmip.gym.ranges import check_ranges
 from graphgps_kmip.train import CheckpointError
 from graphgps_kmip.train.checkpoint import numbered
-from graphgps_kmip.train.renaming import constants_of, read_state, renamed
 
 ADOPTED = ("gt", "gnn")  # groups that the earlier run decides, and those of all encodings
 # Must be as in the earlier run: the network and the encoders that its parameters are of.

@@ -8,10 +8,10 @@ from typing import Any
 
 from yacs.config import CfgNode
 
+from graphgps_kmip.compat.unread_keys import UNREAD
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.attention import ATTENTION
 from graphgps_kmip.gym.binding import rules_of
-from graphgps_kmip.gym.compat_keys import UNREAD
 from graphgps_kmip.gym.config import DEFAULTS
 from graphgps_kmip.gym.mpnn import MPNN
 from graphgps_kmip.gym.posenc import POSENC

@@ -15,15 +15,15 @@ from torch_geometric.data import Batch
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.optim import create_optimizer
 
+from graphgps_kmip.compat.checkpoint_names import PUBLIC
+from graphgps_kmip.compat.parameter_renaming import renamed
 from graphgps_kmip.data import make_loaders
 from graphgps_kmip.gym.budget import enter_width
-from graphgps_kmip.gym.checkpoint_keys import PUBLIC
 from graphgps_kmip.gym.count import count_by_component
 from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.experiment import Parts, assemble, configured, planned_runs
 from graphgps_kmip.gym.load import load_config
 from graphgps_kmip.gym.task import current_task
-from graphgps_kmip.train.renaming import renamed
 from tests.gym.graphormer_files import BESIDE, BOTH, CORNELL, FILES, ZINC, Tree, public_shapes
 
 

@@ -12,10 +12,10 @@ from torch import nn
 from torch_geometric.graphgym.config import cfg
 from yacs.config import CfgNode
 
+from graphgps_kmip.compat.unread_keys import UNREAD
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.attention import ATTENTION
 from graphgps_kmip.gym.binding import bind, group, rules_of
-from graphgps_kmip.gym.compat_keys import UNREAD
 from graphgps_kmip.gym.devices import check_devices
 from graphgps_kmip.gym.experiment import planned_runs
 from graphgps_kmip.gym.load import flatten, load_config

@@ -15,7 +15,7 @@ import pytest
 from run.differences import Case, cases, effect, main, trained
 
 import main as program
-from graphgps_kmip.gym.dialect import DIALECTS, MEANINGS, OF_NETWORKS, QUIRKS
+from graphgps_kmip.compat.dialects import DIALECTS, MEANINGS, OF_NETWORKS, QUIRKS
 from run import differences
 
 ROOT = Path(__file__).parents[2]

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.model_builder import create_model
 
+from graphgps_kmip.compat.checkpoint_names import PUBLIC
+from graphgps_kmip.compat.key_translation import refuse
+from graphgps_kmip.compat.parameter_renaming import constants_of, renamed
+from graphgps_kmip.compat.quirks import quirks_met
 from graphgps_kmip.encoding import laplacian_encoder
-from graphgps_kmip.gym.checkpoint_keys import PUBLIC
-from graphgps_kmip.gym.compat import refuse
 from graphgps_kmip.gym.load import flatten, load_config
-from graphgps_kmip.gym.quirks import quirks_met
-from graphgps_kmip.train.renaming import constants_of, renamed
 from tests.whole.dropout_audit import audited, recorded
 from tests.whole.whole_records import Record, batch_of, fingerprint, normal, weights
 

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from yacs.config import CfgNode
+Config = Any  # GraphGym's tree of settings, whose package `gym` alone imports
 
 QUIRKS: dict[str, dict[str, Any]] = {
     "kmip_no_mask": {"gt.kmip.pad_keys": True},
@@ -27,34 +27,34 @@ QUIRKS: dict[str, dict[str, Any]] = {
 }
 
 
-def _branches(cfg: CfgNode) -> set[str]:
+def _branches(cfg: Config) -> set[str]:
     layered = cfg.model.type in ("GPSModel", "MultiModel", "SingleModel")
     return set(cfg.gt.layer_type.split("+")) if layered else set()
 
 
-def _encodings(cfg: CfgNode) -> set[str]:
+def _encodings(cfg: Config) -> set[str]:
     return set(cfg.dataset.node_encoder_name.split("+")) if cfg.dataset.node_encoder else set()
 
 
-def _has_kmip(cfg: CfgNode) -> bool:
+def _has_kmip(cfg: Config) -> bool:
     return bool({"kMIP", "SparseAttention"} & _branches(cfg))
 
 
-def _has_performer(cfg: CfgNode) -> bool:
+def _has_performer(cfg: Config) -> bool:
     return cfg.model.type == "Performer" or "Performer" in _branches(cfg)
 
 
-def _draws_expanders(cfg: CfgNode) -> bool:
+def _draws_expanders(cfg: Config) -> bool:
     return cfg.prep.exp
 
 
-def _puts_tokens_in(cfg: CfgNode) -> bool:
+def _puts_tokens_in(cfg: Config) -> bool:
     local = {name.partition("__")[0] for name in _branches(cfg)} & {"GINE", "CustomGatedGCN", "GatedGCN", "GAT", "PNA"}
     return "GraphormerBias" in _encodings(cfg) and cfg.graphormer.use_graph_token and bool(local)
 
 
 # Quirk -> whether the public code of a file meets the fault, by the settings of the file.
-MET: dict[str, Callable[[CfgNode], bool]] = {
+MET: dict[str, Callable[[Config], bool]] = {
     "kmip_no_mask": _has_kmip,
     "kmip_duplicate_key_0": _has_kmip,
     "performer_unmasked_keys": _has_performer,
@@ -70,7 +70,7 @@ MET: dict[str, Callable[[CfgNode], bool]] = {
 }
 
 
-def quirks_met(cfg: CfgNode) -> list[str]:
+def quirks_met(cfg: Config) -> list[str]:
     """Return the quirks by which a loaded file of a public code would repeat what that code computes.
 
     Args:
@@ -79,7 +79,7 @@ def quirks_met(cfg: CfgNode) -> list[str]:
     return [name for name, met in MET.items() if met(cfg)] if cfg.dialect else []
 
 
-def log_quirks(cfg: CfgNode) -> None:
+def log_quirks(cfg: Config) -> None:
     """Log in one line the faults that the public code of this file has and that are corrected here."""
     corrected = [name for name in quirks_met(cfg) if name not in cfg.quirks]
     if corrected:

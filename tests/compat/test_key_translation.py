@@ -13,12 +13,13 @@ from torch import nn
 from torch_geometric.graphgym.config import cfg
 from yacs.config import CfgNode
 
+import graphgps_kmip.compat
 import graphgps_kmip.gym
+from graphgps_kmip.compat.dialects import DIALECTS
+from graphgps_kmip.compat.key_translation import KEYS, MARKERS, VALUES, detect, refuse, translate
+from graphgps_kmip.compat.unread_keys import UNREAD, UNREAD_ELSEWHERE
 from graphgps_kmip.gym.attention import ATTENTION
-from graphgps_kmip.gym.compat import KEYS, MARKERS, VALUES, detect, refuse, translate
-from graphgps_kmip.gym.compat_keys import UNREAD, UNREAD_ELSEWHERE
 from graphgps_kmip.gym.config import set_defaults
-from graphgps_kmip.gym.dialect import DIALECTS
 from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.load import flatten, load_config
 from graphgps_kmip.gym.posenc import times
@@ -29,7 +30,7 @@ PUBLIC: dict[str, dict[str, str]] = yaml.safe_load((Path(__file__).parent / "pub
 CODES = {"G": "graphgps", "E": "exphormer", "S": "spexphormer"}
 READ = {bool: {"True": True, "False": False}.get, int: int, float: float, str: str, list: json.loads, type(None): int}
 BY_GRAPHGYM = {("gnn.head", "default"): "node"}  # resolved when it checks the config
-ROOM = Path(graphgps_kmip.gym.__file__).parent
+ROOMS = [Path(package.__file__).parent for package in (graphgps_kmip.gym, graphgps_kmip.compat)]
 HEAD = "dataset: {task: node}\ngnn: {layers_post_mp: 1}\n"
 Logs = pytest.LogCaptureFixture
 
@@ -128,7 +129,8 @@ def test_a_component_may_have_the_name_of_a_key_that_nothing_reads(monkeypatch: 
 
 
 def test_no_part_reads_the_keys_that_are_said_to_be_unread() -> None:
-    nodes = [node for file in ROOM.glob("*.py") for node in ast.walk(ast.parse(file.read_text()))]
+    files = [file for folder in ROOMS for file in folder.glob("*.py")]
+    nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text()))]
     reads = {ast.unparse(node).removeprefix("cfg.") for node in nodes if isinstance(node, ast.Attribute)}
     assert {"gt.layers", "posenc_EquivStableLapPE.enable", "seed"} <= reads, "the search finds nothing"
     assert not reads & {*UNREAD, *UNREAD_ELSEWHERE}

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from torch_geometric.graphgym.config import cfg
 
+from graphgps_kmip.compat.dialects import DIALECTS, QUIRKS
 from graphgps_kmip.gym.attention import ATTENTION
-from graphgps_kmip.gym.dialect import DIALECTS, QUIRKS
 from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.fingerprint import ABSENT, config_hash
 from graphgps_kmip.gym.load import flatten, load_config

@@ -15,14 +15,14 @@ from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.attention import GraphContext, PerformerAttention
 from graphgps_kmip.attention.bigbird import BigBirdAttention
+from graphgps_kmip.compat.checkpoint_names import PUBLIC
+from graphgps_kmip.compat.parameter_naming import finder
+from graphgps_kmip.compat.parameter_renaming import renamed
 from graphgps_kmip.encoding import laplacian_encoder
 from graphgps_kmip.encoding.kernel_encoder import KernelEncoder
-from graphgps_kmip.gym.checkpoint_keys import PUBLIC
 from graphgps_kmip.gym.network import custom_gnn
 from graphgps_kmip.gym.stock import stock_gnn
 from graphgps_kmip.model import GPSLayer
-from graphgps_kmip.train.naming import finder
-from graphgps_kmip.train.renaming import renamed
 from tests.attention.recorded_gps import BY_CODE, DIM, HEADS, LOCAL
 from tests.attention.test_exphormer_recorded import LAYERS, Stack
 from tests.encoding import test_kernel_encoder, test_laplacian_encoder, test_signnet

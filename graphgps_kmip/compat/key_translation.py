@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
-from graphgps_kmip.gym.errors import ConfigError
+from graphgps_kmip.errors import ConfigError
 
 # Keys with another name here. Old component names are aliases in the component tables.
 KEYS: dict[str, str] = {

@@ -10,9 +10,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from graphgps_kmip.compat.parameter_naming import Dropped, Names, finder
+from graphgps_kmip.errors import CheckpointError
 from graphgps_kmip.torch_files import UnreadableFile, load_leaving_objects
-from graphgps_kmip.train.errors import CheckpointError
-from graphgps_kmip.train.naming import Dropped, Names, finder
 
 State = dict[str, Tensor]
 SHOWN = 3  # problems of a kind that an error names

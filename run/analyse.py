@@ -150,7 +150,7 @@ def _described(run: Trained, chosen: dict[int, Data], args: argparse.Namespace) 
     """Return what a file of curves says of itself, with the k of the curves."""
     layers, sizes = analysis.kmip_layers(run.model), [graph.num_nodes for graph in chosen.values()]
     for key in ("diversity", "random_fraction"):
-        if getattr(layers[0], key):
+        if any(hasattr(choice, key) for choice in layers[0].selection.modules()):
             raise ConfigError(f"{args.run[0]}: with {key} its layers choose other keys than k-MIP: take another run")
     num_keys = [layer.k for layer in layers]
     facts = {"measure": args.command, "runs": [run.facts], "split": args.split, "min_nodes": args.min_nodes}

@@ -11,12 +11,15 @@ from torch_geometric.nn import BatchNorm
 from graphgps_kmip.attention import (
     BiasedFullAttention,
     BigBirdAttention,
+    DiverseKeys,
     ExphormerAttention,
     FullAttention,
     GraphContext,
     KMIPAttention,
     PerformerAttention,
+    RandomKeys,
 )
+from graphgps_kmip.attention.faults import FirstKeyAgain
 from graphgps_kmip.encoding.expander import expander_edges, expander_generator
 from graphgps_kmip.expressivity.encodings import hops
 from graphgps_kmip.expressivity.graph import Graph
@@ -40,13 +43,15 @@ ATTENTIONS: dict[str, Callable[[int, int], nn.Module]] = {
     "Transformer": FullAttention,
     "Performer": lambda dim, heads: PerformerAttention(dim, heads, dim_head=dim, num_features=16),
     "kMIP": lambda dim, heads: KMIPAttention(dim, heads, k=2, search="exact"),
-    "kMIP, diversity": lambda dim, heads: KMIPAttention(dim, heads, k=2, search="exact", diversity=0.5),
+    "kMIP, diversity": lambda dim, heads: KMIPAttention(dim, heads, k=2, search="exact", selection=DiverseKeys(0.5)),
     "Exphormer": lambda dim, heads: ExphormerAttention(dim, heads, use_exp_edges=False),
     "Exphormer, virtual nodes": lambda dim, heads: ExphormerAttention(dim, heads, num_virt_node=2, use_exp_edges=False),
     "kMIP, tied keys": _tied,
-    "kMIP, repeat_first_key": lambda dim, heads: KMIPAttention(dim, heads, k=40, search="exact", repeat_first_key=True),
+    "kMIP, repeat_first_key": lambda dim, heads: KMIPAttention(
+        dim, heads, k=40, search="exact", selection=FirstKeyAgain()
+    ),
     "kMIP, random_attention": lambda dim, heads: KMIPAttention(
-        dim, heads, k=2, search="exact", random_attention=True, random_fraction=0.5
+        dim, heads, k=2, search="exact", selection=RandomKeys(0.5)
     ),
     "Exphormer, expander": ExphormerAttention,
     "BigBird": lambda dim, heads: BigBirdAttention(dim, heads, block_size=1, num_random_blocks=1),

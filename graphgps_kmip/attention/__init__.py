@@ -2,22 +2,30 @@
 
 from graphgps_kmip.attention.bigbird import BigBirdAttention
 from graphgps_kmip.attention.context import GraphContext
+from graphgps_kmip.attention.diversity import DiverseKeys
 from graphgps_kmip.attention.exphormer import ExphormerAttention
 from graphgps_kmip.attention.full import BiasedFullAttention, FullAttention
 from graphgps_kmip.attention.graph import AttentionGraph, collect_attention
+from graphgps_kmip.attention.key_selection import BestKeys
 from graphgps_kmip.attention.kmip import KMIPAttention
 from graphgps_kmip.attention.performer import PerformerAttention
+from graphgps_kmip.attention.random_keys import RandomKeys
 from graphgps_kmip.attention.san import SANAttention
+from graphgps_kmip.attention.schedule import AnnealedKeys
 
 __all__ = [
+    "AnnealedKeys",
     "AttentionGraph",
+    "BestKeys",
     "BiasedFullAttention",
     "BigBirdAttention",
+    "DiverseKeys",
     "ExphormerAttention",
     "FullAttention",
     "GraphContext",
     "KMIPAttention",
     "PerformerAttention",
+    "RandomKeys",
     "SANAttention",
     "collect_attention",
 ]

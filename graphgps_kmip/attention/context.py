@@ -40,7 +40,8 @@ class GraphContext:
         edge_sets: further named edge sets (expander, sampled): name -> (edge_index, edge_attr or None).
         pair_index: dense pairs inside graphs (relative encodings, biases), global node ids.
         pair_attr: features of those pairs.
-        progress: share of the training that is done, in [0, 1] (for temperature and k schedules).
+        progress: share of the training that is done, in [0, 1] (for temperature and k schedules); None: nobody set it,
+            `progress_in` says what stands for it.
         encoding: EquivStableLapPE, which some message passing layers read.
         real: None, or where padding stands for nodes (`dense.with_padding`): False there.
         halo: None, or how to reach the nodes of other processes: these N nodes are then this process's share of one
@@ -58,7 +59,7 @@ class GraphContext:
     edge_sets: Mapping[str, tuple[Tensor, Tensor | None]] = field(default_factory=dict)
     pair_index: Tensor | None = None
     pair_attr: Tensor | None = None
-    progress: float = 0.0
+    progress: float | None = None
     encoding: Tensor | None = None
     real: Tensor | None = None
     halo: Halo | None = None
@@ -82,6 +83,18 @@ class GraphContext:
     def min_nodes(self) -> int:
         """Number of nodes of the smallest graph (0 without graphs); read from the device once and kept."""
         return int(self.sizes.min()) if self.num_graphs else 0
+
+    def progress_in(self, training: bool) -> float:
+        """Return the progress, and where nobody set it that of the mode: 0 in training, 1 in eval mode.
+
+        So a trained model that somebody uses from Python has come to the end of its schedules.
+
+        Args:
+            training: ``module.training`` of the module that asks.
+        """
+        if self.progress is None:
+            return 0.0 if training else 1.0
+        return self.progress
 
     @cached_property
     def _ptr_fits(self) -> bool:
@@ -142,6 +155,7 @@ class GraphContext:
             ValueError: ``data.batch`` is unsorted, negative or not integral.
         """
         batch, ptr = getattr(data, "batch", None), getattr(data, "ptr", None)
+        progress = getattr(data, "progress", None)
         if batch is None:
             device = data.x.device if getattr(data, "x", None) is not None else data.edge_index.device
             batch = torch.zeros(data.num_nodes, dtype=torch.long, device=device)
@@ -157,7 +171,7 @@ class GraphContext:
             edge_sets=_edge_sets(data),
             pair_index=getattr(data, "pair_index", None),
             pair_attr=getattr(data, "pair_attr", None),
-            progress=float(getattr(data, "progress", 0.0)),
+            progress=None if progress is None else float(progress),
             encoding=getattr(data, "pe_EquivStableLapPE", None),
             halo=Halo.from_data(data),
         )

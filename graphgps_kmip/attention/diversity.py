@@ -12,8 +12,41 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from graphgps_kmip.attention.context import GraphContext
+from graphgps_kmip.attention.key_selection import BestKeys, KeySelection
+from graphgps_kmip.errors import InputError
+
 POOL = 2  # candidates for each key that is taken
 CHUNK_ENTRIES = 2**22  # of gathered candidates and their cosines, 16 MB of float32 each
+
+
+class DiverseKeys(KeySelection):
+    """k of the best 2k keys that resemble each other less, see `diverse_keys`: ``KMIPAttention``'s ``selection``.
+
+    Args:
+        diversity: what a copy of a key that is attended to loses against other keys, in units of the logit; 0 is k-MIP.
+        among: what chooses the candidates; None: `BestKeys`.
+
+    Raises:
+        ValueError: the diversity is negative or not finite.
+    """
+
+    def __init__(self, diversity: float, among: KeySelection | None = None) -> None:
+        super().__init__(BestKeys() if among is None else among)
+        if not 0.0 <= diversity < math.inf:
+            raise InputError(f"diversity must be 0 or more, and finite, got {diversity}")
+        self.diversity = diversity
+
+    def forward(
+        self, q: Tensor, k: Tensor, context: GraphContext, num_keys: int, backend: str = "auto"
+    ) -> tuple[Tensor, Tensor]:
+        """Choose among twice as many; see `KeySelection`."""
+        index, score = self.among(q, k, context, POOL * num_keys, backend)
+        return diverse_keys(index, score, k, num_keys, self.diversity)
+
+    def extra_repr(self) -> str:
+        """Say the diversity."""
+        return f"diversity={self.diversity}"
 
 
 @torch.no_grad()

@@ -4,10 +4,57 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from graphgps_kmip.attention.context import GraphContext
-from graphgps_kmip.attention.dense import to_padded
+from graphgps_kmip.attention.dense import from_padded, to_padded
 from graphgps_kmip.attention.graph import AttentionGraph
+from graphgps_kmip.attention.key_selection import BestKeys, KeySelection
+from graphgps_kmip.attention.kmip import KMIPAttention
+from graphgps_kmip.errors import InputError
+
+
+class PaddedKMIPAttention(KMIPAttention):
+    """k-MIP attention whose graphs are padded with nodes of zeros to the largest one of the batch, as nodes like all.
+
+    These can be selected, so that a graph's output depends on the others: the quirk ``kmip_no_mask``. The arguments are
+    those of `KMIPAttention`.
+    """
+
+    def forward(self, x: Tensor, context: GraphContext | Tensor | None = None) -> Tensor:
+        """Attend inside each padded graph: x (N, dim) -> (N, dim)."""
+        context = GraphContext.of(context, x)
+        if context.halo is not None:
+            raise InputError("the nodes of this graph are divided over processes, which pad_keys cannot: switch it off")
+        out = super().forward(*with_padding(x, context))
+        return from_padded(out.view(context.num_graphs, context.max_nodes, x.size(1)), context)
+
+    @torch.no_grad()
+    def attention_graph(self, x: Tensor, context: GraphContext | Tensor | None = None) -> AttentionGraph:
+        """Return the selected keys and their weights, without dropout and without those of padding."""
+        context = GraphContext.of(context, x)
+        return without_padding(super().attention_graph(*with_padding(x, context)), context)
+
+
+class FirstKeyAgain(KeySelection):
+    """The first node of the graph in each slot of a query with fewer than k keys, where it counts again.
+
+    So the output depends on the order of the nodes: the quirk ``kmip_duplicate_key_0``.
+
+    Args:
+        among: what chooses the keys before; None: `BestKeys`.
+    """
+
+    def __init__(self, among: KeySelection | None = None) -> None:
+        super().__init__(BestKeys() if among is None else among)
+
+    def forward(
+        self, q: Tensor, k: Tensor, context: GraphContext, num_keys: int, backend: str = "auto"
+    ) -> tuple[Tensor, Tensor]:
+        """Choose, and fill up to num_keys; see `KeySelection`."""
+        index, score = self.among(q, k, context, num_keys, backend)
+        missing = (0, num_keys - index.size(-1))
+        return repeat_first_key(q, k, pad(index, missing, value=-1), pad(score, missing, value=-torch.inf), context)
 
 
 def with_padding(x: Tensor, context: GraphContext) -> tuple[Tensor, GraphContext]:

@@ -1,4 +1,4 @@
-"""What every attention does with its arguments: checks of dim, num_heads and dropout, and how they are printed."""
+"""What every attention does with its arguments: checks of dim, num_heads, dropout and shares; how they are printed."""
 
 from __future__ import annotations
 
@@ -34,6 +34,21 @@ def check_dropout(dropout: float) -> float:
     if not 0.0 <= dropout < 1.0:
         raise InputError(f"attention dropout must be in [0, 1), got {dropout}")
     return dropout
+
+
+def check_share(name: str, share: float) -> float:
+    """Return a share of something as it is.
+
+    Args:
+        name: of the argument, for the error.
+        share: its value.
+
+    Raises:
+        ValueError: it is not in (0, 1].
+    """
+    if not 0.0 < share <= 1.0:
+        raise InputError(f"{name} must be in (0, 1], got {share}")
+    return share
 
 
 def described(attention: nn.Module, dim: int, num_heads: int, *, always: tuple[str, ...] = (), **options: Any) -> str:

@@ -9,7 +9,36 @@ import torch
 from torch import Tensor
 
 from graphgps_kmip.attention.context import GraphContext
+from graphgps_kmip.attention.heads import check_share
+from graphgps_kmip.attention.key_selection import KeySelection
 from graphgps_kmip.search import topk_inner_product
+
+
+class RandomKeys(KeySelection):
+    """The k best of some keys that are drawn at random: ``KMIPAttention``'s ``selection`` in an ablation of the thesis.
+
+    They are drawn again in each call, in eval mode too, by torch's generator (see `draw_keys`).
+
+    Args:
+        random_fraction: share of a graph's nodes that is drawn, in (0, 1].
+
+    Raises:
+        ValueError: the share is out of its range.
+    """
+
+    def __init__(self, random_fraction: float = 0.1) -> None:
+        super().__init__()
+        self.random_fraction = check_share("random_fraction", random_fraction)
+
+    def forward(
+        self, q: Tensor, k: Tensor, context: GraphContext, num_keys: int, backend: str = "auto"
+    ) -> tuple[Tensor, Tensor]:
+        """Draw, and search among what was drawn; see `KeySelection`."""
+        return topk_of_random_keys(q, k, context, num_keys, self.random_fraction, backend)
+
+    def extra_repr(self) -> str:
+        """Say the share."""
+        return f"random_fraction={self.random_fraction}"
 
 
 def topk_of_random_keys(

@@ -1,4 +1,4 @@
-"""Table of attentions: classes ``(dim, num_heads, dropout, *, options)``, called ``(x, context) -> x``."""
+"""Table of attentions: classes or builders ``(dim, num_heads, dropout, *, options)``, called ``(x, context) -> x``."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from graphgps_kmip.attention import (
     BigBirdAttention,
     ExphormerAttention,
     FullAttention,
-    KMIPAttention,
     PerformerAttention,
 )
 from graphgps_kmip.gym.binding import group as group_of
+from graphgps_kmip.gym.kmip_builder import build_kmip
 from graphgps_kmip.gym.table import Row, add_row
 
 ATTENTION: dict[str, Row] = {}
@@ -45,7 +45,7 @@ def register_attention(
 
 
 SPARSE = "sparse_attn_dropout"
-add_row(ATTENTION, "kMIP", KMIPAttention, aliases=("SparseAttention",), zero_grad=("key.bias",), dropout=SPARSE)
+add_row(ATTENTION, "kMIP", build_kmip, aliases=("SparseAttention",), zero_grad=("key.bias",), dropout=SPARSE)
 add_row(ATTENTION, "Transformer", FullAttention)
 add_row(ATTENTION, "BiasedTransformer", BiasedFullAttention, breaks=("batch_vector",))
 add_row(ATTENTION, "Performer", PerformerAttention)

@@ -12,6 +12,7 @@ from torch_geometric.nn import GATConv, GCNConv
 
 from graphgps_kmip.attention.bigbird import BigBirdAttention
 from graphgps_kmip.attention.exphormer import ExphormerAttention, ExphormerStart
+from graphgps_kmip.attention.faults import PaddedKMIPAttention
 from graphgps_kmip.attention.full import FullAttention
 from graphgps_kmip.attention.kmip import KMIPAttention
 from graphgps_kmip.attention.messages import ExpanderMessages
@@ -74,7 +75,10 @@ PARTS: dict[type[nn.Module], dict[str, str]] = {
     | {"out": "bb_out", "ffn": "bb_ffn", "out_norm": "bb_ln", "ffn_norm": "bb_ln"},
     ExphormerAttention: {ALL: "exph_qkve"},
     ExphormerStart: {ALL: "virtual_emb", "expander": "expander_emb"},
-    KMIPAttention: {"query": "kmip_qk", "key": "kmip_qk", "value": "kmip_v", "out": "kmip_out"},
+    **dict.fromkeys(
+        (KMIPAttention, PaddedKMIPAttention),
+        {"query": "kmip_qk", "key": "kmip_qk", "value": "kmip_v", "out": "kmip_out"},
+    ),
     SANLayer: {"attention_norm": "branch_norms", "ffn": "ffn", "ffn_norm": "ffn_norm"},
     SANAttention: dict.fromkeys(("query", "key", "edge"), "san_qke")
     | dict.fromkeys(("fake_query", "fake_key", "fake_edge"), "san_fake_qke")

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from graphgps_kmip.analysis import collect_heads, degree_counts, kmip_layers, kmip_outputs
-from graphgps_kmip.attention import AttentionGraph, FullAttention, GraphContext, KMIPAttention
+from graphgps_kmip.attention import AttentionGraph, FullAttention, GraphContext
+from graphgps_kmip.gym.kmip_builder import build_kmip
 
 SIZES = [12, 3, 1]
 
@@ -25,7 +26,7 @@ class Stack(nn.Module):
 
     def __init__(self, **options: int) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(KMIPAttention(8, 2, 0.5, k=k, **options) for k in (5, 2))
+        self.layers = nn.ModuleList(build_kmip(8, 2, 0.5, k=k, **options) for k in (5, 2))
         self.outputs: list[Tensor] = []
 
     def forward(self, batch: Batch) -> Tensor:

@@ -77,6 +77,17 @@ def test_a_torch_geometric_batch_hands_over_all_that_attentions_read() -> None:
     assert context.edge_sets["expander"][1].shape == (6, 4)
 
 
+@pytest.mark.parametrize(("given", "training", "evaluating"), [(None, 0.0, 1.0), (0.0, 0.0, 0.0), (0.3, 0.3, 0.3)])
+def test_the_progress_that_nobody_set_is_that_of_the_mode(
+    given: float | None, training: float, evaluating: float
+) -> None:
+    batch = Batch.from_data_list([graph(3)])
+    if given is not None:
+        batch.progress = given
+    context = GraphContext.from_data(batch)
+    assert (context.progress_in(True), context.progress_in(False)) == (training, evaluating)
+
+
 def test_data_that_is_one_graph_needs_no_batch_vector() -> None:
     context = GraphContext.from_data(graph(4))
     assert context.ptr.tolist() == [0, 4]

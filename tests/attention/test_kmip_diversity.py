@@ -11,6 +11,7 @@ from torch.nn.functional import cosine_similarity
 
 from graphgps_kmip.attention import GraphContext, KMIPAttention, diversity
 from graphgps_kmip.attention.diversity import diverse_keys
+from graphgps_kmip.gym.kmip_builder import build_kmip
 
 SIZES = [5, 0, 1, 20]  # the second graph has no node
 PTR = torch.tensor([0, *SIZES]).cumsum(0)
@@ -20,7 +21,7 @@ EXACT = {"rtol": 1e-12, "atol": 1e-12}
 
 def layer(**options: Any) -> KMIPAttention:
     torch.manual_seed(3)
-    return KMIPAttention(8, 2, **{"k": 4, "diversity": 2.0, **options}).double()
+    return build_kmip(8, 2, **{"k": 4, "diversity": 2.0, **options}).double()
 
 
 def nodes(size: int = 26) -> Tensor:
@@ -85,7 +86,7 @@ def test_without_weight_it_is_kmip_and_with_it_other_keys_are_taken() -> None:
 
 def test_missing_slots_of_diverse_keys_can_be_filled_with_the_first_key() -> None:
     filled, x = layer(k=7, repeat_first_key=True), nodes(5)
-    plain = KMIPAttention(8, 2, k=7, repeat_first_key=True).double()
+    plain = build_kmip(8, 2, k=7, repeat_first_key=True).double()
     plain.load_state_dict(filled.state_dict())
     torch.testing.assert_close(filled(x), plain(x), **EXACT)  # five keys are all taken: the rest is the first one
     assert (filled(x) - layer(k=7)(x)).abs().max() > 1e-3

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.attention import GraphContext, KMIPAttention
+from graphgps_kmip.attention import AnnealedKeys, DiverseKeys, GraphContext, KMIPAttention, RandomKeys
+from graphgps_kmip.attention.faults import FirstKeyAgain
+from graphgps_kmip.attention.halo import Halo
+from graphgps_kmip.gym.kmip_builder import build_kmip
 from tests.reference.attention import kmip_attention
 
 SIZES = [5, 0, 1, 7]  # the second graph has no node
@@ -19,7 +23,7 @@ HEADS = 2
 
 
 def layer(**options: Any) -> KMIPAttention:
-    return KMIPAttention(8, HEADS, dim_kq=3, **options).double()
+    return build_kmip(8, HEADS, dim_kq=3, **options).double()
 
 
 def nodes() -> Tensor:
@@ -136,3 +140,12 @@ def test_the_learned_graph_names_nodes_and_leaves_padding_out() -> None:
 def test_options_that_do_not_go_together_are_refused(options: dict[str, bool], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         layer(**options)
+
+
+def test_several_processes_are_refused_in_python_too() -> None:
+    for selection in (RandomKeys(), DiverseKeys(1.0), FirstKeyAgain(), AnnealedKeys(20, among=RandomKeys())):
+        with pytest.raises(ValueError, match=rf"shard finds .* not those of {type(selection).__name__}: switch"):
+            KMIPAttention(8, 2, shard=True, selection=selection)
+    context = replace(GraphContext.of(None, torch.randn(6, 8)), halo=Halo(torch.arange(0), (0,), (0,)))
+    with pytest.raises(ValueError, match="divided over processes, which pad_keys cannot: switch it off"):
+        layer(pad_keys=True).float()(torch.randn(6, 8), context)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from graphgps_kmip.attention import GraphContext, KMIPAttention
 from graphgps_kmip.attention.random_keys import draw_keys
+from graphgps_kmip.gym.kmip_builder import build_kmip
 from graphgps_kmip.model.recomputation import recomputed
 
 PTR = torch.tensor([0, 5, 5, 6, 26])  # the second graph has no node
@@ -18,7 +19,7 @@ EXACT = {"rtol": 1e-12, "atol": 1e-12}
 
 
 def layer(**options: Any) -> KMIPAttention:
-    return KMIPAttention(8, 2, random_attention=True, **options).double()
+    return build_kmip(8, 2, random_attention=True, **options).double()
 
 
 def nodes() -> Tensor:

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
 
-from graphgps_kmip.attention import GraphContext, KMIPAttention, kmip
+from graphgps_kmip.attention import AnnealedKeys, DiverseKeys, GraphContext, KMIPAttention, kmip
 from graphgps_kmip.attention.halo import Halo
 from graphgps_kmip.attention.schedule import annealed
+from graphgps_kmip.gym.kmip_builder import build_kmip
 
 
 @pytest.mark.parametrize(
@@ -30,7 +32,7 @@ def test_it_never_rises_and_stays_between_its_ends() -> None:
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize(("progress", "k"), [(0.0, 12), (0.25, 6), (0.5, 3), (1.0, 3)])
 def test_attention_has_the_k_of_the_progress(progress: float, k: int, training: bool) -> None:
-    attention = KMIPAttention(8, 2, k=3, k_start=12).double().train(training)
+    attention = build_kmip(8, 2, k=3, k_start=12).double().train(training)
     plain = KMIPAttention(8, 2, k=k).double()
     plain.load_state_dict(attention.state_dict())
     x = torch.randn(20, 8, dtype=torch.float64)
@@ -40,12 +42,34 @@ def test_attention_has_the_k_of_the_progress(progress: float, k: int, training: 
 
 
 def test_with_padding_among_the_keys_k_falls_too() -> None:
-    attention = KMIPAttention(8, 2, k=1, k_start=4, anneal_until=1.0, pad_keys=True)
+    attention = build_kmip(8, 2, k=1, k_start=4, anneal_until=1.0, pad_keys=True)
     x = torch.randn(6, 8)
     context = replace(GraphContext.of(torch.tensor([0, 0, 1, 1, 1, 1]), x), progress=1.0)
-    plain = KMIPAttention(8, 2, k=1, pad_keys=True)
+    plain = build_kmip(8, 2, k=1, pad_keys=True)
     plain.load_state_dict(attention.state_dict())
     assert torch.equal(attention(x, context), plain(x, context))
+
+
+@pytest.mark.parametrize(("training", "k"), [(True, 12), (False, 3)])
+def test_where_nobody_sets_the_progress_a_trained_module_has_its_final_k_and_one_in_training_its_first(
+    training: bool, k: int
+) -> None:
+    attention, x = KMIPAttention(8, 2, k=3, selection=AnnealedKeys(12)).train(training), torch.randn(20, 8)
+    plain = KMIPAttention(8, 2, k=k)
+    plain.load_state_dict(attention.state_dict())
+    for context in (None, torch.arange(20) // 15, GraphContext.from_data(Data(x=x))):
+        assert torch.equal(attention(x, context), plain(x, context))
+        assert attention.attention_graph(x, context).index.size(-1) == k
+
+
+def test_an_annealed_choice_anneals_inside_of_another_one_too() -> None:
+    attention, x = KMIPAttention(8, 2, k=3, selection=DiverseKeys(0.5, AnnealedKeys(12))), torch.randn(40, 8)
+    assert [attention.train(mode).attention_graph(x).index.size(-1) for mode in (True, False)] == [12, 3]
+
+
+def test_a_start_below_k_is_refused_in_python_too() -> None:
+    with pytest.raises(ValueError, match="k_start must be 0 .* or at least k, got 4 and k 5"):
+        KMIPAttention(8, 2, k=5, selection=AnnealedKeys(4))(torch.randn(20, 8))
 
 
 def test_without_a_start_k_does_not_change() -> None:
@@ -62,7 +86,7 @@ def test_over_several_processes_k_falls_too(monkeypatch: pytest.MonkeyPatch) -> 
         return v
 
     monkeypatch.setattr(kmip, "sharded_kmip_attention", attend)
-    attention, x = KMIPAttention(8, 2, k=3, k_start=12, shard=True), torch.randn(6, 8)
+    attention, x = build_kmip(8, 2, k=3, k_start=12, shard=True), torch.randn(6, 8)
     for progress in (0.0, 1.0):
         attention(x, replace(GraphContext.of(None, x), halo=Halo(torch.arange(0), (0,), (0,)), progress=progress))
     assert asked == [12, 3]
@@ -79,4 +103,4 @@ def test_over_several_processes_k_falls_too(monkeypatch: pytest.MonkeyPatch) -> 
 )
 def test_wrong_arguments_are_refused(options: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        KMIPAttention(8, 2, **options)
+        build_kmip(8, 2, **options)

@@ -14,6 +14,7 @@ from graphgps_kmip.attention import (
     PerformerAttention,
     SANAttention,
 )
+from graphgps_kmip.gym.kmip_builder import build_kmip
 
 
 def first_line(attention: nn.Module) -> str:
@@ -34,9 +35,6 @@ def test_the_defaults_are_dim_heads_and_what_tells_sizes() -> None:
     [
         (KMIPAttention(64, 4, 0.5, k=3, dim_kq=8, search="chunked"), "k=3, dropout=0.5, dim_kq=8, search='chunked'"),
         (KMIPAttention(64, 4, head_agg="Linear", dim_val=3), "k=10, dim_val=3, head_agg='Linear'"),
-        (KMIPAttention(8, 2, k_start=20, diversity=0.3), "k=10, k_start=20, diversity=0.3"),
-        (KMIPAttention(8, 2, random_attention=True, random_fraction=0.2), "random_fraction=0.2, random_attention=True"),
-        (KMIPAttention(8, 2, pad_keys=True, repeat_first_key=True), "pad_keys=True, repeat_first_key=True"),
         (FullAttention(64, 4, 0.2), "dropout=0.2"),
         (ExphormerAttention(8, 2, num_virt_node=3, use_exp_edges=False), "num_virt_node=3, use_exp_edges=False"),
         (SANAttention(8, 2, gamma=0.1), "gamma=0.1"),
@@ -53,3 +51,17 @@ def test_options_that_were_set_are_said(attention: nn.Module, said: str) -> None
 def test_a_printed_model_shows_them() -> None:
     assert "(0): KMIPAttention(\n    dim=64, num_heads=4, k=7\n" in str(nn.Sequential(KMIPAttention(64, 4, k=7)))
     assert "dim=64, num_heads=4" in str(BiasedFullAttention(64, 4))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"k_start": 20, "anneal_until": 0.2}, ["KMIPAttention(", "AnnealedKeys(\n    k_start=20, anneal_until=0.2\n"]),
+        ({"diversity": 0.3}, ["KMIPAttention(", "DiverseKeys(\n    diversity=0.3\n    (among): BestKeys()\n"]),
+        ({"random_attention": True, "random_fraction": 0.2}, ["RandomKeys(random_fraction=0.2)"]),
+        ({"pad_keys": True, "repeat_first_key": True}, ["PaddedKMIPAttention(", "FirstKeyAgain("]),
+    ],
+)
+def test_a_printed_kmip_attention_shows_its_choice_of_keys(options: dict[str, float], said: list[str]) -> None:
+    shown = str(build_kmip(8, 2, **options))
+    assert [words for words in said if words not in shown] == []

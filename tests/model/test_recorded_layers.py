@@ -7,7 +7,8 @@ import re
 import pytest
 from torch import nn
 
-from graphgps_kmip.attention import FullAttention, KMIPAttention
+from graphgps_kmip.attention import FullAttention
+from graphgps_kmip.gym.kmip_builder import build_kmip
 from tests.attention.recorded_gps import DIM, HEADS, check_layer
 from tests.record_files import kind_of_records
 
@@ -61,7 +62,7 @@ def attention_of(name: str, pad_keys: bool = True) -> nn.Module | None:
         return FullAttention(DIM, HEADS) if "_Transformer_" in name else None
     head_agg, dim_kq, dim_val, k = re.search(r"_agg([A-Za-z]+)_kq(\d+)_v(\d+)_k(\d+)_", name).groups()
     options = {"k": int(k), "dim_kq": int(dim_kq), "dim_val": int(dim_val)}
-    return KMIPAttention(DIM, HEADS, head_agg=head_agg, pad_keys=pad_keys, **options)
+    return build_kmip(DIM, HEADS, head_agg=head_agg, pad_keys=pad_keys, **options)
 
 
 @pytest.mark.parametrize("name", RECORDS)

@@ -1,0 +1,102 @@
+"""Which variant of k-MIP attention the settings ask for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch_geometric.data import Batch
+from torch_geometric.graphgym.config import cfg
+
+from graphgps_kmip.attention import AnnealedKeys, BestKeys, DiverseKeys, KMIPAttention, RandomKeys
+from graphgps_kmip.attention.faults import FirstKeyAgain, PaddedKMIPAttention
+from graphgps_kmip.gym.binding import options
+from graphgps_kmip.gym.experiment import assemble, configured, planned_runs
+from graphgps_kmip.gym.kmip_builder import build_kmip
+from graphgps_kmip.gym.load import load_config
+from tests.gym.posenc_config import ROOT
+
+DIGITS = ROOT / "configs/quickstart/digits-kmip.yaml"
+# The config group gt.kmip: hashes of finished runs count its keys and values.
+DEFAULTS = {
+    "k": 10,
+    "dim_kq": None,
+    "dim_val": None,
+    "head_agg": "none",
+    "search": "auto",
+    "shard": False,
+    "k_start": 0,
+    "anneal_until": 0.5,
+    "diversity": 0.0,
+    "random_attention": False,
+    "random_fraction": 0.1,
+    "pad_keys": False,
+    "repeat_first_key": False,
+}
+VARIANTS: list[tuple[dict[str, Any], type[KMIPAttention], list[type]]] = [
+    ({}, KMIPAttention, [BestKeys]),
+    ({"k_start": 20}, KMIPAttention, [AnnealedKeys, BestKeys]),
+    ({"k_start": 20, "shard": True}, KMIPAttention, [AnnealedKeys, BestKeys]),
+    ({"diversity": 0.1, "random_attention": True}, KMIPAttention, [DiverseKeys, RandomKeys]),
+    ({"repeat_first_key": True, "diversity": 0.1}, KMIPAttention, [FirstKeyAgain, DiverseKeys, BestKeys]),
+    ({"pad_keys": True, "k_start": 20}, PaddedKMIPAttention, [AnnealedKeys, BestKeys]),
+]
+
+
+@pytest.fixture(autouse=True)
+def closed_config() -> Iterator[None]:
+    yield
+    cfg.defrost()
+
+
+def test_the_config_group_has_the_keys_and_defaults_that_finished_runs_were_hashed_with() -> None:
+    assert {name: option.default for name, option in options(build_kmip).items()} == DEFAULTS
+
+
+def test_the_class_has_at_most_eleven_arguments_and_shares_its_defaults_with_the_config_group() -> None:
+    arguments = inspect.signature(KMIPAttention).parameters
+    assert len(arguments) <= 11
+    shared = {name: argument.default for name, argument in arguments.items() if name in DEFAULTS}
+    assert shared == {name: DEFAULTS[name] for name in ("k", "dim_kq", "dim_val", "head_agg", "search", "shard")}
+    assert arguments["dropout"].default == inspect.signature(build_kmip).parameters["dropout"].default
+
+
+@pytest.mark.parametrize(("settings", "variant", "selections"), VARIANTS)
+def test_each_setting_has_its_variant(
+    settings: dict[str, Any], variant: type[KMIPAttention], selections: list[type]
+) -> None:
+    attention = build_kmip(8, 2, **settings)
+    assert type(attention) is variant
+    assert [type(module) for module in attention.selection.modules()] == selections
+
+
+@pytest.mark.parametrize("settings", [settings for settings, _, _ in VARIANTS])
+def test_every_variant_has_the_parameters_of_kmip_attention_and_draws_the_same_ones(settings: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    plain = KMIPAttention(8, 2).state_dict()
+    torch.manual_seed(0)
+    state = build_kmip(8, 2, **settings).state_dict()
+    assert list(state) == ["query.weight", "query.bias", "key.weight", "key.bias", "value.weight", "value.bias"]
+    assert list(plain) == list(state)
+    assert all(torch.equal(plain[name], state[name]) for name in state)
+
+
+@pytest.mark.parametrize("variant", [{}, {"gt.kmip.pad_keys": "True"}])
+def test_a_model_in_eval_mode_has_its_final_k_without_a_progress(variant: dict[str, str]) -> None:
+    words = [word for pair in variant.items() for word in pair]
+    small = ["gt.dim_hidden", "16", "gnn.dim_inner", "16", "gt.layers", "2", "dataset.sample", "True"]
+    load_config(cfg, DIGITS, [*small, "gt.kmip.k", "2", "gt.kmip.k_start", "16", *words])
+    with configured(planned_runs(1)[0]):
+        parts = assemble()
+    model, outputs = parts.model.eval(), {}
+    for progress in (None, 0.0, 1.0):
+        batch = Batch.from_data_list([parts.dataset.graphs[i] for i in range(3)])
+        batch.split = "test"
+        if progress is not None:
+            batch.progress = progress
+        outputs[progress] = model(batch)[0]
+    assert torch.equal(outputs[None], outputs[1.0])
+    assert not torch.equal(outputs[None], outputs[0.0])

@@ -19,7 +19,7 @@ from graphgps_kmip.attention import (
     PerformerAttention,
     RandomKeys,
 )
-from graphgps_kmip.attention.faults import FirstKeyAgain
+from graphgps_kmip.compat.kmip_faults import FirstKeyAgain
 from graphgps_kmip.encoding.expander import expander_edges, expander_generator
 from graphgps_kmip.expressivity.encodings import hops
 from graphgps_kmip.expressivity.graph import Graph

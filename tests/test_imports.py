@@ -17,7 +17,7 @@ ROOMS = {
     "model": {"attention.context", "search.memo"},
     "results": set(),
     "task": set(),
-    "compat": set(),
+    "compat": {"attention"},
     "data": {"encoding", "task.record"},
     "train": {"task.record", "results"},
     "experiments": {"results"},

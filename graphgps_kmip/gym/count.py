@@ -12,12 +12,12 @@ from torch_geometric.nn import GATConv, GCNConv
 
 from graphgps_kmip.attention.bigbird import BigBirdAttention
 from graphgps_kmip.attention.exphormer import ExphormerAttention, ExphormerStart
-from graphgps_kmip.attention.faults import PaddedKMIPAttention
 from graphgps_kmip.attention.full import FullAttention
 from graphgps_kmip.attention.kmip import KMIPAttention
 from graphgps_kmip.attention.messages import ExpanderMessages
 from graphgps_kmip.attention.performer import PerformerAttention
 from graphgps_kmip.attention.san import SANAttention, SANStart
+from graphgps_kmip.compat.kmip_faults import PaddedKMIPAttention
 from graphgps_kmip.encoding.degree_encoder import DegreeEncoder
 from graphgps_kmip.encoding.edge_encoder import OnEdges
 from graphgps_kmip.encoding.graph_token import GraphToken

@@ -12,7 +12,7 @@ from torch_geometric.data import Batch
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.attention import AnnealedKeys, BestKeys, DiverseKeys, KMIPAttention, RandomKeys
-from graphgps_kmip.attention.faults import FirstKeyAgain, PaddedKMIPAttention
+from graphgps_kmip.compat.kmip_faults import FirstKeyAgain, PaddedKMIPAttention
 from graphgps_kmip.gym.binding import options
 from graphgps_kmip.gym.experiment import assemble, configured, planned_runs
 from graphgps_kmip.gym.kmip_builder import build_kmip

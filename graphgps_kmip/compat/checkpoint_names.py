@@ -1,6 +1,6 @@
 """Parameter names of the public codes and ours: GraphGPS, Exphormer, LRGB and the k-MIP code, on GraphGym.
 
-An ordered table, a group of rows for each part of a network, for `graphgps_kmip.compat.parameter_naming`, which says
+An ordered table, a group of rows for each part of a network, for `graphgps_kmip.compat.parameter_renaming`, which says
 what a row means. Where a number of ours must be computed, a small function does it.
 """
 
@@ -12,7 +12,16 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from graphgps_kmip.compat.parameter_naming import Dropped, Filled, Form, Names, States, behind_linear, linear_maps, rank
+from graphgps_kmip.compat.parameter_renaming import (
+    Dropped,
+    Filled,
+    Form,
+    Names,
+    States,
+    behind_linear,
+    linear_maps,
+    rank,
+)
 
 
 def _branch(part: str) -> Form:

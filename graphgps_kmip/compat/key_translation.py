@@ -1,4 +1,8 @@
-"""From keys and values of public YAML files to ours, applied when a YAML is loaded; and whose file it is."""
+"""From keys and values of public YAML files to ours: other names, other forms, keys that nothing reads, and refusals.
+
+Applied when a YAML is loaded. With GraphGym's keys and ours, those of `UNREAD` are the union of what GraphGPS,
+Exphormer, Sp_Exphormer and the k-MIP code declare, so that no file of theirs has an unknown key.
+"""
 
 from __future__ import annotations
 
@@ -32,90 +36,58 @@ VALUES: dict[str, dict[Any, Any]] = {
     "posenc_GraphormerBias.num_in_degrees": NONE,
     "posenc_GraphormerBias.num_out_degrees": NONE,
 }
-# Dialect -> settings ("key value") that only its code has, or it and those above it; the first that fits counts.
-MARKERS: dict[str, tuple[str, ...]] = {
-    "": (  # ours
-        "custom_modules *",
-        "quirks *",
-        "dataset.sample *",
-        "dataset.cache_edges *",
-        "train.precision *",
-        "train.eval_test *",
-        "train.max_nodes *",
-        "optim.accumulation_mean *",
-        "gnn.edge_residual *",
-        "gnn.gine_inner *",
-        "gnn.layer_act *",
-        "gt.graph_norm *",
-        *(f"gt.{group}.*" for group in ("kmip", "gatedgcn", "gine", "pna", "performer", "transformer", "exphormer")),
-        *(f"posenc_GraphormerBias.{key} *" for key in ("edge_types", "unread_tables", "pad_paths", "move_edges")),
-        "prep.exp_raw *",
-        "prep.raw_reverse_edges *",
-    ),
-    "kmip": (  # of its files, all but those of point clouds have a budget
-        "model.auto_satisfy_param_budget *",
-        "model.param_budget *",
-        "share.gradient_checkpointing *",
-        "dataset.format PyG-CityNetwork",
-    ),
-    "kmip-thesis": (
-        "gt.sparse.*",
-        "gt.layer_type *SparseAttention*",
-        "gt.vn_pooling *",
-        "train.shuffle *",
-        "dataset.debug *",
-        "pretrained.seed *",
-        "posenc_RWSEEdge.*",
-        "dataset.edge_encoder_name *RWSEEdge",
-        "dataset.format PyG-ShapeNet",
-        "dataset.format PyG-S3DIS*",
-        "dataset.format PyG-ModelNet*",
-    ),
-    "lrgb": (
-        "gnn.head mlp_graph",
-        "gnn.heads *",
-        "gnn.attn_dropout *",
-        "gnn.use_vn *",
-        "gnn.vn_pooling *",
-        "gnn.norm_type *",
-        "train.eval_smoothing_metrics *",
-        "dataset.node_encoder_name COCONode*",
-        "dataset.edge_encoder_name COCOEdge",
-    ),
-    "spexphormer": (
-        "model.type Exphormer",
-        "model.type Spexphormer",
-        "gt.layer_type ASE",
-        "gt.layer_type Spexphormer",
-        "gt.use_edge_feats *",
-        "gt.FFN *",
-        "gt.JK *",
-        "train.mode custom_train",
-        "train.mode custom_with_sampling",
-        "train.save_attention_scores *",
-        "train.temp_*",
-        "train.spexphormer_sampler *",
-        "train.*edge_s*",  # sample_new_edges, number_of_edge_sets, num_edge_samples, edge_sample_num_neighbors
-        "train.*_edges *",
-        "train.resampling_epochs *",
-        "prep.replace_combined_exp_edges *",
-        "prep.save_edges *",
-        "prep.load_edges *",
-        "prep.default_initial *",
-        "prep.num_edge_sets *",
-        "prep.edge_set_name *",
-        "dataset.edge_encoder_name TypeDictEdge2",
-        "dataset.format PyG-Heterophilous",
-        "dataset.format SNAP",
-    ),
-    "exphormer": (
-        "prep.*",
-        "model.type MultiModel",
-        "model.type SingleModel",
-        "posenc_ER[NE].*",
-        "gt.secondary_edges *",
-    ),
+# Keys that no part of this package reads -> public default. A part that begins to read one takes it out of here.
+UNREAD: dict[str, Any] = {
+    "dataset.debug": False,
+    "train.eval_smoothing_metrics": False,
+    "train.save_attention_scores": False,
+    "train.saving_epoch": False,
+    "train.cur_epoch": 0,
+    "train.temp_rdc_ratio": 1.0,
+    "train.temp_min": 0.1,
+    "train.temp_wait": 10,
+    "train.replace_edges": False,
+    "train.rotate_edges": False,
+    "train.layer_wise_edges": False,
+    "train.sample_new_edges": False,
+    "train.number_of_edge_sets": 1,
+    "train.num_edge_samples": 50,
+    "train.edge_sample_num_neighbors": [6, 4, 4, 4, 4, 4],
+    "train.spexphormer_sampler": "graph_reservoir",
+    "train.resampling_epochs": 1,
+    "gnn.heads": 4,
+    "gnn.attn_dropout": 0.1,
+    "gnn.use_vn": True,
+    "gnn.vn_pooling": "add",
+    "gnn.norm_type": "layer",
+    "gt.dim_edge": None,
+    "gt.pna_degrees": [],
+    "gt.activation": "relu",
+    "gt.use_edge_feats": True,
+    "gt.FFN": True,
+    "gt.JK": False,
+    "gt.vn_pooling": "mean",
+    "gt.bigbird.chunk_size_feed_forward": 0,
+    "gt.bigbird.is_decoder": False,
+    "gt.bigbird.add_cross_attention": False,
+    "gt.bigbird.max_position_embeddings": 128,
+    "prep.exp_count": 1,
+    "prep.train_percent": 0.6,
+    "prep.layer_edge_indices_dir": None,
+    "prep.dist_enable": False,
+    "prep.dist_cutoff": 510,
+    "prep.replace_combined_exp_edges": False,
+    "prep.save_edges": False,
+    "prep.load_edges": False,
+    "prep.default_initial": False,
+    "prep.num_edge_sets": 1,
+    "prep.edge_set_name": None,
 }
+# The same, but GraphGym or the table of encodings has their defaults.
+UNREAD_ELSEWHERE = frozenset(
+    """gpu_mem round dataset.resample_negative dataset.transform posenc_ElstaticSE.kernel.times
+    posenc_ElstaticSE.kernel.times_func posenc_RWSEEdge.num_global posenc_RWSEEdge.global_edge_dropout""".split()
+)
 LATER = (
     "it belongs to the low-width method of Sp_Exphormer, which this package does not have yet: its files load, no more"
 )
@@ -129,11 +101,6 @@ REFUSED: dict[str, str] = {
     "dataset.edge_encoder_name ZINCEdge*": "no public code has it: take TypeDictEdge and "
     "dataset.edge_encoder_num_types 4",
 }
-# Parts of gt.layer_type in public files; any other name is ours, or one that a user has registered.
-BRANCHES = frozenset(
-    """None GENConv GINE GAT PNA CustomGatedGCN GCN GIN Transformer BiasedTransformer Performer BigBird SparseAttention
-    ETransformer Exphormer SANLayer SAN2Layer ASE Spexphormer ExphormerInitial""".split()
-)
 
 
 def translate(key: str, value: Any) -> tuple[str, Any]:
@@ -162,41 +129,17 @@ def refuse(settings: Mapping[str, Any]) -> None:
             raise ConfigError(f"{key} {settings[key]}: {why}")
 
 
-def detect(settings: Iterable[tuple[str, Any, str]]) -> tuple[str, str]:
-    """Return the dialect of a file and the setting that shows it, the first of `MARKERS`; else GraphGPS's.
+def log_unread(settings: Iterable[tuple[str, Any, str]]) -> None:
+    """Log the settings (key, value, where) that no part of this package reads, in one line for each kind.
 
-    What one code copied from another counts as the other's: Exphormer's baselines are files of GraphGPS. Of the two
-    k-MIP codes, the paper's is known by its parameter budgets; what only k-MIP code has is else of the thesis, and a
-    warning says so, for the paper's point cloud files have no budget (`name_dialect`).
-
-    Args:
-        settings: (key, value, where it stands) of a file that does not name its dialect.
-
-    Returns:
-        A name, "" for our own meanings, and the reason in words.
+    Those with the value that their code has by default are told quietly, others in a warning: the run would be another.
     """
-    texts = {f"{key} {value}".strip(): where for key, value, where in settings}
-    for text, where in texts.items():
-        key, _, value = text.partition(" ")
-        if key == "gt.layer_type" and {part.partition("__")[0] for part in value.split("+")} - BRANCHES:
-            return "", f"{text} ({where})"
-    for dialect, patterns in MARKERS.items():
-        for pattern in patterns:
-            for text, where in texts.items():
-                if fnmatchcase(text, pattern):
-                    return dialect, f"{text} ({where})"
-    return "graphgps", "nothing in it is of another code"
-
-
-def name_dialect(settings: list[tuple[str, Any, str]]) -> list[tuple[str, Any, str]]:
-    """Return the settings of a file with the dialect that it is found to be in before them, unless it names one."""
-    if any(key == "dialect" for key, _, _ in settings):
-        return settings
-    dialect, why = detect(settings)
-    logging.info("config: dialect %r, for %s; `dialect: NAME` overrides it", dialect or "ours", why)
-    if dialect == "kmip-thesis":
-        logging.warning(
-            "config: read as a file of the k-MIP thesis' code; the paper's code means other mathematics by the same "
-            "keys: set `dialect: kmip` if the file is the paper's, `dialect: kmip-thesis` if it is the thesis'"
-        )
-    return [("dialect", dialect, "the markers of the file"), *settings]
+    unread = {key: value for key, value, _ in settings if key in UNREAD or key in UNREAD_ELSEWHERE}
+    changed = {key: value for key, value in unread.items() if key in UNREAD and value != UNREAD[key]}
+    for level, found in (
+        (logging.WARNING, changed),
+        (logging.INFO, {k: unread[k] for k in unread if k not in changed}),
+    ):
+        if found:
+            listed = ", ".join(f"{key} {value}" for key, value in found.items())
+            logging.log(level, "config: accepted, but no part of this package reads %s", listed)

@@ -14,7 +14,7 @@ from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import set_cfg
 from yacs.config import CfgNode
 
-from graphgps_kmip.compat.unread_keys import UNREAD
+from graphgps_kmip.compat.key_translation import UNREAD
 from graphgps_kmip.gym.attention import ATTENTION
 from graphgps_kmip.gym.load import flatten
 from graphgps_kmip.gym.mpnn import MPNN

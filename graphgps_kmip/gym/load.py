@@ -11,10 +11,10 @@ from typing import Any
 from torch_geometric.graphgym.config import assert_cfg, set_cfg
 from yacs.config import CfgNode
 
+from graphgps_kmip.compat.dialect_detection import name_dialect
 from graphgps_kmip.compat.dialects import in_dialect
-from graphgps_kmip.compat.key_translation import name_dialect, translate
+from graphgps_kmip.compat.key_translation import log_unread, translate
 from graphgps_kmip.compat.quirks import log_quirks
-from graphgps_kmip.compat.unread_keys import log_unread
 from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.modules import import_modules
 from graphgps_kmip.gym.ranges import check_ranges

@@ -8,7 +8,7 @@ from typing import Any
 
 from yacs.config import CfgNode
 
-from graphgps_kmip.compat.unread_keys import UNREAD
+from graphgps_kmip.compat.key_translation import UNREAD
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.attention import ATTENTION
 from graphgps_kmip.gym.binding import rules_of

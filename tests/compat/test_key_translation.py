@@ -1,4 +1,4 @@
-"""Every key and value of the public YAML files is accepted; keys that nothing reads; whose file it is."""
+"""Every key and value of the public YAML files is accepted; keys that nothing reads, and what is refused."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from yacs.config import CfgNode
 
 import graphgps_kmip.compat
 import graphgps_kmip.gym
-from graphgps_kmip.compat.dialects import DIALECTS
-from graphgps_kmip.compat.key_translation import KEYS, MARKERS, VALUES, detect, refuse, translate
-from graphgps_kmip.compat.unread_keys import UNREAD, UNREAD_ELSEWHERE
+from graphgps_kmip.compat.key_translation import KEYS, UNREAD, UNREAD_ELSEWHERE, VALUES, refuse, translate
 from graphgps_kmip.gym.attention import ATTENTION
 from graphgps_kmip.gym.config import set_defaults
 from graphgps_kmip.gym.errors import ConfigError
@@ -32,7 +30,6 @@ READ = {bool: {"True": True, "False": False}.get, int: int, float: float, str: s
 BY_GRAPHGYM = {("gnn.head", "default"): "node"}  # resolved when it checks the config
 ROOMS = [Path(package.__file__).parent for package in (graphgps_kmip.gym, graphgps_kmip.compat)]
 HEAD = "dataset: {task: node}\ngnn: {layers_post_mp: 1}\n"
-Logs = pytest.LogCaptureFixture
 
 
 def load(tmp_path: Path, *lines: str) -> dict[str, Any]:
@@ -46,10 +43,6 @@ def load(tmp_path: Path, *lines: str) -> dict[str, Any]:
     (tmp_path / "run.yaml").write_text(text)
     load_config(cfg, tmp_path / "run.yaml", [])
     return dict(flatten(cfg))
-
-
-def settings(*lines: str) -> list[tuple[str, Any, str]]:
-    return [(key, value, "run.yaml") for line in lines for key, value in flatten(yaml.safe_load(line))]
 
 
 def test_the_list_of_public_values_is_whole() -> None:
@@ -134,103 +127,6 @@ def test_no_part_reads_the_keys_that_are_said_to_be_unread() -> None:
     reads = {ast.unparse(node).removeprefix("cfg.") for node in nodes if isinstance(node, ast.Attribute)}
     assert {"gt.layers", "posenc_EquivStableLapPE.enable", "seed"} <= reads, "the search finds nothing"
     assert not reads & {*UNREAD, *UNREAD_ELSEWHERE}
-
-
-@pytest.mark.parametrize(
-    ("lines", "dialect", "why"),
-    [
-        (("gt: {layer_type: GINE+Transformer}", "posenc_RWSE: {enable: True}"), "graphgps", "nothing"),
-        (
-            ("gt: {layer_type: CustomGatedGCN+SparseAttention}",),
-            "kmip-thesis",
-            "gt.layer_type CustomGatedGCN+SparseAttention",
-        ),
-        (("gt: {sparse: {k: 5}}", "model: {auto_satisfy_param_budget: True}"), "kmip", "budget"),
-        (("dataset: {format: PyG-S3DISOnDisk}",), "kmip-thesis", "S3DIS"),
-        (("train: {eval_smoothing_metrics: True}",), "lrgb", "smoothing"),
-        (
-            ("model: {type: MultiModel}", "prep: {exp: True}", "model: {param_budget: 500000}"),
-            "kmip",
-            "budget",
-        ),
-        (("gnn: {head: mlp_graph}", "gt: {sparse: {k: 5}}"), "kmip-thesis", "gt.sparse.k 5 (run.yaml)"),
-        (("gnn: {head: mlp_graph}",), "lrgb", "mlp_graph"),
-        (("gnn: {use_vn: False}",), "lrgb", "use_vn False"),
-        (("dataset: {node_encoder_name: COCONode+LapPE}",), "lrgb", "COCONode"),
-        (("prep: {exp: True}", "model: {type: Exphormer}"), "spexphormer", "model.type Exphormer"),
-        (("prep: {exp: False}", "gt: {layer_type: 'ASE '}"), "spexphormer", "ASE"),
-        (("prep: {num_edge_sets: 4}",), "spexphormer", "num_edge_sets"),
-        (("train: {edge_sample_num_neighbors: [5, 5]}",), "spexphormer", "[5, 5]"),
-        (("prep: {exp: False}",), "exphormer", "prep.exp False"),
-        (("model: {type: MultiModel}", "gt: {layer_type: GCN+Exphormer}"), "exphormer", "MultiModel"),
-        (("model: {type: MultiModel}", "gt: {layer_type: GCN__exp+Exphormer}"), "exphormer", "MultiModel"),
-        (("gt: {layer_type: GatedGCN+Transformer}",), "", "GatedGCN+Transformer"),
-        (("gt: {layer_type: GINE+Mine}",), "", "GINE+Mine"),
-        (("gt: {layer_type: GINE+Transformer, kmip: {k: 4}}",), "", "gt.kmip.k 4"),
-        (("gt: {layer_type: SAN2Layer}",), "graphgps", "nothing"),
-    ],
-)
-def test_a_file_tells_by_its_markers_whose_it_is(lines: tuple[str, ...], dialect: str, why: str) -> None:
-    found, reason = detect(settings(*lines))
-    assert found == dialect
-    assert why in reason
-
-
-@pytest.mark.parametrize("code", CODES)
-def test_no_public_value_of_one_code_is_a_marker_of_another(code: str) -> None:
-    own = [(key, text, "") for key, values in PUBLIC.items() for text, codes in values.items() if code in codes]
-    below = {"G": set(), "E": set(), "S": {"exphormer"}}[code]  # Sp_Exphormer grew out of Exphormer
-    assert {detect([setting])[0] for setting in own} - {"graphgps"} <= {CODES[code]} | below
-    assert detect(own)[0] == CODES[code]
-
-
-def test_markers_name_dialects() -> None:
-    assert set(MARKERS) <= {*DIALECTS, ""}
-
-
-PUBLIC_FILE = HEAD + "model: {type: MultiModel}\ngt: {layer_type: GCN+Exphormer}\n"
-
-
-def test_a_public_file_is_read_in_its_dialect_and_a_line_says_why(tmp_path: Path, caplog: Logs) -> None:
-    file = tmp_path / "run.yaml"
-    file.write_text(PUBLIC_FILE)
-    with caplog.at_level("INFO"):
-        load_config(cfg, file, [])
-    assert cfg.dialect == "exphormer"
-    assert not cfg.optim.accumulation_mean
-    [line] = [one for one in caplog.messages if "dialect" in one]
-    assert "exphormer" in line
-    assert f"model.type MultiModel ({file})" in line
-
-
-@pytest.mark.parametrize(("more", "warnings"), [("", 1), ("dialect: kmip-thesis\n", 0), ("dialect: kmip\n", 0)])
-def test_a_file_that_either_k_mip_code_may_have_warns_of_the_choice(
-    more: str, warnings: int, tmp_path: Path, caplog: Logs
-) -> None:
-    (tmp_path / "run.yaml").write_text(f"{more}{HEAD}gt: {{layer_type: CustomGatedGCN+SparseAttention}}\n")
-    with caplog.at_level("WARNING"):
-        load_config(cfg, tmp_path / "run.yaml", [])
-    lines = [one for one in caplog.messages if "`dialect: kmip`" in one and "`dialect: kmip-thesis`" in one]
-    assert len(lines) == warnings
-
-
-@pytest.mark.parametrize("named", ["graphgps", "''"])
-def test_a_file_that_names_its_dialect_keeps_it(named: str, tmp_path: Path, caplog: Logs) -> None:
-    (tmp_path / "run.yaml").write_text(f"dialect: {named}\n{PUBLIC_FILE}")
-    with caplog.at_level("INFO"):
-        load_config(cfg, tmp_path / "run.yaml", [])
-    assert cfg.dialect == named.strip("'")
-    assert not [line for line in caplog.messages if "dialect" in line]
-
-
-def test_the_command_line_overrides_a_dialect_but_shows_none(tmp_path: Path) -> None:
-    (tmp_path / "run.yaml").write_text(PUBLIC_FILE)
-    load_config(cfg, tmp_path / "run.yaml", ["dialect", "graphgps"])
-    assert cfg.dialect == "graphgps"
-    load_config(cfg, tmp_path / "run.yaml", ["gt.kmip.k", "4"])
-    assert cfg.dialect == "exphormer"
-    load_config(cfg, None, ["gt.kmip.k", "4"])
-    assert cfg.dialect == ""
 
 
 @pytest.mark.parametrize(

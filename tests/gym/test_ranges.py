@@ -12,7 +12,7 @@ from torch import nn
 from torch_geometric.graphgym.config import cfg
 from yacs.config import CfgNode
 
-from graphgps_kmip.compat.unread_keys import UNREAD
+from graphgps_kmip.compat.key_translation import UNREAD
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.attention import ATTENTION
 from graphgps_kmip.gym.binding import bind, group, rules_of

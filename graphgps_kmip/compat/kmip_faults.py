@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from graphgps_kmip.attention.context import GraphContext
-from graphgps_kmip.attention.dense import from_padded, to_padded
+from graphgps_kmip.attention.dense import from_padded, to_padded, with_padding
 from graphgps_kmip.attention.graph import AttentionGraph
 from graphgps_kmip.attention.key_selection import BestKeys, KeySelection
 from graphgps_kmip.attention.kmip import KMIPAttention
@@ -55,18 +55,6 @@ class FirstKeyAgain(KeySelection):
         index, score = self.among(q, k, context, num_keys, backend)
         missing = (0, num_keys - index.size(-1))
         return repeat_first_key(q, k, pad(index, missing, value=-1), pad(score, missing, value=-torch.inf), context)
-
-
-def with_padding(x: Tensor, context: GraphContext) -> tuple[Tensor, GraphContext]:
-    """Fill every graph up with nodes of zeros to the size of the largest one, as nodes like all others.
-
-    Shapes:
-        x (N, C); returns (B * Nmax, C), and these graphs.
-    """
-    padded, _ = to_padded(x, context)
-    graph = torch.arange(context.num_graphs, device=x.device).repeat_interleave(context.max_nodes)
-    ptr = torch.arange(context.num_graphs + 1, device=x.device) * context.max_nodes
-    return padded.flatten(0, 1), GraphContext(graph, ptr, progress=context.progress)
 
 
 def without_padding(graph: AttentionGraph, context: GraphContext) -> AttentionGraph:

@@ -69,7 +69,7 @@ GRAPHGYM: dict[str, Rule] = {
     "dataset.node_encoder_name": NAME,
     "dataset.edge_encoder_name": NAME,
     "dataset.encoder_dim": WIDTH,
-    "dataset.edge_dim": WIDTH,
+    "dataset.edge_dim": whole(0, 65_536),  # 0: entered when a data set without edge features is loaded
     "dataset.edge_train_mode": TEXT,
     "dataset.edge_message_ratio": FRACTION,
     "dataset.edge_negative_sampling_ratio": NOT_NEGATIVE,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
+import yaml
 from torch import nn
 from torch_geometric.graphgym.config import cfg
 from yacs.config import CfgNode
@@ -17,12 +18,13 @@ from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.attention import ATTENTION
 from graphgps_kmip.gym.binding import bind, group, rules_of
 from graphgps_kmip.gym.devices import check_devices
-from graphgps_kmip.gym.experiment import planned_runs
+from graphgps_kmip.gym.experiment import assemble, configured, planned_runs
 from graphgps_kmip.gym.load import flatten, load_config
 from graphgps_kmip.gym.ranges import GRAPHGYM, Unread, Unruled, rules
 from graphgps_kmip.gym.table import add_row
 from graphgps_kmip.ranges import Flag, Range, Registered, refusal
 
+ROOT = Path(__file__).parents[2]
 DEFAULTS = CfgNode()
 load_config(DEFAULTS, None, [])
 RULES = rules(DEFAULTS)
@@ -186,3 +188,35 @@ def quiet() -> None:
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        ("quickstart/digits-kmip.yaml", []),  # no edge features
+        ("SmallGraphs/pascalvoc-kmip.yaml", []),
+        ("Node/computers-exphormer.yaml", []),
+        (
+            "quickstart/digits-gcn.yaml",
+            [
+                "dataset.node_encoder_name",
+                "LinearNode+ERN",
+                "posenc_ERN.enable",
+                "True",
+                "posenc_ERN.dim_pe",
+                "8",
+                "posenc_ERN.model",
+                "Linear",
+            ],
+        ),
+    ],
+)
+def test_the_config_that_a_run_writes_is_one_that_loads(file: str, words: list[str], tmp_path: Path) -> None:
+    load_config(cfg, ROOT / "configs" / file, ["dataset.sample", "True", "dataset.dir", str(tmp_path), *words])
+    with configured(planned_runs(1)[0]):
+        assemble()
+        settings = yaml.safe_load(cfg.dump())
+    del settings["run_dir"]  # where this run stood, which no YAML names
+    written = tmp_path / "config.yaml"
+    written.write_text(yaml.safe_dump(settings))
+    load_config(CfgNode(), written, [])

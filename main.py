@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
-from graphgps_kmip.command_line import main, parse, run
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the imports take seconds: Ctrl-C ends them without a traceback
+
+from graphgps_kmip.command_line import main, parse, run  # noqa: E402
 
 __all__ = ["main", "parse", "run"]  # for scripts and tests: ``import main; main.run(["--cfg", ...])``
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import logging
+import signal
 import sys
+import threading
 from pathlib import Path
 
 from graphgps_kmip.errors import ConfigError, TrainingDiverged, is_users, one_line
@@ -22,6 +24,7 @@ from graphgps_kmip.project import find_config, train_command
 from graphgps_kmip.report import aggregate, check_results, draw_attention, draw_curves
 from graphgps_kmip.results.run_record import is_finished, read_record
 from graphgps_kmip.train import on_rank_zero
+from graphgps_kmip.train.distributed import tells_error
 
 
 def parse(words: list[str]) -> argparse.Namespace:
@@ -112,6 +115,8 @@ def run(words: list[str] | None = None) -> int:
         words (default: those of the process): of the command line.
     """
     args = parse(sys.argv[1:] if words is None else words)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # main.py set it for the imports
     log_to_screen()
     try:
         main(args)
@@ -124,6 +129,7 @@ def run(words: list[str] | None = None) -> int:
     except Exception as error:
         if args.debug or not is_users(error):
             raise
-        print(f"error: {one_line(error)}", file=sys.stderr)
+        if tells_error():  # of several processes with one mistake, the first
+            print(f"error: {one_line(error)}", file=sys.stderr)
         return DIVERGED_CODE if isinstance(error, TrainingDiverged) else 2
     return 0

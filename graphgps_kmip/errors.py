@@ -60,6 +60,14 @@ class OutOfMemory(RunError, RuntimeError):
 # What torch's allocators say; on CPU it is a plain RuntimeError.
 _NO_MEMORY = ("can't allocate memory", "out of memory", "std::bad_alloc")
 
+# What torch's backends say in a process that waits for one that has ended.
+_NO_PARTNER = ("Connection closed by peer", "Connection reset by peer", "remote process exited")
+
+
+def is_left_alone(error: BaseException) -> bool:
+    """Return whether an error is that another process of the same run ended, in a collective that waited for it."""
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_PARTNER)
+
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error says that memory is exhausted, on the CPU or on an accelerator."""
@@ -70,7 +78,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def is_users(error: BaseException) -> bool:
     """Return whether an error is one that a user can fix, rather than a bug: by its type alone."""
-    return isinstance(error, (UserError, OSError)) or is_out_of_memory(error)
+    return isinstance(error, (UserError, OSError)) or is_out_of_memory(error) or is_left_alone(error)
 
 
 def one_line(error: BaseException) -> str:
@@ -85,6 +93,8 @@ def one_line(error: BaseException) -> str:
         text = text.rpartition(f"\n{module}{type(error).__qualname__}: ")[2]  # how the last entry begins
     if isinstance(error, OSError) and not isinstance(error, UserError):
         return _of_system(error)
+    if is_left_alone(error) and not isinstance(error, UserError):
+        return "another process of this run ended: its own error line or traceback, here or in its log, says why"
     if is_out_of_memory(error) and not isinstance(error, UserError):
         told = f" ({' '.join(text.split())[:160]})" if text else ""
         return f"out of memory{told}: a smaller train.batch_size, model or data set needs less"

@@ -73,6 +73,12 @@ def test_what_the_system_refuses_and_a_lack_of_memory_are_one_line() -> None:
         assert "\n" not in one_line(error)
 
 
+def test_a_process_whose_partner_ended_says_so_in_one_line() -> None:
+    error = RuntimeError("[pair.cc:553] Connection closed by peer [127.0.0.1]:18357. This is typically caused by ...")
+    assert is_users(error)
+    assert one_line(error).startswith("another process of this run ended: ")
+
+
 def test_old_import_names_are_the_same_types() -> None:
     from graphgps_kmip.data.errors import DataError as of_data
     from graphgps_kmip.experiments.yaml_files import ManifestError

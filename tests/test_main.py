@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.error import URLError
@@ -327,3 +331,56 @@ def test_a_sample_run_has_a_root_of_its_own_and_no_table_takes_it(tmp_path: Path
     assert json.loads((folder / "0" / "record.json").read_text())["sample"] is True
     with pytest.raises(ValueError, match="runs on sample data .* which no table shows"):
         comparison([folder], 1)
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="looks into /proc for what is loaded")
+def test_ctrl_c_while_modules_are_imported_prints_no_traceback() -> None:
+    words = [sys.executable, str(ROOT / "main.py"), "--cfg", DIGITS, "--dry-run"]
+    process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while "libtorch" not in Path(f"/proc/{process.pid}/maps").read_text() and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGINT
+    assert error == ""
+
+
+# A layer that only the second of two processes minds.
+LATE = """
+import os
+from graphgps_kmip.attention import FullAttention
+from graphgps_kmip.errors import InputError
+from graphgps_kmip.gym.attention import register_attention
+
+class Late(FullAttention):
+    def forward(self, x, context):
+        if os.environ.get("LOCAL_RANK") == "1":
+            raise InputError("gt.late: only one minds")
+        return super().forward(x, context)
+
+register_attention("Late", Late)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (["gt.n_heads", "3"], ["gt.kmip: dim must be divisible"]),
+        (["custom_modules", "[late.py]", "gt.layer_type", "GCN+Late"], ["gt.late: only one minds", "another process"]),
+    ],
+)
+def test_a_mistake_in_two_processes_ends_both_and_each_reason_is_printed_once(
+    words: list[str], lines: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "late.py").write_text(LATE)
+    (tmp_path / "two.yaml").write_text(f"base: {DIGITS}\n")
+    devices = ["accelerator", "cpu", "devices", "2", "out_dir", str(tmp_path / "results")]
+    command = [sys.executable, str(ROOT / "main.py"), "--cfg", "two.yaml", *devices, *SHORT, *words]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 2, done.stderr
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == len(lines), done.stderr
+    assert all(want in got for want, got in zip(lines, errors, strict=True)), done.stderr
+    assert "Traceback" not in done.stderr

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from filelock import FileLock
 
-from graphgps_kmip.errors import ResultsError
+from graphgps_kmip.errors import ResultsError, RunFolderError
 from graphgps_kmip.files import replace_file
 from graphgps_kmip.results.best_epoch import best_epoch
 from graphgps_kmip.results.finished_runs import FinishedRuns, finished_runs, read_finished
@@ -114,11 +114,14 @@ def check_results(
 
     Raises:
         ResultsError: the statistics of a finished run are damaged, or do not have the metric.
-        RunFolderError: the operating system does not let us read a file.
+        RunFolderError: the operating system does not let us read a file, or a file is in the place of the summary.
     """
     found = _counted(Path(out_dir), experiment)
     for notice in found.notices:
         logging.warning("%s", notice)
+    for folder in (Path(out_dir) / "agg", *(Path(out_dir) / "agg" / split for split in SPLITS)):
+        if folder.exists() and not folder.is_dir():
+            raise RunFolderError(f"{folder} is a file, where the summary of all runs belongs: move it away")
     for folder, record in found.records.items():
         if folder.name not in replaced:
             best_epoch(read_finished(folder, record), metric_best, metric_agg)

@@ -11,6 +11,7 @@ rows only: no sample counts twice. Rank 0 writes all files, and all ranks must s
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -22,6 +23,8 @@ from torch import Tensor
 from graphgps_kmip.train.errors import RunError
 
 Result = TypeVar("Result")
+TOLD = "graphgps_kmip: the first process has printed its error"
+PATIENCE = 10.0  # seconds; a mistake that all processes find, they find within less
 
 
 def make_fabric(accelerator: str = "auto", devices: int | list[int] = 1, precision: str = "32-true") -> Fabric:
@@ -103,3 +106,29 @@ def on_rank_zero(fabric: Fabric, function: Callable[[], Result]) -> Result:
     if error is not None:
         raise error
     return result
+
+
+def tells_error(patience: float = PATIENCE) -> bool:
+    """Return whether this process should print its error: for one line in place of one for each process.
+
+    The first process always does, and lets the others know; a further one does if the first has found none within
+    some seconds.
+
+    Args:
+        patience (float, optional): seconds to wait. (default: ``10.0``)
+    """
+    if not dist.is_available() or not dist.is_initialized():
+        return True
+    store = dist.distributed_c10d._get_default_store()
+    if dist.get_rank() == 0:
+        store.set(TOLD, "1")
+        return True
+    end = time.monotonic() + patience
+    try:
+        while time.monotonic() < end:
+            if store.check([TOLD]):
+                return False
+            time.sleep(0.05)
+    except RuntimeError:  # the first process, which holds the store, has ended
+        return False
+    return True

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphgps_kmip.report import aggregate, best_epoch
+from graphgps_kmip.errors import RunFolderError
+from graphgps_kmip.report import aggregate, best_epoch, check_results
 
 NAN = float("nan")
 # run -> split -> accuracy by epoch; the loss is 1 - accuracy / 2, so that both choose the same epoch
@@ -162,3 +163,11 @@ def test_aggregating_again_replaces_the_summary_and_leaves_no_temporary_file(out
     aggregate(out_dir)
     assert read(out_dir / "agg" / "test" / "best.json")[0]["runs"] == 4
     assert {path.name for path in (out_dir / "agg").rglob("*") if path.is_file()} == {"stats.json", "best.json"}
+
+
+@pytest.mark.parametrize("place", ["agg", "agg/train"])
+def test_a_file_in_the_place_of_the_summary_is_told_before_training(place: str, tmp_path: Path) -> None:
+    (tmp_path / place).parent.mkdir(exist_ok=True)
+    (tmp_path / place).write_text("a file")
+    with pytest.raises(RunFolderError, match=f"{place} is a file, .* move it away"):
+        check_results(tmp_path)

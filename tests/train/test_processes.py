@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 
-from graphgps_kmip.train import make_fabric, read_record
+from graphgps_kmip.train import distributed, make_fabric, read_record
 from graphgps_kmip.train.distributed import on_rank_zero
 from tests.processes import HANGS
 from tests.train.toy import TEST, last_checkpoint, read_stats, run
@@ -117,3 +118,18 @@ def test_with_one_process_its_error_and_its_result_pass_through() -> None:
     with pytest.raises(ValueError, match="no room"):
         on_rank_zero(fabric, fail)
     assert on_rank_zero(fabric, lambda: 3) == 3
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_a_further_process_leaves_its_error_line_to_the_first_one_if_that_has_one_too(
+    found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert distributed.tells_error(60.0)  # a single process, at once
+    store = dist.HashStore()
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist.distributed_c10d, "_get_default_store", lambda: store)
+    if found:
+        monkeypatch.setattr(dist, "get_rank", lambda: 0)
+        assert distributed.tells_error(60.0)
+    monkeypatch.setattr(dist, "get_rank", lambda: 1)
+    assert distributed.tells_error(60.0 if found else 0.2) != found

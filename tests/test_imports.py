@@ -14,7 +14,7 @@ ROOMS = {
     "attention": {"search", "native"},
     "mpnn": {"native"},
     "encoding": {"native"},
-    "model": {"attention.context", "search.memo"},
+    "model": {"attention.context", "attention.dense", "search.memo"},
     "results": set(),
     "task": set(),
     "compat": {"attention"},

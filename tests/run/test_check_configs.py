@@ -37,7 +37,7 @@ def test_files_are_counted_and_told_one_by_one(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_a_loss_that_is_not_finite_is_no_success(tmp_path: Path) -> None:
-    file = write(tmp_path / "run.yaml", "optim: {optimizer: sgd, base_lr: 1.0e38, clip_grad_norm: False}\n")
+    file = write(tmp_path / "run.yaml", "optim: {optimizer: sgd, base_lr: 1.0e30, clip_grad_norm: False}\n")
     outcome = check(file)
     assert outcome.stage == "train"
     assert outcome.why

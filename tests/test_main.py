@@ -18,6 +18,7 @@ from torch_geometric.graphgym.config import cfg
 
 import main
 from graphgps_kmip.report.comparison import comparison
+from tests.processes import HANGS, python
 
 ROOT = Path(__file__).parents[1]
 DIGITS = str(ROOT / "configs/quickstart/digits-kmip.yaml")
@@ -340,7 +341,7 @@ def test_ctrl_c_while_modules_are_imported_prints_no_traceback() -> None:
     while "libtorch" not in Path(f"/proc/{process.pid}/maps").read_text() and process.poll() is None:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=120)
+    _, error = process.communicate(timeout=HANGS)
     assert process.returncode == -signal.SIGINT
     assert error == ""
 
@@ -376,9 +377,8 @@ def test_a_mistake_in_two_processes_ends_both_and_each_reason_is_printed_once(
     (tmp_path / "late.py").write_text(LATE)
     (tmp_path / "two.yaml").write_text(f"base: {DIGITS}\n")
     devices = ["accelerator", "cpu", "devices", "2", "out_dir", str(tmp_path / "results")]
-    command = [sys.executable, str(ROOT / "main.py"), "--cfg", "two.yaml", *devices, *SHORT, *words]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    command = [ROOT / "main.py", "--cfg", "two.yaml", *devices, *SHORT, *words]
+    done = python(*command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)})
     assert done.returncode == 2, done.stderr
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert len(errors) == len(lines), done.stderr

@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,7 +87,7 @@ def check_name(name: str, key: str, ending: str = "") -> None:
     if wrong or name in (".", ".."):
         what = f"has the character {wrong[0]!r}" if wrong else "is a path"
         raise ConfigError(f"{key}: {_shown(name)} {what}: give a plain name, without separators or control characters")
-    size = len(os.fsencode(name + ending))
+    size = len((name + ending).encode("utf-8", "surrogateescape"))
     if size > MAX_NAME_BYTES:
         raise ConfigError(
             f"{key}: {_shown(name)} makes a name of {size} bytes; file systems allow {MAX_NAME_BYTES}: shorten it"

@@ -127,9 +127,8 @@ def test_no_first_layer_is_guessed_behind_an_encoder() -> None:
         current_optimizer(gps_model(6, 3))
     with pytest.raises(ConfigError, match="it is not clear which layer is first"):
         current_optimizer(nn.Linear(6, 3))  # a network of another package
-    configure("gcn", "optim.weight_decay_layers", "frist")
     with pytest.raises(ConfigError, match="optim.weight_decay_layers: expected one of all, first, got 'frist'"):
-        current_optimizer(gcn(6, 3))
+        configure("gcn", "optim.weight_decay_layers", "frist")
 
 
 def test_normalised_features_of_a_node_sum_to_one() -> None:

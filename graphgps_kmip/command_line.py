@@ -109,7 +109,7 @@ def show(run_dir: Path, missing: bool = False) -> None:
 def run(words: list[str] | None = None) -> int:
     """Return the exit code: 0, 2 after a mistake of the user's, 3 if the training diverged, 130 after Ctrl-C.
 
-    A mistake and a divergence are told in one line.
+    A mistake and a divergence are printed in one line.
 
     Args:
         words (default: those of the process): of the command line.

@@ -96,8 +96,8 @@ def one_line(error: BaseException) -> str:
     if is_left_alone(error) and not isinstance(error, UserError):
         return "another process of this run ended: its own error line or traceback, here or in its log, says why"
     if is_out_of_memory(error) and not isinstance(error, UserError):
-        told = f" ({' '.join(text.split())[:160]})" if text else ""
-        return f"out of memory{told}: a smaller train.batch_size, model or data set needs less"
+        said = f" ({' '.join(text.split())[:160]})" if text else ""
+        return f"out of memory{said}: a smaller train.batch_size, model or data set needs less"
     return " ".join(text.split()) or type(error).__name__
 
 

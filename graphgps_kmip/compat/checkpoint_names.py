@@ -229,7 +229,7 @@ PUBLIC = Names(
         Dropped(r"\.aggr_module\.avg_deg_(lin|log)$", "mean degrees that PNA's scaler, identity, does not read"),
         Dropped(
             r"^encoder\.node_encoder\.node_x_(mean|std)$",
-            "columns of the roads are scaled when they are loaded",
+            "columns of the road networks are scaled when they are loaded",
             _is_of_roads,
         ),
     ),

@@ -132,7 +132,8 @@ def refuse(settings: Mapping[str, Any]) -> None:
 def log_unread(settings: Iterable[tuple[str, Any, str]]) -> None:
     """Log the settings (key, value, where) that no part of this package reads, in one line for each kind.
 
-    Those with the value that their code has by default are told quietly, others in a warning: the run would be another.
+    Those with the value that their code has by default are logged quietly, others in a warning, for the run
+    would be another.
     """
     unread = {key: value for key, value, _ in settings if key in UNREAD or key in UNREAD_ELSEWHERE}
     changed = {key: value for key, value in unread.items() if key in UNREAD and value != UNREAD[key]}

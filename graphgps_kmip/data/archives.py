@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 from graphgps_kmip.data.tensors import GIB, size_text
 from graphgps_kmip.errors import DataError, UnsafeFile
@@ -50,11 +49,12 @@ def checked_archives() -> Iterator[None]:
         check_members(map(_of_tar, archive.getmembers()), Path(path), _size(archive.name))
         _TAR(archive, path, members, **{"filter": "data", **options})
 
-    with (
-        patch.object(zipfile.ZipFile, "extractall", of_zip),
-        patch.object(tarfile.TarFile, "extractall", of_tar),
-    ):
+    before = zipfile.ZipFile.extractall, tarfile.TarFile.extractall  # the loading classes offer no place to ask first
+    zipfile.ZipFile.extractall, tarfile.TarFile.extractall = of_zip, of_tar
+    try:
         yield
+    finally:
+        zipfile.ZipFile.extractall, tarfile.TarFile.extractall = before
 
 
 def check_members(members: Iterable[Member], target: Path, packed: int) -> None:

@@ -1,4 +1,4 @@
-"""A full or unreadable disk, and too little memory, while data is prepared: told in one line with the folder."""
+"""A full or unreadable disk, and too little memory, while data is prepared: reported in one line with the folder."""
 
 from __future__ import annotations
 

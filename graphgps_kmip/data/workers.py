@@ -1,4 +1,4 @@
-"""Errors of the processes that load data: told in one line with graph and file, wherever the graph was read."""
+"""Errors of the processes that load data: reported in one line with graph and file, wherever the graph was read."""
 
 from __future__ import annotations
 

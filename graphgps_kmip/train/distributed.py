@@ -23,7 +23,7 @@ from torch import Tensor
 from graphgps_kmip.train.errors import RunError
 
 Result = TypeVar("Result")
-TOLD = "graphgps_kmip: the first process has printed its error"
+REPORTED = "graphgps_kmip: the first process has printed its error"
 PATIENCE = 10.0  # seconds; a mistake that all processes find, they find within less
 
 
@@ -121,12 +121,12 @@ def tells_error(patience: float = PATIENCE) -> bool:
         return True
     store = dist.distributed_c10d._get_default_store()
     if dist.get_rank() == 0:
-        store.set(TOLD, "1")
+        store.set(REPORTED, "1")
         return True
     end = time.monotonic() + patience
     try:
         while time.monotonic() < end:
-            if store.check([TOLD]):
+            if store.check([REPORTED]):
                 return False
             time.sleep(0.05)
     except RuntimeError:  # the first process, which holds the store, has ended

@@ -1,4 +1,4 @@
-"""Errors of the processes that load data: one line with graph and file, and a killed process is told as such."""
+"""Errors of the processes that load data: one line with graph and file, and a killed process is reported as such."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
+from graphgps_kmip.common.project import find_config, train_command
 from graphgps_kmip.errors import ConfigError, TrainingDiverged, is_users, one_line
 from graphgps_kmip.experiments.state import DIVERGED_CODE
 from graphgps_kmip.gym import cfg
@@ -20,7 +21,6 @@ from graphgps_kmip.gym.listing import listing
 from graphgps_kmip.gym.load import load_config
 from graphgps_kmip.gym.pretrained import adopt_settings
 from graphgps_kmip.gym.run_log import close_screen, log_to_screen
-from graphgps_kmip.project import find_config, train_command
 from graphgps_kmip.report import aggregate, check_results, draw_attention, draw_curves
 from graphgps_kmip.results.run_record import is_finished, read_record
 from graphgps_kmip.train import on_rank_zero

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from graphgps_kmip.common.project import SHIPPED, installed, own_files, reproduce_command
 from graphgps_kmip.errors import is_users, one_line
 from graphgps_kmip.experiments.extent import extent
 from graphgps_kmip.experiments.jobs import Job, Place
@@ -39,7 +40,6 @@ from graphgps_kmip.experiments.records import Experiment
 from graphgps_kmip.experiments.run_modes import run_here, run_on_slurm, run_searches
 from graphgps_kmip.experiments.schedule import Setup, Stopped
 from graphgps_kmip.gym.planned import planned_hash
-from graphgps_kmip.project import SHIPPED, installed, own_files, reproduce_command
 from graphgps_kmip.train.environment import code_version, hardware, package_versions
 
 # Where jobs run and results go: the project's root, or the working directory where the package runs from a wheel.
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
 def table(args: argparse.Namespace) -> int:
     """Print the tables of some experiments."""
     from graphgps_kmip.report.build import build_table
-    from graphgps_kmip.report.formats import FORMATS
+    from graphgps_kmip.report.table_formats import FORMATS
 
     printed, out = load_printed(MANIFESTS / "printed"), ROOT / args.out
     for experiment in chosen(args):
@@ -109,7 +109,7 @@ def figure(args: argparse.Namespace) -> int:
 
 def report(args: argparse.Namespace) -> int:
     """Write the page of everything that is done."""
-    from graphgps_kmip.report.page import write_page
+    from graphgps_kmip.report.report_page import write_page
 
     print(write_page(experiments(), load_printed(MANIFESTS / "printed"), ROOT / args.out, hash_of))
     return 0

@@ -24,9 +24,9 @@ sys.path.insert(0, str(ROOT))
 
 from graphgps_kmip import analysis  # noqa: E402
 from graphgps_kmip.attention import collect_attention  # noqa: E402
+from graphgps_kmip.common.atomic_write import replace_file  # noqa: E402
 from graphgps_kmip.data import GraphDataset  # noqa: E402
 from graphgps_kmip.errors import ConfigError, is_users, one_line  # noqa: E402
-from graphgps_kmip.files import replace_file  # noqa: E402
 from graphgps_kmip.gym.pictures import MAX_NODES, save_attention  # noqa: E402
 from graphgps_kmip.gym.trained import Trained, batch_of, trained  # noqa: E402
 

@@ -16,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from graphgps_kmip.common.atomic_write import replace_file  # noqa: E402
 from graphgps_kmip.data import (  # noqa: E402
     DatasetInfo,
     DatasetRecord,
@@ -25,7 +26,6 @@ from graphgps_kmip.data import (  # noqa: E402
     open_dataset,
     sampled,
 )
-from graphgps_kmip.files import replace_file  # noqa: E402
 
 
 def counted(record: DatasetRecord, root: Path, sample: bool) -> dict[str, list[float]]:

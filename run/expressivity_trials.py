@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphgps_kmip.expressivity.encodings import encode
-from graphgps_kmip.expressivity.pairs import Pair, probes, random_pair
+from graphgps_kmip.expressivity.graph_pairs import Pair, probes, random_pair
 from graphgps_kmip.expressivity.theorem import REACH, Outcome, try_model
+from graphgps_kmip.expressivity.wl_encodings import encode
 from run.expressivity_models import ATTENTIONS, GPS, MPNNS
 
 TOLERANCE = 1e-9  # relative; sums in another order differ by 1e-15

@@ -17,7 +17,7 @@ from graphgps_kmip.attention.clamped import clamped_attention
 from graphgps_kmip.attention.full_cpu import _FullAttention, full_attention
 from graphgps_kmip.attention.full_plain import drop_factors
 from graphgps_kmip.attention.gather import sparse_attention
-from graphgps_kmip.gradients import differentiable_gradients, once_only
+from graphgps_kmip.common.gradients import differentiable_gradients, once_only
 from graphgps_kmip.model.graph_layer_norm import GraphLayerNorm
 from graphgps_kmip.mpnn.gated_cpu import gated_mean
 from graphgps_kmip.mpnn.gated_sum import gated_sum

@@ -14,12 +14,13 @@ ROOMS = {
     "attention": {"search", "native"},
     "mpnn": {"native"},
     "encoding": {"native"},
-    "model": {"attention.context", "attention.dense", "search.memo"},
+    "model": {"attention.context", "attention.dense", "search.search_memo"},
+    "common": set(),
     "results": set(),
     "task": set(),
     "compat": {"attention"},
-    "data": {"encoding", "task.record"},
-    "train": {"task.record", "results"},
+    "data": {"encoding", "task.task"},
+    "train": {"task.task", "results"},
     "experiments": {"results"},
     "expressivity": {"encoding"},
     "analysis": {"attention", "search"},
@@ -29,13 +30,8 @@ ROOMS = {
 # Modules at the top of the package that every package may use.
 SHARED = {
     "__version__",
-    "collectives",
+    "common",
     "errors",
-    "files",
-    "gradients",
-    "names",
-    "project",
-    "torch_files",
     "ranges",
 }
 FILES = sorted(PACKAGE.rglob("*.py"))

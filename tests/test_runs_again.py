@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import main
-from graphgps_kmip.files import replace_file
+from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.gym import experiment
 from tests.processes import python
 from tests.results.damages import DAMAGES
@@ -194,7 +194,7 @@ WRITERS = {
     "record.json": "graphgps_kmip.results.run_record",
     "config.yaml": "graphgps_kmip.gym.experiment",
     "attention.npz": "graphgps_kmip.gym.pictures",
-    "curves.png": "graphgps_kmip.report.style",
+    "curves.png": "graphgps_kmip.report.plot_style",
     "best.json": "graphgps_kmip.report.aggregate",
 }
 

@@ -1,6 +1,6 @@
 """What trained k-MIP models do: how near to full attention they are, and which graphs they learn (thesis 6.7, 6.8)."""
 
-from graphgps_kmip.analysis.approximation import (
+from graphgps_kmip.analysis.attention_analysis import (
     cumulative_weight,
     distance_of_samples,
     distance_to_full,

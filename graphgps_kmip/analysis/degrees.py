@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from graphgps_kmip.attention.graph import AttentionGraph
+from graphgps_kmip.attention.attention_graph import AttentionGraph
 
 
 def degree_counts(graphs: list[AttentionGraph]) -> Tensor:

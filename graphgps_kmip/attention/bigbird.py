@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from graphgps_kmip.attention.block_pattern import draw_public, fixed_blocks, public_random_blocks, random_blocks
 from graphgps_kmip.attention.blockwise import block_attention, block_edges
 from graphgps_kmip.attention.context import GraphContext
-from graphgps_kmip.attention.edgewise import edge_attention
-from graphgps_kmip.attention.heads import check_dropout, described, dim_per_head
+from graphgps_kmip.attention.edge_attention import edge_attention
+from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
 from graphgps_kmip.attention.tiles import Tiles
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import COUNT, NATURAL, POSITIVE, Choice, Registered

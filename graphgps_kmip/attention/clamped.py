@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from graphgps_kmip.attention.gather_torch import dropped
-from graphgps_kmip.gradients import differentiable_gradients
+from graphgps_kmip.common.gradients import differentiable_gradients
 
 LARGEST_LOGIT = 5.0  # of the public code: beyond it a score is constant, and has no gradient
 EPS = 1e-6  # of the public code: a node without edges gets zeros

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from graphgps_kmip.attention.clamped import clamped_attention
 from graphgps_kmip.attention.context import GraphContext
-from graphgps_kmip.attention.heads import check_dropout, described, dim_per_head
+from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
 from graphgps_kmip.attention.state import own_state
 from graphgps_kmip.errors import InputError
 

@@ -17,7 +17,7 @@ from torch.autograd import Function
 
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.full_plain import plain_full_attention
-from graphgps_kmip.gradients import differentiable_gradients
+from graphgps_kmip.common.gradients import differentiable_gradients
 from graphgps_kmip.native import load, pointer, unavailable_reason
 from graphgps_kmip.search.problem import NotFinite, overflow
 

@@ -16,7 +16,7 @@ from torch.autograd import Function
 
 from graphgps_kmip.attention import gather_cpu, gather_torch, triton_gather
 from graphgps_kmip.attention.gather_torch import plain_sparse_attention, softmax_weight
-from graphgps_kmip.gradients import differentiable_gradients
+from graphgps_kmip.common.gradients import differentiable_gradients
 
 __all__ = ["softmax_weight", "sparse_attention"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphgps_kmip.collectives import exchange, total
+from graphgps_kmip.common.collectives import exchange, total
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,12 +7,12 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
+from graphgps_kmip.attention.attention_graph import AttentionGraph
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.gather import softmax_weight, sparse_attention
-from graphgps_kmip.attention.graph import AttentionGraph
-from graphgps_kmip.attention.heads import check_dropout, described, dim_per_head
+from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
 from graphgps_kmip.attention.key_selection import BestKeys, KeySelection
-from graphgps_kmip.attention.sharded import sharded_kmip_attention
+from graphgps_kmip.attention.sharded_attention import sharded_kmip_attention
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import COUNT, WIDTH, Choice, Registered
 from graphgps_kmip.search import check_backend_name

@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.dense import from_padded, to_padded
-from graphgps_kmip.attention.heads import check_dropout, described
+from graphgps_kmip.attention.head_arguments import check_dropout, described
 from graphgps_kmip.attention.random_features import (
     EPS,
     default_num_features,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from graphgps_kmip.attention.context import GraphContext
-from graphgps_kmip.attention.heads import check_share
+from graphgps_kmip.attention.head_arguments import check_share
 from graphgps_kmip.attention.key_selection import KeySelection
 from graphgps_kmip.search import topk_inner_product
 

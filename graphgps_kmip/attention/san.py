@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from graphgps_kmip.attention.clamped import EPS, LARGEST_LOGIT
 from graphgps_kmip.attention.context import GraphContext
-from graphgps_kmip.attention.edgewise import edge_softmax
-from graphgps_kmip.attention.heads import check_dropout, described, dim_per_head
+from graphgps_kmip.attention.edge_attention import edge_softmax
+from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
 from graphgps_kmip.attention.state import own_state
 from graphgps_kmip.attention.unlinked import between_unlinked
 from graphgps_kmip.errors import InputError

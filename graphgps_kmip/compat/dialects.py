@@ -12,9 +12,9 @@ import reprlib
 from collections.abc import Hashable
 from typing import Any
 
+from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.compat.quirks import QUIRKS
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.names import look_up
 
 DEFAULT_WIDTH = 64  # gt.dim_hidden of the k-MIP codes, as of GraphGPS
 NONE = ("none", "None", "null")

@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from graphgps_kmip.common.torch_files import UnreadableFile, load_leaving_objects
 from graphgps_kmip.errors import CheckpointError
-from graphgps_kmip.torch_files import UnreadableFile, load_leaving_objects
 
 State = dict[str, Tensor]
 SHOWN = 3  # problems of a kind that an error names

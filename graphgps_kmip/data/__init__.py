@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from graphgps_kmip.data.dataset import GraphDataset, Summary
-from graphgps_kmip.data.encoded import encoded
+from graphgps_kmip.data.dataset_card import data_sheet, mismatches, published_rows
+from graphgps_kmip.data.dataset_info import DatasetInfo
+from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
 from graphgps_kmip.data.encoding import Encoding
 from graphgps_kmip.data.errors import DataError
-from graphgps_kmip.data.info import DatasetInfo
+from graphgps_kmip.data.loaders import GraphLoader, make_loaders
 from graphgps_kmip.data.node_batches import Sampling
 from graphgps_kmip.data.node_loader import NodeLoader
-from graphgps_kmip.data.open import open_dataset, sampled
-from graphgps_kmip.data.pipeline import GraphLoader, make_loaders
-from graphgps_kmip.data.prepare import at_hand, missing_line
-from graphgps_kmip.data.record import DatasetRecord, Features, RawFiles, Source, Statistics
+from graphgps_kmip.data.open_dataset import open_dataset, sampled
+from graphgps_kmip.data.precomputed_encodings import encoded
+from graphgps_kmip.data.raw_files import at_hand, missing_line
 from graphgps_kmip.data.sets import all_records
-from graphgps_kmip.data.sheet import data_sheet, mismatches, published_rows
 from graphgps_kmip.data.splits import Splits, random_split
 from graphgps_kmip.data.table import DATASETS, find, find_title, register
 

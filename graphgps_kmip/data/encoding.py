@@ -18,7 +18,7 @@ from torch_geometric.data import Data
 
 from graphgps_kmip.data.dataset import graph_words
 from graphgps_kmip.data.encoding_cache import SHAPE, Packed
-from graphgps_kmip.data.processes import in_order
+from graphgps_kmip.data.parallel_chunks import in_order
 from graphgps_kmip.data.reading import graph_at
 from graphgps_kmip.errors import InputError
 

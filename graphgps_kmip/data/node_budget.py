@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from graphgps_kmip.data.pipeline import GraphLoader
+from graphgps_kmip.data.loaders import GraphLoader
 from graphgps_kmip.errors import InputError
 
 

@@ -11,7 +11,7 @@ from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.data.node_batches import SAMPLERS, Sampling, Source
 from graphgps_kmip.data.subgraph import part_of
-from graphgps_kmip.data.workers import batches
+from graphgps_kmip.data.worker_processes import batches
 
 Job = tuple[int, int, np.ndarray, bool]  # epoch, number of the batch, nodes, filler
 

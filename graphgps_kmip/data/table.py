@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from graphgps_kmip.data.record import DatasetRecord
+from graphgps_kmip.common.near_misses import suggest
+from graphgps_kmip.data.dataset_record import DatasetRecord
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.names import suggest
 
 DATASETS: dict[tuple[str, str], DatasetRecord] = {}
 NAMELESS = ("", "none")  # GraphGym's ways to leave dataset.name out

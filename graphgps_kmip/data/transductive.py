@@ -7,7 +7,7 @@ from typing import Any
 
 from torch_geometric.data import Data
 
-from graphgps_kmip.data.record import DatasetRecord
+from graphgps_kmip.data.dataset_record import DatasetRecord
 
 
 def load_graph(home: str, kind: str, **options: Any) -> Data:

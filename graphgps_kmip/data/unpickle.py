@@ -21,10 +21,10 @@ from torch_geometric.data import Data
 from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import EdgeStorage, GlobalStorage, NodeStorage
 
+from graphgps_kmip.common.torch_files import UnreadableFile, allowing, asked_for, check_archive, reason
 from graphgps_kmip.data import pickled_values as values
 from graphgps_kmip.data.safe_pickle import MULTIARRAY, NUMERIC, SafeUnpickler, latin1_bytes
 from graphgps_kmip.errors import UnsafeFile, is_out_of_memory
-from graphgps_kmip.torch_files import UnreadableFile, allowing, asked_for, check_archive, reason
 
 _TORCH_LOAD = torch.load
 GRAPHS = (Data, DataEdgeAttr, DataTensorAttr, EdgeStorage, GlobalStorage, NodeStorage)  # in files of torch only

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from graphgps_kmip.encoding.graph_token import INITIAL_STD, first_nodes
-from graphgps_kmip.encoding.graphormer import NO_EDGE, UNREACHABLE
+from graphgps_kmip.encoding.graphormer_bias import NO_EDGE, UNREACHABLE
 from graphgps_kmip.errors import InputError
 
 GROUP = "posenc_GraphormerBias"

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphgps_kmip.encoding.eigensolver import smallest_eigenpairs
 from graphgps_kmip.encoding.envelope import Blocks
-from graphgps_kmip.encoding.solver import smallest_eigenpairs
 from graphgps_kmip.errors import InputError
 
 EPS = 1e-12

@@ -7,6 +7,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from graphgps_kmip.common.project import train_command
 from graphgps_kmip.experiments.extent import Extent
 from graphgps_kmip.experiments.jobs import Job
 from graphgps_kmip.experiments.process import is_running
@@ -14,7 +15,6 @@ from graphgps_kmip.experiments.progress import shortened
 from graphgps_kmip.experiments.records import Experiment
 from graphgps_kmip.experiments.schedule import Outcome, Result
 from graphgps_kmip.experiments.state import State
-from graphgps_kmip.project import train_command
 
 HEAD = ("id", "done", "sample", "hours", "memory", "card", "what it is, and what it makes")
 BELOW = (

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.experiments.yaml_files import ManifestError, check_keys, read_yaml
-from graphgps_kmip.names import suggest
 
 KEYS = ("title", "hardware", "seeds", "columns", "rows", "quoted", "notes")
 NUMBER = re.compile(r"(-?[\d.]+)(k?)(?: ± ([\d.]+))?$")  # 114k is 114000

@@ -12,11 +12,11 @@ from typing import Any
 
 import yaml
 
+from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.experiments.jobs import Job
 from graphgps_kmip.experiments.manifest import ManifestError
 from graphgps_kmip.experiments.plan import with_pending_needs
 from graphgps_kmip.experiments.state import State
-from graphgps_kmip.names import suggest
 
 LOST_NEED = {"kill-on-invalid-dep": "yes"}  # a job whose need failed leaves the queue instead of waiting for ever
 

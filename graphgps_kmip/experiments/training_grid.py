@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
+from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.experiments.records import Training
 from graphgps_kmip.experiments.yaml_files import ManifestError, check_keys, section
-from graphgps_kmip.names import suggest
 
 KEYS = ("over", "cfg", "set", "tag", "seeds", "skip", "splits")
 Point = dict[str, "_Name"]

@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
+from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import ManifestError
-from graphgps_kmip.names import suggest
 
 KINDS = {dict: "names and what they stand for", list: "a list", str: "text", int: "a whole number"}
 

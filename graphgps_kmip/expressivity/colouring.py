@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphgps_kmip.expressivity.graph import Graph
-from graphgps_kmip.expressivity.scheme import Scheme, values
+from graphgps_kmip.expressivity.seg_wl import Scheme, values
 
 Colours = tuple[np.ndarray, ...]  # of each graph (N,)
 

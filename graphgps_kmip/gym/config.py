@@ -8,7 +8,7 @@ from typing import Any
 from yacs.config import CfgNode
 
 from graphgps_kmip.compat.key_translation import UNREAD
-from graphgps_kmip.encoding.expander import ALGORITHMS
+from graphgps_kmip.encoding.expander_graph import ALGORITHMS
 from graphgps_kmip.gym.attention import ATTENTION
 from graphgps_kmip.gym.binding import group
 from graphgps_kmip.gym.expander import EXPHORMER

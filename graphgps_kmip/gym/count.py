@@ -40,7 +40,7 @@ from graphgps_kmip.model import (
     SequenceHead,
     TransformerLayer,
 )
-from graphgps_kmip.model.san import SANLayer
+from graphgps_kmip.model.san_layer import SANLayer
 from graphgps_kmip.mpnn import GINE, GatedGCN
 
 ALL = ""  # every part of a module that has no row of its own

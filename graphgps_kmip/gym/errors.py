@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.errors import ConfigError, InputError, is_users
-from graphgps_kmip.names import look_up
 
 __all__ = ["ConfigError", "is_users", "look_up", "naming_group"]
 

@@ -9,7 +9,7 @@ from graphgps_kmip.attention.full import BiasedFullAttention, FullAttention
 from graphgps_kmip.gym.ends import stack
 from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.posenc_build import in_node_encoder
-from graphgps_kmip.model.graphormer import GraphormerLayer
+from graphgps_kmip.model.graphormer_layer import GraphormerLayer
 
 
 def graphormer(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001 (GraphGym's signature; encoders read the share)

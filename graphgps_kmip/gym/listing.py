@@ -9,15 +9,15 @@ from typing import Any
 
 from torch_geometric.graphgym import register
 
+from graphgps_kmip.common.near_misses import near_misses
+from graphgps_kmip.common.project import train_command
 from graphgps_kmip.data import DATASETS
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.attention import ATTENTION
 from graphgps_kmip.gym.head import HEADS
 from graphgps_kmip.gym.mpnn import MPNN
 from graphgps_kmip.gym.posenc import EDGE_PARTS, NODE_PARTS
-from graphgps_kmip.model.heads import POOLINGS
-from graphgps_kmip.names import near_misses
-from graphgps_kmip.project import train_command
+from graphgps_kmip.model.prediction_heads import POOLINGS
 from graphgps_kmip.search import BACKENDS
 from graphgps_kmip.task import LOSSES
 from graphgps_kmip.train.optimizers import OPTIMIZERS

@@ -11,6 +11,8 @@ from typing import Any
 from torch_geometric.graphgym.config import assert_cfg, set_cfg
 from yacs.config import CfgNode
 
+from graphgps_kmip.common.near_misses import suggest
+from graphgps_kmip.common.project import train_command
 from graphgps_kmip.compat.dialect_detection import name_dialect
 from graphgps_kmip.compat.dialects import in_dialect
 from graphgps_kmip.compat.key_translation import log_unread, translate
@@ -19,8 +21,6 @@ from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.modules import import_modules
 from graphgps_kmip.gym.ranges import check_ranges
 from graphgps_kmip.gym.yaml_settings import flatten, parse_yaml, read_settings, read_yaml
-from graphgps_kmip.names import suggest
-from graphgps_kmip.project import train_command
 
 __all__ = ["flatten", "load_config", "parse_overrides", "read_settings", "read_yaml"]
 

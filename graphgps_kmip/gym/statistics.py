@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 from graphgps_kmip.encoding.degree import local_degree_profile, out_degrees
 from graphgps_kmip.encoding.edge_walk import edge_walk_probabilities
 from graphgps_kmip.encoding.electrostatic import electrostatic_statistics
-from graphgps_kmip.encoding.graphormer import in_and_out_degrees, path_types, shortest_distances
+from graphgps_kmip.encoding.graphormer_bias import in_and_out_degrees, path_types, shortest_distances
 from graphgps_kmip.encoding.heat_kernel import heat_kernel_diagonal
 from graphgps_kmip.encoding.laplacian import laplacian_eigenpairs_of
 from graphgps_kmip.encoding.random_walk import return_probabilities

@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
+from graphgps_kmip.common.near_misses import suggest
+from graphgps_kmip.common.project import find_config
 from graphgps_kmip.gym.errors import ConfigError
-from graphgps_kmip.names import suggest
-from graphgps_kmip.project import find_config
 
 MAX_DEPTH = 20  # groups inside groups; the config has 3
 MAX_SETTINGS = 10_000  # the config has some 300 keys; aliases can write 2^100 of them into a few lines

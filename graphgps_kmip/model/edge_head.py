@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.model.heads import mlp
+from graphgps_kmip.model.prediction_heads import mlp
 
 # Each: (first nodes (L, C), second nodes (L, C)) -> (L,). "concat" is an MLP on both.
 DECODINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

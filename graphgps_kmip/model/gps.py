@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.dense import with_padding
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.model.norm import NORMS
-from graphgps_kmip.model.recomputation import recomputed
+from graphgps_kmip.model.gradient_checkpointing import recomputed
+from graphgps_kmip.model.norms import NORMS
 
 Branches = nn.Module | Sequence[nn.Module] | None
 States = tuple[object, ...]  # one for each attention, None for those without

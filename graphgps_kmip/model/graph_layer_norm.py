@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 
-from graphgps_kmip.gradients import differentiable_gradients
+from graphgps_kmip.common.gradients import differentiable_gradients
 
 
 class GraphLayerNorm(nn.Module):

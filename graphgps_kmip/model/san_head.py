@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import nn
 
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.model.heads import GraphHead
+from graphgps_kmip.model.prediction_heads import GraphHead
 
 
 def san_graph_head(

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GATConv
 
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.mpnn.ends import Nodes, needed, one_set, unused
+from graphgps_kmip.mpnn.message_passing import Nodes, needed, one_set, unused
 from graphgps_kmip.ranges import HEADS
 
 

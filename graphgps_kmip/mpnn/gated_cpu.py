@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from graphgps_kmip.gradients import differentiable_gradients
+from graphgps_kmip.common.gradients import differentiable_gradients
 from graphgps_kmip.native import load, pointer, unavailable_reason
 
 EDGE_WORK = 20_000  # channels of edges that take about as long as starting a thread (20 us)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from graphgps_kmip.gradients import differentiable_gradients
+from graphgps_kmip.common.gradients import differentiable_gradients
 
 CHUNK_BYTES = 8 * 2**20  # of one (edges, C) tensor; at most four of them live at a time
 

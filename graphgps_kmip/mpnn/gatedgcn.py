@@ -10,9 +10,9 @@ from torch.nn.functional import linear
 from torch_geometric.nn import BatchNorm
 
 from graphgps_kmip.mpnn import gated_cpu
-from graphgps_kmip.mpnn.ends import Nodes, ends, needed
-from graphgps_kmip.mpnn.gate import DistanceGate, factor_of
+from graphgps_kmip.mpnn.edge_gate import DistanceGate, factor_of
 from graphgps_kmip.mpnn.gated_sum import gated_sum
+from graphgps_kmip.mpnn.message_passing import Nodes, ends, needed
 
 
 class GatedGCN(nn.Module):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
-from graphgps_kmip.mpnn.ends import Nodes, one_set, unused
+from graphgps_kmip.mpnn.message_passing import Nodes, one_set, unused
 
 
 class GCN(nn.Module):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import BatchNorm
 from torch_geometric.nn import GENConv as Convolution
 
-from graphgps_kmip.mpnn.ends import Nodes, unused
+from graphgps_kmip.mpnn.message_passing import Nodes, unused
 
 
 class GENConv(nn.Module):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 from torch_geometric.nn import GINConv
 
-from graphgps_kmip.mpnn.ends import Nodes, unused
+from graphgps_kmip.mpnn.message_passing import Nodes, unused
 
 
 class GIN(nn.Module):

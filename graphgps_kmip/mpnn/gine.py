@@ -11,8 +11,8 @@ from torch_geometric.nn import BatchNorm
 from torch_geometric.utils import scatter
 
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.mpnn.ends import Nodes, ends, needed
-from graphgps_kmip.mpnn.gate import DistanceGate, factor_of
+from graphgps_kmip.mpnn.edge_gate import DistanceGate, factor_of
+from graphgps_kmip.mpnn.message_passing import Nodes, ends, needed
 from graphgps_kmip.ranges import Choice
 
 Act = Callable[[], nn.Module]

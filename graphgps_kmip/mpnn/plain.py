@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from graphgps_kmip.mpnn.ends import Nodes, one_set
+from graphgps_kmip.mpnn.message_passing import Nodes, one_set
 
 
 class PlainConv(nn.Module):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import PNAConv
 
-from graphgps_kmip.mpnn.ends import Nodes, needed, unused
+from graphgps_kmip.mpnn.message_passing import Nodes, needed, unused
 from graphgps_kmip.ranges import WIDTH
 
 

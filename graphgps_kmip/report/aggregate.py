@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from filelock import FileLock
 
+from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.errors import ResultsError, RunFolderError
-from graphgps_kmip.files import replace_file
 from graphgps_kmip.results.best_epoch import best_epoch
 from graphgps_kmip.results.finished_runs import FinishedRuns, finished_runs, read_finished
 from graphgps_kmip.results.run_folder import SPLITS, stats_file, writing

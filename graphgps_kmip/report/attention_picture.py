@@ -14,7 +14,7 @@ from matplotlib.colors import LinearSegmentedColormap, Normalize, PowerNorm
 from matplotlib.figure import Figure
 
 from graphgps_kmip.errors import ResultsError
-from graphgps_kmip.report.style import FAINT, INK, save
+from graphgps_kmip.report.plot_style import FAINT, INK, save
 
 Arrays = Mapping[str, np.ndarray]
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from graphgps_kmip.common.json_files import is_number, read_artefact
+from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.experiments.printed import PrintedTable
 from graphgps_kmip.experiments.records import Experiment, TableSpec, Training
 from graphgps_kmip.experiments.state import HashOf, State, Status, command_status, run_status
-from graphgps_kmip.names import suggest
 from graphgps_kmip.report.result_table import Cell, Ours, ResultTable
 from graphgps_kmip.report.values import VALUES, run_value
-from graphgps_kmip.results.json_files import is_number, read_artefact
 
 Place = tuple[str, str]  # row and column
 SAMPLE_NOTE = "SAMPLE: short runs on small synthetic data, which show that everything runs. No number here is a result."

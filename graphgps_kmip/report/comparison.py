@@ -7,9 +7,9 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from graphgps_kmip.common.json_files import is_count, is_number
 from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.results.finished_runs import FinishedRuns, finished_runs, read_run_config
-from graphgps_kmip.results.json_files import is_count, is_number
 
 # Where a run happened, not what it was.
 NOT_COMPARED = ("out_dir", "run_dir", "seed", "custom_modules", "name_tag")

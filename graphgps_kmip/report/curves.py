@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from graphgps_kmip.errors import ResultsError
-from graphgps_kmip.report.style import COLORS, FAINT, INK, save, tidy
+from graphgps_kmip.report.plot_style import COLORS, FAINT, INK, save, tidy
 from graphgps_kmip.results.best_epoch import best_epoch
 from graphgps_kmip.results.run_stats import Line, metric_names, read_run
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 
+from graphgps_kmip.common.json_files import is_number
 from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.experiments.state import Status
 from graphgps_kmip.results.finished_runs import read_run_config
-from graphgps_kmip.results.json_files import is_number
 from graphgps_kmip.results.run_stats import read_stats
 
 

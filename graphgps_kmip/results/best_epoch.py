@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from graphgps_kmip.common.json_files import is_number
+from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import ResultsError
-from graphgps_kmip.names import suggest
-from graphgps_kmip.results.json_files import is_number
 from graphgps_kmip.results.run_stats import Line, metric_names
 
 

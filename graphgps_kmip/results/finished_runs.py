@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
+from graphgps_kmip.common.json_files import is_count
 from graphgps_kmip.errors import ResultsError, RunFolderError
-from graphgps_kmip.results.json_files import is_count
 from graphgps_kmip.results.run_folder import CONFIG, SPLITS, run_folders, stats_file
 from graphgps_kmip.results.run_record import damage_line, examine_record, is_finished
 from graphgps_kmip.results.run_stats import Line, lost_epochs, read_run, same_line

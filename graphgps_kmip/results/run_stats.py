@@ -8,9 +8,9 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from graphgps_kmip.common.atomic_write import replace_file
+from graphgps_kmip.common.json_files import Damaged, is_count, is_number, parsed_object, read_bytes
 from graphgps_kmip.errors import ResultsError
-from graphgps_kmip.files import replace_file
-from graphgps_kmip.results.json_files import Damaged, is_count, is_number, parsed_object, read_bytes
 from graphgps_kmip.results.run_folder import SPLITS, stats_file, writing
 
 Line = dict[str, Any]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from graphgps_kmip.native import load, pointer
-from graphgps_kmip.native.build import compiler
+from graphgps_kmip.native.compile_kernels import compiler
 from graphgps_kmip.search.problem import SearchProblem
 
 DEPTH = 3  # the column of a node (start, count, child, depth)

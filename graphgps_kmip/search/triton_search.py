@@ -74,7 +74,7 @@ def search_triton(
     Raises:
         ValueError: an unknown precision.
     """
-    from graphgps_kmip.search import triton_kernels  # triton is optional
+    from graphgps_kmip.search import triton_search_kernels as triton_kernels
 
     if precision not in PRECISIONS:
         raise InputError(f"unknown precision {precision!r} of search_triton, allowed are {', '.join(PRECISIONS)}")

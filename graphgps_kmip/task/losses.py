@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.task.record import identity
+from graphgps_kmip.task.task import identity
 
 Reduce = Callable[[Tensor], Tensor]  # sums a tensor over the processes; only class weights need it
 Terms = tuple[Tensor, Tensor]  # (total, weight)

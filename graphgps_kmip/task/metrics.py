@@ -13,7 +13,7 @@ from torchmetrics.functional.regression import mean_absolute_error, mean_squared
 from graphgps_kmip.task.links import CANDIDATES, OF_RANK, hits_above, mean_over_graphs
 from graphgps_kmip.task.ranking import area_under_roc, average_precision
 from graphgps_kmip.task.regression import r2, root_mean_squared_error, spearman
-from graphgps_kmip.task.words import f1_of_words
+from graphgps_kmip.task.word_sequences import f1_of_words
 
 Metric = Callable[[Tensor, Tensor, float], float]
 

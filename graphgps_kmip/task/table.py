@@ -18,7 +18,7 @@ from graphgps_kmip.task.losses import (
     weighted_cross_entropy_binary,
     weighted_cross_entropy_multi,
 )
-from graphgps_kmip.task.words import cross_entropy_words
+from graphgps_kmip.task.word_sequences import cross_entropy_words
 
 
 @dataclass(frozen=True)

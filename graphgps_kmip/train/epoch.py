@@ -13,15 +13,15 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
+from graphgps_kmip.common.signals import StopSignals
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.results.run_stats import rounded
-from graphgps_kmip.task.record import Task
+from graphgps_kmip.task.task import Task
 from graphgps_kmip.train.distributed import all_reduce
 from graphgps_kmip.train.errors import TrainingDiverged
-from graphgps_kmip.train.memory import explain_out_of_memory
+from graphgps_kmip.train.metric_accumulator import Tally
+from graphgps_kmip.train.out_of_memory import explain_out_of_memory
 from graphgps_kmip.train.settings import TrainSettings
-from graphgps_kmip.train.stop import StopSignals
-from graphgps_kmip.train.tally import Tally
 
 # Reading a loss makes the host wait for CUDA, so there it is looked at every so many batches and at the end of a pass.
 CUDA_CHECK_PERIOD = 32

@@ -13,19 +13,19 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
+from graphgps_kmip.common.signals import Stopped, StopSignals
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.results.run_record import write_record
 from graphgps_kmip.results.run_stats import append_stats, rounded
-from graphgps_kmip.task.record import Task
+from graphgps_kmip.task.task import Task
 from graphgps_kmip.train.distributed import on_rank_zero
 from graphgps_kmip.train.epoch import Session, explain_not_finite, prepare, run_batch
-from graphgps_kmip.train.memory import explain_out_of_memory
-from graphgps_kmip.train.record import check_folder, closed_record, open_record
-from graphgps_kmip.train.rundir import locked
+from graphgps_kmip.train.metric_accumulator import Tally
+from graphgps_kmip.train.out_of_memory import explain_out_of_memory
+from graphgps_kmip.train.run_lock import locked
+from graphgps_kmip.train.run_recording import check_folder, closed_record, open_record
 from graphgps_kmip.train.settings import TrainSettings
 from graphgps_kmip.train.state import RunState
-from graphgps_kmip.train.stop import Stopped, StopSignals
-from graphgps_kmip.train.tally import Tally
 from graphgps_kmip.train.writers import Writer, closing
 
 

@@ -14,21 +14,21 @@ from lightning_fabric import Fabric
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from graphgps_kmip.common.signals import Stopped, StopSignals
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.results.run_folder import SPLITS
 from graphgps_kmip.results.run_record import write_record
-from graphgps_kmip.task.record import Task
-from graphgps_kmip.train.batch_norm import share_batch_norms
+from graphgps_kmip.task.task import Task
+from graphgps_kmip.train.checkpointer import Keeper
 from graphgps_kmip.train.distributed import make_fabric, on_rank_zero
 from graphgps_kmip.train.epoch import Session, run_epoch
 from graphgps_kmip.train.errors import CheckpointError, RunFolderError, TrainingDiverged
-from graphgps_kmip.train.keeper import Keeper
-from graphgps_kmip.train.record import check_folder, closed_record, open_record
 from graphgps_kmip.train.reporter import Reporter
-from graphgps_kmip.train.rundir import locked
+from graphgps_kmip.train.run_lock import locked
+from graphgps_kmip.train.run_recording import check_folder, closed_record, open_record
 from graphgps_kmip.train.settings import TrainSettings
 from graphgps_kmip.train.state import RunState, is_new_best
-from graphgps_kmip.train.stop import Stopped, StopSignals
+from graphgps_kmip.train.synced_batch_norm import share_batch_norms
 from graphgps_kmip.train.writers import Writer, closing
 
 log = logging.getLogger(__name__)

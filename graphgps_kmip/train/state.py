@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphgps_kmip.results.best_epoch import is_better
-from graphgps_kmip.task.record import Task
+from graphgps_kmip.task.task import Task
 
 
 @dataclass

@@ -20,8 +20,8 @@ from typing import Any
 if not __package__:  # a script finds its own folder there, where `attention` would be a name that anyone can import
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from graphgps_kmip.files import replace_file  # noqa: E402
-from graphgps_kmip.names import suggest  # noqa: E402
+from graphgps_kmip.common.atomic_write import replace_file  # noqa: E402
+from graphgps_kmip.common.near_misses import suggest  # noqa: E402
 from run.bench import options  # noqa: E402
 from run.bench.records import Record, Row, read  # noqa: E402
 

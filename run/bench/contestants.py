@@ -14,7 +14,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from graphgps_kmip.attention.dense import from_padded, to_padded
 from graphgps_kmip.attention.gather import sparse_attention
 from graphgps_kmip.search import BACKENDS, SearchProblem, topk_inner_product
-from graphgps_kmip.search.cpu import ScanCounts, cpu_not_supported_reasons, scan
+from graphgps_kmip.search.fused_cpu import ScanCounts, cpu_not_supported_reasons, scan
 from graphgps_kmip.search.keops import keops_not_supported_reasons
 from run.bench import baselines, libraries
 from run.bench.baselines import Found

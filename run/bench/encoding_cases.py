@@ -13,8 +13,8 @@ from torch_geometric.transforms import AddLaplacianEigenvectorPE, AddRandomWalkP
 
 import graphgps_kmip  # noqa: F401  (registers the config groups)
 from graphgps_kmip.data.dataset import GraphDataset
-from graphgps_kmip.data.encoded import encoded
-from graphgps_kmip.data.processes import in_order
+from graphgps_kmip.data.parallel_chunks import in_order
+from graphgps_kmip.data.precomputed_encodings import encoded
 from graphgps_kmip.gym.posenc import enabled_encodings
 from run.bench.roads import road_map, triangulated, undirected
 

@@ -33,7 +33,7 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from torch_geometric.data import Data  # noqa: E402
 
-from graphgps_kmip.data.processes import cores  # noqa: E402
+from graphgps_kmip.data.parallel_chunks import cores  # noqa: E402
 from graphgps_kmip.encoding.laplacian import laplacian_eigenpairs  # noqa: E402
 from run.bench import options  # noqa: E402
 from run.bench.encoding_cases import DATA, ENCODINGS, PAIRS, ours, theirs  # noqa: E402

@@ -15,16 +15,16 @@ from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 
 from graphgps_kmip.attention import FullAttention, KMIPAttention
+from graphgps_kmip.common.signals import StopSignals
 from graphgps_kmip.data import GraphLoader
 from graphgps_kmip.encoding.edge import ConstantEdgeEncoder, LinearEdgeEncoder
-from graphgps_kmip.encoding.node import LinearNodeEncoder
+from graphgps_kmip.encoding.feature_encoders import LinearNodeEncoder
 from graphgps_kmip.model import FeatureEncoder, GPSLayer, GPSModel, GraphHead, NodeHead
 from graphgps_kmip.mpnn import GatedGCN
 from graphgps_kmip.task import make_task
 from graphgps_kmip.train.distributed import make_fabric
 from graphgps_kmip.train.epoch import Session, run_epoch
 from graphgps_kmip.train.settings import TrainSettings
-from graphgps_kmip.train.stop import StopSignals
 from run.bench import stock
 from run.bench.passes import Pass, Stopwatch
 from run.bench.shapes import SHAPES, Shape, draw

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from graphgps_kmip.report.style import FAINT, INK, save, tidy
+from graphgps_kmip.report.plot_style import FAINT, INK, save, tidy
 from run.bench.records import Record, Row
 
 # Okabe and Ito's palette without its yellow, which is too faint for a line.

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from graphgps_kmip.files import replace_file
+from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.train.environment import code_version
 from run.bench.paper import printed
 

@@ -30,7 +30,7 @@ sys.path[0] = str(Path(__file__).resolve().parents[2])
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-from graphgps_kmip.files import replace_file  # noqa: E402
+from graphgps_kmip.common.atomic_write import replace_file  # noqa: E402
 from graphgps_kmip.report.figures import ball_tree  # noqa: E402
 from graphgps_kmip.search import BACKENDS, SearchProblem  # noqa: E402
 from graphgps_kmip.search.ball_tree import BallTree  # noqa: E402

@@ -25,8 +25,8 @@ import torch  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 from matplotlib.patches import Rectangle  # noqa: E402
 
-from graphgps_kmip.files import replace_file  # noqa: E402
-from graphgps_kmip.report.style import INK, save  # noqa: E402
+from graphgps_kmip.common.atomic_write import replace_file  # noqa: E402
+from graphgps_kmip.report.plot_style import INK, save  # noqa: E402
 from graphgps_kmip.search import BACKENDS, SearchProblem, choose, topk_inner_product  # noqa: E402
 from graphgps_kmip.train.environment import code_version  # noqa: E402
 from run.bench import options  # noqa: E402

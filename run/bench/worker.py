@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from graphgps_kmip.train.memory import PHRASES
+from graphgps_kmip.train.out_of_memory import PHRASES
 from run.bench import epochs, gps, passes
 from run.bench.inputs import make_inputs
 from run.bench.memory import PeakMemory, limit_memory

@@ -17,7 +17,7 @@ from graphgps_kmip.analysis import (
     key_counts,
     kmip_outputs,
 )
-from graphgps_kmip.analysis import approximation as module
+from graphgps_kmip.analysis import attention_analysis as module
 
 COUNTS = [1, 2, 3, 7, 12, 40]
 

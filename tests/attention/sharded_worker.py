@@ -17,8 +17,8 @@ import torch.multiprocessing as mp
 from torch import Tensor
 
 from graphgps_kmip.attention import route
-from graphgps_kmip.attention.sharded import sharded_kmip_attention
-from graphgps_kmip.search.sharded import topk_over_shards
+from graphgps_kmip.attention.sharded_attention import sharded_kmip_attention
+from graphgps_kmip.search.sharded_search import topk_over_shards
 from graphgps_kmip.search.shards import Shards
 from tests.attention.sharded_cases import Case, cases
 from tests.processes import HANGS

@@ -11,7 +11,7 @@ from torch import Tensor
 from graphgps_kmip.attention import GraphContext, KMIPAttention
 from graphgps_kmip.attention.random_keys import draw_keys
 from graphgps_kmip.gym.kmip_builder import build_kmip
-from graphgps_kmip.model.recomputation import recomputed
+from graphgps_kmip.model.gradient_checkpointing import recomputed
 
 PTR = torch.tensor([0, 5, 5, 6, 26])  # the second graph has no node
 CONTEXT = GraphContext(torch.repeat_interleave(PTR.diff()), PTR)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from graphgps_kmip.data import GraphDataset, open_dataset
-from graphgps_kmip.data.folder import folder_record
+from graphgps_kmip.data.graph_folder import folder_record
 
 EDGES = [[0, 1, 2], [1, 2, 0]]
 

@@ -14,8 +14,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, Subset
 
-from graphgps_kmip.data import rows
-from graphgps_kmip.data.cloud import CloudDataset, open_clouds
+from graphgps_kmip.data import row_store as rows
+from graphgps_kmip.data.point_clouds import CloudDataset, open_clouds
 from graphgps_kmip.data.points import Cloud, CloudSource
 from graphgps_kmip.encoding.knn import nearest_neighbors
 
@@ -79,7 +79,7 @@ def test_neighbours_kept_on_disk_give_the_same_graphs_and_are_not_searched_again
 ) -> None:
     expected = list(CloudDataset(home, source(), distance=True))
     CloudDataset(home, source(), cache=True)
-    monkeypatch.setattr("graphgps_kmip.data.cloud.nearest_neighbors", None)
+    monkeypatch.setattr("graphgps_kmip.data.point_clouds.nearest_neighbors", None)
     kept = CloudDataset(home, source(), distance=True, cache=True)
     assert all(same(one, other) for one, other in zip(kept, expected, strict=True))
     row = kept._neighbors[2]["neighbors"]

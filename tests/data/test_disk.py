@@ -16,8 +16,8 @@ import torch
 from torch_geometric.data import Data
 
 from graphgps_kmip.data import DataError, DatasetRecord, GraphDataset, RawFiles, open_dataset
-from graphgps_kmip.data.encoded import encoded
-from graphgps_kmip.data.info import kept_summary
+from graphgps_kmip.data.dataset_info import kept_summary
+from graphgps_kmip.data.precomputed_encodings import encoded
 from tests.data.toy_encodings import Rings, folders, ones
 
 

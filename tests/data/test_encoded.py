@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphgps_kmip.data import GraphDataset, make_loaders, processes
+from graphgps_kmip.data import GraphDataset, make_loaders
 from graphgps_kmip.data import encoding as encoding_module
-from graphgps_kmip.data.encoded import EncodedGraphs, encoded
+from graphgps_kmip.data import parallel_chunks as processes
 from graphgps_kmip.data.encoding import Encoding
+from graphgps_kmip.data.precomputed_encodings import EncodedGraphs, encoded
 from graphgps_kmip.errors import UserError
 from tests.data.toy_encodings import Counted, Rings, drawn, folders, ones
 
@@ -150,7 +151,7 @@ def test_an_error_that_cannot_leave_its_process_is_not_taken_for_a_killed_one(
         def __getitem__(self, number: int) -> Data:
             raise Unpicklable("one thing ", "and another")
 
-    monkeypatch.setattr(sys.modules["graphgps_kmip.data.encoded"], "GRAPHS", 4)
+    monkeypatch.setattr(sys.modules["graphgps_kmip.data.precomputed_encodings"], "GRAPHS", 4)
     with pytest.raises(RuntimeError, match="Unpicklable: one thing and another"):
         encoded(GraphDataset(Odd(rings(30).graphs)), [ones("Ones", "a")], None, 2)
 

@@ -39,7 +39,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
         monkeypatch.setattr("graphgps_kmip.data.fetch._URLOPEN", local)  # torch_geometric and ogb
         monkeypatch.setattr(Planetoid, "url", here)  # by fsspec
-        monkeypatch.setattr("graphgps_kmip.data.prepare.SHA256", {})  # the files here are tiny
+        monkeypatch.setattr("graphgps_kmip.data.raw_files.SHA256", {})  # the files here are tiny
         yield folder
         server.shutdown()
 

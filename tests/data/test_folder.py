@@ -14,7 +14,7 @@ import torch
 
 import main
 from graphgps_kmip.data import DataError, DatasetInfo
-from graphgps_kmip.data.folder import folder_record
+from graphgps_kmip.data.graph_folder import folder_record
 from tests.data.graph_files import arrays, numbers, opened, tensors, write
 
 ROOT = Path(__file__).parents[2]

@@ -15,8 +15,8 @@ import torch
 from torch_geometric.data import Data
 
 from graphgps_kmip.data import DataError, DatasetInfo
-from graphgps_kmip.data.folder import folder_record
 from graphgps_kmip.data.graph_file import MASKS
+from graphgps_kmip.data.graph_folder import folder_record
 from tests.data.graph_files import EDGES, arrays, numbers, opened, tensors, write
 from tests.data.sets.raw_files import Code
 

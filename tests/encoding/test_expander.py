@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.encoding import expander
-from graphgps_kmip.encoding.expander import (
+from graphgps_kmip.encoding import expander_graph as expander
+from graphgps_kmip.encoding.expander_graph import (
     ALGORITHMS,
     expander_edges,
     expander_generator,

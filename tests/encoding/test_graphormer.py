@@ -6,8 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.encoding import graphormer
-from graphgps_kmip.encoding.graphormer import NO_EDGE, UNREACHABLE, in_and_out_degrees, path_types, shortest_distances
+from graphgps_kmip.encoding import graphormer_bias as graphormer
+from graphgps_kmip.encoding.graphormer_bias import (
+    NO_EDGE,
+    UNREACHABLE,
+    in_and_out_degrees,
+    path_types,
+    shortest_distances,
+)
 
 NO_EDGES = torch.empty(2, 0, dtype=torch.long)
 LINE = torch.tensor([[0, 1, 2], [1, 2, 3]])  # directed

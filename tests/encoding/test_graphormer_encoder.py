@@ -10,7 +10,7 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.encoding.graph_token import GraphToken
-from graphgps_kmip.encoding.graphormer import UNREACHABLE, in_and_out_degrees, path_types, shortest_distances
+from graphgps_kmip.encoding.graphormer_bias import UNREACHABLE, in_and_out_degrees, path_types, shortest_distances
 from graphgps_kmip.encoding.graphormer_encoder import GraphormerEncoder, all_pairs
 
 HEADS, DIM = 3, 5

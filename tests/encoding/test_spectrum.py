@@ -13,7 +13,8 @@ from scipy.sparse import csc_array
 from scipy.sparse.linalg import ArpackNoConvergence
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from graphgps_kmip.encoding import solver, spectrum
+from graphgps_kmip.encoding import eigensolver as solver
+from graphgps_kmip.encoding import spectrum
 from graphgps_kmip.encoding.laplacian import laplacian_eigenpairs
 from tests.encoding.eigenpairs import check_eigenpairs, check_projectors, matrix_of, named
 

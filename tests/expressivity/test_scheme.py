@@ -9,7 +9,7 @@ import torch
 
 from graphgps_kmip.expressivity.colouring import seg_wl, wl
 from graphgps_kmip.expressivity.graph import Graph, cycle, directed
-from graphgps_kmip.expressivity.scheme import Encoding, rounded, theorem_scheme
+from graphgps_kmip.expressivity.seg_wl import Encoding, rounded, theorem_scheme
 
 
 @pytest.mark.parametrize("colour", [wl, lambda graphs: seg_wl(graphs, [theorem_scheme(graph) for graph in graphs])])

@@ -10,11 +10,11 @@ from run.expressivity_models import ATTENTIONS, GPS, MPNNS
 from run.expressivity_trials import TOLERANCE, counterexample, trial
 
 from graphgps_kmip.expressivity.colouring import wl
-from graphgps_kmip.expressivity.encodings import hops
 from graphgps_kmip.expressivity.graph import cycle, union
-from graphgps_kmip.expressivity.pairs import Pair, probes, random_pair, standard_pairs
-from graphgps_kmip.expressivity.scheme import Encoding
+from graphgps_kmip.expressivity.graph_pairs import Pair, probes, random_pair, standard_pairs
+from graphgps_kmip.expressivity.seg_wl import Encoding
 from graphgps_kmip.expressivity.theorem import REACH, difference, spread, try_model
+from graphgps_kmip.expressivity.wl_encodings import hops
 
 INSIDE = [name for name, reach in REACH.items() if reach.inside]
 OUTSIDE = [name for name, reach in REACH.items() if not (reach.inside and reach.per_round)]

@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.encoding.degree import local_degree_profile, out_degrees
-from graphgps_kmip.encoding.graphormer import shortest_distances
+from graphgps_kmip.encoding.graphormer_bias import shortest_distances
 from graphgps_kmip.encoding.laplacian import laplacian_eigenpairs
 from graphgps_kmip.encoding.resistance import embedding_width, resistance_embedding
 from graphgps_kmip.gym.data import load_dataset

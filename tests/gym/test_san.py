@@ -21,7 +21,7 @@ from graphgps_kmip.gym.experiment import assemble, configured, planned_runs
 from graphgps_kmip.gym.load import load_config
 from graphgps_kmip.gym.san import san_transformer
 from graphgps_kmip.gym.task import current_task
-from graphgps_kmip.model.heads import POOLINGS
+from graphgps_kmip.model.prediction_heads import POOLINGS
 from tests.gym.networks import DATA, configure, graphs
 
 SAN = DATA | {

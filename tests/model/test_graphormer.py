@@ -13,7 +13,7 @@ from torch_geometric.data import Batch, Data
 from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.attention.full import BiasedFullAttention, FullAttention
 from graphgps_kmip.model import FeatureEncoder, GPSModel, GraphormerHead, GraphormerLayer
-from graphgps_kmip.model.heads import POOLINGS
+from graphgps_kmip.model.prediction_heads import POOLINGS
 
 DIM, HEADS = 6, 2
 SIZES = (5, 1, 4)

@@ -12,7 +12,7 @@ from torch_geometric.data import Batch, Data
 from graphgps_kmip.attention import FullAttention, KMIPAttention
 from graphgps_kmip.model import FeatureEncoder, GPSLayer, GPSModel, GraphHead
 from graphgps_kmip.mpnn import GatedGCN
-from graphgps_kmip.search import memo
+from graphgps_kmip.search import search_memo as memo
 
 DIM = 8
 

@@ -12,7 +12,7 @@ from torch_geometric.data import Batch, Data
 from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.attention.san import SANAttention
 from graphgps_kmip.model import FeatureEncoder, GPSModel, GraphHead, NodeHead
-from graphgps_kmip.model.san import SANLayer
+from graphgps_kmip.model.san_layer import SANLayer
 
 DIM, HEADS = 6, 2
 

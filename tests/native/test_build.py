@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from graphgps_kmip.native import NoKernel, build, cache
+from graphgps_kmip.native import NoKernel
+from graphgps_kmip.native import compile_kernels as build
+from graphgps_kmip.native import kernel_cache as cache
 from graphgps_kmip.search import topk_inner_product
 
 GOOD = "int answer(void) { return NUMBER; }\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from graphgps_kmip.native import build
+from graphgps_kmip.native import compile_kernels as build
 from tests.processes import python, run
 
 ROOT = Path(__file__).parents[2]

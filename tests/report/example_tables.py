@@ -9,8 +9,8 @@ from typing import Any
 
 from graphgps_kmip.experiments.printed import PrintedCell
 from graphgps_kmip.experiments.state import State, Status
-from graphgps_kmip.report.formats import FORMATS
 from graphgps_kmip.report.result_table import Cell, Ours, ResultTable
+from graphgps_kmip.report.table_formats import FORMATS
 
 RUN = Path("results/LRGB/x")
 RECORD = {"code_version": "abc1234", "hardware": {"cpu": "EPYC", "cores": 2}, "finished_at": "2026-01-02T03:04:05"}

@@ -15,7 +15,7 @@ import pytest
 from graphgps_kmip.experiments.printed import PrintedCell, PrintedTable
 from graphgps_kmip.experiments.records import Experiment, FigureSpec, TableSpec, Training
 from graphgps_kmip.experiments.state import failure_file
-from graphgps_kmip.report.page import write_page
+from graphgps_kmip.report.report_page import write_page
 from tests.processes import run
 
 COLUMNS = {"rings": {"metric": "accuracy", "better": "higher", "unit": "%"}}

@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 from sklearn.datasets import load_digits
 
-from graphgps_kmip.report import draw_attention, draw_curves, style
+from graphgps_kmip.report import draw_attention, draw_curves
+from graphgps_kmip.report import plot_style as style
 
 SPLITS = ("train", "val", "test")
 

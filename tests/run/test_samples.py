@@ -18,8 +18,8 @@ from graphgps_kmip.experiments.records import Experiment
 from graphgps_kmip.experiments.state import State
 from graphgps_kmip.gym.planned import planned_hash
 from graphgps_kmip.report.build import build_table
-from graphgps_kmip.report.formats import FORMATS
 from graphgps_kmip.report.result_table import ResultTable
+from graphgps_kmip.report.table_formats import FORMATS
 from tests.processes import python
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor
 
-from graphgps_kmip.native.build import compiler
+from graphgps_kmip.native.compile_kernels import compiler
 from graphgps_kmip.search import SearchProblem
 from graphgps_kmip.search import ball_tree as module
 from graphgps_kmip.search.ball_tree import BallTree, ball_tree_not_supported_reasons, search_ball_tree

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from graphgps_kmip.native import unavailable_reason
-from graphgps_kmip.search import SearchProblem, choose, cpu
+from graphgps_kmip.search import SearchProblem, choose
+from graphgps_kmip.search import fused_cpu as cpu
 
 pytestmark = pytest.mark.skipif(unavailable_reason("kmip_search") is not None, reason="no C compiler")
 

@@ -39,7 +39,7 @@ def test_the_kernel_compiles_for_hopper_to_the_instructions_meant(
     precision: str, dtype: str, instruction: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    from graphgps_kmip.search.triton_kernels import search_kernel
+    from graphgps_kmip.search.triton_search_kernels import search_kernel
 
     low = "fp16" if precision == "fp16" else dtype
     pointers = dict.fromkeys(("q", "k", "q_turned", "k_turned", "score"), dtype) | {"q_low": low, "k_low": low}

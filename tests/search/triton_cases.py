@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.search import SearchProblem, triton_kernels
+from graphgps_kmip.search import SearchProblem
+from graphgps_kmip.search import triton_search_kernels as triton_kernels
 from graphgps_kmip.search.triton_search import PRECISIONS, Tiling, search_triton
 from tests.search.problems import Ragged, check_answer, ragged
 from tests.search.triton_runs import DEVICE, INTERPRETING

@@ -15,8 +15,9 @@ from typing import Any
 
 import torch
 
-from graphgps_kmip import files
-from graphgps_kmip.train import keeper, loop, reporter
+from graphgps_kmip.common import atomic_write as files
+from graphgps_kmip.train import checkpointer as keeper
+from graphgps_kmip.train import loop, reporter
 from tests.train.toy import run
 
 EPOCHS = 6

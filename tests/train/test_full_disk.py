@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from graphgps_kmip import files
+from graphgps_kmip.common import atomic_write as files
 from graphgps_kmip.results import run_record, run_stats
 from graphgps_kmip.train import RunError, TensorBoardWriter, prepare_run_dir, read_record
 from graphgps_kmip.train import checkpoint as checkpoints
@@ -61,7 +61,7 @@ def test_what_was_reached_is_saved_where_only_one_file_cannot_be_written(
         append(run_dir, split, stats)
 
     monkeypatch.setattr("graphgps_kmip.train.reporter.append_stats", refuse)
-    monkeypatch.setattr("graphgps_kmip.train.keeper.sync_stats", lambda _: None)
+    monkeypatch.setattr("graphgps_kmip.train.checkpointer.sync_stats", lambda _: None)
     with pytest.raises(RunError, match=r"the last good checkpoint is .*ckpt/2\.ckpt; train\.auto_resume True"):
         run(tmp_path, ckpt_period=100)
 

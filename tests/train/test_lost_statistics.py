@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from graphgps_kmip.report import best_epoch, read_run
-from graphgps_kmip.task.record import Task
+from graphgps_kmip.task.task import Task
 from graphgps_kmip.train import CheckpointError, read_record
 from graphgps_kmip.train.checkpoint import read_checkpoint
 from tests.train import killed

@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch import nn
 
-from graphgps_kmip.attention import edgewise, exphormer, full, kmip
+from graphgps_kmip.attention import edge_attention as edgewise
+from graphgps_kmip.attention import exphormer, full, kmip
 from graphgps_kmip.encoding.graph_token import GraphToken
 
 Dropout = tuple[str, str, float, str]  # place, kind, rate, width and rows

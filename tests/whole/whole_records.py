@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.encoding.graphormer import NO_EDGE, UNREACHABLE
+from graphgps_kmip.encoding.graphormer_bias import NO_EDGE, UNREACHABLE
 
 FIXTURES = Path(__file__).parent / "fixtures.json.gz"
 VARIABLE = "GRAPHGPS_KMIP_WHOLE_RECORDS"

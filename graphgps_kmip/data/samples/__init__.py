@@ -25,7 +25,7 @@ import torch
 from torch_geometric.data import Data
 
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset
-from graphgps_kmip.data.record import DatasetRecord
+from graphgps_kmip.data.dataset_record import DatasetRecord
 from graphgps_kmip.data.samples.labels import Labels, pairs
 from graphgps_kmip.data.samples.payload import dressed, pendants
 from graphgps_kmip.data.samples.plan import Plan

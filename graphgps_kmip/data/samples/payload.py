@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphgps_kmip.data.record import Features
+from graphgps_kmip.data.dataset_record import Features
 from graphgps_kmip.data.samples.plan import BEACON_LEAST, BEACON_STEP, Plan, free_columns
 from graphgps_kmip.data.samples.topology import Shape, edge_index
 from graphgps_kmip.encoding.knn import KNNGraph

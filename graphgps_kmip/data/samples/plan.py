@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphgps_kmip.data.record import DatasetRecord, Features, Statistics
+from graphgps_kmip.data.dataset_record import DatasetRecord, Features, Statistics
 from graphgps_kmip.data.samples.topology import LEAVES, UNIT
 from graphgps_kmip.errors import InputError
 

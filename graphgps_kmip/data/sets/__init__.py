@@ -5,7 +5,7 @@ from __future__ import annotations
 import pkgutil
 from importlib import import_module
 
-from graphgps_kmip.data.record import DatasetRecord
+from graphgps_kmip.data.dataset_record import DatasetRecord
 
 
 def all_records() -> list[DatasetRecord]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch_geometric.data import Data
 
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset, joined
-from graphgps_kmip.data.record import DatasetRecord, Features, RawFiles, Source, Statistics
+from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
 
 
 def load(home: str) -> GraphDataset:

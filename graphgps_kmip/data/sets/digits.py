@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 from torch_geometric.data import Data
 
 from graphgps_kmip.data.dataset import GraphDataset
-from graphgps_kmip.data.record import DatasetRecord, Features, Source, Statistics
+from graphgps_kmip.data.dataset_record import DatasetRecord, Features, Source, Statistics
 from graphgps_kmip.data.splits import random_split
 from graphgps_kmip.encoding.knn import KNNGraph
 

@@ -9,7 +9,7 @@ import torch
 from torch_geometric.data import Data
 
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset, joined
-from graphgps_kmip.data.record import DatasetRecord, Features, RawFiles, Source, Statistics
+from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
 
 PAGE = "github.com/graphdeeplearning/benchmarking-gnns (folder data)"
 SOURCE = Source(

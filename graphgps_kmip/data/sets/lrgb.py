@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any
 
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset, joined
+from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
 from graphgps_kmip.data.molecules import ATOM, BOND
-from graphgps_kmip.data.record import DatasetRecord, Features, RawFiles, Source, Statistics
 
 REGION_BOUNDARY = "edge_wt_region_boundary"
 SUPERPIXELS: dict[str, Any] = {

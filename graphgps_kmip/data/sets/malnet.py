@@ -14,11 +14,11 @@ from torch.nn.functional import one_hot
 from torch_geometric.data import Data
 from torch_geometric.utils import degree
 
+from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset
-from graphgps_kmip.data.record import DatasetRecord, Features, RawFiles, Source, Statistics
+from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
 from graphgps_kmip.data.samples import make_sample
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.names import suggest
 
 # A constant, so that no file decides the width of a model. A function of these graphs calls two others on average, so
 # that no more than two in a hundred can call a hundred or more; those share the last column.

@@ -7,8 +7,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphgps_kmip.data.dataset import GraphDataset
-from graphgps_kmip.data.ogb_class import ogb_files, ogb_source, open_ogb
-from graphgps_kmip.data.record import DatasetRecord, Features, Statistics
+from graphgps_kmip.data.dataset_record import DatasetRecord, Features, Statistics
+from graphgps_kmip.data.ogb_loading import ogb_files, ogb_source, open_ogb
 from graphgps_kmip.errors import InputError
 
 NAME = "ogbl-collab"

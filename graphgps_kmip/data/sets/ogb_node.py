@@ -7,8 +7,8 @@ from functools import partial
 from torch_geometric.data import Data
 from torch_geometric.utils import index_to_mask, scatter
 
-from graphgps_kmip.data.ogb_class import ogb_files, ogb_source, open_ogb
-from graphgps_kmip.data.record import DatasetRecord, Features, RawFiles, Statistics
+from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Statistics
+from graphgps_kmip.data.ogb_loading import ogb_files, ogb_source, open_ogb
 
 COUNTS = ("edge", "num-node-list", "num-edge-list", "node-label")
 

@@ -15,11 +15,11 @@ from torch_geometric.data import Data, download_url, extract_zip
 from tqdm import tqdm
 
 from graphgps_kmip.data.dataset import GraphDataset
+from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
 from graphgps_kmip.data.errors import DataError
 from graphgps_kmip.data.molecules import ATOM, BOND
-from graphgps_kmip.data.ogb_class import HOME, import_ogb
-from graphgps_kmip.data.record import DatasetRecord, Features, RawFiles, Source, Statistics
-from graphgps_kmip.data.rows import Row, RowFile
+from graphgps_kmip.data.ogb_loading import HOME, import_ogb
+from graphgps_kmip.data.row_store import Row, RowFile
 from graphgps_kmip.errors import InputError
 
 if TYPE_CHECKING:

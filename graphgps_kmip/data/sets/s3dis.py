@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 from types import ModuleType
 
-from graphgps_kmip.data.cloud import open_clouds
 from graphgps_kmip.data.dataset import GraphDataset
+from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
 from graphgps_kmip.data.errors import DataError
+from graphgps_kmip.data.point_clouds import open_clouds
 from graphgps_kmip.data.points import Cloud, CloudSource, listed
-from graphgps_kmip.data.record import DatasetRecord, Features, RawFiles, Source, Statistics
 from graphgps_kmip.errors import InputError
 
 ARCHIVE = "indoor3d_sem_seg_hdf5_data.zip"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch_geometric.data import Data
 
-from graphgps_kmip.data.record import Features, RawFiles, Source, Statistics
+from graphgps_kmip.data.dataset_record import Features, RawFiles, Source, Statistics
 from graphgps_kmip.data.transductive import node_record
 
 # Google Drive names of the files of LINKX that torch_geometric has no class for.

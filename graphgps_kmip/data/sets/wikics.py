@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphgps_kmip.data.record import Features, RawFiles, Source, Statistics
+from graphgps_kmip.data.dataset_record import Features, RawFiles, Source, Statistics
 from graphgps_kmip.data.transductive import node_record
 
 RECORDS = (

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset, joined
-from graphgps_kmip.data.record import DatasetRecord, Features, RawFiles, Source, Statistics
+from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
 
 ARCHIVE = "molecules.zip"
 PICKLES, INDICES = (tuple(f"{split}.{ending}" for split in SPLITS) for ending in ("pickle", "index"))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 
+from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.experiments.records import Experiment
 from graphgps_kmip.experiments.state import State, Status
@@ -15,7 +16,6 @@ from graphgps_kmip.experiments.tuning.linear import linear
 from graphgps_kmip.experiments.tuning.ranges import Ranges, searches
 from graphgps_kmip.experiments.tuning.space import Engine, Space
 from graphgps_kmip.experiments.tuning.tpe import Study, tpe
-from graphgps_kmip.names import suggest
 
 # Runs what is not finished, calls the function as each run ends, and returns the statuses in the order of the runs.
 Runner = Callable[[list[Run], Callable[[Run, Status], None]], list[Status]]

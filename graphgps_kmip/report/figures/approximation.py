@@ -10,12 +10,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from graphgps_kmip.common.json_files import read_artefact
+from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import ResultsError
-from graphgps_kmip.names import suggest
 from graphgps_kmip.report.figures.panels import logarithmic
+from graphgps_kmip.report.plot_style import FAINT, INK, PALETTE, tidy
 from graphgps_kmip.report.result_table import ResultTable
-from graphgps_kmip.report.style import FAINT, INK, PALETTE, tidy
-from graphgps_kmip.results.json_files import read_artefact
 
 GROUPS = {
     "first": ("first layer", PALETTE[1]),

@@ -12,8 +12,8 @@ from matplotlib.ticker import FuncFormatter
 
 from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.report.figures.points import ours
+from graphgps_kmip.report.plot_style import INK, PALETTE, duration, tidy
 from graphgps_kmip.report.result_table import Cell, ResultTable
-from graphgps_kmip.report.style import INK, PALETTE, duration, tidy
 
 ENLARGED = 0.5  # of the slowest: bars below are drawn a second time, enlarged
 

@@ -10,9 +10,9 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from graphgps_kmip.common.json_files import read_artefact
+from graphgps_kmip.report.plot_style import FAINT, INK
 from graphgps_kmip.report.result_table import ResultTable
-from graphgps_kmip.report.style import FAINT, INK
-from graphgps_kmip.results.json_files import read_artefact
 
 # Light enough for dark numbers on them; numbers tell colours beyond the last one apart.
 FILLS = ("#A6D3F2", "#F7C873", "#8FD6BE", "#E8B4D0", "#F2EBA0", "#C9CED4")

@@ -9,9 +9,9 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
+from graphgps_kmip.common.json_files import read_artefact
+from graphgps_kmip.report.plot_style import INK, series_style, tidy
 from graphgps_kmip.report.result_table import ResultTable
-from graphgps_kmip.report.style import INK, series_style, tidy
-from graphgps_kmip.results.json_files import read_artefact
 
 
 def draw_hardmax(

@@ -11,10 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from graphgps_kmip.common.json_files import read_artefact
 from graphgps_kmip.errors import ResultsError
+from graphgps_kmip.report.plot_style import INK, PALETTE, tidy
 from graphgps_kmip.report.result_table import ResultTable
-from graphgps_kmip.report.style import INK, PALETTE, tidy
-from graphgps_kmip.results.json_files import read_artefact
 
 MULTIPLES = (1, 2, 4)  # of k, which is the mean out-degree where no graph has fewer nodes
 PANEL = (3.3, 1.7)  # inches

@@ -10,11 +10,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import ResultsError
-from graphgps_kmip.names import suggest
 from graphgps_kmip.report.figures.points import ours, paper
+from graphgps_kmip.report.plot_style import INK, tidy
 from graphgps_kmip.report.result_table import ResultTable
-from graphgps_kmip.report.style import INK, tidy
 
 PANEL = (3.5, 3.1)  # inches
 MOST_IN_A_ROW = 3

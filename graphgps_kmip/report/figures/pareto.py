@@ -13,8 +13,8 @@ from matplotlib.lines import Line2D
 
 from graphgps_kmip.report.figures.panels import legend, logarithmic, panels
 from graphgps_kmip.report.figures.points import Label, ours, paper, place_labels, spread
+from graphgps_kmip.report.plot_style import FAINT, INK, PALETTE
 from graphgps_kmip.report.result_table import Cell, ResultTable
-from graphgps_kmip.report.style import FAINT, INK, PALETTE
 
 Point = tuple[float, float]  # time, score
 OURS = {"color": PALETTE[0], "markeredgecolor": "white", "markersize": 7}

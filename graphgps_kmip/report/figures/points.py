@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
 
+from graphgps_kmip.report.plot_style import FAINT
 from graphgps_kmip.report.result_table import Cell
-from graphgps_kmip.report.style import FAINT
 
 Label = tuple[float, float, str, str]  # x, y, text, colour
 SIZE = re.compile(r"N=10\^([\d.]+)$")

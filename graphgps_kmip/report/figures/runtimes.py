@@ -15,8 +15,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.report.figures.points import ours, out_of_memory, paper, size_of, spread
+from graphgps_kmip.report.plot_style import INK, duration, series_style, tidy
 from graphgps_kmip.report.result_table import ResultTable
-from graphgps_kmip.report.style import INK, duration, series_style, tidy
 
 Points = list[tuple[float, float]]
 SLOPE_FROM = 1e4  # nodes; below, the fixed cost of a call hides how the time grows

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from graphgps_kmip.report.figures.panels import legend, panels
 from graphgps_kmip.report.figures.points import Label, ours, paper, place_labels, spread
+from graphgps_kmip.report.plot_style import FAINT, series_style
 from graphgps_kmip.report.result_table import Cell, ResultTable
-from graphgps_kmip.report.style import FAINT, series_style
 
 # the paper's point below ours; one label stands for both, at ours where there is one
 LOOKS = (

@@ -10,9 +10,9 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
+from graphgps_kmip.common.json_files import read_artefact
+from graphgps_kmip.report.plot_style import FAINT, INK, series_style, tidy
 from graphgps_kmip.report.result_table import ResultTable
-from graphgps_kmip.report.style import FAINT, INK, series_style, tidy
-from graphgps_kmip.results.json_files import read_artefact
 
 APART = 1.03  # factor on x between contestants, so that their seeds do not lie on each other
 

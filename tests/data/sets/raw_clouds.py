@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from graphgps_kmip.data import DataError, DatasetInfo, DatasetRecord, GraphDataset
-from graphgps_kmip.data.info import summarize
+from graphgps_kmip.data.dataset_info import summarize
 from tests.data.sets.raw_files import opened
 
 

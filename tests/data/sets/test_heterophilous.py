@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from graphgps_kmip.data import DatasetInfo, DatasetRecord, find, open_dataset
+from graphgps_kmip.data.dataset_card import mismatches
 from graphgps_kmip.data.sets.heterophilous import RECORDS
-from graphgps_kmip.data.sheet import mismatches
 from tests.data.sets.raw_files import Code
 from tests.data.sets.raw_nodes import (
     NODES,

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 from torch_geometric.data import Batch
 
 from graphgps_kmip.data import DataError, DatasetInfo, GraphDataset, fetch, open_dataset
-from graphgps_kmip.data.ogb_class import import_ogb
+from graphgps_kmip.data.ogb_loading import import_ogb
 from graphgps_kmip.data.sets import pcqm
 from graphgps_kmip.data.sets.pcqm import RECORDS
 from tests.data.sets.raw_files import Code, opened

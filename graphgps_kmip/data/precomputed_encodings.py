@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 from graphgps_kmip.data.dataset import GraphDataset, graph_words
 from graphgps_kmip.data.encoding import Encoding, computed
 from graphgps_kmip.data.encoding_cache import Column, in_memory, kept
-from graphgps_kmip.data.processes import cores, in_order
+from graphgps_kmip.data.parallel_chunks import cores, in_order
 from graphgps_kmip.data.reading import graph_at
 from graphgps_kmip.errors import InputError
 

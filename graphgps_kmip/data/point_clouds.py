@@ -14,7 +14,7 @@ from torch_geometric.data import Data, OnDiskDataset, SQLiteDatabase, download_u
 
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset, Summary
 from graphgps_kmip.data.points import CloudSource, checked
-from graphgps_kmip.data.rows import Row, RowFile
+from graphgps_kmip.data.row_store import Row, RowFile
 from graphgps_kmip.encoding.knn import edge_lengths, edges_from, nearest_neighbors
 from graphgps_kmip.errors import InputError
 

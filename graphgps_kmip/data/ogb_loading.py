@@ -14,8 +14,8 @@ from unittest.mock import patch
 
 from torch_geometric.data import Data
 
+from graphgps_kmip.data.dataset_record import RawFiles, Source
 from graphgps_kmip.data.errors import DataError
-from graphgps_kmip.data.record import RawFiles, Source
 from graphgps_kmip.errors import InputError
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from graphgps_kmip.data.info import DatasetInfo
-from graphgps_kmip.data.record import DatasetRecord, Features
+from graphgps_kmip.data.dataset_info import DatasetInfo
+from graphgps_kmip.data.dataset_record import DatasetRecord, Features
 
 Row = tuple[str, str, str]  # what, published, found
 # Means are published with one or two decimals: half a unit of the last of them, and a little for rounding twice.

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch_geometric.data import Data
 
-from graphgps_kmip.data.rows import Row, RowFile
+from graphgps_kmip.data.row_store import Row, RowFile
 from graphgps_kmip.errors import InputError
 
 if TYPE_CHECKING:

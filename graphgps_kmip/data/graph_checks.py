@@ -9,7 +9,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset
-from graphgps_kmip.data.record import DatasetRecord
+from graphgps_kmip.data.dataset_record import DatasetRecord
 from graphgps_kmip.data.tensors import check_finite, check_kind
 from graphgps_kmip.errors import DataError
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from graphgps_kmip.search.dispatch import topk_inner_product
-from graphgps_kmip.search.memo import remembered
+from graphgps_kmip.search.search_memo import remembered
 from graphgps_kmip.search.shards import Shards, index_dtype
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from graphgps_kmip.task.losses import Reduce, Terms, check_shape, cross_entropy_multi
-from graphgps_kmip.task.record import identity
+from graphgps_kmip.task.task import identity
 
 WORDS = 5_000  # of ogbg-code2's vocabulary
 UNKNOWN, END = WORDS, WORDS + 1

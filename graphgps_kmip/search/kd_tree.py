@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from graphgps_kmip.search.cpu import scan
+from graphgps_kmip.search.fused_cpu import scan
 from graphgps_kmip.search.problem import SearchProblem
 
 # Measured at 10^5 keys (docs/benchmarks.md): above LARGEST_DIM nearly all boxes are opened; below FEWEST_KEYS the build

@@ -18,11 +18,11 @@ from torch.autograd import Function
 
 from graphgps_kmip.attention.gather import softmax_weight, sparse_attention
 from graphgps_kmip.attention.gather_torch import dropped
-from graphgps_kmip.attention.heads import check_dropout
+from graphgps_kmip.attention.head_arguments import check_dropout
 from graphgps_kmip.attention.route import Route
-from graphgps_kmip.gradients import once_only
+from graphgps_kmip.common.gradients import once_only
 from graphgps_kmip.search import topk_inner_product
-from graphgps_kmip.search.sharded import topk_over_shards
+from graphgps_kmip.search.sharded_search import topk_over_shards
 from graphgps_kmip.search.shards import Shards, check_heads
 
 

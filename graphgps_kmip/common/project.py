@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parent
+PACKAGE = Path(__file__).resolve().parents[1]
 SHIPPED = PACKAGE / "shipped"  # made by setup.py in a wheel; in a checkout there is none
 
 

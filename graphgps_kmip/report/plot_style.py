@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from graphgps_kmip.files import replace_file
+from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.results.run_folder import writing
 
 # Okabe and Ito's palette: told apart with every kind of colour blindness.

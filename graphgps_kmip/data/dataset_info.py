@@ -13,7 +13,10 @@ from torch_geometric.data import Data
 from torch_geometric.utils import is_undirected
 from tqdm import tqdm
 
-from graphgps_kmip.data.checks import (
+from graphgps_kmip.common.atomic_write import replace_file
+from graphgps_kmip.data.dataset import GraphDataset, Summary
+from graphgps_kmip.data.dataset_record import DatasetRecord
+from graphgps_kmip.data.graph_checks import (
     CLASSES,
     check_edges,
     check_targets,
@@ -22,11 +25,8 @@ from graphgps_kmip.data.checks import (
     labels_of,
     split_sizes,
 )
-from graphgps_kmip.data.dataset import GraphDataset, Summary
 from graphgps_kmip.data.reading import graph_at
-from graphgps_kmip.data.record import DatasetRecord
 from graphgps_kmip.errors import DataError
-from graphgps_kmip.files import replace_file
 
 log = logging.getLogger(__name__)
 UNITS = {"graph": "graph", "link": "pair of nodes"}

@@ -12,17 +12,17 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from PIL import Image
 
+from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.experiments.extent import Extent, extent, statuses
 from graphgps_kmip.experiments.printed import PrintedTable
 from graphgps_kmip.experiments.records import Experiment
 from graphgps_kmip.experiments.state import HashOf, State, Status
-from graphgps_kmip.files import replace_file
 from graphgps_kmip.report.build import build_table
 from graphgps_kmip.report.figures import draw_figure
-from graphgps_kmip.report.formats import FORMATS
 from graphgps_kmip.report.provenance import Origin, origins
 from graphgps_kmip.report.result_table import ResultTable
 from graphgps_kmip.report.runs import Failure, duration, failures
+from graphgps_kmip.report.table_formats import FORMATS
 from graphgps_kmip.results.run_folder import writing
 
 

@@ -7,8 +7,8 @@ import reprlib
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
+from graphgps_kmip.common.project import train_command
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.project import train_command
 
 Record = TypeVar("Record")
 

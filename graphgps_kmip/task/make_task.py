@@ -8,13 +8,13 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor
 
+from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.names import suggest
 from graphgps_kmip.task.losses import full_precision, squeeze, summed
 from graphgps_kmip.task.metrics import METRICS, Metric
-from graphgps_kmip.task.record import Task
 from graphgps_kmip.task.table import LOSSES
-from graphgps_kmip.task.words import most_probable
+from graphgps_kmip.task.task import Task
+from graphgps_kmip.task.word_sequences import most_probable
 
 
 def _log_softmax(pred: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from graphgps_kmip.attention.context import GraphContext
-from graphgps_kmip.attention.heads import check_share
+from graphgps_kmip.attention.head_arguments import check_share
 from graphgps_kmip.attention.key_selection import BestKeys, KeySelection
 from graphgps_kmip.errors import InputError
 

@@ -17,14 +17,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from graphgps_kmip.common.file_lock import locked
 from graphgps_kmip.data.archives import checked_archives
 from graphgps_kmip.data.checksums import SHA256
 from graphgps_kmip.data.damage import free_name, missing_files, naming_damage, set_aside
+from graphgps_kmip.data.dataset_record import DatasetRecord, RawFiles
 from graphgps_kmip.data.disk import naming_disk
 from graphgps_kmip.data.errors import DataError
 from graphgps_kmip.data.fetch import NetworkError, fetching, neither_fetching_nor_processing
-from graphgps_kmip.data.lock import locked
-from graphgps_kmip.data.record import DatasetRecord, RawFiles
 from graphgps_kmip.data.unpickle import safe_unpickling
 
 log = logging.getLogger(__name__)

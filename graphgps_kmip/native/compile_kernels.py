@@ -23,7 +23,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from torch import Tensor
 
-from graphgps_kmip.native.cache import Untrusted, cache_folder, load_trusted
+from graphgps_kmip.native.kernel_cache import Untrusted, cache_folder, load_trusted
 
 logger = logging.getLogger(__name__)
 

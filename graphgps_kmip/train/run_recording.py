@@ -11,7 +11,7 @@ from graphgps_kmip.results.run_record import read_record, write_record
 from graphgps_kmip.train.environment import code_version, hardware, package_versions
 from graphgps_kmip.train.epoch import Session
 from graphgps_kmip.train.errors import RunFolderError
-from graphgps_kmip.train.memory import peak_memory
+from graphgps_kmip.train.out_of_memory import peak_memory
 from graphgps_kmip.train.settings import TrainSettings
 from graphgps_kmip.train.state import RunState
 

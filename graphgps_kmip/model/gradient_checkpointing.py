@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
-from graphgps_kmip.search.memo import Memo
+from graphgps_kmip.search.search_memo import Memo
 
 
 def recomputed(layer: nn.Module, *args: Any) -> Any:

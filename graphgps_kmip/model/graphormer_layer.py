@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from graphgps_kmip.attention.context import GraphContext
-from graphgps_kmip.model.heads import GraphHead
+from graphgps_kmip.model.prediction_heads import GraphHead
 
 
 class GraphormerLayer(nn.Module):

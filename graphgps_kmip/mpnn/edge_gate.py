@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.mpnn.ends import Nodes, ends, unused
+from graphgps_kmip.mpnn.message_passing import Nodes, ends, unused
 
 
 class DistanceGate(nn.Module):

@@ -9,7 +9,7 @@ from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch_geometric.nn import BatchNorm
 
-from graphgps_kmip.collectives import total
+from graphgps_kmip.common.collectives import total
 
 
 class SharedBatchNorm(nn.BatchNorm1d):

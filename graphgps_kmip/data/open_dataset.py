@@ -15,15 +15,15 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import index_to_mask
 
+from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset
+from graphgps_kmip.data.dataset_info import kept_summary
+from graphgps_kmip.data.dataset_record import DatasetRecord
 from graphgps_kmip.data.errors import DataError
-from graphgps_kmip.data.info import kept_summary
-from graphgps_kmip.data.prepare import prepared, processed_folder
-from graphgps_kmip.data.record import DatasetRecord
+from graphgps_kmip.data.raw_files import prepared, processed_folder
 from graphgps_kmip.data.samples import make_sample
 from graphgps_kmip.data.splits import Splits, fold_split, random_split
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.files import replace_file
 
 log = logging.getLogger(__name__)
 FOLDS = re.compile(r"cv-(stratified)?kfold-(\d+)")

@@ -80,10 +80,10 @@ def test_a_process_whose_partner_ended_says_so_in_one_line() -> None:
 
 
 def test_old_import_names_are_the_same_types() -> None:
-    from graphgps_kmip.data.errors import DataError as of_data
+    from graphgps_kmip.errors import DataError as of_data
+    from graphgps_kmip.errors import RunError
     from graphgps_kmip.experiments.yaml_files import ManifestError
     from graphgps_kmip.gym.errors import ConfigError as of_gym
-    from graphgps_kmip.train.errors import RunError
 
     assert (of_data, of_gym, RunError) == (errors.DataError, errors.ConfigError, errors.RunError)
     assert ManifestError is errors.ManifestError

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from graphgps_kmip.data.errors import DataError
+from graphgps_kmip.errors import DataError
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,6 @@ from graphgps_kmip.data.dataset_card import data_sheet, mismatches, published_ro
 from graphgps_kmip.data.dataset_info import DatasetInfo
 from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
 from graphgps_kmip.data.encoding import Encoding
-from graphgps_kmip.data.errors import DataError
 from graphgps_kmip.data.loaders import GraphLoader, make_loaders
 from graphgps_kmip.data.node_batches import Sampling
 from graphgps_kmip.data.node_loader import NodeLoader
@@ -17,6 +16,7 @@ from graphgps_kmip.data.raw_files import at_hand, missing_line
 from graphgps_kmip.data.sets import all_records
 from graphgps_kmip.data.splits import Splits, random_split
 from graphgps_kmip.data.table import DATASETS, find, find_title, register
+from graphgps_kmip.errors import DataError
 
 __all__ = [
     "DATASETS",

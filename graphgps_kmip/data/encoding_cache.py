@@ -24,8 +24,7 @@ from torch import Tensor
 from graphgps_kmip import __version__
 from graphgps_kmip.common.file_lock import locked
 from graphgps_kmip.data.disk import naming_disk
-from graphgps_kmip.data.errors import DataError
-from graphgps_kmip.errors import InputError
+from graphgps_kmip.errors import DataError, InputError
 
 log = logging.getLogger(__name__)
 PROVENANCE = "provenance.json"

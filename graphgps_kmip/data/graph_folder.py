@@ -15,9 +15,8 @@ from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.data.alike import check_alike
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset, joined
 from graphgps_kmip.data.dataset_record import DatasetRecord
-from graphgps_kmip.data.errors import DataError
 from graphgps_kmip.data.graph_file import READERS, placed_graphs, read_graphs, some
-from graphgps_kmip.errors import InputError
+from graphgps_kmip.errors import DataError, InputError
 
 FORMAT = "Folder"
 

@@ -15,8 +15,7 @@ from unittest.mock import patch
 from torch_geometric.data import Data
 
 from graphgps_kmip.data.dataset_record import RawFiles, Source
-from graphgps_kmip.data.errors import DataError
-from graphgps_kmip.errors import InputError
+from graphgps_kmip.errors import DataError, InputError
 
 if TYPE_CHECKING:
     from torch_geometric.data import InMemoryDataset

@@ -19,11 +19,10 @@ from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset
 from graphgps_kmip.data.dataset_info import kept_summary
 from graphgps_kmip.data.dataset_record import DatasetRecord
-from graphgps_kmip.data.errors import DataError
 from graphgps_kmip.data.raw_files import prepared, processed_folder
 from graphgps_kmip.data.samples import make_sample
 from graphgps_kmip.data.splits import Splits, fold_split, random_split
-from graphgps_kmip.errors import InputError
+from graphgps_kmip.errors import DataError, InputError
 
 log = logging.getLogger(__name__)
 FOLDS = re.compile(r"cv-(stratified)?kfold-(\d+)")

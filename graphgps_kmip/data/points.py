@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from graphgps_kmip.data.errors import DataError
-from graphgps_kmip.errors import InputError
+from graphgps_kmip.errors import DataError, InputError
 
 
 class Cloud(NamedTuple):

@@ -23,9 +23,9 @@ from graphgps_kmip.data.checksums import SHA256
 from graphgps_kmip.data.damage import free_name, missing_files, naming_damage, set_aside
 from graphgps_kmip.data.dataset_record import DatasetRecord, RawFiles
 from graphgps_kmip.data.disk import naming_disk
-from graphgps_kmip.data.errors import DataError
 from graphgps_kmip.data.fetch import NetworkError, fetching, neither_fetching_nor_processing
 from graphgps_kmip.data.unpickle import safe_unpickling
+from graphgps_kmip.errors import DataError
 
 log = logging.getLogger(__name__)
 Loaded = TypeVar("Loaded")

@@ -1,9 +1,9 @@
 """Training: the loop, checkpoints, results, optimisers and schedulers."""
 
 from graphgps_kmip.common.atomic_write import replace_file
+from graphgps_kmip.errors import CheckpointError, OutOfMemory, RunError, RunFolderError, TrainingDiverged
 from graphgps_kmip.results.run_record import read_record
 from graphgps_kmip.train.distributed import make_fabric, on_rank_zero
-from graphgps_kmip.train.errors import CheckpointError, OutOfMemory, RunError, RunFolderError, TrainingDiverged
 from graphgps_kmip.train.loop import train
 from graphgps_kmip.train.run_lock import locked, prepare_run_dir
 from graphgps_kmip.train.settings import TrainSettings

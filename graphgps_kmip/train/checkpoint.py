@@ -16,8 +16,8 @@ from torch.optim.lr_scheduler import LRScheduler
 from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.common.json_files import is_amount, is_count, is_number
 from graphgps_kmip.common.torch_files import load_plain, reason
+from graphgps_kmip.errors import CheckpointError
 from graphgps_kmip.results.run_folder import SPLITS, numbered
-from graphgps_kmip.train.errors import CheckpointError
 
 __all__ = [
     *("checkpoint_file", "load_model_state", "load_training_state", "numbered"),

@@ -12,6 +12,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import nn
 
+from graphgps_kmip.errors import CheckpointError
 from graphgps_kmip.results.run_folder import (
     best_checkpoint_file,
     checkpoint_file,
@@ -28,7 +29,6 @@ from graphgps_kmip.train.checkpoint import (
     write_checkpoint,
 )
 from graphgps_kmip.train.distributed import gather_objects, on_rank_zero
-from graphgps_kmip.train.errors import CheckpointError
 from graphgps_kmip.train.randomness import random_state, set_random_state
 from graphgps_kmip.train.settings import TrainSettings
 from graphgps_kmip.train.state import RunState

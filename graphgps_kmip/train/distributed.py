@@ -20,7 +20,7 @@ import torch.distributed as dist
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from graphgps_kmip.train.errors import RunError
+from graphgps_kmip.errors import RunError
 
 Result = TypeVar("Result")
 REPORTED = "graphgps_kmip: the first process has printed its error"

@@ -14,11 +14,10 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from graphgps_kmip.common.signals import StopSignals
-from graphgps_kmip.errors import InputError
+from graphgps_kmip.errors import InputError, TrainingDiverged
 from graphgps_kmip.results.run_stats import rounded
 from graphgps_kmip.task.task import Task
 from graphgps_kmip.train.distributed import all_reduce
-from graphgps_kmip.train.errors import TrainingDiverged
 from graphgps_kmip.train.metric_accumulator import Tally
 from graphgps_kmip.train.out_of_memory import explain_out_of_memory
 from graphgps_kmip.train.settings import TrainSettings

@@ -15,14 +15,13 @@ from torch import nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from graphgps_kmip.common.signals import Stopped, StopSignals
-from graphgps_kmip.errors import InputError
+from graphgps_kmip.errors import CheckpointError, InputError, RunFolderError, TrainingDiverged
 from graphgps_kmip.results.run_folder import SPLITS
 from graphgps_kmip.results.run_record import write_record
 from graphgps_kmip.task.task import Task
 from graphgps_kmip.train.checkpointer import Keeper
 from graphgps_kmip.train.distributed import make_fabric, on_rank_zero
 from graphgps_kmip.train.epoch import Session, run_epoch
-from graphgps_kmip.train.errors import CheckpointError, RunFolderError, TrainingDiverged
 from graphgps_kmip.train.reporter import Reporter
 from graphgps_kmip.train.run_lock import locked
 from graphgps_kmip.train.run_recording import check_folder, closed_record, open_record

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from graphgps_kmip.errors import TrainingDiverged
 from graphgps_kmip.task.task import Task
 from graphgps_kmip.train.distributed import all_reduce, gather_rows
-from graphgps_kmip.train.errors import TrainingDiverged
 
 
 class Tally:

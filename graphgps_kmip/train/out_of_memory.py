@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from graphgps_kmip.train.errors import OutOfMemory
+from graphgps_kmip.errors import OutOfMemory
 
 # The allocators of CUDA, of the CPU (Linux, Windows) and of KeOps raise a plain RuntimeError with one of these.
 PHRASES = ("out of memory", "can't allocate memory", "not enough memory")

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from graphgps_kmip.errors import RunFolderError
 from graphgps_kmip.results.run_folder import writing
 from graphgps_kmip.results.run_record import is_finished, read_record, write_record
-from graphgps_kmip.train.errors import RunFolderError
 
 log = logging.getLogger(__name__)
 

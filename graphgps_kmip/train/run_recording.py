@@ -6,11 +6,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from graphgps_kmip.errors import RunFolderError
 from graphgps_kmip.results.run_folder import SPLITS, stats_file, writing
 from graphgps_kmip.results.run_record import read_record, write_record
 from graphgps_kmip.train.environment import code_version, hardware, package_versions
 from graphgps_kmip.train.epoch import Session
-from graphgps_kmip.train.errors import RunFolderError
 from graphgps_kmip.train.out_of_memory import peak_memory
 from graphgps_kmip.train.settings import TrainSettings
 from graphgps_kmip.train.state import RunState

@@ -18,10 +18,10 @@ from torch_geometric.graphgym.models.gnn import GNNPreMP
 
 from graphgps_kmip.compat.checkpoint_names import PUBLIC
 from graphgps_kmip.compat.parameter_renaming import read_state, renamed
+from graphgps_kmip.errors import CheckpointError
 from graphgps_kmip.gym.ends import input_part, prediction_head
 from graphgps_kmip.gym.network import NETWORKS, gps_model
 from graphgps_kmip.train.checkpoint import read_checkpoint
-from graphgps_kmip.train.errors import CheckpointError
 from tests.gym.networks import DATA, configure, enter
 
 FILE = Path("there.ckpt")

@@ -14,10 +14,9 @@ import numpy as np
 
 from graphgps_kmip.data.dataset import GraphDataset
 from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
-from graphgps_kmip.data.errors import DataError
 from graphgps_kmip.data.point_clouds import open_clouds
 from graphgps_kmip.data.points import Cloud, CloudSource, table
-from graphgps_kmip.errors import InputError
+from graphgps_kmip.errors import DataError, InputError
 
 CLASSES = {
     10: "bathtub bed chair desk dresser monitor night_stand sofa table toilet".split(),

@@ -9,8 +9,7 @@ from pathlib import Path
 from torch_geometric.data import Data
 
 from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
-from graphgps_kmip.data.errors import DataError
-from graphgps_kmip.errors import InputError
+from graphgps_kmip.errors import DataError, InputError
 
 PARTS = ("A", "graph_indicator", "graph_labels")
 

@@ -40,7 +40,7 @@ from graphgps_kmip.experiments.records import Experiment
 from graphgps_kmip.experiments.run_modes import run_here, run_on_slurm, run_searches
 from graphgps_kmip.experiments.schedule import Setup, Stopped
 from graphgps_kmip.gym.planned import planned_hash
-from graphgps_kmip.train.environment import code_version, hardware, package_versions
+from graphgps_kmip.train.run_recording import code_version, hardware, package_versions
 
 # Where jobs run and results go: the project's root, or the working directory where the package runs from a wheel.
 ROOT = Path.cwd() if installed() else own_files()
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
 
 def table(args: argparse.Namespace) -> int:
     """Print the tables of some experiments."""
-    from graphgps_kmip.report.build import build_table
+    from graphgps_kmip.report.result_table import build_table
     from graphgps_kmip.report.table_formats import FORMATS
 
     printed, out = load_printed(MANIFESTS / "printed"), ROOT / args.out
@@ -95,8 +95,8 @@ def table(args: argparse.Namespace) -> int:
 
 def figure(args: argparse.Namespace) -> int:
     """Draw the figures of some experiments."""
-    from graphgps_kmip.report.build import build_table
     from graphgps_kmip.report.figures import draw_figure
+    from graphgps_kmip.report.result_table import build_table
 
     printed, out = load_printed(MANIFESTS / "printed"), ROOT / args.out
     for experiment in chosen(args):

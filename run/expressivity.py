@@ -24,11 +24,14 @@ sys.path.insert(0, str(ROOT))
 
 from graphgps_kmip.common.atomic_write import replace_file  # noqa: E402
 from graphgps_kmip.expressivity import wl_picture as picture  # noqa: E402
-from graphgps_kmip.expressivity.colouring import Colouring, seg_wl, wl  # noqa: E402
 from graphgps_kmip.expressivity.graph_pairs import Pair, standard_pairs  # noqa: E402
-from graphgps_kmip.expressivity.hardmax import hardmax_bound, hardmax_error  # noqa: E402
-from graphgps_kmip.expressivity.seg_wl import theorem_scheme  # noqa: E402
-from graphgps_kmip.expressivity.toy_fit import TARGETS, fit, linear_error  # noqa: E402
+from graphgps_kmip.expressivity.seg_wl import (  # noqa: E402
+    Colouring,
+    seg_wl,
+    theorem_scheme,  # noqa: E402
+    wl,
+)
+from graphgps_kmip.expressivity.toy_fit import TARGETS, fit, hardmax_bound, hardmax_error, linear_error  # noqa: E402  # noqa: E402
 from graphgps_kmip.expressivity.wl_encodings import DECIMALS, ENCODINGS, INVARIANT, encode  # noqa: E402
 from run.expressivity_trials import conclusion, lines, results  # noqa: E402
 

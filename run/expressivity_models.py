@@ -21,8 +21,7 @@ from graphgps_kmip.attention import (
 )
 from graphgps_kmip.compat.kmip_faults import FirstKeyAgain
 from graphgps_kmip.encoding.expander_graph import expander_edges, expander_generator
-from graphgps_kmip.expressivity.graph import Graph
-from graphgps_kmip.expressivity.seg_wl import Encoding
+from graphgps_kmip.expressivity.seg_wl import Encoding, Graph
 from graphgps_kmip.expressivity.wl_encodings import hops
 from graphgps_kmip.model.gps import GPSLayer, initial_states
 from graphgps_kmip.mpnn import GAT, GCN, GIN, GINE, PNA, GatedGCN, GATv2, GENConv

@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from graphgps_kmip.attention import GraphContext, clamped, gather, gather_torch
-from graphgps_kmip.attention.clamped import clamped_attention
-from graphgps_kmip.attention.full_cpu import _FullAttention, full_attention
-from graphgps_kmip.attention.full_plain import drop_factors
+from graphgps_kmip.attention import GraphContext, gather, gather_torch
+from graphgps_kmip.attention import edge_attention as clamped
+from graphgps_kmip.attention.edge_attention import clamped_attention
+from graphgps_kmip.attention.full import _FullAttention, drop_factors, full_attention
 from graphgps_kmip.attention.gather import sparse_attention
 from graphgps_kmip.common.gradients import differentiable_gradients, once_only
-from graphgps_kmip.model.graph_layer_norm import GraphLayerNorm
+from graphgps_kmip.model.norms import GraphLayerNorm
 from graphgps_kmip.mpnn.gated_cpu import gated_mean
-from graphgps_kmip.mpnn.gated_sum import gated_sum
+from graphgps_kmip.mpnn.gatedgcn import gated_sum
 from graphgps_kmip.native import unavailable_reason
 from graphgps_kmip.search import topk_inner_product
 from tests.reference import attention as reference

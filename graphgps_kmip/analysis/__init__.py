@@ -1,15 +1,20 @@
 """What trained k-MIP models do: how near to full attention they are, and which graphs they learn (thesis 6.7, 6.8)."""
 
 from graphgps_kmip.analysis.attention_analysis import (
+    Heads,
+    by_layer,
+    collect_heads,
+    crossing,
     cumulative_weight,
+    degree_counts,
     distance_of_samples,
     distance_to_full,
+    gaussian_heads,
     key_counts,
+    kmip_layers,
     kmip_outputs,
+    spread,
 )
-from graphgps_kmip.analysis.degrees import degree_counts
-from graphgps_kmip.analysis.heads import Heads, collect_heads, gaussian_heads, kmip_layers
-from graphgps_kmip.analysis.spread import by_layer, crossing, spread
 
 __all__ = [
     "Heads",

@@ -2,20 +2,32 @@
 
 Exact and for many k at once: the scores of a graph are sorted once, and what k-MIP attention gives at k is the sum over
 the first k keys. All functions take the heads of one graph; scores are divided by sqrt(D), as in the layer.
+
+Queries, keys and values of the k-MIP layers of a model, as they are in its forward pass.
+
+Out-degrees in the attention graphs: how many queries select a node as a key (thesis 6.8).
+
+Mean and spread of curves over graphs, layers and heads.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from scipy.special import hyp1f1
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
+from graphgps_kmip.attention.attention_graph import AttentionGraph
+from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.gather import softmax_weight
+from graphgps_kmip.attention.kmip import KMIPAttention
+from graphgps_kmip.errors import InputError
 
 SCORES = 2**22  # held at a time: some 100 MB with their order and weights
 
@@ -121,3 +133,117 @@ def _outputs_of_head(q: Tensor, k: Tensor, v: Tensor, ends: Tensor) -> Tensor:
         sums = bags.view(len(index), len(ends), -1).cumsum(1)  # (R, K, C)
         parts.append(sums / weight.cumsum(-1)[:, ends - 1, None])
     return torch.cat(parts).transpose(0, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Heads:
+    """What the heads of one layer attend with.
+
+    Args:
+        q: queries, before any scaling: k-MIP attention divides the scores by sqrt(D).
+        k: keys.
+        v: values.
+        ptr: first node of each graph, and N at the end.
+
+    Shapes:
+        q and k (H, N, D), v (H, N, C), ptr (B+1,).
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    ptr: Tensor
+
+
+def kmip_layers(model: nn.Module) -> list[KMIPAttention]:
+    """Return the k-MIP attentions of a model.
+
+    Raises:
+        ValueError: it has none.
+    """
+    layers = [module for module in model.modules() if isinstance(module, KMIPAttention)]
+    if not layers:
+        raise InputError("this model has no k-MIP attention: give a run of one that has, such as GPS+kMIP")
+    return layers
+
+
+@torch.no_grad()
+def collect_heads(model: nn.Module, batch: Any) -> list[Heads]:
+    """Run the model once in eval mode and return the heads of its k-MIP layers, in order of use.
+
+    Args:
+        model: has k-MIP attention; left in eval mode.
+        batch: what the model takes; cloned, since models write into it.
+
+    Raises:
+        ValueError: the model has no k-MIP attention.
+    """
+    found: list[Heads] = []
+
+    def keep(layer: KMIPAttention, args: tuple) -> None:
+        x, context = args[0], GraphContext.of(args[1], args[0])
+        q, k, v = (
+            linear(x).unflatten(1, (layer.num_heads, -1)).transpose(0, 1).contiguous()  # (H, N, D)
+            for linear in (layer.query, layer.key, layer.value)
+        )
+        found.append(Heads(q, k, v, context.ptr.clone()))
+
+    hooks = [layer.register_forward_pre_hook(keep) for layer in kmip_layers(model)]
+    try:
+        model.eval()(batch.clone())
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found
+
+
+def gaussian_heads(like: Heads, seed: int) -> Heads:
+    """Return heads of the same shapes whose entries are drawn from N(0, 1), the same ones for the same seed."""
+    draw = torch.Generator().manual_seed(seed)
+    q, k, v = (torch.randn(one.shape, generator=draw).to(one) for one in (like.q, like.k, like.v))
+    return Heads(q, k, v, like.ptr)
+
+
+def degree_counts(graphs: list[AttentionGraph]) -> Tensor:
+    """Return how many nodes, over all graphs and heads of one layer, have out-degree 0, 1, 2, ...
+
+    Shapes:
+        index of a graph (H, N, K); returns (largest out-degree + 1,) int64.
+    """
+    return torch.cat([graph.out_degree().flatten() for graph in graphs]).bincount()
+
+
+def by_layer(values: Tensor) -> dict[str, Tensor]:
+    """Part the ``first`` layer from the ``others``, if there are any: many of its inputs are identical (thesis, 6.7).
+
+    Shapes:
+        values (G, L, ...).
+    """
+    return {"first": values[:, :1]} | ({"others": values[:, 1:]} if values.size(1) > 1 else {})
+
+
+def spread(values: Tensor) -> dict[str, list[float]]:
+    """Return ``mean``, and two population standard deviations.
+
+    ``std`` is over graphs, layers and heads (thesis, figures 6.6 and 6.7); ``std_graphs`` over graphs, each with the
+    mean over its layers and heads (k-MIP paper, figure 8).
+
+    Shapes:
+        values (G, L, H, K), the lists have K numbers.
+    """
+    values = values.double()
+    alike = values.flatten(0, 2)
+    of_graph = values.mean((1, 2))
+    found = {"mean": alike.mean(0), "std": alike.std(0, correction=0), "std_graphs": of_graph.std(0, correction=0)}
+    return {name: [float(f"{number:.6g}") for number in curve.tolist()] for name, curve in found.items()}
+
+
+def crossing(counts: Sequence[int], curve: Sequence[float], level: float) -> float:
+    """Return where a rising curve reaches a level, linearly between points; the first point if it begins above it."""
+    for i, value in enumerate(curve):
+        if value >= level:
+            if i == 0:
+                return float(counts[0])
+            share = (level - curve[i - 1]) / (value - curve[i - 1])
+            return counts[i - 1] + share * (counts[i] - counts[i - 1])
+    return float(counts[-1])  # a rounding error below 1

@@ -3,14 +3,12 @@
 from graphgps_kmip.attention.attention_graph import AttentionGraph, collect_attention
 from graphgps_kmip.attention.bigbird import BigBirdAttention
 from graphgps_kmip.attention.context import GraphContext
-from graphgps_kmip.attention.diversity import DiverseKeys
 from graphgps_kmip.attention.exphormer import ExphormerAttention
 from graphgps_kmip.attention.full import BiasedFullAttention, FullAttention
 from graphgps_kmip.attention.k_annealing import AnnealedKeys
-from graphgps_kmip.attention.key_selection import BestKeys
+from graphgps_kmip.attention.key_selection import BestKeys, DiverseKeys, RandomKeys
 from graphgps_kmip.attention.kmip import KMIPAttention
 from graphgps_kmip.attention.performer import PerformerAttention
-from graphgps_kmip.attention.random_keys import RandomKeys
 from graphgps_kmip.attention.san import SANAttention
 
 __all__ = [

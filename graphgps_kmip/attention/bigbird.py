@@ -3,24 +3,251 @@
 With the settings of GraphGPS, whose layer is a whole transformer layer with residuals and a feed-forward network of its
 own. Differs from it, unless asked to repeat it: blocks are counted in each graph and not in the padded batch, random
 blocks are new ones, and no random state outside is touched.
+
+Which blocks of nodes each block attends to in BigBird (Zaheer et al. 2020): neighbours, both ends, random ones.
+
+Blocks are counted inside a graph, in the order of its nodes. Everything is elementwise over a list of blocks, of any
+graphs: no loop over graphs, no table of pairs.
+
+Attention between blocks of consecutive nodes, from a table of the blocks that each block attends to.
+
+Two forms of one thing: gathered blocks, and a list of pairs of nodes. In both, the first block of a graph and the one
+called its last attend to all nodes of the graph, whatever the table says.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
+from itertools import product
+from types import ModuleType
 from typing import Annotated
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
 
-from graphgps_kmip.attention.block_pattern import draw_public, fixed_blocks, public_random_blocks, random_blocks
-from graphgps_kmip.attention.blockwise import block_attention, block_edges
+from graphgps_kmip.attention import gather_cpu
 from graphgps_kmip.attention.context import GraphContext
+from graphgps_kmip.attention.dense import Tiles, from_padded, to_padded
 from graphgps_kmip.attention.edge_attention import edge_attention
+from graphgps_kmip.attention.gather import sparse_attention
 from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
-from graphgps_kmip.attention.tiles import Tiles
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import COUNT, NATURAL, POSITIVE, Choice, Registered
+
+_BITS = 0xFFFFFFFF
+
+
+def fixed_blocks(block: Tensor, last: Tensor) -> Tensor:
+    """Return the block before, the block itself, the one after, the first and the last of its graph, each once.
+
+    Args:
+        block: number of each block in its graph.
+        last: number of the last block of that graph.
+
+    Shapes:
+        block and last (T,); returns (T, 5), -1 where there is none or it is already there.
+    """
+    window = block[:, None] + torch.tensor([-1, 0, 1], device=block.device)
+    window = window.masked_fill(window > last[:, None], -1)
+    first = torch.where(block > 1, 0, -1)
+    return torch.cat([window, torch.stack([first, torch.where(block < last - 1, last, -1)], dim=1)], dim=1)
+
+
+def random_blocks(block: Tensor, last: Tensor, num_heads: int, num_random: int, seed: Tensor) -> Tensor:
+    """Draw distinct blocks for each block and head among those that ``fixed_blocks`` leaves, all of them where few.
+
+    A function of (seed, last, block, head) alone, so that a graph is given the same blocks in any batch, on any device,
+    and graphs of as many blocks share theirs. Uniform over the subsets (Floyd's sampling, Bentley and Floyd 1987).
+
+    Args:
+        block: number of each block in its graph; the first, the last and those beyond it, which are padding, get
+            numbers without meaning, none above their own.
+        last: number of the last block of that graph.
+        num_heads: heads H.
+        num_random: blocks R to draw.
+        seed: integer, ().
+
+    Shapes:
+        block and last (T,); returns (T, H, R), -1 where there are fewer.
+    """
+    block, last = block[:, None], last[:, None]  # (T, 1)
+    low, high = (block - 1).clamp(min=1), torch.minimum(block + 1, last - 1)  # of the window, without the ends
+    count = last - 1 - (high - low + 1)  # blocks to choose from
+    state = _mixed(_mixed(_mixed(seed), block), torch.arange(num_heads, device=block.device))  # (T, H)
+    chosen = torch.empty(*state.shape, 0, dtype=block.dtype, device=block.device)
+    for draw in range(num_random):
+        largest = (count - num_random + draw).expand_as(state)
+        number = _mixed(state, draw) % (largest + 1).clamp(min=1)
+        number = torch.where((chosen == number[..., None]).any(-1), largest, number)
+        chosen = torch.cat([chosen, number.masked_fill(largest < 0, -1)[..., None]], dim=-1)
+    skipped = torch.where(chosen + 1 < low[..., None], 1, (high - low + 2)[..., None])  # the first block, the window
+    return torch.where(chosen < 0, -1, chosen + skipped)
+
+
+def _mixed(state: Tensor, word: Tensor | int = 0) -> Tensor:
+    """Hash the sum of a state and a small number to 32 bits."""
+    state = (state + word) & _BITS
+    for _ in range(2):
+        state = ((state >> 16) ^ state) * 0x45D9F3B & _BITS  # an odd number of 27 bits: int64 does not overflow
+    return (state >> 16) ^ state
+
+
+@lru_cache(maxsize=64)
+def public_random_blocks(num_blocks: int, num_heads: int, num_random: int) -> Tensor:
+    """Return what the public code draws, with a random state of its own: :func:`draw_public` with seed 0."""
+    return draw_public(np.random.RandomState(0), num_blocks, num_heads, num_random)
+
+
+def draw_public(rng: np.random.RandomState | ModuleType, num_blocks: int, num_heads: int, num_random: int) -> Tensor:
+    """Draw random blocks as GraphGPS does, where they may repeat those that are attended to anyway, even the own one.
+
+    In long sequences all come from the first 2R + 5 blocks, in shorter ones half of them from the first R + 5 and half
+    from the rest. Where the public code fails for want of blocks, those that it has are repeated. It draws differently
+    for sequences padded to 1024, 3072 or 4096 nodes; this is not repeated.
+
+    Args:
+        rng: numpy's random state, or its random module for the global one.
+        num_blocks: blocks of the padded sequence.
+        num_heads: heads H.
+        num_random: blocks R to draw.
+
+    Shapes:
+        returns (num_blocks, H, R), 0 in the first row.
+    """
+    near, num_near = num_blocks, num_random
+    if num_blocks > 2 * num_random + 5:
+        near = 2 * num_random + 5
+    elif num_blocks > num_random + 5:
+        near, num_near = num_random + 5, num_random // 2
+    table = np.zeros((num_blocks, num_heads, num_random), dtype=np.int64)
+    parts = ((slice(0, num_near), np.arange(near)), (slice(num_near, num_random), np.arange(near, num_blocks)))
+    for rows in (range(1, near), range(near, num_blocks)):
+        for columns, blocks in parts:
+            count = columns.stop - columns.start
+            for row, head in product(rows, range(num_heads if count else 0)):
+                table[row, head, columns] = np.resize(rng.permutation(blocks)[:count], count)
+    return torch.from_numpy(table)
+
+
+def block_attention(
+    q: Tensor, k: Tensor, v: Tensor, context: GraphContext, blocks: Tiles, key_blocks: Tensor, last: Tensor
+) -> Tensor:
+    """Softmax attention over gathered blocks of keys; a block that is named twice counts twice.
+
+    Memory is that of the gathered keys (and values, without the fused kernel of the CPU), S times q each, and of keys
+    and values padded to the largest graph.
+
+    Args:
+        q: queries.
+        k: keys.
+        v: values.
+        context: the graphs.
+        blocks: their blocks.
+        key_blocks: blocks (numbers in the graph) that each block attends to; one that is not there is none.
+        last: last block of each graph.
+
+    Shapes:
+        q, k and v (N, H, D), key_blocks (T, H, S), last (B,); returns (N, H, D). Gradients flow to q, k and v.
+    """
+    if not len(q):
+        return v
+    padded, mask = to_padded(torch.cat([q, k, v], dim=1).flatten(1), blocks.context)
+    of_blocks = padded.unflatten(2, (3, *q.shape[1:])).permute(2, 0, 3, 1, 4)  # 3 of (T, H, W, D)
+    at, seen = _keys(blocks, key_blocks, mask)
+    if gather_cpu.can_run(v, q.size(0) * seen[0].numel()):
+        index, score = _slots(*of_blocks[:2].detach(), blocks, at, seen)
+        out = sparse_attention(q, k, v, index, score)
+    else:
+        out = _gathered(*of_blocks, at, seen)
+        out = from_padded(out.transpose(1, 2).flatten(2), blocks.context).view_as(q)
+    ends = _ends(of_blocks[0], k, v, context, blocks, last)
+    block, place = _places(blocks)
+    for end, number in enumerate((torch.zeros_like(last), last)):  # no scatter: a graph of one block is both
+        is_end = (blocks.place == number[blocks.graph])[block]
+        out = torch.where(is_end[:, None, None], ends[blocks.graph[block], :, end, place], out)
+    return out
+
+
+def _places(blocks: Tiles) -> tuple[Tensor, Tensor]:
+    """Block of each node and its place in it, (N,) and (N,)."""
+    block = blocks.context.batch
+    return block, torch.arange(len(block), device=block.device) - blocks.context.ptr[block]
+
+
+def _keys(blocks: Tiles, key_blocks: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows of the blocks that each block attends to, (T, H, S), and which of their nodes there are, (T, H, S, W)."""
+    at = (torch.arange(len(mask), device=mask.device) - blocks.place)[:, None, None] + key_blocks
+    there = (key_blocks >= 0) & (at < len(mask))
+    at = at.where(there, 0)
+    there &= blocks.graph[at] == blocks.graph[:, None, None]
+    return at, mask[at] & there[..., None]
+
+
+def _slots(q: Tensor, k: Tensor, blocks: Tiles, at: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+    """Each node's keys and scores for `sparse_attention`: q and k (T, H, W, D) -> index and score (H, N, S * W)."""
+    head = torch.arange(q.size(1), device=q.device)[:, None]
+    score = q @ k[at, head].flatten(2, 3).mT  # (T, H, W, S * W)
+    score = score.masked_fill(~seen.flatten(2)[:, :, None], -torch.inf)
+    node = blocks.context.ptr[at][..., None] + torch.arange(q.size(2), device=q.device)  # (T, H, S, W)
+    block, place = _places(blocks)
+    index = node.masked_fill(~seen, -1).flatten(2)[block]
+    return index.transpose(0, 1), score[block, :, place].transpose(0, 1)
+
+
+def _gathered(q: Tensor, k: Tensor, v: Tensor, at: Tensor, seen: Tensor) -> Tensor:
+    """Attention of each block to its S blocks: q, k, v (T, H, W, D) -> (T, H, W, D)."""
+    head = torch.arange(q.size(1), device=q.device)[:, None]
+    k, v = (values[at, head].flatten(2, 3) for values in (k, v))  # (T, H, S * W, D)
+    return scaled_dot_product_attention(q, k, v, _some(seen.flatten(2)[:, :, None]))
+
+
+def _ends(q: Tensor, k: Tensor, v: Tensor, context: GraphContext, blocks: Tiles, last: Tensor) -> Tensor:
+    """Attention of the first and the last block of each graph to all its nodes: q (T, H, W, D) -> (B, H, 2, W, D)."""
+    count = torch.bincount(blocks.graph, minlength=context.num_graphs)
+    first = count.cumsum(0) - count
+    at = (first[:, None] + torch.stack([torch.zeros_like(last), last], dim=1)).clamp(0, len(q) - 1)  # (B, 2)
+    padded, mask = to_padded(torch.cat([k, v], dim=1).flatten(1), context)
+    k, v = padded.unflatten(2, (2, *k.shape[1:])).permute(2, 0, 3, 1, 4)  # (B, H, Nmax, D)
+    ends = scaled_dot_product_attention(q[at].transpose(1, 2).flatten(2, 3), k, v, _some(mask[:, None, None]))
+    return ends.unflatten(2, (2, -1))
+
+
+def _some(seen: Tensor) -> Tensor:
+    """Let a query without any key, which is padding, see all: its row could turn into NaN."""
+    return seen | ~seen.any(-1, keepdim=True)
+
+
+def block_edges(context: GraphContext, blocks: Tiles, key_blocks: Tensor, last: Tensor, block_size: int) -> Tensor:
+    """List the pairs of nodes that attend to each other, as edges between rows ``node * H + head``.
+
+    Args:
+        context: the graphs.
+        blocks: their blocks.
+        key_blocks: blocks (numbers in the graph) that each block attends to; one that is not there is none.
+        last: last block of each graph.
+        block_size: nodes of a block.
+
+    Shapes:
+        key_blocks (T, H, S), last (B,); returns (2, E), key and query of each pair, in the order of ``edge_attention``.
+    """
+    num_heads = key_blocks.size(1)
+    size, start = context.sizes[context.batch], context.ptr[context.batch]
+    is_end = (blocks.place == 0) | (blocks.place == last[blocks.graph])  # (T,)
+    key_blocks = key_blocks.masked_fill(is_end[:, None, None], -1)[blocks.context.batch]  # (N, H, S)
+    at = key_blocks[..., None] * block_size + torch.arange(block_size, device=size.device)  # place in the graph
+    local = (at >= 0) & (at < size[:, None, None, None])  # (N, H, S, block_size)
+    node, head, _, _ = local.nonzero(as_tuple=True)
+    local = torch.stack([start[node] + at[local], node]) * num_heads + head
+    ends = is_end[blocks.context.batch].nonzero().squeeze(1)
+    node = ends.repeat_interleave(size[ends])
+    before = (size[ends].cumsum(0) - size[ends]).repeat_interleave(size[ends])
+    key = start[node] + torch.arange(len(node), device=node.device) - before
+    every_head = torch.arange(num_heads, device=node.device)
+    whole = (torch.stack([key, node]) * num_heads)[..., None] + every_head  # (2, E', H)
+    return torch.cat([local, whole.flatten(1)], dim=1)
+
 
 ACTIVATIONS = {"relu": nn.ReLU, "sigmoid": nn.Sigmoid}
 FORMS = ("block_sparse", "edges")

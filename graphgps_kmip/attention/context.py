@@ -10,6 +10,10 @@ Optional parts of the contract:
   then called ``attention(x, context, state) -> (x, state)``. It may be a module: the stack keeps the first layer's.
   Called without a state it makes its own and returns x alone.
 * ``attention_graph(x, context) -> AttentionGraph``: the learned graph, apart from forward so that forward stays fast.
+
+The state of an attention that is called by itself, and not in a stack of layers that carries states along.
+
+One graph whose nodes are divided over processes: what a process must be told of the others' nodes.
 """
 
 from __future__ import annotations
@@ -20,9 +24,45 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from graphgps_kmip.attention.halo import Halo
+from graphgps_kmip.common.collectives import exchange, total
+from graphgps_kmip.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Halo:
+    """The nodes of other processes at which edges of this one start, and its own that others need.
+
+    Every process must make every call: all are collective, backward too.
+
+    Args:
+        send_rows: own rows that others need, in order of the receiving rank.
+        send: how many go to each rank.
+        receive: how many come from each rank.
+
+    Shapes: send_rows (S,).
+    """
+
+    send_rows: Tensor
+    send: tuple[int, ...]
+    receive: tuple[int, ...]
+
+    @classmethod
+    def from_data(cls, data: Any) -> Halo | None:
+        """Return the halo that a loader wrote into a batch (`shard_of`); None: the batch holds whole graphs."""
+        if "halo_rows" not in data:
+            return None
+        return cls(data.halo_rows, tuple(data.halo_send.tolist()), tuple(data.halo_receive.tolist()))
+
+    def extend(self, x: Tensor) -> Tensor:
+        """Append the rows of the nodes that are elsewhere; gradients go back there: (n, C) -> (n + h, C)."""
+        return torch.cat([x, exchange(x[self.send_rows], self.send, self.receive)])
+
+    def total(self, value: Tensor) -> Tensor:
+        """Return the sum over all processes, on each of them; gradients flow."""
+        return total(value)
+
 
 EDGE_SET_SUFFIX = "_edge_index"
 _KEPT = ("sizes", "max_nodes", "min_nodes", "_ptr_fits")
@@ -205,3 +245,17 @@ def _check_length(batch: Tensor, x: Tensor) -> None:
         raise ValueError(
             f"x has {x.size(0)} nodes but the batch vector has {batch.size(0)}: both need one entry for each node"
         )
+
+
+def own_state(attention: nn.Module, context: GraphContext) -> Any:
+    """Return the state that an attention starts from.
+
+    Raises:
+        ValueError: it is a later layer of a stack, which keeps the learned start in its first layer.
+    """
+    if not hasattr(attention, "initial_state"):
+        raise InputError(
+            f"{type(attention).__name__} is a later layer of a stack, whose first layer makes the state: pass the "
+            "one that the layer before returned, as attention(x, context, state)"
+        )
+    return attention.initial_state(context)

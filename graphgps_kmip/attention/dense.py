@@ -1,8 +1,11 @@
-"""Flat nodes <-> one padded row a graph: the only padding code of the package."""
+"""Flat nodes <-> one padded row a graph: the only padding code of the package.
+
+Graphs cut into tiles of consecutive nodes, whose padding takes little memory however much the graphs differ.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -57,3 +60,41 @@ def _positions(context: GraphContext) -> Tensor:
     """Where each node stands in the flat padded rows, (N,)."""
     padding_before = torch.arange(context.num_graphs, device=context.ptr.device) * context.max_nodes - context.ptr[:-1]
     return torch.arange(context.batch.numel(), device=context.ptr.device) + padding_before[context.batch]
+
+
+@dataclass(frozen=True, eq=False)
+class Tiles:
+    """T tiles of the graphs of a batch, each full but for the last one of its graph.
+
+    Padded as if they were graphs (see ``dense``), tiles of W nodes take fewer than N + B * W rows, where padded graphs
+    take B * Nmax.
+
+    Args:
+        context: the tiles as graphs.
+        graph: graph of each tile.
+        place: number of each tile in its graph.
+
+    Shapes:
+        graph and place (T,).
+    """
+
+    context: GraphContext
+    graph: Tensor
+    place: Tensor
+
+    @classmethod
+    def of(cls, context: GraphContext, width: int) -> Tiles:
+        """Cut each graph into tiles of ``width`` nodes and a rest; a graph without nodes has no tile."""
+        count = (context.sizes + width - 1) // width  # tiles of each graph
+        graph = torch.repeat_interleave(count)
+        place = torch.arange(len(graph), device=graph.device) - (count.cumsum(0) - count)[graph]
+        ptr = torch.cat([context.ptr[graph] + place * width, context.ptr[-1:]])
+        return cls(GraphContext(torch.repeat_interleave(ptr.diff()), ptr), graph, place)
+
+    @classmethod
+    def of_uneven(cls, context: GraphContext, width: int) -> Tiles:
+        """Cut only where it pays: graphs that padding would at most double are one tile each."""
+        if context.num_graphs * context.max_nodes > 2 * context.batch.numel():
+            return cls.of(context, width)
+        graph = torch.arange(context.num_graphs, device=context.ptr.device)
+        return cls(context, graph, torch.zeros_like(graph))

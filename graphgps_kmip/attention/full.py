@@ -1,19 +1,185 @@
-"""Full softmax attention among the nodes of each graph by fused kernels, plain and with a bias for pairs."""
+"""Full softmax attention among the nodes of each graph by fused kernels, plain and with a bias for pairs.
+
+Full attention inside each graph in torch operations: what the kernel of full_cpu.py computes, dropout included.
+
+Holds the scores of all pairs of nodes, and is differentiable as often as wanted.
+
+Full attention inside each graph in fused C loops: no padding, no weight kept, and dropout that costs little.
+
+torch's fused kernel of the CPU knows neither dropout nor graphs of unlike sizes: for the one it falls back to the whole
+score matrix, for the other graphs are padded to the largest one. This one meets each graph and head by itself.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import math
+from functools import partial
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.autograd import Function
 from torch.nn.functional import scaled_dot_product_attention
 
 from graphgps_kmip.attention.attention_graph import AttentionGraph
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.dense import from_padded, to_padded
-from graphgps_kmip.attention.full_cpu import can_run, full_attention
 from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
+from graphgps_kmip.common.gradients import differentiable_gradients
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.native import load, pointer, unavailable_reason
+from graphgps_kmip.search.problem import NotFinite, overflow
+
+_LOW = np.uint64(0xFFFFFFFF)
+
+
+def plain_full_attention(qkv: Tensor, ptr: Tensor, most: int, options: tuple[int, float, int]) -> Tensor:
+    """Compute ``softmax(Q K^T / sqrt(D)) V`` in each graph and head, with the dropout of the kernel.
+
+    Args:
+        qkv: queries, keys and values of all heads, side by side.
+        ptr: first node of each graph, and N at the end.
+        most: nodes of the largest graph.
+        options: heads H, probability to drop a weight, seed of what is dropped.
+
+    Shapes:
+        qkv (N, 3 H D), ptr (B+1,); returns (N, H D).
+    """
+    num_heads, dropout, seed = options
+    if not len(qkv):
+        return qkv[:, : qkv.size(1) // 3]
+    batch = torch.arange(len(ptr) - 1, device=ptr.device).repeat_interleave(ptr.diff())
+    context = GraphContext(batch, ptr)
+    padded, mask = to_padded(qkv, context)
+    q, k, v = padded.unflatten(2, (3, num_heads, -1)).permute(2, 0, 3, 1, 4)  # (B, H, Nmax, D)
+    score = (q @ k.mT) / math.sqrt(q.size(-1))
+    weight = score.masked_fill(~mask[:, None, None], torch.finfo(score.dtype).min).softmax(-1)
+    if dropout:
+        weight = weight * drop_factors(len(ptr) - 1, num_heads, most, dropout, seed).to(weight)
+    return from_padded((weight @ v).transpose(1, 2).flatten(2), context)
+
+
+def drop_factors(num_graphs: int, num_heads: int, most: int, dropout: float, seed: int) -> Tensor:
+    """Return what the kernel multiplies each weight by, 0 or 1 / (1 - dropout): the hash of full_attention.c.
+
+    Shapes:
+        returns (B, H, Nmax, Nmax) float64.
+    """
+    unit = np.arange(num_graphs * num_heads, dtype=np.uint64)[:, None]
+    place = np.arange(most, dtype=np.uint64)
+    row = _mixed(_mixed(np.uint64(seed) + unit) ^ place)[..., None]  # (units, Nmax, 1)
+    x = ((row & _LOW) + place) & _LOW
+    x = ((x ^ (x >> np.uint64(16))) * np.uint64(0x7FEB352D) & _LOW) ^ (row >> np.uint64(32))
+    x = (x ^ (x >> np.uint64(15))) * np.uint64(0x846CA68B) & _LOW
+    kept = (x ^ (x >> np.uint64(16))) >= np.uint64(int(dropout * 2**32))
+    return torch.from_numpy(kept / (1 - dropout)).view(num_graphs, num_heads, most, most)
+
+
+def _mixed(bits: np.ndarray) -> np.ndarray:
+    """SplitMix64: products wrap at 2^64."""
+    bits = bits + np.uint64(0x9E3779B97F4A7C15)
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
+
+
+PAIR_WORK = 50_000  # pairs of nodes and heads that take about as long as starting a thread (20 us)
+
+
+def can_run(qkv: Tensor, context: GraphContext, num_heads: int, dropout: float) -> bool:
+    """Whether the kernel takes these tensors and has work for all threads (a head of a graph is for one)."""
+    fits = qkv.device.type == "cpu" and qkv.dtype in (torch.float32, torch.float64)
+    divided = dropout > 0 or context.num_graphs * num_heads >= torch.get_num_threads()
+    return fits and divided and unavailable_reason("full_attention", *_flags(qkv)) is None
+
+
+def full_attention(qkv: Tensor, context: GraphContext, num_heads: int, dropout: float = 0.0) -> Tensor:
+    r"""Compute ``softmax(Q K^T / sqrt(D)) V`` in each graph and head, weights dropped with a probability.
+
+    Gradients flow to qkv, as often as wanted (a second derivative keeps the whole score matrix). Results repeat bit for
+    bit, on any number of threads. What is dropped follows from a number drawn from torch's generator.
+
+    Args:
+        qkv: queries, keys and values of all heads, side by side.
+        context: the graphs.
+        num_heads: H.
+        dropout: probability to drop a weight (in steps of 2^-32).
+
+    Shapes:
+        qkv (N, 3 H D) -> (N, H D).
+
+    Raises:
+        MemoryError: there is none for the keys and values of one head of the largest graph.
+        NotFinite: qkv is finite, but inner products of queries and keys overflow.
+        ValueError: the boundaries of the graphs are not those of these nodes.
+
+    Cost: sum_g N_g^2 H D time; beside inputs and results, the largest graph's keys and values for each thread.
+    """
+    context.check_ptr()
+    seed = int(torch.randint(2**62, ())) if dropout else 0
+    return _FullAttention.apply(qkv, context.ptr, context.max_nodes, num_heads, dropout, seed)
+
+
+class _FullAttention(Function):
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, ptr: Tensor, most: int, num_heads: int, dropout: float, seed: int) -> Tensor:
+        """Keep the output and one number for each query and head."""
+        qkv, ptr = qkv.contiguous(), ptr.long().contiguous()
+        out, lse = qkv.new_empty(len(qkv), qkv.size(1) // 3), qkv.new_empty(len(qkv), num_heads)
+        ctx.sizes = most, num_heads, dropout, seed
+        _call(qkv, None, ptr, ctx.sizes, out, lse, None)
+        # a sum carries a NaN along and is the cheapest look
+        if not math.isfinite(lse.sum().item()) and not lse.isfinite().all() and qkv.isfinite().all():
+            raise _overflow(qkv)
+        ctx.save_for_backward(qkv, ptr, out, lse)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
+        """Compute the weights again, tile by tile."""
+        qkv, ptr, out, lse = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            most, *options = ctx.sizes
+            plain = partial(plain_full_attention, ptr=ptr, most=most, options=tuple(options))
+            return *differentiable_gradients(plain, (qkv,), (grad_out,)), *[None] * 5
+        grad = torch.empty_like(qkv)
+        _call(qkv, grad_out.contiguous(), ptr, ctx.sizes, out, lse, grad)
+        return grad, None, None, None, None, None
+
+
+def _call(
+    qkv: Tensor,
+    grad_out: Tensor | None,
+    ptr: Tensor,
+    sizes: tuple[int, int, float, int],
+    out: Tensor,
+    lse: Tensor,
+    grad: Tensor | None,
+) -> None:
+    most, num_heads, dropout, seed = sizes
+    pairs = len(qkv) * most * num_heads
+    failed = load("full_attention", *_flags(qkv)).full_attention(
+        *map(pointer, (qkv, grad_out, ptr)),
+        *map(ctypes.c_long, (len(ptr) - 1, most)),
+        *(num_heads, out.size(1) // num_heads),
+        ctypes.c_double(dropout),
+        ctypes.c_uint64(seed),
+        max(1, min(torch.get_num_threads(), pairs // PAIR_WORK)),
+        *map(pointer, (out, lse, grad)),
+    )
+    if failed:
+        raise MemoryError(f"full attention needs more memory for a graph of {most} nodes than there is")
+
+
+def _overflow(qkv: Tensor) -> NotFinite:
+    q, k, _ = (float(part.abs().max()) for part in qkv.chunk(3, 1))
+    return overflow(q, k, qkv.dtype)
+
+
+def _flags(x: Tensor) -> tuple[str, ...]:
+    return ("-DDOUBLE",) if x.dtype == torch.float64 else ()
 
 
 class FullAttention(nn.Module):

@@ -1,29 +1,75 @@
 """Performer: linear attention by random features (Choromanski et al. 2021), with the settings of GraphGPS.
 
 Differs from GraphGPS, unless asked to repeat it: padding takes no part as a key, and gradients are exact.
+
+FAVOR+: positive orthogonal random features of the softmax kernel (Choromanski et al. 2021, sections 2.3 and 2.4).
+
+Random features drawn anew in the course of training, as the reference implementation of the Performer does it.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+import math
+from functools import partial
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from graphgps_kmip.attention.context import GraphContext
-from graphgps_kmip.attention.dense import from_padded, to_padded
+from graphgps_kmip.attention.dense import Tiles, from_padded, to_padded
 from graphgps_kmip.attention.head_arguments import check_dropout, described
-from graphgps_kmip.attention.random_features import (
-    EPS,
-    default_num_features,
-    orthogonal_projection,
-    positive_features,
-    project,
-)
-from graphgps_kmip.attention.tiles import Tiles
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import WIDTH
+
+EPS = 1e-4  # added to every feature by the reference implementation: no normaliser comes near 0
+
+
+def default_num_features(dim: int) -> int:
+    """Return the reference's number of features for vectors of ``dim`` channels: ``floor(dim ln dim)``, at least 1."""
+    return max(1, int(dim * math.log(dim)))
+
+
+def orthogonal_projection(num_features: int, dim: int, generator: torch.Generator | None = None) -> Tensor:
+    """Draw Gaussian vectors that are orthogonal in groups of ``dim`` (section 2.4), for a lower variance.
+
+    Each group is a uniformly random orthogonal basis; the lengths are those of independent Gaussian vectors, so each
+    vector by itself is Gaussian. Drawn on the CPU: a seed gives the same vectors on every device.
+
+    Shapes:
+        returns (num_features, dim).
+    """
+    num_groups = -(-num_features // dim)
+    basis, upper = torch.linalg.qr(torch.randn(num_groups, dim, dim, generator=generator))
+    basis = basis * upper.diagonal(dim1=-2, dim2=-1).sign()[:, None]  # without it the bases are not uniform
+    length = torch.randn(num_features, dim, generator=generator).norm(dim=1, keepdim=True)
+    return basis.flatten(0, 1)[:num_features] * length
+
+
+def project(x: Tensor, projection: Tensor) -> tuple[Tensor, Tensor]:
+    """Return ``<w_i, x> / D^(1/4)`` for each random vector w_i, and ``|x|^2 / (2 sqrt(D))``.
+
+    The exponential of their difference is the feature: its products average to ``exp(<q, k> / sqrt(D))`` over w.
+
+    Shapes:
+        x (..., D), projection (F, D); returns (..., F) and (..., 1).
+    """
+    x = x / x.size(-1) ** 0.25
+    return x @ projection.mT, x.square().sum(-1, keepdim=True) / 2
+
+
+def positive_features(projected: Tensor, half_norm: Tensor, stabiliser: Tensor) -> Tensor:
+    """Return ``exp(projected - half_norm - stabiliser) + EPS``.
+
+    Without the factor ``1 / sqrt(F)`` of the paper, which a quotient cancels. The stabiliser keeps the exponential from
+    overflowing; because of EPS it does not cancel entirely, so its gradient is not zero.
+
+    Shapes:
+        projected (..., F), half_norm (..., 1), stabiliser broadcast to them; returns (..., F).
+    """
+    return torch.exp(projected - half_norm - stabiliser) + EPS
+
 
 CHUNK = 2048  # nodes whose features stay in a CPU's cache
 TILE = 128  # nodes: twice the channels of a head, so that the sums of tiles take half the memory of the features
@@ -163,3 +209,39 @@ def _largest_in_graph(values: Tensor, context: GraphContext) -> Tensor:
     """Largest value of each graph and column, -inf where a graph has no node: (N, H) -> (B, H)."""
     index = context.batch[:, None].expand_as(values)
     return values.new_full((context.num_graphs, values.size(1)), -torch.inf).scatter_reduce(0, index, values, "amax")
+
+
+PERIOD = 1001  # calls: the reference counts 1000 of them, and draws at the one after
+
+
+def redraw_regularly(model: nn.Module, period: int = PERIOD) -> None:
+    """Let a network draw the random vectors of all its `PerformerAttention` anew at every period-th call in training.
+
+    They are a function of a seed, drawn from torch's generator here, and of the number of calls. Both are buffers of
+    the network, so that processes agree, a resumed run goes on as if never stopped, and torch's random numbers stay
+    as they are. Layers that are computed again in the backward pass see the same vectors twice.
+
+    Args:
+        model: network, changed in place.
+        period: calls from one draw to the next, at least 1.
+
+    Raises:
+        ValueError: period < 1.
+    """
+    if period < 1:
+        raise InputError(f"period must be >= 1, got {period}")
+    model.register_buffer("redraw_seed", torch.randint(2**31, ()))
+    model.register_buffer("redraw_calls", torch.zeros((), dtype=torch.long))
+    model.register_forward_pre_hook(partial(_count, period=period))
+
+
+def _count(model: nn.Module, args: tuple[Any, ...], *, period: int) -> None:  # noqa: ARG001 (a hook's signature)
+    if not model.training:
+        return
+    model.redraw_calls += 1
+    if int(model.redraw_calls) % period:
+        return
+    generator = torch.Generator().manual_seed(int(model.redraw_seed + model.redraw_calls))
+    for module in model.modules():
+        if isinstance(module, PerformerAttention):
+            module.redraw(generator)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from graphgps_kmip.attention import gather_torch
-from graphgps_kmip.search.triton_check import failure
+from graphgps_kmip.search.triton_search import failure
 
 # Entries that one program sums. Keys of large norm are selected by very many queries (hubs): their sums are cut, so
 # that no program takes much longer than the others.

@@ -6,12 +6,10 @@ from graphgps_kmip.data.dataset import GraphDataset, Summary
 from graphgps_kmip.data.dataset_card import data_sheet, mismatches, published_rows
 from graphgps_kmip.data.dataset_info import DatasetInfo
 from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
-from graphgps_kmip.data.encoding import Encoding
 from graphgps_kmip.data.loaders import GraphLoader, make_loaders
-from graphgps_kmip.data.node_batches import Sampling
-from graphgps_kmip.data.node_loader import NodeLoader
+from graphgps_kmip.data.node_loader import NodeLoader, Sampling
 from graphgps_kmip.data.open_dataset import open_dataset, sampled
-from graphgps_kmip.data.precomputed_encodings import encoded
+from graphgps_kmip.data.precomputed_encodings import Encoding, encoded
 from graphgps_kmip.data.raw_files import at_hand, missing_line
 from graphgps_kmip.data.sets import all_records
 from graphgps_kmip.data.splits import Splits, random_split

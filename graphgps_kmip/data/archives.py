@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, NamedTuple
 
-from graphgps_kmip.data.tensors import GIB, size_text
+from graphgps_kmip.data.graph_checks import GIB, size_text
 from graphgps_kmip.errors import DataError, UnsafeFile
 
 BOMB = 200  # times its own size; text of graphs compresses to a twentieth

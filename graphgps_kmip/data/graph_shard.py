@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch_geometric.data import Data
 
+from graphgps_kmip.data.node_loader import PAIRS, InEdges
 from graphgps_kmip.data.partition import partition
-from graphgps_kmip.data.subgraph import PAIRS, InEdges
 from graphgps_kmip.errors import InputError
 
 log = logging.getLogger(__name__)

@@ -1,17 +1,223 @@
-"""Loader of mini-batches of the nodes of one graph, which depend on (seed, epoch) only."""
+"""Loader of mini-batches of the nodes of one graph, which depend on (seed, epoch) only.
+
+One large graph in mini-batches of its nodes: neighbours of some, clusters, random subsets.
+
+A sampler plans an epoch as lists of nodes, and makes each list a subgraph. Message passing and attention see this
+subgraph only: results are those of another model than full-batch training, unless the graph falls apart by itself.
+
+Parts of one large graph: its edges by target, and the `Data` of some of its nodes and edges.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.data.node_batches import SAMPLERS, Sampling, Source
-from graphgps_kmip.data.subgraph import part_of
+from graphgps_kmip.data.partition import partition
 from graphgps_kmip.data.worker_processes import batches
+from graphgps_kmip.errors import InputError
+
+PAIRS = ("edge_index", "pair_index")  # endings of attributes that hold pairs of nodes
+
+
+class InEdges:
+    """The edges of a graph, found by their targets.
+
+    Args:
+        edge_index: (2, E).
+        num_nodes: N.
+    """
+
+    def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
+        self.source, target = edge_index
+        self.order = target.argsort(stable=True)  # (E,) ids of edges, by target
+        self.first = torch.cat([target.new_zeros(1), target.bincount(minlength=num_nodes).cumsum(0)])  # (N + 1,)
+
+    def of(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the ids of the edges that end in the nodes, node by node, and how many each has: (E',), (n,)."""
+        count = self.first[nodes + 1] - self.first[nodes]
+        start = self.first[nodes] - (count.cumsum(0) - count)  # minus the place in the result
+        return self.order[start.repeat_interleave(count) + torch.arange(int(count.sum()))], count
+
+
+def inside(edges: InEdges, nodes: Tensor, num_nodes: int) -> Tensor:
+    """Return the ids of the edges from one of the nodes to another, by target; cost: the edges that end in them."""
+    found, _ = edges.of(nodes)
+    member = torch.zeros(num_nodes, dtype=torch.bool)
+    member[nodes] = True
+    return found[member[edges.source[found]]]
+
+
+def part_of(graph: Data, nodes: Tensor, edges: Tensor) -> Data:
+    """Return a graph of some nodes and edges, with their rows of every attribute.
+
+    Further sets of pairs (``*_edge_index``, ``pair_index``) keep those inside the nodes.
+
+    Args:
+        graph: is not changed; what is neither of nodes nor of edges is shared.
+        nodes: the new order.
+        edges: ids of edges among them.
+
+    Shapes: nodes (n,), edges (e,).
+    """
+    place = torch.full((graph.num_nodes,), -1)
+    place[nodes] = torch.arange(len(nodes))
+    part, kept = Data(num_nodes=len(nodes)), {"": edges}
+    pairs = [key for key in graph.keys() if key.endswith(PAIRS)]  # noqa: SIM118 (Data is no mapping)
+    for key in pairs:
+        found = place[graph[key]]
+        name = key.removesuffix("edge_index").removesuffix("index")
+        if key != "edge_index":
+            kept[name] = (found >= 0).all(dim=0).nonzero().squeeze(1)
+        part[key] = found[:, kept[name]]
+    for key, value in graph:
+        owner = key.removesuffix("edge_attr").removesuffix("attr")
+        if key in pairs or key == "num_nodes":
+            continue
+        if owner != key and owner in kept and isinstance(value, Tensor):
+            part[key] = value[kept[owner]]
+        elif graph.is_node_attr(key):
+            part[key] = value[nodes]
+        elif graph.is_edge_attr(key):
+            part[key] = value[edges]
+        else:
+            part[key] = value
+    return part
+
+
+FULL_BATCH = "full_batch"
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How one graph is divided into batches; config keys behind the names.
+
+    Args:
+        sampler: "full_batch", or a key of `SAMPLERS` (`train.sampler`).
+        val_sampler: the same for validation and test (`val.sampler`).
+        batch_size: seed nodes ("neighbor") or clusters ("cluster") in a batch (`train.batch_size`).
+        neighbor_sizes: in-neighbours that are drawn of each node, hop by hop; -1: all (`train.neighbor_sizes`).
+        parts: clusters, or random subsets, of the graph (`train.train_parts`).
+
+    Raises:
+        ValueError: a value that is not allowed; names the key.
+    """
+
+    sampler: str = FULL_BATCH
+    val_sampler: str = FULL_BATCH
+    batch_size: int = 16
+    neighbor_sizes: tuple[int, ...] = (20, 15, 10, 5)
+    parts: int = 192
+
+    def __post_init__(self) -> None:
+        for key, name in (("train.sampler", self.sampler), ("val.sampler", self.val_sampler)):
+            if name not in (FULL_BATCH, *SAMPLERS):
+                raise InputError(f"{key}: choose one of {FULL_BATCH}, {', '.join(SAMPLERS)}, got {name!r}")
+        if self.batch_size < 1 or self.parts < 1:
+            raise InputError(f"train.batch_size and train.train_parts: 1 or more, got {self.batch_size}, {self.parts}")
+        if not all(isinstance(size, int) and (size > 0 or size == -1) for size in self.neighbor_sizes):
+            raise InputError(f"train.neighbor_sizes: numbers above 0, or -1 for all, got {list(self.neighbor_sizes)}")
+
+
+class Source:
+    """One graph and what is wanted of it: what samplers draw from.
+
+    Args:
+        graph: one graph.
+        wanted: the nodes of the split at hand.
+        sampling: sizes.
+
+    Shapes: wanted (N,) bool.
+    """
+
+    def __init__(self, graph: Data, wanted: Tensor, sampling: Sampling) -> None:
+        self.graph, self.wanted, self.sampling = graph, wanted, sampling
+        self.edges = InEdges(graph.edge_index, graph.num_nodes)
+
+    @cached_property
+    def clusters(self) -> list[np.ndarray]:
+        """The nodes of each cluster; cut once."""
+        return partition(self.graph.edge_index, self.graph.num_nodes, min(self.sampling.parts, self.graph.num_nodes))
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """How an epoch is planned, and a batch made.
+
+    Args:
+        plan: (source, generator) -> the nodes of each batch, whose predictions count; without a generator always the
+            same.
+        grow: (source, nodes of a batch, generator) -> all its nodes, those of the plan first, and ids of its edges.
+    """
+
+    plan: Callable[[Source, np.random.Generator | None], list[np.ndarray]]
+    grow: Callable[[Source, np.ndarray, np.random.Generator], tuple[Tensor, Tensor]]
+
+
+def wanted_nodes(source: Source, rng: np.random.Generator | None) -> list[np.ndarray]:
+    """Cut the nodes of the split into batches."""
+    nodes, size = source.wanted.nonzero().squeeze(1).numpy(), source.sampling.batch_size
+    nodes = nodes if rng is None else rng.permutation(nodes)
+    return np.split(nodes, range(size, len(nodes), size))
+
+
+def some_clusters(source: Source, rng: np.random.Generator | None) -> list[np.ndarray]:
+    """Draw which clusters of the graph go together."""
+    count, size = len(source.clusters), source.sampling.batch_size
+    order = np.arange(count) if rng is None else rng.permutation(count)
+    return [np.concatenate([source.clusters[i] for i in order[at : at + size]]) for at in range(0, count, size)]
+
+
+def random_subsets(source: Source, rng: np.random.Generator | None) -> list[np.ndarray]:
+    """Divide the nodes at random."""
+    count = source.graph.num_nodes
+    order = (rng or np.random.default_rng(0)).permutation(count)
+    return [np.sort(part) for part in np.array_split(order, min(source.sampling.parts, count))]
+
+
+def induced(source: Source, nodes: np.ndarray, rng: np.random.Generator) -> tuple[Tensor, Tensor]:  # noqa: ARG001
+    """Take the nodes and all edges among them."""
+    found = torch.from_numpy(nodes)
+    return found, inside(source.edges, found, source.graph.num_nodes)
+
+
+def drawn_neighbors(source: Source, nodes: np.ndarray, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+    """Add in-neighbours of the newest nodes, hop by hop, drawn without replacement, and the edges that were drawn."""
+    found = newest = torch.from_numpy(nodes)
+    member = torch.zeros(source.graph.num_nodes, dtype=torch.bool)
+    member[found] = True
+    drawn = []
+    for size in source.sampling.neighbor_sizes:
+        ids, count = source.edges.of(newest)
+        drawn.append(ids if size < 0 else ids[_some_of_each(count, size, rng)])
+        sources = source.edges.source[drawn[-1]]
+        newest = sources[~member[sources]].unique()
+        member[newest] = True
+        found = torch.cat([found, newest])
+    return found, torch.cat(drawn)
+
+
+SAMPLERS: dict[str, Sampler] = {
+    "neighbor": Sampler(wanted_nodes, drawn_neighbors),  # Hamilton et al. 2017
+    "cluster": Sampler(some_clusters, induced),  # Chiang et al. 2019
+    "random_node": Sampler(random_subsets, induced),
+}
+
+
+def _some_of_each(count: Tensor, size: int, rng: np.random.Generator) -> Tensor:
+    """Return places, in groups of so many, of at most ``size`` of each group, drawn without replacement."""
+    group = torch.arange(len(count)).repeat_interleave(count)
+    order = torch.from_numpy(np.lexsort((rng.random(len(group)), group.numpy())))  # shuffled inside each group
+    rank = torch.arange(len(group)) - (count.cumsum(0) - count)[group]
+    return order[rank < size].sort().values
+
 
 Job = tuple[int, int, np.ndarray, bool]  # epoch, number of the batch, nodes, filler
 

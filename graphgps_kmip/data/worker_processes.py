@@ -12,8 +12,8 @@ import torch
 from torch.utils.data import DataLoader, Subset
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.data.alike import check_alike
 from graphgps_kmip.data.dataset import graph_words
+from graphgps_kmip.data.graph_checks import check_alike
 from graphgps_kmip.data.reading import FILE_ERRORS, graph_at, one_line
 from graphgps_kmip.errors import DataError, UserError
 

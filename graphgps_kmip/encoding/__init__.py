@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from graphgps_kmip.encoding.edge import ConstantEdgeEncoder, LinearEdgeEncoder, TypeDictEdgeEncoder
-from graphgps_kmip.encoding.feature_encoders import ConstantNodeEncoder, LinearNodeEncoder, TypeDictNodeEncoder
+from graphgps_kmip.encoding.feature_encoders import (
+    ConstantEdgeEncoder,
+    ConstantNodeEncoder,
+    LinearEdgeEncoder,
+    LinearNodeEncoder,
+    TypeDictEdgeEncoder,
+    TypeDictNodeEncoder,
+)
 from graphgps_kmip.encoding.knn import KNNGraph, knn_graph, nearest_neighbors
 from graphgps_kmip.encoding.molecule import AtomEncoder, BondEncoder
 from graphgps_kmip.encoding.superpixel import SuperpixelEdgeEncoder, SuperpixelNodeEncoder

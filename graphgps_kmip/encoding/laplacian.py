@@ -2,6 +2,8 @@
 
 Definitions are those of the public GraphGPS code, with one exception: its "rw" hands a matrix that is not symmetric to
 a solver for symmetric ones and so depends on the order of the nodes; ours are the eigenvectors of I - D^-1 A.
+
+Encoders of Laplacian eigenvectors: LapPE (Dwivedi et al. 2020; SAN 2021) and EquivStableLapPE (Wang et al. 2022).
 """
 
 from __future__ import annotations
@@ -11,10 +13,12 @@ from math import pi
 
 import numpy as np
 import torch
-from torch import Tensor
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch_geometric.data import Batch
 
-from graphgps_kmip.encoding.eigensolver import smallest_eigenpairs
-from graphgps_kmip.encoding.envelope import Blocks
+from graphgps_kmip.encoding.eigensolver import Blocks, smallest_eigenpairs
+from graphgps_kmip.encoding.layers import raw_norm, relu_layers
 from graphgps_kmip.errors import InputError
 
 EPS = 1e-12
@@ -126,3 +130,143 @@ EIGVEC_NORMS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "wavelength-asin": lambda vectors, root: _over(_over(vectors, _largest(vectors)).asin(), root),
     "wavelength-soft": lambda vectors, root: _over(vectors, _soft_largest(vectors) * root),
 }
+
+
+class LapPEEncoder(nn.Module):
+    """Encode the first eigenvectors of the Laplacian of each graph and append the encoding to the node features.
+
+    p_i = post(sum_k model([v_k(i), lambda_k])) over the eigenpairs a graph has: padding is NaN and left out. In
+    training every eigenvector's sign is flipped with probability 1/2 (one draw per batch and column, torch's generator
+    of the device), because eigenvectors have no sign.
+
+    The keyword-only arguments are options of the config group ``posenc_LapPE``.
+
+    Args:
+        dim: width C of the result.
+        dim_x: columns of ``batch.x``, which a linear layer maps to C - dim_pe. None: another encoder has made
+            ``batch.x`` that wide, and it passes as it is.
+        model: DeepSet (linear layers and ReLU, hidden width 2 dim_pe) or Transformer (among the eigenpairs of a node).
+        dim_pe: width of the encoding in the result.
+        layers: layers of the model.
+        n_heads: attention heads of the Transformer.
+        post_layers: linear layers with ReLU after the sum, 0 for none.
+        max_freqs: eigenpairs K of a node, the config's ``eigen.max_freqs``.
+        raw_norm_type: BatchNorm (of eigenpair k over the nodes, padding as zeros) or none.
+        pass_as_var: whether ``batch.pe_LapPE`` keeps the encoding too.
+
+    Shapes: batch.x (N, dim_x), batch.EigVecs (N, K), batch.EigVals (N, K, 1) -> batch.x (N, C), dtype of the weights.
+
+    Raises:
+        ValueError: an unknown option, or no room for features when built; statistics missing or not of K columns when
+            called.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        dim_x: int | None = None,
+        *,
+        model: str = "none",
+        dim_pe: int = 16,
+        layers: int = 3,
+        n_heads: int = 4,
+        post_layers: int = 0,
+        max_freqs: int = 10,
+        raw_norm_type: str = "none",
+        pass_as_var: bool = False,
+    ) -> None:
+        super().__init__()
+        if model not in ("DeepSet", "Transformer"):
+            raise InputError(f"posenc_LapPE.model must be DeepSet or Transformer, got {model!r}")
+        if model == "Transformer" and dim_pe % n_heads:
+            raise InputError(f"posenc_LapPE.dim_pe ({dim_pe}) must be a multiple of posenc_LapPE.n_heads ({n_heads})")
+        if not 1 <= dim_pe < dim or layers < 1:
+            raise InputError(f"posenc_LapPE needs 1 <= dim_pe < width {dim} and layers >= 1, got {dim_pe=}, {layers=}")
+        self.max_freqs, self.pass_as_var = max_freqs, pass_as_var
+        self.linear_x = nn.Identity() if dim_x is None else nn.Linear(dim_x, dim - dim_pe)
+        self.raw_norm = raw_norm("LapPE", raw_norm_type, max_freqs)
+        if model == "DeepSet":
+            self.pe_encoder = relu_layers([2, *[2 * dim_pe] * (layers - 1), dim_pe])
+        else:
+            self.linear_in = nn.Linear(2, dim_pe)
+            layer = nn.TransformerEncoderLayer(dim_pe, n_heads, batch_first=True)
+            # Nested tensors only serve inference, and warn that they are a prototype.
+            self.pe_encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+        self.post_mlp = (
+            relu_layers([dim_pe, *[2 * dim_pe] * (post_layers - 1), dim_pe]) if post_layers else nn.Identity()
+        )
+
+    def forward(self, batch: Batch) -> Batch:
+        """Replace ``batch.x``."""
+        dtype = next(self.pe_encoder.parameters()).dtype
+        vectors = _columns(batch, "LapPE", "EigVecs", (self.max_freqs,)).to(dtype)
+        values = _columns(batch, "LapPE", "EigVals", (self.max_freqs, 1)).to(dtype)
+        empty = vectors.isnan()  # (N, K)
+        if self.training:
+            vectors = vectors * random_signs(vectors, of_all="halo_rows" in batch)
+        pairs = self.raw_norm(torch.cat([vectors[..., None], values], dim=2).nan_to_num(nan=0.0))  # (N, K, 2)
+        if isinstance(self.pe_encoder, nn.TransformerEncoder):
+            encoded = self.pe_encoder(self.linear_in(pairs), src_key_padding_mask=empty)
+        else:
+            encoded = self.pe_encoder(pairs)
+        encoding = self.post_mlp(encoded.masked_fill(empty[..., None], 0.0).sum(dim=1))  # (N, dim_pe)
+        batch.x = torch.cat([self.linear_x(batch.x.to(dtype)), encoding], dim=1)
+        if self.pass_as_var:
+            batch.pe_LapPE = encoding
+        return batch
+
+
+class EquivStableLapPEEncoder(nn.Module):
+    """Map the first eigenvectors of each graph's Laplacian to C columns, which layers read beside ``batch.x``.
+
+    Only distances |p_i - p_j| of the result are to be used: they do not change where signs or bases of eigenvectors do,
+    up to the linear map. There are no sign flips.
+
+    Args:
+        dim: width C.
+        max_freqs: eigenvectors K of a node, the config's ``posenc_EquivStableLapPE.eigen.max_freqs``.
+        raw_norm_type: BatchNorm (of the eigenvectors, padding as zeros) or none.
+        vectors: the attribute with the eigenvectors.
+
+    Shapes: batch.EigVecs (N, K) -> batch.pe_EquivStableLapPE (N, C), in the dtype of the weights.
+
+    Raises:
+        ValueError: an unknown norm when built; statistics missing or not of K columns when called.
+    """
+
+    def __init__(self, dim: int, *, max_freqs: int = 10, raw_norm_type: str = "none", vectors: str = "EigVecs") -> None:
+        super().__init__()
+        self.max_freqs, self.vectors = max_freqs, vectors
+        self.raw_norm = raw_norm("EquivStableLapPE", raw_norm_type, max_freqs)
+        self.linear = nn.Linear(max_freqs, dim)
+
+    def forward(self, batch: Batch) -> Batch:
+        """Set ``batch.pe_EquivStableLapPE``."""
+        vectors = _columns(batch, "EquivStableLapPE", self.vectors, (self.max_freqs,)).to(self.linear.weight.dtype)
+        batch.pe_EquivStableLapPE = self.linear(self.raw_norm(vectors.nan_to_num(nan=0.0)))
+        return batch
+
+
+def random_signs(vectors: Tensor, of_all: bool = False) -> Tensor:
+    """Return -1 or 1 for each column, each with probability 1/2, from the generator of the device.
+
+    Args:
+        vectors: eigenvectors.
+        of_all: the first process draws for all, because the nodes of one graph are divided over them.
+
+    Shapes: (N, K) -> (K,).
+    """
+    signs = torch.randint(0, 2, vectors.shape[1:], device=vectors.device, dtype=vectors.dtype) * 2 - 1
+    if of_all:
+        dist.broadcast(signs, 0)
+    return signs
+
+
+def _columns(batch: Batch, name: str, key: str, shape: tuple[int, ...]) -> Tensor:
+    if key not in batch:
+        raise InputError(f"{name} needs {key}, but the graphs do not have it: set posenc_{name}.enable True")
+    if tuple(batch[key].shape[1:]) != shape:
+        raise InputError(
+            f"{key} must be {('nodes', *shape)}, got {tuple(batch[key].shape)}: check posenc_{name}.eigen.max_freqs"
+        )
+    return batch[key]

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from torch import nn
 from torch_geometric.data import Batch
 
-from graphgps_kmip.encoding.edge import edge_features
-from graphgps_kmip.encoding.types import embedded
+from graphgps_kmip.encoding.feature_encoders import edge_features, embedded
 
 
 class AtomEncoder(nn.Module):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
-from graphgps_kmip.encoding.edge import edge_features
+from graphgps_kmip.encoding.feature_encoders import edge_features
 from graphgps_kmip.errors import InputError
 
 

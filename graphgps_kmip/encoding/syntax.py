@@ -5,8 +5,7 @@ from __future__ import annotations
 from torch import nn
 from torch_geometric.data import Batch
 
-from graphgps_kmip.encoding.edge import edge_features
-from graphgps_kmip.encoding.types import embedded
+from graphgps_kmip.encoding.feature_encoders import edge_features, embedded
 from graphgps_kmip.errors import InputError
 
 

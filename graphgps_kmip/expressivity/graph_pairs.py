@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from graphgps_kmip.expressivity.graph import Graph, circulant, cycle, directed, undirected, union
+from graphgps_kmip.expressivity.seg_wl import Graph, circulant, cycle, directed, undirected, union
 
 
 @dataclass(frozen=True)

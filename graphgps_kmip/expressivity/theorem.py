@@ -8,10 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from graphgps_kmip.expressivity.colouring import Colouring, seg_wl
-from graphgps_kmip.expressivity.graph import Graph
 from graphgps_kmip.expressivity.graph_pairs import Pair
-from graphgps_kmip.expressivity.seg_wl import Encoding, theorem_scheme
+from graphgps_kmip.expressivity.seg_wl import Colouring, Encoding, Graph, seg_wl, theorem_scheme
 
 Model = Callable[[Graph, Encoding], Tensor]  # (N, C)
 

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from graphgps_kmip.encoding.laplacian import laplacian_eigenpairs
 from graphgps_kmip.encoding.random_walk import return_probabilities
-from graphgps_kmip.expressivity.graph import Graph
-from graphgps_kmip.expressivity.seg_wl import Encoding, rounded
+from graphgps_kmip.expressivity.seg_wl import Encoding, Graph, rounded
 
 DECIMALS = 8  # eigenvectors of such small graphs are right to 12 or more
 SAME = 1e-8  # eigenvalues that are nearer are one eigenvalue

@@ -7,10 +7,8 @@ from typing import Any
 
 import torch
 
-from graphgps_kmip.expressivity.colouring import Colouring, seg_wl, wl
-from graphgps_kmip.expressivity.graph import Graph, undirected
 from graphgps_kmip.expressivity.graph_pairs import bicyclopentyl, decalin
-from graphgps_kmip.expressivity.seg_wl import theorem_scheme
+from graphgps_kmip.expressivity.seg_wl import Colouring, Graph, seg_wl, theorem_scheme, undirected, wl
 from graphgps_kmip.expressivity.wl_encodings import encode
 
 Places = list[tuple[float, float]]

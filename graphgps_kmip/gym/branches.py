@@ -11,7 +11,7 @@ from torch import nn
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.attention import ExphormerAttention
-from graphgps_kmip.attention.messages import ExpanderMessages
+from graphgps_kmip.attention.exphormer import ExpanderMessages
 from graphgps_kmip.gym.attention import ATTENTION
 from graphgps_kmip.gym.binding import options
 from graphgps_kmip.gym.errors import ConfigError, look_up

@@ -15,7 +15,7 @@ from graphgps_kmip.gym.expander import EXPHORMER
 from graphgps_kmip.gym.mpnn import MPNN
 from graphgps_kmip.gym.optimizer import DECAYED
 from graphgps_kmip.gym.posenc import POSENC, posenc_group
-from graphgps_kmip.mpnn.gine import INNER
+from graphgps_kmip.mpnn.gin import INNER
 from graphgps_kmip.ranges import (
     COUNT,
     DROPOUT,

@@ -11,19 +11,17 @@ from torch_geometric.graphgym.models.layer import GeneralLayer
 from torch_geometric.nn import GATConv, GCNConv
 
 from graphgps_kmip.attention.bigbird import BigBirdAttention
-from graphgps_kmip.attention.exphormer import ExphormerAttention, ExphormerStart
+from graphgps_kmip.attention.exphormer import ExpanderMessages, ExphormerAttention, ExphormerStart
 from graphgps_kmip.attention.full import FullAttention
 from graphgps_kmip.attention.kmip import KMIPAttention
-from graphgps_kmip.attention.messages import ExpanderMessages
 from graphgps_kmip.attention.performer import PerformerAttention
 from graphgps_kmip.attention.san import SANAttention, SANStart
 from graphgps_kmip.compat.kmip_faults import PaddedKMIPAttention
-from graphgps_kmip.encoding.degree_encoder import DegreeEncoder
-from graphgps_kmip.encoding.edge_encoder import OnEdges
-from graphgps_kmip.encoding.graph_token import GraphToken
-from graphgps_kmip.encoding.graphormer_encoder import GraphormerEncoder
+from graphgps_kmip.encoding.degree import DegreeEncoder
+from graphgps_kmip.encoding.feature_encoders import OnEdges
+from graphgps_kmip.encoding.graphormer_bias import GraphormerEncoder, GraphToken
 from graphgps_kmip.encoding.kernel_encoder import KernelEncoder
-from graphgps_kmip.encoding.laplacian_encoder import EquivStableLapPEEncoder, LapPEEncoder
+from graphgps_kmip.encoding.laplacian import EquivStableLapPEEncoder, LapPEEncoder
 from graphgps_kmip.encoding.signnet import SignNetEncoder
 from graphgps_kmip.gym.stock import StockLayer
 from graphgps_kmip.model import (

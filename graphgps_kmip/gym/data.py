@@ -33,8 +33,7 @@ from graphgps_kmip.data.dataset_info import summarize
 from graphgps_kmip.data.dataset_record import LEVELS
 from graphgps_kmip.data.graph_folder import FORMAT as FOLDER
 from graphgps_kmip.data.graph_folder import folder_record
-from graphgps_kmip.data.node_edges import with_reverse_edges, with_self_loops
-from graphgps_kmip.data.node_features import with_normalized_features
+from graphgps_kmip.data.transductive import with_normalized_features, with_reverse_edges, with_self_loops
 from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.expander import expanders
 from graphgps_kmip.gym.head import check_head

@@ -13,9 +13,15 @@ from torch import nn
 from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.data.molecules import ATOM, BOND
-from graphgps_kmip.encoding.edge import ConstantEdgeEncoder, LinearEdgeEncoder, TypeDictEdgeEncoder
-from graphgps_kmip.encoding.feature_encoders import ConstantNodeEncoder, LinearNodeEncoder, TypeDictNodeEncoder
+from graphgps_kmip.data.ogb_processing import ATOM, BOND
+from graphgps_kmip.encoding.feature_encoders import (
+    ConstantEdgeEncoder,
+    ConstantNodeEncoder,
+    LinearEdgeEncoder,
+    LinearNodeEncoder,
+    TypeDictEdgeEncoder,
+    TypeDictNodeEncoder,
+)
 from graphgps_kmip.encoding.molecule import AtomEncoder, BondEncoder
 from graphgps_kmip.encoding.superpixel import (
     COCO_EDGE,

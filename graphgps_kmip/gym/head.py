@@ -11,8 +11,8 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.gym.act import activation, layer_activation
 from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.model import EdgeHead, GraphHead, GraphormerHead, NodeHead, SequenceHead
-from graphgps_kmip.model.pair_head import PairHead
-from graphgps_kmip.model.san_head import san_graph_head
+from graphgps_kmip.model.prediction_heads import PairHead
+from graphgps_kmip.model.san_layer import san_graph_head
 
 
 def graph(dim_in: int, dim_out: int) -> nn.Module:

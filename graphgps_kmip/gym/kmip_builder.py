@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from graphgps_kmip.attention.diversity import DiverseKeys
 from graphgps_kmip.attention.head_arguments import check_share
 from graphgps_kmip.attention.k_annealing import AnnealedKeys, check_start
-from graphgps_kmip.attention.key_selection import BestKeys, KeySelection
+from graphgps_kmip.attention.key_selection import BestKeys, DiverseKeys, KeySelection, RandomKeys
 from graphgps_kmip.attention.kmip import HEAD_AGGREGATIONS, KMIPAttention
-from graphgps_kmip.attention.random_keys import RandomKeys
 from graphgps_kmip.compat.kmip_faults import FirstKeyAgain, PaddedKMIPAttention
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import COUNT, NATURAL, NOT_NEGATIVE, WIDTH, Choice, Range, Registered

@@ -8,7 +8,7 @@ from lightning_fabric import Fabric
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.data import GraphDataset, GraphLoader, NodeLoader, Sampling, make_loaders
-from graphgps_kmip.data.node_budget import with_node_budget
+from graphgps_kmip.data.loaders import with_node_budget
 from graphgps_kmip.gym.attention import ATTENTION
 from graphgps_kmip.gym.branches import rows
 from graphgps_kmip.gym.errors import ConfigError

@@ -11,9 +11,9 @@ from torch_geometric.nn import GATConv, GCNConv
 from graphgps_kmip.gym.act import activation
 from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.model import FeatureEncoder, GNNLayer, GPSModel
-from graphgps_kmip.model.output_head import OutputHead
-from graphgps_kmip.model.sparse_dropout import SparseDropout
-from graphgps_kmip.mpnn.plain import PlainConv
+from graphgps_kmip.model.plain_layers import SparseDropout
+from graphgps_kmip.model.prediction_heads import OutputHead
+from graphgps_kmip.mpnn.message_passing import PlainConv
 
 NODE_HEADS = ("node", "inductive_node")
 

@@ -13,13 +13,11 @@ from torch_geometric.data import Data
 from torch_geometric.graphgym.config import cfg
 from yacs.config import CfgNode
 
-from graphgps_kmip.encoding.degree_encoder import DegreeEncoder
-from graphgps_kmip.encoding.edge_encoder import OnEdges
-from graphgps_kmip.encoding.feature_encoders import LinearNodeEncoder
-from graphgps_kmip.encoding.graph_token import GraphToken
-from graphgps_kmip.encoding.graphormer_encoder import GraphormerEncoder
+from graphgps_kmip.encoding.degree import DegreeEncoder
+from graphgps_kmip.encoding.feature_encoders import LinearNodeEncoder, OnEdges
+from graphgps_kmip.encoding.graphormer_bias import GraphormerEncoder, GraphToken
 from graphgps_kmip.encoding.kernel_encoder import KernelEncoder
-from graphgps_kmip.encoding.laplacian_encoder import EquivStableLapPEEncoder
+from graphgps_kmip.encoding.laplacian import EquivStableLapPEEncoder
 from graphgps_kmip.gym.binding import options
 from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.statistics import widest_embedding

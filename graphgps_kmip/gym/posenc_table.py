@@ -12,8 +12,7 @@ from yacs.config import CfgNode
 
 from graphgps_kmip.encoding.degree import NUM_STATISTICS as NUM_PROFILE
 from graphgps_kmip.encoding.electrostatic import NUM_STATISTICS
-from graphgps_kmip.encoding.laplacian import EIGVEC_NORMS, LAPLACIAN_NORMS
-from graphgps_kmip.encoding.laplacian_encoder import LapPEEncoder
+from graphgps_kmip.encoding.laplacian import EIGVEC_NORMS, LAPLACIAN_NORMS, LapPEEncoder
 from graphgps_kmip.encoding.signnet import SignNetEncoder
 from graphgps_kmip.gym import posenc_build as build
 from graphgps_kmip.gym import statistics as compute

@@ -26,7 +26,7 @@ from graphgps_kmip.gym.errors import ConfigError, look_up
 from graphgps_kmip.gym.mpnn import MPNN
 from graphgps_kmip.gym.table import build_row
 from graphgps_kmip.model import GPSModel
-from graphgps_kmip.model.rows import UnitRows
+from graphgps_kmip.model.feature_encoding import UnitRows
 
 # gnn.stage_type -> how (old, new) node features of a layer become those of the next one
 STAGES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

@@ -6,7 +6,7 @@ from torch import nn
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.attention.head_arguments import dim_per_head
-from graphgps_kmip.attention.redraw import redraw_regularly
+from graphgps_kmip.attention.performer import redraw_regularly
 from graphgps_kmip.gym.attention import ATTENTION
 from graphgps_kmip.gym.ends import layers_width, stack
 from graphgps_kmip.gym.errors import ConfigError

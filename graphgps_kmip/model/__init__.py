@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from graphgps_kmip.model.edge_head import EdgeHead
 from graphgps_kmip.model.feature_encoding import FeatureEncoder, input_layers
-from graphgps_kmip.model.gnn import GNNLayer
 from graphgps_kmip.model.gps import GPSLayer, GPSModel
 from graphgps_kmip.model.graphormer_layer import GraphormerHead, GraphormerLayer
 from graphgps_kmip.model.norms import NORMS
-from graphgps_kmip.model.plain_layers import AttentionLayer, TransformerLayer
-from graphgps_kmip.model.prediction_heads import GraphHead, NodeHead, SequenceHead
+from graphgps_kmip.model.plain_layers import AttentionLayer, GNNLayer, TransformerLayer
+from graphgps_kmip.model.prediction_heads import EdgeHead, GraphHead, NodeHead, SequenceHead
 
 __all__ = [
     "NORMS",

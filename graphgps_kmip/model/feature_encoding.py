@@ -1,14 +1,29 @@
-"""Feature encoding: raw node and edge attributes to vectors of one width, then an optional BatchNorm each."""
+"""Feature encoding: raw node and edge attributes to vectors of one width, then an optional BatchNorm each.
+
+Rows of length 1, as GraphGym's layers leave them (You et al. 2020, the key ``gnn.l2norm``).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.functional import normalize
 from torch_geometric.nn import BatchNorm
 
-from graphgps_kmip.model.rows import UnitRows
+
+class UnitRows(nn.Module):
+    r"""Scale every row to Euclidean length 1: :math:`x_n / \max(\lVert x_n \rVert, 10^{-12})`.
+
+    Rows of zeros stay zeros.
+
+    Shapes: x (N, C) -> (N, C).
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the scaled rows."""
+        return normalize(x, dim=-1)
 
 
 class FeatureEncoder(nn.Module):

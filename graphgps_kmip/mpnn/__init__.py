@@ -17,13 +17,11 @@ their result: these belong to the network around them.
 
 from __future__ import annotations
 
-from graphgps_kmip.mpnn.gat import GAT
+from graphgps_kmip.mpnn.gat import GAT, GATv2
 from graphgps_kmip.mpnn.gatedgcn import GatedGCN
-from graphgps_kmip.mpnn.gatv2 import GATv2
 from graphgps_kmip.mpnn.gcn import GCN
 from graphgps_kmip.mpnn.genconv import GENConv
-from graphgps_kmip.mpnn.gin import GIN
-from graphgps_kmip.mpnn.gine import GINE
+from graphgps_kmip.mpnn.gin import GIN, GINE
 from graphgps_kmip.mpnn.pna import PNA
 
 __all__ = ["GAT", "GCN", "GIN", "GINE", "PNA", "GATv2", "GENConv", "GatedGCN"]

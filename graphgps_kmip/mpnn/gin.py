@@ -1,13 +1,22 @@
-"""GIN (Xu et al. 2019)."""
+"""GIN (Xu et al. 2019).
+
+GINE: GIN with edge features (Hu et al. 2020), with the gate of EquivStableLapPE (Wang et al. 2022) if wanted.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Annotated
 
+import torch
 from torch import Tensor, nn
-from torch_geometric.nn import GINConv
+from torch_geometric.nn import BatchNorm, GINConv
+from torch_geometric.utils import scatter
 
-from graphgps_kmip.mpnn.message_passing import Nodes, unused
+from graphgps_kmip.errors import InputError
+from graphgps_kmip.mpnn.edge_gate import DistanceGate, factor_of
+from graphgps_kmip.mpnn.message_passing import Nodes, ends, needed, unused
+from graphgps_kmip.ranges import Choice
 
 
 class GIN(nn.Module):
@@ -41,3 +50,72 @@ class GIN(nn.Module):
         """Return new node features, and the edge features as they are."""
         unused("GIN", encoding)
         return self.conv(x, edge_index), edge_attr
+
+
+Act = Callable[[], nn.Module]
+# The public codes differ: GraphGPS and Exphormer, LRGB's networks of GINE alone, the k-MIP code and LRGB's GPS layers.
+INNER: dict[str, Callable[[int, float, Act], nn.Sequential]] = {
+    "mlp": lambda dim, _dropout, act: nn.Sequential(nn.Linear(dim, dim), act(), nn.Linear(dim, dim)),
+    "mlp_dropout": lambda dim, dropout, act: nn.Sequential(
+        nn.Linear(dim, dim), act(), nn.Dropout(dropout), nn.Linear(dim, dim), nn.Dropout(dropout)
+    ),
+    "norm_linear": lambda dim, _dropout, _act: nn.Sequential(
+        BatchNorm(dim, allow_single_element=True), nn.Linear(dim, dim)
+    ),
+}
+
+
+class GINE(nn.Module):
+    r"""Graph isomorphism convolution that adds edge features to the messages.
+
+    .. math:: x_i' = \mathrm{inner}(x_i + \textstyle\sum_j r_{ij} \, \mathrm{ReLU}(x_j + e_{ij}))
+
+    where r is 1, or the gate of EquivStableLapPE (see `DistanceGate`, here always with a ReLU). Differs from
+    torch_geometric's GINEConv only by r; epsilon is 0.
+
+    Args:
+        dim: width C of nodes and edges.
+        dropout: probability, inside ``mlp_dropout`` only.
+        act: builds the activation of the inner network.
+        inner: mlp (Linear, act, Linear), mlp_dropout (the same with a dropout after act and at the end), or norm_linear
+            (BatchNorm, Linear).
+        equivstable_pe: gate by the distance of the ends in ``encoding``.
+        broadcast_row_1: a fault of GraphGPS's GINE with EquivStableLapPE, for runs that must repeat it: in place of x_i
+            every node gets row 1 of x. Results then depend on the order of nodes, and a batch needs two nodes.
+
+    Shapes:
+        x (N, C) or a pair (M, C), (N, C), edge_index (2, E), edge_attr (E, C), encoding like x
+        -> (N, C), edge_attr as given.
+
+    Raises:
+        ValueError: an unknown inner network when built; edge_attr is None, or encoding not as ``equivstable_pe`` says.
+    """
+
+    internal_residual = False
+
+    def __init__(
+        self,
+        dim: int,
+        dropout: float = 0.0,
+        act: Act = nn.ReLU,
+        *,
+        inner: Annotated[str, Choice(INNER)] = "mlp",
+        equivstable_pe: bool = False,
+        broadcast_row_1: bool = False,
+    ) -> None:
+        super().__init__()
+        if inner not in INNER:
+            raise InputError(f"gt.gine.inner must be one of {', '.join(INNER)}, got {inner!r}")
+        self.inner = INNER[inner](dim, dropout, act)
+        self.gate = DistanceGate(dim) if equivstable_pe else None
+        self.broadcast_row_1 = broadcast_row_1
+
+    def forward(
+        self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return new node features, and the edge features as they are."""
+        edge_attr, (x_source, x), (source, target) = needed("GINE", edge_attr), ends(x), edge_index
+        factor = factor_of("GINE", self.gate, encoding, edge_index)
+        message = torch.relu(x_source.index_select(0, source) + edge_attr)
+        total = scatter(message if factor is None else message * factor, target, dim_size=x.size(0))
+        return self.inner(total + (x[1] if self.broadcast_row_1 else x)), edge_attr

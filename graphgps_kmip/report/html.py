@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from html import escape
 
-from graphgps_kmip.report.cell_text import Text
 from graphgps_kmip.report.result_table import ResultTable
-from graphgps_kmip.report.table_layout import HEADINGS, Layout, blocks, lay_out, sizes
+from graphgps_kmip.report.table_layout import HEADINGS, Layout, Text, blocks, lay_out, sizes
 
 WIDTH = 120  # characters side by side: of what is wider, the columns stand below each other
 RANKS = {0: "", 1: "best", 2: "second", 3: "third"}

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import re
 
-from graphgps_kmip.report.cell_text import Text
 from graphgps_kmip.report.result_table import ResultTable
-from graphgps_kmip.report.table_layout import HEADINGS, Layout, blocks, heading, lay_out, sizes
+from graphgps_kmip.report.table_layout import HEADINGS, Layout, Text, blocks, heading, lay_out, sizes
 
 # "[" too: after the end of a row LaTeX would take it for an argument.
 ESCAPES = {one: f"\\{one}" for one in "&%$#_{}"} | {

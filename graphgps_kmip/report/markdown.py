@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import textwrap
 
-from graphgps_kmip.report.cell_text import Text
 from graphgps_kmip.report.result_table import ResultTable
-from graphgps_kmip.report.table_layout import HEADINGS, Layout, blocks, lay_out
+from graphgps_kmip.report.table_layout import HEADINGS, Layout, Text, blocks, lay_out
 
 WIDTH = 118  # characters of a line
 MARKS = {0: ("", ""), 1: ("**", "**"), 2: ("*", "*"), 3: ("", " (3rd)")}

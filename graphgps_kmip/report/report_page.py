@@ -17,11 +17,9 @@ from graphgps_kmip.experiments.extent import Extent, extent, statuses
 from graphgps_kmip.experiments.printed import PrintedTable
 from graphgps_kmip.experiments.records import Experiment
 from graphgps_kmip.experiments.state import HashOf, State, Status
-from graphgps_kmip.report.build import build_table
 from graphgps_kmip.report.figures import draw_figure
-from graphgps_kmip.report.provenance import Origin, origins
-from graphgps_kmip.report.result_table import ResultTable
-from graphgps_kmip.report.runs import Failure, duration, failures
+from graphgps_kmip.report.provenance import Failure, Origin, duration, failures, origins
+from graphgps_kmip.report.result_table import ResultTable, build_table
 from graphgps_kmip.report.table_formats import FORMATS
 from graphgps_kmip.results.run_folder import writing
 

@@ -1,16 +1,28 @@
-"""A table of results: our runs beside the printed numbers. Built by `build.py`, written by `formats.py`."""
+"""A table of results: our runs beside the printed numbers. Built by `build.py`, written by `formats.py`.
+
+From results on disk to a table: our runs, and the printed numbers beside them.
+
+What a table takes of a finished run.
+"""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from graphgps_kmip.experiments.printed import PrintedCell
-from graphgps_kmip.experiments.state import Status
+from graphgps_kmip.common.json_files import is_number, read_artefact
+from graphgps_kmip.common.near_misses import suggest
+from graphgps_kmip.errors import ResultsError
+from graphgps_kmip.experiments.printed import PrintedCell, PrintedTable
+from graphgps_kmip.experiments.records import Experiment, TableSpec, Training
+from graphgps_kmip.experiments.state import HashOf, State, Status, command_status, run_status
 from graphgps_kmip.report.welch import Difference, welch
+from graphgps_kmip.results.finished_runs import read_run_config
+from graphgps_kmip.results.run_stats import read_stats
 
 
 @dataclass(frozen=True)
@@ -99,3 +111,223 @@ class ResultTable:
     sample: bool = False
     printed_hardware: str = ""
     notes: tuple[str, ...] = ()
+
+
+def run_value(kind: str, status: Status) -> float:
+    """Return one value of a finished run.
+
+    Args:
+        kind: a key of `VALUES`.
+        status: of the run.
+
+    Raises:
+        ResultsError: its files do not hold the value, or are damaged.
+    """
+    try:
+        return float(VALUES[kind](status))
+    except (KeyError, TypeError) as error:
+        raise ResultsError(
+            f"{status.path} does not hold what {kind} is read from ({error!r}): train it again"
+        ) from error
+
+
+def _score(status: Status) -> float:
+    metric, test = status.record["metric_best"], status.record["best"]["test"]
+    if metric not in test or metric in ("auto", "loss"):
+        raise ResultsError(
+            f"{status.path} chose its epoch by {metric!r}, which is no metric of the test split: "
+            f"set metric_best in its config to one of {', '.join(name for name in test if name != 'loss')}"
+        )
+    if not is_number(test[metric]):
+        raise TypeError(f"{metric} is {test[metric]!r}")
+    return test[metric]
+
+
+def _epoch_seconds(status: Status) -> float:
+    times = [line["time_epoch"] for line in read_stats(status.path, "train").values()]
+    if not times:
+        raise ResultsError(f"{status.path}/train/stats.json has no epoch: train it again")
+    return statistics.fmean(times)
+
+
+def _width(status: Status) -> int:
+    # gt.dim_hidden must be equal to it where there is attention.
+    return read_run_config(status.path, status.record)["gnn"]["dim_inner"]
+
+
+# epoch_seconds: mean duration of a training epoch, validation left out; hours: the whole run.
+VALUES: dict[str, Callable[[Status], float]] = {
+    "score": _score,
+    "epoch_seconds": _epoch_seconds,
+    "hours": lambda status: status.record["wall_time"] / 3600,
+    "params": lambda status: status.record["params"],
+    "width": _width,
+}
+
+
+Place = tuple[str, str]  # row and column
+SAMPLE_NOTE = "SAMPLE: short runs on small synthetic data, which show that everything runs. No number here is a result."
+
+
+def build_table(
+    experiment: Experiment,
+    spec: TableSpec,
+    printed: Mapping[str, PrintedTable],
+    out: Path,
+    hash_of: HashOf,
+    sample: bool = False,
+) -> ResultTable:
+    """Return a table of what lies on disk, with every row and column of the printed table of the same id.
+
+    A table of our own has the columns of its `spec`, and the rows of its trainings or of its command's file.
+
+    Args:
+        experiment: whose runs are read.
+        spec: one of its tables.
+        printed: tables of the papers, by id.
+        out: root of the results.
+        hash_of: see `state.HashOf`.
+        sample: make it of the runs on sample data, without printed numbers.
+
+    Raises:
+        ValueError: the spec names what does not exist, two trainings fill one cell, a sample stands among results or a
+            result among samples, or a finished run does not hold the value.
+    """
+    paper = printed.get(spec.id)
+    if paper is None and not spec.columns:
+        raise ResultsError(f"{experiment.id}: no printed table {spec.id!r}.{suggest(spec.id, printed)}")
+    columns = paper.columns if paper else spec.columns
+    _check_names(spec.scale, {*columns, "default"}, f"{experiment.id}, {spec.id}: scale of column")
+    if spec.value == "cells":  # its rows are sizes or the like, which do not compete
+        columns = {name: {"ranked": False, **facts} for name, facts in columns.items()}
+    rows = dict.fromkeys(paper.rows if paper else ())
+    read = _of_command if spec.value == "cells" else _of_trainings
+    ours = dict(read(experiment, spec, [(row, column) for row in rows for column in columns], out, hash_of, sample))
+    _check_names([column for _, column in ours], columns, f"{experiment.id}, {spec.id}: column")
+    if paper and spec.value != "cells":  # a benchmark may go on to sizes that the paper left out
+        _check_names([row for row, _ in ours], rows, f"{experiment.id}, {spec.id}: row")
+    rows |= dict.fromkeys(row for row, _ in ours)
+    beside = {} if sample or paper is None else paper.rows
+    return ResultTable(
+        id=spec.id,
+        title=paper.title if paper else spec.title or experiment.title,
+        experiment=experiment.id,
+        columns=columns,
+        rows={
+            row: {column: Cell(ours.get((row, column)), beside.get(row, {}).get(column)) for column in columns}
+            for row in rows
+        },
+        settings={row: _settings(experiment, row) for row in rows},
+        sample=sample,
+        printed_hardware=paper.hardware if beside else "",
+        notes=((SAMPLE_NOTE,) if sample else ()) + (paper.notes if beside else ()) + experiment.notes,
+    )
+
+
+def _settings(experiment: Experiment, row: str) -> str:
+    status = experiment.settings.get(row, experiment.settings.get("default"))
+    if status is None:
+        raise ResultsError(f"{experiment.id} has no settings for row {row!r}: add `settings: {{default: ...}}`")
+    return status
+
+
+def _check_names(names: Any, allowed: Any, where: str) -> None:
+    for name in names:
+        if name not in allowed:
+            raise ResultsError(f"{where} {name!r} is not in the table.{suggest(name, allowed)}")
+
+
+def _of_trainings(
+    experiment: Experiment, spec: TableSpec, _: list[Place], out: Path, hash_of: HashOf, sample: bool
+) -> Iterator[tuple[Place, Ours]]:
+    """Yield place and cell of each training; of several kinds of values, each has columns ``<column> <kind>``."""
+    where = f"{experiment.id}, {spec.id}:"
+    kinds = spec.value.split()
+    for kind in kinds:
+        if kind not in VALUES:
+            raise ResultsError(f"{where} unknown value {kind!r}.{suggest(kind, [*VALUES, 'cells'])}")
+    filled: dict[Place, str] = {}
+    metrics: dict[str, str] = {}
+    for training in experiment.trainings:
+        if any(training.point.get(axis) not in _words(values) for axis, values in spec.where.items()):
+            continue
+        row, column = place = _place(spec, training, where)
+        if place in filled:
+            raise ResultsError(f"{where} {filled[place]} and {training.folder} fill {row}, {column}: choose by `where`")
+        filled[place] = training.folder
+        runs = {seed: run_status(training, seed, out, hash_of, sample) for seed in training.seeds}
+        done = {seed: _checked(run, sample) for seed, run in runs.items() if run.state is State.DONE}
+        for metric in (str(run.record.get("metric_best")) for run in done.values() if "score" in kinds):
+            if metrics.setdefault(column, metric) != metric:
+                raise ResultsError(f"{where} column {column} mixes the metrics {metrics[column]} and {metric}")
+        for kind in kinds:
+            name = column if len(kinds) == 1 else f"{column} {kind}"
+            yield (
+                (row, name),
+                Ours(
+                    values=tuple(run_value(kind, run) * _factor(spec, name) for run in done.values()),
+                    seeds=tuple(done),
+                    wanted=len(runs),
+                    unfinished={seed: run for seed, run in runs.items() if seed not in done},
+                    sources=done,
+                ),
+            )
+
+
+def _of_command(
+    experiment: Experiment, spec: TableSpec, places: list[Place], out: Path, _: HashOf, sample: bool
+) -> Iterator[tuple[Place, Ours]]:
+    """Yield the cells of a command's file; where it is not finished, each of `places` says so."""
+    name, _slash, file = spec.source.partition("/")
+    if name not in experiment.commands:
+        raise ResultsError(f"{experiment.id}, {spec.id}: no command {name!r}.{suggest(name, experiment.commands)}")
+    status = command_status(experiment.commands[name], experiment, out, sample)
+    if status.state is not State.DONE:
+        yield from ((place, Ours(wanted=1, unfinished={name: status})) for place in places)
+        return
+    path = _checked(status, sample).path / file
+    cells = _cells(read_artefact(path), path)
+    for place, found in (((row, column), cells[row][column]) for row in cells for column in cells[row]):
+        # A text, such as OOM, stands where a size could not be measured.
+        text, numbers = (found, ()) if isinstance(found, str) else ("", found)
+        values = tuple(float(number) * _factor(spec, place[1]) for number in numbers)
+        yield place, Ours(values=values, wanted=len(values), sources={name: status}, text=text)
+
+
+def _cells(content: dict[str, Any], path: Path) -> dict[str, dict[str, Any]]:
+    cells = content.get("cells")
+    rows = cells.values() if isinstance(cells, dict) else [None]
+    good = all(isinstance(row, dict) for row in rows) and all(
+        isinstance(found, str) or (isinstance(found, list) and all(map(is_number, found)))
+        for row in rows
+        for found in row.values()
+    )
+    if not good:
+        raise ResultsError(
+            f"{path}: expected JSON with `cells`: row -> column -> values; delete it and run the command again"
+        )
+    return cells
+
+
+def _place(spec: TableSpec, training: Training, where: str) -> Place:
+    try:
+        return spec.row.format(**training.point), spec.column.format(**training.point)
+    except KeyError as error:
+        raise ResultsError(
+            f"{where} {training.folder} has no axis {error}.{suggest(error.args[0], training.point)}"
+        ) from error
+
+
+def _words(values: Any) -> list[str]:
+    return [str(value) for value in ([values] if isinstance(values, str | int | float) else values)]
+
+
+def _checked(status: Status, sample: bool) -> Status:
+    if bool(status.record.get("sample")) != sample:
+        words = ("a result", "a table of samples") if sample else ("a run on sample data", "a table of results")
+        raise ResultsError(f"{status.path} is {words[0]}, which {words[1]} never shows: move it away")
+    return status
+
+
+def _factor(spec: TableSpec, column: str) -> float:
+    return spec.scale.get(column, spec.scale.get("default", 1))

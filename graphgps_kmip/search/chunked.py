@@ -2,6 +2,8 @@
 
 Graphs of similar size are padded into one block, so that many small graphs cost one matrix product and not one each;
 the rows of a block are taken in chunks whose scores fit the memory bound.
+
+The readable reference: the full score matrix, masked to the query's graph, then top-k.
 """
 
 from __future__ import annotations
@@ -101,3 +103,22 @@ def _padded_rows(ptr: Tensor, bounds: list[int], graphs: list[int]) -> tuple[Ten
 
 def _sizes(bounds: list[int]) -> list[int]:
     return [end - start for start, end in zip(bounds, bounds[1:], strict=False)]
+
+
+def search_exact(problem: SearchProblem) -> tuple[Tensor, Tensor]:
+    """Find the K largest of ``score[n, m] = <q_n, k_m>`` over the keys m of the graph of n.
+
+    Holds the whole (H, N, M) matrix. Ties are taken in the order of ``torch.topk``.
+
+    Shapes:
+        returns index (H, N, K) int64 (-1: missing) and score (H, N, K) (-inf: missing).
+    """
+    graph_q, graph_k = (
+        torch.arange(problem.num_graphs, device=ptr.device).repeat_interleave(ptr.diff())
+        for ptr in (problem.ptr_q, problem.ptr_k)
+    )
+    score = problem.q @ problem.k.mT  # (H, N, M)
+    score = score.masked_fill(graph_q[:, None] != graph_k, -torch.inf)
+    short = max(0, problem.num_keys - score.size(-1))
+    score, index = torch.nn.functional.pad(score, (0, short), value=-torch.inf).topk(problem.num_keys)
+    return index.masked_fill(problem.missing, -1), score

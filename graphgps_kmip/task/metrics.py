@@ -1,19 +1,152 @@
-"""Metrics over a whole split; equal to scikit-learn's (ogb's for several labels) on every edge case tested."""
+"""Metrics over a whole split; equal to scikit-learn's (ogb's for several labels) on every edge case tested.
+
+Exact ranking metrics of one column of scores: area under the ROC curve and average precision.
+
+Written here because torchmetrics passes logits through a float32 sigmoid, which ties confident scores, and counts a
+class without positives as an area of 0. Two sorts and a merge also make it several times faster.
+
+Metrics of one real target.
+
+Metrics of pairs of nodes: means over given ranks, hits among the negatives of a split.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from scipy.stats import ConstantInputWarning, spearmanr
 from torch import Tensor
 from torchmetrics.functional import classification as tm
 from torchmetrics.functional.regression import mean_absolute_error, mean_squared_error
 
-from graphgps_kmip.task.links import CANDIDATES, OF_RANK, hits_above, mean_over_graphs
-from graphgps_kmip.task.ranking import area_under_roc, average_precision
-from graphgps_kmip.task.regression import r2, root_mean_squared_error, spearman
 from graphgps_kmip.task.word_sequences import f1_of_words
+
+
+def _sorted_parts(score: Tensor, true: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Return the scores of the positives and those of the negatives, each in rising order."""
+    score, true = score.cpu().numpy(), true.bool().cpu().numpy()
+    return np.sort(score[true]), np.sort(score[~true])
+
+
+def area_under_roc(score: Tensor, true: Tensor) -> float:
+    """Return the probability that a positive is scored above a negative, ties counting a half.
+
+    Args:
+        score: any real numbers.
+        true: 0 or 1.
+
+    Shapes: score `(N,)`, true `(N,)`; nan if positives or negatives are absent. O(N log N).
+    """
+    positive, negative = _sorted_parts(score, true)
+    if not (len(positive) and len(negative)):
+        return float("nan")
+    below = np.searchsorted(negative, positive, "left").sum() + np.searchsorted(negative, positive, "right").sum()
+    return float(below / 2 / (len(positive) * len(negative)))
+
+
+def average_precision(score: Tensor, true: Tensor) -> float:
+    """Return the mean over the positives of the precision among all rows scored as high or higher.
+
+    Args:
+        score: any real numbers.
+        true: 0 or 1.
+
+    Shapes: score `(N,)`, true `(N,)`; nan if positives or negatives are absent: ogb leaves out such
+    a label. O(N log N).
+    """
+    positive, negative = _sorted_parts(score, true)
+    if not (len(positive) and len(negative)):
+        return float("nan")
+    hits = len(positive) - np.searchsorted(positive, positive, "left")
+    misses = len(negative) - np.searchsorted(negative, positive, "left")
+    return float((hits / (hits + misses)).mean())
+
+
+def root_mean_squared_error(score: Tensor, true: Tensor) -> Tensor:
+    """Return the root of the mean squared error."""
+    return mean_squared_error(score, true, squared=False)
+
+
+def r2(score: Tensor, true: Tensor) -> float:
+    """Share of the variance explained; a constant target gives 1 if it is met exactly, else 0; nan below two rows.
+
+    Written here because torchmetrics calls a residual below 1e-4 a perfect fit, whatever the unit.
+
+    Args:
+        score: predictions.
+        true: targets.
+
+    Shapes: `(N,)` each.
+    """
+    if len(true) < 2:
+        return float("nan")
+    residual, spread = (true - score).square().sum(), (true - true.mean()).square().sum()
+    if spread == 0:
+        return float(residual == 0)
+    return float(1 - residual / spread)
+
+
+def spearman(score: Tensor, true: Tensor) -> float:
+    """Return Spearman's correlation of ranks; nan for a constant."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConstantInputWarning)  # a constant has no rank order: nan says it
+        return float(spearmanr(true.cpu().numpy(), score.cpu().numpy()).statistic)
+
+
+# Name, what is taken of a rank, in words.
+OF_RANK: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
+    "hits@1": (lambda rank: rank <= 1, "share of positive pairs of rank 1"),
+    "hits@3": (lambda rank: rank <= 3, "share of positive pairs of rank 3 or better"),
+    "hits@10": (lambda rank: rank <= 10, "share of positive pairs of rank 10 or better"),
+    "mrr": (lambda rank: 1 / rank, "mean reciprocal rank of the positive pairs"),
+}
+# Suffix of the metric's name, column of the score that holds the rank, in words; see EdgeHead.
+CANDIDATES = (
+    ("", 2, "among all nodes of the graph"),
+    ("_filt", 3, "other positive pairs left out"),
+    ("_filt_self", 4, "other positive pairs and the node itself left out"),
+)
+
+
+def mean_over_graphs(column: int, value: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor, float], float]:
+    """Return the metric: mean over graphs of the mean over their positive pairs of ``value(rank)``.
+
+    Graphs without positive pairs have no rank and are left out (GraphGPS lets them count 0).
+
+    Args:
+        column: of the score, where the rank stands; column 1 holds the number of positive pairs in the pair's graph.
+        value: what is averaged.
+
+    Shapes: score (L, 5), true (L,) 0 or 1 -> a number, nan without positive pairs.
+    """
+
+    def metric(score: Tensor, true: Tensor, _thresh: float) -> float:
+        positive = score[true == 1].double()
+        weight = 1 / positive[:, 1]  # the positive pairs of a graph weigh 1 together
+        return float((weight * value(positive[:, column])).sum() / weight.sum())
+
+    return metric
+
+
+def hits_above(k: int) -> Callable[[Tensor, Tensor, float], float]:
+    """Return ogb's hits@k: share of the positive pairs that score above the k-th best negative pair of the split.
+
+    Shapes: score (L,), true (L,) 0 or 1 -> a number: 1 if there are fewer than k negative pairs, nan without positive.
+    """
+
+    def metric(score: Tensor, true: Tensor, _thresh: float) -> float:
+        positive, negative = score[true == 1], score[true == 0]
+        if not len(positive):
+            return float("nan")
+        bar = torch.topk(negative, k).values[-1] if len(negative) >= k else score.new_tensor(-torch.inf)
+        return float((positive > bar).double().mean())
+
+    return metric
+
 
 Metric = Callable[[Tensor, Tensor, float], float]
 

@@ -25,13 +25,13 @@ from graphgps_kmip.train.checkpoint import (
     load_model_state,
     load_training_state,
     on_cpu,
+    random_state,
     read_checkpoint,
+    set_random_state,
     write_checkpoint,
 )
 from graphgps_kmip.train.distributed import gather_objects, on_rank_zero
-from graphgps_kmip.train.randomness import random_state, set_random_state
-from graphgps_kmip.train.settings import TrainSettings
-from graphgps_kmip.train.state import RunState
+from graphgps_kmip.train.settings import RunState, TrainSettings
 
 log = logging.getLogger(__name__)
 

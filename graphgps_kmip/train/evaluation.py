@@ -24,8 +24,7 @@ from graphgps_kmip.train.metric_accumulator import Tally
 from graphgps_kmip.train.out_of_memory import explain_out_of_memory
 from graphgps_kmip.train.run_lock import locked
 from graphgps_kmip.train.run_recording import check_folder, closed_record, open_record
-from graphgps_kmip.train.settings import TrainSettings
-from graphgps_kmip.train.state import RunState
+from graphgps_kmip.train.settings import RunState, TrainSettings
 from graphgps_kmip.train.writers import Writer, closing
 
 

@@ -25,8 +25,7 @@ from graphgps_kmip.train.epoch import Session, run_epoch
 from graphgps_kmip.train.reporter import Reporter
 from graphgps_kmip.train.run_lock import locked
 from graphgps_kmip.train.run_recording import check_folder, closed_record, open_record
-from graphgps_kmip.train.settings import TrainSettings
-from graphgps_kmip.train.state import RunState, is_new_best
+from graphgps_kmip.train.settings import RunState, TrainSettings, is_new_best
 from graphgps_kmip.train.synced_batch_norm import share_batch_norms
 from graphgps_kmip.train.writers import Writer, closing
 

@@ -1,16 +1,86 @@
-"""Where the statistics of an epoch go: files, writers, the progress bar."""
+"""Where the statistics of an epoch go: files, writers, the progress bar.
+
+Time to go, measured, and the one progress bar of a run.
+"""
 
 from __future__ import annotations
 
+import logging
+import statistics
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tqdm import tqdm
+
 from graphgps_kmip.results.run_stats import append_stats, rounded
-from graphgps_kmip.train.progress import Bar, Clock
-from graphgps_kmip.train.settings import TrainSettings
-from graphgps_kmip.train.state import RunState
+from graphgps_kmip.train.settings import RunState, TrainSettings
 from graphgps_kmip.train.writers import Writer
+
+log = logging.getLogger(__name__)
+
+
+class Clock:
+    """Seconds of the epochs of this session, those with an evaluation apart from those without."""
+
+    def __init__(self, settings: TrainSettings) -> None:
+        self.settings = settings
+        self.seconds: dict[bool, list[float]] = {True: [], False: []}
+
+    def add(self, epoch: int, seconds: float) -> None:
+        """Note how long an epoch took, evaluation included."""
+        self.seconds[self.settings.evaluates(epoch)].append(seconds)
+
+    def per_epoch(self, evaluated: bool) -> float:
+        """Return the median, which the first epoch (compilers, caches) does not move; of the other kind if need be."""
+        return statistics.median(self.seconds[evaluated] or self.seconds[not evaluated])
+
+    def to_go(self, epoch: int) -> float:
+        """Return the seconds left after `epoch`."""
+        left = [self.settings.evaluates(later) for later in range(epoch + 1, self.settings.max_epoch)]
+        return float(sum(self.per_epoch(kind) * left.count(kind) for kind in set(left)))
+
+
+class Bar:
+    """A bar over the epochs on a terminal; elsewhere a log line for each evaluated epoch.
+
+    Args:
+        settings: for the name and the number of epochs.
+        metric: the name of the selecting metric.
+        done: epochs completed before.
+    """
+
+    def __init__(self, settings: TrainSettings, metric: str, done: int) -> None:
+        self.settings = settings
+        self.metric = metric
+        self.bar = tqdm(
+            total=settings.max_epoch,
+            initial=done,
+            bar_format="{bar:20} {n_fmt}/{total_fmt} {desc}",  # no {remaining}: tqdm does not know of evaluations
+            disable=not sys.stderr.isatty(),
+        )
+
+    def show(self, epoch: int, loss: float, best: float | None, clock: Clock) -> None:
+        """Show the state after an epoch."""
+        chosen = "" if best is None else f", best {self.metric} {best:g}"
+        pace = f"{clock.per_epoch(self.settings.evaluates(epoch)):.2f} s/epoch"
+        line = f"{self.settings.name} loss {loss:.4g}{chosen}, {pace}{self._to_go(epoch, clock)}".strip()
+        if not self.bar.disable:
+            self.bar.set_description_str(line, refresh=False)
+            self.bar.update()
+        elif self.settings.evaluates(epoch):
+            log.info("epoch %d/%d %s", epoch + 1, self.settings.max_epoch, line)
+
+    def _to_go(self, epoch: int, clock: Clock) -> str:
+        """Return the time to go, at least a second while epochs are left; nothing after the last one."""
+        if epoch + 1 >= self.settings.max_epoch:
+            return ""
+        return f", {tqdm.format_interval(max(1.0, round(clock.to_go(epoch))))} to go"
+
+    def close(self) -> None:
+        """Leave the bar as it stands."""
+        self.bar.close()
 
 
 class Reporter:

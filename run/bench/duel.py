@@ -13,8 +13,7 @@ from torch import nn
 from graphgps_kmip.attention.kmip import KMIPAttention
 from graphgps_kmip.data import DatasetInfo, DatasetRecord, GraphDataset, make_loaders
 from graphgps_kmip.data.dataset import SPLITS
-from graphgps_kmip.encoding.edge import ConstantEdgeEncoder, LinearEdgeEncoder
-from graphgps_kmip.encoding.feature_encoders import LinearNodeEncoder
+from graphgps_kmip.encoding.feature_encoders import ConstantEdgeEncoder, LinearEdgeEncoder, LinearNodeEncoder
 from graphgps_kmip.model import FeatureEncoder, GNNLayer, GPSLayer, GPSModel, GraphHead, NodeHead
 from graphgps_kmip.mpnn import GCN, GatedGCN
 from graphgps_kmip.task import METRICS, Task, make_task

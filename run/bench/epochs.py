@@ -17,8 +17,7 @@ from torch_geometric.loader import DataLoader
 from graphgps_kmip.attention import FullAttention, KMIPAttention
 from graphgps_kmip.common.signals import StopSignals
 from graphgps_kmip.data import GraphLoader
-from graphgps_kmip.encoding.edge import ConstantEdgeEncoder, LinearEdgeEncoder
-from graphgps_kmip.encoding.feature_encoders import LinearNodeEncoder
+from graphgps_kmip.encoding.feature_encoders import ConstantEdgeEncoder, LinearEdgeEncoder, LinearNodeEncoder
 from graphgps_kmip.model import FeatureEncoder, GPSLayer, GPSModel, GraphHead, NodeHead
 from graphgps_kmip.mpnn import GatedGCN
 from graphgps_kmip.task import make_task

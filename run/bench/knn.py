@@ -37,7 +37,7 @@ from torch_geometric.data import Data  # noqa: E402
 
 from graphgps_kmip.common.atomic_write import replace_file  # noqa: E402
 from graphgps_kmip.encoding.knn import KNNGraph  # noqa: E402
-from graphgps_kmip.train.environment import code_version, hardware, package_versions  # noqa: E402
+from graphgps_kmip.train.run_recording import code_version, hardware, package_versions  # noqa: E402
 from run.bench import options  # noqa: E402
 from run.bench.memory import PeakMemory  # noqa: E402
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from graphgps_kmip.train.environment import hardware, package_versions
+from graphgps_kmip.train.run_recording import hardware, package_versions
 
 SIDE = {"cpu": 2048, "cuda": 8192}  # of square matrices whose product runs at the full rate
 STREAMED = 2**26  # floats in one array (256 MiB), beyond every cache

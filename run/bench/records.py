@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from graphgps_kmip.common.atomic_write import replace_file
-from graphgps_kmip.train.environment import code_version
+from graphgps_kmip.train.run_recording import code_version
 from run.bench.paper import printed
 
 Row = dict[str, Any]

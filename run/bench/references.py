@@ -14,11 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from graphgps_kmip.attention import GraphContext
-from graphgps_kmip.attention.bigbird import BigBirdAttention
-from graphgps_kmip.attention.block_pattern import random_blocks
+from graphgps_kmip.attention.bigbird import BigBirdAttention, random_blocks
 from graphgps_kmip.attention.exphormer import ExphormerAttention, ExphormerState
-from graphgps_kmip.attention.performer import PerformerAttention
-from graphgps_kmip.attention.random_features import EPS
+from graphgps_kmip.attention.performer import EPS, PerformerAttention
 
 
 class GraphByGraph(nn.Module):

@@ -30,7 +30,7 @@ from graphgps_kmip.common.atomic_write import replace_file  # noqa: E402
 from graphgps_kmip.data import DATASETS, DatasetRecord  # noqa: E402
 from graphgps_kmip.data.samples import make_sample  # noqa: E402
 from graphgps_kmip.task import METRICS  # noqa: E402
-from graphgps_kmip.train.environment import code_version, hardware, package_versions  # noqa: E402
+from graphgps_kmip.train.run_recording import code_version, hardware, package_versions  # noqa: E402
 from run.bench import options  # noqa: E402
 from run.bench.duel import MODELS, train  # noqa: E402
 

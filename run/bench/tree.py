@@ -34,7 +34,7 @@ from graphgps_kmip.common.atomic_write import replace_file  # noqa: E402
 from graphgps_kmip.report.figures import ball_tree  # noqa: E402
 from graphgps_kmip.search import BACKENDS, SearchProblem  # noqa: E402
 from graphgps_kmip.search.ball_tree import BallTree  # noqa: E402
-from graphgps_kmip.train.environment import code_version, hardware, package_versions  # noqa: E402
+from graphgps_kmip.train.run_recording import code_version, hardware, package_versions  # noqa: E402
 from run.bench import options  # noqa: E402
 
 Row = dict[str, Any]

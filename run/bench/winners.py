@@ -28,7 +28,7 @@ from matplotlib.patches import Rectangle  # noqa: E402
 from graphgps_kmip.common.atomic_write import replace_file  # noqa: E402
 from graphgps_kmip.report.plot_style import INK, save  # noqa: E402
 from graphgps_kmip.search import BACKENDS, SearchProblem, choose, topk_inner_product  # noqa: E402
-from graphgps_kmip.train.environment import code_version  # noqa: E402
+from graphgps_kmip.train.run_recording import code_version  # noqa: E402
 from run.bench import options  # noqa: E402
 from run.bench.inputs import make_inputs  # noqa: E402
 

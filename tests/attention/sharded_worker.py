@@ -16,10 +16,9 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import Tensor
 
-from graphgps_kmip.attention import route
+from graphgps_kmip.attention import sharded_attention as route
 from graphgps_kmip.attention.sharded_attention import sharded_kmip_attention
-from graphgps_kmip.search.sharded_search import topk_over_shards
-from graphgps_kmip.search.shards import Shards
+from graphgps_kmip.search.sharded_search import Shards, topk_over_shards
 from tests.attention.sharded_cases import Case, cases
 from tests.processes import HANGS
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.attention import GraphContext, bigbird, blockwise
-from graphgps_kmip.attention.bigbird import FORMS, PATTERNS, BigBirdAttention
-from graphgps_kmip.attention.block_pattern import random_blocks
+from graphgps_kmip.attention import GraphContext, bigbird
+from graphgps_kmip.attention import bigbird as blockwise
+from graphgps_kmip.attention.bigbird import FORMS, PATTERNS, BigBirdAttention, random_blocks
 from tests.attention.largest import largest_tensor
 from tests.attention.recorded_gps import check_layer
 

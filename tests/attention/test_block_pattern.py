@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.attention.block_pattern import draw_public, fixed_blocks, public_random_blocks, random_blocks
+from graphgps_kmip.attention.bigbird import draw_public, fixed_blocks, public_random_blocks, random_blocks
 from tests.recorded import load
 
 

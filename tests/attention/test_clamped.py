@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.attention import clamped
-from graphgps_kmip.attention.clamped import clamped_attention
+from graphgps_kmip.attention import edge_attention as clamped
+from graphgps_kmip.attention.edge_attention import clamped_attention
 
 NODES, ROWS, EDGES, SHAPE = 9, 5, 40, (2, 3)
 ROUNDING = {"rtol": 1e-12, "atol": 1e-12}

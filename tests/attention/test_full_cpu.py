@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from graphgps_kmip.attention import FullAttention, GraphContext, full
-from graphgps_kmip.attention.full_cpu import can_run, full_attention
+from graphgps_kmip.attention.full import can_run, full_attention
 from graphgps_kmip.native import unavailable_reason
 from tests.attention.largest import largest_tensor
 from tests.reference.attention import full_attention as by_the_formula

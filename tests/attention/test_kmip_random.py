@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from graphgps_kmip.attention import GraphContext, KMIPAttention
-from graphgps_kmip.attention.random_keys import draw_keys
+from graphgps_kmip.attention.key_selection import draw_keys
 from graphgps_kmip.gym.kmip_builder import build_kmip
 from graphgps_kmip.model.gradient_checkpointing import recomputed
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from graphgps_kmip.attention import GraphContext
-from graphgps_kmip.attention.messages import ExpanderMessages
+from graphgps_kmip.attention.exphormer import ExpanderMessages
 from graphgps_kmip.model import GPSLayer
 from graphgps_kmip.model.gps import initial_states
 from graphgps_kmip.mpnn import GAT, GCN, GINE, GatedGCN

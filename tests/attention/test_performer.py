@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from graphgps_kmip.attention import GraphContext, performer, random_features
-from graphgps_kmip.attention.performer import PerformerAttention
-from graphgps_kmip.attention.random_features import orthogonal_projection
+from graphgps_kmip.attention import GraphContext, performer
+from graphgps_kmip.attention import performer as random_features
+from graphgps_kmip.attention.performer import PerformerAttention, orthogonal_projection
 from tests.attention.largest import largest_tensor
 from tests.attention.recorded_gps import check_layer
 from tests.recorded import load

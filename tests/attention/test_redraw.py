@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from graphgps_kmip.attention import PerformerAttention
-from graphgps_kmip.attention.redraw import PERIOD, redraw_regularly
+from graphgps_kmip.attention.performer import PERIOD, redraw_regularly
 
 
 def network(period: int = 3, seed: int = 0) -> nn.Sequential:

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.attention import GraphContext, unlinked
+from graphgps_kmip.attention import GraphContext
+from graphgps_kmip.attention import san as unlinked
 from graphgps_kmip.attention.san import SANAttention
 from tests.attention.san_cases import DIM, HEADS, ROUNDING, SIZES, batch, every_form, make
 from tests.laws.cases import attend, graph_alone, permuted

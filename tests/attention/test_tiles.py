@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from graphgps_kmip.attention import GraphContext
-from graphgps_kmip.attention.tiles import Tiles
+from graphgps_kmip.attention.dense import Tiles
 
 
 def graphs_of(sizes: list[int]) -> GraphContext:

@@ -17,7 +17,7 @@ from graphgps_kmip.attention import GraphContext, PerformerAttention
 from graphgps_kmip.attention.bigbird import BigBirdAttention
 from graphgps_kmip.compat.checkpoint_names import PUBLIC
 from graphgps_kmip.compat.parameter_renaming import finder, renamed
-from graphgps_kmip.encoding import laplacian_encoder
+from graphgps_kmip.encoding import laplacian as laplacian_encoder
 from graphgps_kmip.encoding.kernel_encoder import KernelEncoder
 from graphgps_kmip.gym.network import custom_gnn
 from graphgps_kmip.gym.stock import stock_gnn

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from graphgps_kmip.attention import AnnealedKeys, DiverseKeys, GraphContext, KMIPAttention, RandomKeys
-from graphgps_kmip.attention.halo import Halo
+from graphgps_kmip.attention.context import Halo
 from graphgps_kmip.compat.kmip_faults import FirstKeyAgain
 from graphgps_kmip.gym.kmip_builder import build_kmip
 from tests.reference.attention import kmip_attention

@@ -15,8 +15,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Subset
 
 from graphgps_kmip.data import row_store as rows
-from graphgps_kmip.data.point_clouds import CloudDataset, open_clouds
-from graphgps_kmip.data.points import Cloud, CloudSource
+from graphgps_kmip.data.point_clouds import Cloud, CloudDataset, CloudSource, open_clouds
 from graphgps_kmip.encoding.knn import nearest_neighbors
 
 CLASSES, K = 4, 3

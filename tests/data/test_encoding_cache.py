@@ -20,9 +20,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphgps_kmip.data import DataError, GraphDataset
-from graphgps_kmip.data import encoding as encoding_module
-from graphgps_kmip.data.encoding import Encoding
-from graphgps_kmip.data.precomputed_encodings import encoded
+from graphgps_kmip.data import precomputed_encodings as encoding_module
+from graphgps_kmip.data.precomputed_encodings import Encoding, encoded
 from tests.data.toy_encodings import Counted, Rings, folders, ones, start
 from tests.processes import HANGS, wait_for
 

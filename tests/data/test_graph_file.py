@@ -15,8 +15,7 @@ import torch
 from torch_geometric.data import Data
 
 from graphgps_kmip.data import DataError, DatasetInfo
-from graphgps_kmip.data.graph_file import MASKS
-from graphgps_kmip.data.graph_folder import folder_record
+from graphgps_kmip.data.graph_folder import MASKS, folder_record
 from tests.data.graph_files import EDGES, arrays, numbers, opened, tensors, write
 from tests.data.sets.raw_files import Code
 
@@ -188,7 +187,7 @@ def test_an_archive_that_claims_more_than_it_holds_takes_no_memory(tmp_path: Pat
 
 def test_an_archive_larger_than_the_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write(tmp_path / "mine", {"0.npz": arrays()})
-    monkeypatch.setattr("graphgps_kmip.data.npz.total_memory", lambda: 10)
+    monkeypatch.setattr("graphgps_kmip.data.graph_folder.total_memory", lambda: 10)
     with pytest.raises(DataError, match="mine/0.npz: its arrays claim [0-9]+ bytes, and this machine has 10 bytes"):
         opened(folder)
 

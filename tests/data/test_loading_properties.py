@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.data import DataError, DatasetInfo, DatasetRecord, GraphDataset, GraphLoader, make_loaders
-from graphgps_kmip.data.encoding import Encoding
-from graphgps_kmip.data.node_budget import with_node_budget
-from graphgps_kmip.data.precomputed_encodings import encoded
+from graphgps_kmip.data.loaders import with_node_budget
+from graphgps_kmip.data.precomputed_encodings import Encoding, encoded
 
 QUICK = settings(max_examples=40, deadline=None)
 

@@ -10,7 +10,7 @@ import torch
 from torch_geometric.data import Data
 
 from graphgps_kmip.data import GraphLoader
-from graphgps_kmip.data.node_budget import NodeBudget, with_node_budget
+from graphgps_kmip.data.loaders import NodeBudget, with_node_budget
 
 SIZES = [3, 9, 1, 4, 4, 30, 2, 7, 1, 12]
 

@@ -22,7 +22,7 @@ from torch_geometric.data import Data, InMemoryDataset, download_url, extract_zi
 from torch_geometric.io import fs
 
 from graphgps_kmip.data import DataError, DatasetRecord, RawFiles, Source, at_hand, open_dataset
-from graphgps_kmip.data.checksums import SHA256
+from graphgps_kmip.data.raw_files import SHA256
 
 RAW = RawFiles("Numbers", ("raw/one.pt", "raw/two.pt"), archives=("numbers.zip",))
 RECORD = DatasetRecord(

@@ -7,7 +7,7 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import subgraph
 
-from graphgps_kmip.data.subgraph import InEdges, inside, part_of
+from graphgps_kmip.data.node_loader import InEdges, inside, part_of
 from tests.data.large import mesh, tangle
 
 GRAPHS = {"mesh": mesh, "tangle": tangle}

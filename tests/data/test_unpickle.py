@@ -21,7 +21,7 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.data.storage import GlobalStorage
 
-from graphgps_kmip.data.graph_file import read_graphs
+from graphgps_kmip.data.graph_folder import read_graphs
 from graphgps_kmip.data.unpickle import safe_unpickling
 from graphgps_kmip.errors import DataError, UnsafeFile
 

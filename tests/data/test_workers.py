@@ -14,7 +14,7 @@ import torch
 from torch_geometric.data import Data
 
 from graphgps_kmip.data import DataError, GraphDataset, GraphLoader, make_loaders
-from graphgps_kmip.data.node_budget import with_node_budget
+from graphgps_kmip.data.loaders import with_node_budget
 
 Rings = Callable[[int], GraphDataset]
 WORKERS = pytest.mark.parametrize("num_workers", [0, 2])

@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import degree
 
 from graphgps_kmip.data import GraphDataset
-from graphgps_kmip.data.encoding import Encoding
+from graphgps_kmip.data.precomputed_encodings import Encoding
 
 Rings = Callable[[int], GraphDataset]
 

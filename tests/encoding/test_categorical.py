@@ -9,7 +9,7 @@ from ogb.graphproppred.mol_encoder import BondEncoder as OgbBond
 from torch import nn
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.data.molecules import ATOM, BOND
+from graphgps_kmip.data.ogb_processing import ATOM, BOND
 from graphgps_kmip.encoding import (
     AtomEncoder,
     BondEncoder,

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.encoding.degree_encoder import DegreeEncoder
+from graphgps_kmip.encoding.degree import DegreeEncoder
 
 
 def batch() -> Batch:

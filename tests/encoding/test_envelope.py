@@ -11,11 +11,10 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
+from graphgps_kmip.encoding import eigensolver as envelope
 from graphgps_kmip.encoding import eigensolver as solver
-from graphgps_kmip.encoding import envelope
-from graphgps_kmip.encoding.envelope import FOUND, Blocks, envelope_eigenpairs
+from graphgps_kmip.encoding.eigensolver import FOUND, Blocks, dense_eigenpairs, envelope_eigenpairs
 from graphgps_kmip.encoding.laplacian import laplacian_eigenpairs, laplacian_eigenpairs_of
-from graphgps_kmip.encoding.spectrum import dense_eigenpairs
 from graphgps_kmip.native.compile_kernels import compiler
 from tests.encoding.eigenpairs import check_eigenpairs, check_projectors, matrix_of, named
 

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.encoding.graph_token import GraphToken
-from graphgps_kmip.encoding.graphormer_encoder import all_pairs
+from graphgps_kmip.encoding.graphormer_bias import GraphToken, all_pairs
 
 DIM, HEADS = 4, 2
 SIZES = (5, 1, 3)

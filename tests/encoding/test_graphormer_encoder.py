@@ -9,9 +9,15 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.encoding.graph_token import GraphToken
-from graphgps_kmip.encoding.graphormer_bias import UNREACHABLE, in_and_out_degrees, path_types, shortest_distances
-from graphgps_kmip.encoding.graphormer_encoder import GraphormerEncoder, all_pairs
+from graphgps_kmip.encoding.graphormer_bias import (
+    UNREACHABLE,
+    GraphormerEncoder,
+    GraphToken,
+    all_pairs,
+    in_and_out_degrees,
+    path_types,
+    shortest_distances,
+)
 
 HEADS, DIM = 3, 5
 SIZES = {"num_spatial_types": 5, "num_in_degrees": 3, "num_out_degrees": 4}

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
-from graphgps_kmip.encoding import LinearNodeEncoder, laplacian_encoder
+from graphgps_kmip.encoding import LinearNodeEncoder
+from graphgps_kmip.encoding import laplacian as laplacian_encoder
 from graphgps_kmip.encoding.kernel_encoder import KernelEncoder
-from graphgps_kmip.encoding.laplacian_encoder import EquivStableLapPEEncoder, LapPEEncoder, random_signs
+from graphgps_kmip.encoding.laplacian import EquivStableLapPEEncoder, LapPEEncoder, random_signs
 from tests.recorded import check, load, part
 
 DEEPSET = {"model": "DeepSet", "dim_pe": 4, "layers": 2}

@@ -14,7 +14,7 @@ from scipy.sparse.linalg import ArpackNoConvergence
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from graphgps_kmip.encoding import eigensolver as solver
-from graphgps_kmip.encoding import spectrum
+from graphgps_kmip.encoding import eigensolver as spectrum
 from graphgps_kmip.encoding.laplacian import laplacian_eigenpairs
 from tests.encoding.eigenpairs import check_eigenpairs, check_projectors, matrix_of, named
 

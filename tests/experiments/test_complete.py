@@ -15,7 +15,7 @@ from graphgps_kmip.experiments.manifest import load_manifest
 from graphgps_kmip.experiments.printed import PrintedCell, load_printed
 from graphgps_kmip.experiments.records import Experiment, TableSpec
 from graphgps_kmip.gym.planned import planned_hash
-from graphgps_kmip.report.build import build_table
+from graphgps_kmip.report.result_table import build_table
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = load_manifest(ROOT / "run" / "experiments")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.data.node_features import with_normalized_features
+from graphgps_kmip.data.transductive import with_normalized_features
 from graphgps_kmip.gym.data import load_dataset
 from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.experiment import execute, launch, planned_runs
@@ -20,7 +20,7 @@ from graphgps_kmip.gym.load import load_config
 from graphgps_kmip.gym.network import gps_model
 from graphgps_kmip.gym.optimizer import current_optimizer
 from graphgps_kmip.gym.original import gat, gcn
-from graphgps_kmip.model.sparse_dropout import SparseDropout
+from graphgps_kmip.model.plain_layers import SparseDropout
 
 ROOT = Path(__file__).parents[2]
 EDGES = [(0, 1), (1, 0), (1, 2), (2, 1), (2, 3), (3, 2), (0, 2), (2, 0)]  # node 4 has none

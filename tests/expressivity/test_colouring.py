@@ -10,10 +10,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphgps_kmip.expressivity.colouring import seg_wl, wl
-from graphgps_kmip.expressivity.graph import Graph, cycle, directed, undirected, union
 from graphgps_kmip.expressivity.graph_pairs import Pair, path, random_pair, standard_pairs
-from graphgps_kmip.expressivity.seg_wl import Scheme, constant_scheme, theorem_scheme
+from graphgps_kmip.expressivity.seg_wl import (
+    Graph,
+    Scheme,
+    constant_scheme,
+    cycle,
+    directed,
+    seg_wl,
+    theorem_scheme,
+    undirected,
+    union,
+    wl,
+)
 from graphgps_kmip.expressivity.wl_encodings import ENCODINGS, INVARIANT, encode
 
 PAIRS = {pair.name: pair for pair in standard_pairs()}

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphgps_kmip.expressivity.hardmax import hardmax, hardmax_bound, hardmax_error, topk_softmax
+from graphgps_kmip.expressivity.toy_fit import hardmax, hardmax_bound, hardmax_error, topk_softmax
 
 
 def row(maxima: int, gap: float, rest: int = 6) -> torch.Tensor:

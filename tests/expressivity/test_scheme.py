@@ -7,9 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from graphgps_kmip.expressivity.colouring import seg_wl, wl
-from graphgps_kmip.expressivity.graph import Graph, cycle, directed
-from graphgps_kmip.expressivity.seg_wl import Encoding, rounded, theorem_scheme
+from graphgps_kmip.expressivity.seg_wl import Encoding, Graph, cycle, directed, rounded, seg_wl, theorem_scheme, wl
 
 
 @pytest.mark.parametrize("colour", [wl, lambda graphs: seg_wl(graphs, [theorem_scheme(graph) for graph in graphs])])

@@ -9,10 +9,8 @@ from hypothesis import strategies as st
 from run.expressivity_models import ATTENTIONS, GPS, MPNNS
 from run.expressivity_trials import TOLERANCE, counterexample, trial
 
-from graphgps_kmip.expressivity.colouring import wl
-from graphgps_kmip.expressivity.graph import cycle, union
 from graphgps_kmip.expressivity.graph_pairs import Pair, probes, random_pair, standard_pairs
-from graphgps_kmip.expressivity.seg_wl import Encoding
+from graphgps_kmip.expressivity.seg_wl import Encoding, cycle, union, wl
 from graphgps_kmip.expressivity.theorem import REACH, difference, spread, try_model
 from graphgps_kmip.expressivity.wl_encodings import hops
 

@@ -14,7 +14,7 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.experiment import execute, launch, planned_runs
 from graphgps_kmip.gym.network import NETWORKS, custom_gnn, gps_model, width_step
-from graphgps_kmip.model.rows import UnitRows
+from graphgps_kmip.model.feature_encoding import UnitRows
 from graphgps_kmip.mpnn import GAT, GINE, GatedGCN
 from tests.gym.networks import DATA, configure, enter, graphs
 

@@ -9,7 +9,7 @@ import torch
 from torch_geometric.data import Batch, Data
 from torch_geometric.graphgym.config import cfg, set_cfg
 
-from graphgps_kmip.data.molecules import ATOM, BOND
+from graphgps_kmip.data.ogb_processing import ATOM, BOND
 from graphgps_kmip.encoding import LinearEdgeEncoder, SuperpixelEdgeEncoder
 from graphgps_kmip.gym.encoder import EDGE_ENCODERS, NODE_ENCODERS
 from graphgps_kmip.gym.head import HEADS

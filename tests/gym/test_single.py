@@ -12,7 +12,7 @@ import yaml
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.attention import ExphormerAttention
-from graphgps_kmip.attention.messages import ExpanderMessages
+from graphgps_kmip.attention.exphormer import ExpanderMessages
 from graphgps_kmip.gym.budget import enter_width
 from graphgps_kmip.gym.count import count_by_component
 from graphgps_kmip.gym.errors import ConfigError

@@ -12,7 +12,7 @@ from torch_geometric.data import Batch
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.attention import BigBirdAttention, PerformerAttention
-from graphgps_kmip.attention.redraw import PERIOD
+from graphgps_kmip.attention.performer import PERIOD
 from graphgps_kmip.gym.count import count_by_component
 from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.network import NETWORKS, width_step

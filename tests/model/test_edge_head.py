@@ -8,8 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.model import EdgeHead, edge_head
-from graphgps_kmip.task.links import OF_RANK, mean_over_graphs
+from graphgps_kmip.model import EdgeHead
+from graphgps_kmip.model import prediction_heads as edge_head
+from graphgps_kmip.task.metrics import OF_RANK, mean_over_graphs
 from tests.recorded import load, part
 
 DIM = 4

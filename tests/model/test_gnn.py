@@ -11,8 +11,8 @@ from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.model import FeatureEncoder, GNNLayer, GPSModel, GraphHead, NodeHead, input_layers
+from graphgps_kmip.model.feature_encoding import UnitRows
 from graphgps_kmip.model.prediction_heads import mlp
-from graphgps_kmip.model.rows import UnitRows
 from graphgps_kmip.mpnn import GCN, GINE, GatedGCN
 
 DIM = 4

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import LayerNorm
 
-from graphgps_kmip.model.graph_layer_norm import GraphLayerNorm
+from graphgps_kmip.model.norms import GraphLayerNorm
 
 BATCH = torch.tensor([0] * 5 + [1] + [3] * 7)  # graph 2 has no node, graph 1 a single one
 

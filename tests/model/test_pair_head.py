@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.model.pair_head import PairHead
+from graphgps_kmip.model.prediction_heads import PairHead
 
 
 def graph(n: int, edges: list[tuple[int, int]]) -> Data:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.model.san_head import san_graph_head, shrinking_mlp
+from graphgps_kmip.model.san_layer import san_graph_head, shrinking_mlp
 
 
 def batch() -> Batch:

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.mpnn import gated_sum as room
-from graphgps_kmip.mpnn.gated_sum import gated_sum
+from graphgps_kmip.mpnn import gatedgcn as room
+from graphgps_kmip.mpnn.gatedgcn import gated_sum
 from tests.mpnn.cases import check_gradients
 
 SOURCES, TARGETS, EDGES, DIM = 7, 5, 23, 3

@@ -8,8 +8,7 @@ from typing import Any
 
 from graphgps_kmip.experiments.printed import PrintedCell, PrintedTable
 from graphgps_kmip.experiments.records import Experiment, TableSpec, Training
-from graphgps_kmip.report.build import build_table
-from graphgps_kmip.report.result_table import ResultTable
+from graphgps_kmip.report.result_table import ResultTable, build_table
 
 PRINTED = {
     "paper/1": PrintedTable(

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from graphgps_kmip.experiments.printed import PrintedCell
-from graphgps_kmip.report.ranks import our_ranks, printed_ranks, ranks
 from graphgps_kmip.report.result_table import Cell, Ours, ResultTable
+from graphgps_kmip.report.table_layout import our_ranks, printed_ranks, ranks
 
 
 def table(sample: bool = False, **facts: Any) -> ResultTable:

@@ -17,8 +17,7 @@ from graphgps_kmip.experiments.printed import load_printed
 from graphgps_kmip.experiments.records import Experiment
 from graphgps_kmip.experiments.state import State
 from graphgps_kmip.gym.planned import planned_hash
-from graphgps_kmip.report.build import build_table
-from graphgps_kmip.report.result_table import ResultTable
+from graphgps_kmip.report.result_table import ResultTable, build_table
 from graphgps_kmip.report.table_formats import FORMATS
 from tests.processes import python
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from graphgps_kmip.search.shards import Shards, index_dtype
+from graphgps_kmip.search.sharded_search import Shards, index_dtype
 
 
 @pytest.mark.parametrize("ptr", [[0, 12], [0, 0, 5, 5, 6, 12, 12], [0, 4, 8, 12], [0, 2, 11, 12]])

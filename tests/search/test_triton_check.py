@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from graphgps_kmip.attention import triton_gather
-from graphgps_kmip.search import triton_check
+from graphgps_kmip.search import triton_search as triton_check
 from tests.search.triton_runs import needs_triton
 
 DEVICE = torch.device("cpu")

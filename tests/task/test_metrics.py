@@ -11,7 +11,7 @@ from sklearn import metrics as sk
 from torch import Tensor
 
 from graphgps_kmip.task import make_task
-from graphgps_kmip.task.ranking import area_under_roc, average_precision
+from graphgps_kmip.task.metrics import area_under_roc, average_precision
 from tests.record_files import kind_of_records, record
 
 LOSS = {"regression": "l1"}

@@ -9,7 +9,7 @@ import pytest
 from torch_geometric.data import Batch
 
 from graphgps_kmip.train import TensorBoardWriter, TrainSettings, WandbWriter
-from graphgps_kmip.train.progress import Bar, Clock
+from graphgps_kmip.train.reporter import Bar, Clock
 from tests.train.toy import read_stats, run
 
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from graphgps_kmip.attention import edge_attention as edgewise
 from graphgps_kmip.attention import exphormer, full, kmip
-from graphgps_kmip.encoding.graph_token import GraphToken
+from graphgps_kmip.encoding.graphormer_bias import GraphToken
 
 Dropout = tuple[str, str, float, str]  # place, kind, rate, width and rows
 # Module of an original code -> the place of the same dropout. "own": inside a branch, before its residual.

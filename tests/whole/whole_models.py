@@ -19,7 +19,7 @@ from graphgps_kmip.compat.checkpoint_names import PUBLIC
 from graphgps_kmip.compat.key_translation import refuse
 from graphgps_kmip.compat.parameter_renaming import constants_of, renamed
 from graphgps_kmip.compat.quirks import quirks_met
-from graphgps_kmip.encoding import laplacian_encoder
+from graphgps_kmip.encoding import laplacian as laplacian_encoder
 from graphgps_kmip.gym.load import flatten, load_config
 from tests.whole.dropout_audit import audited, recorded
 from tests.whole.whole_records import Record, batch_of, fingerprint, normal, weights

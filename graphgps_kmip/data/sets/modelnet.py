@@ -14,8 +14,7 @@ import numpy as np
 
 from graphgps_kmip.data.dataset import GraphDataset
 from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
-from graphgps_kmip.data.point_clouds import open_clouds
-from graphgps_kmip.data.points import Cloud, CloudSource, table
+from graphgps_kmip.data.point_clouds import Cloud, CloudSource, open_clouds, table
 from graphgps_kmip.errors import DataError, InputError
 
 CLASSES = {

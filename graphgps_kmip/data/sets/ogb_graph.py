@@ -9,11 +9,18 @@ import torch
 
 from graphgps_kmip.data.dataset import GraphDataset
 from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Statistics
-from graphgps_kmip.data.molecules import ATOM, BOND
 from graphgps_kmip.data.ogb_loading import ogb_files, ogb_source, open_ogb
-from graphgps_kmip.data.ogb_processing import AssociationGraphs, store
+from graphgps_kmip.data.ogb_processing import (
+    ATOM,
+    BOND,
+    CLASSES,
+    NODE_ATTRIBUTES,
+    NODE_TYPES,
+    AssociationGraphs,
+    SyntaxTrees,
+    store,
+)
 from graphgps_kmip.data.samples import make_sample
-from graphgps_kmip.data.syntax_trees import CLASSES, NODE_ATTRIBUTES, NODE_TYPES, SyntaxTrees
 
 COUNTS = ("edge", "num-node-list", "num-edge-list", "graph-label")
 TREE_NODES = ("node_is_attributed", "node_dfs_order", "node_depth")

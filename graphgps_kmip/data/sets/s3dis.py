@@ -13,8 +13,7 @@ from types import ModuleType
 
 from graphgps_kmip.data.dataset import GraphDataset
 from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
-from graphgps_kmip.data.point_clouds import open_clouds
-from graphgps_kmip.data.points import Cloud, CloudSource, listed
+from graphgps_kmip.data.point_clouds import Cloud, CloudSource, listed, open_clouds
 from graphgps_kmip.errors import DataError, InputError
 
 ARCHIVE = "indoor3d_sem_seg_hdf5_data.zip"

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset
 from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
-from graphgps_kmip.data.point_clouds import open_clouds
-from graphgps_kmip.data.points import Cloud, CloudSource, listed, table
+from graphgps_kmip.data.point_clouds import Cloud, CloudSource, listed, open_clouds, table
 
 ARCHIVE = "shapenetcore_partanno_segmentation_benchmark_v0_normal.zip"
 CATEGORIES = (

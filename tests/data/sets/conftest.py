@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from graphgps_kmip.data.checksums import SHA256
+from graphgps_kmip.data.raw_files import SHA256
 
 
 @pytest.fixture(autouse=True)

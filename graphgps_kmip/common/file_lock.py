@@ -1,10 +1,11 @@
-"""One process writes a folder below ``dataset.dir``, others wait."""
+"""File locks between processes: data preparation, run folders, jobs. Each lock ends with the process that holds it."""
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -15,28 +16,81 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def locked(path: Path, title: str) -> Iterator[None]:
-    """Hold a lock file, whose folder is made; a line in the log says so if that takes waiting.
+def held(path: Path, wait: float = -1.0) -> Iterator[None]:
+    """Hold a lock file, whose folder is made, during the block; this process may take it again inside of it.
 
     Args:
-        path: the lock file; the lock dies with its process.
-        title: what is prepared, for the log and the error.
+        path (Path): the lock file.
+        wait (float, optional): seconds to wait for another process; negative: without end. (default: ``-1.0``)
 
     Raises:
-        DataError: the folder cannot be written to.
+        filelock.Timeout: another process still holds it; an `OSError` as are the next ones.
+        OSError: the file cannot be made, or the file system has no locks.
     """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path)
-        try:
-            lock.acquire(timeout=0.2)
-        except Timeout:
-            log.info("%s: waiting for another process that prepares it", title)
-            lock.acquire()
-    except OSError as error:
-        mend = "set dataset.dir to a folder of yours"
-        raise DataError(f"{title}: cannot write to {path.parent} ({error.strerror or error}): {mend}") from error
+    path = Path(path).absolute()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path, is_singleton=True)
+    lock.acquire(timeout=wait)
     try:
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def locked(path: Path, title: str) -> Iterator[None]:
+    """Hold a lock file below ``dataset.dir``: one process prepares data, the others wait and log that they do.
+
+    Args:
+        path (Path): the lock file; its folder is made.
+        title (str): what is prepared, for the log and the error.
+
+    Raises:
+        DataError: the folder cannot be written to.
+    """
+    with ExitStack() as stack:
+        try:
+            try:
+                stack.enter_context(held(path, wait=0.2))
+            except Timeout:
+                log.info("%s: waiting for another process that prepares it", title)
+                stack.enter_context(held(path))
+        except OSError as error:
+            fix = "set dataset.dir to a folder of yours"
+            raise DataError(f"{title}: cannot write to {path.parent} ({error.strerror or error}): {fix}") from error
+        yield
+
+
+def take_descriptor(path: Path) -> int | None:
+    """Return an open file descriptor that holds a lock file, None if another process holds it.
+
+    A child process that inherits the descriptor keeps the lock should this process be killed. The lock is the same as
+    that of `held`: each sees the other's.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
+    if _flocked(descriptor):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def is_held(path: Path) -> bool:
+    """Return whether some process holds a lock file, without making the file."""
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except OSError:  # nobody ever locked it
+        return False
+    try:
+        return not _flocked(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _flocked(descriptor: int) -> bool:
+    import fcntl  # POSIX only, as are the jobs that use descriptors
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

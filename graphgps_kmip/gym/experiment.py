@@ -21,6 +21,7 @@ from torch_geometric.graphgym.model_builder import create_model
 from torch_geometric.graphgym.optim import create_scheduler
 from torch_geometric.graphgym.register import network_dict, optimizer_dict, scheduler_dict, train_dict
 
+from graphgps_kmip.common.atomic_write import TEMPORARY
 from graphgps_kmip.compat.key_translation import refuse
 from graphgps_kmip.data import DatasetInfo, GraphDataset
 from graphgps_kmip.errors import UserError, one_line
@@ -40,7 +41,7 @@ from graphgps_kmip.gym.run_log import log_to_run_dir
 from graphgps_kmip.gym.task import current_task
 from graphgps_kmip.gym.train import current_settings
 from graphgps_kmip.ranges import SEED, refusal, whole
-from graphgps_kmip.results.run_folder import RESERVED, TEMPORARY, check_name, numbered, writing
+from graphgps_kmip.results.run_folder import RESERVED, check_name, numbered, writing
 from graphgps_kmip.results.run_record import is_finished
 from graphgps_kmip.train import locked, make_fabric, on_rank_zero, prepare_run_dir, read_record, replace_file
 from graphgps_kmip.train.checkpoint import load_model_state, read_checkpoint

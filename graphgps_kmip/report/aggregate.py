@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from filelock import FileLock
 
 from graphgps_kmip.common.atomic_write import replace_file
+from graphgps_kmip.common.file_lock import held
 from graphgps_kmip.errors import ResultsError, RunFolderError
 from graphgps_kmip.results.best_epoch import best_epoch
 from graphgps_kmip.results.finished_runs import FinishedRuns, finished_runs, read_finished
@@ -79,9 +80,9 @@ def aggregate(
     runs = [read_finished(folder, record) for folder, record in found.records.items()]
     chosen = [best_epoch(run, metric_best, metric_agg) for run in runs]
     best = {}
-    with writing(out_dir / ".agg.lock"):
-        lock = FileLock(out_dir / ".agg.lock").acquire()  # two runs of one experiment may end together
-    with lock:
+    with ExitStack() as stack:
+        with writing(out_dir / ".agg.lock"):  # two runs of one experiment may end together
+            stack.enter_context(held(out_dir / ".agg.lock"))
         for split in SPLITS:
             lines = [run.get(split, {}) for run in runs]
             at_best = [by_epoch[epoch] for by_epoch, epoch in zip(lines, chosen, strict=True) if epoch in by_epoch]

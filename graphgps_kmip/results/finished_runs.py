@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from graphgps_kmip.common.json_files import is_count
+from graphgps_kmip.common.yaml_files import parse_yaml
 from graphgps_kmip.errors import ResultsError, RunFolderError
 from graphgps_kmip.results.run_folder import CONFIG, SPLITS, run_folders, stats_file
 from graphgps_kmip.results.run_record import damage_line, examine_record, is_finished
@@ -99,12 +98,12 @@ def read_run_config(run_dir: Path, record: dict[str, Any] | None = None) -> dict
     """
     path = config_file(run_dir, record)
     try:
-        content = yaml.safe_load(path.read_bytes())
+        content = parse_yaml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ResultsError(f"{path} is missing: restore the file, or train it again") from None
     except OSError as error:
         raise RunFolderError(f"Cannot read {path}: {error.strerror}; make it readable") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except ValueError as error:  # a ConfigError, or no UTF-8
         raise ResultsError(f"{path} is damaged, it is no YAML: restore the file, or train it again") from error
     if not isinstance(content, dict):
         raise ResultsError(f"{path} is damaged, it holds no settings: restore the file, or train it again")

@@ -26,7 +26,6 @@ CONFIG = "config.yaml"
 RESERVED = frozenset({*SPLITS, RECORD, "ckpt", "logging.log", "tensorboard", "curves.png", "attention.npz",
                       "attention.png", "attention_weights.npz"})  # fmt: skip
 MAX_NAME_BYTES = 255  # of one name, on every common file system
-TEMPORARY = ".tmp"  # ends the name of a file that is being written, see `files.replace_file`
 
 FIXES = {
     errno.ENOSPC: "make room on this disk, or set another out_dir",

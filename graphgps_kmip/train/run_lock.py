@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
+from graphgps_kmip.common.atomic_write import free_name
+from graphgps_kmip.common.file_lock import held
 from graphgps_kmip.errors import RunFolderError
 from graphgps_kmip.results.run_folder import writing
 from graphgps_kmip.results.run_record import is_finished, read_record, write_record
@@ -33,19 +34,14 @@ def locked(run_dir: str | Path, wait: float = LOCK_WAIT) -> Iterator[None]:
         RunFolderError: another process holds it, or the place cannot be written.
     """
     run_dir = Path(run_dir).absolute()
-    lock = FileLock(run_dir.with_name(f".{run_dir.name}.lock"), is_singleton=True)
-    with writing(run_dir):
-        run_dir.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            lock.acquire(timeout=wait)
-        except Timeout:
-            raise RunFolderError(
-                f"{run_dir} is in use by another process; wait for it, or set another out_dir."
-            ) from None
-    try:
+    with ExitStack() as stack:
+        with writing(run_dir):
+            try:
+                stack.enter_context(held(run_dir.with_name(f".{run_dir.name}.lock"), wait))
+            except Timeout:
+                text = f"{run_dir} is in use by another process; wait for it, or set another out_dir."
+                raise RunFolderError(text) from None
         yield
-    finally:
-        lock.release()
 
 
 def prepare_run_dir(
@@ -85,7 +81,6 @@ def prepare_run_dir(
 def _move_aside(run_dir: Path) -> None:
     if not run_dir.exists() or (run_dir.is_dir() and not any(run_dir.iterdir())):
         return
-    names = (run_dir.with_name(f"{run_dir.name}.old-{number}") for number in itertools.count(1))
-    target = next(name for name in names if not name.exists())
+    target = free_name(run_dir, "old")
     run_dir.rename(target)
     log.warning("%s held another or an unfinished run, which now lies in %s.", run_dir, target)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from graphgps_kmip.analysis import spread
-from graphgps_kmip.analysis import by_layer, crossing
+from graphgps_kmip.analysis import by_layer, crossing, spread
 
 
 def test_the_mean_and_both_spreads_are_those_of_small_numbers() -> None:

@@ -1,0 +1,44 @@
+"""Signals that are noted: by a training, and by a process whose children do the work."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from graphgps_kmip.common import signals
+from graphgps_kmip.common.signals import Stopped, StopSignals
+
+
+def test_a_training_stops_at_its_next_check() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with StopSignals() as stop:
+        stop.check()
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(Stopped):
+            stop.check()
+    assert stop.exit_code == 143
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_second_signal_is_passed_on_as_a_kill_unless_it_is_an_echo(monkeypatch: pytest.MonkeyPatch) -> None:
+    with StopSignals(forward=True) as stop:
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert [stop.order(), stop.order()] == [signal.SIGINT, 0]
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.order() == 0
+        monkeypatch.setattr(signals, "ECHO_SECONDS", 0.0)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.order() == signal.SIGKILL
+    assert stop.signum == signal.SIGHUP
+
+
+def test_a_signal_that_is_ignored_stays_ignored_where_children_do_the_work() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with StopSignals(forward=True) as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert stop.signum == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -17,7 +17,7 @@ quick=(
   tests/attention tests/mpnn tests/model tests/laws tests/task
   --ignore=tests/attention/test_sharded.py --ignore=tests/attention/test_triton_gather.py
   tests/search/test_backends.py tests/search/test_cpu.py
-  tests/gym/test_load.py tests/compat/test_dialects.py tests/gym/test_binding.py tests/gym/test_network.py
+  tests/gym/test_load.py tests/compat/test_dialects.py tests/test_signatures.py tests/gym/test_network.py
   tests/test_main.py::test_a_finished_run_is_not_repeated_and_overwrite_keeps_the_old_one
 )
 parallel=0

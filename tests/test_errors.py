@@ -83,9 +83,8 @@ def test_old_import_names_are_the_same_types() -> None:
     from graphgps_kmip.errors import DataError as of_data
     from graphgps_kmip.errors import RunError
     from graphgps_kmip.experiments.yaml_files import ManifestError
-    from graphgps_kmip.gym.errors import ConfigError as of_gym
 
-    assert (of_data, of_gym, RunError) == (errors.DataError, errors.ConfigError, errors.RunError)
+    assert (of_data, RunError) == (errors.DataError, errors.RunError)
     assert ManifestError is errors.ManifestError
 
 

@@ -33,6 +33,8 @@ SHARED = {
     "common",
     "errors",
     "ranges",
+    "registry",
+    "signatures",
 }
 FILES = sorted(PACKAGE.rglob("*.py"))
 

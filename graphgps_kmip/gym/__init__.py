@@ -16,11 +16,11 @@ from graphgps_kmip.gym.attention import register_attention
 from graphgps_kmip.gym.config import set_defaults
 from graphgps_kmip.gym.data import load_dataset
 from graphgps_kmip.gym.encoder import EDGE_ENCODERS, NODE_ENCODERS
+from graphgps_kmip.gym.graphgym_registration import NAME, offer, stand_first, stand_last, tolerate_later_packages
 from graphgps_kmip.gym.head import HEADS
 from graphgps_kmip.gym.modes import MODES
 from graphgps_kmip.gym.network import NETWORKS
 from graphgps_kmip.gym.original import ORIGINAL
-from graphgps_kmip.gym.registry import NAME, offer, stand_first, stand_last, tolerate_later_packages
 from graphgps_kmip.gym.stock import LAYERS
 from graphgps_kmip.gym.task import loss_and_score
 from graphgps_kmip.train.optimizers import OPTIMIZERS

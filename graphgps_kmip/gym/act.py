@@ -8,7 +8,7 @@ from torch import nn
 from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.gym.errors import look_up
+from graphgps_kmip.common.near_misses import look_up
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"gelu": nn.GELU, "silu": nn.SiLU, "swish": nn.SiLU}
 

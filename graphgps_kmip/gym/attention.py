@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from torch import nn
 from torch_geometric.graphgym.config import cfg
+from yacs.config import CfgNode
 
 from graphgps_kmip.attention import (
     BiasedFullAttention,
@@ -14,9 +15,9 @@ from graphgps_kmip.attention import (
     FullAttention,
     PerformerAttention,
 )
-from graphgps_kmip.gym.binding import group as group_of
 from graphgps_kmip.gym.kmip_builder import build_kmip
-from graphgps_kmip.gym.table import Row, add_row
+from graphgps_kmip.registry import Row, add_row
+from graphgps_kmip.signatures import defaults
 
 ATTENTION: dict[str, Row] = {}
 
@@ -41,7 +42,7 @@ def register_attention(
     """
     row = add_row(ATTENTION, name, component, breaks=breaks, zero_grad=zero_grad)
     if "gt" in cfg and not cfg.is_frozen():  # registered after set_cfg: the group joins the live config
-        cfg.gt.setdefault(row.group, group_of(component))
+        cfg.gt.setdefault(row.group, CfgNode(defaults(component)))
 
 
 SPARSE = "sparse_attn_dropout"

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.attention import collect_attention
-from graphgps_kmip.gym.errors import ConfigError
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.results.run_folder import writing
 
 GRAPHS = 128  # as many as GraphGPS's mode saves

@@ -12,12 +12,13 @@ from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.attention import ExphormerAttention
 from graphgps_kmip.attention.exphormer import ExpanderMessages
+from graphgps_kmip.common.near_misses import look_up
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.attention import ATTENTION
-from graphgps_kmip.gym.binding import options
-from graphgps_kmip.gym.errors import ConfigError, look_up
 from graphgps_kmip.gym.expander import EXPHORMER
 from graphgps_kmip.gym.mpnn import MPNN
-from graphgps_kmip.gym.table import Row, build_row, dropout_of, named
+from graphgps_kmip.registry import Row, build_row, dropout_of, named
+from graphgps_kmip.signatures import options
 
 KEY = "gt.layer_type"
 ALONG_EXPANDER = "__exp"  # behind the name of a message passing layer: it reads the edges of Exphormer attention

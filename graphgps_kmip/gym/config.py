@@ -10,7 +10,6 @@ from yacs.config import CfgNode
 from graphgps_kmip.compat.key_translation import UNREAD
 from graphgps_kmip.encoding.expander_graph import ALGORITHMS
 from graphgps_kmip.gym.attention import ATTENTION
-from graphgps_kmip.gym.binding import group
 from graphgps_kmip.gym.expander import EXPHORMER
 from graphgps_kmip.gym.mpnn import MPNN
 from graphgps_kmip.gym.optimizer import DECAYED
@@ -39,6 +38,7 @@ from graphgps_kmip.ranges import (
     optional,
     whole,
 )
+from graphgps_kmip.signatures import defaults
 from graphgps_kmip.train.settings import EVAL_TEST, PRECISIONS
 
 # Key -> default, with the rule for other values; a bool alone takes True and False. Names as in GraphGPS where it has
@@ -144,7 +144,7 @@ def set_defaults(cfg: CfgNode) -> None:
     for row in POSENC.values():
         cfg[row.group] = posenc_group(row)
     for row in (*ATTENTION.values(), *MPNN.values()):
-        cfg.gt[row.group] = group(row.component, without=("heads", "equivstable_pe", *EXPHORMER))
+        cfg.gt[row.group] = CfgNode(defaults(row.component, without=("heads", "equivstable_pe", *EXPHORMER)))
     _enter(cfg, UNREAD)  # last, for some stand in the groups of components
 
 

@@ -34,11 +34,11 @@ from graphgps_kmip.data.dataset_record import LEVELS
 from graphgps_kmip.data.graph_folder import FORMAT as FOLDER
 from graphgps_kmip.data.graph_folder import folder_record
 from graphgps_kmip.data.transductive import with_normalized_features, with_reverse_edges, with_self_loops
-from graphgps_kmip.gym.errors import ConfigError
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.expander import expanders
+from graphgps_kmip.gym.graphgym_registration import NAME
 from graphgps_kmip.gym.head import check_head
 from graphgps_kmip.gym.posenc import enabled_encodings
-from graphgps_kmip.gym.registry import NAME
 
 _standing_in: ContextVar[bool] = ContextVar("standing_in", default=False)
 GRAPHGYM_FORMAT = "PyG"  # loaded by GraphGym itself where we have no record of that name

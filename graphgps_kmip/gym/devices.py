@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from graphgps_kmip.gym.errors import ConfigError
+from graphgps_kmip.errors import ConfigError
 
 
 def check_devices(accelerator: str, devices: int | list[int]) -> None:

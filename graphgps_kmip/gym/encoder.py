@@ -13,6 +13,7 @@ from torch import nn
 from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import cfg
 
+from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.data.ogb_processing import ATOM, BOND
 from graphgps_kmip.encoding.feature_encoders import (
     ConstantEdgeEncoder,
@@ -33,7 +34,7 @@ from graphgps_kmip.encoding.superpixel import (
     SuperpixelNodeEncoder,
 )
 from graphgps_kmip.encoding.syntax import SyntaxEdgeEncoder, SyntaxNodeEncoder
-from graphgps_kmip.gym.errors import ConfigError, look_up
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.posenc import EDGE_PARTS, NODE_PARTS, PosEnc
 
 

@@ -8,9 +8,10 @@ from torch import nn
 from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import cfg
 
+from graphgps_kmip.common.near_misses import look_up
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.act import activation
 from graphgps_kmip.gym.encoder import edge_encoder, node_encoder
-from graphgps_kmip.gym.errors import ConfigError, look_up
 from graphgps_kmip.gym.head import HEADS
 from graphgps_kmip.gym.posenc_build import in_node_encoder
 from graphgps_kmip.model import FeatureEncoder, GPSModel, input_layers

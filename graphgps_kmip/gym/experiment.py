@@ -22,14 +22,14 @@ from torch_geometric.graphgym.optim import create_scheduler
 from torch_geometric.graphgym.register import network_dict, optimizer_dict, scheduler_dict, train_dict
 
 from graphgps_kmip.common.atomic_write import TEMPORARY
+from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.compat.key_translation import refuse
 from graphgps_kmip.data import DatasetInfo, GraphDataset
-from graphgps_kmip.errors import UserError, one_line
+from graphgps_kmip.errors import ConfigError, UserError, one_line
 from graphgps_kmip.gym.branches import warn_of_unread_settings
 from graphgps_kmip.gym.budget import enter_width
 from graphgps_kmip.gym.data import enter_info
 from graphgps_kmip.gym.devices import check_devices
-from graphgps_kmip.gym.errors import ConfigError, look_up
 from graphgps_kmip.gym.fingerprint import config_hash
 from graphgps_kmip.gym.load import flatten
 from graphgps_kmip.gym.loaders import current_loaders

@@ -16,11 +16,11 @@ from yacs.config import CfgNode
 
 from graphgps_kmip.compat.key_translation import UNREAD
 from graphgps_kmip.gym.attention import ATTENTION
+from graphgps_kmip.gym.graphgym_registration import NAME
 from graphgps_kmip.gym.load import flatten
 from graphgps_kmip.gym.mpnn import MPNN
 from graphgps_kmip.gym.posenc_table import POSENC
-from graphgps_kmip.gym.registry import NAME
-from graphgps_kmip.gym.table import named
+from graphgps_kmip.registry import named
 
 # Where and how comfortably a run happens, or what is derived from the data: without influence on its numbers.
 NOT_HASHED = frozenset(

@@ -8,8 +8,8 @@ from typing import Any
 from torch import nn
 from torch_geometric.graphgym.config import cfg
 
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.act import activation, layer_activation
-from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.model import EdgeHead, GraphHead, GraphormerHead, NodeHead, SequenceHead
 from graphgps_kmip.model.prediction_heads import PairHead
 from graphgps_kmip.model.san_layer import san_graph_head

@@ -17,7 +17,7 @@ from graphgps_kmip.compat.dialect_detection import name_dialect
 from graphgps_kmip.compat.dialects import in_dialect
 from graphgps_kmip.compat.key_translation import log_unread, translate
 from graphgps_kmip.compat.quirks import log_quirks
-from graphgps_kmip.gym.errors import ConfigError
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.modules import import_modules
 from graphgps_kmip.gym.ranges import check_ranges
 from graphgps_kmip.gym.yaml_settings import flatten, parse_yaml, read_settings, read_yaml

@@ -13,8 +13,8 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch_geometric.graphgym.config import cfg
 
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.attention_weights import save_weights
-from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.task import current_task
 from graphgps_kmip.gym.train import current_settings, current_writers, custom
 from graphgps_kmip.results.run_folder import SPLITS, writing

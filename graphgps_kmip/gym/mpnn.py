@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from graphgps_kmip.gym.table import Row, add_row
 from graphgps_kmip.mpnn import GAT, GCN, GIN, GINE, PNA, GatedGCN, GATv2, GENConv
+from graphgps_kmip.registry import Row, add_row
 
 MPNN: dict[str, Row] = {}
 

@@ -8,17 +8,18 @@ from typing import Any
 from torch import nn
 from torch_geometric.graphgym.config import cfg
 
+from graphgps_kmip.common.near_misses import look_up
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.act import activation, layer_activation
 from graphgps_kmip.gym.branches import branches, edge_width, rows
 from graphgps_kmip.gym.ends import layers_width, stack
-from graphgps_kmip.gym.errors import ConfigError, look_up
 from graphgps_kmip.gym.graphormer import graphormer
 from graphgps_kmip.gym.mpnn import MPNN
 from graphgps_kmip.gym.san import san_transformer
 from graphgps_kmip.gym.stock import stock_gnn
-from graphgps_kmip.gym.table import build_row, named
 from graphgps_kmip.gym.whole import big_bird, performer
 from graphgps_kmip.model import GNNLayer, GPSLayer
+from graphgps_kmip.registry import build_row, named
 
 # Values of gnn.layer_type in public files -> our row. By our own names, layers are configured as in GPS layers.
 CONVS = {"gatedgcnconv": "GatedGCN", "gineconv": "GINE", "gcnconv": "GCN", "gatconv": "GAT"}

@@ -7,7 +7,7 @@ from torch.optim import Optimizer
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.optim import create_optimizer
 
-from graphgps_kmip.gym.errors import ConfigError
+from graphgps_kmip.errors import ConfigError
 
 DECAYED = ("all", "first")
 

@@ -8,8 +8,8 @@ from torch import nn
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.nn import GATConv, GCNConv
 
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.act import activation
-from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.model import FeatureEncoder, GNNLayer, GPSModel
 from graphgps_kmip.model.plain_layers import SparseDropout
 from graphgps_kmip.model.prediction_heads import OutputHead

@@ -11,7 +11,7 @@ from torch_geometric.graphgym.config import cfg
 from yacs.config import CfgNode
 
 from graphgps_kmip.data import Encoding
-from graphgps_kmip.gym.errors import ConfigError
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.posenc_build import enter_width, times
 from graphgps_kmip.gym.posenc_table import EDGE_PARTS, NODE_PARTS, POSENC, PosEnc
 from graphgps_kmip.ranges import default_of

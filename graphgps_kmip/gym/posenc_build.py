@@ -18,9 +18,9 @@ from graphgps_kmip.encoding.feature_encoders import LinearNodeEncoder, OnEdges
 from graphgps_kmip.encoding.graphormer_bias import GraphormerEncoder, GraphToken
 from graphgps_kmip.encoding.kernel_encoder import KernelEncoder
 from graphgps_kmip.encoding.laplacian import EquivStableLapPEEncoder
-from graphgps_kmip.gym.binding import options
-from graphgps_kmip.gym.errors import ConfigError
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.statistics import widest_embedding
+from graphgps_kmip.signatures import options
 
 Settings = dict[str, Any]
 Build = Callable[[CfgNode, int, int | None], nn.Module]  # (group, width, columns of x or None: as wide as needed)

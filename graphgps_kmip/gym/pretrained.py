@@ -20,7 +20,7 @@ from graphgps_kmip.compat.checkpoint_names import PUBLIC
 from graphgps_kmip.compat.dialect_detection import name_dialect
 from graphgps_kmip.compat.key_translation import UNREAD, UNREAD_ELSEWHERE, translate
 from graphgps_kmip.compat.parameter_renaming import constants_of, read_state, renamed
-from graphgps_kmip.gym.errors import ConfigError
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.load import flatten, load_config, read_settings
 from graphgps_kmip.gym.ranges import check_ranges
 from graphgps_kmip.train import CheckpointError

@@ -11,7 +11,6 @@ from yacs.config import CfgNode
 from graphgps_kmip.compat.key_translation import UNREAD
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.attention import ATTENTION
-from graphgps_kmip.gym.binding import rules_of
 from graphgps_kmip.gym.config import DEFAULTS
 from graphgps_kmip.gym.mpnn import MPNN
 from graphgps_kmip.gym.posenc import POSENC
@@ -38,6 +37,7 @@ from graphgps_kmip.ranges import (
     refusal,
     whole,
 )
+from graphgps_kmip.signatures import rules_of
 
 NAME = Registered("--list")
 SAMPLER = Registered("a sampler")

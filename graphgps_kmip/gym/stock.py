@@ -20,13 +20,13 @@ from torch_geometric.graphgym.models.layer import GeneralLayer, LayerConfig, new
 from torch_geometric.nn import BatchNorm
 
 from graphgps_kmip.attention.context import GraphContext
-from graphgps_kmip.errors import InputError
+from graphgps_kmip.common.near_misses import look_up
+from graphgps_kmip.errors import ConfigError, InputError
 from graphgps_kmip.gym.ends import encoder, input_part, prediction_head
-from graphgps_kmip.gym.errors import ConfigError, look_up
 from graphgps_kmip.gym.mpnn import MPNN
-from graphgps_kmip.gym.table import build_row
 from graphgps_kmip.model import GPSModel
 from graphgps_kmip.model.feature_encoding import UnitRows
+from graphgps_kmip.registry import build_row
 
 # gnn.stage_type -> how (old, new) node features of a layer become those of the next one
 STAGES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

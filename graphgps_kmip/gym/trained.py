@@ -16,7 +16,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.data import GraphDataset
-from graphgps_kmip.gym.errors import ConfigError
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.experiment import Run, assemble, configured
 from graphgps_kmip.gym.load import load_config, read_yaml
 from graphgps_kmip.results.finished_runs import config_file

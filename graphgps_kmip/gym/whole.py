@@ -7,11 +7,11 @@ from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.attention.head_arguments import dim_per_head
 from graphgps_kmip.attention.performer import redraw_regularly
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.attention import ATTENTION
 from graphgps_kmip.gym.ends import layers_width, stack
-from graphgps_kmip.gym.errors import ConfigError
-from graphgps_kmip.gym.table import build_row
 from graphgps_kmip.model import AttentionLayer, TransformerLayer
+from graphgps_kmip.registry import build_row
 
 
 def performer(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001 (GraphGym's signature; encoders read the share)

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.gym.attention import ATTENTION
-from graphgps_kmip.gym.binding import options
 from graphgps_kmip.model.gps import GPSLayer, initial_states
 from graphgps_kmip.mpnn import GatedGCN
 from graphgps_kmip.search import SearchProblem
+from graphgps_kmip.signatures import options
 from run.bench import baselines, references
 from run.bench.inputs import make_inputs
 from run.bench.passes import NotSupported, Pass, Stopwatch

@@ -8,11 +8,11 @@ import pytest
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.compat.dialects import DIALECTS, QUIRKS
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.attention import ATTENTION
-from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.fingerprint import ABSENT, config_hash
 from graphgps_kmip.gym.load import flatten, load_config
-from graphgps_kmip.gym.table import dropout_of
+from graphgps_kmip.registry import dropout_of
 
 HEAD = "dataset: {format: sklearn, name: digits}\n"
 

@@ -16,12 +16,12 @@ from yacs.config import CfgNode
 import graphgps_kmip.compat
 import graphgps_kmip.gym
 from graphgps_kmip.compat.key_translation import KEYS, UNREAD, UNREAD_ELSEWHERE, VALUES, refuse, translate
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.attention import ATTENTION
 from graphgps_kmip.gym.config import set_defaults
-from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.load import flatten, load_config
 from graphgps_kmip.gym.posenc import times
-from graphgps_kmip.gym.table import Row
+from graphgps_kmip.registry import Row
 
 # key -> value as text -> letters of the codes whose files have it
 PUBLIC: dict[str, dict[str, str]] = yaml.safe_load((Path(__file__).parent / "public_values.yaml").read_text())

@@ -13,8 +13,8 @@ from torch_geometric.data import Data
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.data.transductive import with_normalized_features
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.data import load_dataset
-from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.experiment import execute, launch, planned_runs
 from graphgps_kmip.gym.load import load_config
 from graphgps_kmip.gym.network import gps_model

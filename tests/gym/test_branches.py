@@ -9,7 +9,7 @@ import torch
 from torch_geometric.data import Batch
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.gym.errors import ConfigError
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.experiment import Parts, assemble, configured, planned_runs
 from graphgps_kmip.gym.load import load_config
 from tests.gym.posenc_config import ROOT

@@ -18,9 +18,9 @@ from torch_geometric.graphgym.optim import create_optimizer
 from graphgps_kmip.compat.checkpoint_names import PUBLIC
 from graphgps_kmip.compat.parameter_renaming import renamed
 from graphgps_kmip.data import make_loaders
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.budget import enter_width
 from graphgps_kmip.gym.count import count_by_component
-from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.experiment import Parts, assemble, configured, planned_runs
 from graphgps_kmip.gym.load import load_config
 from graphgps_kmip.gym.task import current_task

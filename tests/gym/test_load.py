@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.gym.errors import ConfigError
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.fingerprint import config_hash
 from graphgps_kmip.gym.load import load_config
 

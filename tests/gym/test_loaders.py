@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.data import GraphDataset
-from graphgps_kmip.gym.errors import ConfigError
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.load import load_config
 from graphgps_kmip.gym.loaders import current_loaders
 

@@ -14,8 +14,8 @@ from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.register import train_dict
 
 import main
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym import modes
-from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.experiment import assemble, configured, planned_runs
 from graphgps_kmip.gym.load import load_config
 from graphgps_kmip.gym.modes import MODES

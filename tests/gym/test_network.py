@@ -11,7 +11,7 @@ from torch import nn
 from torch_geometric.data import Batch
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.gym.errors import ConfigError
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.experiment import execute, launch, planned_runs
 from graphgps_kmip.gym.network import NETWORKS, custom_gnn, gps_model, width_step
 from graphgps_kmip.model.feature_encoding import UnitRows

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch_geometric.graphgym.config import cfg
 
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.data import load_dataset
-from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.posenc import NODE_PARTS, POSENC, enabled_encodings, times
 from tests.gym.posenc_config import NARROW, load, model_and_batch
 

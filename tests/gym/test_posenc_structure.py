@@ -16,9 +16,9 @@ from graphgps_kmip.encoding.degree import local_degree_profile, out_degrees
 from graphgps_kmip.encoding.graphormer_bias import shortest_distances
 from graphgps_kmip.encoding.laplacian import laplacian_eigenpairs
 from graphgps_kmip.encoding.resistance import embedding_width, resistance_embedding
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.data import load_dataset
 from graphgps_kmip.gym.encoder import node_encoder
-from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.posenc import POSENC, enabled_encodings
 from tests.gym.posenc_config import load, sample
 

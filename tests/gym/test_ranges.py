@@ -16,13 +16,13 @@ from yacs.config import CfgNode
 from graphgps_kmip.compat.key_translation import UNREAD
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.attention import ATTENTION
-from graphgps_kmip.gym.binding import bind, group, rules_of
 from graphgps_kmip.gym.devices import check_devices
 from graphgps_kmip.gym.experiment import assemble, configured, planned_runs
 from graphgps_kmip.gym.load import flatten, load_config
 from graphgps_kmip.gym.ranges import GRAPHGYM, Unread, Unruled, rules
-from graphgps_kmip.gym.table import add_row
 from graphgps_kmip.ranges import Flag, Range, Registered, refusal
+from graphgps_kmip.registry import add_row
+from graphgps_kmip.signatures import bind, defaults, rules_of
 
 ROOT = Path(__file__).parents[2]
 DEFAULTS = CfgNode()
@@ -112,8 +112,7 @@ def test_a_users_component_may_declare_ranges_and_need_not(monkeypatch: pytest.M
 
 
 def test_a_group_set_in_code_is_checked_when_it_is_bound() -> None:
-    node = group(Mine)
-    node.share = 2.0
+    node = defaults(Mine) | {"share": 2.0}
     with pytest.raises(ConfigError, match=r"gt\.mine\.share: expected a finite number from 0 to 1, got 2\.0"):
         bind(Mine, node, "gt.mine")
     assert set(rules_of(Mine)) == {"share"}

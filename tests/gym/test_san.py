@@ -16,7 +16,7 @@ from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.optim import create_optimizer
 
 from graphgps_kmip.data import make_loaders
-from graphgps_kmip.gym.errors import ConfigError
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.experiment import assemble, configured, planned_runs
 from graphgps_kmip.gym.load import load_config
 from graphgps_kmip.gym.san import san_transformer

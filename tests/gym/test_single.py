@@ -13,9 +13,9 @@ from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.attention import ExphormerAttention
 from graphgps_kmip.attention.exphormer import ExpanderMessages
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.budget import enter_width
 from graphgps_kmip.gym.count import count_by_component
-from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.load import load_config
 from graphgps_kmip.gym.network import NETWORKS
 from tests.gym.networks import DATA, configure, enter, graphs

@@ -13,8 +13,8 @@ from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.attention import BigBirdAttention, PerformerAttention
 from graphgps_kmip.attention.performer import PERIOD
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.count import count_by_component
-from graphgps_kmip.gym.errors import ConfigError
 from graphgps_kmip.gym.network import NETWORKS, width_step
 from graphgps_kmip.model import AttentionLayer, TransformerLayer
 from tests.gym.networks import DATA, configure, enter, graphs

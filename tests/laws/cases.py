@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from graphgps_kmip.attention import GraphContext
-from graphgps_kmip.gym.table import Row
+from graphgps_kmip.registry import Row
 
 DIM, NUM_HEADS = 16, 2
 

@@ -7,7 +7,7 @@ import importlib
 import pytest
 
 from graphgps_kmip.gym.attention import ATTENTION
-from graphgps_kmip.gym.table import Row
+from graphgps_kmip.registry import Row
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

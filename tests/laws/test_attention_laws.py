@@ -17,7 +17,7 @@ from torch.autograd.gradcheck import GradcheckError
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from graphgps_kmip.attention import GraphContext
-from graphgps_kmip.gym.table import Row
+from graphgps_kmip.registry import Row
 from tests.laws.cases import attend, build, graph_alone, make_batch, permuted, promised
 
 ROUNDING = {"rtol": 1e-10, "atol": 1e-10}  # float64 sums of a few hundred terms in another order

@@ -13,7 +13,7 @@ import pytest
 from torch_geometric.graphgym.config import cfg
 
 import graphgps_kmip.gym  # noqa: F401 (registers the networks)
-from graphgps_kmip.gym.errors import ConfigError
+from graphgps_kmip.errors import ConfigError
 from tests.whole.whole_models import compare_with_quirks, public_file
 from tests.whole.whole_records import all_names, fixture_names, load_record
 

@@ -1,4 +1,7 @@
-"""Config = signature: a component's keyword-only arguments are its config group, so each default stands once."""
+"""Options of a component from its signature: names, defaults, types and ranges of its keyword-only arguments.
+
+They are its config group, so that each default exists once.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,7 @@ import typing
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from yacs.config import CfgNode
-
-from graphgps_kmip.gym.errors import ConfigError
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.ranges import Rule, optional, refusal
 
 
@@ -31,17 +32,14 @@ def options(component: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     return found
 
 
-def group(component: Callable[..., Any], without: Collection[str] = ()) -> CfgNode:
-    """Return the config group of a component: its options with their defaults.
-
-    Args:
-        component: class or function.
-        without: options whose values come from elsewhere.
-    """
-    return CfgNode({name: p.default for name, p in options(component).items() if name not in without})
+def defaults(component: Callable[..., Any], without: Collection[str] = ()) -> dict[str, Any]:
+    """Return the options of a component with their defaults, but those of ``without``, which come from elsewhere."""
+    return {name: p.default for name, p in options(component).items() if name not in without}
 
 
-def bind(component: Callable[..., Any], node: CfgNode, where: str, given: Mapping[str, Any] = {}) -> dict[str, Any]:  # noqa: B006
+def bind(
+    component: Callable[..., Any], node: Mapping[str, Any], where: str, given: Mapping[str, Any] = {}
+) -> dict[str, Any]:  # noqa: B006
     """Return the keyword arguments that a config group gives a component.
 
     Args:

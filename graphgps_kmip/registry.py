@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
-from graphgps_kmip.gym.binding import bind, options
-from graphgps_kmip.gym.errors import ConfigError, naming_group
+from graphgps_kmip.errors import ConfigError, InputError
+from graphgps_kmip.signatures import bind, options
 
 
 @dataclass(frozen=True)
@@ -98,3 +99,19 @@ def build_row(row: Row, groups: Any, *positional: Any, given: Mapping[str, Any] 
     options_given = bind(row.component, groups[row.group], f"gt.{row.group}", given)
     with naming_group(f"gt.{row.group}", {"num_heads": "gt.n_heads", "dropout": f"gt.{row.dropout}"}):
         return row.component(*positional, **options_given)
+
+
+@contextmanager
+def naming_group(group: str, arguments: Mapping[str, str] = {}) -> Iterator[None]:  # noqa: B006
+    """Raise a component's `InputError` again as a `ConfigError` that names the config group behind its arguments.
+
+    Args:
+        group: full key of the component's config group.
+        arguments: name of an argument -> config key, of those that do not come from the group.
+    """
+    try:
+        yield
+    except InputError as error:
+        text = str(error)
+        keys = ", ".join(f"{name} is {key}" for name, key in arguments.items() if name in text)
+        raise ConfigError(f"{'' if group in text else f'{group}: '}{text}{f' ({keys})' if keys else ''}") from error

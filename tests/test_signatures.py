@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from graphgps_kmip.gym.binding import bind, group, options
-from graphgps_kmip.gym.errors import ConfigError
+from graphgps_kmip.errors import ConfigError
+from graphgps_kmip.signatures import bind, defaults, options
 
 
 class Component:
@@ -16,18 +16,18 @@ class Component:
 
 
 def test_a_group_holds_the_keyword_only_arguments_with_their_defaults() -> None:
-    assert dict(group(Component)) == {"k": 10, "rate": 0.5, "width": None, "name": "a", "on": True}
+    assert defaults(Component) == {"k": 10, "rate": 0.5, "width": None, "name": "a", "on": True}
 
 
 def test_binding_gives_back_what_the_config_says() -> None:
-    node = group(Component)
-    node.k, node.width, node.rate = 3, 8, 1  # an int is a fine float
+    node = defaults(Component)
+    node |= {"k": 3, "width": 8, "rate": 1}  # an int is a fine float
     assert Component(4, **bind(Component, node, "gt.component")).values == (4, 3, 1, 8, "a", True)
 
 
 @pytest.mark.parametrize(("key", "value"), [("k", 1.5), ("k", True), ("width", "wide"), ("name", 3), ("on", 1)])
 def test_a_value_of_the_wrong_type_is_named_by_its_full_key(key: str, value: object) -> None:
-    node = group(Component)
+    node = defaults(Component)
     node[key] = value
     with pytest.raises(ConfigError, match=rf"gt\.component\.{key}: expected"):
         bind(Component, node, "gt.component")

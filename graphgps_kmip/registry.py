@@ -1,104 +1,324 @@
-"""Rows of configurable components (attentions, message passing layers): name -> class, config group, promises."""
+"""Component registry: `register` and `lookup` of attentions, message passing layers, encodings, heads, losses, metrics.
+
+One convention for every kind of `KINDS`, for this package's components and for those of a user's file alike::
+
+    @register("attention", "Mine")
+    class MyAttention(nn.Module): ...
+
+    register("metric", "mape", mape, tasks=("regression",), maximize=False)
+
+The keyword-only arguments of a component are its options, the first line of its docstring is its summary, and what only
+its kind has (an attention's promises, the direction of a metric) is in `Spec.traits`.
+"""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
-from torch import nn
-
+from graphgps_kmip.common.near_misses import look_up, suggest
 from graphgps_kmip.errors import ConfigError, InputError
 from graphgps_kmip.signatures import bind, options
 
 
 @dataclass(frozen=True)
-class Row:
-    """One component under its name; its keyword-only arguments are the config group ``gt.<group>``.
+class NoTraits:
+    """Traits of kinds that have none."""
+
+
+@dataclass(frozen=True)
+class AttentionTraits:
+    """What an attention does not promise, and where its dropout is.
 
     Args:
-        name: its part of ``gt.layer_type``.
-        component: the class.
-        summary: one line for ``--list``.
-        group: name of the config group below ``gt``.
-        aliases: names of the same component in public YAML files.
-        breaks: laws that it does not promise ("permutation"); the law tests skip these and say so.
-        zero_grad: patterns of parameters whose gradient is zero by mathematics (a key bias under softmax).
-        dropout: key below ``gt`` of an attention's dropout.
+        breaks (tuple[str], optional): Laws that it does not promise, such as ``"permutation"``; the law tests skip
+            these and say so. (default: ``()``)
+        zero_grad (tuple[str], optional): Patterns of parameters whose gradient is zero by mathematics, such as a key
+            bias under softmax. (default: ``()``)
+        dropout (str, optional): Key below ``gt`` of its dropout. (default: ``"attn_dropout"``)
     """
 
-    name: str
-    component: Callable[..., nn.Module]
-    summary: str
-    group: str
-    aliases: tuple[str, ...] = ()
     breaks: tuple[str, ...] = ()
     zero_grad: tuple[str, ...] = ()
     dropout: str = "attn_dropout"
 
 
-def add_row(
-    table: dict[str, Row],
-    name: str,
-    component: Callable[..., nn.Module],
-    *,
-    aliases: tuple[str, ...] = (),
-    breaks: tuple[str, ...] = (),
-    zero_grad: tuple[str, ...] = (),
-    dropout: str = "attn_dropout",
-) -> Row:
-    """Add a component to a table; its summary is the first line of its docstring.
+@dataclass(frozen=True)
+class LossTraits:
+    """Tasks of a loss.
 
     Args:
-        table: rows by name, changed in place.
-        name: its name; in lower case that of its config group.
-        component: the class; for it and the other arguments see `Row`.
-        aliases: other names.
-        breaks: laws not promised.
-        zero_grad: parameters without gradient.
-        dropout: key of its dropout.
+        tasks (tuple[str], optional): Names as of ``Task.name`` that it fits; not given where the component is a mapping
+            from tasks to functions. (default: ``()``)
+    """
+
+    tasks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class MetricTraits(LossTraits):
+    """Tasks and direction of a metric.
+
+    Args:
+        maximize (bool, optional): Larger is better. (default: ``True``)
+    """
+
+    maximize: bool = True
+
+
+@dataclass(frozen=True)
+class SchedulerTraits:
+    """How a learning rate schedule is stepped.
+
+    Args:
+        needs_metric (bool, optional): With the validation loss of the epoch, ``step(loss)``. (default: ``False``)
+    """
+
+    needs_metric: bool = False
+
+
+def _no_reasons(problem: Any) -> list[str]:  # noqa: ARG001
+    return []
+
+
+@dataclass(frozen=True)
+class SearchTraits:
+    """Which problems a search backend is for.
+
+    Args:
+        not_supported_reasons (callable, optional): Problem -> why it cannot solve it. (default: none)
+        not_preferred_reasons (callable, optional): Problem -> why ``auto`` passes over it. (default: none)
+    """
+
+    not_supported_reasons: Callable[[Any], list[str]] = _no_reasons
+    not_preferred_reasons: Callable[[Any], list[str]] = _no_reasons
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of component.
+
+    Args:
+        title (str): Heading in ``--list``.
+        key (str): Config key that names the components.
+        group (str, optional): Config group of a component's options; ``{}`` stands for its name in lower case, ``{!s}``
+            for the name as it is. (default: none, the options come from elsewhere)
+        traits (type, optional): Type of `Spec.traits`. (default: `NoTraits`)
+        part (bool, optional): Names are joined by a plus, so that none may have one. (default: ``False``)
+    """
+
+    title: str
+    key: str
+    group: str = ""
+    traits: type = NoTraits
+    part: bool = False
+
+
+KINDS: dict[str, Kind] = {
+    "attention": Kind("attention", "gt.layer_type", "gt.{}", AttentionTraits, part=True),
+    "message_passing": Kind("message passing", "gt.layer_type", "gt.{}", part=True),
+    "network": Kind("network", "model.type"),
+    "node_encoder": Kind("node encoder", "dataset.node_encoder_name", part=True),
+    "edge_encoder": Kind("edge encoder", "dataset.edge_encoder_name", part=True),
+    "encoding": Kind("encoding", "dataset.node_encoder_name", "posenc_{!s}", part=True),
+    "dataset": Kind("data set", "dataset.format"),
+    "head": Kind("head", "gnn.head"),
+    "pooling": Kind("pooling", "model.graph_pooling"),
+    "activation": Kind("activation", "gnn.act"),
+    "loss": Kind("loss", "model.loss_fun", traits=LossTraits),
+    "metric": Kind("metric", "metric_best", traits=MetricTraits),
+    "optimizer": Kind("optimizer", "optim.optimizer"),
+    "scheduler": Kind("scheduler", "optim.scheduler", traits=SchedulerTraits),
+    "search_backend": Kind("k-MIP search", "gt.kmip.search", traits=SearchTraits),
+    "train_mode": Kind("train mode", "train.mode"),
+}
+_SPECS: dict[str, dict[str, Spec]] = {kind: {} for kind in KINDS}
+_WATCHERS: list[Callable[[Spec], None]] = []
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Registry entry of one component.
+
+    Args:
+        kind (str): A key of `KINDS`.
+        name (str): Its name in YAML files.
+        component (Any): Class or function; of a data set its record.
+        summary (str): One line for ``--list``.
+        aliases (tuple[str], optional): Other names, those of public YAML files. (default: ``()``)
+        traits (Any, optional): What only its kind has, see `Kind`. (default: `NoTraits`)
+    """
+
+    kind: str
+    name: str
+    component: Any
+    summary: str
+    aliases: tuple[str, ...] = ()
+    traits: Any = NoTraits()
+
+    @property
+    def group(self) -> str:
+        """Config group of its options, such as ``gt.kmip``; empty for a kind without."""
+        form = KINDS[self.kind].group
+        return form.format(self.name if "{!s}" in form else self.name.lower())
+
+    @property
+    def module(self) -> str:
+        """Module that defines the component."""
+        return getattr(self.component, "__module__", "")
+
+    @property
+    def options(self) -> dict[str, inspect.Parameter]:
+        """Its keyword-only arguments by name."""
+        return options(self.component)
+
+
+def register(
+    kind: str,
+    name: str,
+    component: Any = None,
+    *,
+    aliases: tuple[str, ...] = (),
+    summary: str | None = None,
+    **traits: Any,
+) -> Any:
+    """Register a component under a name, once and for all; also a decorator, ``@register("attention", "Mine")``.
+
+    Registering the same component again is harmless.
+
+    Args:
+        kind (str): A key of `KINDS`.
+        name (str): Its name in YAML files.
+        component (Any, optional): Class or function. (default: what is decorated)
+        aliases (tuple[str], optional): Other names. (default: ``()``)
+        summary (str, optional): One line for ``--list``. (default: first line of the component's docstring)
+        **traits: What only the kind has, such as ``breaks`` of an attention or ``tasks`` of a loss; see `KINDS`.
+
+    Returns:
+        The component.
 
     Raises:
-        ConfigError: the name is taken by another component, cannot stand in ``gt.layer_type``, or the component's
-            options cannot be listed.
+        ConfigError: no such kind or trait, the name is taken by another component or is none that a YAML file can use,
+            or the component's options cannot be listed (``**kwargs``, no default).
     """
-    if not name or "+" in name or name == "None":
-        raise ConfigError(f"a component cannot be called {name!r}: gt.layer_type joins names by a plus, None is none")
-    taken = {alias: row for row in table.values() for alias in (row.name, *row.aliases)}
-    if name in taken and taken[name].component is not component:
-        raise ConfigError(f"the name {name!r} is taken by {taken[name].component.__name__}: choose another")
-    options(component)  # a class whose options cannot be listed is refused here, not when a YAML names it
-    summary = (component.__doc__ or "(no docstring)").strip().splitlines()[0]
-    table[name] = Row(name, component, summary, name.lower(), aliases, breaks, zero_grad, dropout)
-    return table[name]
+    row = look_up_kind(kind)
+    if component is None:
+        return partial(register, kind, name, aliases=aliases, summary=summary, **traits)
+    known = [field.name for field in fields(row.traits)]
+    for trait in traits:
+        if trait not in known:
+            raise ConfigError(f"register {kind} {name!r}: no argument {trait!r}.{suggest(trait, [*known, 'aliases'])}")
+    if not isinstance(name, str) or not name or (row.part and (set(name) & set("+.") or name == "None")):
+        raise ConfigError(
+            f"register {kind}: {name!r} is no name: {row.key} joins names by a plus, keys have dots, and None is none"
+        )
+    spec = Spec(kind, name, component, summary or _summary(component), tuple(aliases), row.traits(**traits))
+    for one in (name, *spec.aliases):
+        taken = named(*_sharing(kind)).get(one)
+        if taken is not None and taken.component != component:
+            raise ConfigError(
+                f"register {kind}: the name {one!r} is taken by the {taken.kind} {_origin(taken.component)}: choose "
+                "another"
+            )
+    for other in named(*_sharing(kind)).values() if spec.group else ():
+        if other.group == spec.group and other.name != name:
+            raise ConfigError(f"register {kind}: {name!r} and {other.name!r} would share {spec.group}: choose another")
+    if row.group and callable(component):
+        options(component)  # refused here, not when a YAML file names it
+    _SPECS[kind][name] = spec
+    for tell in _WATCHERS:
+        tell(spec)
+    return component
 
 
-def named(table: dict[str, Row]) -> dict[str, Row]:
-    """Return the rows by name and by alias."""
-    return {alias: row for row in table.values() for alias in row.aliases} | table
+def register_attention(
+    name: str,
+    component: Callable[..., Any],
+    *,
+    breaks: tuple[str, ...] = (),
+    zero_grad: tuple[str, ...] = (),
+) -> None:
+    """Alias of ``register("attention", name, component, ...)``, for files of earlier versions."""
+    register("attention", name, component, breaks=breaks, zero_grad=zero_grad)
 
 
-def dropout_of(row: Row, gt: Any) -> float:
-    """Return the dropout of an attention from the config node ``gt``; None there stands for ``gt.attn_dropout``."""
-    return gt.attn_dropout if gt[row.dropout] is None else gt[row.dropout]
+def watch(tell: Callable[[Spec], None]) -> None:
+    """Call a function with every registry entry: those of now, and each later one when it is registered."""
+    for specs in _SPECS.values():
+        for spec in specs.values():
+            tell(spec)
+    _WATCHERS.append(tell)
 
 
-def build_row(row: Row, groups: Any, *positional: Any, given: Mapping[str, Any] = {}) -> nn.Module:  # noqa: B006
+def look_up_kind(kind: str) -> Kind:
+    """Return a row of `KINDS`.
+
+    Raises:
+        ConfigError: no such kind; near misses are suggested.
+    """
+    if kind not in KINDS:
+        raise ConfigError(f"register: unknown kind {kind!r}.{suggest(str(kind)[:100], KINDS)}")
+    return KINDS[kind]
+
+
+def entries(kind: str) -> Mapping[str, Spec]:
+    """Return the registry entries of a kind by name, a view."""
+    look_up_kind(kind)
+    return MappingProxyType(_SPECS[kind])
+
+
+def named(*kinds: str) -> dict[str, Spec]:
+    """Return the registry entries of some kinds by name and by alias."""
+    specs = [spec for kind in kinds for spec in entries(kind).values()]
+    return {alias: spec for spec in specs for alias in spec.aliases} | {spec.name: spec for spec in specs}
+
+
+def components(kind: str) -> dict[str, Any]:
+    """Return the components of a kind by name and by alias, without their registry entries."""
+    return {name: spec.component for name, spec in named(kind).items()}
+
+
+def lookup(kind: str | tuple[str, ...], name: str, key: str | None = None) -> Spec:
+    """Return the registry entry of a name or alias.
+
+    Args:
+        kind (str or tuple[str]): One kind, or several whose names share a key.
+        name (str): What a user wrote.
+        key (str, optional): Config key that it was given for. (default: that of the kind)
+
+    Raises:
+        ConfigError: no such name; near misses are suggested.
+    """
+    kinds = (kind,) if isinstance(kind, str) else kind
+    return look_up(named(*kinds), name, key or KINDS[kinds[0]].key)
+
+
+def build(
+    spec: Spec,
+    *positional: Any,
+    settings: Mapping[str, Any],
+    given: Mapping[str, Any] = {},  # noqa: B006
+) -> Any:
     """Return a new module.
 
     Args:
-        row: what it is.
-        groups: config node that holds the rows' groups (``cfg.gt``).
-        *positional: the arguments that every sibling takes.
-        given: values of options that do not come from the row's group; those that the component lacks are left out.
+        spec (Spec): What to build.
+        *positional (Any): Arguments that every sibling takes.
+        settings (Mapping): Values of its options by name: its config group.
+        given (Mapping, optional): Values of options that do not come from its group; those that it lacks are left out.
 
     Raises:
         ConfigError: a value that the component does not allow; names the config group.
     """
-    options_given = bind(row.component, groups[row.group], f"gt.{row.group}", given)
-    with naming_group(f"gt.{row.group}", {"num_heads": "gt.n_heads", "dropout": f"gt.{row.dropout}"}):
-        return row.component(*positional, **options_given)
+    chosen = bind(spec.component, settings, spec.group, given)
+    keys = {"num_heads": "gt.n_heads", "dropout": f"gt.{getattr(spec.traits, 'dropout', 'dropout')}"}
+    with naming_group(spec.group, keys):
+        return spec.component(*positional, **chosen)
 
 
 @contextmanager
@@ -106,8 +326,8 @@ def naming_group(group: str, arguments: Mapping[str, str] = {}) -> Iterator[None
     """Raise a component's `InputError` again as a `ConfigError` that names the config group behind its arguments.
 
     Args:
-        group: full key of the component's config group.
-        arguments: name of an argument -> config key, of those that do not come from the group.
+        group (str): Full key of the component's config group.
+        arguments (Mapping, optional): Name of an argument -> config key, of those that do not come from the group.
     """
     try:
         yield
@@ -115,3 +335,16 @@ def naming_group(group: str, arguments: Mapping[str, str] = {}) -> Iterator[None
         text = str(error)
         keys = ", ".join(f"{name} is {key}" for name, key in arguments.items() if name in text)
         raise ConfigError(f"{'' if group in text else f'{group}: '}{text}{f' ({keys})' if keys else ''}") from error
+
+
+def _sharing(kind: str) -> list[str]:
+    """Return the kinds whose names stand in one key: of these, a name has one meaning."""
+    return [kind, *({"attention", "message_passing"} - {kind} if kind in ("attention", "message_passing") else ())]
+
+
+def _summary(component: Any) -> str:
+    return (getattr(component, "summary", None) or inspect.getdoc(component) or "(no docstring)").splitlines()[0]
+
+
+def _origin(component: Any) -> str:
+    return getattr(component, "__name__", None) or getattr(component, "title", type(component).__name__)

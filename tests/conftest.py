@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 
 import pytest
 import torch
 
+from graphgps_kmip import registry
 from graphgps_kmip.data.samples import plan
 from graphgps_kmip.search.keops import cxx_compiler
 
@@ -42,6 +44,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, reason in missing.items():
             if reason and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let what a test registers end with it, its groups in GraphGym's config included."""
+    monkeypatch.setattr(registry, "_SPECS", {kind: dict(specs) for kind, specs in registry._SPECS.items()})
+    monkeypatch.setattr(registry, "_WATCHERS", list(registry._WATCHERS))
+    gt = getattr(sys.modules.get("graphgps_kmip.gym"), "cfg", {}).get("gt", {})
+    groups = set(gt)
+    yield
+    for name in set(gt) - groups:
+        del gt[name]
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ import pytest
 import torch
 
 import main
-from graphgps_kmip.data import DATASETS
 from tests.processes import python
 
 ROOT = Path(__file__).parents[1]
@@ -24,14 +23,14 @@ SHORT = "optim.max_epoch 1 gt.layers 1 train.batch_size 256 num_threads 1".split
 
 
 @pytest.fixture(autouse=True)
-def everything_as_before() -> Iterator[None]:
-    """Let neither the data set of the page nor handlers of its log outlive a test."""
-    known, handlers = set(DATASETS), logging.root.handlers[:]
+def everything_as_before(own_registry: None) -> Iterator[None]:  # noqa: ARG001
+    """Let neither components of the page, nor their modules, nor handlers of its log outlive a test."""
+    modules, handlers = set(sys.modules), logging.root.handlers[:]
     yield
     logging.root.handlers = handlers
-    for key in set(DATASETS) - known:
-        del DATASETS[key]
-        sys.modules.pop("my_dataset")  # or it would not be registered again
+    for name in set(sys.modules) - modules:
+        if name.startswith("my_"):
+            del sys.modules[name]  # or it would not be registered again
 
 
 def commands() -> list[str]:

@@ -351,7 +351,7 @@ LATE = """
 import os
 from graphgps_kmip.attention import FullAttention
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.gym.attention import register_attention
+from graphgps_kmip.registry import register_attention
 
 class Late(FullAttention):
     def forward(self, x, context):

@@ -35,6 +35,7 @@ from graphgps_kmip.attention.gather import sparse_attention
 from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import COUNT, NATURAL, POSITIVE, Choice, Registered
+from graphgps_kmip.registry import register
 
 _BITS = 0xFFFFFFFF
 
@@ -254,6 +255,8 @@ FORMS = ("block_sparse", "edges")
 PATTERNS = ("graph", "public", "public_global_rng")
 
 
+# In the public code, too, the layers' dropout reaches BigBird, which has no dropout of weights.
+@register("attention", "BigBird", breaks=("permutation",), dropout="dropout")
 class BigBirdAttention(nn.Module):
     r"""Multi-head attention between blocks of consecutive nodes, with its own residuals and feed-forward network.
 

@@ -18,6 +18,7 @@ from graphgps_kmip.attention.context import GraphContext, own_state
 from graphgps_kmip.attention.edge_attention import clamped_attention
 from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.registry import register
 
 logger = logging.getLogger(__name__)
 
@@ -106,6 +107,8 @@ class ExphormerStart(nn.Module):
         return context.edge_attr
 
 
+# Without expander edges nothing reads their embedding.
+@register("attention", "Exphormer", zero_grad=("initial_state.expander.weight",), dropout="sparse_attn_dropout")
 class ExphormerAttention(nn.Module):
     r"""Multi-head attention along graph edges, expander edges, and edges between nodes and virtual nodes.
 

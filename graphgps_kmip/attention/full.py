@@ -30,6 +30,7 @@ from graphgps_kmip.attention.head_arguments import check_dropout, described, dim
 from graphgps_kmip.common.gradients import differentiable_gradients
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.native import load, pointer, unavailable_reason
+from graphgps_kmip.registry import register
 from graphgps_kmip.search.problem import NotFinite, overflow
 
 _LOW = np.uint64(0xFFFFFFFF)
@@ -182,6 +183,7 @@ def _flags(x: Tensor) -> tuple[str, ...]:
     return ("-DDOUBLE",) if x.dtype == torch.float64 else ()
 
 
+@register("attention", "Transformer")
 class FullAttention(nn.Module):
     """Multi-head attention where every node attends to all nodes of its graph.
 
@@ -257,6 +259,7 @@ class FullAttention(nn.Module):
         return q, k, v, mask
 
 
+@register("attention", "BiasedTransformer", breaks=("batch_vector",))
 class BiasedFullAttention(nn.Module):
     r"""Full attention with a number for each pair of nodes and head added to the scores: Graphormer's attention.
 

@@ -22,6 +22,7 @@ from graphgps_kmip.attention.dense import Tiles, from_padded, to_padded
 from graphgps_kmip.attention.head_arguments import check_dropout, described
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import WIDTH
+from graphgps_kmip.registry import register
 
 EPS = 1e-4  # added to every feature by the reference implementation: no normaliser comes near 0
 
@@ -75,6 +76,7 @@ CHUNK = 2048  # nodes whose features stay in a CPU's cache
 TILE = 128  # nodes: twice the channels of a head, so that the sums of tiles take half the memory of the features
 
 
+@register("attention", "Performer")
 class PerformerAttention(nn.Module):
     r"""Multi-head attention by positive random features: linear in the nodes, an estimate of full attention.
 

@@ -13,11 +13,10 @@ from graphgps_kmip.data.precomputed_encodings import Encoding, encoded
 from graphgps_kmip.data.raw_files import at_hand, missing_line
 from graphgps_kmip.data.sets import all_records
 from graphgps_kmip.data.splits import Splits, random_split
-from graphgps_kmip.data.table import DATASETS, find, find_title, register
+from graphgps_kmip.data.table import datasets, find, find_title, register
 from graphgps_kmip.errors import DataError
 
 __all__ = [
-    "DATASETS",
     "DataError",
     "DatasetInfo",
     "DatasetRecord",
@@ -36,6 +35,7 @@ __all__ = [
     "find",
     "find_title",
     "data_sheet",
+    "datasets",
     "mismatches",
     "missing_line",
     "published_rows",

@@ -1,25 +1,28 @@
-"""The table of data sets: ``dataset.format`` and ``dataset.name`` -> `DatasetRecord`."""
+"""Data sets by name: ``dataset.format`` and ``dataset.name`` -> `DatasetRecord`, and `register` of one more."""
 
 from __future__ import annotations
 
+from graphgps_kmip import registry
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.data.dataset_record import DatasetRecord
 from graphgps_kmip.errors import InputError
 
-DATASETS: dict[tuple[str, str], DatasetRecord] = {}
 NAMELESS = ("", "none")  # GraphGym's ways to leave dataset.name out
 
 
+def datasets() -> dict[tuple[str, str], DatasetRecord]:
+    """Return the registered data sets by format and name."""
+    records = (spec.component for spec in registry.entries("dataset").values())
+    return {(record.format, record.name): record for record in records}
+
+
 def register(record: DatasetRecord) -> DatasetRecord:
-    """Add a data set to the table; adding the same record twice is harmless.
+    """Register a data set; registering the same record again is harmless.
 
     Raises:
-        ValueError: another data set has this format and name.
+        ConfigError: another data set has this format and name.
     """
-    key = (record.format, record.name)
-    if DATASETS.setdefault(key, record) != record:
-        raise InputError(f"the data set {record.key} is registered already: give yours another format or name")
-    return record
+    return registry.register("dataset", record.key, record, summary=f"{record.title}: {record.summary}")
 
 
 def find(format: str, name: str = "") -> DatasetRecord:  # noqa: A002 (the config key's name)
@@ -32,9 +35,10 @@ def find(format: str, name: str = "") -> DatasetRecord:  # noqa: A002 (the confi
     Raises:
         ValueError: no such data set; near misses are suggested.
     """
-    records = {record.name: record for record in DATASETS.values() if record.format == format}
+    known = datasets()
+    records = {record.name: record for record in known.values() if record.format == format}
     if not records:
-        raise InputError(f"dataset.format: unknown {format!r}.{suggest(format, {key[0] for key in DATASETS})}")
+        raise InputError(f"dataset.format: unknown {format!r}.{suggest(format, {key[0] for key in known})}")
     name = "" if name in NAMELESS and "" in records else name
     if name not in records:
         raise InputError(f"dataset.name: {format} has no {name!r}.{suggest(name, [one or 'none' for one in records])}")
@@ -47,8 +51,9 @@ def find_title(name: str) -> DatasetRecord:
     Raises:
         ValueError: no such data set; near misses are suggested.
     """
-    named = {record.key.lower(): record for record in DATASETS.values()}
-    named |= {record.title.lower(): record for record in reversed(DATASETS.values())}
-    if name.lower() not in named:
-        raise InputError(f"--data: unknown {name!r}.{suggest(name, [one.title for one in DATASETS.values()])}")
-    return named[name.lower()]
+    records = list(datasets().values())
+    known = {record.key.lower(): record for record in records}
+    known |= {record.title.lower(): record for record in reversed(records)}
+    if name.lower() not in known:
+        raise InputError(f"--data: unknown {name!r}.{suggest(name, [one.title for one in records])}")
+    return known[name.lower()]

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from torch import nn
-from torch_geometric.graphgym import register
+from torch_geometric.graphgym import register as graphgym
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.common.near_misses import look_up
+from graphgps_kmip.registry import components, register
 
-ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"gelu": nn.GELU, "silu": nn.SiLU, "swish": nn.SiLU}
+register("activation", "gelu", nn.GELU)
+register("activation", "silu", nn.SiLU, aliases=("swish",))
 
 
 def activation() -> Callable[[], nn.Module]:
@@ -27,4 +29,4 @@ def layer_activation() -> Callable[[], nn.Module]:
 
 
 def _named(name: str, key: str) -> Callable[[], nn.Module]:
-    return look_up(ACTIVATIONS | register.act_dict, name, key)
+    return look_up(components("activation") | graphgym.act_dict, name, key)

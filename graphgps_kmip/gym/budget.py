@@ -8,7 +8,7 @@ import torch
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.model_builder import create_model
 
-from graphgps_kmip.gym.branches import GPS, rows
+from graphgps_kmip.gym.branches import GPS, branch_rows
 from graphgps_kmip.gym.network import HEADED, width_step
 
 NARROWEST, WIDEST = 32, 512  # of the public k-MIP code's search
@@ -55,5 +55,5 @@ def _set_width(width: int) -> None:
         cfg.graphormer.embed_dim = width
     if cfg.model.type in HEADED:
         cfg.gt.dim_hidden = width
-        if cfg.model.type in GPS and any(row.name == "kMIP" for row in rows()):
+        if cfg.model.type in GPS and any(one.name == "kMIP" for one in branch_rows()):
             cfg.gt.kmip.dim_val = width // cfg.gt.n_heads

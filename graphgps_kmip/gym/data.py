@@ -15,12 +15,12 @@ from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.data import (
-    DATASETS,
     DatasetInfo,
     DatasetRecord,
     GraphDataset,
     at_hand,
     data_sheet,
+    datasets,
     encoded,
     find,
     find_title,
@@ -35,8 +35,8 @@ from graphgps_kmip.data.graph_folder import FORMAT as FOLDER
 from graphgps_kmip.data.graph_folder import folder_record
 from graphgps_kmip.data.transductive import with_normalized_features, with_reverse_edges, with_self_loops
 from graphgps_kmip.errors import ConfigError
+from graphgps_kmip.gym.config import NAME
 from graphgps_kmip.gym.expander import expanders
-from graphgps_kmip.gym.graphgym_registration import NAME
 from graphgps_kmip.gym.head import check_head
 from graphgps_kmip.gym.posenc import enabled_encodings
 
@@ -52,10 +52,10 @@ def load_dataset(format: str, name: str, root: str) -> GraphDataset | None:  # n
     Raises:
         ValueError: unknown format or name, with near misses.
     """
-    formats = {FOLDER, *(key[0] for key in DATASETS)}
+    formats = {FOLDER, *(key[0] for key in datasets())}
     if format not in formats and set(register.loader_dict) - {NAME}:
         return None
-    if format == GRAPHGYM_FORMAT and (format, name) not in DATASETS:
+    if format == GRAPHGYM_FORMAT and (format, name) not in datasets():
         if name == "none":
             raise ConfigError(f"dataset.name: of dataset.format {format} none is chosen: name one, such as Cora")
         return None
@@ -84,7 +84,7 @@ def missing_data() -> str:
     format, name, root = cfg.dataset.format, cfg.dataset.name, cfg.dataset.dir  # noqa: A001
     if cfg.dataset.sample or format == FOLDER or (cfg.posenc_ERN.enable and cfg.posenc_ERN.er_dim == "none"):
         return ""
-    if format not in {key[0] for key in DATASETS} or (format == GRAPHGYM_FORMAT and (format, name) not in DATASETS):
+    if format not in {key[0] for key in datasets()} or (format == GRAPHGYM_FORMAT and (format, name) not in datasets()):
         return ""
     record = find(format, name)
     if not record.has_sample or at_hand(record, root):

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torch import nn
-from torch_geometric.graphgym import register
+from torch_geometric.graphgym import register as graphgym
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.act import activation
 from graphgps_kmip.gym.encoder import edge_encoder, node_encoder
-from graphgps_kmip.gym.head import HEADS
 from graphgps_kmip.gym.posenc_build import in_node_encoder
 from graphgps_kmip.model import FeatureEncoder, GPSModel, input_layers
+from graphgps_kmip.registry import components
 
 
 def layers_width() -> int:
@@ -86,7 +86,7 @@ def prediction_head(dim: int, dim_out: int) -> nn.Module:
     Raises:
         ConfigError: it is unknown, or does not fit to graph tokens, or to the lack of them.
     """
-    head = look_up(register.head_dict | HEADS, cfg.gnn.head, "gnn.head")(dim, dim_out)
+    head = look_up(graphgym.head_dict | components("head"), cfg.gnn.head, "gnn.head")(dim, dim_out)
     has_token = cfg.graphormer.use_graph_token and in_node_encoder("GraphormerBias")
     level = getattr(head, "level", "")  # "": of another package
     if has_token and level not in ("graph", ""):

@@ -33,7 +33,7 @@ from graphgps_kmip.gym.devices import check_devices
 from graphgps_kmip.gym.fingerprint import config_hash
 from graphgps_kmip.gym.load import flatten
 from graphgps_kmip.gym.loaders import current_loaders
-from graphgps_kmip.gym.modes import MODES, TRAINING, check_mode
+from graphgps_kmip.gym.modes import TRAINING, check_mode
 from graphgps_kmip.gym.optimizer import current_optimizer
 from graphgps_kmip.gym.pictures import save_attention
 from graphgps_kmip.gym.pretrained import load_parameters
@@ -41,6 +41,7 @@ from graphgps_kmip.gym.run_log import log_to_run_dir
 from graphgps_kmip.gym.task import current_task
 from graphgps_kmip.gym.train import current_settings
 from graphgps_kmip.ranges import SEED, refusal, whole
+from graphgps_kmip.registry import components
 from graphgps_kmip.results.run_folder import RESERVED, check_name, numbered, writing
 from graphgps_kmip.results.run_record import is_finished
 from graphgps_kmip.train import locked, make_fabric, on_rank_zero, prepare_run_dir, read_record, replace_file
@@ -199,7 +200,9 @@ def execute(run: Run, fabric: Fabric, overwrite: bool = False) -> dict[str, Any]
         on_rank_zero(fabric, lambda: _write_config(run_dir / cfg.cfg_dest))
         log_to_run_dir(fabric)
         mode = train_dict[cfg.train.mode]
-        if mode is MODES.get(cfg.train.mode):  # ours: needs the Fabric, for which GraphGym's signature has no place
+        if mode is components("train_mode").get(
+            cfg.train.mode
+        ):  # ours: needs the Fabric, for which GraphGym's signature has no place
             record = mode([], loaders, parts.model, optimizer, scheduler, fabric)
         else:
             record = mode(create_logger(), loaders, parts.model.to(fabric.device), optimizer, scheduler)
@@ -221,7 +224,7 @@ def _write_config(path: Path) -> None:
 def _complete_pictures(run_dir: Path, key: str) -> None:
     """Save what the attention picture shows, if the run was interrupted before: curves.png is made after it."""
     path = run_dir / "attention.npz"
-    if path.exists() or (run_dir / "curves.png").exists() or cfg.train.mode not in MODES:
+    if path.exists() or (run_dir / "curves.png").exists() or cfg.train.mode not in components("train_mode"):
         return
     last = numbered(run_dir).get((read_record(run_dir) or {}).get("max_epoch", 0) - 1)
     if cfg.train.mode in TRAINING and last is None:

@@ -15,12 +15,9 @@ from torch_geometric.graphgym.config import set_cfg
 from yacs.config import CfgNode
 
 from graphgps_kmip.compat.key_translation import UNREAD
-from graphgps_kmip.gym.attention import ATTENTION
-from graphgps_kmip.gym.graphgym_registration import NAME
+from graphgps_kmip.gym.config import NAME
 from graphgps_kmip.gym.load import flatten
-from graphgps_kmip.gym.mpnn import MPNN
-from graphgps_kmip.gym.posenc_table import POSENC
-from graphgps_kmip.registry import named
+from graphgps_kmip.registry import KINDS, entries, named
 
 # Where and how comfortably a run happens, or what is derived from the data: without influence on its numbers.
 NOT_HASHED = frozenset(
@@ -33,10 +30,9 @@ NOT_HASHED = frozenset(
 # Where model.auto_satisfy_param_budget searches for them, they follow from the other settings.
 SEARCHED = frozenset({"gnn.dim_inner", "gt.dim_hidden", "graphormer.embed_dim", "gt.kmip.dim_val"})
 
-REGISTRIES: tuple[tuple[str, Mapping[str, Any]], ...] = (("gt.", ATTENTION), ("gt.", MPNN), ("", POSENC))
 # Keys that name components, joined by a plus.
 NAMING = ("gt.layer_type", "gnn.layer_type", "model.type", "dataset.node_encoder_name", "dataset.edge_encoder_name")
-BUILT_IN = frozenset(row.group for _, rows in REGISTRIES for row in rows.values())  # before any module of a user's
+
 
 # Message passing layers of ours that give edge features back as they were; those among them that read none.
 KEEP_EDGES = frozenset("GCN GIN GINE GAT GATv2 GENConv PNA".split())
@@ -90,11 +86,11 @@ def _changed_mathematics(settings: Mapping[str, Any]) -> list[str]:
 
 def _chains_edges(settings: Mapping[str, Any]) -> bool:
     """Return whether a message passing branch changes edge features that a later one in the same layer reads."""
-    known, changed = named(MPNN), False
+    known, changed = named("message_passing"), False
     for row in (known.get(name) for name in str(settings["gt.layer_type"]).split("+")):
         if row is None:  # an attention, no branch, or a branch along the expander, which has edges of its own
             continue
-        if changed and row.name not in WITHOUT_EDGES and settings.get(f"gt.{row.group}.use_edge_attr", True):
+        if changed and row.name not in WITHOUT_EDGES and settings.get(f"{row.group}.use_edge_attr", True):
             return True
         changed |= row.name not in KEEP_EDGES
     return False
@@ -133,12 +129,8 @@ def _built_in_keys() -> frozenset[str]:
 
 def _foreign_groups() -> dict[str, tuple[str, str]]:
     """Return group and dot -> name and module of each component that was registered beside the built-in ones."""
-    rows = ((prefix, row) for prefix, registry in REGISTRIES for row in registry.values())
-    return {
-        f"{prefix}{row.group}.": (row.name, getattr(getattr(row, "component", row), "__module__", ""))
-        for prefix, row in rows
-        if row.group not in BUILT_IN
-    }
+    specs = [spec for kind in KINDS for spec in entries(kind).values() if spec.group]
+    return {f"{spec.group}.": (spec.name, spec.module) for spec in specs if not spec.module.startswith(f"{NAME}.")}
 
 
 def _owners(foreign: Iterable[str]) -> dict[str, list[tuple[str, str]]]:

@@ -11,17 +11,60 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from torch_geometric.graphgym import register
+from torch_geometric.graphgym import register as graphgym
+from torch_geometric.graphgym.config import cfg
+
+from graphgps_kmip.gym import stock
+from graphgps_kmip.gym.config import NAME, enter_group, set_defaults
+from graphgps_kmip.gym.data import load_dataset
+from graphgps_kmip.gym.task import loss_and_score
+from graphgps_kmip.registry import Spec, watch
 
 OURS: dict[int, dict[Any, Any]] = {}  # id of a registry -> our entries in it
 NETWORKS = "GPSModel MultiModel SingleModel SANTransformer Performer BigBird Graphormer custom_gnn gnn".split()
 ESSENTIAL = {
-    *((id(register.network_dict), name) for name in NETWORKS),
-    (id(register.train_dict), "custom"),
+    *((id(graphgym.network_dict), name) for name in NETWORKS),
+    (id(graphgym.train_dict), "custom"),
+}
+GRAPHGYM_REGISTRIES = {
+    "network": graphgym.network_dict,
+    "activation": graphgym.act_dict,
+    "train_mode": graphgym.train_dict,
+    "head": graphgym.head_dict,
+    "node_encoder": graphgym.node_encoder_dict,
+    "edge_encoder": graphgym.edge_encoder_dict,
+    "optimizer": graphgym.optimizer_dict,
+    "scheduler": graphgym.scheduler_dict,
 }
 # GraphGym's own that ours replace: Atom, Bond (the same modules, but made by ogb) and the network gnn.
 GRAPHGYM = ("torch_geometric.graphgym.models.encoder", "torch_geometric.graphgym.models.gnn")
-NAME = "graphgps_kmip"  # our key in registries without names of their own: config, loader, loss
+
+
+def register_all() -> None:
+    """Enter every component into GraphGym's registries, those registered later too; harmless when called again."""
+    if not OURS:
+        watch(_enter_spec)
+    for key, entry in stock.LAYERS.items():
+        offer(graphgym.layer_dict, key, entry)
+    for registry, entry in (
+        (graphgym.config_dict, set_defaults),
+        (graphgym.loader_dict, load_dataset),
+        (graphgym.loss_dict, loss_and_score),
+    ):
+        offer(registry, NAME, entry)
+    stand_last(graphgym.config_dict)
+    stand_first(graphgym.loader_dict)
+    tolerate_later_packages()
+
+
+def _enter_spec(spec: Spec) -> None:
+    """Enter a component into GraphGym's registry of its kind, and its config group into a live config."""
+    if spec.kind in GRAPHGYM_REGISTRIES:
+        for name in (spec.name, *spec.aliases):
+            offer(GRAPHGYM_REGISTRIES[spec.kind], name, spec.component)
+    if spec.kind in ("attention", "message_passing") and "gt" in cfg and not cfg.is_frozen():
+        if spec.group.removeprefix("gt.") not in cfg.gt:
+            enter_group(cfg, spec)
 
 
 def offer(registry: dict[Any, Any], key: Any, entry: Callable[..., Any]) -> None:
@@ -56,7 +99,7 @@ def tolerate_later_packages() -> None:
     GraphGym's ``register_base`` raises ``KeyError`` for a taken name. Where the taken name is ours, this gives it to
     the newcomer, or keeps it if it is essential; for all other names nothing changes.
     """
-    original = register.register_base
+    original = graphgym.register_base
     if getattr(original, "shared_by", None) == NAME:
         return
 
@@ -72,12 +115,12 @@ def tolerate_later_packages() -> None:
             mapping[key] = module
         else:
             original(mapping, key, module)
-        if mapping is register.config_dict and NAME in mapping:
+        if mapping is graphgym.config_dict and NAME in mapping:
             stand_last(mapping)
         return None
 
     register_base.shared_by = NAME
-    register.register_base = register_base
+    graphgym.register_base = register_base
 
 
 def _origin(entry: Any) -> str:

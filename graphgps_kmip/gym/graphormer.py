@@ -10,8 +10,10 @@ from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.ends import stack
 from graphgps_kmip.gym.posenc_build import in_node_encoder
 from graphgps_kmip.model.graphormer_layer import GraphormerLayer
+from graphgps_kmip.registry import register
 
 
+@register("network", "Graphormer")
 def graphormer(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001 (GraphGym's signature; encoders read the share)
     """Graphormer (Ying et al. 2021): graphormer.num_layers layers of attention, biased by GraphormerBias, and an MLP.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from torch import nn
@@ -13,19 +12,23 @@ from graphgps_kmip.gym.act import activation, layer_activation
 from graphgps_kmip.model import EdgeHead, GraphHead, GraphormerHead, NodeHead, SequenceHead
 from graphgps_kmip.model.prediction_heads import PairHead
 from graphgps_kmip.model.san_layer import san_graph_head
+from graphgps_kmip.registry import register
 
 
+@register("head", "graph")
 def graph(dim_in: int, dim_out: int) -> nn.Module:
     """Pool the nodes (model.graph_pooling), then an MLP: one prediction per graph."""
     return GraphHead(dim_in, dim_out, cfg.gnn.layers_post_mp, cfg.model.graph_pooling, **_hidden())
 
 
+@register("head", "mlp_graph")
 def mlp_graph(dim_in: int, dim_out: int) -> nn.Module:
     """As graph, with dropout before each layer of the MLP: also on the pooled nodes."""
     layers, pooling = cfg.gnn.layers_post_mp, cfg.model.graph_pooling
     return GraphHead(dim_in, dim_out, layers, pooling, cfg.gnn.dropout, activation(), input_dropout=True)
 
 
+@register("head", "san_graph")
 def san_graph(dim_in: int, dim_out: int) -> nn.Module:
     """Pool the nodes (model.graph_pooling), then an MLP that halves the width twice: one prediction per graph.
 
@@ -34,31 +37,37 @@ def san_graph(dim_in: int, dim_out: int) -> nn.Module:
     return san_graph_head(dim_in, dim_out, cfg.model.graph_pooling, act=layer_activation())
 
 
+@register("head", "ogb_code_graph")
 def ogb_code_graph(dim_in: int, dim_out: int) -> nn.Module:
     """Pool the nodes (model.graph_pooling), then one linear map for each of the 5 words of a name."""
     return SequenceHead(dim_in, dim_out, pooling=cfg.model.graph_pooling)
 
 
+@register("head", "graphormer_graph")
 def graphormer_graph(dim_in: int, dim_out: int) -> nn.Module:
     """LayerNorm of the nodes, pool them (model.graph_pooling), then one linear map: one prediction per graph."""
     return GraphormerHead(dim_in, dim_out, cfg.model.graph_pooling)
 
 
+@register("head", "node")
 def node(dim_in: int, dim_out: int) -> nn.Module:
     """MLP on the nodes of the split at hand: one graph, divided by masks (transductive)."""
     return NodeHead(dim_in, dim_out, cfg.gnn.layers_post_mp, masked=True, **_hidden())
 
 
+@register("head", "inductive_node")
 def inductive_node(dim_in: int, dim_out: int) -> nn.Module:
     """MLP on all nodes of every graph: whole graphs are divided (inductive)."""
     return NodeHead(dim_in, dim_out, cfg.gnn.layers_post_mp, **_hidden())
 
 
+@register("head", "inductive_edge")
 def inductive_edge(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001 (a pair has one logit)
     """Logits of labelled pairs of nodes (model.edge_decoding) and ranks within their graph: many graphs."""
     return _edge(dim_in, ranked=True)
 
 
+@register("head", "link_pred", aliases=("edge",))  # GraphGym has both names for one head
 def link_pred(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001 (a pair has one logit)
     """Logits of labelled pairs of nodes (model.edge_decoding), without ranks: also for one large graph."""
     return _edge(dim_in, ranked=False)
@@ -79,6 +88,7 @@ def _hidden() -> dict[str, Any]:
     return {"dropout": cfg.gnn.dropout, "act": activation()}
 
 
+@register("head", "infer_links")
 def infer_links(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001 (a pair has two logits)
     """Logits of all pairs of nodes: is there an edge (dataset.infer_link_label edge)."""
     if cfg.dataset.infer_link_label != "edge":
@@ -86,19 +96,6 @@ def infer_links(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001 (a pair
     return PairHead()
 
 
-HEADS: dict[str, Callable[[int, int], nn.Module]] = {
-    "graph": graph,
-    "san_graph": san_graph,
-    "mlp_graph": mlp_graph,
-    "graphormer_graph": graphormer_graph,
-    "ogb_code_graph": ogb_code_graph,
-    "node": node,
-    "inductive_node": inductive_node,
-    "inductive_edge": inductive_edge,
-    "infer_links": infer_links,
-    "link_pred": link_pred,
-    "edge": link_pred,  # GraphGym has both names for one head
-}
 # What has a label -> heads that predict something else, with what fits.
 UNFIT: dict[str, tuple[tuple[str, ...], str]] = {
     "graph": (("node", "inductive_node", "inductive_edge", "link_pred", "edge"), "graph"),

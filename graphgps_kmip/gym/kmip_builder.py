@@ -11,8 +11,10 @@ from graphgps_kmip.attention.kmip import HEAD_AGGREGATIONS, KMIPAttention
 from graphgps_kmip.compat.kmip_faults import FirstKeyAgain, PaddedKMIPAttention
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import COUNT, NATURAL, NOT_NEGATIVE, WIDTH, Choice, Range, Registered
+from graphgps_kmip.registry import register
 
 
+@register("attention", "kMIP", aliases=("SparseAttention",), zero_grad=("key.bias",), dropout="sparse_attn_dropout")
 def build_kmip(
     dim: int,
     num_heads: int,

@@ -1,27 +1,26 @@
-"""What ``python main.py --list [NAME*]`` shows: the registered components with one line each."""
+"""Listing of registered components, ``python main.py --list [NAME*]``: one line each, by kind."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from torch_geometric.graphgym import register
-
 from graphgps_kmip.common.near_misses import near_misses
 from graphgps_kmip.common.project import train_command
-from graphgps_kmip.data import DATASETS
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.attention import ATTENTION
-from graphgps_kmip.gym.head import HEADS
-from graphgps_kmip.gym.mpnn import MPNN
-from graphgps_kmip.gym.posenc import EDGE_PARTS, NODE_PARTS
-from graphgps_kmip.model.prediction_heads import POOLINGS
-from graphgps_kmip.search import BACKENDS
-from graphgps_kmip.task import LOSSES
-from graphgps_kmip.train.optimizers import OPTIMIZERS
-from graphgps_kmip.train.schedulers import SCHEDULERS
+from graphgps_kmip.gym.graphgym_registration import GRAPHGYM_REGISTRIES
+from graphgps_kmip.registry import KINDS, Spec, entries
+
+# Kinds whose key needs more words than `KINDS` has.
+HEADINGS = {
+    "attention": "attention (part of gt.layer_type)",
+    "message_passing": "message passing (part of gt.layer_type)",
+    "encoding": "encoding (further parts of dataset.node_encoder_name, with posenc_<name>.enable True)",
+    "dataset": f"data set (dataset.format / dataset.name; {train_command()} --data TITLE)",
+}
+EDGE_ENCODINGS = "encoding of edges (further parts of dataset.edge_encoder_name)"
 
 
 def listing(patterns: Sequence[str] = ("*",)) -> str:
@@ -34,7 +33,7 @@ def listing(patterns: Sequence[str] = ("*",)) -> str:
     Raises:
         ConfigError: a pattern fits nothing, with near misses.
     """
-    tables = {title: {_name(key): (_names(key, row), row) for key, row in rows.items()} for title, rows in _kinds()}
+    tables = _tables()
     known = {name for rows in tables.values() for names, _ in rows.values() for name in names}
     for pattern in patterns:
         if not any(_fits(name, pattern) for name in known):
@@ -42,60 +41,52 @@ def listing(patterns: Sequence[str] = ("*",)) -> str:
             part = pattern.strip("*")
             raise ConfigError(f"--list: no component has the name {pattern!r}.{near} '*{part}*' finds parts of names.")
     shown = {
-        title: {key: row for key, (names, row) in rows.items() if any(_fits(n, p) for n in names for p in patterns)}
+        title: {key: line for key, (names, line) in rows.items() if any(_fits(n, p) for n in names for p in patterns)}
         for title, rows in tables.items()
     }
     return "\n\n".join(_table(title, rows) for title, rows in shown.items() if rows)
 
 
-def _kinds() -> list[tuple[str, Mapping[Any, Any]]]:
-    return [
-        ("attention (part of gt.layer_type)", ATTENTION),
-        ("message passing (part of gt.layer_type)", MPNN),
-        ("network (model.type)", register.network_dict),
-        ("node encoder (dataset.node_encoder_name)", register.node_encoder_dict),
-        ("encoding (further parts of dataset.node_encoder_name, with posenc_<name>.enable True)", NODE_PARTS),
-        ("edge encoder (dataset.edge_encoder_name)", register.edge_encoder_dict),
-        ("encoding of edges (further parts of dataset.edge_encoder_name)", EDGE_PARTS),
-        (f"data set (dataset.format / dataset.name; {train_command()} --data TITLE)", _data_sets()),
-        ("head (gnn.head)", register.head_dict | HEADS),
-        ("pooling (model.graph_pooling)", POOLINGS),
-        ("loss (model.loss_fun)", LOSSES),
-        ("optimiser (optim.optimizer)", OPTIMIZERS | _others(register.optimizer_dict, OPTIMIZERS)),
-        ("scheduler (optim.scheduler)", SCHEDULERS | _others(register.scheduler_dict, SCHEDULERS)),
-        ("k-MIP search (gt.kmip.search)", BACKENDS),
-    ]
+Rows = dict[str, tuple[set[str], str]]  # what is printed -> (all that a component is called, its line)
 
 
-def _data_sets() -> dict[tuple[str, str], str]:
-    return {(format, name or "none"): f"{row.title}: {row.summary}" for (format, name), row in DATASETS.items()}
+def _tables() -> dict[str, Rows]:
+    """Return the rows of each kind, those that others registered with GraphGym included."""
+    tables: dict[str, Rows] = {}
+    for kind, row in KINDS.items():
+        title = HEADINGS.get(kind, f"{row.title} ({row.key})")
+        tables[title] = {name: ({name}, line) for name, line in _others(kind).items()}
+        for spec in entries(kind).values():
+            on_edges = kind == "encoding" and spec.component.edges
+            shown, names = _names(spec)
+            tables.setdefault(EDGE_ENCODINGS if on_edges else title, {})[shown] = (names, spec.summary)
+    return tables
 
 
-def _others(registry: Mapping[Any, Callable[..., Any]], ours: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: entry for name, entry in registry.items() if name not in ours and name is not None}
+def _others(kind: str) -> dict[str, str]:
+    """Return name -> line of what GraphGym itself or another package registered."""
+    ours = {name for spec in entries(kind).values() for name in (spec.name, *spec.aliases)}
+    registry: Mapping[Any, Any] = GRAPHGYM_REGISTRIES.get(kind, {})
+    return {
+        str(name): (inspect.getdoc(entry) or "").split("\n")[0]
+        for name, entry in registry.items()
+        if name not in ours and name is not None
+    }
 
 
-def _table(title: str, rows: Mapping[str, Any]) -> str:
-    lines = {name: _summary(row) for name, row in rows.items()}
-    width = max(map(len, lines), default=0)
-    return "\n".join([title, *(f"  {name:<{width}}  {lines[name]}".rstrip() for name in sorted(lines, key=str.lower))])
+def _names(spec: Spec) -> tuple[str, set[str]]:
+    """Return how a component is printed, and all that it is called."""
+    if spec.kind != "dataset":
+        return " or ".join((spec.name, *spec.aliases)), {spec.name, *spec.aliases}
+    record = spec.component
+    shown = f"{record.format} / {record.name or 'none'}"
+    return shown, {shown, record.title, record.format, record.name} - {""}
 
 
-def _name(key: Any) -> str:
-    return " / ".join(str(part) for part in key) if isinstance(key, tuple) else str(key)
-
-
-def _names(key: Any, row: Any) -> set[str]:
-    """Return all that a component is called."""
-    if not isinstance(key, tuple):
-        return {_name(key)}
-    return {_name(key), row.partition(": ")[0], *key} - {"none"}  # no dataset.name of its own
+def _table(title: str, rows: Mapping[str, str]) -> str:
+    width = max(map(len, rows), default=0)
+    return "\n".join([title, *(f"  {name:<{width}}  {rows[name]}".rstrip() for name in sorted(rows, key=str.lower))])
 
 
 def _fits(name: str, pattern: str) -> bool:
     return fnmatchcase(name.lower(), pattern.lower())
-
-
-def _summary(row: Any) -> str:
-    text = row if isinstance(row, str) else getattr(row, "summary", None) or inspect.getdoc(row) or ""
-    return text.strip().split("\n")[0]

@@ -10,8 +10,7 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.data import GraphDataset, GraphLoader, NodeLoader, Sampling, make_loaders
 from graphgps_kmip.data.loaders import with_node_budget
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.attention import ATTENTION
-from graphgps_kmip.gym.branches import rows
+from graphgps_kmip.gym.branches import branch_rows
 
 
 def current_loaders(dataset: GraphDataset, level: str, fabric: Fabric) -> list[GraphLoader | NodeLoader]:
@@ -61,7 +60,7 @@ def _is_divided(world_size: int) -> bool:
     if world_size == 1:
         logging.info("gt.kmip.shard: there is one process, which has all nodes (torchrun, or devices, starts several)")
         return False
-    attentions = [row.name for row in rows() if row.name in ATTENTION]
+    attentions = [one.name for one in branch_rows() if one.spec.kind == "attention"]
     if cfg.model.type != "GPSModel" or not set(attentions) <= {"kMIP"}:
         raise ConfigError(
             f"gt.kmip.shard: only GPSModel with kMIP can reach the nodes of other processes, not {cfg.model.type} with "

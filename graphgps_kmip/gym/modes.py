@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.attention_weights import save_weights
 from graphgps_kmip.gym.task import current_task
 from graphgps_kmip.gym.train import current_settings, current_writers, custom
+from graphgps_kmip.registry import entries, register
 from graphgps_kmip.results.run_folder import SPLITS, writing
 from graphgps_kmip.train import replace_file
 from graphgps_kmip.train.evaluation import evaluate, predict
@@ -24,17 +25,20 @@ from graphgps_kmip.train.evaluation import evaluate, predict
 LEADERBOARD = ("test-dev", "test-challenge")  # what val and test of PCQM4Mv2-inference are
 
 
+@register("train_mode", "standard")
 def standard(*args: Any) -> dict[str, Any]:
     """Train as custom does, in place of GraphGym's loop on Lightning."""
     logging.info("train.mode standard: GraphGym's loop on Lightning is not used, but ours, as for custom")
     return custom(*args)
 
 
+@register("train_mode", "inference-only")
 def inference_only(_: Any, loaders: Sequence[Any], model: nn.Module, *rest: Any) -> dict[str, Any]:
     """Evaluate the model of pretrained.dir on all three splits, without training."""
     return _evaluated(dict(zip(SPLITS, loaders, strict=True)), model, rest[-1])
 
 
+@register("train_mode", "log-attn-weights")
 def log_attn_weights(_: Any, loaders: Sequence[Any], model: nn.Module, *rest: Any) -> dict[str, Any]:
     """Evaluate as inference-only, and save what each layer and head attends to in the first test graphs."""
     fabric = rest[-1]
@@ -45,6 +49,7 @@ def log_attn_weights(_: Any, loaders: Sequence[Any], model: nn.Module, *rest: An
     return inference_only(_, loaders, model, *rest)
 
 
+@register("train_mode", "PCQM4Mv2-inference")
 def pcqm4mv2_inference(_: Any, loaders: Sequence[Any], model: nn.Module, *rest: Any) -> dict[str, Any]:
     """Evaluate on the official validation molecules, and save the predictions for both tests of the leaderboard."""
     fabric = rest[-1]
@@ -56,14 +61,6 @@ def pcqm4mv2_inference(_: Any, loaders: Sequence[Any], model: nn.Module, *rest: 
     return _evaluated({"train": loaders[0]}, model, fabric)
 
 
-# Public name -> what it does; called as GraphGym calls it, and with the Fabric at last.
-MODES: dict[str, Callable[..., dict[str, Any]]] = {
-    "custom": custom,
-    "standard": standard,
-    "inference-only": inference_only,
-    "log-attn-weights": log_attn_weights,
-    "PCQM4Mv2-inference": pcqm4mv2_inference,
-}
 TRAINING = ("custom", "standard")
 
 
@@ -74,7 +71,7 @@ def check_mode(processes: int = 1) -> None:
         ConfigError: there are no trained parameters, the data is not the leaderboard's, or there are several processes.
     """
     mode = cfg.train.mode
-    if mode not in MODES or mode in TRAINING:
+    if mode not in entries("train_mode") or mode in TRAINING:
         return
     if not cfg.pretrained.dir:
         raise ConfigError(f"train.mode {mode} does not train: name the run whose parameters it takes, pretrained.dir")

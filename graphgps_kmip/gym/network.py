@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from torch import nn
@@ -11,35 +10,34 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.act import activation, layer_activation
-from graphgps_kmip.gym.branches import branches, edge_width, rows
+from graphgps_kmip.gym.branches import branch_rows, branches, edge_width
+from graphgps_kmip.gym.config import settings_of
 from graphgps_kmip.gym.ends import layers_width, stack
-from graphgps_kmip.gym.graphormer import graphormer
-from graphgps_kmip.gym.mpnn import MPNN
-from graphgps_kmip.gym.san import san_transformer
-from graphgps_kmip.gym.stock import stock_gnn
-from graphgps_kmip.gym.whole import big_bird, performer
 from graphgps_kmip.model import GNNLayer, GPSLayer
-from graphgps_kmip.registry import build_row, named
+from graphgps_kmip.registry import build, named, register
 
 # Values of gnn.layer_type in public files -> our row. By our own names, layers are configured as in GPS layers.
 CONVS = {"gatedgcnconv": "GatedGCN", "gineconv": "GINE", "gcnconv": "GCN", "gatconv": "GAT"}
 
 
+@register("network", "GPSModel")
 def gps_model(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001 (GraphGym's signature; encoders read the share)
     """GraphGPS: gt.layers layers of gt.layer_type (branches joined by plus), an encoder before, a head after."""
     dim = layers_width()
     return stack(dim, dim_out, [_gps_layer(dim) for _ in range(cfg.gt.layers)], edge_width())
 
 
+@register("network", "MultiModel")
 def multi_model(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001
     """Exphormer's network of any number of branches: message passing reads the edges of the branch before it."""
     dim = layers_width()
     return stack(dim, dim_out, [_gps_layer(dim, chain_edges=True) for _ in range(cfg.gt.layers)], edge_width())
 
 
+@register("network", "SingleModel")
 def single_model(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001
     """Exphormer's network of one branch a layer, then the activation: without feed-forward networks."""
-    if len(rows()) != 1:
+    if len(branch_rows()) != 1:
         raise ConfigError(
             f"gt.layer_type: model.type SingleModel has one branch, got {cfg.gt.layer_type}: take MultiModel for more"
         )
@@ -47,6 +45,7 @@ def single_model(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001
     return stack(dim, dim_out, [_gps_layer(dim, ffn=False) for _ in range(cfg.gt.layers)], edge_width())
 
 
+@register("network", "custom_gnn")
 def custom_gnn(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001
     """Message passing alone: gnn.layers_mp layers of gnn.layer_type, with gnn.residual, no norm around them."""
     dim = cfg.gnn.dim_inner
@@ -55,17 +54,6 @@ def custom_gnn(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001
 
 # Of gt.layers layers of gt.n_heads heads.
 HEADED = ("GPSModel", "MultiModel", "SingleModel", "SANTransformer", "Performer", "BigBird")
-NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
-    "GPSModel": gps_model,
-    "MultiModel": multi_model,
-    "SingleModel": single_model,
-    "SANTransformer": san_transformer,
-    "Performer": performer,
-    "BigBird": big_bird,
-    "custom_gnn": custom_gnn,
-    "gnn": stock_gnn,
-    "Graphormer": graphormer,
-}
 
 
 def width_step() -> int:
@@ -93,7 +81,8 @@ def _norm() -> str:
 
 def _conv_layer(dim: int) -> GNNLayer:
     name, gnn = cfg.gnn.layer_type, cfg.gnn
-    row = look_up(named(MPNN) | {public: MPNN[ours] for public, ours in CONVS.items()}, name, "gnn.layer_type")
+    known = named("message_passing")
+    spec = look_up(known | {public: known[ours] for public, ours in CONVS.items()}, name, "gnn.layer_type")
     given: dict[str, Any] = {
         "heads": cfg.gt.n_heads,
         "equivstable_pe": False,  # no public code has gates in these networks
@@ -102,10 +91,10 @@ def _conv_layer(dim: int) -> GNNLayer:
     }
     if name in CONVS:
         given |= {"heads": 1, "use_edge_attr": False, "inner": gnn.gine_inner}
-    conv = build_row(row, cfg.gt, dim, gnn.dropout, layer_activation(), given=given)
+    conv = build(spec, dim, gnn.dropout, layer_activation(), settings=settings_of(spec), given=given)
     if conv.internal_residual:
         return GNNLayer(conv)
     if name == "gineconv" and gnn.gine_inner == "mlp_dropout":  # its dropout is inside, and nothing follows
         return GNNLayer(conv, residual=gnn.residual)
-    act = layer_activation() if row.name == "GINE" else activation()
+    act = layer_activation() if spec.name == "GINE" else activation()
     return GNNLayer(conv, act, gnn.dropout, gnn.residual)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from torch import nn
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.nn import GATConv, GCNConv
@@ -14,10 +12,12 @@ from graphgps_kmip.model import FeatureEncoder, GNNLayer, GPSModel
 from graphgps_kmip.model.plain_layers import SparseDropout
 from graphgps_kmip.model.prediction_heads import OutputHead
 from graphgps_kmip.mpnn.message_passing import PlainConv
+from graphgps_kmip.registry import register
 
 NODE_HEADS = ("node", "inductive_node")
 
 
+@register("network", "GCN")
 def gcn(dim_in: int, dim_out: int) -> nn.Module:
     """GCN alone (Kipf and Welling 2017): gnn.layers_mp convolutions, hidden ones gnn.dim_inner wide.
 
@@ -26,6 +26,7 @@ def gcn(dim_in: int, dim_out: int) -> nn.Module:
     return _network([GCNConv(width, out) for width, out, _ in _widths(dim_in, dim_out)])
 
 
+@register("network", "GAT")
 def gat(dim_in: int, dim_out: int) -> nn.Module:
     """GAT alone (Veličković et al. 2018): as GCN, with gt.n_heads heads side by side and one in the last convolution.
 
@@ -45,10 +46,6 @@ def gat(dim_in: int, dim_out: int) -> nn.Module:
             for width, out, last in _widths(dim_in, dim_out)
         ]
     )
-
-
-# Values of model.type beside those of NETWORKS, which all have an encoder and a head.
-ORIGINAL: dict[str, Callable[[int, int], nn.Module]] = {"GCN": gcn, "GAT": gat}
 
 
 def _widths(dim_in: int, dim_out: int) -> list[tuple[int, int, bool]]:

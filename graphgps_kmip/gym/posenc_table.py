@@ -32,6 +32,7 @@ from graphgps_kmip.ranges import (
     optional,
     whole,
 )
+from graphgps_kmip.registry import register
 
 # Key -> default, with the rule for other values. What every public block has, used or not.
 COMMON: dict[str, Any] = {
@@ -227,5 +228,7 @@ POSENC: dict[str, PosEnc] = {
         ),
     )
 }
+for _row in POSENC.values():
+    register("encoding", _row.name, _row, summary=_row.summary)
 NODE_PARTS = {name: row for name, row in POSENC.items() if not row.edges}
 EDGE_PARTS = {name: row for name, row in POSENC.items() if row.edges} | {"ER": POSENC["ERE"]}  # its other public name

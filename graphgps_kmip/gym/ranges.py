@@ -10,10 +10,7 @@ from yacs.config import CfgNode
 
 from graphgps_kmip.compat.key_translation import UNREAD
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.attention import ATTENTION
-from graphgps_kmip.gym.config import DEFAULTS
-from graphgps_kmip.gym.mpnn import MPNN
-from graphgps_kmip.gym.posenc import POSENC
+from graphgps_kmip.gym.config import DEFAULTS, branch_specs
 from graphgps_kmip.gym.yaml_settings import flatten
 from graphgps_kmip.ranges import (
     COUNT,
@@ -37,6 +34,7 @@ from graphgps_kmip.ranges import (
     refusal,
     whole,
 )
+from graphgps_kmip.registry import components
 from graphgps_kmip.signatures import rules_of
 
 NAME = Registered("--list")
@@ -154,12 +152,12 @@ def rules(cfg: CfgNode) -> dict[str, Rule]:
     declared: dict[str, Any] = dict(GRAPHGYM)
     declared |= {key: Unread() for key in UNREAD}
     declared |= {key: one.rule for key, one in DEFAULTS.items() if isinstance(one, Default)}
-    for row in POSENC.values():
+    for row in components("encoding").values():
         declared |= _ruled(f"{row.group}.", row.keys)
         for name, keys in row.inner.items():
             declared |= _ruled(f"{row.group}.{name}.", keys)
-    for row in (*ATTENTION.values(), *MPNN.values()):
-        declared |= {f"gt.{row.group}.{name}": rule for name, rule in rules_of(row.component).items()}
+    for spec in branch_specs():
+        declared |= {f"{spec.group}.{name}": rule for name, rule in rules_of(spec.component).items()}
     return {key: declared.get(key) or (FLAG if isinstance(value, bool) else Unruled()) for key, value in flatten(cfg)}
 
 

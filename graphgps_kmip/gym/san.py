@@ -10,12 +10,14 @@ from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.ends import layers_width, stack
 from graphgps_kmip.model.san_layer import SANLayer
+from graphgps_kmip.registry import register
 
 # gt.layer_type -> whether edges and other pairs are normalised apart, with a learned gamma.
 LAYERS = {"SANLayer": False, "SAN2Layer": True}
 EDGE_SET = ("_edge_index", "_edges")  # how public codes end the names of an edge set
 
 
+@register("network", "SANTransformer")
 def san_transformer(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001 (GraphGym's signature)
     """SAN: gt.layers layers of gt.layer_type, an encoder before, a head after."""
     dim = layers_width()

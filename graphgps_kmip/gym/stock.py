@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from torch_geometric.graphgym import register
+from torch_geometric.graphgym import register as graphgym
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.init import init_weights
 from torch_geometric.graphgym.models.layer import GeneralLayer, LayerConfig, new_layer_config
@@ -22,11 +22,11 @@ from torch_geometric.nn import BatchNorm
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.errors import ConfigError, InputError
+from graphgps_kmip.gym.config import settings_of
 from graphgps_kmip.gym.ends import encoder, input_part, prediction_head
-from graphgps_kmip.gym.mpnn import MPNN
 from graphgps_kmip.model import GPSModel
 from graphgps_kmip.model.feature_encoding import UnitRows
-from graphgps_kmip.registry import build_row
+from graphgps_kmip.registry import build, entries, register
 
 # gnn.stage_type -> how (old, new) node features of a layer become those of the next one
 STAGES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -68,6 +68,7 @@ class StockLayer(nn.Module):
         return self.unit(self.join(x, batch.x)), batch.edge_attr, states
 
 
+@register("network", "gnn")
 def stock_gnn(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001 (GraphGym's signature; encoders read the share)
     """GraphGym's own network: layers of gnn.layer_type, norm, dropout, activation, rows of length 1 (gnn.l2norm)."""
     dim, depth = cfg.gnn.dim_inner, cfg.gnn.layers_mp
@@ -89,8 +90,8 @@ def stock_gnn(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001 (GraphGym
 
 def _general_layer(dim_in: int, dim: int) -> nn.Module:
     """Return GraphGym's layer with all that follows a convolution in it."""
-    look_up(register.layer_dict, cfg.gnn.layer_type, "gnn.layer_type")
-    look_up(register.act_dict, cfg.gnn.act, "gnn.act")
+    look_up(graphgym.layer_dict, cfg.gnn.layer_type, "gnn.layer_type")
+    look_up(graphgym.act_dict, cfg.gnn.act, "gnn.act")
     edge_dim = dim if cfg.dataset.edge_encoder else cfg.dataset.edge_dim
     config = replace(new_layer_config(dim_in, dim, 1, has_act=True, has_bias=False, cfg=cfg), edge_dim=edge_dim)
     layer = GeneralLayer(cfg.gnn.layer_type, config)
@@ -118,16 +119,18 @@ class OnBatch(nn.Module):
 
 
 def _as_layer(name: str, given: dict[str, Any]) -> Callable[..., nn.Module]:
-    def build(layer_config: LayerConfig) -> nn.Module:
+    def make(layer_config: LayerConfig) -> nn.Module:
         dim = layer_config.dim_out
         if layer_config.dim_in != dim:
             raise ConfigError(
                 f"gnn.layer_type {cfg.gnn.layer_type} keeps its width, got {layer_config.dim_in} to {dim} columns: set "
                 "gnn.stage_type stack or skipsum"
             )
-        return OnBatch(build_row(MPNN[name], cfg.gt, dim, 0.0, nn.ReLU, given={"equivstable_pe": False} | given))
+        spec = entries("message_passing")[name]
+        given_too = {"equivstable_pe": False} | given
+        return OnBatch(build(spec, dim, 0.0, nn.ReLU, settings=settings_of(spec), given=given_too))
 
-    return build
+    return make
 
 
 # What GraphGPS adds to GraphGym's values of gnn.layer_type; dropout and residual are GraphGym's there.

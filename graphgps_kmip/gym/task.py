@@ -5,7 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.task import LOSSES, Task, make_task
+from graphgps_kmip.registry import named
+from graphgps_kmip.task import Task, make_task
 
 # Public YAML files call these a classification; what is scored, the head decides.
 OF_HEADS = {
@@ -31,7 +32,7 @@ def current_task() -> Task:
 
 def loss_and_score(pred: Tensor, true: Tensor) -> tuple[Tensor, Tensor] | None:
     """Return (loss, score) as GraphGym's ``compute_loss`` wants them; None leaves an unknown loss to other packages."""
-    if cfg.model.loss_fun not in LOSSES:
+    if cfg.model.loss_fun not in named("loss"):
         return None
     task = current_task()
     total, weight = task.loss(pred, true)

@@ -14,10 +14,12 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.gym.fingerprint import config_hash
 from graphgps_kmip.gym.load import flatten
 from graphgps_kmip.gym.task import current_task
+from graphgps_kmip.registry import register
 from graphgps_kmip.results.run_folder import CONFIG
 from graphgps_kmip.train import MissingWriter, TensorBoardWriter, TrainSettings, WandbWriter, Writer, train
 
 
+@register("train_mode", "custom")
 def custom(
     loggers: Sequence[Any],  # noqa: ARG001 (GraphGym's signature; our loop writes the same files itself)
     loaders: Sequence[Any],

@@ -8,12 +8,13 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.attention.head_arguments import dim_per_head
 from graphgps_kmip.attention.performer import redraw_regularly
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.attention import ATTENTION
+from graphgps_kmip.gym.config import settings_of
 from graphgps_kmip.gym.ends import layers_width, stack
 from graphgps_kmip.model import AttentionLayer, TransformerLayer
-from graphgps_kmip.registry import build_row
+from graphgps_kmip.registry import build, entries, register
 
 
+@register("network", "Performer")
 def performer(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001 (GraphGym's signature; encoders read the share)
     """Performer alone: gt.layers pre-norm layers over the nodes, whose random features are drawn anew in training.
 
@@ -24,9 +25,9 @@ def performer(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001 (GraphGym
     """
     dim, heads = layers_width(), cfg.gt.n_heads
     given = {"dim_head": dim_per_head(dim, heads), "use_bias": True, "mask_keys": True}  # padding is of the network
-    row, dropout = ATTENTION["Performer"], cfg.gt.attn_dropout
+    spec, dropout = entries("attention")["Performer"], cfg.gt.attn_dropout
     layers = [
-        TransformerLayer(dim, build_row(row, cfg.gt, dim, heads, dropout, given=given), cfg.gt.dropout)
+        TransformerLayer(dim, build(spec, dim, heads, dropout, settings=settings_of(spec), given=given), cfg.gt.dropout)
         for _ in range(cfg.gt.layers)
     ]
     network = stack(dim, dim_out, layers, pad_graphs=not cfg.gt.performer.mask_keys)
@@ -34,6 +35,7 @@ def performer(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001 (GraphGym
     return network
 
 
+@register("network", "BigBird")
 def big_bird(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001
     """BigBird alone: gt.layers of its layers over the nodes (gt.bigbird), each with norms and a feed-forward network.
 
@@ -48,6 +50,8 @@ def big_bird(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001
             "BigBird draws other blocks: set it to graph, or drop the quirks bigbird_padded_blocks and "
             "bigbird_global_rng"
         )
-    dim, row = layers_width(), ATTENTION["BigBird"]
-    attentions = [build_row(row, cfg.gt, dim, cfg.gt.n_heads, cfg.gt[row.dropout]) for _ in range(cfg.gt.layers)]
+    dim, spec = layers_width(), entries("attention")["BigBird"]
+    attentions = [
+        build(spec, dim, cfg.gt.n_heads, cfg.gt.dropout, settings=settings_of(spec)) for _ in range(cfg.gt.layers)
+    ]
     return stack(dim, dim_out, [AttentionLayer(attention) for attention in attentions])

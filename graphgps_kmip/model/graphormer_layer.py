@@ -58,7 +58,7 @@ class GraphormerHead(nn.Module):
     Args:
         dim: width C.
         dim_out: number of outputs.
-        pooling: a row of `POOLINGS`; Graphormer's is ``graph_token``.
+        pooling: a registered pooling; Graphormer's is ``graph_token``.
 
     Shapes: batch.x (N, C) -> (B, dim_out); the labels are ``batch.y`` as they are.
     """

@@ -19,6 +19,7 @@ from torch_geometric.nn import global_add_pool, global_max_pool, global_mean_poo
 
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.model.feature_encoding import UnitRows
+from graphgps_kmip.registry import lookup, register
 
 
 def first_node(x: Tensor, batch: Tensor, num_graphs: int) -> Tensor:
@@ -29,12 +30,10 @@ def first_node(x: Tensor, batch: Tensor, num_graphs: int) -> Tensor:
 
 
 # Each: (x (N, C), batch (N,), number of graphs B) -> (B, C); graphs without nodes give zeros.
-POOLINGS: dict[str, Callable[[Tensor, Tensor, int], Tensor]] = {
-    "add": global_add_pool,
-    "mean": global_mean_pool,
-    "max": global_max_pool,
-    "graph_token": first_node,
-}
+register("pooling", "add", global_add_pool, summary="sum over the nodes of a graph")
+register("pooling", "mean", global_mean_pool, summary="mean over the nodes of a graph")
+register("pooling", "max", global_max_pool, summary="maximum over the nodes of a graph")
+register("pooling", "graph_token", first_node)
 
 
 def mlp(
@@ -56,12 +55,6 @@ def mlp(
     return nn.Sequential(*(module for block in hidden for module in block), nn.Linear(dim, dim_out))
 
 
-def _pooling(name: str) -> Callable[[Tensor, Tensor, int], Tensor]:
-    if name not in POOLINGS:
-        raise InputError(f"unknown model.graph_pooling {name!r}: choose one of {', '.join(POOLINGS)}")
-    return POOLINGS[name]
-
-
 class GraphHead(nn.Module):
     """One prediction per graph: pool the nodes, then an MLP.
 
@@ -69,7 +62,7 @@ class GraphHead(nn.Module):
         dim: width C.
         dim_out: number of outputs.
         num_layers: linear maps of the MLP.
-        pooling: a row of `POOLINGS`.
+        pooling: a registered pooling.
         dropout: probability between the MLP's layers.
         act: builds the MLP's activation.
         input_dropout: dropout before the MLP too, on the pooled nodes.
@@ -92,7 +85,7 @@ class GraphHead(nn.Module):
         l2norm: bool = False,
     ) -> None:
         super().__init__()
-        self.pool, self.mlp = _pooling(pooling), mlp(dim, dim_out, num_layers, dropout, act, l2norm)
+        self.pool, self.mlp = lookup("pooling", pooling).component, mlp(dim, dim_out, num_layers, dropout, act, l2norm)
         self.dropout = nn.Dropout(dropout if input_dropout else 0.0)
 
     def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
@@ -107,7 +100,7 @@ class SequenceHead(nn.Module):
         dim: width C.
         dim_out: number V of classes.
         length: number L of places.
-        pooling: a row of `POOLINGS`.
+        pooling: a registered pooling.
 
     Shapes: batch.x (N, C) -> (B, L, V); the labels are ``batch.y`` (B, L).
     """
@@ -116,7 +109,7 @@ class SequenceHead(nn.Module):
 
     def __init__(self, dim: int, dim_out: int, length: int = 5, pooling: str = "mean") -> None:
         super().__init__()
-        self.pool = _pooling(pooling)
+        self.pool = lookup("pooling", pooling).component
         self.graph_pred_linear_list = nn.ModuleList(nn.Linear(dim, dim_out) for _ in range(length))  # ogb's name
 
     def forward(self, batch: Any) -> tuple[Tensor, Tensor]:

@@ -78,7 +78,7 @@ def san_graph_head(
     Args:
         dim: width C.
         dim_out: number of outputs.
-        pooling: a row of ``heads.POOLINGS``.
+        pooling: a registered pooling.
         halvings: linear maps before the last one.
         act: builds the activation between the linear maps.
 

@@ -14,8 +14,10 @@ from torch_geometric.nn import GATConv, GATv2Conv
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.mpnn.message_passing import Nodes, needed, one_set, unused
 from graphgps_kmip.ranges import HEADS
+from graphgps_kmip.registry import register
 
 
+@register("message_passing", "GAT")
 class GAT(nn.Module):
     r"""Graph attention over neighbours, with additive scores.
 
@@ -68,6 +70,7 @@ class GAT(nn.Module):
         return self.conv(x, edge_index, used), edge_attr
 
 
+@register("message_passing", "GATv2")
 class GATv2(nn.Module):
     r"""Graph attention over neighbours whose ranking depends on the query, unlike GAT's.
 

@@ -22,6 +22,7 @@ from graphgps_kmip.common.gradients import differentiable_gradients
 from graphgps_kmip.mpnn import gated_cpu
 from graphgps_kmip.mpnn.edge_gate import DistanceGate, factor_of
 from graphgps_kmip.mpnn.message_passing import Nodes, ends, needed
+from graphgps_kmip.registry import register
 
 CHUNK_BYTES = 8 * 2**20  # of one (edges, C) tensor; at most four of them live at a time
 
@@ -123,6 +124,7 @@ def _chunks(gate: Tensor) -> Iterator[slice]:
     return (slice(start, start + step) for start in range(0, gate.size(0), step))
 
 
+@register("message_passing", "GatedGCN", aliases=("CustomGatedGCN",))
 class GatedGCN(nn.Module):
     r"""Edge-gated graph convolution that updates nodes and edges, with residuals inside.
 

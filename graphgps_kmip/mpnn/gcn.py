@@ -8,8 +8,10 @@ from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
 from graphgps_kmip.mpnn.message_passing import Nodes, one_set, unused
+from graphgps_kmip.registry import register
 
 
+@register("message_passing", "GCN")
 class GCN(nn.Module):
     r"""Graph convolution with symmetric normalisation; edge features are not used.
 

@@ -9,8 +9,10 @@ from torch_geometric.nn import BatchNorm
 from torch_geometric.nn import GENConv as Convolution
 
 from graphgps_kmip.mpnn.message_passing import Nodes, unused
+from graphgps_kmip.registry import register
 
 
+@register("message_passing", "GENConv")
 class GENConv(nn.Module):
     r"""Graph convolution that weighs messages by a softmax over the edges of a node, channel by channel.
 

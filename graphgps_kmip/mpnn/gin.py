@@ -17,8 +17,10 @@ from graphgps_kmip.errors import InputError
 from graphgps_kmip.mpnn.edge_gate import DistanceGate, factor_of
 from graphgps_kmip.mpnn.message_passing import Nodes, ends, needed, unused
 from graphgps_kmip.ranges import Choice
+from graphgps_kmip.registry import register
 
 
+@register("message_passing", "GIN")
 class GIN(nn.Module):
     r"""Graph isomorphism convolution; edge features are not used.
 
@@ -65,6 +67,7 @@ INNER: dict[str, Callable[[int, float, Act], nn.Sequential]] = {
 }
 
 
+@register("message_passing", "GINE")
 class GINE(nn.Module):
     r"""Graph isomorphism convolution that adds edge features to the messages.
 

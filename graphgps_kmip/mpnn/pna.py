@@ -11,8 +11,10 @@ from torch_geometric.nn import PNAConv
 
 from graphgps_kmip.mpnn.message_passing import Nodes, needed, unused
 from graphgps_kmip.ranges import WIDTH
+from graphgps_kmip.registry import register
 
 
+@register("message_passing", "PNA")
 class PNA(nn.Module):
     r"""Convolution that takes mean, maximum and sum of the messages side by side.
 

@@ -1,8 +1,6 @@
 """Exact search of the k largest inner products (k-MIP), in ragged batches of graphs, by several backends."""
 
 from graphgps_kmip.search.dispatch import (
-    BACKENDS,
-    Backend,
     check_backend_name,
     choose,
     explain_choice,
@@ -11,8 +9,6 @@ from graphgps_kmip.search.dispatch import (
 from graphgps_kmip.search.problem import SearchProblem
 
 __all__ = [
-    "BACKENDS",
-    "Backend",
     "SearchProblem",
     "check_backend_name",
     "choose",

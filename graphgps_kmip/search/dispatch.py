@@ -1,17 +1,18 @@
-"""The table of search backends and the choice among them."""
+"""Search backends: registry entries, the choice among them, and `topk_inner_product`."""
 
 from __future__ import annotations
 
 import difflib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.registry import Spec, entries, named, register
 from graphgps_kmip.search.ball_tree import ball_tree_not_supported_reasons, search_ball_tree
 from graphgps_kmip.search.chunked import search_chunked, search_exact
 from graphgps_kmip.search.fused_cpu import cpu_not_preferred_reasons, cpu_not_supported_reasons, search_cpu
@@ -22,77 +23,58 @@ from graphgps_kmip.search.search_memo import remembered
 from graphgps_kmip.search.triton_search import search_triton, triton_reasons
 
 logger = logging.getLogger(__name__)
-
-
-def _none(problem: SearchProblem) -> list[str]:  # noqa: ARG001
-    return []
+Search = Callable[[SearchProblem], tuple[Tensor, Tensor]]
 
 
 def _always(reason: str) -> Callable[[SearchProblem], list[str]]:
     return lambda problem: [reason]  # noqa: ARG005
 
 
-@dataclass(frozen=True)
-class Backend:
-    """One way to search; all are exact and differ in speed, memory and what they run on.
-
-    Args:
-        name: what ``backend=`` and the config key ``gt.kmip.search`` call it.
-        search: problem -> (index, score), both (H, N, K); never called without a query or without a key.
-        summary: one line.
-        not_supported_reasons: why it cannot solve a problem; empty when it can.
-        not_preferred_reasons: why "auto" passes over it although it could; empty when it should be taken.
-    """
-
-    name: str
-    search: Callable[[SearchProblem], tuple[Tensor, Tensor]]
-    summary: str
-    not_supported_reasons: Callable[[SearchProblem], list[str]] = _none
-    not_preferred_reasons: Callable[[SearchProblem], list[str]] = _none
+def _register(name: str, search: Search, summary: str, **traits: Any) -> None:
+    register("search_backend", name, search, summary=summary, **traits)
 
 
-# "auto" takes the first row that can solve the problem and is preferred for it, failing that the first that can.
-BACKENDS: dict[str, Backend] = {
-    backend.name: backend
-    for backend in (
-        Backend(
-            "tree",
-            search_tree,
-            "fused C kernel with a k-d tree, for few dimensions",
-            cpu_not_supported_reasons,
-            tree_not_preferred_reasons,
-        ),
-        Backend(
-            "cpu",
-            search_cpu,
-            "fused C kernel for CPUs, compiled at its first use",
-            cpu_not_supported_reasons,
-            cpu_not_preferred_reasons,
-        ),
-        Backend("triton", search_triton, "fused GPU kernel (Triton)", triton_reasons),
-        Backend("chunked", search_chunked, "plain torch, bounded memory, any device"),
-        Backend(
-            "keops",
-            search_keops,
-            "symbolic matrices (PyKeOps), as in the papers; needs a C++ compiler",
-            keops_not_supported_reasons,
-            _always("compiles for seconds for each D and K, and is slower than chunked on CPU"),
-        ),
-        Backend(
-            "ball_tree",
-            search_ball_tree,
-            "the thesis' ball tree (CPU), for the study of dimensions",
-            ball_tree_not_supported_reasons,
-            _always("slower than cpu from 1,000 keys on, in 3 dimensions 3 times, in 10 dimensions 39 times"),
-        ),
-        Backend(
-            "exact",
-            search_exact,
-            "the full score matrix: the reference",
-            not_preferred_reasons=_always("holds the scores of all pairs of nodes of the batch"),
-        ),
-    )
-}
+# All are exact and differ in speed, memory and what they run on: problem -> (index, score), both (H, N, K), for
+# problems with a query and a key. "auto" takes the first that can solve the problem and is preferred for it, else the
+# first that can.
+_register(
+    "tree",
+    search_tree,
+    "fused C kernel with a k-d tree, for few dimensions",
+    not_supported_reasons=cpu_not_supported_reasons,
+    not_preferred_reasons=tree_not_preferred_reasons,
+)
+_register(
+    "cpu",
+    search_cpu,
+    "fused C kernel for CPUs, compiled at its first use",
+    not_supported_reasons=cpu_not_supported_reasons,
+    not_preferred_reasons=cpu_not_preferred_reasons,
+)
+_register("triton", search_triton, "fused GPU kernel (Triton)", not_supported_reasons=triton_reasons)
+_register("chunked", search_chunked, "plain torch, bounded memory, any device")
+_register(
+    "keops",
+    search_keops,
+    "symbolic matrices (PyKeOps), as in the papers; needs a C++ compiler",
+    not_supported_reasons=keops_not_supported_reasons,
+    not_preferred_reasons=_always("compiles for seconds for each D and K, and is slower than chunked on CPU"),
+)
+_register(
+    "ball_tree",
+    search_ball_tree,
+    "the thesis' ball tree (CPU), for the study of dimensions",
+    not_supported_reasons=ball_tree_not_supported_reasons,
+    not_preferred_reasons=_always(
+        "slower than cpu from 1,000 keys on, in 3 dimensions 3 times, in 10 dimensions 39 times"
+    ),
+)
+_register(
+    "exact",
+    search_exact,
+    "the full score matrix: the reference",
+    not_preferred_reasons=_always("holds the scores of all pairs of nodes of the batch"),
+)
 
 
 @remembered
@@ -116,7 +98,7 @@ def topk_inner_product(
         ptr_q: graph boundaries of the queries; None: one graph.
         ptr_k: graph boundaries of the keys; None: one graph.
         num_keys: K >= 1; slots beyond the size of a graph have index -1 and score -inf.
-        backend: a name of ``BACKENDS``, or "auto".
+        backend: a registered search backend, or "auto".
         explain: log (level INFO) which backend was taken and why not the others.
 
     Shapes:
@@ -135,7 +117,7 @@ def topk_inner_product(
     if problem.q.size(0) * problem.q.size(1) * problem.k.size(1) == 0:
         return q.new_full(shape, -1, dtype=torch.int64), q.new_full(shape, -torch.inf)
     with torch.no_grad(), torch.autocast(q.device.type, enabled=False):  # autocast would round the scores
-        index, score = chosen.search(problem)
+        index, score = chosen.component(problem)
     if not given.fits(q.dtype) and bool(((score.abs() > torch.finfo(q.dtype).max) & (index >= 0)).any()):
         raise overflow(given.largest_q, given.largest_k, q.dtype)
     score = score.to(q.dtype)
@@ -145,7 +127,7 @@ def topk_inner_product(
     return index.reshape(shape), score.reshape(shape)
 
 
-def choose(problem: SearchProblem, name: str = "auto") -> Backend:
+def choose(problem: SearchProblem, name: str = "auto") -> Spec:
     """Pick the backend of this name, or the best one for the problem ("auto").
 
     Raises:
@@ -153,14 +135,15 @@ def choose(problem: SearchProblem, name: str = "auto") -> Backend:
     """
     check_backend_name(name)
     if name != "auto":
-        reasons = BACKENDS[name].not_supported_reasons(problem)
-        if reasons:
+        backend = named("search_backend")[name]
+        if reasons := backend.traits.not_supported_reasons(problem):
             raise InputError(f"search backend {name!r} cannot solve this problem: {'; '.join(reasons)}; use 'auto'")
-        return BACKENDS[name]
-    able = (backend for backend in BACKENDS.values() if not backend.not_supported_reasons(problem))  # as far as needed
+        return backend
+    backends = entries("search_backend").values()
+    able = (backend for backend in backends if not backend.traits.not_supported_reasons(problem))  # as far as needed
     passed_over = []
     for backend in able:
-        if not backend.not_preferred_reasons(problem):
+        if not backend.traits.not_preferred_reasons(problem):
             return backend
         passed_over.append(backend)
     if not passed_over:
@@ -174,12 +157,12 @@ def explain_choice(problem: SearchProblem, name: str = "auto") -> str:
 
 
 def check_backend_name(name: str) -> None:
-    """Refuse a name that is neither "auto" nor in ``BACKENDS``, with near misses.
+    """Refuse a name that is neither "auto" nor registered, with near misses.
 
     Raises:
         ValueError: the name is unknown.
     """
-    names = ["auto", *BACKENDS]
+    names = ["auto", *named("search_backend")]
     if name not in names:
         near = difflib.get_close_matches(str(name), names, n=2)
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
@@ -188,8 +171,8 @@ def check_backend_name(name: str) -> None:
 
 def _reasons(problem: SearchProblem) -> str:
     lines = []
-    for backend in BACKENDS.values():
-        reasons = [f"cannot: {reason}" for reason in backend.not_supported_reasons(problem)]
-        reasons += [f"not preferred: {reason}" for reason in backend.not_preferred_reasons(problem)]
+    for backend in entries("search_backend").values():
+        reasons = [f"cannot: {reason}" for reason in backend.traits.not_supported_reasons(problem)]
+        reasons += [f"not preferred: {reason}" for reason in backend.traits.not_preferred_reasons(problem)]
         lines.append(f"  {backend.name}: {'; '.join(reasons) or 'preferred'}")
     return "\n".join(lines)

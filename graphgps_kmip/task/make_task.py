@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor
 
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.registry import named
 from graphgps_kmip.task.losses import full_precision, squeeze, summed
-from graphgps_kmip.task.metrics import METRICS, Metric
-from graphgps_kmip.task.table import LOSSES
+from graphgps_kmip.task.metrics import Metric
 from graphgps_kmip.task.task import Task
 from graphgps_kmip.task.word_sequences import most_probable
 
@@ -45,6 +46,24 @@ def _unknown(key: str, got: str, allowed: Iterable[str]) -> InputError:
     return InputError(f"{key} is {got!r}, which does not fit.{suggest(got, allowed)}")
 
 
+def functions_of(kind: str, task: str) -> dict[str, Callable[..., Any]]:
+    """Return the losses or metrics of one task by name, aliases included.
+
+    Args:
+        kind (str): ``"loss"`` or ``"metric"``.
+        task (str): Name as of `Task.name`.
+    """
+    found = {}
+    for name, spec in named(kind).items():
+        if isinstance(spec.component, Mapping):
+            function = spec.component.get(task)
+        else:
+            function = spec.component if task in spec.traits.tasks else None
+        if function is not None:
+            found[name] = function
+    return found
+
+
 def _task_name(task_type: str, dim_out: int) -> str:
     if task_type == "classification":
         return "classification_binary" if dim_out <= 2 else "classification_multi"
@@ -65,7 +84,7 @@ def _selection(metric_best: str, metric_agg: str, metrics: Iterable[str]) -> tup
         raise _unknown("metric_best", metric_best, ["auto", "loss", *metrics])
     if metric_agg not in ("argmax", "argmin"):
         raise _unknown("metric_agg", metric_agg, ["argmax", "argmin"])
-    maximize = METRICS[metric_best].maximize
+    maximize = named("metric")[metric_best].traits.maximize
     if maximize != (metric_agg == "argmax"):
         right = "argmax" if maximize else "argmin"
         raise InputError(f"metric_agg '{metric_agg}' would keep the worst {metric_best}; set metric_agg to '{right}'.")
@@ -87,7 +106,7 @@ def make_task(
         task_type: `classification` (two classes up to `dim_out` 2, else several), `classification_multilabel`,
             `regression`, or one of the full names of `Task.name`.
         dim_out: number of classes, labels or targets.
-        loss_fun: a name of `LOSSES` that fits the task.
+        loss_fun: a registered loss that fits the task.
         metric_best: a metric of the task selects the epoch; `auto` (or `loss`): the lowest validation loss.
         metric_agg: `argmax` or `argmin`, as the metric wants it; not used with `auto`.
         reduction: `mean` or `sum` over the rows (GraphGym's `model.size_average`).
@@ -97,12 +116,12 @@ def make_task(
         ValueError: an unknown name, a loss or metric that does not fit the task, a direction that keeps the worst.
     """
     name = _task_name(task_type, dim_out)
-    losses = {key: record.forms[name] for key, record in LOSSES.items() if name in record.forms}
+    losses = functions_of("loss", name)
     if loss_fun not in losses:
         raise _unknown(f"model.loss_fun (task {name})", loss_fun, losses)
     if reduction not in ("mean", "sum"):
         raise _unknown("model.size_average", reduction, ["mean", "sum"])
-    forms = {key: record.forms[name] for key, record in METRICS.items() if name in record.forms}
+    forms = functions_of("metric", name)
     best, maximize = _selection(metric_best, metric_agg, forms)
     return Task(
         name=name,

@@ -13,8 +13,7 @@ Metrics of pairs of nodes: means over given ranks, hits among the negatives of a
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -23,6 +22,7 @@ from torch import Tensor
 from torchmetrics.functional import classification as tm
 from torchmetrics.functional.regression import mean_absolute_error, mean_squared_error
 
+from graphgps_kmip.registry import register
 from graphgps_kmip.task.word_sequences import f1_of_words
 
 
@@ -154,16 +154,6 @@ Metric = Callable[[Tensor, Tensor, float], float]
 AUC_MAX_ROWS = 10_000_000
 
 
-@dataclass(frozen=True)
-class MetricRecord:
-    """One row of `METRICS`: a name (`metric_best`), its direction, `form(score, true, thresh)` of each task."""
-
-    name: str
-    maximize: bool
-    forms: Mapping[str, Metric]
-    summary: str
-
-
 def _mean_over_labels(metric: Callable[[Tensor, Tensor], float]) -> Metric:
     """Average over the labels for which the metric is defined, each over its known rows (label not NaN)."""
 
@@ -239,76 +229,71 @@ _MULTI, _BINARY, _LABELS, _REAL = (
     "regression",
 )
 
-METRICS = {
-    record.name: record
-    for record in (
-        MetricRecord(
-            "accuracy",
-            True,
-            {
-                _MULTI: _of_classes(tm.multiclass_accuracy, average="micro"),
-                _BINARY: _of_decision(tm.binary_accuracy),
-                _LABELS: _accuracy_multilabel,
-            },
-            "share of rows that are right (several labels: mean over labels)",
-        ),
-        MetricRecord(
-            "f1",
-            True,
-            {
-                _MULTI: _of_classes(tm.multiclass_f1_score, average="macro"),
-                _BINARY: _of_decision(tm.binary_f1_score),
-                _LABELS: _f1_multilabel,
-                "subtoken_prediction": f1_of_words,
-            },
-            "harmonic mean of precision and recall: macro over classes; of class 1 of two; micro over labels; of words",
-        ),
-        MetricRecord("precision", True, {_BINARY: _of_decision(tm.binary_precision)}, "precision of class 1"),
-        MetricRecord("recall", True, {_BINARY: _of_decision(tm.binary_recall)}, "recall of class 1"),
-        MetricRecord(
-            "auc",
-            True,
-            {
-                _MULTI: _auc_one_vs_rest,
-                _BINARY: _auc_binary,
-                _LABELS: _mean_over_labels(area_under_roc),
-                "link_prediction": _auc_binary,
-            },
-            "area under the ROC curve: mean over classes (one against the rest) or labels that have both outcomes",
-        ),
-        MetricRecord(
-            "ap",
-            True,
-            {_LABELS: _mean_over_labels(average_precision)},
-            "exact average precision, mean over labels that have both outcomes",
-        ),
-        MetricRecord(
-            "accuracy-SBM",
-            True,
-            {_MULTI: _of_classes(tm.multiclass_recall, average="macro"), _BINARY: _of_decision(_recall_of_two)},
-            "mean recall of the classes in labels or predictions",
-        ),
-        MetricRecord(
-            "mIoU",
-            True,
-            {_MULTI: _of_classes(tm.multiclass_jaccard_index, average="macro")},
-            "mean over the classes in labels or predictions of TP / (TP + FP + FN)",
-        ),
-        MetricRecord("mae", False, {_REAL: _of_targets(mean_absolute_error)}, "mean absolute error"),
-        MetricRecord("r2", True, {_REAL: _of_targets(r2)}, "coefficient of determination, mean over targets"),
-        MetricRecord("spearmanr", True, {_REAL: _of_targets(spearman)}, "Spearman correlation of ranks"),
-        MetricRecord("mse", False, {_REAL: _of_targets(mean_squared_error)}, "mean squared error"),
-        MetricRecord("rmse", False, {_REAL: _of_targets(root_mean_squared_error)}, "root of mse, mean over targets"),
-        *(
-            MetricRecord(name + suffix, True, {"link_ranking": mean_over_graphs(column, value)}, f"{what}, {among}")
-            for suffix, column, among in CANDIDATES
-            for name, (value, what) in OF_RANK.items()
-        ),
-        *(
-            MetricRecord(
-                f"hits@{k}", True, {"link_prediction": hits_above(k)}, f"positive pairs above {k - 1} negatives"
-            )
-            for k in (20, 50, 100)
-        ),
+register(
+    "metric",
+    "accuracy",
+    {
+        _MULTI: _of_classes(tm.multiclass_accuracy, average="micro"),
+        _BINARY: _of_decision(tm.binary_accuracy),
+        _LABELS: _accuracy_multilabel,
+    },
+    summary="share of rows that are right (several labels: mean over labels)",
+)
+register(
+    "metric",
+    "f1",
+    {
+        _MULTI: _of_classes(tm.multiclass_f1_score, average="macro"),
+        _BINARY: _of_decision(tm.binary_f1_score),
+        _LABELS: _f1_multilabel,
+        "subtoken_prediction": f1_of_words,
+    },
+    summary="harmonic mean of precision and recall: macro over classes; of class 1 of two; micro over labels; of words",
+)
+register("metric", "precision", {_BINARY: _of_decision(tm.binary_precision)}, summary="precision of class 1")
+register("metric", "recall", {_BINARY: _of_decision(tm.binary_recall)}, summary="recall of class 1")
+register(
+    "metric",
+    "auc",
+    {
+        _MULTI: _auc_one_vs_rest,
+        _BINARY: _auc_binary,
+        _LABELS: _mean_over_labels(area_under_roc),
+        "link_prediction": _auc_binary,
+    },
+    summary="area under the ROC curve: mean over classes (one against the rest) or labels that have both outcomes",
+)
+register(
+    "metric",
+    "ap",
+    {_LABELS: _mean_over_labels(average_precision)},
+    summary="exact average precision, mean over labels that have both outcomes",
+)
+register(
+    "metric",
+    "accuracy-SBM",
+    {_MULTI: _of_classes(tm.multiclass_recall, average="macro"), _BINARY: _of_decision(_recall_of_two)},
+    summary="mean recall of the classes in labels or predictions",
+)
+register(
+    "metric",
+    "mIoU",
+    {_MULTI: _of_classes(tm.multiclass_jaccard_index, average="macro")},
+    summary="mean over the classes in labels or predictions of TP / (TP + FP + FN)",
+)
+for _name, _metric, _maximize, _summary in (
+    ("mae", mean_absolute_error, False, "mean absolute error"),
+    ("r2", r2, True, "coefficient of determination, mean over targets"),
+    ("spearmanr", spearman, True, "Spearman correlation of ranks"),
+    ("mse", mean_squared_error, False, "mean squared error"),
+    ("rmse", root_mean_squared_error, False, "root of mse, mean over targets"),
+):
+    register("metric", _name, {_REAL: _of_targets(_metric)}, maximize=_maximize, summary=_summary)
+for _suffix, _column, _among in CANDIDATES:
+    for _name, (_value, _what) in OF_RANK.items():
+        _forms = {"link_ranking": mean_over_graphs(_column, _value)}
+        register("metric", _name + _suffix, _forms, summary=f"{_what}, {_among}")
+for _k in (20, 50, 100):
+    register(
+        "metric", f"hits@{_k}", {"link_prediction": hits_above(_k)}, summary=f"positive pairs above {_k - 1} negatives"
     )
-}

@@ -13,7 +13,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from graphgps_kmip.attention.dense import from_padded, to_padded
 from graphgps_kmip.attention.gather import sparse_attention
-from graphgps_kmip.search import BACKENDS, SearchProblem, topk_inner_product
+from graphgps_kmip.registry import entries
+from graphgps_kmip.search import SearchProblem, topk_inner_product
 from graphgps_kmip.search.fused_cpu import ScanCounts, cpu_not_supported_reasons, scan
 from graphgps_kmip.search.keops import keops_not_supported_reasons
 from run.bench import baselines, libraries
@@ -64,7 +65,8 @@ def _ours(name: str) -> Search:
     def search(problem: SearchProblem) -> Found:
         return topk_inner_product(problem.q, problem.k, problem.ptr_q, problem.ptr_k, problem.num_keys, name)
 
-    reasons = BACKENDS[name].not_supported_reasons if name in BACKENDS else _no_reasons
+    known = entries("search_backend")
+    reasons = known[name].traits.not_supported_reasons if name in known else _no_reasons
     order = {"cpu": "norm", "tree": "tree"}.get(name)
     counts = None if order is None else lambda problem: scan(problem, order)[2]
     return Search(OURS + name, search, reasons, in_attention=True, counts=counts)
@@ -92,7 +94,7 @@ def searches() -> dict[str, Search]:
         Search("faiss ivf", libraries.faiss_ivf, faiss, exact=False),
         Search("faiss hnsw", libraries.faiss_hnsw, faiss, exact=False),
         Search("scipy ckdtree", libraries.ckdtree, libraries.ckdtree_reasons),
-        *(_ours(name) for name in (*BACKENDS, "auto")),
+        *(_ours(name) for name in (*entries("search_backend"), "auto")),
         _scan("fused brute force", "given"),
         _scan("fused brute force (no bytes)", "given", screen=False),
         _scan("fused norm order (no bytes)", "norm", screen=False),

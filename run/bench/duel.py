@@ -16,7 +16,8 @@ from graphgps_kmip.data.dataset import SPLITS
 from graphgps_kmip.encoding.feature_encoders import ConstantEdgeEncoder, LinearEdgeEncoder, LinearNodeEncoder
 from graphgps_kmip.model import FeatureEncoder, GNNLayer, GPSLayer, GPSModel, GraphHead, NodeHead
 from graphgps_kmip.mpnn import GCN, GatedGCN
-from graphgps_kmip.task import METRICS, Task, make_task
+from graphgps_kmip.registry import entries
+from graphgps_kmip.task import Task, make_task
 
 Row = dict[str, Any]
 
@@ -65,7 +66,7 @@ def task_of(record: DatasetRecord, info: DatasetInfo) -> Task:
     loss = record.loss or LOSSES.get(record.task_type, "cross_entropy")
     metrics = make_task(record.task_type, info.dim_out, loss).metrics
     best = record.metric if record.metric in metrics else FALLBACK.get(record.task_type, "accuracy")
-    direction = "argmax" if METRICS[best].maximize else "argmin"
+    direction = "argmax" if entries("metric")[best].traits.maximize else "argmin"
     return make_task(record.task_type, info.dim_out, loss, best, direction)
 
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from graphgps_kmip.attention import GraphContext
-from graphgps_kmip.gym.attention import ATTENTION
 from graphgps_kmip.model.gps import GPSLayer, initial_states
 from graphgps_kmip.mpnn import GatedGCN
+from graphgps_kmip.registry import entries
 from graphgps_kmip.search import SearchProblem
 from graphgps_kmip.signatures import options
 from run.bench import baselines, references
@@ -25,7 +25,7 @@ IN_DEGREE = 8  # edges a node, as in the k-nearest-neighbour graphs of the digit
 
 def names() -> list[str]:
     """Return the layers: without attention, with the frozen k-MIP, each row of the package's table, reference forms."""
-    return [NO_ATTENTION, FROZEN, *ATTENTION, *(references.PREFIX + name for name in references.REFERENCES)]
+    return [NO_ATTENTION, FROZEN, *entries("attention"), *(references.PREFIX + name for name in references.REFERENCES)]
 
 
 class FrozenKMIP(nn.Module):
@@ -107,7 +107,7 @@ def _attention(name: str, dim: int, heads: int, k: int) -> nn.Module | None:
     if name.startswith(references.PREFIX):
         name = name.removeprefix(references.PREFIX)
         return references.REFERENCES[name](_attention(name, dim, heads, k))
-    if name not in ATTENTION:
+    if name not in entries("attention"):
         raise NotSupported(f"no attention of the name {name!r} is registered")
-    component = ATTENTION[name].component
+    component = entries("attention")[name].component
     return component(dim, heads, 0.0, **({"k": k} if name == "kMIP" and "k" in options(component) else {}))

@@ -27,9 +27,9 @@ sys.path[0] = str(Path(__file__).resolve().parents[2])
 import torch  # noqa: E402
 
 from graphgps_kmip.common.atomic_write import replace_file  # noqa: E402
-from graphgps_kmip.data import DATASETS, DatasetRecord  # noqa: E402
+from graphgps_kmip.data import DatasetRecord, datasets  # noqa: E402
 from graphgps_kmip.data.samples import make_sample  # noqa: E402
-from graphgps_kmip.task import METRICS  # noqa: E402
+from graphgps_kmip.registry import entries  # noqa: E402
 from graphgps_kmip.train.run_recording import code_version, hardware, package_versions  # noqa: E402
 from run.bench import options  # noqa: E402
 from run.bench.duel import MODELS, train  # noqa: E402
@@ -48,7 +48,7 @@ def compare(record: DatasetRecord, seed: int, seconds: float, epochs: float = ma
     except ValueError as error:
         return row | {"status": f"not compared: {error}"}
     gain = found["gps"]["test"] - found["gcn"]["test"]
-    gain = gain if METRICS[found["gps"]["metric"]].maximize else -gain
+    gain = gain if entries("metric")[found["gps"]["metric"]].traits.maximize else -gain
     flat = {f"{kind}_{name}": value for kind, one in found.items() for name, value in one.items() if name != "metric"}
     return row | {"status": "ok", "metric": found["gps"]["metric"], "gain": gain} | flat
 
@@ -58,7 +58,7 @@ def line(row: Row) -> str:
     name = f"{row['data']:<32}{row['level']:<15}{row['seed']:>4}  "
     if row["status"] != "ok":
         return name + row["status"]
-    scale = 100 if METRICS[row["metric"]].maximize else 1
+    scale = 100 if entries("metric")[row["metric"]].traits.maximize else 1
     values = "".join(f"{scale * row[key]:>9.2f}" for key in ("gcn_test", "gps_test", "gain"))
     times = "".join(f"{row[key]:>9.1f}" for key in ("gcn_seconds", "gps_seconds", "gps_best_s"))
     return f"{name}{row['metric']:<13}{values}{times}"
@@ -96,7 +96,7 @@ def pick(patterns: str) -> list[DatasetRecord]:
     """
     records = {}
     for pattern in patterns.split(","):
-        found = [one for one in DATASETS.values() if any(fnmatch.fnmatch(n, pattern) for n in (one.title, one.key))]
+        found = [one for one in datasets().values() if any(fnmatch.fnmatch(n, pattern) for n in (one.title, one.key))]
         if not found:
             raise ValueError(f"--only {pattern}: no data set of this name")
         records |= {record.key: record for record in found}

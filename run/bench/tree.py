@@ -31,8 +31,9 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from graphgps_kmip.common.atomic_write import replace_file  # noqa: E402
+from graphgps_kmip.registry import entries  # noqa: E402
 from graphgps_kmip.report.figures import ball_tree  # noqa: E402
-from graphgps_kmip.search import BACKENDS, SearchProblem  # noqa: E402
+from graphgps_kmip.search import SearchProblem  # noqa: E402
 from graphgps_kmip.search.ball_tree import BallTree  # noqa: E402
 from graphgps_kmip.train.run_recording import code_version, hardware, package_versions  # noqa: E402
 from run.bench import options  # noqa: E402
@@ -78,9 +79,9 @@ def parse(words: list[str]) -> argparse.Namespace:
 def backends(given: str) -> list[str]:
     """Return the names of the backends to time."""
     names = given.split(",")
-    missing = [name for name in names if name not in BACKENDS]
+    missing = [name for name in names if name not in entries("search_backend")]
     if missing:
-        raise ValueError(f"--backends {', '.join(missing)}: there are {', '.join(BACKENDS)}")
+        raise ValueError(f"--backends {', '.join(missing)}: there are {', '.join(entries('search_backend'))}")
     return names
 
 
@@ -133,7 +134,7 @@ def time_row(name: str, dim: int, n: int, passes: list[float]) -> Row:
 def timed(name: str, problem: SearchProblem) -> float:
     """Return the seconds of one search."""
     start = time.perf_counter()
-    BACKENDS[name].search(problem)
+    entries("search_backend")[name].component(problem)
     return time.perf_counter() - start
 
 
@@ -150,7 +151,7 @@ def check_supported(names: list[str]) -> None:
     """
     problem = SearchProblem.of(*gaussian(3, 100, 0), None, None, NUM_KEYS)
     for name in names:
-        if found := BACKENDS[name].not_supported_reasons(problem):
+        if found := entries("search_backend")[name].traits.not_supported_reasons(problem):
             raise ValueError(f"{name} cannot run here: {'; '.join(found)}")
 
 

@@ -26,8 +26,9 @@ from matplotlib.figure import Figure  # noqa: E402
 from matplotlib.patches import Rectangle  # noqa: E402
 
 from graphgps_kmip.common.atomic_write import replace_file  # noqa: E402
+from graphgps_kmip.registry import entries  # noqa: E402
 from graphgps_kmip.report.plot_style import INK, save  # noqa: E402
-from graphgps_kmip.search import BACKENDS, SearchProblem, choose, topk_inner_product  # noqa: E402
+from graphgps_kmip.search import SearchProblem, choose, topk_inner_product  # noqa: E402
 from graphgps_kmip.train.run_recording import code_version  # noqa: E402
 from run.bench import options  # noqa: E402
 from run.bench.inputs import make_inputs  # noqa: E402
@@ -56,8 +57,8 @@ def parse(words: list[str]) -> argparse.Namespace:
     add("--out", type=Path, default=options.RESULTS, metavar="FOLDER", help="where to write (default results/bench)")
     args = parser.parse_args(words)
     args.backends, args.data = args.backends.split(","), args.data.split(",")
-    if missing := [name for name in args.backends if name not in BACKENDS]:
-        raise ValueError(f"--backends {', '.join(missing)}: there are {', '.join(BACKENDS)}")
+    if missing := [name for name in args.backends if name not in entries("search_backend")]:
+        raise ValueError(f"--backends {', '.join(missing)}: there are {', '.join(entries('search_backend'))}")
     return args
 
 
@@ -79,7 +80,11 @@ def measure(args: argparse.Namespace) -> list[Row]:
         for n in args.n:
             for dim in args.dims:
                 problem = make_inputs(data, n, dim, 1).problem(args.k)
-                names = [name for name in args.backends if not BACKENDS[name].not_supported_reasons(problem)]
+                names = [
+                    name
+                    for name in args.backends
+                    if not entries("search_backend")[name].traits.not_supported_reasons(problem)
+                ]
                 times = cell(problem, names)
                 row = {"data": data, "n": n, "dim": dim, "k": args.k, "threads": args.threads}
                 row |= {"winner": min(times, key=times.get), "auto": choose(problem).name}

@@ -20,7 +20,8 @@ from graphgps_kmip.compat.checkpoint_names import PUBLIC
 from graphgps_kmip.compat.parameter_renaming import read_state, renamed
 from graphgps_kmip.errors import CheckpointError
 from graphgps_kmip.gym.ends import input_part, prediction_head
-from graphgps_kmip.gym.network import NETWORKS, gps_model
+from graphgps_kmip.gym.network import gps_model
+from graphgps_kmip.registry import components
 from graphgps_kmip.train.checkpoint import read_checkpoint
 from tests.gym.networks import DATA, configure, enter
 
@@ -190,7 +191,7 @@ def test_a_whole_network_loads_with_and_without_graphgyms_wrapper(wrapper: str) 
 def test_san_loads_with_the_vector_that_its_layers_share(norm: str) -> None:
     norms = {"gt.batch_norm": norm == "batch", "gt.layer_norm": norm == "layer"}
     configure(DATA | {"model.type": "SANTransformer", "gt.layer_type": "SANLayer", "gt.layers": 2, **norms})
-    model = NETWORKS["SANTransformer"](5, 3)
+    model = components("network")["SANTransformer"](5, 3)
     own = {name: value for name, value in model.state_dict().items() if name.startswith("layers.")}
     own = {name: value if name.endswith("batches_tracked") else torch.randn_like(value) for name, value in own.items()}
     shared = "trf_layers.0.attention.fake_edge_emb.weight"

@@ -17,11 +17,10 @@ import graphgps_kmip.compat
 import graphgps_kmip.gym
 from graphgps_kmip.compat.key_translation import KEYS, UNREAD, UNREAD_ELSEWHERE, VALUES, refuse, translate
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.attention import ATTENTION
 from graphgps_kmip.gym.config import set_defaults
 from graphgps_kmip.gym.load import flatten, load_config
 from graphgps_kmip.gym.posenc import times
-from graphgps_kmip.registry import Row
+from graphgps_kmip.registry import register
 
 # key -> value as text -> letters of the codes whose files have it
 PUBLIC: dict[str, dict[str, str]] = yaml.safe_load((Path(__file__).parent / "public_values.yaml").read_text())
@@ -109,16 +108,17 @@ def test_keys_that_nothing_reads_have_defaults_in_whatever_group(tmp_path: Path)
     assert "gt.bigbird.block_size" in again
 
 
-def test_a_component_may_have_the_name_of_a_key_that_nothing_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    class JK(nn.Module):
+@pytest.mark.usefixtures("own_registry")
+def test_a_component_may_have_the_name_of_a_key_that_nothing_reads() -> None:
+    class Activation(nn.Module):
         def __init__(self, *, strength: float = 0.5) -> None:
             super().__init__()
             self.strength = strength
 
-    monkeypatch.setitem(ATTENTION, "JK", Row("JK", JK, "", "JK"))
+    register("attention", "Activation", Activation)
     node = CfgNode()
     set_defaults(node)
-    assert node.gt.JK.strength == 0.5
+    assert node.gt.activation.strength == 0.5
 
 
 def test_no_part_reads_the_keys_that_are_said_to_be_unread() -> None:

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
 from torch_geometric.data import Data
 
-from graphgps_kmip.data import DATASETS, DatasetRecord, GraphDataset, find, open_dataset, register
+from graphgps_kmip.data import DatasetRecord, GraphDataset, find, open_dataset, register
 
-
-@pytest.fixture(autouse=True)
-def own_table() -> Iterator[None]:
-    before = dict(DATASETS)
-    yield
-    DATASETS.clear()
-    DATASETS.update(before)
+pytestmark = pytest.mark.usefixtures("own_registry")
 
 
 def record_of(loaded: object, level: str = "graph", format: str = "Mine", name: str = "rings") -> DatasetRecord:
@@ -32,7 +26,7 @@ def test_a_registered_data_set_is_found_by_format_and_name() -> None:
     record = register(record_of([]))
     assert find("Mine", "rings") is record
     assert register(record) is record
-    with pytest.raises(ValueError, match="Mine/rings is registered already"):
+    with pytest.raises(ValueError, match="the name 'Mine/rings' is taken by the dataset Mine/rings"):
         register(replace(record, summary="another"))
     assert find("Mine", "rings") is record
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from graphgps_kmip.data import (
-    DATASETS,
     DataError,
     DatasetInfo,
     DatasetRecord,
     at_hand,
+    datasets,
     mismatches,
     open_dataset,
     sampled,
@@ -19,7 +19,7 @@ from graphgps_kmip.data import (
 from tests.data.sets.raw_files import opened
 
 
-@pytest.mark.parametrize("record", DATASETS.values(), ids=lambda record: record.key)
+@pytest.mark.parametrize("record", datasets().values(), ids=lambda record: record.key)
 def test_a_sample_has_the_dimensions_of_its_record(record: DatasetRecord) -> None:
     dataset = open_dataset(sampled(record))
     info = DatasetInfo.of(dataset, record)
@@ -31,7 +31,7 @@ def test_a_sample_has_the_dimensions_of_its_record(record: DatasetRecord) -> Non
     assert mismatches(record, info)  # its figures are not the published ones
 
 
-@pytest.mark.parametrize("record", [one for one in DATASETS.values() if one.raw], ids=lambda record: record.key)
+@pytest.mark.parametrize("record", [one for one in datasets().values() if one.raw], ids=lambda record: record.key)
 def test_without_its_raw_files_one_line_says_what_to_do(record: DatasetRecord, tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
         opened(record, tmp_path)

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from graphgps_kmip.data import (
-    DATASETS,
     DatasetInfo,
     DatasetRecord,
     Features,
@@ -16,6 +15,7 @@ from graphgps_kmip.data import (
     Source,
     Statistics,
     data_sheet,
+    datasets,
     mismatches,
 )
 
@@ -90,7 +90,7 @@ def test_a_sheet_of_data_that_is_not_there_says_so() -> None:
     assert "warning" not in text
 
 
-@pytest.mark.parametrize("record", DATASETS.values(), ids=lambda record: record.key)
+@pytest.mark.parametrize("record", datasets().values(), ids=lambda record: record.key)
 def test_every_record_is_complete(record: DatasetRecord) -> None:
     for field in ("title", "metric", "loss", "summary", "features", "statistics", "source"):
         assert getattr(record, field), field

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from graphgps_kmip.data import DATASETS, DataError, DatasetRecord, open_dataset
+from graphgps_kmip.data import DataError, DatasetRecord, datasets, open_dataset
 from graphgps_kmip.data.sets import amazon, citation_full, city, heterophilous, planetoid, social, web, wikics
 from tests.data.sets.raw_files import offline
 
@@ -32,7 +32,7 @@ def test_without_raw_files_one_line_says_what_to_place_where_and_that_a_sample_r
 
 @CASES
 def test_a_record_is_a_complete_sheet_of_one_graph(record: DatasetRecord) -> None:
-    assert DATASETS[record.format, record.name] is record
+    assert datasets()[record.format, record.name] is record
     assert (record.level, record.loss != "", record.metric != "") == ("node", True, True)
     assert record.summary
     assert record.features.classes > 1

@@ -10,10 +10,9 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.gym.act import ACTIVATIONS
 from graphgps_kmip.gym.load import load_config
-from graphgps_kmip.gym.network import NETWORKS
 from graphgps_kmip.gym.stock import LAYERS
+from graphgps_kmip.registry import components
 
 # What the networks of `graphs` have in common.
 DATA = {
@@ -41,9 +40,9 @@ DATA = {
 def enter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Enter networks, layers and activations into the registries for the length of a test."""
     for registry, entries in (
-        (register.network_dict, NETWORKS),
+        (register.network_dict, components("network")),
         (register.layer_dict, LAYERS),
-        (register.act_dict, ACTIVATIONS),
+        (register.act_dict, components("activation")),
     ):
         for name, entry in entries.items():
             monkeypatch.setitem(registry, name, entry)

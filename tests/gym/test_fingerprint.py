@@ -11,9 +11,9 @@ from torch_geometric.graphgym.config import cfg
 from yacs.config import CfgNode
 
 from graphgps_kmip.attention import FullAttention
-from graphgps_kmip.gym.attention import ATTENTION, register_attention
 from graphgps_kmip.gym.fingerprint import config_hash
 from graphgps_kmip.gym.load import load_config
+from graphgps_kmip.registry import register_attention
 from tests.processes import forked
 
 ROOT = Path(__file__).parents[2]
@@ -24,12 +24,11 @@ EARLIER = {DIGITS: "b7e1da06b7d2", "configs/quickstart/digits-gcn.yaml": "3a3923
 
 
 @pytest.fixture(autouse=True)
-def registries_as_before() -> Iterator[None]:
-    attentions, functions = dict(ATTENTION), dict(register.config_dict)
+def registries_as_before(own_registry: None) -> Iterator[None]:  # noqa: ARG001
+    functions = dict(register.config_dict)
     yield
-    for registry, before in ((ATTENTION, attentions), (register.config_dict, functions)):
-        registry.clear()
-        registry.update(before)
+    register.config_dict.clear()
+    register.config_dict.update(functions)
     load_config(cfg, ROOT / DIGITS, [])
 
 

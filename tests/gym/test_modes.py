@@ -18,8 +18,8 @@ from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym import modes
 from graphgps_kmip.gym.experiment import assemble, configured, planned_runs
 from graphgps_kmip.gym.load import load_config
-from graphgps_kmip.gym.modes import MODES
 from graphgps_kmip.gym.pretrained import adopt_settings
+from graphgps_kmip.registry import components
 from tests.gym.earlier import after, lines, restored, train_earlier  # noqa: F401
 from tests.test_main import DIGITS, SHORT
 
@@ -28,7 +28,7 @@ TIMES = ("time_epoch", "time_iter", "lr", "eta", "eta_hours")
 
 
 def test_every_mode_is_registered() -> None:
-    assert MODES.items() <= train_dict.items()
+    assert components("train_mode").items() <= train_dict.items()
 
 
 @pytest.fixture(scope="module")

@@ -15,13 +15,12 @@ from yacs.config import CfgNode
 
 from graphgps_kmip.compat.key_translation import UNREAD
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.attention import ATTENTION
 from graphgps_kmip.gym.devices import check_devices
 from graphgps_kmip.gym.experiment import assemble, configured, planned_runs
 from graphgps_kmip.gym.load import flatten, load_config
 from graphgps_kmip.gym.ranges import GRAPHGYM, Unread, Unruled, rules
 from graphgps_kmip.ranges import Flag, Range, Registered, refusal
-from graphgps_kmip.registry import add_row
+from graphgps_kmip.registry import register
 from graphgps_kmip.signatures import bind, defaults, rules_of
 
 ROOT = Path(__file__).parents[2]
@@ -98,12 +97,9 @@ class Mine(nn.Module):
         self.options = (dim, num_heads, dropout, reach, share)
 
 
-def test_a_users_component_may_declare_ranges_and_need_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphgps_kmip.gym.attention.ATTENTION", dict(ATTENTION))
-    for module in ("graphgps_kmip.gym.config.ATTENTION", "graphgps_kmip.gym.ranges.ATTENTION"):
-        table = dict(ATTENTION)
-        add_row(table, "Mine", Mine)
-        monkeypatch.setattr(module, table)
+@pytest.mark.usefixtures("own_registry")
+def test_a_users_component_may_declare_ranges_and_need_not() -> None:
+    register("attention", "Mine", Mine)
     node = CfgNode()
     load_config(node, None, ["gt.mine.reach", "-9", "gt.mine.share", "1"])
     assert (node.gt.mine.reach, node.gt.mine.share) == (-9, 1.0)

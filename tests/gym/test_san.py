@@ -21,7 +21,7 @@ from graphgps_kmip.gym.experiment import assemble, configured, planned_runs
 from graphgps_kmip.gym.load import load_config
 from graphgps_kmip.gym.san import san_transformer
 from graphgps_kmip.gym.task import current_task
-from graphgps_kmip.model.prediction_heads import POOLINGS
+from graphgps_kmip.registry import components
 from tests.gym.networks import DATA, configure, graphs
 
 SAN = DATA | {
@@ -92,7 +92,7 @@ def test_the_keys_of_the_config_reach_the_layers() -> None:
     given = {"gt.gamma": 0.25, "gt.dropout": 0.2, "gt.layer_norm": True, "gt.batch_norm": False, "gt.residual": False}
     configure(SAN | given | {"model.graph_pooling": "max"})
     network = san_transformer(5, 3)
-    assert network.head.pool is POOLINGS["max"]
+    assert network.head.pool is components("pooling")["max"]
     layer = network.layers[1]
     (attention,) = layer.attention
     assert (attention.gamma, attention.dropout.p, attention.secondary_edges) == (0.25, 0.2, "full_graph")

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from graphgps_kmip.attention import GraphContext
-from graphgps_kmip.registry import Row
+from graphgps_kmip.registry import Spec
 
 DIM, NUM_HEADS = 16, 2
 
 
-def build(row: Row, dim: int = DIM, num_heads: int = NUM_HEADS) -> nn.Module:
+def build(row: Spec, dim: int = DIM, num_heads: int = NUM_HEADS) -> nn.Module:
     """Make the attention of a row with its default options, float64, in eval mode."""
     torch.manual_seed(1)
     return row.component(dim, num_heads).double().eval()
@@ -25,9 +25,9 @@ def attend(attention: nn.Module, x: Tensor, context: GraphContext | Tensor | Non
     return attention(x, context, attention.initial_state(GraphContext.of(context, x)))[0]
 
 
-def promised(row: Row, law: str) -> None:
+def promised(row: Spec, law: str) -> None:
     """Skip the test when the row says that it breaks this law."""
-    if law in row.breaks:
+    if law in row.traits.breaks:
         pytest.skip(f"{row.name} does not promise {law!r} (its row says so)")
 
 

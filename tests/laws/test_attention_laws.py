@@ -17,14 +17,14 @@ from torch.autograd.gradcheck import GradcheckError
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from graphgps_kmip.attention import GraphContext
-from graphgps_kmip.registry import Row
+from graphgps_kmip.registry import Spec
 from tests.laws.cases import attend, build, graph_alone, make_batch, permuted, promised
 
 ROUNDING = {"rtol": 1e-10, "atol": 1e-10}  # float64 sums of a few hundred terms in another order
 SIZES = [7, 1, 12, 5]
 
 
-def test_a_graph_alone_gives_the_same_output_as_in_a_batch(attention_row: Row) -> None:
+def test_a_graph_alone_gives_the_same_output_as_in_a_batch(attention_row: Spec) -> None:
     promised(attention_row, "alone")
     attention = build(attention_row)
     x, context = make_batch(SIZES)
@@ -33,7 +33,7 @@ def test_a_graph_alone_gives_the_same_output_as_in_a_batch(attention_row: Row) -
     torch.testing.assert_close(torch.cat(alone), in_batch, **ROUNDING)
 
 
-def test_permuting_the_nodes_and_edges_permutes_the_output(attention_row: Row) -> None:
+def test_permuting_the_nodes_and_edges_permutes_the_output(attention_row: Spec) -> None:
     promised(attention_row, "permutation")
     attention = build(attention_row)
     x, context = make_batch(SIZES)
@@ -49,7 +49,7 @@ def test_permuting_the_nodes_and_edges_permutes_the_output(attention_row: Row) -
     ids=["one node", "one-node graphs", "no edges", "tiny", "one graph", "empty graph within", "no nodes", "no graphs"],
 )
 def test_graphs_of_any_shape_give_finite_outputs_and_gradients(
-    attention_row: Row, sizes: list[int], num_edges: int
+    attention_row: Spec, sizes: list[int], num_edges: int
 ) -> None:
     promised(attention_row, "shapes")
     attention = build(attention_row)
@@ -62,19 +62,19 @@ def test_graphs_of_any_shape_give_finite_outputs_and_gradients(
     assert all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in attention.parameters())
 
 
-def test_gradients_reach_the_input_and_every_parameter(attention_row: Row) -> None:
+def test_gradients_reach_the_input_and_every_parameter(attention_row: Spec) -> None:
     promised(attention_row, "gradients")
     attention = build(attention_row)
     x, context = make_batch(SIZES)
     attend(attention, x.requires_grad_(), context).square().sum().backward()
     reached = {name: _largest(parameter.grad) > 1e-10 for name, parameter in attention.named_parameters()}
-    zero = {name for name in reached if any(fnmatch(name, pattern) for pattern in attention_row.zero_grad)}
+    zero = {name for name in reached if any(fnmatch(name, pattern) for pattern in attention_row.traits.zero_grad)}
     missed = {name for name, value in reached.items() if not value}
     assert missed == zero, "parameters without a gradient must be those that zero_grad of the row names, and no others"
     assert (x.grad.abs().amax(1) > 1e-10).all()
 
 
-def test_gradients_equal_finite_differences(attention_row: Row) -> None:
+def test_gradients_equal_finite_differences(attention_row: Spec) -> None:
     promised(attention_row, "gradients")
     attention = build(attention_row)
     x, context = make_batch([3, 1, 2])
@@ -87,7 +87,7 @@ def test_gradients_equal_finite_differences(attention_row: Row) -> None:
     assert torch.autograd.gradcheck(output, (x.requires_grad_(), *parameters.values()), fast_mode=True)
 
 
-def test_gradients_of_gradients_equal_finite_differences_or_are_an_error(attention_row: Row) -> None:
+def test_gradients_of_gradients_equal_finite_differences_or_are_an_error(attention_row: Spec) -> None:
     promised(attention_row, "gradients")
     attention = build(attention_row)
     x, context = make_batch([3, 1, 2])
@@ -108,7 +108,7 @@ def test_gradients_of_gradients_equal_finite_differences_or_are_an_error(attenti
         assert "not implemented" in str(error)  # noqa: PT017
 
 
-def test_eval_mode_is_deterministic(attention_row: Row) -> None:
+def test_eval_mode_is_deterministic(attention_row: Spec) -> None:
     promised(attention_row, "deterministic")
     attention = build(attention_row)
     x, context = make_batch(SIZES)
@@ -117,7 +117,7 @@ def test_eval_mode_is_deterministic(attention_row: Row) -> None:
     assert torch.equal(attend(attention, x, context), first)
 
 
-def test_the_state_dict_carries_the_whole_function(attention_row: Row) -> None:
+def test_the_state_dict_carries_the_whole_function(attention_row: Spec) -> None:
     promised(attention_row, "deterministic")
     attention, other = build(attention_row), build(attention_row)
     x, context = make_batch(SIZES)
@@ -128,7 +128,7 @@ def test_the_state_dict_carries_the_whole_function(attention_row: Row) -> None:
     assert torch.equal(attend(other, x, context), attend(attention, x, context))
 
 
-def test_float32_is_close_to_float64(attention_row: Row) -> None:
+def test_float32_is_close_to_float64(attention_row: Spec) -> None:
     promised(attention_row, "precision")
     attention = build(attention_row)
     x, context = make_batch(SIZES)
@@ -138,7 +138,7 @@ def test_float32_is_close_to_float64(attention_row: Row) -> None:
     torch.testing.assert_close(out.double(), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_bfloat16_autocast_gives_finite_outputs_and_gradients(attention_row: Row) -> None:
+def test_bfloat16_autocast_gives_finite_outputs_and_gradients(attention_row: Spec) -> None:
     promised(attention_row, "precision")
     attention = build(attention_row).float()
     x, context = make_batch(SIZES)
@@ -153,7 +153,7 @@ def test_bfloat16_autocast_gives_finite_outputs_and_gradients(attention_row: Row
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("sizes", [SIZES, [1], [0], []], ids=["graphs", "one node", "no nodes", "no graphs"])
 def test_half_precision_weights_and_inputs_give_close_outputs_and_finite_gradients(
-    attention_row: Row, sizes: list[int], dtype: torch.dtype
+    attention_row: Spec, sizes: list[int], dtype: torch.dtype
 ) -> None:
     promised(attention_row, "precision")
     attention = build(attention_row)
@@ -169,7 +169,7 @@ def test_half_precision_weights_and_inputs_give_close_outputs_and_finite_gradien
     assert given.grad.isfinite().all()
 
 
-def test_inputs_are_not_modified_in_place(attention_row: Row) -> None:
+def test_inputs_are_not_modified_in_place(attention_row: Spec) -> None:
     promised(attention_row, "inputs")
     attention = build(attention_row).train()
     x, context = make_batch(SIZES)
@@ -180,7 +180,7 @@ def test_inputs_are_not_modified_in_place(attention_row: Row) -> None:
     assert all(torch.equal(tensor, copy) for tensor, copy in zip(tensors, before, strict=True))
 
 
-def test_a_plain_batch_vector_serves_as_context(attention_row: Row) -> None:
+def test_a_plain_batch_vector_serves_as_context(attention_row: Spec) -> None:
     promised(attention_row, "batch_vector")
     attention = build(attention_row)
     x, context = make_batch(SIZES, num_edges=0)
@@ -189,7 +189,7 @@ def test_a_plain_batch_vector_serves_as_context(attention_row: Row) -> None:
     torch.testing.assert_close(attend(attention, x[:7], None), expected[:7], **ROUNDING)
 
 
-def test_an_attention_with_a_state_makes_its_own_where_none_is_given(attention_row: Row) -> None:
+def test_an_attention_with_a_state_makes_its_own_where_none_is_given(attention_row: Spec) -> None:
     promised(attention_row, "batch_vector")
     attention = build(attention_row)
     x, context = make_batch(SIZES)

@@ -13,7 +13,7 @@ from torch_geometric.data import Batch, Data
 from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.attention.full import BiasedFullAttention, FullAttention
 from graphgps_kmip.model import FeatureEncoder, GPSModel, GraphormerHead, GraphormerLayer
-from graphgps_kmip.model.prediction_heads import POOLINGS
+from graphgps_kmip.registry import components
 
 DIM, HEADS = 6, 2
 SIZES = (5, 1, 4)
@@ -170,7 +170,7 @@ def test_the_head_norms_nodes_then_pools_then_maps() -> None:
 
 def test_the_token_is_the_first_node_and_graphs_without_nodes_give_zeros() -> None:
     x = torch.arange(1.0, 7.0)[:, None].requires_grad_()
-    pooled = POOLINGS["graph_token"](x, torch.tensor([1, 1, 1, 3, 4, 4]), 6)
+    pooled = components("pooling")["graph_token"](x, torch.tensor([1, 1, 1, 3, 4, 4]), 6)
     assert pooled[:, 0].tolist() == [0, 1, 0, 4, 5, 0]
     pooled.sum().backward()
     assert x.grad[:, 0].tolist() == [1, 0, 0, 1, 1, 0]

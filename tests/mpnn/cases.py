@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from graphgps_kmip.gym.mpnn import MPNN
+from graphgps_kmip.registry import entries
 
 DIM = 8
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -21,9 +21,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "GATv2": {"heads": 2},
     "PNA": {"edge_dim": DIM},
 }
-LAYERS: dict[str, Callable[[], nn.Module]] = {name: partial(row.component, DIM, 0.5) for name, row in MPNN.items()}
+LAYERS: dict[str, Callable[[], nn.Module]] = {
+    name: partial(row.component, DIM, 0.5) for name, row in entries("message_passing").items()
+}
 LAYERS |= {
-    f"{name.strip()} {options}": partial(MPNN[name.strip()].component, DIM, 0.5, **options)
+    f"{name.strip()} {options}": partial(entries("message_passing")[name.strip()].component, DIM, 0.5, **options)
     for name, options in OPTIONS.items()
 }
 ONE_SET = ("GCN", "GAT")  # names of layers, or their beginnings, that take no pair of sources and targets

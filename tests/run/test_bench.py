@@ -11,7 +11,7 @@ import pytest
 from run.bench import attention, contestants, gps, layer, records
 from run.bench.cell import Bounds, Turns
 
-from graphgps_kmip.gym.attention import ATTENTION
+from graphgps_kmip.registry import entries
 from tests.processes import python
 
 ROOT = Path(__file__).parents[2]
@@ -71,7 +71,7 @@ def test_every_registered_attention_is_timed_in_a_whole_layer(tmp_path: Path) ->
     (path,) = tmp_path.glob("layer-*.json")
     rows = records.read(path)["rows"]
     assert [row["contestant"] for row in rows] == 2 * gps.names()
-    assert set(ATTENTION) < set(gps.names())
+    assert set(entries("attention")) < set(gps.names())
     for row in rows:
         if row["contestant"] in ("kMIP", "Transformer", gps.FROZEN):
             assert row["status"] == "ok"

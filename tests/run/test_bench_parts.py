@@ -13,7 +13,8 @@ from run.bench.inputs import DATA, Inputs, make_inputs, shape_of
 from run.bench.measure import skip_reason
 
 from graphgps_kmip.attention.gather import sparse_attention
-from graphgps_kmip.search import BACKENDS, SearchProblem
+from graphgps_kmip.registry import entries
+from graphgps_kmip.search import SearchProblem
 from tests.reference.search import search
 from tests.search.problems import Ragged, check_answer, ragged
 
@@ -94,7 +95,7 @@ def test_falling_keys_have_falling_norms_and_rising_scores() -> None:
 
 
 def test_every_backend_of_the_package_takes_part() -> None:
-    for name in (*BACKENDS, "auto"):
+    for name in (*entries("search_backend"), "auto"):
         assert contestants.OURS + name in contestants.names("search", "cpu")
         assert contestants.KMIP + contestants.OURS + name in contestants.names("training", "cpu")
 

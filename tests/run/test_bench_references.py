@@ -8,8 +8,8 @@ from run.bench import gps
 from run.bench.references import PREFIX, REFERENCES
 
 from graphgps_kmip.attention import GraphContext
-from graphgps_kmip.gym.attention import ATTENTION
 from graphgps_kmip.model.gps import initial_states
+from graphgps_kmip.registry import entries
 
 PTR = torch.tensor([0, 26, 27, 32, 60])
 
@@ -17,7 +17,7 @@ PTR = torch.tensor([0, 26, 27, 32, 60])
 @pytest.mark.parametrize("name", REFERENCES)
 def test_a_reference_form_gives_the_same_output_and_gradient(name: str) -> None:
     torch.manual_seed(0)
-    ours = ATTENTION[name].component(8, 2).double()
+    ours = entries("attention")[name].component(8, 2).double()
     x, edges = torch.randn(60, 8).double(), torch.randint(0, 26, (2, 90))
     context = GraphContext(
         torch.repeat_interleave(PTR.diff()),
@@ -37,4 +37,4 @@ def test_a_reference_form_gives_the_same_output_and_gradient(name: str) -> None:
 
 def test_each_reference_form_takes_part_beside_its_attention() -> None:
     assert {PREFIX + name for name in REFERENCES} < set(gps.names())
-    assert set(REFERENCES) < set(ATTENTION)
+    assert set(REFERENCES) < set(entries("attention"))

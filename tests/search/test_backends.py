@@ -9,7 +9,8 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor
 
-from graphgps_kmip.search import BACKENDS, SearchProblem, chunked, topk_inner_product
+from graphgps_kmip.registry import entries
+from graphgps_kmip.search import SearchProblem, chunked, topk_inner_product
 from graphgps_kmip.search.problem import NotFinite
 from tests.reference.search import search
 from tests.search.problems import DIM, NUM_KEYS, Ragged, check_answer, ragged, ragged_problems, unequal_problems
@@ -17,7 +18,9 @@ from tests.search.problems import DIM, NUM_KEYS, Ragged, check_answer, ragged, r
 COMPILED = ("keops", "cpu", "tree", "ball_tree")
 # the Triton kernel has its cases in test_triton.py: its interpreter needs seconds for a problem
 ALL = [
-    pytest.param(name, marks=pytest.mark.compiler if name in COMPILED else ()) for name in BACKENDS if name != "triton"
+    pytest.param(name, marks=pytest.mark.compiler if name in COMPILED else ())
+    for name in entries("search_backend")
+    if name != "triton"
 ]
 TORCH_ONLY = ["exact", "chunked", pytest.param("cpu", marks=pytest.mark.compiler)]
 
@@ -204,7 +207,7 @@ def test_group_maxima_keep_the_exact_answer(integers: bool) -> None:
     problem = ragged(sizes, sizes, num_heads=1, seed=4, integers=integers)
     searched = SearchProblem.of(problem.q, problem.k, *problem.ptrs, 12)
     _, score = chunked.search_chunked(searched)
-    torch.testing.assert_close(score, BACKENDS["exact"].search(searched)[1], rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(score, entries("search_backend")["exact"].component(searched)[1], rtol=1e-12, atol=1e-12)
 
 
 def test_no_more_scores_are_held_than_the_memory_bound_allows(monkeypatch: pytest.MonkeyPatch) -> None:

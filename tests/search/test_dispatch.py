@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import pytest
 import torch
 
-from graphgps_kmip.search import BACKENDS, Backend, SearchProblem, choose, dispatch, explain_choice, topk_inner_product
+from graphgps_kmip import registry
+from graphgps_kmip.registry import entries, register
+from graphgps_kmip.search import SearchProblem, choose, explain_choice, topk_inner_product
 
 X = torch.ones(6, 2)
 PROBLEM = SearchProblem.of(X, X, None, None, 2)
@@ -27,7 +30,7 @@ def test_the_explanation_names_every_backend_and_what_speaks_against_it(caplog: 
     with caplog.at_level(logging.INFO):
         topk_inner_product(X, X, num_keys=2, explain=True)
     assert caplog.messages == [explain_choice(PROBLEM)]
-    assert all(f"  {name}: " in caplog.text for name in BACKENDS)
+    assert all(f"  {name}: " in caplog.text for name in entries("search_backend"))
     assert f"{choose(PROBLEM).name!r} taken for 'auto'" in caplog.text
     assert "exact: not preferred: holds the scores of all pairs" in caplog.text
 
@@ -38,24 +41,29 @@ def test_nothing_is_logged_unasked(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.messages == []
 
 
-def test_one_more_row_is_one_more_backend(monkeypatch: pytest.MonkeyPatch) -> None:
-    row = Backend("mine", BACKENDS["exact"].search, "a copy", lambda problem: ["only K = 2"] * (problem.num_keys != 2))
-    monkeypatch.setitem(BACKENDS, "mine", row)
+@pytest.mark.usefixtures("own_registry")
+def test_one_more_entry_is_one_more_backend() -> None:
+    search = entries("search_backend")["exact"].component
+    reasons = {"not_supported_reasons": lambda problem: ["only K = 2"] * (problem.num_keys != 2)}
+    register("search_backend", "mine", lambda problem: search(problem), summary="a copy", **reasons)
     torch.testing.assert_close(topk_inner_product(X, X, num_keys=2, backend="mine")[1], torch.full((6, 2), 2.0))
     with pytest.raises(ValueError, match="'mine' cannot solve this problem: only K = 2"):
         topk_inner_product(X, X, num_keys=3, backend="mine")
 
 
+@pytest.mark.usefixtures("own_registry")
 def test_auto_passes_over_what_cannot_and_what_is_not_preferred(monkeypatch: pytest.MonkeyPatch) -> None:
-    table: dict[str, Backend] = {}
-    monkeypatch.setattr(dispatch, "BACKENDS", table)
-    search = "not called"
-    table["cannot"] = Backend("cannot", search, "", lambda _: ["it is too old"])
+    monkeypatch.setitem(registry._SPECS, "search_backend", {})
+
+    def add(name: str, **reasons: Callable[[SearchProblem], list[str]]) -> None:
+        register("search_backend", name, "not called", summary="a backend", **reasons)
+
+    add("cannot", not_supported_reasons=lambda _: ["it is too old"])
     with pytest.raises(ValueError, match="no search backend can solve this problem:\n  cannot: cannot: it is too old"):
         choose(PROBLEM)
-    table["slow"] = Backend("slow", search, "", not_preferred_reasons=lambda _: ["it is slow"])
+    add("slow", not_preferred_reasons=lambda _: ["it is slow"])
     assert choose(PROBLEM).name == "slow"
-    table["fast"] = Backend("fast", search, "")
+    add("fast")
     assert choose(PROBLEM).name == "fast"
 
 

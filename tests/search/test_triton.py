@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from graphgps_kmip.search import BACKENDS, SearchProblem
+from graphgps_kmip.registry import entries
+from graphgps_kmip.search import SearchProblem
 from graphgps_kmip.search.triton_search import PRECISIONS, choose_tiling, search_triton, triton_not_supported_reasons
 from tests.search.problems import pointer
 from tests.search.triton_runs import INTERPRETING, both_ways, compile_for_hopper, needs_triton, run_cases
@@ -120,7 +121,7 @@ def test_on_a_gpu_it_equals_the_full_score_matrix(sizes: list[int], dim: int, nu
     k[:, ::7] = k[:, :1]  # duplicates
     ptr = pointer(sizes).cuda()
     searched = SearchProblem.of(q.double(), k.double(), ptr, ptr, num_keys)
-    expected = BACKENDS["exact"].search(searched)[1]
+    expected = entries("search_backend")["exact"].component(searched)[1]
     index, score = search_triton(SearchProblem.of(q, k, ptr, ptr, num_keys), precision)
     torch.testing.assert_close(score.double(), expected, rtol=1e-5, atol=1e-4)
     selected = k.double().gather(1, index.clamp(min=0).flatten(1)[..., None].expand(-1, -1, dim))

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.task import LOSSES, make_task
+from graphgps_kmip.registry import entries
+from graphgps_kmip.task import make_task
 from graphgps_kmip.task.losses import class_weights
 from tests.processes import HANGS
 from tests.record_files import record
@@ -28,7 +29,7 @@ RECORDS = {
     "mse_pred_n1_true_n1": ("regression", "mse"),
 }
 WIDTHS = {"classification_binary": 1, "link_prediction": 1, "link_ranking": 5}
-FITTING = [(name, loss.name) for loss in LOSSES.values() for name in loss.forms]
+FITTING = [(name, loss.name) for loss in entries("loss").values() for name in loss.component]
 
 
 def example(name: str, rows: int = 24, seed: int = 0) -> tuple[Tensor, Tensor]:

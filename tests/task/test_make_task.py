@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from graphgps_kmip.task import METRICS, make_task
+from graphgps_kmip.registry import entries
+from graphgps_kmip.task import make_task
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,7 @@ from graphgps_kmip.task import METRICS, make_task
 def test_task_type_and_width_decide_the_task(task_type: str, dim_out: int, name: str) -> None:
     task = make_task(task_type, dim_out, "mse" if task_type == "regression" else "cross_entropy")
     assert task.name == name
-    assert list(task.metrics) == [key for key, record in METRICS.items() if name in record.forms]
+    assert list(task.metrics) == [key for key, record in entries("metric").items() if name in record.component]
 
 
 def test_auto_selects_the_lowest_validation_loss() -> None:

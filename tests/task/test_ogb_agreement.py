@@ -7,7 +7,9 @@ import pytest
 import torch
 from ogb.graphproppred import Evaluator
 
-from graphgps_kmip.task.metrics import METRICS
+from graphgps_kmip.task import functions_of
+
+MULTILABEL = "classification_multilabel"
 
 LABELS = ("both", "both, some NaN", "positives only", "negatives only", "positives and NaN", "never known")
 
@@ -35,7 +37,7 @@ def test_metrics_over_labels_equal_ogb_on_random_cases(metric: str, data: str, s
     true = np.stack([column(kind, 40, generator) for kind in kinds], axis=1)
     score = generator.normal(size=true.shape).round(1)  # with ties
     expected = evaluator.eval({"y_true": true, "y_pred": score})[evaluator.eval_metric]
-    ours = METRICS[metric].forms["classification_multilabel"](torch.tensor(score), torch.tensor(true), 0.5)
+    ours = functions_of("metric", MULTILABEL)[metric](torch.tensor(score), torch.tensor(true), 0.5)
     assert ours == pytest.approx(expected, abs=1e-12)
 
 
@@ -44,5 +46,5 @@ def test_where_no_label_has_both_outcomes_the_metric_is_nan_and_ogb_raises(kind:
     true = np.stack([column(kind, 10, np.random.default_rng(0))] * 128, axis=1)
     with pytest.raises(RuntimeError, match="Cannot compute"):
         Evaluator("ogbg-molpcba").eval({"y_true": true, "y_pred": np.zeros_like(true)})
-    ours = METRICS["ap"].forms["classification_multilabel"](torch.zeros(true.shape), torch.tensor(true), 0.5)
+    ours = functions_of("metric", MULTILABEL)["ap"](torch.zeros(true.shape), torch.tensor(true), 0.5)
     assert np.isnan(ours)

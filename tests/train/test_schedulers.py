@@ -11,8 +11,9 @@ import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from graphgps_kmip.train.optimizers import OPTIMIZERS
-from graphgps_kmip.train.schedulers import SCHEDULERS
+import graphgps_kmip.train.optimizers  # noqa: F401 (registers them)
+import graphgps_kmip.train.schedulers  # noqa: F401 (registers them)
+from graphgps_kmip.registry import entries, named
 from tests.record_files import kind_of_records, record
 
 WARMUP = [f"{shape}_with_warmup_w{w}" for shape in ("linear", "cosine", "polynomial") for w in (0, 1, 5)]
@@ -33,19 +34,19 @@ def sgd(base_lr: float = 1e-3) -> Optimizer:
 
 def build(name: str, keys: dict, base_lr: float = 1e-3) -> tuple[Optimizer, LRScheduler]:
     optimizer = sgd(base_lr)
-    return optimizer, SCHEDULERS[name].build(optimizer, **keys)
+    return optimizer, named("scheduler")[name].component(optimizer, **keys)
 
 
 def rates(name: str, optimizer: Optimizer, scheduler: LRScheduler, losses: list[float]) -> Iterator[float]:
     for loss in losses:
         yield optimizer.param_groups[0]["lr"]
         optimizer.step()
-        scheduler.step(loss) if SCHEDULERS[name].needs_metric else scheduler.step()
+        scheduler.step(loss) if named("scheduler")[name].traits.needs_metric else scheduler.step()
 
 
 def test_every_recorded_schedule_is_tested_and_every_row_but_none_is_recorded() -> None:
     assert set(kind_of_records("E_schedules")) == set(RECORDS)
-    assert {name for name, _ in RECORDS.values()} == set(SCHEDULERS) - {"none"}
+    assert {name for name, _ in RECORDS.values()} == set(named("scheduler")) - {"none"}
 
 
 @pytest.mark.parametrize("file", RECORDS)
@@ -90,11 +91,11 @@ def test_a_polynomial_schedule_refuses_to_rise() -> None:
         build("polynomial_with_warmup", {"num_warmup_epochs": 0, "max_epoch": 5}, base_lr=1e-8)
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", entries("optimizer"))
 def test_an_optimizer_takes_the_keys_of_graphgym(name: str) -> None:
     keys = {"base_lr": 0.05, "weight_decay": 0.01} | ({"momentum": 0.8} if name == "sgd" else {})
     param = torch.ones(3, requires_grad=True)
-    optimizer = OPTIMIZERS[name].build(iter([param]), **keys)
+    optimizer = entries("optimizer")[name].component(iter([param]), **keys)
     group = optimizer.param_groups[0]
     assert type(optimizer).__name__.lower() == name.lower()
     assert (group["lr"], group["weight_decay"], group.get("momentum", 0.8)) == (0.05, 0.01, 0.8)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from graphgps_kmip.common.project import find_config, train_command
 from graphgps_kmip.errors import ConfigError, TrainingDiverged, is_users, one_line
-from graphgps_kmip.experiments.state import DIVERGED_CODE
+from graphgps_kmip.experiments.run_status import DIVERGED_CODE
 from graphgps_kmip.gym import cfg
 from graphgps_kmip.gym.data import show_data
 from graphgps_kmip.gym.describe import dry_run

@@ -23,7 +23,9 @@ import torch
 
 from graphgps_kmip.common.project import SHIPPED, installed, own_files, reproduce_command
 from graphgps_kmip.errors import is_users, one_line
+from graphgps_kmip.experiments.experiment_spec import Experiment
 from graphgps_kmip.experiments.extent import extent
+from graphgps_kmip.experiments.job_runner import Setup, Stopped
 from graphgps_kmip.experiments.jobs import Job, Place
 from graphgps_kmip.experiments.listing import (
     experiment_markdown,
@@ -35,10 +37,8 @@ from graphgps_kmip.experiments.listing import (
 from graphgps_kmip.experiments.manifest import ManifestError, load_manifest, select
 from graphgps_kmip.experiments.options import parse
 from graphgps_kmip.experiments.plan import check_configs, kept_of, plan_jobs, with_needs, with_pending_needs
-from graphgps_kmip.experiments.printed import load_printed
-from graphgps_kmip.experiments.records import Experiment
+from graphgps_kmip.experiments.printed_tables import load_printed
 from graphgps_kmip.experiments.run_modes import run_here, run_on_slurm, run_searches
-from graphgps_kmip.experiments.schedule import Setup, Stopped
 from graphgps_kmip.gym.planned import planned_hash
 from graphgps_kmip.train.run_recording import code_version, hardware, package_versions
 

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from graphgps_kmip.experiments.records import Experiment
-from graphgps_kmip.experiments.state import HashOf, State, Status, command_status, run_status
+from graphgps_kmip.experiments.experiment_spec import Experiment
+from graphgps_kmip.experiments.run_status import HashOf, State, Status, command_status, run_status
 
 
 @dataclass(frozen=True)

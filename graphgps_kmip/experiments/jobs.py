@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from graphgps_kmip.experiments.records import Command, Experiment, Training, as_word
-from graphgps_kmip.experiments.state import HashOf, State, Status, command_status, run_status
+from graphgps_kmip.experiments.experiment_spec import Command, Experiment, Training, as_word
+from graphgps_kmip.experiments.run_status import HashOf, State, Status, command_status, run_status
 
 
 @dataclass(frozen=True)

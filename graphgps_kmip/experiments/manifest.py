@@ -9,7 +9,7 @@ from typing import Any
 
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.common.project import train_command
-from graphgps_kmip.experiments.records import Command, Experiment, FigureSpec, Need, TableSpec, Training
+from graphgps_kmip.experiments.experiment_spec import Command, Experiment, FigureSpec, Need, TableSpec, Training
 from graphgps_kmip.experiments.training_grid import trainings
 from graphgps_kmip.experiments.yaml_files import ManifestError, check_keys, read_yaml, section
 from graphgps_kmip.results.run_folder import check_name

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from graphgps_kmip.common.near_misses import near_misses, suggest
 from graphgps_kmip.common.project import find_config
+from graphgps_kmip.experiments.experiment_spec import Experiment, Need, Training
 from graphgps_kmip.experiments.jobs import Job, Place, command_job, training_job
 from graphgps_kmip.experiments.manifest import ManifestError, find, narrowed, select
-from graphgps_kmip.experiments.records import Experiment, Need, Training
-from graphgps_kmip.experiments.state import State
+from graphgps_kmip.experiments.run_status import State
 
 
 def plan_jobs(

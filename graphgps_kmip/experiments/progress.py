@@ -13,8 +13,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, TextIO
 
+from graphgps_kmip.experiments.job_process import Running
 from graphgps_kmip.experiments.jobs import Job
-from graphgps_kmip.experiments.process import Running
 
 REDRAW = 0.5  # seconds between two drawings on a terminal
 REPORT = 60.0  # seconds between two reports elsewhere

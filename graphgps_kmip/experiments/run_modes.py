@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TextIO
 
 from graphgps_kmip.experiments import slurm
+from graphgps_kmip.experiments.experiment_spec import Experiment
+from graphgps_kmip.experiments.hyperparameter_search import Options, Runner, run_search
+from graphgps_kmip.experiments.job_runner import Outcome, Setup, run_jobs
 from graphgps_kmip.experiments.jobs import Job, Place, training_job
 from graphgps_kmip.experiments.listing import summary
 from graphgps_kmip.experiments.progress import Progress
-from graphgps_kmip.experiments.records import Experiment
-from graphgps_kmip.experiments.schedule import Outcome, Setup, run_jobs
-from graphgps_kmip.experiments.state import Status
+from graphgps_kmip.experiments.run_status import Status
 from graphgps_kmip.experiments.tuning.bookkeeper import Run
 from graphgps_kmip.experiments.tuning.ranges import load_ranges
-from graphgps_kmip.experiments.tuning.search import Options, Runner, run_search
 
 
 def run_here(jobs: Sequence[Job], setup: Setup) -> int:

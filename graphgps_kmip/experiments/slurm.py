@@ -16,7 +16,7 @@ from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.experiments.jobs import Job
 from graphgps_kmip.experiments.manifest import ManifestError
 from graphgps_kmip.experiments.plan import with_pending_needs
-from graphgps_kmip.experiments.state import State
+from graphgps_kmip.experiments.run_status import State
 
 LOST_NEED = {"kill-on-invalid-dep": "yes"}  # a job whose need failed leaves the queue instead of waiting for ever
 

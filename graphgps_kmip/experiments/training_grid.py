@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from graphgps_kmip.common.near_misses import suggest
-from graphgps_kmip.experiments.records import Training
+from graphgps_kmip.experiments.experiment_spec import Training
 from graphgps_kmip.experiments.yaml_files import ManifestError, check_keys, section
 
 KEYS = ("over", "cfg", "set", "tag", "seeds", "skip", "splits")

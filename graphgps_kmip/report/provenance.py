@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graphgps_kmip.experiments.state import State, Status, read_failure
+from graphgps_kmip.experiments.run_status import State, Status, read_failure
 from graphgps_kmip.report.result_table import Cell, ResultTable
 
 

@@ -17,9 +17,9 @@ from typing import Any
 from graphgps_kmip.common.json_files import is_number, read_artefact
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import ResultsError
-from graphgps_kmip.experiments.printed import PrintedCell, PrintedTable
-from graphgps_kmip.experiments.records import Experiment, TableSpec, Training
-from graphgps_kmip.experiments.state import HashOf, State, Status, command_status, run_status
+from graphgps_kmip.experiments.experiment_spec import Experiment, TableSpec, Training
+from graphgps_kmip.experiments.printed_tables import PrintedCell, PrintedTable
+from graphgps_kmip.experiments.run_status import HashOf, State, Status, command_status, run_status
 from graphgps_kmip.report.welch import Difference, welch
 from graphgps_kmip.results.finished_runs import read_run_config
 from graphgps_kmip.results.run_stats import read_stats

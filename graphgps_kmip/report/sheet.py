@@ -7,7 +7,7 @@ import io
 from collections.abc import Mapping
 from typing import Any
 
-from graphgps_kmip.experiments.state import State
+from graphgps_kmip.experiments.run_status import State
 from graphgps_kmip.report.result_table import Cell, Ours, ResultTable
 
 

@@ -12,8 +12,8 @@ import string
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from graphgps_kmip.experiments.printed import PrintedCell
-from graphgps_kmip.experiments.state import State
+from graphgps_kmip.experiments.printed_tables import PrintedCell
+from graphgps_kmip.experiments.run_status import State
 from graphgps_kmip.report.provenance import hardware_in_words, notes
 from graphgps_kmip.report.result_table import Cell, Ours, ResultTable
 from graphgps_kmip.report.welch import Difference

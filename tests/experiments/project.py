@@ -7,8 +7,8 @@ from types import ModuleType
 
 import pytest
 
+from graphgps_kmip.experiments.experiment_spec import Command, Experiment, Need, Training
 from graphgps_kmip.experiments.jobs import Place
-from graphgps_kmip.experiments.records import Command, Experiment, Need, Training
 
 MAIN = """
 import json, os, sys, time

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from graphgps_kmip.experiments.records import Experiment, Training
-from graphgps_kmip.experiments.state import State, Status, failure_file, run_status
+from graphgps_kmip.experiments.experiment_spec import Experiment, Training
+from graphgps_kmip.experiments.run_status import State, Status, failure_file, run_status
 from graphgps_kmip.experiments.tuning.bookkeeper import Run
 
 FACTORS = {

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from graphgps_kmip.errors import ConfigError, ResultsError
+from graphgps_kmip.experiments.experiment_spec import Command, Experiment, Training
+from graphgps_kmip.experiments.job_process import finish, start, take
 from graphgps_kmip.experiments.jobs import Place, command_job
 from graphgps_kmip.experiments.manifest import load_manifest
-from graphgps_kmip.experiments.process import finish, start, take
-from graphgps_kmip.experiments.records import Command, Experiment, Training
-from graphgps_kmip.experiments.state import State, failure_file, read_failure, run_status
+from graphgps_kmip.experiments.run_status import State, failure_file, read_failure, run_status
 from graphgps_kmip.experiments.tuning.journal import Journal
 from tests.processes import HANGS
 from tests.results.damages import DAMAGES

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from graphgps_kmip.experiments.experiment_spec import Command, Need, Training
 from graphgps_kmip.experiments.manifest import ManifestError, find, load_manifest, narrowed, select
-from graphgps_kmip.experiments.records import Command, Need, Training
 
 GRID = "trainings: [{over: {d: [x, y]}, cfg: 'F/{d}.yaml', seeds: 2}]"
 

@@ -13,11 +13,11 @@ from types import SimpleNamespace
 import pytest
 
 from graphgps_kmip.experiments import progress
+from graphgps_kmip.experiments.job_process import Running
+from graphgps_kmip.experiments.job_runner import Setup, run_jobs
 from graphgps_kmip.experiments.jobs import Job
 from graphgps_kmip.experiments.plan import plan_jobs
-from graphgps_kmip.experiments.process import Running
 from graphgps_kmip.experiments.progress import Durations, Epochs, Progress, epochs, span, to_go
-from graphgps_kmip.experiments.schedule import Setup, run_jobs
 from tests.experiments.project import experiment, make_project, training
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from graphgps_kmip.experiments.printed import PrintedCell
-from graphgps_kmip.experiments.records import Command, Experiment, FigureSpec
-from graphgps_kmip.experiments.state import State, Status
+from graphgps_kmip.experiments.experiment_spec import Command, Experiment, FigureSpec
+from graphgps_kmip.experiments.printed_tables import PrintedCell
+from graphgps_kmip.experiments.run_status import State, Status
 from graphgps_kmip.report.result_table import Cell, Ours, ResultTable
 
 TREE = Command("tree", "run/x.py", "run/x.py --small", ("tree.json",))

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from graphgps_kmip.experiments.printed import PrintedCell, PrintedTable
-from graphgps_kmip.experiments.records import Experiment, TableSpec, Training
+from graphgps_kmip.experiments.experiment_spec import Experiment, TableSpec, Training
+from graphgps_kmip.experiments.printed_tables import PrintedCell, PrintedTable
 from graphgps_kmip.report.result_table import ResultTable, build_table
 
 PRINTED = {

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from graphgps_kmip.experiments.printed import PrintedCell
-from graphgps_kmip.experiments.state import State, Status
+from graphgps_kmip.experiments.printed_tables import PrintedCell
+from graphgps_kmip.experiments.run_status import State, Status
 from graphgps_kmip.report.result_table import Cell, Ours, ResultTable
 from graphgps_kmip.report.table_formats import FORMATS
 

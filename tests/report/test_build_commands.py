@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from graphgps_kmip.experiments.records import Command, Experiment, TableSpec
-from graphgps_kmip.experiments.state import State
+from graphgps_kmip.experiments.experiment_spec import Command, Experiment, TableSpec
+from graphgps_kmip.experiments.run_status import State
 from tests.report.example_runs import EXPERIMENT, GCN, build, record
 
 

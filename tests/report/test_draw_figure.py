@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from graphgps_kmip.experiments.printed import PrintedCell
-from graphgps_kmip.experiments.records import FigureSpec
+from graphgps_kmip.experiments.experiment_spec import FigureSpec
+from graphgps_kmip.experiments.printed_tables import PrintedCell
 from graphgps_kmip.report.figures import draw_figure
 from graphgps_kmip.report.figures.ball_tree import draw_time
 from graphgps_kmip.report.result_table import Cell, Ours

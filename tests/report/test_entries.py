@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from graphgps_kmip.experiments.printed import PrintedCell
-from graphgps_kmip.experiments.state import State, Status
+from graphgps_kmip.experiments.printed_tables import PrintedCell
+from graphgps_kmip.experiments.run_status import State, Status
 from graphgps_kmip.report.result_table import Cell, Ours
 from graphgps_kmip.report.table_formats import FORMATS
 from tests.report.example_tables import RUN, markdown_cells, ours, result_table

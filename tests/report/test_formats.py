@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from graphgps_kmip.experiments.printed import PrintedCell
+from graphgps_kmip.experiments.printed_tables import PrintedCell
 from graphgps_kmip.report.result_table import Cell, ResultTable
 from graphgps_kmip.report.table_formats import FORMATS
 from tests.report.example_tables import blocks, ours, result_table, sample_table

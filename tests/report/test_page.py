@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from graphgps_kmip.experiments.printed import PrintedCell, PrintedTable
-from graphgps_kmip.experiments.records import Experiment, FigureSpec, TableSpec, Training
-from graphgps_kmip.experiments.state import failure_file
+from graphgps_kmip.experiments.experiment_spec import Experiment, FigureSpec, TableSpec, Training
+from graphgps_kmip.experiments.printed_tables import PrintedCell, PrintedTable
+from graphgps_kmip.experiments.run_status import failure_file
 from graphgps_kmip.report.report_page import write_page
 from tests.processes import run
 

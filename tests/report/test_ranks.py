@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from graphgps_kmip.experiments.printed import PrintedCell
+from graphgps_kmip.experiments.printed_tables import PrintedCell
 from graphgps_kmip.report.result_table import Cell, Ours, ResultTable
 from graphgps_kmip.report.table_layout import our_ranks, printed_ranks, ranks
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from graphgps_kmip.experiments.printed import PrintedCell
+from graphgps_kmip.experiments.printed_tables import PrintedCell
 from graphgps_kmip.report.result_table import Ours
 from graphgps_kmip.report.welch import welch
 

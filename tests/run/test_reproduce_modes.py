@@ -12,12 +12,11 @@ from types import SimpleNamespace
 import pytest
 
 from graphgps_kmip import reproduce
-from graphgps_kmip.experiments import run_modes, slurm
+from graphgps_kmip.experiments import hyperparameter_search, run_modes, slurm
+from graphgps_kmip.experiments.experiment_spec import Experiment, Training
+from graphgps_kmip.experiments.job_process import start, take
 from graphgps_kmip.experiments.jobs import Job, Place, training_job
-from graphgps_kmip.experiments.process import start, take
-from graphgps_kmip.experiments.records import Experiment, Training
-from graphgps_kmip.experiments.state import State
-from graphgps_kmip.experiments.tuning import search
+from graphgps_kmip.experiments.run_status import State
 from tests.experiments.project import make_command_line, order, training
 from tests.processes import python, wait_for
 
@@ -63,9 +62,9 @@ def test_a_search_is_given_its_trainings_and_a_runner_of_further_ones(
         experiment: Experiment,
         engine: str,
         ranges: object,
-        runner: search.Runner,
+        runner: hyperparameter_search.Runner,
         out: Path,
-        options: search.Options,
+        options: hyperparameter_search.Options,
     ) -> list[SimpleNamespace]:
         assert [one.point["model"] for one in experiment.trainings] == ["GPS+kMIP"]
         assert (engine, ranges, out) == ("tpe", {}, project / "results")

@@ -13,10 +13,10 @@ from typing import Any
 import yaml
 
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.experiments.records import Training
-from graphgps_kmip.experiments.state import State, Status
+from graphgps_kmip.experiments.experiment_spec import Training
+from graphgps_kmip.experiments.run_status import State, Status
+from graphgps_kmip.experiments.search_space import Choice, Proposal, Search
 from graphgps_kmip.experiments.tuning.journal import WAITING, Journal
-from graphgps_kmip.experiments.tuning.space import Choice, Proposal, Search
 from graphgps_kmip.results.finished_runs import read_run_config
 
 Run = tuple[Training, int]  # one seed of a training

@@ -12,7 +12,7 @@ from typing import Any
 from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.common.json_files import Damaged, parsed_object, read_bytes
 from graphgps_kmip.errors import ResultsError
-from graphgps_kmip.experiments.tuning.journal_page import page_of
+from graphgps_kmip.experiments.trial_log import page_of
 from graphgps_kmip.results.run_folder import writing
 
 WAITING = "waiting"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphgps_kmip.experiments.tuning.space import Engine, Factor, Proposal, Space
+from graphgps_kmip.experiments.search_space import Engine, Factor, Proposal, Space
 
 
 def linear(space: Space) -> Engine:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from graphgps_kmip.experiments.records import Experiment, Training
-from graphgps_kmip.experiments.tuning.space import Factor, Follower, Search, Space
+from graphgps_kmip.experiments.experiment_spec import Experiment, Training
+from graphgps_kmip.experiments.search_space import Factor, Follower, Search, Space
 from graphgps_kmip.experiments.yaml_files import ManifestError, check_keys, read_yaml, section
 
 Ranges = Mapping[str, Mapping[str, Any]]  # id of an experiment -> its entry in a YAML file

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.experiments.search_space import Engine, Proposal, Space
 from graphgps_kmip.experiments.tuning.journal import drop_torn_line
-from graphgps_kmip.experiments.tuning.space import Engine, Proposal, Space
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from matplotlib.figure import Figure
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.common.project import reproduce_command
 from graphgps_kmip.errors import ResultsError
-from graphgps_kmip.experiments.records import Experiment, FigureSpec
-from graphgps_kmip.experiments.state import State, command_status
+from graphgps_kmip.experiments.experiment_spec import Experiment, FigureSpec
+from graphgps_kmip.experiments.run_status import State, command_status
 from graphgps_kmip.report.figures.points import ours
 from graphgps_kmip.report.plot_style import FAINT, INK, save
 from graphgps_kmip.report.provenance import hardware_in_words, origins

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from graphgps_kmip.experiments.state import State, Status
+from graphgps_kmip.experiments.hyperparameter_search import Options, run_search
+from graphgps_kmip.experiments.run_status import State, Status
 from graphgps_kmip.experiments.tuning.bookkeeper import Run
-from graphgps_kmip.experiments.tuning.search import Options, run_search
 from tests.experiments.search_cases import FACTORS, RANGES, TOGETHER, TRIALS, Recorder, scores, toy
 
 RISING = scores(lr001=0.6, depth8=0.7, lr001_depth8=0.8)

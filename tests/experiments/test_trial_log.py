@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from graphgps_kmip.experiments.hyperparameter_search import run_search
 from graphgps_kmip.experiments.tuning.journal import Journal
-from graphgps_kmip.experiments.tuning.search import run_search
 from tests.experiments.search_cases import RANGES, TOGETHER, Recorder, scores, toy
 
 

@@ -10,11 +10,11 @@ import pytest
 import yaml
 from torch_geometric.graphgym.config import cfg
 
+from graphgps_kmip.experiments.experiment_spec import Training
 from graphgps_kmip.experiments.manifest import ManifestError, load_manifest, narrowed
-from graphgps_kmip.experiments.records import Training
+from graphgps_kmip.experiments.search_space import Search
 from graphgps_kmip.experiments.tuning.linear import linear
 from graphgps_kmip.experiments.tuning.ranges import load_ranges, searches
-from graphgps_kmip.experiments.tuning.space import Search
 from graphgps_kmip.gym.budget import NARROWEST
 from graphgps_kmip.gym.experiment import assemble, configured, planned_runs
 from graphgps_kmip.gym.load import load_config

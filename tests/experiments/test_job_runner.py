@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from graphgps_kmip.experiments import schedule
+from graphgps_kmip.experiments import job_runner
+from graphgps_kmip.experiments.experiment_spec import Experiment, Need
+from graphgps_kmip.experiments.job_process import take
+from graphgps_kmip.experiments.job_runner import Outcome, Setup, run_jobs
 from graphgps_kmip.experiments.jobs import Job, Place
 from graphgps_kmip.experiments.plan import plan_jobs
-from graphgps_kmip.experiments.process import take
-from graphgps_kmip.experiments.records import Experiment, Need
-from graphgps_kmip.experiments.schedule import Outcome, Setup, run_jobs
-from graphgps_kmip.experiments.state import State, failure_file
+from graphgps_kmip.experiments.run_status import State, failure_file
 from tests.experiments.project import command, experiment, make_project, order, training
 from tests.processes import python, wait_for
 
@@ -182,7 +182,7 @@ def test_a_job_that_another_finished_just_before_its_lock_was_free_is_not_repeat
         python(*job.words, cwd=place.root, check=True)
         return take(job)
 
-    monkeypatch.setattr(schedule, "take", late)
+    monkeypatch.setattr(job_runner, "take", late)
     assert outcomes(jobs_of(place, experiment("A", training("GCN"))), place) == {"A GCN seed 0": Outcome.DONE}
     assert order(place.root) == ["gcn/0"]
 
@@ -191,7 +191,7 @@ def test_a_job_that_another_finished_just_before_its_lock_was_free_is_not_repeat
 def test_a_job_that_another_process_holds_is_in_use_and_not_failed(
     place: Place, lock: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schedule, "PATIENCE", 0.3)
+    monkeypatch.setattr(job_runner, "PATIENCE", 0.3)
     held, free = jobs_of(place, experiment("A", training("GCN"), training("GAT")))
     held.path.parent.mkdir(parents=True)
     holder = FileLock(held.path.with_name(".0.lock"))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from graphgps_kmip.experiments.tuning.search import Options, run_search
-from graphgps_kmip.experiments.tuning.space import Factor, Space
+from graphgps_kmip.experiments.hyperparameter_search import Options, run_search
+from graphgps_kmip.experiments.search_space import Factor, Space
 from graphgps_kmip.experiments.tuning.tpe import Study, tpe
 from tests.experiments.search_cases import RANGES, Recorder, scores, toy
 

@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from graphgps_kmip.experiments.records import Training
+from graphgps_kmip.experiments.experiment_spec import Training
 
 Choice = Mapping[str, str]  # factor -> name of its value
 TAG = "search"

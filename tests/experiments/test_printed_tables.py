@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from graphgps_kmip.experiments.printed import load_printed
+from graphgps_kmip.experiments.printed_tables import load_printed
 from graphgps_kmip.experiments.yaml_files import ManifestError
 
 ROOT = Path(__file__).parents[2]

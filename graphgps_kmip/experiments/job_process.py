@@ -21,7 +21,7 @@ from typing import IO, Any
 
 from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.experiments.jobs import Job
-from graphgps_kmip.experiments.state import State, failure_file
+from graphgps_kmip.experiments.run_status import State, failure_file
 from graphgps_kmip.results.run_folder import RECORD, writing
 from graphgps_kmip.results.run_record import examine_record, write_record
 

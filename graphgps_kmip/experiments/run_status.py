@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from graphgps_kmip.common.json_files import Damaged, parsed_object, read_bytes
-from graphgps_kmip.experiments.records import Command, Experiment, Training
+from graphgps_kmip.experiments.experiment_spec import Command, Experiment, Training
 from graphgps_kmip.results.run_record import examine_record, is_finished
 
 # Arguments of main.py -> the config hash that its record will have. Reading a config needs GraphGym, which only gym/

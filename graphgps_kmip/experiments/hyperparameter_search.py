@@ -8,13 +8,13 @@ from pathlib import Path
 
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.experiments.records import Experiment
-from graphgps_kmip.experiments.state import State, Status
+from graphgps_kmip.experiments.experiment_spec import Experiment
+from graphgps_kmip.experiments.run_status import State, Status
+from graphgps_kmip.experiments.search_space import Engine, Space
 from graphgps_kmip.experiments.tuning.bookkeeper import Bookkeeper, Outcome, Run
 from graphgps_kmip.experiments.tuning.journal import Journal
 from graphgps_kmip.experiments.tuning.linear import linear
 from graphgps_kmip.experiments.tuning.ranges import Ranges, searches
-from graphgps_kmip.experiments.tuning.space import Engine, Space
 from graphgps_kmip.experiments.tuning.tpe import Study, tpe
 
 # Runs what is not finished, calls the function as each run ends, and returns the statuses in the order of the runs.

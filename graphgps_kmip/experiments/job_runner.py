@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from graphgps_kmip.experiments.interrupt import Interrupts
+from graphgps_kmip.experiments.job_process import Running, finish, start, take
 from graphgps_kmip.experiments.jobs import Job
 from graphgps_kmip.experiments.plan import with_pending_needs
-from graphgps_kmip.experiments.process import Running, finish, start, take
 from graphgps_kmip.experiments.progress import Progress
-from graphgps_kmip.experiments.state import State
+from graphgps_kmip.experiments.run_status import State
 
 TICK = 0.1  # seconds between two looks at the running jobs
 PATIENCE = 10.0  # seconds to wait for a folder in use: loader workers of a killed run hold it for about 5

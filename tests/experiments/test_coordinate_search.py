@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from graphgps_kmip.experiments.search_space import Factor, Space
 from graphgps_kmip.experiments.tuning.linear import linear
-from graphgps_kmip.experiments.tuning.space import Factor, Space
 
 SPACE = Space(
     (

@@ -1,37 +1,48 @@
-"""Hyper-parameter searches of experiments: trials, the choice by validation, final seeds, and a journal of it all."""
+"""Hyper-parameter search: Optuna's trial storage, coordinate search and TPE, then the final seeds of the best trial.
+
+A trial is a training with a run folder of its own, which alone says how it ended: a search that was interrupted
+continues, also one that a version without this storage began, for finished runs are not repeated. Trials are stored in
+Optuna's journal file: opening its SQLite storage from two processes at once fails while the tables are made.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+import contextlib
+import math
+import os
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from filelock import FileLock
+
+from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.common.near_misses import suggest
-from graphgps_kmip.errors import InputError
-from graphgps_kmip.experiments.experiment_spec import Experiment
+from graphgps_kmip.errors import InputError, ResultsError
+from graphgps_kmip.experiments.experiment_spec import Experiment, Training
 from graphgps_kmip.experiments.run_status import State, Status
-from graphgps_kmip.experiments.search_space import Engine, Space
-from graphgps_kmip.experiments.tuning.bookkeeper import Bookkeeper, Outcome, Run
-from graphgps_kmip.experiments.tuning.journal import Journal
-from graphgps_kmip.experiments.tuning.linear import linear
-from graphgps_kmip.experiments.tuning.ranges import Ranges, searches
-from graphgps_kmip.experiments.tuning.tpe import Study, tpe
+from graphgps_kmip.experiments.search_space import Choice, Factor, Ranges, Space, searches
+from graphgps_kmip.experiments.trial_log import Plan, Trial, page_of
+from graphgps_kmip.results.run_folder import writing
 
+ENGINES = ("linear", "tpe")  # linear search is the k-MIP paper's name of its coordinate search
+ENDED = (State.DONE, State.FAILED, State.DIVERGED)
+SEED = 0  # of the TPE sampler
+Run = tuple[Training, int]  # one seed of a training
 # Runs what is not finished, calls the function as each run ends, and returns the statuses in the order of the runs.
 Runner = Callable[[list[Run], Callable[[Run, Status], None]], list[Status]]
-Steps = Generator[list[Run], list[Status], Outcome]
-ENGINES: dict[str, Callable[[Space, Study], Engine]] = {"linear": lambda space, _: linear(space), "tpe": tpe}
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a search goes.
+    """Options of a search.
 
     Args:
-        trials: of each search of the engine tpe.
-        together: trials that the engine tpe asks for at once.
-        sample: on sample data.
-        named: root of the results as the commands of the journal shall name it; None: as it is.
+        trials (int, optional): Trials of each search by TPE, those of earlier sessions counted. (default: 30)
+        together (int, optional): Trials that TPE asks for at once. (default: 1)
+        sample (bool, optional): On sample data. (default: False)
+        named (Path, optional): Root of the results as commands in the trial log name it. (default: None, as it is)
     """
 
     trials: int = 30
@@ -40,48 +51,282 @@ class Options:
     named: Path | None = None
 
 
-def run_search(
-    experiment: Experiment, engine: str, ranges: Ranges, runner: Runner, out: Path, options: Options = Options()
-) -> list[Outcome]:
-    """Search the hyper-parameters of all trainings of an experiment that have ranges, and run the final seeds.
-
-    Trials are trainings with a folder of their own, ``<config>-search-<what differs from the default>``, and the
-    experiment's first seed. That with the best validation score, of equals the earliest, is run with all seeds. The
-    searches go side by side: each call of `runner` gets the runs of all that they wait for. A search that was killed
-    goes on when it is started again, since finished runs are not repeated.
+@dataclass(frozen=True)
+class SearchOutcome:
+    """The outcome of one search.
 
     Args:
-        experiment: narrowed to what is to be searched.
-        engine: ``linear`` or ``tpe``.
-        ranges: see `load_ranges`.
-        runner: runs trainings, see `Runner`.
-        out: root of the results; journals are in ``<out>/search[-sample]/<experiment>/<config>-<engine>.md``.
-        options: what else there is.
+        line (str): For people.
+        log (Path): The trial log.
+        finished (bool): False if something failed, or is not finished.
+    """
+
+    line: str
+    log: Path
+    finished: bool
+
+
+Steps = Generator[list[Run], list[Status], SearchOutcome]
+
+
+def run_search(
+    experiment: Experiment, engine: str, ranges: Ranges, runner: Runner, out: Path, options: Options = Options()
+) -> list[SearchOutcome]:
+    """Search the hyper-parameters of all trainings of an experiment that have ranges, and run the final seeds.
+
+    The folder of a trial is ``<config>-search-<what differs from the default>``, its seed the experiment's first. The
+    trial with the best validation score, of equals the earliest, is run with all seeds. The searches advance side by
+    side: each call of `runner` gets the runs that any of them waits for.
+
+    Args:
+        experiment (Experiment): Narrowed to what is to be searched.
+        engine (str): ``linear`` or ``tpe``.
+        ranges (Ranges): See `load_ranges`.
+        runner (Runner): Runs trainings.
+        out (Path): Root of the results. ``<out>/search[-sample]/<experiment>/<config>-<engine>.md`` is the trial log,
+            ``.optuna.jsonl`` beside it the storage of the trials.
+        options (Options, optional): Further options. (default: ``Options()``)
 
     Raises:
-        ValueError: no such engine; no ranges, or others than those of the journal; no validation split to choose by.
+        InputError: no such engine; Optuna is not installed; the storage is of other ranges; no validation split.
+        ManifestError: no ranges.
+        ResultsError: the storage is damaged.
     """
     if engine not in ENGINES:
         raise InputError(f"--search: no engine {engine!r}.{suggest(engine, ENGINES)}")
-    books, steps = [], []
-    for search in searches(experiment, ranges):
-        place = out / f"search{'-sample' if options.sample else ''}" / experiment.id.replace("/", "-")
-        journal = Journal(place / f"{Path(search.training.folder).name}-{engine}.jsonl")
-        books.append(Bookkeeper(journal, search, options.named or out, options.sample))
-        books[-1].begin(experiment.id, engine)
-        study = Study(journal.file.with_suffix(".optuna.jsonl"), options.trials, options.together)
-        steps.append(_steps(ENGINES[engine](search.space, study), books[-1]))
+    found = [
+        _Study(Plan(one, experiment.id, engine, options.named or out, options.sample), out, options)
+        for one in searches(experiment, ranges)
+    ]
 
     def ended(run: Run, status: Status) -> None:
-        for book in books:
-            book.ended(run, status)
+        for one in found:
+            one.ended(run, status)
 
-    return _side_by_side(steps, lambda runs: runner(runs, ended))
+    return _side_by_side([one.steps() for one in found], lambda runs: runner(runs, ended))
 
 
-def _side_by_side(steps: list[Steps], runner: Callable[[list[Run]], list[Status]]) -> list[Outcome]:
+def coordinate_search(space: Space, score_of: Mapping[str, float | None]) -> list[Choice]:
+    """Return what to try next: the default, each value of one factor at a time, then the best values together.
+
+    Sections H.3 and H.4 of the k-MIP paper.
+
+    Args:
+        space (Space): What is searched.
+        score_of (Mapping): Tag of each trial that ended -> its score, larger is better; None if it failed.
+
+    Returns:
+        Choices of no trial that ended; empty at the end.
+    """
+    first = [space.default] + [
+        space.default | {factor.name: value}
+        for factor in space.factors
+        for value in factor.values
+        if value != factor.default
+    ]
+    missing = [choice for choice in first if space.tag(choice) not in score_of]
+    return missing or [one for one in [best_together(space, score_of)] if space.tag(one) not in score_of]
+
+
+def best_together(space: Space, score_of: Mapping[str, float | None]) -> Choice:
+    """Return the best value of each factor alone; of equals the default, or else the first. A failed one loses."""
+
+    def best(factor: Factor) -> str:
+        def score(value: str) -> float:
+            found = score_of.get(space.tag(space.default | {factor.name: value}))
+            return -math.inf if found is None else found
+
+        return max([factor.default, *factor.values], key=score)
+
+    return {factor.name: best(factor) for factor in space.factors}
+
+
+class StorageLock:
+    """Lock of a storage file for Optuna, whose own one outlives a process that is killed.
+
+    What a killed process left of an unfinished line is cut off, for the next line must not join it.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file, self.lock = file, FileLock(f"{file}.flock")  # not .lock: Optuna's is a link to the storage
+
+    def acquire(self) -> bool:
+        """Take the lock, as Optuna asks for it."""
+        self.lock.acquire()
+        content = self.file.read_bytes()
+        if not content.endswith(b"\n"):
+            os.truncate(self.file, content.rfind(b"\n") + 1)
+        return True
+
+    def release(self) -> None:
+        """Give the lock back."""
+        self.lock.release()
+
+
+def open_study(optuna: Any, lock: StorageLock) -> Any:
+    """Return the Optuna study in the file of a lock, a new one if there is none.
+
+    Raises:
+        ResultsError: the file is damaged.
+    """
+    file = lock.file
+    with writing(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+    journal = optuna.storages.journal
+    try:
+        storage = journal.JournalStorage(journal.JournalFileBackend(str(file), lock))
+        return optuna.create_study(study_name="search", storage=storage, direction="maximize", load_if_exists=True)
+    except (ValueError, LookupError, TypeError, AssertionError) as error:
+        raise ResultsError(
+            f"{file} is damaged ({type(error).__name__}: {error}): restore the file, or delete it and search again, "
+            "which takes finished trials as they are"
+        ) from error
+
+
+class _Study:
+    """One search under way: Optuna's trials, and the statuses of their runs.
+
+    Raises:
+        InputError: the storage is of other ranges.
+    """
+
+    def __init__(self, plan: Plan, out: Path, options: Options) -> None:
+        self.plan, self.options, self.search, self.space = plan, options, plan.search, plan.search.space
+        folder = out / f"search{'-sample' if options.sample else ''}" / plan.experiment.replace("/", "-")
+        self.log = folder / f"{Path(self.search.training.folder).name}-{plan.engine}.md"
+        file = self.log.with_suffix(".optuna.jsonl")
+        self.optuna, self.lock = _optuna(), StorageLock(file)
+        self.study = open_study(self.optuna, self.lock)
+        self.statuses: dict[tuple[str, int], Status] = {}  # folder and seed of each run that ended in this session
+        self.best: Trial | None = None
+        ranges = {"fixed": dict(self.space.fixed), "factors": self.space.ranges}
+        if self.study.user_attrs.get("ranges", ranges) != ranges:
+            raise InputError(f"{file} is of other ranges than those of today: move it away to begin anew")
+        self.study.set_user_attr("ranges", ranges)
+
+    def steps(self) -> Steps:
+        """Yield the runs to wait for, get their statuses, and return the outcome."""
+        while batch := self._propose():
+            statuses = yield [self._run(one) for one in batch]
+            for trial, status in zip(batch, statuses, strict=True):
+                self.ended(self._run(trial), status)
+                self._tell(trial, status)
+            if lost := sum(status.state not in ENDED for status in statuses):
+                return self._outcome(f"{lost} trials are not finished: start the search again to go on", False)
+        scored = [one for one in self._trials() if one.score is not None]
+        if not scored:
+            return self._outcome("no trial was finished, so there is nothing to choose from", False)
+        self.best = max(scored, key=lambda one: one.score)  # the first of equals
+        finals = [(one, seed) for one in self.search.finals(self.best.choice) for seed in one.seeds]
+        self._write_log()
+        statuses = yield finals
+        for run, status in zip(finals, statuses, strict=True):
+            self.ended(run, status)
+        lost = sum(status.state is not State.DONE for status in statuses)
+        words = ", ".join(f"{name} {value}" for name, value in self.best.differing.items()) or "the default"
+        line = f"{words}, validation {self.best.metric} {self.best.value:.4g}"
+        return self._outcome(line + (f"; {lost} of {len(statuses)} final seeds are missing" if lost else ""), not lost)
+
+    def ended(self, run: Run, status: Status) -> None:
+        """Note how a run ended, of this search or of another one."""
+        training, seed = run
+        self.statuses[training.folder, seed] = status
+        self._write_log()
+
+    def _propose(self) -> list[Any]:
+        """Add the next trials to the study, and return all whose status is not known.
+
+        Those of earlier sessions and of other processes are among them: the runner repeats no run that is finished.
+        """
+        with self.lock.lock:  # of two processes on one search, one proposes at a time
+            stored = self._stored()
+            if self.plan.engine == "linear":
+                known = {self.space.tag(one.params) for one in stored}
+                score_of = {one.tag: one.score for one in self._trials() if one.status}
+                for choice in coordinate_search(self.space, score_of):
+                    if self.space.tag(choice) not in known:
+                        self._add(choice)
+            else:
+                open_ = sum(one.state.name == "RUNNING" for one in stored)
+                for number in range(len(stored), min(self.options.trials, len(stored) + self.options.together - open_)):
+                    self._ask(number)
+        self._write_log()
+        return [one for one in self._stored() if one.state.name == "RUNNING" or self._trial(one).status is None]
+
+    def _ask(self, number: int) -> None:
+        """Add the default, or what TPE asks for (Bergstra et al., 2011).
+
+        Its sampler is made anew for each trial, with a seed of its own: a search that continues asks for what an
+        uninterrupted one would have asked for.
+        """
+        if number == 0:
+            self._add(self.space.default)
+        else:
+            self.study.sampler = self.optuna.samplers.TPESampler(seed=SEED + number)
+            self.study.ask(self._distributions())
+
+    def _add(self, choice: Choice) -> None:
+        new = self.optuna.trial.create_trial
+        running = self.optuna.trial.TrialState.RUNNING
+        self.study.add_trial(new(state=running, params=dict(choice), distributions=self._distributions()))
+
+    def _distributions(self) -> dict[str, Any]:
+        categorical = self.optuna.distributions.CategoricalDistribution
+        return {factor.name: categorical(list(factor.values)) for factor in self.space.factors}
+
+    def _tell(self, trial: Any, status: Status) -> None:
+        """Store the score of a trial whose run ended; one that failed in an earlier session stays failed for Optuna."""
+        if status.state in ENDED and trial.state.name == "RUNNING":
+            score = self._trial(trial).score
+            state = self.optuna.trial.TrialState.FAIL if score is None else None
+            # Another process that runs the same search may have been faster.
+            with contextlib.suppress(self.optuna.exceptions.UpdateFinishedTrialError):
+                self.study.tell(trial.number, score, state=state, skip_if_finished=True)
+
+    def _stored(self) -> list[Any]:
+        """Return Optuna's trials, without those whose process was killed while it wrote their values."""
+        return [one for one in self.study.trials if one.params.keys() == self.space.default.keys()]
+
+    def _trials(self) -> list[Trial]:
+        """Return the configurations that were tried, those that TPE asked for repeatedly once."""
+        first: dict[str, Trial] = {}
+        for one in map(self._trial, self._stored()):
+            first.setdefault(one.tag, one)
+        return list(first.values())
+
+    def _trial(self, stored: Any) -> Trial:
+        training, seed = self._run(stored)
+        changed = self.space.differing(stored.params)
+        why = "best of each together" if len(changed) > 1 else f"{next(iter(changed))} alone" if changed else "default"
+        if self.plan.engine == "tpe" and stored.number:
+            why = f"TPE {stored.number + 1}"
+        date = stored.datetime_complete or stored.datetime_start
+        return Trial(self.space, stored.params, why, date, self.statuses.get((training.folder, seed)))
+
+    def _run(self, stored: Any) -> Run:
+        return self.search.trial(stored.params), self.search.training.seeds[0]
+
+    def _remark(self) -> str:
+        if self.plan.engine == "tpe":
+            asked = [self.space.tag(one.params) for one in self._stored()]
+            return f"Optuna's TPE asked for {len(asked)} trials, {len(set(asked))} of them different."
+        together = best_together(self.space, {one.tag: one.score for one in self._trials()})
+        before = ", which was tried before" if len(self.space.differing(together)) < 2 else ""
+        return f"The best values together are `{self.space.tag(together)}`{before}."
+
+    def _write_log(self) -> None:
+        remark = self._remark() if self.best else ""
+        page = page_of(self.plan, self._trials(), self.best, remark, self.statuses)
+        with writing(self.log), self.lock.lock:
+            replace_file(self.log, page.encode())
+
+    def _outcome(self, line: str, finished: bool) -> SearchOutcome:
+        return SearchOutcome(f"{self.search.training.folder}: {line}", self.log, finished)
+
+
+def _side_by_side(steps: list[Steps], runner: Callable[[list[Run]], list[Status]]) -> list[SearchOutcome]:
     """Take all searches from step to step, with the runs of all in one call of the runner."""
-    outcomes: dict[Steps, Outcome] = {}
+    outcomes: dict[Steps, SearchOutcome] = {}
     asked = {one: next(one) for one in steps}
     while asked:
         runs = {(training.folder, seed): (training, seed) for batch in asked.values() for training, seed in batch}
@@ -96,19 +341,10 @@ def _side_by_side(steps: list[Steps], runner: Callable[[list[Run]], list[Status]
     return [outcomes[one] for one in steps]
 
 
-def _steps(engine: Engine, book: Bookkeeper) -> Steps:
-    proposals = next(engine)
-    while True:
-        statuses = yield book.plan(proposals)
-        scores = book.judge(proposals, statuses)
-        if open_ := [status for status in statuses if status.state not in (State.DONE, State.FAILED, State.DIVERGED)]:
-            return book.outcome(f"{len(open_)} trials are not finished: start the search again to go on", False)
-        try:
-            proposals = engine.send(scores)
-        except StopIteration as stop:
-            remark = stop.value
-            break
-    if book.best is None:
-        return book.outcome("no trial was finished, so there is nothing to choose from", False)
-    finals = book.choose(remark)
-    return book.close(finals, (yield finals))
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError as error:
+        raise InputError("--search: optuna is not installed: pip install optuna, or 'graphgps_kmip[search]'") from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)  # the trial log says how each trial ended
+    return optuna

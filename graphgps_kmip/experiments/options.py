@@ -64,7 +64,11 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
 def _add_running(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", type=_positive, default=1, metavar="N", help="jobs at once (default 1)")
     parser.add_argument("--retry", action="store_true", help="repeat also what diverged, which tends to happen again")
-    parser.add_argument("--search", choices=("linear", "tpe"), help="search the hyper-parameters, then run the best")
+    parser.add_argument(
+        "--search",
+        choices=("linear", "tpe"),
+        help="search the hyper-parameters one at a time as the paper (linear), or by TPE; then run the best",
+    )
     parser.add_argument("--trials", type=_positive, default=30, metavar="N", help="of --search tpe (default 30)")
     parser.add_argument(
         "--slurm",

@@ -10,14 +10,13 @@ from typing import TextIO
 
 from graphgps_kmip.experiments import slurm
 from graphgps_kmip.experiments.experiment_spec import Experiment
-from graphgps_kmip.experiments.hyperparameter_search import Options, Runner, run_search
+from graphgps_kmip.experiments.hyperparameter_search import Options, Run, Runner, run_search
 from graphgps_kmip.experiments.job_runner import Outcome, Setup, run_jobs
 from graphgps_kmip.experiments.jobs import Job, Place, training_job
 from graphgps_kmip.experiments.listing import summary
 from graphgps_kmip.experiments.progress import Progress
 from graphgps_kmip.experiments.run_status import Status
-from graphgps_kmip.experiments.tuning.bookkeeper import Run
-from graphgps_kmip.experiments.tuning.ranges import load_ranges
+from graphgps_kmip.experiments.search_space import load_ranges
 
 
 def run_here(jobs: Sequence[Job], setup: Setup) -> int:
@@ -63,7 +62,7 @@ def run_searches(
     finished = True
     for experiment in experiments:
         for outcome in run_search(experiment, engine, load_ranges(ranges), runner, place.root / place.out, options):
-            print(f"{outcome.line}\n  journal: {outcome.journal}")
+            print(f"{outcome.line}\n  trial log: {outcome.log}")
             finished &= outcome.finished
     return 0 if finished else 1
 

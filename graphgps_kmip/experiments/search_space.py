@@ -1,37 +1,31 @@
-"""What a hyper-parameter search varies, and the trainings that its choices are."""
+"""Search spaces of hyper-parameter searches: factors with named values, and their YAML files below ``ranges/``."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from graphgps_kmip.experiments.experiment_spec import Training
+from graphgps_kmip.experiments.experiment_spec import Experiment, Training
+from graphgps_kmip.experiments.yaml_files import ManifestError, check_keys, read_yaml, section
 
 Choice = Mapping[str, str]  # factor -> name of its value
+Ranges = Mapping[str, Mapping[str, Any]]  # id of an experiment -> its entry in a YAML file
 TAG = "search"
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """A configuration that an engine wants tried, and why, in a few words."""
-
-    choice: Choice
-    why: str
-
-
-# Yields what to try together, is sent a score for each (larger is better, None: failed), and returns a remark.
-Engine = Generator[list[Proposal], list[float | None], str]
+# Both become part of a folder's name. A factor of letters alone keeps k1 = 5 and k = 15 apart.
+FACTOR_NAME, VALUE_NAME = re.compile(r"[A-Za-z]+"), re.compile(r"[\w.+-]+")
 
 
 @dataclass(frozen=True)
 class Factor:
-    """One thing that is varied.
+    """One hyper-parameter.
 
     Args:
-        name: short, letters.
-        default: name of the value to start from.
-        values: name -> settings, in the order in which they are tried. One value may set several keys.
+        name (str): Letters.
+        default (str): Name of the value to start from.
+        values (Mapping): Name -> settings, in the order in which they are tried. One value may set several keys.
     """
 
     name: str
@@ -44,9 +38,9 @@ class Space:
     """All combinations of the values of some factors.
 
     Args:
-        factors: in the order of the folder's name.
-        fixed: settings of every configuration.
-        source: where the ranges are from.
+        factors (tuple): In the order of the folder's name.
+        fixed (Mapping, optional): Settings of every configuration. (default: ``{}``)
+        source (str, optional): Where the ranges are from. (default: ``""``)
     """
 
     factors: tuple[Factor, ...]
@@ -57,6 +51,11 @@ class Space:
     def default(self) -> dict[str, str]:
         """Return the choice to start from."""
         return {factor.name: factor.default for factor in self.factors}
+
+    @property
+    def ranges(self) -> dict[str, list[Any]]:
+        """Return the default and the names of all values of each factor."""
+        return {factor.name: [factor.default, list(factor.values)] for factor in self.factors}
 
     def differing(self, choice: Choice) -> dict[str, str]:
         """Return what a choice changes in the default."""
@@ -77,17 +76,17 @@ class Space:
 
 @dataclass(frozen=True)
 class Follower:
-    """A training that takes over what is found for another one: on another data set, say.
+    """A training that takes over the choice found for another one, on another data set for example.
 
     Args:
-        training: which.
-        settings: what it has otherwise.
-        tag: ends its folder's name, where it has something otherwise.
+        training (Training): Which one.
+        settings (Mapping): Settings in which it differs.
+        tag (str): Ends its folder's name, where it differs.
     """
 
     training: Training
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    tag: str = ""
+    settings: Mapping[str, Any]
+    tag: str
 
 
 @dataclass(frozen=True)
@@ -95,9 +94,9 @@ class Search:
     """One training whose hyper-parameters are searched.
 
     Args:
-        training: without what is searched.
-        space: what is searched.
-        followers: those who take over what is found.
+        training (Training): Without what is searched.
+        space (Space): What is searched.
+        followers (tuple, optional): Trainings that take over the choice. (default: ``()``)
     """
 
     training: Training
@@ -109,12 +108,61 @@ class Search:
         return _tagged(self.training, self.space.settings(choice), self.space.tag(choice))
 
     def finals(self, choice: Choice) -> list[Training]:
-        """Return the trainings at the choice that was found, the followers' too."""
+        """Return the trainings at the best choice, the followers' too."""
         finals = [self.trial(choice)]
         for one in self.followers:
             tag = "-".join(filter(None, [self.space.tag(choice), one.tag]))
             finals.append(_tagged(one.training, self.space.settings(choice) | one.settings, tag))
         return finals
+
+
+def load_ranges(folder: Path) -> Ranges:
+    """Return the content of all YAML files of a folder, by the id of the experiment.
+
+    An entry is ``{source, fixed, names, searches}``; each of `searches` has
+
+    - ``where``: axis -> values; each training at these values is searched,
+    - ``factors``: name -> ``default`` and ``values``, which is a list, set into all ``keys``, or value -> settings,
+    - ``also``: trainings that take over the choice: ``where``, and in what they differ, ``set`` and ``tag``.
+
+    ``{name}`` in a setting is that of `names`: name -> axis -> value of the axis -> text.
+
+    Raises:
+        ManifestError: a file is no YAML, has an unknown key, lacks one, or a default out of its range.
+    """
+    ranges: dict[str, Mapping[str, Any]] = {}
+    for file in sorted(folder.glob("*.yaml")):
+        for key, entry in read_yaml(file).items():
+            where = f"{file.name}, {key}"
+            if key in ranges:
+                raise ManifestError(f"{where}: its ranges are in another file already: keep one of them")
+            _check(entry, where)
+            ranges[key] = entry
+    return ranges
+
+
+def searches(experiment: Experiment, ranges: Ranges) -> list[Search]:
+    """Return the searches of an experiment: those of its trainings that have ranges.
+
+    Raises:
+        ManifestError: the experiment has no ranges, or none of the trainings that it was narrowed to.
+    """
+    if experiment.id not in ranges:
+        raise ManifestError(f"{experiment.id} has no ranges to search. Experiments that have: {', '.join(ranges)}.")
+    entry = ranges[experiment.id]
+    found = [
+        _search(training, one, entry, experiment)
+        for one in entry["searches"]
+        for training in experiment.trainings
+        if _fits(training, one["where"])
+    ]
+    if not found:
+        known = "; ".join(
+            " ".join(f"{axis}={' | '.join(map(str, values))}" for axis, values in one["where"].items())
+            for one in entry["searches"]
+        )
+        raise ManifestError(f"{experiment.id}: no training that was asked for has ranges. Searched are: {known}.")
+    return found
 
 
 def _tagged(training: Training, settings: Mapping[str, Any], tag: str) -> Training:
@@ -124,3 +172,80 @@ def _tagged(training: Training, settings: Mapping[str, Any], tag: str) -> Traini
         settings={**training.settings, **settings},
         tag="-".join(filter(None, [training.tag, tag])),
     )
+
+
+def _check(entry: Mapping[str, Any], where: str) -> None:
+    check_keys(entry, ("source", "searches", "fixed", "names"), where, needed=("source", "searches"))
+    for one in section(entry, "searches", where, list):
+        check_keys(one, ("where", "factors", "also"), where, needed=("where", "factors"))
+        for axis in section(one, "where", where):
+            section(one["where"], axis, f"{where}, where", list)
+        for name, factor in section(one, "factors", where).items():
+            _check_factor(name, factor, f"{where}, factor {name}")
+        for follower in one.get("also", []):
+            check_keys(follower, ("where", "set", "tag"), where, needed=("where",))
+
+
+def _check_factor(name: str, entry: Mapping[str, Any], where: str) -> None:
+    check_keys(entry, ("default", "values", "keys"), where, needed=("default", "values"))
+    listed = isinstance(entry["values"], list)
+    if not listed:
+        section(entry, "values", where)
+    if listed != ("keys" in entry):
+        raise ManifestError(f"{where}: `keys` belongs to a list of values, and to nothing else")
+    values = [str(value) for value in entry["values"]]
+    if not FACTOR_NAME.fullmatch(name):
+        raise ManifestError(f"{where}: expected a name of letters alone, it becomes part of a folder's name")
+    for value in values:
+        if not VALUE_NAME.fullmatch(value):
+            raise ManifestError(f"{where}: {value!r} cannot be part of a folder's name: write a short name -> settings")
+    if str(entry["default"]) not in values:
+        raise ManifestError(f"{where}: the default {entry['default']} is not in its range {', '.join(values)}")
+
+
+def _search(training: Training, one: Mapping[str, Any], entry: Mapping[str, Any], experiment: Experiment) -> Search:
+    names = {
+        name: texts[training.point[axis]]
+        for name, axes in entry.get("names", {}).items()
+        for axis, texts in axes.items()
+        if training.point.get(axis) in texts
+    }
+    factors = tuple(_factor(name, factor, names) for name, factor in one["factors"].items())
+    followers = tuple(
+        Follower(other, follower.get("set", {}), follower.get("tag", ""))
+        for follower in one.get("also", [])
+        for other in _siblings(training, follower["where"], experiment)
+    )
+    return Search(training, Space(factors, entry.get("fixed", {}), entry["source"]), followers)
+
+
+def _siblings(training: Training, where: Mapping[str, Any], experiment: Experiment) -> Iterator[Training]:
+    """Yield the trainings that differ from one in the axes of `where` only."""
+    for other in experiment.trainings:
+        same = all(other.point.get(axis) == value for axis, value in training.point.items() if axis not in where)
+        if same and _fits(other, where):
+            yield other
+
+
+def _factor(name: str, entry: Mapping[str, Any], names: Mapping[str, str]) -> Factor:
+    values = entry["values"]
+    if isinstance(values, list):
+        values = {value: dict.fromkeys(entry["keys"], value) for value in values}
+    filled = {
+        str(value): {key: _filled(text, names, name) for key, text in settings.items()}
+        for value, settings in values.items()
+    }
+    return Factor(name, str(entry["default"]), filled)
+
+
+def _filled(value: Any, names: Mapping[str, str], factor: str) -> Any:
+    try:
+        return value.format(**names) if isinstance(value, str) else value
+    except KeyError as error:
+        raise ManifestError(
+            f"factor {factor}: {value!r} has no name {error} at this training: add it to names"
+        ) from error
+
+
+def _fits(training: Training, where: Mapping[str, Any]) -> bool:
+    return all(training.point.get(axis) in map(str, values) for axis, values in where.items())

@@ -1,127 +1,225 @@
-"""The page of a search's journal, in Markdown."""
+"""Trial log: the Markdown page of a hyper-parameter search."""
 
 from __future__ import annotations
 
 import math
+import shlex
 import statistics
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
-Entry = Mapping[str, Any]
+import yaml
+
+from graphgps_kmip.errors import InputError
+from graphgps_kmip.experiments.experiment_spec import Training
+from graphgps_kmip.experiments.run_status import State, Status
+from graphgps_kmip.experiments.search_space import Choice, Search, Space
+from graphgps_kmip.results.finished_runs import read_run_config
+
+WAITING = "waiting"
 
 
-def page_of(entries: Sequence[Entry]) -> str:
+@dataclass(frozen=True)
+class Plan:
+    """What is searched, and how.
+
+    Args:
+        search (Search): The training and its ranges.
+        experiment (str): Id of its experiment.
+        engine (str): ``linear`` or ``tpe``.
+        out (Path): Root of the results, as commands name it.
+        sample (bool): On sample data.
+    """
+
+    search: Search
+    experiment: str
+    engine: str
+    out: Path
+    sample: bool
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One configuration that was tried.
+
+    Args:
+        space (Space): Of the search.
+        choice (Choice): The configuration.
+        why (str): Why it was tried.
+        date (datetime): When it ended, or began.
+        status (Status, optional): Of its run; None: it has not ended.
+    """
+
+    space: Space
+    choice: Choice
+    why: str
+    date: datetime
+    status: Status | None
+
+    @property
+    def tag(self) -> str:
+        """Return how its folder ends."""
+        return self.space.tag(self.choice)
+
+    @property
+    def differing(self) -> dict[str, str]:
+        """Return what it changes in the default."""
+        return self.space.differing(self.choice)
+
+    @property
+    def metric(self) -> str:
+        """Return the metric of its validation score."""
+        return self.status.record["metric_best"]
+
+    @property
+    def value(self) -> float | None:
+        """Return its validation score; None if it is not finished, or its score is no number.
+
+        Raises:
+            InputError: the run has no validation split.
+        """
+        if self.status is None or self.status.state is not State.DONE:
+            return None
+        value = self.status.record["best"]["value"]
+        if value is None:
+            raise InputError(f"{self.status.path}: no validation split: a search has nothing to choose by")
+        return None if math.isnan(value) else value
+
+    @property
+    def maximize(self) -> bool:
+        """Return whether a larger validation score is better, by the run's own config."""
+        config = read_run_config(self.status.path, self.status.record)
+        return self.metric != "loss" and config.get("metric_agg") == "argmax"
+
+    @property
+    def score(self) -> float | None:
+        """Return the validation score, its sign changed where smaller is better."""
+        return None if self.value is None else self.value if self.maximize else -self.value
+
+
+def page_of(
+    plan: Plan, trials: Sequence[Trial], best: Trial | None, remark: str, statuses: Mapping[tuple[str, int], Status]
+) -> str:
     """Return the page: what is searched, the trials, the choice and why, the final seeds, and how to run it by hand.
 
     Args:
-        entries: of kind ``search``, ``trial``, ``choice`` and ``final``, the latest of each name.
+        plan (Plan): What is searched.
+        trials (Sequence): In the order in which they were asked for.
+        best (Trial): The choice; None: there is none yet.
+        remark (str): Ends the reasons of the choice.
+        statuses (Mapping): Folder and seed -> status of a run that ended.
     """
-    by_kind: dict[str, list[Entry]] = defaultdict(list)
-    for entry in entries:
-        by_kind[entry["kind"]].append(entry)
-    sections = [_head(by_kind["search"]), _trials(by_kind["trial"])]
-    for choice in by_kind["choice"]:
-        sections += [_choice(choice, by_kind["trial"]), _finals(by_kind["final"], choice), _by_hand(choice)]
-    return "\n".join(line for section in sections for line in section)
-
-
-def _head(entries: Sequence[Entry]) -> list[str]:
-    lines = []
-    for one in entries:
-        fixed = [f"`{key} {value}`" for key, value in one["fixed"].items()]
+    lines = _head(plan) + _trials(trials)
+    if best:
+        finals = plan.search.finals(best.choice)
         lines += [
-            f"# Search of {one['config']} for {one['experiment']}{', on sample data' if one['sample'] else ''}",
-            "",
-            f"Engine: {one['engine']}. Ranges: {one['source']}. One run of each configuration, seed {one['seed']}.",
-            *([f"All have {' and '.join(fixed)}."] if fixed else []),
-            f"Begun {_date(one)}. Scores are as in record.json, without a factor of 100.",
-            "",
-            *_table(
-                ["factor", "default", "range"],
-                [[name, default, ", ".join(values)] for name, (default, values) in one["factors"].items()],
-            ),
+            *_choice(plan, trials, best, remark),
+            *_finals(finals, best.metric, statuses),
+            *_by_hand(plan, finals),
         ]
-    return lines
+    return "\n".join(lines)
 
 
-def _trials(trials: Sequence[Entry]) -> list[str]:
-    rows = [
-        [
-            str(number),
-            f"`{one['name']}`",
-            _changes(one["differing"]),
-            one["why"],
-            _number(one.get("value")),
-            _whole(one.get("params")),
-            _duration(one.get("seconds")),
-            _state(one),
-            _date(one),
-        ]
-        for number, one in enumerate(trials, start=1)
+def _head(plan: Plan) -> list[str]:
+    training, space = plan.search.training, plan.search.space
+    fixed = " and ".join(f"`{key} {value}`" for key, value in space.fixed.items())
+    return [
+        f"# Search of {training.cfg} for {plan.experiment}{', on sample data' if plan.sample else ''}",
+        "",
+        f"Engine: {plan.engine}. Ranges: {space.source}. One run of each configuration, seed {training.seeds[0]}.",
+        *([f"All have {fixed}."] if fixed else []),
+        "Scores are as in record.json, without a factor of 100.",
+        "",
+        *_table(
+            ["factor", "default", "range"],
+            [[name, default, ", ".join(values)] for name, (default, values) in space.ranges.items()],
+        ),
     ]
+
+
+def _trials(trials: Sequence[Trial]) -> list[str]:
+    rows = []
+    for number, one in enumerate(trials, start=1):
+        changes = ", ".join(f"{name} {value}" for name, value in one.differing.items())
+        record = one.status.record if one.status else {}
+        facts = [_number(one.value), f"{record['params']:,}" if "params" in record else "", _duration(record)]
+        end = [_state(one.status), f"{one.date:%Y-%m-%d %H:%M}"]
+        rows.append([f"{number}", f"`{one.tag}`", changes, one.why, *facts, *end])
     head = ["#", "trial", "differs from the default", "why", "validation", "parameters", "time", "state", "date"]
     return ["## Trials", "", "Nothing is chosen by the test split, and it is not shown here.", "", *_table(head, rows)]
 
 
-def _choice(choice: Entry, trials: Sequence[Entry]) -> list[str]:
-    finished = sum(one.get("value") is not None for one in trials)
-    default = next((_score(one) for one in trials if not one["differing"]), "not tried")
-    lines = [
+def _choice(plan: Plan, trials: Sequence[Trial], best: Trial, remark: str) -> list[str]:
+    finished = sum(one.value is not None for one in trials)
+    default = next((_score(one) for one in trials if not one.differing), "not tried")
+    better = "largest" if best.maximize else "smallest"
+    rows = []
+    for name, (standard, values) in plan.search.space.ranges.items():
+        alone = {one.differing.get(name, standard): one for one in trials if one.differing.keys() <= {name}}
+        tried = [f"{value}: {_score(alone[value])}" for value in values if value in alone]
+        rows.append([name, "; ".join(tried), best.choice[name]])
+    return [
         "## Choice",
         "",
-        f"`{choice['trial']}` has the {choice['better']} validation {choice['metric']}, {_number(choice['value'])}, of "
-        f"{finished} finished trials (tried: {len(trials)}; the default: {default}). The first of equals is taken.",
-        *([choice["remark"]] if choice["remark"] else []),
+        f"`{best.tag}` has the {better} validation {best.metric}, {_number(best.value)}, of {finished} finished trials "
+        f"(tried: {len(trials)}; the default: {default}). The first of equals is taken.",
+        remark,
         "",
+        *_table(["factor", "validation, the others at their default", "chosen"], rows),
     ]
-    rows = []
-    for name, (standard, values) in choice["factors"].items():
-        alone = {one["differing"].get(name, standard): one for one in trials if one["differing"].keys() <= {name}}
-        tried = [f"{value}: {_score(alone[value])}" for value in values if value in alone]
-        rows.append([name, "; ".join(tried), choice["choice"][name]])
-    return lines + _table(["factor", "validation, the others at their default", "chosen"], rows)
 
 
-def _finals(finals: Sequence[Entry], choice: Entry) -> list[str]:
-    rows = [
-        [
-            one["folder"],
-            str(one["seed"]),
-            _number(one["value"]),
-            _number(one["test"]),
-            _duration(one["seconds"]),
-            _state(one),
-        ]
-        for one in finals
-        if one["folder"] in choice["folders"]
-    ]
-    lines = ["## Final seeds", "", *_table(["run", "seed", "validation", "test", "time", "state"], rows)]
-    for folder in choice["folders"]:
-        ours = [one for one in finals if one["folder"] == folder]
-        tests = [one["test"] for one in ours if one["test"] is not None]
-        if tests:
-            spread = f" ± {_number(statistics.stdev(tests))}" if len(tests) > 1 else ""
-            lines.append(f"- {folder}: test {choice['metric']} {_number(statistics.mean(tests))}{spread}")
-            lines[-1] += f" ({len(tests)} of {len(ours)} seeds; sample standard deviation)"
-    return [*lines, ""]
+def _finals(finals: Sequence[Training], metric: str, statuses: Mapping[tuple[str, int], Status]) -> list[str]:
+    rows, means = [], []
+    for one in finals:
+        ended = [statuses.get((one.folder, seed)) for seed in one.seeds]
+        found = [status.record["best"] if status and status.state is State.DONE else {} for status in ended]
+        tests = [best.get("test", {}).get(metric) for best in found]
+        for seed, status, best, test in zip(one.seeds, ended, found, tests, strict=True):
+            facts = [_number(best.get("value")), _number(test), _duration(status.record if status else {})]
+            rows.append([one.folder, f"{seed}", *facts, _state(status)])
+        if known := [test for test in tests if test is not None]:
+            spread = f" ± {_number(statistics.stdev(known))}" if len(known) > 1 else ""
+            means.append(f"- {one.folder}: test {metric} {_number(statistics.mean(known))}{spread}")
+            means[-1] += f" ({len(known)} of {len(tests)} seeds; sample standard deviation)"
+    return ["## Final seeds", "", *_table(["run", "seed", "validation", "test", "time", "state"], rows), *means, ""]
 
 
-def _by_hand(choice: Entry) -> list[str]:
+def _by_hand(plan: Plan, finals: Sequence[Training]) -> list[str]:
+    commands = []
+    for one in finals:
+        words = one.words(one.seeds[0], plan.out, plan.sample)
+        repeat = [] if one.splits else ["--repeat", str(len(one.seeds))]
+        commands.append(shlex.join(["python", "main.py", *words[:2], *repeat, *words[2:]]))
     return [
-        "## By hand",
-        "",
-        "```bash",
-        *choice["commands"],
-        "```",
-        "",
-        "or as a YAML file beside that of the run:",
-        "",
-        "```yaml",
-        *choice["yaml"].splitlines(),
-        "```",
-        "",
+        *(
+            "## By hand",
+            "",
+            "```bash",
+            *commands,
+            "```",
+            "",
+            "or as a YAML file beside that of the run:",
+            "",
+            "```yaml",
+        ),
+        *(*_yaml(finals[0]).splitlines(), "```", ""),
     ]
+
+
+def _yaml(training: Training) -> str:
+    """Return a config file with the settings of a training, to be put beside the file that it builds on."""
+    content: dict[str, Any] = {"base": Path(training.cfg).name}
+    for key, value in training.settings.items():
+        *groups, last = key.split(".")
+        node = content
+        for group in groups:
+            node = node.setdefault(group, {})
+        node[last] = value
+    return yaml.safe_dump(content, sort_keys=False)
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -129,32 +227,27 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return [*(f"| {' | '.join(one.replace('|', '/') for one in row)} |" for row in cells), ""]
 
 
-def _state(entry: Entry) -> str:
-    return f"{entry['state']}: {entry['error']}" if entry.get("error") else entry["state"]
+def _state(status: Status | None) -> str:
+    if status is None:
+        return WAITING
+    nan = status.state is State.DONE and math.isnan(status.record["best"]["value"] or 0.0)
+    error = "its score is no number" if nan else status.error
+    return f"{status.state}: {error}" if error else status.state
 
 
-def _score(trial: Entry) -> str:
-    return trial["state"] if trial.get("value") is None else _number(trial["value"])
-
-
-def _changes(differing: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in differing.items())
+def _score(trial: Trial) -> str:
+    if trial.value is not None:
+        return _number(trial.value)
+    return trial.status.state if trial.status else WAITING
 
 
 def _number(value: float | None) -> str:
     return "" if value is None or math.isnan(value) else f"{value:.4g}"
 
 
-def _whole(value: int | None) -> str:
-    return "" if value is None else f"{value:,}"
-
-
-def _duration(seconds: float | None) -> str:
-    if seconds is None:
+def _duration(record: Mapping[str, Any]) -> str:
+    if "wall_time" not in record:
         return ""
-    hours, minutes = divmod(round(seconds) // 60, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {round(seconds) % 60:02d} s"
-
-
-def _date(entry: Entry) -> str:
-    return str(entry["date"])[:16].replace("T", " ")
+    seconds = round(record["wall_time"])
+    hours, minutes = divmod(seconds // 60, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds % 60:02d} s"

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from graphgps_kmip.experiments.experiment_spec import Experiment, Training
+from graphgps_kmip.experiments.hyperparameter_search import Run
 from graphgps_kmip.experiments.run_status import State, Status, failure_file, run_status
-from graphgps_kmip.experiments.tuning.bookkeeper import Run
 
 FACTORS = {
     "lr": {"default": 0.1, "values": [0.1, 0.01], "keys": ["optim.base_lr"]},

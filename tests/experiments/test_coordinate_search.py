@@ -1,11 +1,9 @@
-"""The linear search: what is tried, and which values are put together."""
+"""Coordinate search: which trials it asks for, and which values it puts together."""
 
 from __future__ import annotations
 
-import pytest
-
+from graphgps_kmip.experiments.hyperparameter_search import coordinate_search
 from graphgps_kmip.experiments.search_space import Factor, Space
-from graphgps_kmip.experiments.tuning.linear import linear
 
 SPACE = Space(
     (
@@ -22,18 +20,18 @@ FIRST = [
 
 
 def after(*scores: float | None) -> dict[str, str] | None:
-    """What is tried after the first round with these scores; None: nothing."""
-    engine = linear(SPACE)
-    next(engine)
-    try:
-        (proposal,) = engine.send(list(scores))
-    except StopIteration:
-        return None
-    return dict(proposal.choice)
+    """What is tried after the first trials with these scores; None: nothing."""
+    tags = map(SPACE.tag, FIRST)
+    found = coordinate_search(SPACE, dict(zip(tags, scores, strict=True)))
+    return dict(found[0]) if found else None
 
 
 def test_it_tries_the_default_once_and_each_value_of_one_factor_at_a_time() -> None:
-    assert [dict(one.choice) for one in next(linear(SPACE))] == FIRST
+    assert coordinate_search(SPACE, {}) == FIRST
+
+
+def test_it_continues_with_the_trials_that_did_not_end() -> None:
+    assert coordinate_search(SPACE, {"search-default": 0.5, "search-depth2": None}) == [FIRST[1], FIRST[3]]
 
 
 def test_the_best_value_of_each_factor_are_put_together() -> None:
@@ -54,15 +52,3 @@ def test_what_failed_is_never_best() -> None:
     assert after(None, 0.1, None, 0.1) == {"lr": "0.01", "depth": "8"}
     assert after(0.5, None, 0.6, None) is None
     assert after(None, None, None, None) is None
-
-
-def test_it_ends_with_a_word_about_the_combination() -> None:
-    engine = linear(SPACE)
-    next(engine)
-    with pytest.raises(StopIteration, match="`search-depth8`, which was tried before"):
-        engine.send([0.5, 0.4, 0.4, 0.7])
-    engine = linear(SPACE)
-    next(engine)
-    engine.send([0.5, 0.6, 0.4, 0.7])
-    with pytest.raises(StopIteration, match="The best values together are `search-lr0.01-depth8`.$"):
-        engine.send([0.8])

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from graphgps_kmip.errors import ConfigError, ResultsError
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.experiments.experiment_spec import Command, Experiment, Training
 from graphgps_kmip.experiments.job_process import finish, start, take
 from graphgps_kmip.experiments.jobs import Place, command_job
 from graphgps_kmip.experiments.manifest import load_manifest
 from graphgps_kmip.experiments.run_status import State, failure_file, read_failure, run_status
-from graphgps_kmip.experiments.tuning.journal import Journal
 from tests.processes import HANGS
 from tests.results.damages import DAMAGES
 
@@ -54,14 +53,6 @@ def test_results_of_a_command_whose_record_is_damaged_are_moved_aside_not_delete
     assert finish(running, {}, sample=False, stopped=False) == ""
     assert (job.path / "cells.json").read_text() == "new"
     assert (job.path.with_name("tool.old-1") / "cells.json").read_text() == "hours of work"
-
-
-@pytest.mark.parametrize("line", ["", "{", "[]", '{"kind": 3, "name": "x"}'])
-def test_a_damaged_line_of_a_journal_is_named(line: str, tmp_path: Path) -> None:
-    file = tmp_path / "search.jsonl"
-    file.write_text(f'{{"kind": "trial", "name": "a"}}\n{line}\n{{"kind": "trial", "name": "b"}}\n')
-    with pytest.raises(ResultsError, match=r"search\.jsonl, line 2 is damaged"):
-        Journal(file)
 
 
 @pytest.mark.parametrize("tag", ["../x", "a/b", "x\\n", "x" * 300])

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from graphgps_kmip.experiments.hyperparameter_search import Options, run_search
-from graphgps_kmip.experiments.run_status import State, Status
-from graphgps_kmip.experiments.tuning.bookkeeper import Run
+from graphgps_kmip.experiments.hyperparameter_search import Options, Run, run_search
+from graphgps_kmip.experiments.run_status import State, Status, failure_file
 from tests.experiments.search_cases import FACTORS, RANGES, TOGETHER, TRIALS, Recorder, scores, toy
 
+LR = FACTORS["lr"] | {"values": [0.1]}
 RISING = scores(lr001=0.6, depth8=0.7, lr001_depth8=0.8)
 
 
@@ -22,7 +23,7 @@ def test_linear_trains_the_trials_then_the_combination_then_the_other_final_seed
     assert (tmp_path / "Toys" / f"kmip-{TOGETHER}" / "1" / "record.json").exists()
     assert outcome.finished
     assert outcome.line == "Toys/kmip: lr 0.01, depth 8, validation f1 0.8"
-    assert outcome.journal == tmp_path / "search" / "toy" / "kmip-linear.md"
+    assert outcome.log == tmp_path / "search" / "toy" / "kmip-linear.md"
 
 
 def test_the_choice_is_the_best_of_all_trials_not_the_combination(tmp_path: Path) -> None:
@@ -53,7 +54,7 @@ def test_a_trial_that_fails_loses_and_is_listed(tmp_path: Path, failure: float |
     (outcome,) = run_search(toy(), "linear", RANGES, runner, tmp_path)
     assert runner.trained[-1] == "search-lr0.01/1"
     assert outcome.finished
-    assert f"| {listed} |" in outcome.journal.read_text()
+    assert f"| {listed} |" in outcome.log.read_text()
 
 
 def test_where_all_trials_fail_the_other_searches_go_on(tmp_path: Path) -> None:
@@ -85,7 +86,7 @@ def test_a_search_that_is_killed_goes_on_without_repeating_a_run(tmp_path: Path,
     assert again == resumed
 
 
-def test_the_journal_grows_while_the_trials_run(tmp_path: Path) -> None:
+def test_the_trial_log_grows_while_the_trials_run(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_search(toy(), "linear", RANGES, Recorder(tmp_path, RISING, limit=2), tmp_path)
     page = (tmp_path / "search" / "toy" / "kmip-linear.md").read_text()
@@ -93,11 +94,24 @@ def test_the_journal_grows_while_the_trials_run(tmp_path: Path) -> None:
     assert states == ["done", "done", "waiting", "waiting"]
 
 
-def test_a_journal_of_other_ranges_is_left_alone(tmp_path: Path) -> None:
-    run_search(toy(), "linear", RANGES, Recorder(tmp_path, RISING), tmp_path)
-    other = {"toy": RANGES["toy"] | {"fixed": {"gt.n_heads": 2}}}
-    with pytest.raises(ValueError, match="kmip-linear.jsonl is of other ranges than those of today: move it away"):
-        run_search(toy(), "linear", other, Recorder(tmp_path, RISING), tmp_path)
+@pytest.mark.parametrize("engine", ["linear", "tpe"])
+@pytest.mark.parametrize("other", [{"fixed": {"gt.n_heads": 2}}, {"searches": [{"where": {}, "factors": {"lr": LR}}]}])
+def test_a_storage_of_other_ranges_is_left_alone(tmp_path: Path, engine: str, other: dict[str, Any]) -> None:
+    run_search(toy(), engine, RANGES, Recorder(tmp_path, RISING), tmp_path, Options(trials=2))
+    before = (tmp_path / "search" / "toy" / f"kmip-{engine}.md").read_text()
+    message = f"kmip-{engine}.optuna.jsonl is of other ranges than those of today: move it away to begin anew"
+    with pytest.raises(ValueError, match=message):
+        run_search(toy(), engine, {"toy": RANGES["toy"] | other}, Recorder(tmp_path, RISING), tmp_path)
+    assert (tmp_path / "search" / "toy" / f"kmip-{engine}.md").read_text() == before
+
+
+def test_a_trial_that_failed_in_an_earlier_session_is_given_to_the_runner_again(tmp_path: Path) -> None:
+    run_search(toy(), "linear", RANGES, Recorder(tmp_path, scores(lr001=0.6, depth8=MemoryError("full"))), tmp_path)
+    failure_file(tmp_path / "Toys/kmip-search-depth8/0").unlink()
+    again = Recorder(tmp_path, RISING)
+    (outcome,) = run_search(toy(), "linear", RANGES, again, tmp_path)
+    assert again.trained == ["search-depth8/0", f"{TOGETHER}/0", f"{TOGETHER}/1"]
+    assert outcome.line == "Toys/kmip: lr 0.01, depth 8, validation f1 0.8"
 
 
 def test_a_trial_that_is_not_finished_stops_the_search_before_it_chooses(tmp_path: Path) -> None:
@@ -107,7 +121,7 @@ def test_a_trial_that_is_not_finished_stops_the_search_before_it_chooses(tmp_pat
     (outcome,) = run_search(toy(), "linear", RANGES, used_elsewhere, tmp_path)
     assert not outcome.finished
     assert outcome.line == "Toys/kmip: 4 trials are not finished: start the search again to go on"
-    assert "## Choice" not in outcome.journal.read_text()
+    assert "## Choice" not in outcome.log.read_text()
 
 
 def test_the_trials_of_all_searches_are_handed_to_the_runner_together(tmp_path: Path) -> None:
@@ -124,7 +138,7 @@ def test_followers_get_the_choice_with_settings_of_their_own(tmp_path: Path) -> 
     (outcome,) = run_search(toy("kMIP", "GAT"), "linear", ranges, runner, tmp_path)
     assert runner.trained[-2:] == [f"{TOGETHER}-layers7/0", f"{TOGETHER}-layers7/1"]
     assert (tmp_path / "Toys" / f"gat-{TOGETHER}-layers7" / "0").is_dir()
-    assert "gt.layers 7" in outcome.journal.read_text()
+    assert "gt.layers 7" in outcome.log.read_text()
 
 
 def test_a_run_without_a_validation_split_is_refused(tmp_path: Path) -> None:

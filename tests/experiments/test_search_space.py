@@ -11,10 +11,9 @@ import yaml
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.experiments.experiment_spec import Training
+from graphgps_kmip.experiments.hyperparameter_search import coordinate_search
 from graphgps_kmip.experiments.manifest import ManifestError, load_manifest, narrowed
-from graphgps_kmip.experiments.search_space import Search
-from graphgps_kmip.experiments.tuning.linear import linear
-from graphgps_kmip.experiments.tuning.ranges import load_ranges, searches
+from graphgps_kmip.experiments.search_space import Search, load_ranges, searches
 from graphgps_kmip.gym.budget import NARROWEST
 from graphgps_kmip.gym.experiment import assemble, configured, planned_runs
 from graphgps_kmip.gym.load import load_config
@@ -36,9 +35,9 @@ def firsts() -> list[Search]:
 
 
 def trials(search: Search) -> list[Training]:
-    """Return the first round of the linear search, and the last values of all factors together."""
+    """Return the first round of the coordinate search, and the last values of all factors together."""
     last = {factor.name: list(factor.values)[-1] for factor in search.space.factors}
-    found = [search.trial(choice) for choice in (*(one.choice for one in next(linear(search.space))), last)]
+    found = [search.trial(choice) for choice in (*coordinate_search(search.space, {}), last)]
     return list({one.folder: one for one in found}.values())
 
 
@@ -65,7 +64,7 @@ def test_the_searches_of_the_paper_are_as_many_as_it_tells() -> None:
 )
 def test_the_first_round_has_one_run_for_each_value_of_the_table(folder: str, count: int) -> None:
     (search,) = (one for one in ALL if one.training.folder == folder)
-    assert len(next(linear(search.space))) == count
+    assert len(coordinate_search(search.space, {})) == count
 
 
 def test_a_trial_starts_from_the_printed_default_not_from_the_tuned_file() -> None:
@@ -172,7 +171,7 @@ def test_an_experiment_without_ranges_is_told_which_have() -> None:
 
 def test_trainings_that_are_not_searched_are_told_what_is() -> None:
     shanghai = narrowed(MANIFEST["K-5.3a"], {"dataset": ("Shanghai",)})
-    with pytest.raises(ManifestError, match="nothing of what was asked for is searched. Searched are: dataset=Paris"):
+    with pytest.raises(ManifestError, match="no training that was asked for has ranges. Searched are: dataset=Paris"):
         searches(shanghai, PRINTED)
 
 

@@ -1,24 +1,23 @@
-"""The journal of a search."""
+"""The trial log of a search."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from graphgps_kmip.experiments.hyperparameter_search import run_search
-from graphgps_kmip.experiments.tuning.journal import Journal
 from tests.experiments.search_cases import RANGES, TOGETHER, Recorder, scores, toy
 
-
-def searched(tmp_path: Path) -> Path:
-    score = scores(lr001=0.6, depth2=FloatingPointError("loss is nan | epoch 2"), depth8=0.625, lr001_depth8=0.75)
-    (outcome,) = run_search(toy(), "linear", RANGES, Recorder(tmp_path, score), tmp_path)
-    return outcome.journal
+SCORES = scores(lr001=0.6, depth2=FloatingPointError("loss is nan | epoch 2"), depth8=0.625, lr001_depth8=0.75)
 
 
-def test_the_page_tells_trials_choice_and_final_seeds(tmp_path: Path) -> None:
+def searched(tmp_path: Path, limit: int = 10**6) -> Path:
+    (outcome,) = run_search(toy(), "linear", RANGES, Recorder(tmp_path, SCORES, limit=limit), tmp_path)
+    return outcome.log
+
+
+def test_it_tells_trials_choice_and_final_seeds(tmp_path: Path) -> None:
     page = searched(tmp_path).read_text()
     assert "# Search of Toys/kmip.yaml for toy" in page
     assert "| depth | 4 | 2, 4, 8 |" in page
@@ -29,17 +28,26 @@ def test_the_page_tells_trials_choice_and_final_seeds(tmp_path: Path) -> None:
         f"`{TOGETHER}` has the largest validation f1, 0.75, of 4 finished trials (tried: 5; the default: 0.5)" in page
     )
     assert "| depth | 2: diverged; 4: 0.5; 8: 0.625 | 8 |" in page
+    assert f"The best values together are `{TOGETHER}`." in page
     assert f"Toys/kmip-{TOGETHER}: test f1 0.7 ± 0.07071 (2 of 2 seeds" in page
 
 
-def test_the_test_split_is_not_looked_at_before_the_choice(tmp_path: Path) -> None:
-    entries = [json.loads(line) for line in searched(tmp_path).with_suffix(".jsonl").read_text().splitlines()]
-    kinds = [entry["kind"] for entry in entries]
-    assert all("test" not in entry for entry in entries[: kinds.index("choice") + 1])
-    assert [entry["test"] for entry in entries if entry["kind"] == "final"] == [0.75, 0.65]
+def test_a_combination_that_was_tried_before_is_said_to_be(tmp_path: Path) -> None:
+    (outcome,) = run_search(toy(), "linear", RANGES, Recorder(tmp_path, scores(depth8=0.7)), tmp_path)
+    assert "The best values together are `search-depth8`, which was tried before." in outcome.log.read_text()
 
 
-def test_the_page_says_how_to_run_the_choice_by_hand(tmp_path: Path) -> None:
+def test_it_shows_no_test_score_before_the_choice(tmp_path: Path) -> None:
+    score = scores(lr001=0.6, depth8=0.625, lr001_depth8=0.75)
+    runner = Recorder(tmp_path, lambda tag: score(tag) + 0.00123, limit=4)
+    with pytest.raises(KeyboardInterrupt):
+        run_search(toy(), "linear", RANGES, runner, tmp_path)
+    page = (tmp_path / "search/toy/kmip-linear.md").read_text()
+    assert "## Final seeds" not in page
+    assert "test f1" not in page
+
+
+def test_it_says_how_to_run_the_choice_by_hand(tmp_path: Path) -> None:
     page = searched(tmp_path).read_text()
     (command,) = (line for line in page.splitlines() if line.startswith("python main.py"))
     words = command.split()
@@ -49,27 +57,9 @@ def test_the_page_says_how_to_run_the_choice_by_hand(tmp_path: Path) -> None:
     assert "base: kmip.yaml\noptim:\n  base_lr: 0.01\ngt:\n  layers: 8\n" in page
 
 
-def test_the_page_is_made_of_the_lines_alone(tmp_path: Path) -> None:
+def test_a_search_that_is_started_again_writes_the_same_page(tmp_path: Path) -> None:
     page = searched(tmp_path)
     before = page.read_text()
     page.unlink()
-    Journal(page.with_suffix(".jsonl")).rebuild()
+    searched(tmp_path, limit=0)
     assert page.read_text() == before
-
-
-def test_a_line_that_a_killed_process_left_unfinished_is_dropped(tmp_path: Path) -> None:
-    file = tmp_path / "one.jsonl"
-    Journal(file).note("trial", "search-default", why="default", differing={}, state="waiting")
-    with open(file, "a") as torn:
-        torn.write('{"kind": "tri')
-    Journal(file).note("trial", "search-k5", why="k alone", differing={"k": "5"}, state="waiting")
-    assert [json.loads(line)["name"] for line in file.read_text().splitlines()] == ["search-default", "search-k5"]
-
-
-def test_the_same_news_is_noted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphgps_kmip.experiments.tuning.journal._now", map(str, range(9)).__next__)
-    journal = Journal(tmp_path / "one.jsonl")
-    for why in ("TPE 1", "TPE 7"):
-        journal.note("trial", "search-default", why=why, differing={}, state="done", value=0.5)
-    journal.note("trial", "search-default", why="TPE 7", differing={}, state="done", value=0.25)
-    assert len(journal.file.read_text().splitlines()) == 2

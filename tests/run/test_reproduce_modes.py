@@ -75,12 +75,12 @@ def test_a_search_is_given_its_trainings_and_a_runner_of_further_ones(
         )
         assert sorted(told) == [0, 5]
         assert [one.state for one in statuses] == [State.DONE, State.FAILED]
-        return [SimpleNamespace(line="k = 3 is best", journal=Path("j.md"), finished=finished)]
+        return [SimpleNamespace(line="k = 3 is best", log=Path("j.md"), finished=finished)]
 
     monkeypatch.setattr(run_modes, "run_search", run_search)
     words = ["run", "A", "--only", "model=GPS+kMIP", "--search", "tpe", "--trials", "7", "--jobs", "2", "--sample"]
     assert reproduce.main(words) == code
-    assert "k = 3 is best\n  journal: j.md" in capsys.readouterr().out
+    assert "k = 3 is best\n  trial log: j.md" in capsys.readouterr().out
     assert sorted(order(project)) == ["bad/0", "new/5"]
 
 

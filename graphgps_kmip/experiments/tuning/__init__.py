@@ -1,1 +1,0 @@
-"""Searches of hyper-parameters: their ranges, engines (linear, TPE), journal and final seeds."""

@@ -15,7 +15,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,9 @@ import torch
 from graphgps_kmip.common.project import SHIPPED, installed, own_files, reproduce_command
 from graphgps_kmip.errors import is_users, one_line
 from graphgps_kmip.experiments.experiment_spec import Experiment
-from graphgps_kmip.experiments.extent import extent
-from graphgps_kmip.experiments.job_runner import Setup, Stopped
-from graphgps_kmip.experiments.jobs import Job, Place
+from graphgps_kmip.experiments.hyperparameter_search import run_searches
+from graphgps_kmip.experiments.job_runner import Outcome, Setup, Stopped, run_jobs
+from graphgps_kmip.experiments.jobs import Job, Place, check_configs, kept_of, plan_jobs, with_needs, with_pending_needs
 from graphgps_kmip.experiments.listing import (
     experiment_markdown,
     experiment_table,
@@ -35,16 +35,25 @@ from graphgps_kmip.experiments.listing import (
     summary,
 )
 from graphgps_kmip.experiments.manifest import ManifestError, load_manifest, select
-from graphgps_kmip.experiments.options import parse
-from graphgps_kmip.experiments.plan import check_configs, kept_of, plan_jobs, with_needs, with_pending_needs
 from graphgps_kmip.experiments.printed_tables import load_printed
-from graphgps_kmip.experiments.run_modes import run_here, run_on_slurm, run_searches
+from graphgps_kmip.experiments.progress import Progress
+from graphgps_kmip.experiments.run_status import extent
+from graphgps_kmip.experiments.slurm import run_on_slurm
 from graphgps_kmip.gym.planned import planned_hash
 from graphgps_kmip.train.run_recording import code_version, hardware, package_versions
 
 # Where jobs run and results go: the project's root, or the working directory where the package runs from a wheel.
 ROOT = Path.cwd() if installed() else own_files()
 MANIFESTS = own_files() / "run/experiments"
+HELP = {
+    "list": "every experiment: what it makes and costs, and how much of it is done",
+    "plan": "the exact commands of experiments, and how far each is",
+    "run": "run what is missing: resumes what was interrupted, repeats what failed, skips what is done",
+    "table": "the tables of experiments: our numbers beside the printed ones",
+    "figure": "draw the figures of experiments into the folder of results",
+    "report": "write one HTML page of everything that is done",
+}
+FORMATS = ("md", "tex", "csv", "html")
 
 
 def list_experiments(args: argparse.Namespace) -> int:
@@ -77,7 +86,9 @@ def run(args: argparse.Namespace) -> int:
     if args.slurm or args.slurm_dry_run:
         return run_on_slurm(jobs, place(args), args)
     print(plan_summary(args.ids, with_pending_needs(jobs)), flush=True)
-    return run_here(jobs, setup(args))
+    results = run_jobs(jobs, setup(args), Progress(sys.stdout, args.jobs))
+    print(summary(results))
+    return 0 if all(one.outcome is Outcome.DONE for one in results) else 1
 
 
 def table(args: argparse.Namespace) -> int:
@@ -199,6 +210,77 @@ def below_root(path: Path) -> Path:
     """Return a path of the working directory's as seen from the project's root, absolute if it is not below it."""
     whole = path.expanduser().absolute()
     return whole.relative_to(ROOT) if whole.is_relative_to(ROOT) else whole
+
+
+def parse(words: Sequence[str], description: str, actions: Mapping[str, Callable]) -> argparse.Namespace:
+    """Return the parsed command line, its function as ``action``.
+
+    Args:
+        words: of the command line.
+        description: for ``--help``.
+        actions: subcommand -> what it does with the parsed line.
+    """
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    subparsers = parser.add_subparsers(dest="subcommand", required=True, metavar="SUBCOMMAND")
+    parsers = {}
+    for name, action in actions.items():
+        one = parsers[name] = subparsers.add_parser(name, help=HELP[name], description=HELP[name])
+        one.set_defaults(action=action)
+        one.add_argument("--out", type=Path, default=Path("results"), help="root of the results (default results)")
+        one.add_argument("--debug", action="store_true", help="show the traceback of an error")
+        if name == "list":
+            one.add_argument("--markdown", action="store_true", help="as a table in Markdown, without what is done")
+        if name not in ("list", "report"):
+            one.add_argument("ids", nargs="+", metavar="ID", help="experiments, as `list` names them")
+            one.add_argument("--sample", action="store_true", help="on sample data and small sizes: quick, no results")
+    for name in ("plan", "run"):
+        _add_choice(parsers[name])
+    _add_running(parsers["run"])
+    parsers["table"].add_argument("--format", choices=FORMATS, default="md", help="(default md)")
+    parsers["table"].add_argument(
+        "--partial", action="store_true", help="average over the seeds that are done, saying n"
+    )
+    return parser.parse_args(words)
+
+
+def _add_choice(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seeds", type=_positive, metavar="N", help="the first N seeds of each training, or more")
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="AXIS=VALUE[+VALUE][,AXIS=...]",
+        help="trainings at these values and no command, such as model=GCN+GPS+kMIP,dataset=CIFAR10; "
+        "command=NAME: this command and what it needs",
+    )
+    parser.add_argument("--data", type=Path, metavar="DIR", help="dataset.dir of all trainings")
+
+
+def _add_running(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--jobs", type=_positive, default=1, metavar="N", help="jobs at once (default 1)")
+    parser.add_argument("--retry", action="store_true", help="repeat also what diverged, which tends to happen again")
+    parser.add_argument(
+        "--search",
+        choices=("linear", "tpe"),
+        help="search the hyper-parameters one at a time as the paper (linear), or by TPE; then run the best",
+    )
+    parser.add_argument("--trials", type=_positive, default=30, metavar="N", help="of --search tpe (default 30)")
+    parser.add_argument(
+        "--slurm",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE[,KEY=VALUE]",
+        help="on a cluster, with these options of sbatch, such as partition=gpu,gres=gpu:1,time=24:00:00; "
+        "executor=local tries it on this machine",
+    )
+    parser.add_argument("--slurm-dry-run", action="store_true", help="print what --slurm would submit, and stop")
+    parser.add_argument("--job", metavar="FOLDER", help="only the job of this folder of the results, and what it needs")
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 1 on, got {text!r}")
+    return int(text)
 
 
 if __name__ == "__main__":

@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Callable, Generator, Mapping
+import sys
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from filelock import FileLock
 
@@ -21,8 +22,11 @@ from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import InputError, ResultsError
 from graphgps_kmip.experiments.experiment_spec import Experiment, Training
+from graphgps_kmip.experiments.job_runner import Setup, run_jobs
+from graphgps_kmip.experiments.jobs import Job, Place, training_job
+from graphgps_kmip.experiments.progress import Progress
 from graphgps_kmip.experiments.run_status import State, Status
-from graphgps_kmip.experiments.search_space import Choice, Factor, Ranges, Space, searches
+from graphgps_kmip.experiments.search_space import Choice, Factor, Ranges, Space, load_ranges, searches
 from graphgps_kmip.experiments.trial_log import Plan, Trial, page_of
 from graphgps_kmip.results.run_folder import writing
 
@@ -104,6 +108,61 @@ def run_search(
             one.ended(run, status)
 
     return _side_by_side([one.steps() for one in found], lambda runs: runner(runs, ended))
+
+
+def run_searches(
+    experiments: Sequence[Experiment], engine: str, trials: int, ranges: Path, place: Place, setup: Setup
+) -> int:
+    """Search the hyper-parameters of experiments; return the exit code.
+
+    Args:
+        experiments: narrowed to what is to be searched.
+        engine: ``linear`` or ``tpe``.
+        trials: of the engine tpe.
+        ranges: folder of the ranges.
+        place: where trainings run.
+        setup: how.
+    """
+    options = Options(trials, setup.parallel, place.sample, place.out)
+    runner = runner_of(place, setup, sys.stdout)
+    finished = True
+    for experiment in experiments:
+        for outcome in run_search(experiment, engine, load_ranges(ranges), runner, place.root / place.out, options):
+            print(f"{outcome.line}\n  trial log: {outcome.log}")
+            finished &= outcome.finished
+    return 0 if finished else 1
+
+
+class _Noting(Progress):
+    """Progress that tells of each job that is settled."""
+
+    def __init__(self, stream: TextIO | None, parallel: int, tell: Callable[[Job], None]) -> None:
+        super().__init__(stream, parallel)
+        self.tell = tell
+
+    def settled(self, job: Job, done: bool, took: float = 0.0) -> None:
+        """Count a job, and tell of it."""
+        super().settled(job, done, took)
+        self.tell(job)
+
+
+def runner_of(place: Place, setup: Setup, stream: TextIO | None = None) -> Runner:
+    """Return what runs the trainings of a search: those that are not finished, as jobs of this machine.
+
+    Args:
+        place: where they run and where their results go.
+        setup: how they are run.
+        stream: shows their progress; None: nothing is shown.
+    """
+
+    def run(runs: list[Run], ended: Callable[[Run, Status], None]) -> list[Status]:
+        jobs = [training_job(training, seed, place) for training, seed in runs]
+        run_at = {job.path: run for job, run in zip(jobs, runs, strict=True)}
+        progress = _Noting(stream, setup.parallel, lambda job: ended(run_at[job.path], job.status()))
+        run_jobs(jobs, setup, progress)
+        return [job.status() for job in jobs]
+
+    return run
 
 
 def coordinate_search(space: Space, score_of: Mapping[str, float | None]) -> list[Choice]:

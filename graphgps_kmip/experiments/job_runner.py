@@ -13,8 +13,7 @@ from typing import Any
 
 from graphgps_kmip.experiments.interrupt import Interrupts
 from graphgps_kmip.experiments.job_process import Running, finish, start, take
-from graphgps_kmip.experiments.jobs import Job
-from graphgps_kmip.experiments.plan import with_pending_needs
+from graphgps_kmip.experiments.jobs import Job, with_pending_needs
 from graphgps_kmip.experiments.progress import Progress
 from graphgps_kmip.experiments.run_status import State
 

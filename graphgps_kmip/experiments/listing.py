@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from graphgps_kmip.common.project import train_command
 from graphgps_kmip.experiments.experiment_spec import Experiment
-from graphgps_kmip.experiments.extent import Extent
 from graphgps_kmip.experiments.job_process import is_running
 from graphgps_kmip.experiments.job_runner import Outcome, Result
 from graphgps_kmip.experiments.jobs import Job
 from graphgps_kmip.experiments.progress import shortened
-from graphgps_kmip.experiments.run_status import State
+from graphgps_kmip.experiments.run_status import Extent, State
 
 HEAD = ("id", "done", "sample", "hours", "memory", "card", "what it is, and what it makes")
 BELOW = (

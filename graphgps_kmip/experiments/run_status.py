@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,3 +88,36 @@ def _status(path: Path, hash_now: Callable[[], str]) -> Status:
         state = State.DIVERGED if failure.get("exit_code") == DIVERGED_CODE else State.FAILED
         return Status(state, path, record, str(failure.get("error", "")))
     return Status(State.INTERRUPTED if record and same else State.MISSING, path, record, error)
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Numbers of runs and commands.
+
+    Args:
+        needed: all of them.
+        done: finished, on real data.
+        failed: failed or diverged, on real data.
+        sampled: finished as samples.
+    """
+
+    needed: int
+    done: int
+    failed: int
+    sampled: int
+
+
+def statuses(experiment: Experiment, out: Path, hash_of: HashOf, sample: bool = False) -> dict[Path, Status]:
+    """Return folder -> how far it is, of every run and command."""
+    found = [run_status(one, seed, out, hash_of, sample) for one in experiment.trainings for seed in one.seeds]
+    found += [command_status(one, experiment, out, sample) for one in experiment.commands.values()]
+    return {status.path: status for status in found}
+
+
+def extent(experiment: Experiment, out: Path, hash_of: HashOf) -> Extent:
+    """Count the runs of an experiment."""
+    real, sample = (
+        Counter(status.state for status in statuses(experiment, out, hash_of, kind).values()) for kind in (False, True)
+    )
+    failed = real[State.FAILED] + real[State.DIVERGED]
+    return Extent(real.total(), real[State.DONE], failed, sample[State.DONE])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import signal
 import subprocess
@@ -13,9 +14,8 @@ from typing import Any
 import yaml
 
 from graphgps_kmip.common.near_misses import suggest
-from graphgps_kmip.experiments.jobs import Job
+from graphgps_kmip.experiments.jobs import Job, Place, with_pending_needs
 from graphgps_kmip.experiments.manifest import ManifestError
-from graphgps_kmip.experiments.plan import with_pending_needs
 from graphgps_kmip.experiments.run_status import State
 
 LOST_NEED = {"kill-on-invalid-dep": "yes"}  # a job whose need failed leaves the queue instead of waiting for ever
@@ -51,6 +51,24 @@ class Worker:
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)
+
+
+def run_on_slurm(jobs: Sequence[Job], place: Place, args: argparse.Namespace) -> int:
+    """Submit what is missing, each job as a ``run --job`` of its own, or show what would be; return the exit code."""
+    out = place.root / place.out
+    options, folder = parsed_options(args.slurm), out / "slurm" / "%j"
+    if args.slurm_dry_run:
+        print(preview(jobs, folder, options))
+        return 0
+    flags = ["--out", str(place.out), *(["--sample"] if place.sample else []), *(["--retry"] if args.retry else [])]
+    flags += ["--data", str(place.data)] if place.data else []
+    flags += ["--seeds", str(args.seeds)] if args.seeds else []
+
+    def words_of(job: Job) -> list[str]:
+        script = ["run/reproduce.py"] if place.shipped is None else ["-m", "graphgps_kmip.reproduce"]
+        return [*script, "run", *args.ids, "--job", str(job.path.relative_to(out)), *flags]
+
+    return 0 if submit(jobs, words_of, place.root, folder, options, say=print) else 1
 
 
 def parsed_options(texts: Sequence[str]) -> dict[str, Any]:

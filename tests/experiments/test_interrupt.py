@@ -13,8 +13,7 @@ import pytest
 from graphgps_kmip.experiments import interrupt
 from graphgps_kmip.experiments.job_process import start, take
 from graphgps_kmip.experiments.job_runner import Outcome, Setup, Stopped, run_jobs
-from graphgps_kmip.experiments.jobs import Job, Place
-from graphgps_kmip.experiments.plan import plan_jobs
+from graphgps_kmip.experiments.jobs import Job, Place, plan_jobs
 from graphgps_kmip.experiments.run_status import State, failure_file
 from tests.experiments.project import command, experiment, make_project, order, training
 from tests.processes import wait_for

@@ -14,8 +14,7 @@ from graphgps_kmip.experiments import job_runner
 from graphgps_kmip.experiments.experiment_spec import Experiment, Need
 from graphgps_kmip.experiments.job_process import take
 from graphgps_kmip.experiments.job_runner import Outcome, Setup, run_jobs
-from graphgps_kmip.experiments.jobs import Job, Place
-from graphgps_kmip.experiments.plan import plan_jobs
+from graphgps_kmip.experiments.jobs import Job, Place, plan_jobs
 from graphgps_kmip.experiments.run_status import State, failure_file
 from tests.experiments.project import command, experiment, make_project, order, training
 from tests.processes import python, wait_for

@@ -15,8 +15,7 @@ import pytest
 from graphgps_kmip.experiments import progress
 from graphgps_kmip.experiments.job_process import Running
 from graphgps_kmip.experiments.job_runner import Setup, run_jobs
-from graphgps_kmip.experiments.jobs import Job
-from graphgps_kmip.experiments.plan import plan_jobs
+from graphgps_kmip.experiments.jobs import Job, plan_jobs
 from graphgps_kmip.experiments.progress import Durations, Epochs, Progress, epochs, span, to_go
 from tests.experiments.project import experiment, make_project, training
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from graphgps_kmip.experiments.hyperparameter_search import runner_of
 from graphgps_kmip.experiments.job_runner import Setup
-from graphgps_kmip.experiments.run_modes import runner_of
 from graphgps_kmip.experiments.run_status import State
 from tests.experiments.project import make_project, order, training
 

@@ -9,9 +9,8 @@ import pytest
 
 from graphgps_kmip.experiments import slurm
 from graphgps_kmip.experiments.experiment_spec import Need, Training
-from graphgps_kmip.experiments.jobs import Job, Place
+from graphgps_kmip.experiments.jobs import Job, Place, plan_jobs
 from graphgps_kmip.experiments.manifest import ManifestError
-from graphgps_kmip.experiments.plan import plan_jobs
 from graphgps_kmip.experiments.slurm import groups, parsed_options, preview, submit
 from tests.experiments.project import command, experiment, make_project, order, training
 

@@ -11,9 +11,8 @@ import pytest
 
 import main
 from graphgps_kmip.experiments.experiment_spec import Experiment
-from graphgps_kmip.experiments.jobs import Place
+from graphgps_kmip.experiments.jobs import Place, plan_jobs, with_pending_needs
 from graphgps_kmip.experiments.manifest import load_manifest
-from graphgps_kmip.experiments.plan import plan_jobs, with_pending_needs
 from graphgps_kmip.experiments.printed_tables import load_printed
 from graphgps_kmip.experiments.run_status import State
 from graphgps_kmip.gym.planned import planned_hash

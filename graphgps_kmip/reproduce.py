@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from graphgps_kmip.common.project import SHIPPED, installed, own_files, reproduce_command
-from graphgps_kmip.errors import is_users, one_line
+from graphgps_kmip.errors import ManifestError, is_users, one_line
 from graphgps_kmip.experiments.experiment_spec import Experiment
 from graphgps_kmip.experiments.hyperparameter_search import run_searches
 from graphgps_kmip.experiments.job_runner import Outcome, Setup, Stopped, run_jobs
@@ -34,7 +34,7 @@ from graphgps_kmip.experiments.listing import (
     plan_summary,
     summary,
 )
-from graphgps_kmip.experiments.manifest import ManifestError, load_manifest, select
+from graphgps_kmip.experiments.manifest import load_manifest, select
 from graphgps_kmip.experiments.printed_tables import load_printed
 from graphgps_kmip.experiments.progress import Progress
 from graphgps_kmip.experiments.run_status import extent

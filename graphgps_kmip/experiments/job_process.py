@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import itertools
 import json
 import os
 import shlex
@@ -15,11 +13,12 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
-from graphgps_kmip.common.atomic_write import replace_file
+from graphgps_kmip.common.atomic_write import free_name, replace_file
+from graphgps_kmip.common.durations import now
+from graphgps_kmip.common.file_lock import is_held, take_descriptor
 from graphgps_kmip.experiments.jobs import Job
 from graphgps_kmip.experiments.run_status import State, failure_file
 from graphgps_kmip.results.run_folder import RECORD, writing
@@ -63,17 +62,16 @@ def take(job: Job) -> int | None:
     """Return the lock of a job, as a file descriptor; None if another process runs the job."""
     with writing(job.path):
         job.path.parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(job.path.with_name(f".{job.path.name}.job.lock"), os.O_RDWR | os.O_CREAT)
-    # The second is the lock of a main.py that somebody else started.
-    if _flocked(lock) and not _held(job.path.with_name(f".{job.path.name}.lock")):
-        return lock
-    os.close(lock)
-    return None
+        lock = take_descriptor(_lock_file(job, "job.lock"))
+    if lock is not None and is_held(_lock_file(job, "lock")):  # of a main.py that somebody else started
+        os.close(lock)
+        return None
+    return lock
 
 
 def is_running(job: Job) -> bool:
-    """Tell whether some process runs a job, without changing anything."""
-    return any(_held(job.path.with_name(f".{job.path.name}.{end}")) for end in ("job.lock", "lock"))
+    """Return whether some process runs a job, without changing anything."""
+    return any(is_held(_lock_file(job, ending)) for ending in ("job.lock", "lock"))
 
 
 def start(job: Job, lock: int, root: Path, threads: int) -> Running:
@@ -88,7 +86,7 @@ def start(job: Job, lock: int, root: Path, threads: int) -> Running:
     with writing(job.log):
         log = open(job.log, "a", encoding="utf-8")  # noqa: SIM115 (closed by `finish`)
         log_start = log.tell()
-        log.write(f"# {_now()}  python {shlex.join(job.words)}\n")
+        log.write(f"# {now()}  python {shlex.join(job.words)}\n")
         log.flush()
     counts = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
     process = subprocess.Popen(
@@ -128,23 +126,8 @@ def finish(running: Running, facts: Mapping[str, Any], sample: bool, stopped: bo
         os.close(running.lock)
 
 
-def _held(file: Path) -> bool:
-    try:
-        lock = os.open(file, os.O_RDWR)
-    except OSError:  # nobody ever locked it
-        return False
-    try:
-        return not _flocked(lock)
-    finally:
-        os.close(lock)
-
-
-def _flocked(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+def _lock_file(job: Job, ending: str) -> Path:
+    return job.path.with_name(f".{job.path.name}.{ending}")
 
 
 def _clear(job: Job) -> None:
@@ -154,8 +137,7 @@ def _clear(job: Job) -> None:
     """
     with writing(job.path):
         if job.status().state is State.STALE or examine_record(job.path)[1]:
-            names = (job.path.with_name(f"{job.path.name}.old-{number}") for number in itertools.count(1))
-            job.path.rename(next(name for name in names if not name.exists()))
+            job.path.rename(free_name(job.path, "old"))
         job.path.mkdir(parents=True, exist_ok=True)
         for path in (job.path / name for name in (RECORD, *job.command.produces)):
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
@@ -169,7 +151,7 @@ def _write_record(job: Job, seconds: float, facts: Mapping[str, Any], sample: bo
     record = {
         "finished": True,
         "config_hash": job.key(),
-        "finished_at": _now(),
+        "finished_at": now(),
         "seconds": round(seconds, 3),
         **facts,
         "sample": sample,
@@ -182,7 +164,7 @@ def _write_failure(job: Job, error: str, code: int) -> None:
         key = job.key()
     except ValueError:  # of a config that cannot be read; the log says why
         key = ""
-    failure = {"error": error, "exit_code": code, "date": _now(), "config_hash": key, "log": str(job.log)}
+    failure = {"error": error, "exit_code": code, "date": now(), "config_hash": key, "log": str(job.log)}
     with writing(failure_file(job.path)):
         replace_file(failure_file(job.path), json.dumps(failure, indent=2).encode())
 
@@ -202,7 +184,3 @@ def _error(running: Running) -> str:
     if code == 0:
         return f"it ended well, but its record is not that of this configuration; last: {said}"
     return said.removeprefix("error: ")
-
-
-def _now() -> str:
-    return datetime.now().astimezone().isoformat(timespec="seconds")

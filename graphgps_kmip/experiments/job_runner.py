@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from graphgps_kmip.experiments.interrupt import Interrupts
+from graphgps_kmip.common.signals import StopSignals
 from graphgps_kmip.experiments.job_process import Running, finish, start, take
 from graphgps_kmip.experiments.jobs import Job, with_pending_needs
 from graphgps_kmip.experiments.progress import Progress
@@ -90,7 +90,7 @@ def run_jobs(jobs: Sequence[Job], setup: Setup, progress: Progress | None = None
             them.
     """
     loop = _Loop(with_pending_needs(jobs), setup, progress or Progress(None))
-    with Interrupts() as interrupts:
+    with StopSignals(forward=True) as interrupts:
         try:
             while loop.step(stopping=bool(interrupts.signum)):
                 loop.signal(interrupts.order())

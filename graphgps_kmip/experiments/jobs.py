@@ -11,8 +11,9 @@ from pathlib import Path
 
 from graphgps_kmip.common.near_misses import near_misses, suggest
 from graphgps_kmip.common.project import find_config
+from graphgps_kmip.errors import ManifestError
 from graphgps_kmip.experiments.experiment_spec import Command, Experiment, Need, Training, as_word
-from graphgps_kmip.experiments.manifest import ManifestError, find, narrowed, select
+from graphgps_kmip.experiments.manifest import find, narrowed, select
 from graphgps_kmip.experiments.run_status import HashOf, State, Status, command_status, run_status
 
 

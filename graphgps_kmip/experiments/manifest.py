@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,12 @@ import yaml
 
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.common.project import train_command
+from graphgps_kmip.common.yaml_files import read_yaml
+from graphgps_kmip.errors import ManifestError
 from graphgps_kmip.experiments.experiment_spec import Command, Experiment, FigureSpec, Need, TableSpec, Training
-from graphgps_kmip.experiments.yaml_files import ManifestError, check_keys, read_yaml, section
 from graphgps_kmip.results.run_folder import check_name
 
-__all__ = ["ManifestError", "find", "load_manifest", "narrowed", "select"]
-
+WORDS = {dict: "names and what they stand for", list: "a list", str: "text", int: "a whole number"}
 KINDS = {"str": str, "int": int, "tuple": list, "Mapping": dict}  # annotation of a field -> what YAML makes of it
 
 
@@ -33,7 +33,7 @@ def load_manifest(*folders: Path) -> dict[str, Experiment]:
     """
     experiments: dict[str, Experiment] = {}
     for file in (file for folder in folders for file in sorted(folder.glob("*.yaml"))):
-        content = read_yaml(file)
+        content = read_yaml(file, error_type=ManifestError, empty=True)
         check_keys(content, ("axes", "experiments"), str(file))
         axes = section(content, "axes", str(file))
         for key, entry in section(content, "experiments", str(file)).items():
@@ -265,3 +265,33 @@ def _filler(point: Point, where: str) -> Callable[[str], str]:
 def _setting(value: Any, filled: Callable[[str], str]) -> Any:
     """Fill a setting's template, and read it as YAML: ``"{k}"`` becomes a number."""
     return yaml.safe_load(filled(value)) if isinstance(value, str) and "{" in value else value
+
+
+def section(entry: Mapping[Any, Any], key: Any, where: str, kind: type = dict) -> Any:
+    """Return the mapping, or what `kind` says, that stands under a key; empty if nothing does.
+
+    Raises:
+        ManifestError: something else stands there.
+    """
+    content = entry.get(key)
+    if content is None:
+        return kind()
+    if not isinstance(content, kind):
+        raise ManifestError(f"{where}, {key}: expected {WORDS[kind]}, found {content!r}")
+    return content
+
+
+def check_keys(entry: Mapping[str, Any], allowed: Iterable[str], where: str, needed: Iterable[str] = ()) -> None:
+    """Check the keys of an entry.
+
+    Raises:
+        ManifestError: one that is not known, with near misses, or one that is missing.
+    """
+    if not isinstance(entry, Mapping):
+        raise ManifestError(f"{where}: expected keys and values, found {entry!r}")
+    allowed = set(allowed)
+    for key in entry:
+        if key not in allowed:
+            raise ManifestError(f"{where}: unknown key {key!r}.{suggest(key, allowed)}")
+    if missing := [key for key in needed if key not in entry]:
+        raise ManifestError(f"{where}: {', '.join(missing)} missing")

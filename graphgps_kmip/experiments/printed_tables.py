@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from graphgps_kmip.common.near_misses import suggest
-from graphgps_kmip.experiments.yaml_files import ManifestError, check_keys, read_yaml
+from graphgps_kmip.common.yaml_files import read_yaml
+from graphgps_kmip.errors import ManifestError
+from graphgps_kmip.experiments.manifest import check_keys
 
 KEYS = ("title", "hardware", "seeds", "columns", "rows", "quoted", "notes")
 NUMBER = re.compile(r"(-?[\d.]+)(k?)(?: ± ([\d.]+))?$")  # 114k is 114000
@@ -68,7 +70,7 @@ def load_printed(folder: Path) -> dict[str, PrintedTable]:
     return {
         f"{file.stem}/{name}": _table(f"{file.stem}/{name}", entry)
         for file in sorted(folder.glob("*.yaml"))
-        for name, entry in read_yaml(file).items()
+        for name, entry in read_yaml(file, error_type=ManifestError, empty=True).items()
     }
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, TextIO
 
+from graphgps_kmip.common.durations import duration
 from graphgps_kmip.experiments.job_process import Running
 from graphgps_kmip.experiments.jobs import Job
 
@@ -128,7 +129,7 @@ class Progress:
 
     def ended(self, running: Running, outcome: str, error: str) -> None:
         """Say that a job ended."""
-        took = f" ({span(running.seconds)})"
+        took = f" ({duration(round(running.seconds))})"
         self.say(f"{outcome:<8}{running.job.label}{f': {error}; log: {shortened(running.job.log)}' if error else took}")
 
     def show(self, running: Sequence[Running], waiting: Sequence[Job]) -> None:
@@ -152,7 +153,7 @@ class Progress:
         left = [known.to_go if known else self.durations.left(one) for one, known in zip(running, reached, strict=True)]
         lines = []
         for one, known, seconds in zip(running, reached, left, strict=True):
-            part = f"epoch {known.done} of {known.of}" if known else f"for {span(one.seconds)}"
+            part = f"epoch {known.done} of {known.of}" if known else f"for {duration(round(one.seconds))}"
             ends = bool(known) and known.done >= known.of
             until = "" if seconds is None else ", saving its results" if ends else f", {_until(seconds)}"
             lines.append(f"{one.job.label:<{width}}  {part}{until}")
@@ -177,17 +178,7 @@ class Progress:
 
 def _until(seconds: float) -> str:
     """Return the time to go of something that is not done: it is never 0 s."""
-    return f"{span(max(seconds, 1.0))} to go" if seconds > 0 else "longer than expected"
-
-
-def span(seconds: float) -> str:
-    """Return a time in its two largest units: ``45 s``, ``3 min 20 s``, ``2 h 5 min``, ``3 d 4 h``."""
-    whole = round(seconds)
-    for size, unit, part_size, part in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
-        if whole >= size:
-            rest = whole % size // part_size
-            return f"{whole // size} {unit}{f' {rest} {part}' if rest else ''}"
-    return f"{whole} s"
+    return f"{duration(max(seconds, 1.0))} to go" if seconds > 0 else "longer than expected"
 
 
 def shortened(path: Path) -> Path:

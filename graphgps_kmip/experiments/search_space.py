@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from graphgps_kmip.common.yaml_files import read_yaml
+from graphgps_kmip.errors import ManifestError
 from graphgps_kmip.experiments.experiment_spec import Experiment, Training
-from graphgps_kmip.experiments.yaml_files import ManifestError, check_keys, read_yaml, section
+from graphgps_kmip.experiments.manifest import check_keys, section
 
 Choice = Mapping[str, str]  # factor -> name of its value
 Ranges = Mapping[str, Mapping[str, Any]]  # id of an experiment -> its entry in a YAML file
@@ -132,7 +134,7 @@ def load_ranges(folder: Path) -> Ranges:
     """
     ranges: dict[str, Mapping[str, Any]] = {}
     for file in sorted(folder.glob("*.yaml")):
-        for key, entry in read_yaml(file).items():
+        for key, entry in read_yaml(file, error_type=ManifestError, empty=True).items():
             where = f"{file.name}, {key}"
             if key in ranges:
                 raise ManifestError(f"{where}: its ranges are in another file already: keep one of them")

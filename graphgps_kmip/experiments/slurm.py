@@ -14,8 +14,8 @@ from typing import Any
 import yaml
 
 from graphgps_kmip.common.near_misses import suggest
+from graphgps_kmip.errors import ManifestError
 from graphgps_kmip.experiments.jobs import Job, Place, with_pending_needs
-from graphgps_kmip.experiments.manifest import ManifestError
 from graphgps_kmip.experiments.run_status import State
 
 LOST_NEED = {"kill-on-invalid-dep": "yes"}  # a job whose need failed leaves the queue instead of waiting for ever

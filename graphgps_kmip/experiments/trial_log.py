@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from graphgps_kmip.common.durations import duration
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.experiments.experiment_spec import Training
 from graphgps_kmip.experiments.run_status import State, Status
@@ -145,7 +146,7 @@ def _trials(trials: Sequence[Trial]) -> list[str]:
     for number, one in enumerate(trials, start=1):
         changes = ", ".join(f"{name} {value}" for name, value in one.differing.items())
         record = one.status.record if one.status else {}
-        facts = [_number(one.value), f"{record['params']:,}" if "params" in record else "", _duration(record)]
+        facts = [_number(one.value), f"{record['params']:,}" if "params" in record else "", _time(record)]
         end = [_state(one.status), f"{one.date:%Y-%m-%d %H:%M}"]
         rows.append([f"{number}", f"`{one.tag}`", changes, one.why, *facts, *end])
     head = ["#", "trial", "differs from the default", "why", "validation", "parameters", "time", "state", "date"]
@@ -179,7 +180,7 @@ def _finals(finals: Sequence[Training], metric: str, statuses: Mapping[tuple[str
         found = [status.record["best"] if status and status.state is State.DONE else {} for status in ended]
         tests = [best.get("test", {}).get(metric) for best in found]
         for seed, status, best, test in zip(one.seeds, ended, found, tests, strict=True):
-            facts = [_number(best.get("value")), _number(test), _duration(status.record if status else {})]
+            facts = [_number(best.get("value")), _number(test), _time(status.record if status else {})]
             rows.append([one.folder, f"{seed}", *facts, _state(status)])
         if known := [test for test in tests if test is not None]:
             spread = f" ± {_number(statistics.stdev(known))}" if len(known) > 1 else ""
@@ -245,9 +246,5 @@ def _number(value: float | None) -> str:
     return "" if value is None or math.isnan(value) else f"{value:.4g}"
 
 
-def _duration(record: Mapping[str, Any]) -> str:
-    if "wall_time" not in record:
-        return ""
-    seconds = round(record["wall_time"])
-    hours, minutes = divmod(seconds // 60, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds % 60:02d} s"
+def _time(record: Mapping[str, Any]) -> str:
+    return duration(record["wall_time"]) if "wall_time" in record else ""

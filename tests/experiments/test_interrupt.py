@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from graphgps_kmip.experiments import interrupt
+from graphgps_kmip.common import signals
 from graphgps_kmip.experiments.job_process import start, take
 from graphgps_kmip.experiments.job_runner import Outcome, Setup, Stopped, run_jobs
 from graphgps_kmip.experiments.jobs import Job, Place, plan_jobs
@@ -83,7 +83,7 @@ def test_a_job_that_ends_well_in_spite_of_the_signal_is_done(place: Place) -> No
 
 
 def test_a_second_signal_kills_what_does_not_listen(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interrupt, "ECHO_SECONDS", 0.0)
+    monkeypatch.setattr(signals, "ECHO_SECONDS", 0.0)
     (place.root / "deaf.py").write_text(
         "import signal, time\nfrom pathlib import Path\n"
         "signal.signal(signal.SIGINT, lambda *_: Path('heard').touch())\nPath('up').touch()\ntime.sleep(1200)\n"

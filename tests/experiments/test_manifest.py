@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from graphgps_kmip.errors import ManifestError
 from graphgps_kmip.experiments.experiment_spec import Command, Need, Training
-from graphgps_kmip.experiments.manifest import ManifestError, find, load_manifest, narrowed, select
+from graphgps_kmip.experiments.manifest import find, load_manifest, narrowed, select
 
 GRID = "trainings: [{over: {d: [x, y]}, cfg: 'F/{d}.yaml', seeds: 2}]"
 
@@ -54,14 +55,14 @@ def test_experiments_of_several_folders_are_one_manifest(tmp_path: Path) -> None
     ("files", "words"),
     [
         ((), "holds no experiment"),
-        (("- 1",), "expected names and what they stand for, found list"),
-        (("a: [",), "cannot be read"),
+        (("- 1",), "0.yaml: expected `key: value` lines, found list"),
+        (("a: [",), "0.yaml:1:"),
         (("experiment: {}",), "unknown key 'experiment'. Did you mean experiments?"),
         ((entry("colour: red"),), "unknown key 'colour'"),
         (("experiments: {a: {}}",), "Experiment: title missing"),
         (("experiments: {a: 3}",), "0.yaml, a: expected keys and values, found 3"),
         ((entry(GRID), entry(GRID)), "1.yaml: experiment a is in another place already"),
-        (("experiments: {a: {title: t}, a: {title: u}}",), "a stands twice"),
+        (("experiments: {a: {title: t}, a: {title: u}}",), "0.yaml:1: the key 'a' is there twice in one mapping"),
         ((entry("trainings: [{cfg: F/x.yaml}]"),), "0.yaml, a: seeds missing"),
         ((entry(GRID.replace("[x, y]", "[z]")),), "0.yaml, a: axis d has no 'z'. Allowed: x, y"),
         ((entry(GRID.replace("d: [x, y]", "e: all")),), "axis 'e' has no values for `all`"),

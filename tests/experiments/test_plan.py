@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from graphgps_kmip.errors import ManifestError
 from graphgps_kmip.experiments.experiment_spec import Need
 from graphgps_kmip.experiments.jobs import plan_jobs, with_needs, with_pending_needs
 from graphgps_kmip.experiments.listing import command_line, plan_lines, plan_summary
-from graphgps_kmip.experiments.manifest import ManifestError
 from tests.experiments.project import command, experiment, make_project, training
 
 A = experiment(

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from graphgps_kmip.errors import ManifestError
 from graphgps_kmip.experiments.printed_tables import load_printed
-from graphgps_kmip.experiments.yaml_files import ManifestError
 
 ROOT = Path(__file__).parents[2]
 TABLES = load_printed(ROOT / "run" / "experiments" / "printed")
@@ -186,7 +186,7 @@ def test_a_printed_table_that_names_what_is_not_there_is_told(tmp_path: Path, ch
 
 def test_a_row_that_stands_twice_is_told(tmp_path: Path) -> None:
     (tmp_path / "paper.yaml").write_text("t: {title: t, columns: {a: {}}, rows: {x: {a: 1}, x: {a: 2}}}")
-    with pytest.raises(ManifestError, match="x stands twice"):
+    with pytest.raises(ManifestError, match="the key 'x' is there twice in one mapping"):
         load_printed(tmp_path)
 
 

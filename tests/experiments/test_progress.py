@@ -16,7 +16,7 @@ from graphgps_kmip.experiments import progress
 from graphgps_kmip.experiments.job_process import Running
 from graphgps_kmip.experiments.job_runner import Setup, run_jobs
 from graphgps_kmip.experiments.jobs import Job, plan_jobs
-from graphgps_kmip.experiments.progress import Durations, Epochs, Progress, epochs, span, to_go
+from graphgps_kmip.experiments.progress import Durations, Epochs, Progress, epochs, to_go
 from tests.experiments.project import experiment, make_project, training
 
 
@@ -164,11 +164,3 @@ def test_waiting_jobs_are_expected_to_take_as_long_as_a_running_one_from_begin_t
     monkeypatch.setattr(progress, "epochs", lambda _: Epochs(29, 30, 2.0))
     *_, last = Progress(io.StringIO()).lines([running(jobs[0], 58)], jobs[1:])
     assert last.endswith("2 waiting; about 2 min 2 s to go")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.4, "0 s"), (59.6, "1 min"), (200, "3 min 20 s"), (3600, "1 h"), (7500, "2 h 5 min"), (273_600, "3 d 4 h")],
-)
-def test_times_have_their_two_largest_units(seconds: float, text: str) -> None:
-    assert span(seconds) == text

@@ -10,9 +10,10 @@ import pytest
 import yaml
 from torch_geometric.graphgym.config import cfg
 
+from graphgps_kmip.errors import ManifestError
 from graphgps_kmip.experiments.experiment_spec import Training
 from graphgps_kmip.experiments.hyperparameter_search import coordinate_search
-from graphgps_kmip.experiments.manifest import ManifestError, load_manifest, narrowed
+from graphgps_kmip.experiments.manifest import load_manifest, narrowed
 from graphgps_kmip.experiments.search_space import Search, load_ranges, searches
 from graphgps_kmip.gym.budget import NARROWEST
 from graphgps_kmip.gym.experiment import assemble, configured, planned_runs

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from graphgps_kmip.errors import ManifestError
 from graphgps_kmip.experiments import slurm
 from graphgps_kmip.experiments.experiment_spec import Need, Training
 from graphgps_kmip.experiments.jobs import Job, Place, plan_jobs
-from graphgps_kmip.experiments.manifest import ManifestError
 from graphgps_kmip.experiments.slurm import groups, parsed_options, preview, submit
 from tests.experiments.project import command, experiment, make_project, order, training
 

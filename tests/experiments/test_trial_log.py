@@ -22,7 +22,7 @@ def test_it_tells_trials_choice_and_final_seeds(tmp_path: Path) -> None:
     assert "# Search of Toys/kmip.yaml for toy" in page
     assert "| depth | 4 | 2, 4, 8 |" in page
     (trial,) = (line for line in page.splitlines() if "`search-depth8`" in line and line.startswith("| "))
-    assert "| depth 8 | depth alone | 0.625 | 1,234 | 1 min 01 s | done |" in trial
+    assert "| depth 8 | depth alone | 0.625 | 1,234 | 1 min 1 s | done |" in trial
     assert "diverged: loss is nan / epoch 2" in page  # a bar would end the cell
     assert (
         f"`{TOGETHER}` has the largest validation f1, 0.75, of 4 finished trials (tried: 5; the default: 0.5)" in page

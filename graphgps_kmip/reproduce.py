@@ -24,7 +24,7 @@ import torch
 from graphgps_kmip.common.project import SHIPPED, installed, own_files, reproduce_command
 from graphgps_kmip.errors import ManifestError, is_users, one_line
 from graphgps_kmip.experiments.experiment_spec import Experiment
-from graphgps_kmip.experiments.hyperparameter_search import run_searches
+from graphgps_kmip.experiments.hyperparameter_search import Options, run_search, runner_of
 from graphgps_kmip.experiments.job_runner import Outcome, Setup, Stopped, run_jobs
 from graphgps_kmip.experiments.jobs import Job, Place, check_configs, kept_of, plan_jobs, with_needs, with_pending_needs
 from graphgps_kmip.experiments.listing import (
@@ -38,6 +38,7 @@ from graphgps_kmip.experiments.manifest import load_manifest, select
 from graphgps_kmip.experiments.printed_tables import load_printed
 from graphgps_kmip.experiments.progress import Progress
 from graphgps_kmip.experiments.run_status import extent
+from graphgps_kmip.experiments.search_space import load_ranges
 from graphgps_kmip.experiments.slurm import run_on_slurm
 from graphgps_kmip.gym.planned import planned_hash
 from graphgps_kmip.train.run_recording import code_version, hardware, package_versions
@@ -80,8 +81,7 @@ def run(args: argparse.Namespace) -> int:
     if args.search:
         if args.slurm or args.slurm_dry_run or args.job:
             raise ManifestError("--search runs on this machine alone: leave out --slurm, --slurm-dry-run and --job")
-        narrowed = [kept_of(one, ",".join(args.only), args.seeds) for one in chosen(args)]
-        return run_searches(narrowed, args.search, args.trials, MANIFESTS / "ranges", place(args), setup(args))
+        return run_searches(args)
     jobs = asked(args)
     if args.slurm or args.slurm_dry_run:
         return run_on_slurm(jobs, place(args), args)
@@ -89,6 +89,17 @@ def run(args: argparse.Namespace) -> int:
     results = run_jobs(jobs, setup(args), Progress(sys.stdout, args.jobs))
     print(summary(results))
     return 0 if all(one.outcome is Outcome.DONE for one in results) else 1
+
+
+def run_searches(args: argparse.Namespace) -> int:
+    """Search the hyper-parameters of some experiments."""
+    ranges, runner = load_ranges(MANIFESTS / "ranges"), runner_of(place(args), setup(args), sys.stdout)
+    options, finished = Options(args.trials, args.jobs, args.sample, args.out), True
+    for one in [kept_of(one, ",".join(args.only), args.seeds) for one in chosen(args)]:
+        for outcome in run_search(one, args.search, ranges, runner, ROOT / args.out, options):
+            print(f"{outcome.line}\n  trial log: {outcome.log}")
+            finished &= outcome.finished
+    return 0 if finished else 1
 
 
 def table(args: argparse.Namespace) -> int:

@@ -10,24 +10,22 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from filelock import FileLock
-
 from graphgps_kmip.common.atomic_write import replace_file
+from graphgps_kmip.common.file_lock import held
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import InputError, ResultsError
 from graphgps_kmip.experiments.experiment_spec import Experiment, Training
 from graphgps_kmip.experiments.job_runner import Setup, run_jobs
-from graphgps_kmip.experiments.jobs import Job, Place, training_job
+from graphgps_kmip.experiments.jobs import Place, training_job
 from graphgps_kmip.experiments.progress import Progress
 from graphgps_kmip.experiments.run_status import State, Status
-from graphgps_kmip.experiments.search_space import Choice, Factor, Ranges, Space, load_ranges, searches
-from graphgps_kmip.experiments.trial_log import Plan, Trial, page_of
+from graphgps_kmip.experiments.search_space import Choice, Factor, Ranges, Space, searches
+from graphgps_kmip.experiments.trial_log import Trial, TrialLog
 from graphgps_kmip.results.run_folder import writing
 
 ENGINES = ("linear", "tpe")  # linear search is the k-MIP paper's name of its coordinate search
@@ -98,10 +96,12 @@ def run_search(
     """
     if engine not in ENGINES:
         raise InputError(f"--search: no engine {engine!r}.{suggest(engine, ENGINES)}")
-    found = [
-        _Study(Plan(one, experiment.id, engine, options.named or out, options.sample), out, options)
-        for one in searches(experiment, ranges)
-    ]
+    folder = out / f"search{'-sample' if options.sample else ''}" / experiment.id.replace("/", "-")
+    found = []
+    for search in searches(experiment, ranges):
+        file = folder / f"{Path(search.training.folder).name}-{engine}.md"
+        log = TrialLog(file, search, experiment.id, engine, options.named or out, options.sample)
+        found.append(_Study(log, options))
 
     def ended(run: Run, status: Status) -> None:
         for one in found:
@@ -110,56 +110,20 @@ def run_search(
     return _side_by_side([one.steps() for one in found], lambda runs: runner(runs, ended))
 
 
-def run_searches(
-    experiments: Sequence[Experiment], engine: str, trials: int, ranges: Path, place: Place, setup: Setup
-) -> int:
-    """Search the hyper-parameters of experiments; return the exit code.
-
-    Args:
-        experiments: narrowed to what is to be searched.
-        engine: ``linear`` or ``tpe``.
-        trials: of the engine tpe.
-        ranges: folder of the ranges.
-        place: where trainings run.
-        setup: how.
-    """
-    options = Options(trials, setup.parallel, place.sample, place.out)
-    runner = runner_of(place, setup, sys.stdout)
-    finished = True
-    for experiment in experiments:
-        for outcome in run_search(experiment, engine, load_ranges(ranges), runner, place.root / place.out, options):
-            print(f"{outcome.line}\n  trial log: {outcome.log}")
-            finished &= outcome.finished
-    return 0 if finished else 1
-
-
-class _Noting(Progress):
-    """Progress that tells of each job that is settled."""
-
-    def __init__(self, stream: TextIO | None, parallel: int, tell: Callable[[Job], None]) -> None:
-        super().__init__(stream, parallel)
-        self.tell = tell
-
-    def settled(self, job: Job, done: bool, took: float = 0.0) -> None:
-        """Count a job, and tell of it."""
-        super().settled(job, done, took)
-        self.tell(job)
-
-
 def runner_of(place: Place, setup: Setup, stream: TextIO | None = None) -> Runner:
     """Return what runs the trainings of a search: those that are not finished, as jobs of this machine.
 
     Args:
-        place: where they run and where their results go.
-        setup: how they are run.
-        stream: shows their progress; None: nothing is shown.
+        place (Place): Where they run and where their results go.
+        setup (Setup): How they are run.
+        stream (TextIO, optional): Shows their progress. (default: None)
     """
 
     def run(runs: list[Run], ended: Callable[[Run, Status], None]) -> list[Status]:
         jobs = [training_job(training, seed, place) for training, seed in runs]
         run_at = {job.path: run for job, run in zip(jobs, runs, strict=True)}
-        progress = _Noting(stream, setup.parallel, lambda job: ended(run_at[job.path], job.status()))
-        run_jobs(jobs, setup, progress)
+        settled = lambda job: ended(run_at[job.path], job.status())  # noqa: E731
+        run_jobs(jobs, setup, Progress(stream, setup.parallel, settled))
         return [job.status() for job in jobs]
 
     return run
@@ -207,11 +171,15 @@ class StorageLock:
     """
 
     def __init__(self, file: Path) -> None:
-        self.file, self.lock = file, FileLock(f"{file}.flock")  # not .lock: Optuna's is a link to the storage
+        self.file, self._taken = file, contextlib.ExitStack()
+
+    def held(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context manager that holds the lock; it may be nested."""
+        return held(Path(f"{self.file}.flock"))  # not .lock: Optuna's is a link to the storage
 
     def acquire(self) -> bool:
         """Take the lock, as Optuna asks for it."""
-        self.lock.acquire()
+        self._taken.enter_context(self.held())
         content = self.file.read_bytes()
         if not content.endswith(b"\n"):
             os.truncate(self.file, content.rfind(b"\n") + 1)
@@ -219,7 +187,7 @@ class StorageLock:
 
     def release(self) -> None:
         """Give the lock back."""
-        self.lock.release()
+        self._taken.close()
 
 
 def open_study(optuna: Any, lock: StorageLock) -> Any:
@@ -249,24 +217,22 @@ class _Study:
         InputError: the storage is of other ranges.
     """
 
-    def __init__(self, plan: Plan, out: Path, options: Options) -> None:
-        self.plan, self.options, self.search, self.space = plan, options, plan.search, plan.search.space
-        folder = out / f"search{'-sample' if options.sample else ''}" / plan.experiment.replace("/", "-")
-        self.log = folder / f"{Path(self.search.training.folder).name}-{plan.engine}.md"
-        file = self.log.with_suffix(".optuna.jsonl")
-        self.optuna, self.lock = _optuna(), StorageLock(file)
-        self.study = open_study(self.optuna, self.lock)
+    def __init__(self, log: TrialLog, options: Options) -> None:
+        self.log, self.options, self.search, self.space = log, options, log.search, log.search.space
+        self.optuna, self.storage = _optuna(), StorageLock(log.file.with_suffix(".optuna.jsonl"))
+        self.study = open_study(self.optuna, self.storage)
         self.statuses: dict[tuple[str, int], Status] = {}  # folder and seed of each run that ended in this session
+        self.awaited: set[tuple[str, int]] = set()
         self.best: Trial | None = None
         ranges = {"fixed": dict(self.space.fixed), "factors": self.space.ranges}
         if self.study.user_attrs.get("ranges", ranges) != ranges:
-            raise InputError(f"{file} is of other ranges than those of today: move it away to begin anew")
+            raise InputError(f"{self.storage.file} is of other ranges than those of today: move it away to begin anew")
         self.study.set_user_attr("ranges", ranges)
 
     def steps(self) -> Steps:
         """Yield the runs to wait for, get their statuses, and return the outcome."""
         while batch := self._propose():
-            statuses = yield [self._run(one) for one in batch]
+            statuses = yield self._waiting([self._run(one) for one in batch])
             for trial, status in zip(batch, statuses, strict=True):
                 self.ended(self._run(trial), status)
                 self._tell(trial, status)
@@ -275,31 +241,37 @@ class _Study:
         scored = [one for one in self._trials() if one.score is not None]
         if not scored:
             return self._outcome("no trial was finished, so there is nothing to choose from", False)
-        self.best = max(scored, key=lambda one: one.score)  # the first of equals
-        finals = [(one, seed) for one in self.search.finals(self.best.choice) for seed in one.seeds]
+        best = self.best = max(scored, key=lambda one: one.score)  # the first of equals
+        finals = [(one, seed) for one in self.search.finals(best.choice) for seed in one.seeds]
         self._write_log()
-        statuses = yield finals
+        statuses = yield self._waiting(finals)
         for run, status in zip(finals, statuses, strict=True):
             self.ended(run, status)
         lost = sum(status.state is not State.DONE for status in statuses)
-        words = ", ".join(f"{name} {value}" for name, value in self.best.differing.items()) or "the default"
-        line = f"{words}, validation {self.best.metric} {self.best.value:.4g}"
+        words = ", ".join(f"{name} {value}" for name, value in best.differing.items()) or "the default"
+        line = f"{words}, validation {best.metric} {best.value:.4g}"
         return self._outcome(line + (f"; {lost} of {len(statuses)} final seeds are missing" if lost else ""), not lost)
 
     def ended(self, run: Run, status: Status) -> None:
-        """Note how a run ended, of this search or of another one."""
+        """Note how a run ended, if this search waits for it."""
         training, seed = run
-        self.statuses[training.folder, seed] = status
-        self._write_log()
+        if (training.folder, seed) in self.awaited:
+            self.awaited.remove((training.folder, seed))
+            self.statuses[training.folder, seed] = status
+            self._write_log()
+
+    def _waiting(self, runs: list[Run]) -> list[Run]:
+        self.awaited = {(training.folder, seed) for training, seed in runs}
+        return runs
 
     def _propose(self) -> list[Any]:
         """Add the next trials to the study, and return all whose status is not known.
 
         Those of earlier sessions and of other processes are among them: the runner repeats no run that is finished.
         """
-        with self.lock.lock:  # of two processes on one search, one proposes at a time
+        with self.storage.held():  # of two processes on one search, one proposes at a time
             stored = self._stored()
-            if self.plan.engine == "linear":
+            if self.log.engine == "linear":
                 known = {self.space.tag(one.params) for one in stored}
                 score_of = {one.tag: one.score for one in self._trials() if one.status}
                 for choice in coordinate_search(self.space, score_of):
@@ -325,8 +297,7 @@ class _Study:
             self.study.ask(self._distributions())
 
     def _add(self, choice: Choice) -> None:
-        new = self.optuna.trial.create_trial
-        running = self.optuna.trial.TrialState.RUNNING
+        new, running = self.optuna.trial.create_trial, self.optuna.trial.TrialState.RUNNING
         self.study.add_trial(new(state=running, params=dict(choice), distributions=self._distributions()))
 
     def _distributions(self) -> dict[str, Any]:
@@ -334,7 +305,7 @@ class _Study:
         return {factor.name: categorical(list(factor.values)) for factor in self.space.factors}
 
     def _tell(self, trial: Any, status: Status) -> None:
-        """Store the score of a trial whose run ended; one that failed in an earlier session stays failed for Optuna."""
+        """Store the score of a trial that ended; one that failed in an earlier session stays failed for Optuna."""
         if status.state in ENDED and trial.state.name == "RUNNING":
             score = self._trial(trial).score
             state = self.optuna.trial.TrialState.FAIL if score is None else None
@@ -355,18 +326,19 @@ class _Study:
 
     def _trial(self, stored: Any) -> Trial:
         training, seed = self._run(stored)
-        changed = self.space.differing(stored.params)
-        why = "best of each together" if len(changed) > 1 else f"{next(iter(changed))} alone" if changed else "default"
-        if self.plan.engine == "tpe" and stored.number:
-            why = f"TPE {stored.number + 1}"
+        differing = self.space.differing(stored.params)
+        why = "best of each together" if len(differing) > 1 else " ".join([*differing, "alone"])
+        if not differing or self.log.engine == "tpe":
+            why = f"TPE {stored.number + 1}" if stored.number else "default"
         date = stored.datetime_complete or stored.datetime_start
-        return Trial(self.space, stored.params, why, date, self.statuses.get((training.folder, seed)))
+        status = self.statuses.get((training.folder, seed))
+        return Trial(stored.params, self.space.tag(stored.params), differing, why, date, status)
 
     def _run(self, stored: Any) -> Run:
         return self.search.trial(stored.params), self.search.training.seeds[0]
 
     def _remark(self) -> str:
-        if self.plan.engine == "tpe":
+        if self.log.engine == "tpe":
             asked = [self.space.tag(one.params) for one in self._stored()]
             return f"Optuna's TPE asked for {len(asked)} trials, {len(set(asked))} of them different."
         together = best_together(self.space, {one.tag: one.score for one in self._trials()})
@@ -374,13 +346,12 @@ class _Study:
         return f"The best values together are `{self.space.tag(together)}`{before}."
 
     def _write_log(self) -> None:
-        remark = self._remark() if self.best else ""
-        page = page_of(self.plan, self._trials(), self.best, remark, self.statuses)
-        with writing(self.log), self.lock.lock:
-            replace_file(self.log, page.encode())
+        page = self.log.page(self._trials(), self.best, self._remark() if self.best else "", self.statuses)
+        with writing(self.log.file), self.storage.held():
+            replace_file(self.log.file, page.encode())
 
     def _outcome(self, line: str, finished: bool) -> SearchOutcome:
-        return SearchOutcome(f"{self.search.training.folder}: {line}", self.log, finished)
+        return SearchOutcome(f"{self.search.training.folder}: {line}", self.log.file, finished)
 
 
 def _side_by_side(steps: list[Steps], runner: Callable[[list[Run]], list[Status]]) -> list[SearchOutcome]:

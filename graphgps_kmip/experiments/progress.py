@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -103,10 +103,14 @@ class Progress:
     Args:
         stream: None: nothing is shown.
         parallel: jobs at once.
+        settled: called with each job that is done, has failed, or will not run.
     """
 
-    def __init__(self, stream: TextIO | None, parallel: int = 1) -> None:
+    def __init__(
+        self, stream: TextIO | None, parallel: int = 1, settled: Callable[[Job], None] = lambda _: None
+    ) -> None:
         self.stream = stream
+        self._tell = settled
         self.parallel = parallel
         self.redraws = stream is not None and stream.isatty()
         self.counts = {"done": 0, "not done": 0}
@@ -126,6 +130,7 @@ class Progress:
         self.counts["done" if done else "not done"] += 1
         if done:
             self.durations.add(job.group, job.status().record, took)
+        self._tell(job)
 
     def ended(self, running: Running, outcome: str, error: str) -> None:
         """Say that a job ended."""

@@ -1,4 +1,4 @@
-"""Trial log: the Markdown page of a hyper-parameter search."""
+"""Trial log: the Markdown page of a hyper-parameter search, with its trials, the choice and the final seeds."""
 
 from __future__ import annotations
 
@@ -17,29 +17,10 @@ from graphgps_kmip.common.durations import duration
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.experiments.experiment_spec import Training
 from graphgps_kmip.experiments.run_status import State, Status
-from graphgps_kmip.experiments.search_space import Choice, Search, Space
+from graphgps_kmip.experiments.search_space import Choice, Search
 from graphgps_kmip.results.finished_runs import read_run_config
 
-WAITING = "waiting"
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is searched, and how.
-
-    Args:
-        search (Search): The training and its ranges.
-        experiment (str): Id of its experiment.
-        engine (str): ``linear`` or ``tpe``.
-        out (Path): Root of the results, as commands name it.
-        sample (bool): On sample data.
-    """
-
-    search: Search
-    experiment: str
-    engine: str
-    out: Path
-    sample: bool
+Statuses = Mapping[tuple[str, int], Status]  # folder and seed -> of a run that ended
 
 
 @dataclass(frozen=True)
@@ -47,37 +28,29 @@ class Trial:
     """One configuration that was tried.
 
     Args:
-        space (Space): Of the search.
-        choice (Choice): The configuration.
+        choice (Choice): Value of each factor.
+        tag (str): End of its folder's name.
+        differing (Mapping): What it changes in the default.
         why (str): Why it was tried.
         date (datetime): When it ended, or began.
         status (Status, optional): Of its run; None: it has not ended.
     """
 
-    space: Space
     choice: Choice
+    tag: str
+    differing: Mapping[str, str]
     why: str
     date: datetime
     status: Status | None
 
     @property
-    def tag(self) -> str:
-        """Return how its folder ends."""
-        return self.space.tag(self.choice)
-
-    @property
-    def differing(self) -> dict[str, str]:
-        """Return what it changes in the default."""
-        return self.space.differing(self.choice)
-
-    @property
     def metric(self) -> str:
-        """Return the metric of its validation score."""
+        """Return the metric of the validation score."""
         return self.status.record["metric_best"]
 
     @property
     def value(self) -> float | None:
-        """Return its validation score; None if it is not finished, or its score is no number.
+        """Return the validation score; None if the run is not finished, or its score is no number.
 
         Raises:
             InputError: the run has no validation split.
@@ -101,114 +74,115 @@ class Trial:
         return None if self.value is None else self.value if self.maximize else -self.value
 
 
-def page_of(
-    plan: Plan, trials: Sequence[Trial], best: Trial | None, remark: str, statuses: Mapping[tuple[str, int], Status]
-) -> str:
-    """Return the page: what is searched, the trials, the choice and why, the final seeds, and how to run it by hand.
+@dataclass(frozen=True)
+class TrialLog:
+    """The trial log of one search.
 
     Args:
-        plan (Plan): What is searched.
-        trials (Sequence): In the order in which they were asked for.
-        best (Trial): The choice; None: there is none yet.
-        remark (str): Ends the reasons of the choice.
-        statuses (Mapping): Folder and seed -> status of a run that ended.
+        file (Path): The page.
+        search (Search): What is searched.
+        experiment (str): Id of its experiment.
+        engine (str): ``linear`` or ``tpe``.
+        out (Path): Root of the results, as commands on the page name it.
+        sample (bool): On sample data.
     """
-    lines = _head(plan) + _trials(trials)
-    if best:
-        finals = plan.search.finals(best.choice)
-        lines += [
-            *_choice(plan, trials, best, remark),
-            *_finals(finals, best.metric, statuses),
-            *_by_hand(plan, finals),
+
+    file: Path
+    search: Search
+    experiment: str
+    engine: str
+    out: Path
+    sample: bool
+
+    def page(self, trials: Sequence[Trial], best: Trial | None, remark: str, statuses: Statuses) -> str:
+        """Return the page.
+
+        Args:
+            trials (Sequence): In the order in which they were asked for.
+            best (Trial): The choice; None: there is none yet.
+            remark (str): On the choice.
+            statuses (Mapping): Of the runs that ended.
+        """
+        lines = [*self._head(), "## Trials", "", "Nothing is chosen by the test split, and it is not shown here.", ""]
+        lines += _trial_table(trials)
+        if best:
+            finals = self.search.finals(best.choice)
+            lines += self._choice(trials, best, remark) + _finals(finals, best.metric, statuses) + self._by_hand(finals)
+        return "\n".join(lines)
+
+    def _head(self) -> list[str]:
+        training, space = self.search.training, self.search.space
+        fixed = " and ".join(f"`{key} {value}`" for key, value in space.fixed.items())
+        return [
+            f"# Search of {training.cfg} for {self.experiment}{', on sample data' if self.sample else ''}",
+            "",
+            f"Engine: {self.engine}. Ranges: {space.source}. One run of each configuration, seed {training.seeds[0]}.",
+            *([f"All have {fixed}."] if fixed else []),
+            "Scores are as in record.json, without a factor of 100.",
+            "",
+            *_table(
+                ["factor", "default", "range"],
+                [[name, default, ", ".join(values)] for name, (default, values) in space.ranges.items()],
+            ),
         ]
-    return "\n".join(lines)
+
+    def _choice(self, trials: Sequence[Trial], best: Trial, remark: str) -> list[str]:
+        finished = sum(one.value is not None for one in trials)
+        default = next((_score(one) for one in trials if not one.differing), "not tried")
+        better = "largest" if best.maximize else "smallest"
+        rows = []
+        for name, (standard, values) in self.search.space.ranges.items():
+            alone = {one.differing.get(name, standard): one for one in trials if one.differing.keys() <= {name}}
+            tried = [f"{value}: {_score(alone[value])}" for value in values if value in alone]
+            rows.append([name, "; ".join(tried), best.choice[name]])
+        return [
+            "## Choice",
+            "",
+            f"`{best.tag}` has the {better} validation {best.metric}, {_number(best.value)}, of {finished} finished "
+            f"trials (tried: {len(trials)}; the default: {default}). The first of equals is taken.",
+            remark,
+            "",
+            *_table(["factor", "validation, the others at their default", "chosen"], rows),
+        ]
+
+    def _by_hand(self, finals: Sequence[Training]) -> list[str]:
+        commands = []
+        for one in finals:
+            words = one.words(one.seeds[0], self.out, self.sample)
+            repeat = [] if one.splits else ["--repeat", str(len(one.seeds))]
+            commands.append(shlex.join(["python", "main.py", *words[:2], *repeat, *words[2:]]))
+        return [
+            *("## By hand", "", "```bash", *commands, "```", ""),
+            *("or as a YAML file beside that of the run:", "", "```yaml", *_yaml(finals[0]).splitlines(), "```", ""),
+        ]
 
 
-def _head(plan: Plan) -> list[str]:
-    training, space = plan.search.training, plan.search.space
-    fixed = " and ".join(f"`{key} {value}`" for key, value in space.fixed.items())
-    return [
-        f"# Search of {training.cfg} for {plan.experiment}{', on sample data' if plan.sample else ''}",
-        "",
-        f"Engine: {plan.engine}. Ranges: {space.source}. One run of each configuration, seed {training.seeds[0]}.",
-        *([f"All have {fixed}."] if fixed else []),
-        "Scores are as in record.json, without a factor of 100.",
-        "",
-        *_table(
-            ["factor", "default", "range"],
-            [[name, default, ", ".join(values)] for name, (default, values) in space.ranges.items()],
-        ),
-    ]
-
-
-def _trials(trials: Sequence[Trial]) -> list[str]:
+def _trial_table(trials: Sequence[Trial]) -> list[str]:
     rows = []
     for number, one in enumerate(trials, start=1):
         changes = ", ".join(f"{name} {value}" for name, value in one.differing.items())
-        record = one.status.record if one.status else {}
-        facts = [_number(one.value), f"{record['params']:,}" if "params" in record else "", _time(record)]
-        end = [_state(one.status), f"{one.date:%Y-%m-%d %H:%M}"]
-        rows.append([f"{number}", f"`{one.tag}`", changes, one.why, *facts, *end])
+        params = one.status.record.get("params") if one.status else None
+        facts = [_number(one.value), "" if params is None else f"{params:,}", _time(one.status), _state(one.status)]
+        rows.append([f"{number}", f"`{one.tag}`", changes, one.why, *facts, f"{one.date:%Y-%m-%d %H:%M}"])
     head = ["#", "trial", "differs from the default", "why", "validation", "parameters", "time", "state", "date"]
-    return ["## Trials", "", "Nothing is chosen by the test split, and it is not shown here.", "", *_table(head, rows)]
+    return _table(head, rows)
 
 
-def _choice(plan: Plan, trials: Sequence[Trial], best: Trial, remark: str) -> list[str]:
-    finished = sum(one.value is not None for one in trials)
-    default = next((_score(one) for one in trials if not one.differing), "not tried")
-    better = "largest" if best.maximize else "smallest"
-    rows = []
-    for name, (standard, values) in plan.search.space.ranges.items():
-        alone = {one.differing.get(name, standard): one for one in trials if one.differing.keys() <= {name}}
-        tried = [f"{value}: {_score(alone[value])}" for value in values if value in alone]
-        rows.append([name, "; ".join(tried), best.choice[name]])
-    return [
-        "## Choice",
-        "",
-        f"`{best.tag}` has the {better} validation {best.metric}, {_number(best.value)}, of {finished} finished trials "
-        f"(tried: {len(trials)}; the default: {default}). The first of equals is taken.",
-        remark,
-        "",
-        *_table(["factor", "validation, the others at their default", "chosen"], rows),
-    ]
-
-
-def _finals(finals: Sequence[Training], metric: str, statuses: Mapping[tuple[str, int], Status]) -> list[str]:
+def _finals(finals: Sequence[Training], metric: str, statuses: Statuses) -> list[str]:
     rows, means = [], []
     for one in finals:
-        ended = [statuses.get((one.folder, seed)) for seed in one.seeds]
-        found = [status.record["best"] if status and status.state is State.DONE else {} for status in ended]
-        tests = [best.get("test", {}).get(metric) for best in found]
-        for seed, status, best, test in zip(one.seeds, ended, found, tests, strict=True):
-            facts = [_number(best.get("value")), _number(test), _time(status.record if status else {})]
-            rows.append([one.folder, f"{seed}", *facts, _state(status)])
+        tests = []
+        for seed in one.seeds:
+            status = statuses.get((one.folder, seed))
+            best = status.record["best"] if status and status.state is State.DONE else {}
+            tests.append(best.get("test", {}).get(metric))
+            facts = [_number(best.get("value")), _number(tests[-1]), _time(status), _state(status)]
+            rows.append([one.folder, f"{seed}", *facts])
         if known := [test for test in tests if test is not None]:
             spread = f" ± {_number(statistics.stdev(known))}" if len(known) > 1 else ""
-            means.append(f"- {one.folder}: test {metric} {_number(statistics.mean(known))}{spread}")
-            means[-1] += f" ({len(known)} of {len(tests)} seeds; sample standard deviation)"
+            count = f"({len(known)} of {len(tests)} seeds; sample standard deviation)"
+            means.append(f"- {one.folder}: test {metric} {_number(statistics.mean(known))}{spread} {count}")
     return ["## Final seeds", "", *_table(["run", "seed", "validation", "test", "time", "state"], rows), *means, ""]
-
-
-def _by_hand(plan: Plan, finals: Sequence[Training]) -> list[str]:
-    commands = []
-    for one in finals:
-        words = one.words(one.seeds[0], plan.out, plan.sample)
-        repeat = [] if one.splits else ["--repeat", str(len(one.seeds))]
-        commands.append(shlex.join(["python", "main.py", *words[:2], *repeat, *words[2:]]))
-    return [
-        *(
-            "## By hand",
-            "",
-            "```bash",
-            *commands,
-            "```",
-            "",
-            "or as a YAML file beside that of the run:",
-            "",
-            "```yaml",
-        ),
-        *(*_yaml(finals[0]).splitlines(), "```", ""),
-    ]
 
 
 def _yaml(training: Training) -> str:
@@ -230,21 +204,19 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 def _state(status: Status | None) -> str:
     if status is None:
-        return WAITING
+        return "waiting"
     nan = status.state is State.DONE and math.isnan(status.record["best"]["value"] or 0.0)
     error = "its score is no number" if nan else status.error
     return f"{status.state}: {error}" if error else status.state
 
 
 def _score(trial: Trial) -> str:
-    if trial.value is not None:
-        return _number(trial.value)
-    return trial.status.state if trial.status else WAITING
+    return _number(trial.value) or (trial.status.state if trial.status else "waiting")
 
 
 def _number(value: float | None) -> str:
     return "" if value is None or math.isnan(value) else f"{value:.4g}"
 
 
-def _time(record: Mapping[str, Any]) -> str:
-    return duration(record["wall_time"]) if "wall_time" in record else ""
+def _time(status: Status | None) -> str:
+    return duration(status.record["wall_time"]) if status and "wall_time" in status.record else ""

@@ -160,7 +160,8 @@ def test_a_process_that_is_killed_while_it_writes_leaves_no_lock(tmp_path: Path)
     open_study(optuna, StorageLock(file))
 
     def hold() -> None:
-        StorageLock(file).acquire()
+        lock = StorageLock(file)
+        lock.acquire()
         (tmp_path / "held").touch()
         time.sleep(HANGS)
 

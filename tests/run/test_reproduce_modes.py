@@ -77,7 +77,7 @@ def test_a_search_is_given_its_trainings_and_a_runner_of_further_ones(
         assert [one.state for one in statuses] == [State.DONE, State.FAILED]
         return [SimpleNamespace(line="k = 3 is best", log=Path("j.md"), finished=finished)]
 
-    monkeypatch.setattr(hyperparameter_search, "run_search", run_search)
+    monkeypatch.setattr(reproduce, "run_search", run_search)
     words = ["run", "A", "--only", "model=GPS+kMIP", "--search", "tpe", "--trials", "7", "--jobs", "2", "--sample"]
     assert reproduce.main(words) == code
     assert "k = 3 is best\n  trial log: j.md" in capsys.readouterr().out

@@ -48,7 +48,7 @@ ROOT = Path.cwd() if installed() else own_files()
 MANIFESTS = own_files() / "run/experiments"
 HELP = {
     "list": "every experiment: what it makes and costs, and how much of it is done",
-    "plan": "the exact commands of experiments, and how far each is",
+    "plan": "the exact commands of experiments, and the run status of each",
     "run": "run what is missing: resumes what was interrupted, repeats what failed, skips what is done",
     "table": "the tables of experiments: our numbers beside the printed ones",
     "figure": "draw the figures of experiments into the folder of results",
@@ -192,7 +192,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Return the exit code: 1 if something is not done, 2 after a mistake of the user's, 130 after Ctrl-C.
 
     Args:
-        words (default: those of the process): of the command line.
+        words (Sequence, optional): Of the command line. (default: ``None``)
     """
     words = sys.argv[1:] if words is None else words
     args = parse(words, __doc__.replace("python run/reproduce.py", reproduce_command()), ACTIONS)
@@ -227,9 +227,9 @@ def parse(words: Sequence[str], description: str, actions: Mapping[str, Callable
     """Return the parsed command line, its function as ``action``.
 
     Args:
-        words: of the command line.
-        description: for ``--help``.
-        actions: subcommand -> what it does with the parsed line.
+        words (Sequence): Of the command line.
+        description (str): For ``--help``.
+        actions (Mapping): Subcommand -> what it does with the parsed line.
     """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     subparsers = parser.add_subparsers(dest="subcommand", required=True, metavar="SUBCOMMAND")

@@ -1,1 +1,1 @@
-"""Experiments as data: what is trained, what is made of it, and how far it is."""
+"""Experiments as data: manifests, jobs and their runner, run status, progress, clusters, hyper-parameter searches."""

@@ -1,6 +1,6 @@
-"""What an experiment is: trainings, commands, and the tables and figures made of what they leave on disk.
+"""Specification of an experiment: trainings, commands, and the tables and figures made of their results on disk.
 
-The records are read from YAML files (manifest.py). They know where results lie, and nothing of how they are made.
+Read from YAML files by `manifest`. A specification knows the folders of its results, and nothing of how they are made.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class Training:
     """One config and the seeds it is trained with: ``main.py`` once for each seed.
 
     Args:
-        point: where it stands on the axes of its experiment.
-        cfg: YAML file, below ``configs/``.
-        seeds: one run each.
-        settings: what differs from the file, dotted key -> value.
-        tag: ends the folder's name, where settings differ from the file's.
-        splits: the seed is the index of the split, too (``dataset.split_index``).
+        point (Point): Its values on the axes of its experiment.
+        cfg (str): YAML file, below ``configs/``.
+        seeds (tuple): One run each.
+        settings (Mapping, optional): What differs from the file, dotted key -> value. (default: ``{}``)
+        tag (str, optional): Ends the folder's name, where settings differ from the file's. (default: ``""``)
+        splits (bool, optional): The seed is the index of the split, too (``dataset.split_index``). (default: ``False``)
     """
 
     point: Point
@@ -68,10 +68,10 @@ class Need:
     """What must be done before a command: a finished run, or another command.
 
     Args:
-        experiment: its id.
-        point: of the training, each axis fixed; empty: `command` is meant.
-        seed: of the run.
-        command: name of the command.
+        experiment (str): Its id.
+        point (Point, optional): Of the training, each axis fixed; empty: `command` is meant. (default: ``{}``)
+        seed (int, optional): Of the run. (default: ``0``)
+        command (str, optional): Name of the command. (default: ``""``)
     """
 
     experiment: str
@@ -85,13 +85,14 @@ class Command:
     """A program that is no training: a benchmark, or an analysis of trained models.
 
     Args:
-        name: unique in the experiment; also its folder.
-        run: script and arguments, below the project's root, without the interpreter. ``{out}`` is the folder of its
-            results, ``{need0}``, ``{need1}``, ... the folders of what it needs.
-        sample: the same in seconds, on samples or small sizes, for ``--sample``.
-        produces: files below ``{out}`` that exist when it is done.
-        needs: in the order of the placeholders.
-        of: id of the experiment whose command it is, where several make something of the same results: it runs once.
+        name (str): Unique in the experiment; also its folder.
+        run (str): Script and arguments, below the project's root, without the interpreter. ``{out}`` is the folder of
+            its results, ``{need0}``, ``{need1}``, ... the folders of what it needs.
+        sample (str): The same in seconds, on samples or small sizes, for ``--sample``.
+        produces (tuple): Files below ``{out}`` that exist when it is done.
+        needs (tuple, optional): In the order of the placeholders. (default: ``()``)
+        of (str, optional): Id of the experiment whose command it is, where several make something of the same results:
+            it runs once. (default: ``""``)
     """
 
     name: str
@@ -111,17 +112,19 @@ class TableSpec:
     """Which results fill a table.
 
     Args:
-        id: ``<paper>/<table>`` of the printed tables, whose rows and columns it has; or a table of our own.
-        value: of a run: ``score`` (the metric that chose the epoch, on the test split), ``epoch_seconds``, ``hours``,
-            ``params``, ``width``, or several of them, which fill the columns ``<column> <value>``; or ``cells``,
-            filled by a command.
-        row: name of the row of a training, such as ``"k={k}"``.
-        column: name of the column of a training.
-        where: only trainings at these values, axis -> values.
-        source: of `cells`: ``<command>/<file>``, JSON row -> column -> list of values, or a text such as OOM.
-        scale: factor on values, 100 for percent.
-        columns: of a table of our own: name -> metric, better (higher or lower), unit.
-        title: of a table of our own.
+        id (str): ``<paper>/<table>`` of the printed tables, whose rows and columns it has; or a table of our own.
+        value (str, optional): Of a run: ``score`` (the metric that chose the epoch, on the test split),
+            ``epoch_seconds``, ``hours``, ``params``, ``width``, or several of them, which fill the columns ``<column>
+            <value>``; or ``cells``, filled by a command. (default: ``"score"``)
+        row (str, optional): Name of the row of a training, such as ``"k={k}"``. (default: ``"{model}"``)
+        column (str, optional): Name of the column of a training. (default: ``"{dataset}"``)
+        where (Mapping, optional): Only trainings at these values, axis -> values. (default: ``{}``)
+        source (str, optional): Of `cells`: ``<command>/<file>``, JSON row -> column -> list of values, or a text such
+            as OOM. (default: ``""``)
+        scale (Mapping, optional): Factor on values, 100 for percent. (default: ``{}``)
+        columns (Mapping, optional): Of a table of our own: name -> metric, better (higher or lower), unit. (default:
+            ``{}``)
+        title (str, optional): Of a table of our own. (default: ``""``)
     """
 
     id: str
@@ -140,12 +143,12 @@ class FigureSpec:
     """How a figure is drawn.
 
     Args:
-        name: of its files.
-        draw: name of the drawing function.
-        title: what it shows, one line.
-        tables: ids of the tables it draws, ours and printed.
-        sources: ``<command>/<file>`` of the artefacts it draws.
-        options: further arguments of the drawing function.
+        name (str): Of its files.
+        draw (str): Name of the drawing function.
+        title (str, optional): What it shows, one line. (default: ``""``)
+        tables (tuple, optional): Ids of the tables it draws, ours and printed. (default: ``()``)
+        sources (tuple, optional): ``<command>/<file>`` of the artefacts it draws. (default: ``()``)
+        options (Mapping, optional): Further arguments of the drawing function. (default: ``{}``)
     """
 
     name: str
@@ -161,20 +164,21 @@ class Experiment:
     """One experiment: what runs, and what is made of it.
 
     Args:
-        id: such as ``T-6.1``.
-        number: in the papers' list of experiments; 0: ours.
-        title: one line.
-        paper: document and section, or empty.
-        makes: the printed tables and figures, in words.
-        claim: what the paper says it shows, in one line.
-        settings: status of the settings, row name (or ``default``) -> ``exact`` (known to the last), ``ours`` (some
-            are not printed), ``none`` (the paper prints no number).
-        cost: ``hours`` (all runs), ``card``, ``memory_gb``, ``source`` (where the estimate is from).
-        trainings: with all points.
-        commands: by name.
-        tables: by id.
-        figures: by name.
-        notes: for those who read the results.
+        id (str): Such as ``T-6.1``.
+        number (int, optional): In the papers' list of experiments; 0: ours. (default: ``0``)
+        title (str): One line.
+        paper (str, optional): Document and section, or empty. (default: ``""``)
+        makes (tuple, optional): The printed tables and figures, in words. (default: ``()``)
+        claim (str, optional): What the paper says it shows, in one line. (default: ``""``)
+        settings (Mapping, optional): Status of the settings, row name (or ``default``) -> ``exact`` (known to the
+            last), ``ours`` (some are not printed), ``none`` (the paper prints no number). (default: ``{}``)
+        cost (Mapping, optional): ``hours`` (all runs), ``card``, ``memory_gb``, ``source`` (where the estimate is
+            from). (default: ``{}``)
+        trainings (tuple, optional): With all points. (default: ``()``)
+        commands (Mapping, optional): By name. (default: ``{}``)
+        tables (Mapping, optional): By id. (default: ``{}``)
+        figures (Mapping, optional): By name. (default: ``{}``)
+        notes (tuple, optional): For those who read the results. (default: ``()``)
     """
 
     id: str

@@ -1,8 +1,8 @@
 """Hyper-parameter search: Optuna's trial storage, coordinate search and TPE, then the final seeds of the best trial.
 
-A trial is a training with a run folder of its own, which alone says how it ended: a search that was interrupted
-continues, also one that a version without this storage began, for finished runs are not repeated. Trials are stored in
-Optuna's journal file: opening its SQLite storage from two processes at once fails while the tables are made.
+A trial is a training with a run folder of its own, and finished runs are not repeated: a search that was interrupted
+continues, also one begun by a version without this storage. Trials are stored in Optuna's journal file: opening its
+SQLite storage from two processes at once fails while the tables are made.
 """
 
 from __future__ import annotations

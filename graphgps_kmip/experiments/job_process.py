@@ -1,4 +1,4 @@
-"""One job as a process: its lock, its log, and what is written down when it ends."""
+"""Process of one job: lock, log file, environment, and the record or failure that is written when it ends."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Running:
     """A job under way.
 
     Args:
-        job: which one.
-        process: leader of a process group of its own, so that a Ctrl-C of the terminal does not reach it.
-        log: open for appending.
-        lock: descriptor of the lock.
-        log_start: size of the log when this attempt began.
-        began: clock of `time.monotonic`.
+        job (Job): Which one.
+        process (Popen): Leader of a process group of its own, so that a Ctrl-C of the terminal does not reach it.
+        log (IO): Open for appending.
+        lock (int): Descriptor of the lock.
+        log_start (int): Size of the log when this attempt began.
+        began (float): Clock of `time.monotonic`.
     """
 
     job: Job
@@ -103,13 +103,13 @@ def start(job: Job, lock: int, root: Path, threads: int) -> Running:
 
 
 def finish(running: Running, facts: Mapping[str, Any], sample: bool, stopped: bool) -> str:
-    """Write down how a job ended, and return why it failed, empty if it did not or was stopped by us.
+    """Write how a job ended, and return why it failed, empty if it did not or was stopped by us.
 
     Args:
-        running: its process has ended.
-        facts: code version, packages and hardware, for the record of a command.
-        sample: of the record.
-        stopped: it was asked to stop.
+        running (Running): Its process has ended.
+        facts (Mapping): Code version, packages and hardware, for the record of a command.
+        sample (bool): Of the record.
+        stopped (bool): It was asked to stop.
     """
     job, code = running.job, running.process.returncode
     running.log.close()

@@ -1,4 +1,8 @@
-"""Running jobs, several at once, each after what it needs."""
+"""Job runner: runs jobs in parallel on this machine, each after the jobs that it needs.
+
+Our own: process pools and submitit's local executor know no dependencies, no finished results that are skipped, and no
+Ctrl-C after which each job saves and ends.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ PATIENCE = 10.0  # seconds to wait for a folder in use: loader workers of a kill
 
 
 class Outcome(enum.StrEnum):
-    """What became of a job."""
+    """Outcome of a job."""
 
     DONE = "done"
     FAILED = "failed"
@@ -33,7 +37,7 @@ class Outcome(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one job, and why, in one line."""
+    """Outcome of one job, and the reason in one line."""
 
     job: Job
     outcome: Outcome
@@ -45,11 +49,11 @@ class Setup:
     """How jobs are run.
 
     Args:
-        root: folder they are started in.
-        facts: code version, packages and hardware, for the records of commands.
-        sample: of these records.
-        parallel: jobs at once.
-        retry: repeat what diverged too; what failed is repeated in any case.
+        root (Path): Folder they are started in.
+        facts (Mapping, optional): Code version, packages and hardware, for the records of commands. (default: ``{}``)
+        sample (bool, optional): Of these records. (default: ``False``)
+        parallel (int, optional): Jobs at once. (default: ``1``)
+        retry (bool, optional): Repeat what diverged too; what failed is repeated in any case. (default: ``False``)
     """
 
     root: Path
@@ -60,7 +64,7 @@ class Setup:
 
     @property
     def threads(self) -> int:
-        """Return the threads of each job."""
+        """Return the number of threads per job."""
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         return max(1, cores // self.parallel)
 
@@ -69,8 +73,8 @@ class Stopped(Exception):
     """A signal ended the running of jobs; everything can be resumed.
 
     Args:
-        signum: of the signal.
-        results: as `run_jobs` would have returned them.
+        signum (int): Of the signal.
+        results (list): As `run_jobs` would have returned them.
     """
 
     def __init__(self, signum: int, results: list[Result]) -> None:
@@ -80,7 +84,7 @@ class Stopped(Exception):
 
 
 def run_jobs(jobs: Sequence[Job], setup: Setup, progress: Progress | None = None) -> list[Result]:
-    """Run what is not done of some jobs and of what they need; return what became of each, needs first.
+    """Run what is not done of some jobs and of what they need; return the result of each, needs first.
 
     One that fails does not stop the others. A job that another process runs is waited for while others are left to
     run, and `PATIENCE` seconds more.
@@ -95,7 +99,7 @@ def run_jobs(jobs: Sequence[Job], setup: Setup, progress: Progress | None = None
             while loop.step(stopping=bool(interrupts.signum)):
                 loop.signal(interrupts.order())
                 time.sleep(TICK)
-        finally:  # after an error of ours, too, no job is left alone
+        finally:  # after an error of ours, too, no job goes on unattended
             loop.end()
     if interrupts.signum:
         raise Stopped(interrupts.signum, loop.ordered())
@@ -114,7 +118,7 @@ class _Loop:
             self._skip(job)
 
     def step(self, stopping: bool) -> bool:
-        """Take note of what ended, begin what can begin, and return whether anything is left."""
+        """Settle what ended, start what can start, and return whether anything is left."""
         for one in [one for one in self.running if one.process.poll() is not None]:
             self._ended(one, stopping)
         for job in list(self.waiting):

@@ -1,4 +1,4 @@
-"""What is run as one process: one seed of a training, or a command."""
+"""Jobs: the processes that experiments need, one seed of a training or one command each, in the order to run them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ class Place:
     """Where jobs run and where their results go.
 
     Args:
-        root: the project's root, in which every job is started.
-        out: root of the results, absolute or below `root`, as command lines shall name it.
-        hash_of: see `HashOf`.
-        sample: everything on sample data or small sizes, in a root of its own.
-        data: ``dataset.dir`` of all trainings; None: that of their configs.
-        shipped: folder inside an installed package that holds the scripts of ``run/``; None: they are below `root`.
+        root (Path): The project's root, in which every job is started.
+        out (Path): Root of the results, absolute or below `root`, as command lines shall name it.
+        hash_of (HashOf): See `HashOf`.
+        sample (bool, optional): Everything on sample data or small sizes, in a root of its own. (default: ``False``)
+        data (Path, optional): ``dataset.dir`` of all trainings; None: that of their configs. (default: ``None``)
+        shipped (Path, optional): Folder inside an installed package that holds the scripts of ``run/``; None: they are
+            below `root`. (default: ``None``)
     """
 
     root: Path
@@ -49,14 +50,14 @@ class Job:
     """One process to run.
 
     Args:
-        label: what it is, for people.
-        words: script and arguments, below the project's root, without the interpreter.
-        path: folder of its results; no two jobs share one.
-        key: what `config_hash` of its record must be.
-        check: how far it is, needs apart.
-        group: jobs of one group take about equally long.
-        needs: what must be done before.
-        command: what it runs; None: a training.
+        label (str): What it is, for people.
+        words (tuple): Script and arguments, below the project's root, without the interpreter.
+        path (Path): Folder of its results; no two jobs share one.
+        key (Callable): What `config_hash` of its record must be.
+        check (Callable): Its run status, without regard to its needs.
+        group (str): Jobs of one group take about equally long.
+        needs (tuple, optional): What must be done before. (default: ``()``)
+        command (Command, optional): What it runs; None: a training. (default: ``None``)
     """
 
     label: str
@@ -74,7 +75,7 @@ class Job:
         return self.path / "output.log" if self.command else self.path.with_name(f"{self.path.name}.log")
 
     def status(self) -> Status:
-        """Return how far it is; a command that is older than something it needs is stale."""
+        """Return its run status; a command that is older than something it needs is stale."""
         status = self.check()
         if status.state is State.DONE and any(_older(status, need.status()) for need in self.needs):
             return dataclasses.replace(status, state=State.STALE)
@@ -145,12 +146,14 @@ def plan_jobs(
     What they need of other experiments is in their `needs` alone.
 
     Args:
-        experiments: all, by id.
-        keys: ids of those to run.
-        place: where.
-        only: ``axis=value[+value],axis=...``. An axis keeps the trainings at these values and no command; the axis
-            ``command`` keeps the commands of these names and no training, unless another axis is given.
-        seeds: how many of each training; a run that a command needs is needed whatever this says.
+        experiments (Mapping): All, by id.
+        keys (Sequence): Ids of those to run.
+        place (Place): Where.
+        only (str, optional): ``axis=value[+value],axis=...``. An axis keeps the trainings at these values and no
+            command; the axis ``command`` keeps the commands of these names and no training, unless another axis is
+            given. (default: ``""``)
+        seeds (int, optional): How many of each training; a run that a command needs is needed whatever this says.
+            (default: ``None``)
 
     Raises:
         ManifestError: an id, axis or value that does not exist, or commands that need each other.
@@ -215,8 +218,8 @@ def check_configs(jobs: Sequence[Job], root: Path) -> None:
     """Check that the config of every training among the jobs and their needs exists.
 
     Args:
-        jobs: of `plan_jobs`.
-        root: folder in which they are started.
+        jobs (Sequence): Of `plan_jobs`.
+        root (Path): Folder in which they are started.
 
     Raises:
         ManifestError: one does not, with near misses.

@@ -1,4 +1,4 @@
-"""Experiments and plans as text."""
+"""Listings of experiments, plans and results of jobs as text and Markdown tables."""
 
 from __future__ import annotations
 
@@ -74,14 +74,14 @@ def _what(experiment: Experiment) -> str:
 
 
 def plan_summary(keys: Sequence[str], jobs: Sequence[Job]) -> str:
-    """Return how many jobs some experiments are, and how many are how far: ``T-6.1: 36 jobs: 3 done, 33 missing``."""
+    """Return the number of jobs of some experiments by state: ``T-6.1: 36 jobs: 3 done, 33 missing``."""
     counts = Counter(job.status().state for job in jobs)
     states = ", ".join(f"{counts[state]} {state}" for state in State if counts[state])
     return f"{' '.join(keys)}: {len(jobs)} job{'s' * (len(jobs) != 1)}{f': {states}' if states else ''}"
 
 
 def plan_lines(jobs: Sequence[Job]) -> list[str]:
-    """Return the command of each job, to be copied into a shell in the project's root, with how far it is."""
+    """Return the command of each job, to be copied into a shell in the project's root, and its run status."""
     return [f"{command_line(job)}  # {_state(job)}" for job in jobs]
 
 
@@ -93,7 +93,7 @@ def command_line(job: Job) -> str:
 
 
 def summary(results: Sequence[Result]) -> str:
-    """Return what became of the jobs: a line for each that could not be done, and how many are done or stopped."""
+    """Return a line for each job that could not be done, and how many are done or stopped."""
     counts = Counter(one.outcome for one in results)
     lines = []
     for one in results:

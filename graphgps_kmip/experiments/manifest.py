@@ -1,4 +1,4 @@
-"""Reading experiments from YAML files: every file of a folder, each a few ``experiments`` and the names they use."""
+"""Manifests: experiments read from the YAML files of a folder, with grids of trainings over named axes."""
 
 from __future__ import annotations
 
@@ -196,9 +196,9 @@ def trainings(grid: Mapping[str, Any], axes: Mapping[str, Any], where: str) -> I
     points that are left out; ``splits: True`` takes the seed for the split.
 
     Args:
-        grid: as in the file.
-        axes: axis -> value -> short name in file names.
-        where: for messages.
+        grid (Mapping): As in the file.
+        axes (Mapping): Axis -> value -> short name in file names.
+        where (str): For messages.
 
     Raises:
         ManifestError: an axis or value that is not known, or an entry that is missing.
@@ -268,10 +268,10 @@ def _setting(value: Any, filled: Callable[[str], str]) -> Any:
 
 
 def section(entry: Mapping[Any, Any], key: Any, where: str, kind: type = dict) -> Any:
-    """Return the mapping, or what `kind` says, that stands under a key; empty if nothing does.
+    """Return the value of a key, a mapping unless `kind` says otherwise; empty if there is none.
 
     Raises:
-        ManifestError: something else stands there.
+        ManifestError: it is of another type.
     """
     content = entry.get(key)
     if content is None:

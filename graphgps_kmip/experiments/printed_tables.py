@@ -1,4 +1,4 @@
-"""The tables that the papers print, as data: ``run/experiments/printed/<paper>.yaml``."""
+"""Printed tables: the numbers in the papers' tables, read from ``run/experiments/printed/<paper>.yaml``."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class PrintedCell:
     """One number as printed.
 
     Args:
-        text: as printed, such as ``"75.20 ± 0.34"``, ``"OOM"`` or ``"3-8"``.
-        mean: None where no number is printed.
-        std: None where none is printed.
-        n: runs behind it; None where the paper does not say.
-        quoted: whom the paper took it from; empty: its own run.
+        text (str): As printed, such as ``"75.20 ± 0.34"``, ``"OOM"`` or ``"3-8"``.
+        mean (float, optional): None where no number is printed. (default: ``None``)
+        std (float, optional): None where none is printed. (default: ``None``)
+        n (int, optional): Runs behind it; None where the paper does not say. (default: ``None``)
+        quoted (str, optional): Whom the paper took it from; empty: its own run. (default: ``""``)
     """
 
     text: str
@@ -41,12 +41,12 @@ class PrintedTable:
     """One table.
 
     Args:
-        id: ``<paper>/<table>``, such as ``kmip-paper/table2``.
-        title: in our words.
-        hardware: as stated, or empty.
-        columns: name -> ``metric``, ``better`` (``higher``, ``lower`` or None), ``unit``.
-        rows: row -> column -> cell; a dash of the paper is not there.
-        notes: what a reader of the numbers should know.
+        id (str): ``<paper>/<table>``, such as ``kmip-paper/table2``.
+        title (str): In our words.
+        hardware (str): As stated, or empty.
+        columns (Mapping): Name -> ``metric``, ``better`` (``higher``, ``lower`` or None), ``unit``.
+        rows (Mapping): Row -> column -> cell; a dash of the paper is not there.
+        notes (tuple, optional): What a reader of the numbers should know. (default: ``()``)
     """
 
     id: str

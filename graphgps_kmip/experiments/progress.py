@@ -1,4 +1,4 @@
-"""What is to be seen while jobs run: a line for each with its time to go, and one for all of them."""
+"""Progress and ETA of running jobs: a line for each on the terminal, and one for all of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LAST_LINES = 4096  # bytes that hold the last line of a stats.json
 
 @dataclass(frozen=True)
 class Epochs:
-    """Progress of a training: epochs done, all of them, and seconds to go by its own reckoning; 0: overdue."""
+    """Progress of a training: epochs done, all of them, and its own ETA in seconds; 0: overdue."""
 
     done: int
     of: int
@@ -32,7 +32,7 @@ class Epochs:
 
     @classmethod
     def after(cls, done: int, of: int, eta: float, age: float) -> Epochs:
-        """Return the progress of a training whose last epoch ended `age` seconds ago, with `eta` seconds to go then.
+        """Return the progress of a training whose last epoch ended `age` seconds ago, with ETA `eta` then.
 
         While an epoch takes longer than the ones before, those after it are still to come.
         """
@@ -41,7 +41,7 @@ class Epochs:
 
 
 def epochs(running: Running) -> Epochs | None:
-    """Return how far a training is, from what it writes; None before its first epoch of this attempt."""
+    """Return the epochs of a running training, from what it writes; None before its first epoch of this attempt."""
     stats = running.job.path / "train" / "stats.json"
     try:
         age = time.time() - stats.stat().st_mtime
@@ -63,7 +63,7 @@ class Durations:
         self.seconds: dict[str, list[float]] = {}
 
     def add(self, group: str, record: Mapping[str, Any], took: float = 0.0) -> None:
-        """Take note of a finished job: by its record, or by what it took here, which begins before its record does."""
+        """Add a finished job: by its record, or by what it took here, which begins before its record does."""
         seconds = max(took, record.get("wall_time", record.get("seconds", 0.0)))
         if seconds:
             self.seconds.setdefault(group, []).append(seconds)
@@ -85,10 +85,10 @@ def to_go(
     """Return the seconds until all jobs are done, if slots are always full; None if nothing is known.
 
     Args:
-        running: what is left of each running job; None: not known.
-        waiting: what each waiting job will take; None: not known.
-        parallel: jobs at once.
-        guess: stands for what is not known: what a running job takes from begin to end.
+        running (Sequence): What is left of each running job; None: not known.
+        waiting (Sequence): What each waiting job will take; None: not known.
+        parallel (int): Jobs at once.
+        guess (float): Stands for what is not known: what a running job takes from begin to end.
     """
     known = [one for one in running if one is not None]
     if not known:
@@ -101,14 +101,12 @@ class Progress:
     """Shows the running of jobs: a block that is redrawn on a terminal; elsewhere a line when something happens.
 
     Args:
-        stream: None: nothing is shown.
-        parallel: jobs at once.
-        settled: called with each job that is done, has failed, or will not run.
+        stream (TextIO): Where to write; None: nothing is shown.
+        parallel (int, optional): Jobs at once. (default: ``1``)
+        settled (Callable, optional): Called with each job whose outcome is known. (default: ``None``)
     """
 
-    def __init__(
-        self, stream: TextIO | None, parallel: int = 1, settled: Callable[[Job], None] = lambda _: None
-    ) -> None:
+    def __init__(self, stream: TextIO | None, parallel: int = 1, settled: Callable[[Job], None] | None = None) -> None:
         self.stream = stream
         self._tell = settled
         self.parallel = parallel
@@ -130,7 +128,8 @@ class Progress:
         self.counts["done" if done else "not done"] += 1
         if done:
             self.durations.add(job.group, job.status().record, took)
-        self._tell(job)
+        if self._tell:
+            self._tell(job)
 
     def ended(self, running: Running, outcome: str, error: str) -> None:
         """Say that a job ended."""
@@ -182,7 +181,7 @@ class Progress:
 
 
 def _until(seconds: float) -> str:
-    """Return the time to go of something that is not done: it is never 0 s."""
+    """Return the ETA of something that is not done: it is never 0 s."""
     return f"{duration(max(seconds, 1.0))} to go" if seconds > 0 else "longer than expected"
 
 

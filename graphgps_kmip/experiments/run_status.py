@@ -1,4 +1,4 @@
-"""How far a run or a command is, read from what lies on disk."""
+"""Run status: whether a run or command is done, missing, interrupted, failed, diverged or stale, read from disk."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ DIVERGED_CODE = 3  # exit code of main.py
 
 
 class State(enum.StrEnum):
-    """How far something is."""
+    """State of a run or command."""
 
     DONE = "done"
     MISSING = "missing"
-    INTERRUPTED = "interrupted"  # begun, neither finished nor failed: goes on where it stopped
+    INTERRUPTED = "interrupted"  # begun, neither finished nor failed: resumes
     FAILED = "failed"
-    DIVERGED = "diverged"  # failed, because its loss was no number
+    DIVERGED = "diverged"  # failed: its loss was NaN or infinite
     STALE = "stale"  # finished with other settings than those of today
 
 
 @dataclass(frozen=True)
 class Status:
-    """How far one run or command is.
+    """Status of one run or command.
 
     Args:
-        state: in a word.
-        path: its folder.
-        record: content of its record.json, empty if there is none.
-        error: why it failed, or what is damaged, one line.
+        state (State): In a word.
+        path (Path): Its folder.
+        record (dict): Content of its record.json, empty if there is none.
+        error (str, optional): Why it failed, or what is damaged, one line. (default: ``""``)
     """
 
     state: State
@@ -48,13 +48,13 @@ class Status:
 
 
 def run_status(training: Training, seed: int, out: Path, hash_of: HashOf, sample: bool = False) -> Status:
-    """Return how far the run of one seed is."""
+    """Return the status of one seed's run."""
     path = training.run_dir(seed, out, sample)
     return _status(path, lambda: hash_of(training.words(seed, out, sample)))
 
 
 def command_status(command: Command, experiment: Experiment, out: Path, sample: bool = False) -> Status:
-    """Return how far a command is: its record holds the words it was called with."""
+    """Return the status of a command: its record holds the words it was called with."""
     path = command.out_dir(experiment.id, out, sample)
     status = _status(path, lambda: command.sample if sample else command.run)
     lost = [name for name in command.produces if not (path / name).exists()]
@@ -79,7 +79,7 @@ def _status(path: Path, hash_now: Callable[[], str]) -> Status:
     record, failure = found or {}, read_failure(path)
     error = f"its record.json is damaged ({damage})" if damage else ""
     if not record and not failure:
-        return Status(State.MISSING, path, {}, error)  # most are, and reading a config takes a while
+        return Status(State.MISSING, path, {}, error)  # most runs are, and reading a config takes a while
     config_hash = hash_now()
     same = record.get("config_hash") == config_hash
     if is_finished(record):
@@ -95,10 +95,10 @@ class Extent:
     """Numbers of runs and commands.
 
     Args:
-        needed: all of them.
-        done: finished, on real data.
-        failed: failed or diverged, on real data.
-        sampled: finished as samples.
+        needed (int): All of them.
+        done (int): Finished, on real data.
+        failed (int): Failed or diverged, on real data.
+        sampled (int): Finished as samples.
     """
 
     needed: int
@@ -108,7 +108,7 @@ class Extent:
 
 
 def statuses(experiment: Experiment, out: Path, hash_of: HashOf, sample: bool = False) -> dict[Path, Status]:
-    """Return folder -> how far it is, of every run and command."""
+    """Return folder -> status of every run and command."""
     found = [run_status(one, seed, out, hash_of, sample) for one in experiment.trainings for seed in one.seeds]
     found += [command_status(one, experiment, out, sample) for one in experiment.commands.values()]
     return {status.path: status for status in found}

@@ -1,4 +1,4 @@
-"""Running jobs on a cluster, through the package submitit."""
+"""Slurm: submits jobs to a cluster through the package submitit, with their dependencies."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Worker:
     It travels by value, and needs nothing of this package where it is unpacked.
 
     Args:
-        words: script and arguments, below `root`.
-        root: the project's root.
+        words (Sequence): Script and arguments, below `root`.
+        root (Path): The project's root.
     """
 
     def __init__(self, words: Sequence[str], root: Path) -> None:
@@ -140,12 +140,12 @@ def submit(
     its needs, and the end for all.
 
     Args:
-        jobs: those asked for.
-        words_of: the command line that runs one job alone, script first.
-        root: the project's root.
-        folder: for submitit's own files.
-        options: of `parsed_options`.
-        say: takes a line for each group.
+        jobs (Sequence): Those asked for.
+        words_of (Callable): The command line that runs one job alone, script first.
+        root (Path): The project's root.
+        folder (Path): For submitit's own files.
+        options (Mapping): Of `parsed_options`.
+        say (Callable): Takes a line for each group.
     """
     import cloudpickle  # comes with submitit
 

@@ -8,8 +8,8 @@ import torch
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.model_builder import create_model
 
-from graphgps_kmip.gym.branches import GPS, branch_rows
-from graphgps_kmip.gym.network import HEADED, width_step
+from graphgps_kmip.networks.branches import GPS, branch_rows
+from graphgps_kmip.networks.gps_networks import HEADED, width_step
 
 NARROWEST, WIDEST = 32, 512  # of the public k-MIP code's search
 

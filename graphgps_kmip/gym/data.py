@@ -37,8 +37,8 @@ from graphgps_kmip.data.transductive import with_normalized_features, with_rever
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config import NAME
 from graphgps_kmip.gym.expander import expanders
-from graphgps_kmip.gym.head import check_head
 from graphgps_kmip.gym.posenc import enabled_encodings
+from graphgps_kmip.networks.head_builders import check_head
 
 _standing_in: ContextVar[bool] = ContextVar("standing_in", default=False)
 GRAPHGYM_FORMAT = "PyG"  # loaded by GraphGym itself where we have no record of that name

@@ -26,7 +26,6 @@ from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.compat.key_translation import refuse
 from graphgps_kmip.data import DatasetInfo, GraphDataset
 from graphgps_kmip.errors import ConfigError, UserError, one_line
-from graphgps_kmip.gym.branches import warn_of_unread_settings
 from graphgps_kmip.gym.budget import enter_width
 from graphgps_kmip.gym.data import enter_info
 from graphgps_kmip.gym.devices import check_devices
@@ -40,6 +39,7 @@ from graphgps_kmip.gym.pretrained import load_parameters
 from graphgps_kmip.gym.run_log import log_to_run_dir
 from graphgps_kmip.gym.task import current_task
 from graphgps_kmip.gym.train import current_settings
+from graphgps_kmip.networks.branches import warn_of_unread_settings
 from graphgps_kmip.ranges import SEED, refusal, whole
 from graphgps_kmip.registry import components
 from graphgps_kmip.results.run_folder import RESERVED, check_name, numbered, writing

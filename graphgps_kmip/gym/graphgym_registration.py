@@ -14,7 +14,7 @@ from typing import Any
 from torch_geometric.graphgym import register as graphgym
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.gym import stock
+from graphgps_kmip.gym import graphgym_network
 from graphgps_kmip.gym.config import NAME, enter_group, set_defaults
 from graphgps_kmip.gym.data import load_dataset
 from graphgps_kmip.gym.task import loss_and_score
@@ -44,7 +44,7 @@ def register_all() -> None:
     """Enter every component into GraphGym's registries, those registered later too; harmless when called again."""
     if not OURS:
         watch(_enter_spec)
-    for key, entry in stock.LAYERS.items():
+    for key, entry in graphgym_network.LAYERS.items():
         offer(graphgym.layer_dict, key, entry)
     for registry, entry in (
         (graphgym.config_dict, set_defaults),

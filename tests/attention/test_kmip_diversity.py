@@ -12,7 +12,7 @@ from torch.nn.functional import cosine_similarity
 from graphgps_kmip.attention import GraphContext, KMIPAttention
 from graphgps_kmip.attention import key_selection as diversity
 from graphgps_kmip.attention.key_selection import diverse_keys
-from graphgps_kmip.gym.kmip_builder import build_kmip
+from graphgps_kmip.networks.kmip_builder import build_kmip
 
 SIZES = [5, 0, 1, 20]  # the second graph has no node
 PTR = torch.tensor([0, *SIZES]).cumsum(0)

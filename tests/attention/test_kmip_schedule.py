@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from graphgps_kmip.attention import AnnealedKeys, DiverseKeys, GraphContext, KMIPAttention, kmip
 from graphgps_kmip.attention.context import Halo
 from graphgps_kmip.attention.k_annealing import annealed
-from graphgps_kmip.gym.kmip_builder import build_kmip
+from graphgps_kmip.networks.kmip_builder import build_kmip
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from graphgps_kmip.attention import (
     PerformerAttention,
     SANAttention,
 )
-from graphgps_kmip.gym.kmip_builder import build_kmip
+from graphgps_kmip.networks.kmip_builder import build_kmip
 
 
 def first_line(attention: nn.Module) -> str:

@@ -19,8 +19,8 @@ from torch_geometric.graphgym.models.gnn import GNNPreMP
 from graphgps_kmip.compat.checkpoint_names import PUBLIC
 from graphgps_kmip.compat.parameter_renaming import read_state, renamed
 from graphgps_kmip.errors import CheckpointError
-from graphgps_kmip.gym.ends import input_part, prediction_head
-from graphgps_kmip.gym.network import gps_model
+from graphgps_kmip.networks.gps_networks import gps_model
+from graphgps_kmip.networks.network_stack import input_part, prediction_head
 from graphgps_kmip.registry import components
 from graphgps_kmip.train.checkpoint import read_checkpoint
 from tests.gym.networks import DATA, configure, enter

@@ -19,9 +19,9 @@ from graphgps_kmip.compat.checkpoint_names import PUBLIC
 from graphgps_kmip.compat.parameter_renaming import finder, renamed
 from graphgps_kmip.encoding import laplacian as laplacian_encoder
 from graphgps_kmip.encoding.kernel_encoder import KernelEncoder
-from graphgps_kmip.gym.network import custom_gnn
-from graphgps_kmip.gym.stock import stock_gnn
+from graphgps_kmip.gym.graphgym_network import stock_gnn
 from graphgps_kmip.model import GPSLayer
+from graphgps_kmip.networks.gps_networks import custom_gnn
 from tests.attention.recorded_gps import BY_CODE, DIM, HEADS, LOCAL
 from tests.attention.test_exphormer_recorded import LAYERS, Stack
 from tests.encoding import test_kernel_encoder, test_laplacian_encoder, test_signnet

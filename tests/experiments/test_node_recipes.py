@@ -17,10 +17,10 @@ from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.data import load_dataset
 from graphgps_kmip.gym.experiment import execute, launch, planned_runs
 from graphgps_kmip.gym.load import load_config
-from graphgps_kmip.gym.network import gps_model
 from graphgps_kmip.gym.optimizer import current_optimizer
-from graphgps_kmip.gym.original import gat, gcn
 from graphgps_kmip.model.plain_layers import SparseDropout
+from graphgps_kmip.networks.gps_networks import gps_model
+from graphgps_kmip.networks.plain_gnns import gat, gcn
 
 ROOT = Path(__file__).parents[2]
 EDGES = [(0, 1), (1, 0), (1, 2), (2, 1), (2, 3), (3, 2), (0, 2), (2, 0)]  # node 4 has none

@@ -10,8 +10,8 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import cfg
 
+from graphgps_kmip.gym.graphgym_network import LAYERS
 from graphgps_kmip.gym.load import load_config
-from graphgps_kmip.gym.stock import LAYERS
 from graphgps_kmip.registry import components
 
 # What the networks of `graphs` have in common.

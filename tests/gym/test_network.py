@@ -13,9 +13,9 @@ from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.experiment import execute, launch, planned_runs
-from graphgps_kmip.gym.network import custom_gnn, gps_model, width_step
 from graphgps_kmip.model.feature_encoding import UnitRows
 from graphgps_kmip.mpnn import GAT, GINE, GatedGCN
+from graphgps_kmip.networks.gps_networks import custom_gnn, gps_model, width_step
 from graphgps_kmip.registry import components
 from tests.gym.networks import DATA, configure, enter, graphs
 

@@ -12,8 +12,8 @@ from torch_geometric.data import Batch
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.attention.context import GraphContext
-from graphgps_kmip.gym.network import custom_gnn
-from graphgps_kmip.gym.stock import stock_gnn
+from graphgps_kmip.gym.graphgym_network import stock_gnn
+from graphgps_kmip.networks.gps_networks import custom_gnn
 from tests.gym.networks import configure, enter
 from tests.mpnn.test_recorded import rename
 from tests.recorded import check, load

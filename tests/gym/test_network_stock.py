@@ -13,7 +13,7 @@ from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.models.gnn import GNN
 
 from graphgps_kmip.attention.context import GraphContext
-from graphgps_kmip.gym.stock import stock_gnn
+from graphgps_kmip.gym.graphgym_network import stock_gnn
 from tests.gym.networks import DATA, configure, enter, graphs
 
 

@@ -13,8 +13,8 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.encoding.edge_walk import edge_walk_probabilities
 from graphgps_kmip.encoding.resistance import edge_resistances
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.encoder import edge_encoder
 from graphgps_kmip.gym.posenc import enabled_encodings
+from graphgps_kmip.networks.encoder_builders import edge_encoder
 from tests.gym.posenc_config import load, model_and_batch, sample
 
 

@@ -18,8 +18,8 @@ from graphgps_kmip.encoding.laplacian import laplacian_eigenpairs
 from graphgps_kmip.encoding.resistance import embedding_width, resistance_embedding
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.data import load_dataset
-from graphgps_kmip.gym.encoder import node_encoder
 from graphgps_kmip.gym.posenc import POSENC, enabled_encodings
+from graphgps_kmip.networks.encoder_builders import node_encoder
 from tests.gym.posenc_config import load, sample
 
 

@@ -19,8 +19,8 @@ from graphgps_kmip.data import make_loaders
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.experiment import assemble, configured, planned_runs
 from graphgps_kmip.gym.load import load_config
-from graphgps_kmip.gym.san import san_transformer
 from graphgps_kmip.gym.task import current_task
+from graphgps_kmip.networks.san_network import san_transformer
 from graphgps_kmip.registry import components
 from tests.gym.networks import DATA, configure, graphs
 

@@ -15,8 +15,8 @@ from graphgps_kmip.attention import BigBirdAttention, PerformerAttention
 from graphgps_kmip.attention.performer import PERIOD
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.count import count_by_component
-from graphgps_kmip.gym.network import width_step
 from graphgps_kmip.model import AttentionLayer, TransformerLayer
+from graphgps_kmip.networks.gps_networks import width_step
 from graphgps_kmip.registry import components
 from tests.gym.networks import DATA, configure, enter, graphs
 from tests.gym.public_files import BIG_BIRD, NCI1, UNKNOWN_ENCODER, ZINC, assembled, silent_after_two_steps

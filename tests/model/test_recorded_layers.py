@@ -8,7 +8,7 @@ import pytest
 from torch import nn
 
 from graphgps_kmip.attention import FullAttention
-from graphgps_kmip.gym.kmip_builder import build_kmip
+from graphgps_kmip.networks.kmip_builder import build_kmip
 from tests.attention.recorded_gps import DIM, HEADS, check_layer
 from tests.record_files import kind_of_records
 

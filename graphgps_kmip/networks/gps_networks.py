@@ -9,11 +9,11 @@ from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.act import activation, layer_activation
-from graphgps_kmip.gym.branches import branch_rows, branches, edge_width
 from graphgps_kmip.gym.config import settings_of
-from graphgps_kmip.gym.ends import layers_width, stack
 from graphgps_kmip.model import GNNLayer, GPSLayer
+from graphgps_kmip.networks.activations import activation, layer_activation
+from graphgps_kmip.networks.branches import branch_rows, branches, edge_width
+from graphgps_kmip.networks.network_stack import layers_width, stack
 from graphgps_kmip.registry import build, named, register
 
 # Values of gnn.layer_type in public files -> our row. By our own names, layers are configured as in GPS layers.

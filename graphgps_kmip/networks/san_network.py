@@ -8,8 +8,8 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.attention.san import ALL_PAIRS, NO_PAIRS, SANAttention
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.ends import layers_width, stack
 from graphgps_kmip.model.san_layer import SANLayer
+from graphgps_kmip.networks.network_stack import layers_width, stack
 from graphgps_kmip.registry import register
 
 # gt.layer_type -> whether edges and other pairs are normalised apart, with a learned gamma.

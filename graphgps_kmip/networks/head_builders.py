@@ -8,10 +8,10 @@ from torch import nn
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.act import activation, layer_activation
 from graphgps_kmip.model import EdgeHead, GraphHead, GraphormerHead, NodeHead, SequenceHead
 from graphgps_kmip.model.prediction_heads import PairHead
 from graphgps_kmip.model.san_layer import san_graph_head
+from graphgps_kmip.networks.activations import activation, layer_activation
 from graphgps_kmip.registry import register
 
 

@@ -7,11 +7,11 @@ from torch_geometric.graphgym.config import cfg
 from torch_geometric.nn import GATConv, GCNConv
 
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.act import activation
 from graphgps_kmip.model import FeatureEncoder, GNNLayer, GPSModel
 from graphgps_kmip.model.plain_layers import SparseDropout
 from graphgps_kmip.model.prediction_heads import OutputHead
 from graphgps_kmip.mpnn.message_passing import PlainConv
+from graphgps_kmip.networks.activations import activation
 from graphgps_kmip.registry import register
 
 NODE_HEADS = ("node", "inductive_node")

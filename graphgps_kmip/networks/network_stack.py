@@ -10,10 +10,10 @@ from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.act import activation
-from graphgps_kmip.gym.encoder import edge_encoder, node_encoder
 from graphgps_kmip.gym.posenc_build import in_node_encoder
 from graphgps_kmip.model import FeatureEncoder, GPSModel, input_layers
+from graphgps_kmip.networks.activations import activation
+from graphgps_kmip.networks.encoder_builders import edge_encoder, node_encoder
 from graphgps_kmip.registry import components
 
 

@@ -7,9 +7,9 @@ from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.attention.full import BiasedFullAttention, FullAttention
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.ends import stack
 from graphgps_kmip.gym.posenc_build import in_node_encoder
 from graphgps_kmip.model.graphormer_layer import GraphormerLayer
+from graphgps_kmip.networks.network_stack import stack
 from graphgps_kmip.registry import register
 
 

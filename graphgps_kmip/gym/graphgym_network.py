@@ -23,9 +23,9 @@ from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.errors import ConfigError, InputError
 from graphgps_kmip.gym.config import settings_of
-from graphgps_kmip.gym.ends import encoder, input_part, prediction_head
 from graphgps_kmip.model import GPSModel
 from graphgps_kmip.model.feature_encoding import UnitRows
+from graphgps_kmip.networks.network_stack import encoder, input_part, prediction_head
 from graphgps_kmip.registry import build, entries, register
 
 # gnn.stage_type -> how (old, new) node features of a layer become those of the next one

@@ -9,8 +9,8 @@ from graphgps_kmip.attention.head_arguments import dim_per_head
 from graphgps_kmip.attention.performer import redraw_regularly
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config import settings_of
-from graphgps_kmip.gym.ends import layers_width, stack
 from graphgps_kmip.model import AttentionLayer, TransformerLayer
+from graphgps_kmip.networks.network_stack import layers_width, stack
 from graphgps_kmip.registry import build, entries, register
 
 

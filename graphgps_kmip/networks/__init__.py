@@ -1,0 +1,1 @@
+"""Builders of networks: from settings under their YAML names to modules, without GraphGym."""

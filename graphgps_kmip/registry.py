@@ -110,6 +110,8 @@ class Kind:
             for the name as it is. (default: none, the options come from elsewhere)
         traits (type, optional): Type of `Spec.traits`. (default: `NoTraits`)
         part (bool, optional): Names are joined by a plus, so that none may have one. (default: ``False``)
+        given (tuple[str], optional): Keyword-only arguments whose values come from other keys or from the data; a
+            component takes those that it needs. (default: ``()``)
     """
 
     title: str
@@ -117,23 +119,39 @@ class Kind:
     group: str = ""
     traits: type = NoTraits
     part: bool = False
+    given: tuple[str, ...] = ()
 
 
+# gt.n_heads, posenc_EquivStableLapPE.enable, and keys of prep
+_OF_BRANCHES = ("heads", "equivstable_pe", "num_virt_node", "add_edge_index", "use_exp_edges")
+_OF_HEADS = ("plan", "num_layers", "pooling", "dropout", "act")
 KINDS: dict[str, Kind] = {
-    "attention": Kind("attention", "gt.layer_type", "gt.{}", AttentionTraits, part=True),
-    "message_passing": Kind("message passing", "gt.layer_type", "gt.{}", part=True),
-    "network": Kind("network", "model.type"),
-    "node_encoder": Kind("node encoder", "dataset.node_encoder_name", part=True),
-    "edge_encoder": Kind("edge encoder", "dataset.edge_encoder_name", part=True),
+    "attention": Kind("attention", "gt.layer_type", "gt.{}", AttentionTraits, part=True, given=_OF_BRANCHES),
+    "message_passing": Kind("message passing", "gt.layer_type", "gt.{}", part=True, given=_OF_BRANCHES),
+    "network": Kind("network", "model.type", "network.{}", given=("plan",)),
+    "node_encoder": Kind(
+        "node encoder",
+        "dataset.node_encoder_name",
+        "node_encoder.{}",
+        part=True,
+        given=("plan", "dim_in", "num_types"),
+    ),
+    "edge_encoder": Kind(
+        "edge encoder",
+        "dataset.edge_encoder_name",
+        "edge_encoder.{}",
+        part=True,
+        given=("plan", "edge_dim", "num_types"),
+    ),
     "encoding": Kind("encoding", "dataset.node_encoder_name", "posenc_{!s}", part=True),
     "dataset": Kind("data set", "dataset.format"),
-    "head": Kind("head", "gnn.head"),
+    "head": Kind("head", "gnn.head", "head.{}", given=_OF_HEADS),
     "pooling": Kind("pooling", "model.graph_pooling"),
     "activation": Kind("activation", "gnn.act"),
-    "loss": Kind("loss", "model.loss_fun", traits=LossTraits),
-    "metric": Kind("metric", "metric_best", traits=MetricTraits),
-    "optimizer": Kind("optimizer", "optim.optimizer"),
-    "scheduler": Kind("scheduler", "optim.scheduler", traits=SchedulerTraits),
+    "loss": Kind("loss", "model.loss_fun", "loss.{}", LossTraits),
+    "metric": Kind("metric", "metric_best", "metric.{}", MetricTraits),
+    "optimizer": Kind("optimizer", "optim.optimizer", "optimizer.{}"),
+    "scheduler": Kind("scheduler", "optim.scheduler", "scheduler.{}", SchedulerTraits),
     "search_backend": Kind("k-MIP search", "gt.kmip.search", traits=SearchTraits),
     "train_mode": Kind("train mode", "train.mode"),
 }
@@ -174,8 +192,9 @@ class Spec:
 
     @property
     def options(self) -> dict[str, inspect.Parameter]:
-        """Its keyword-only arguments by name."""
-        return options(self.component)
+        """Its keyword-only arguments by name, but those that come from elsewhere, see `Kind`."""
+        row = KINDS[self.kind]
+        return options(self.component, row.given) if row.group and callable(self.component) else {}
 
 
 def register(
@@ -228,8 +247,7 @@ def register(
     for other in named(*_sharing(kind)).values() if spec.group else ():
         if other.group == spec.group and other.name != name:
             raise ConfigError(f"register {kind}: {name!r} and {other.name!r} would share {spec.group}: choose another")
-    if row.group and callable(component):
-        options(component)  # refused here, not when a YAML file names it
+    spec.options  # noqa: B018 (what cannot be listed is refused here, not when a YAML file names it)
     _SPECS[kind][name] = spec
     for tell in _WATCHERS:
         tell(spec)
@@ -270,6 +288,11 @@ def entries(kind: str) -> Mapping[str, Spec]:
     """Return the registry entries of a kind by name, a view."""
     look_up_kind(kind)
     return MappingProxyType(_SPECS[kind])
+
+
+def with_groups() -> list[Spec]:
+    """Return the registry entries that have a config group of options; encodings declare theirs themselves."""
+    return [spec for kind in KINDS if kind != "encoding" for spec in _SPECS[kind].values() if spec.options]
 
 
 def named(*kinds: str) -> dict[str, Spec]:

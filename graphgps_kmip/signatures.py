@@ -15,8 +15,8 @@ from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.ranges import Rule, optional, refusal
 
 
-def options(component: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """Return the keyword-only arguments of a component by name.
+def options(component: Callable[..., Any], given: Collection[str] = ()) -> dict[str, inspect.Parameter]:
+    """Return the keyword-only arguments of a component by name, but those of ``given``, which come from elsewhere.
 
     Raises:
         ConfigError: one of them has no default, or the component takes ``**kwargs`` (its options could not be listed).
@@ -25,21 +25,19 @@ def options(component: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     name = getattr(component, "__name__", repr(component))
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         raise ConfigError(f"{name} takes **kwargs: name its options as keyword-only arguments with defaults instead")
-    found = {p.name: p for p in parameters if p.kind is p.KEYWORD_ONLY}
+    found = {p.name: p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in given}
     for p in found.values():
         if p.default is p.empty:
             raise ConfigError(f"{name}: the keyword-only argument {p.name!r} needs a default, it is a config key")
     return found
 
 
-def defaults(component: Callable[..., Any], without: Collection[str] = ()) -> dict[str, Any]:
-    """Return the options of a component with their defaults, but those of ``without``, which come from elsewhere."""
-    return {name: p.default for name, p in options(component).items() if name not in without}
-
-
 def bind(
-    component: Callable[..., Any], node: Mapping[str, Any], where: str, given: Mapping[str, Any] = {}
-) -> dict[str, Any]:  # noqa: B006
+    component: Callable[..., Any],
+    node: Mapping[str, Any],
+    where: str,
+    given: Mapping[str, Any] = {},  # noqa: B006
+) -> dict[str, Any]:
     """Return the keyword arguments that a config group gives a component.
 
     Args:
@@ -51,18 +49,19 @@ def bind(
     Raises:
         ConfigError: a value does not have the annotated type, or is outside the annotated range.
     """
-    hints, ranges = _hints(component), rules_of(component)
-    values = {name: given[name] if name in given else node[name] for name in options(component)}
+    hints, ranges = _hints(component), rules_of(component, given)
+    names = [p.name for p in inspect.signature(component).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    values = {name: given[name] if name in given else node[name] for name in names}
     for name, value in values.items():
         if name in hints and not _fits(value, hints[name]):
             wanted = str(hints[name]).replace("<class '", "").replace("'>", "")
             raise ConfigError(f"{where}.{name}: expected {wanted}, got {value!r} ({type(value).__name__})")
-        if name in ranges and name not in given and (why := refusal(ranges[name], value)):
+        if name in ranges and (why := refusal(ranges[name], value)):
             raise ConfigError(f"{where}.{name}: {why}")
     return values
 
 
-def rules_of(component: Callable[..., Any]) -> dict[str, Rule]:
+def rules_of(component: Callable[..., Any], given: Collection[str] = ()) -> dict[str, Rule]:
     """Return the rules that annotations declare for a component's options, as in ``k: Annotated[int, Range(1)] = 10``.
 
     An option without one may have any value of its type.
@@ -73,7 +72,7 @@ def rules_of(component: Callable[..., Any]) -> dict[str, Rule]:
         if rule is not None:
             none = type(None) in typing.get_args(hint.__origin__)
             found[name] = optional(rule) if none else rule
-    return {name: found[name] for name in options(component) if name in found}
+    return {name: found[name] for name in options(component, given) if name in found}
 
 
 def _hints(component: Callable[..., Any], include_extras: bool = False) -> dict[str, Any]:

@@ -25,7 +25,11 @@ ROOMS = {
     "expressivity": {"encoding"},
     "analysis": {"attention", "search"},
     "report": {"experiments", "results"},
-    "gym": {"compat", "search", "attention", "mpnn", "encoding", "model", "task", "data", "train", "report", "results"},
+    "networks": {"attention", "mpnn", "encoding", "model", "compat"},
+    "gym": {
+        *("networks", "compat", "search", "attention", "mpnn", "encoding", "model", "task", "data", "train", "report"),
+        "results",
+    },
 }
 # Modules at the top of the package that every package may use.
 SHARED = {

@@ -164,8 +164,3 @@ def _edges(graph: Data) -> tuple[Tensor, Tensor]:
     parts = [(tree, (0, 0)), (tree.flip(0), (0, 1)), (following, (1, 0)), (following.flip(0), (1, 1))]
     kinds = [torch.tensor([kind]).expand(edges.size(1), 2) for edges, kind in parts]
     return torch.cat([edges for edges, _ in parts], dim=1), torch.cat(kinds)
-
-
-# Constants, for importing ogb takes a second; a test compares them with ogb's own functions.
-ATOM = (119, 5, 12, 12, 10, 6, 6, 2, 2)  # element, chirality, degree, charge, hydrogens, radicals, hybridisation, ...
-BOND = (5, 6, 2)  # type, stereo, conjugated

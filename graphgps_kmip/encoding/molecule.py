@@ -9,6 +9,10 @@ from torch_geometric.data import Batch
 
 from graphgps_kmip.encoding.feature_encoders import edge_features, embedded
 
+# Constants, for importing ogb takes a second; a test compares them with ogb's own functions.
+ATOM = (119, 5, 12, 12, 10, 6, 6, 2, 2)  # element, chirality, degree, charge, hydrogens, radicals, hybridisation, ...
+BOND = (5, 6, 2)  # type, stereo, conjugated
+
 
 class AtomEncoder(nn.Module):
     """Sum the learned vectors of an atom's features; parameters are named as ogb's, so that checkpoints fit.

@@ -9,19 +9,10 @@ with warnings.catch_warnings():  # GraphGym asks for Lightning, which only its o
     warnings.filterwarnings("ignore", message=".*torch.jit.script.*", category=DeprecationWarning)
     from torch_geometric.graphgym.config import cfg
 
+from graphgps_kmip import networks  # noqa: F401 (imported for its registry entries)
 from graphgps_kmip.data import register as register_dataset
-from graphgps_kmip.gym import graphgym_network, modes  # noqa: F401 (imported for their registry entries)
+from graphgps_kmip.gym import modes  # noqa: F401 (imported for their registry entries)
 from graphgps_kmip.gym.graphgym_registration import register_all
-from graphgps_kmip.networks import (  # noqa: F401 (imported for their registry entries)
-    encoder_builders,
-    gps_networks,
-    graphormer_network,
-    head_builders,
-    kmip_builder,
-    plain_gnns,
-    san_network,
-    transformer_networks,
-)
 from graphgps_kmip.registry import register, register_attention
 from graphgps_kmip.train import optimizers, schedulers  # noqa: F401 (imported for their registry entries)
 

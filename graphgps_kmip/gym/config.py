@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from copy import copy
-from functools import reduce
 from typing import Any
 
-from torch_geometric.graphgym.config import cfg
 from yacs.config import CfgNode
 
 from graphgps_kmip.compat.key_translation import UNREAD
 from graphgps_kmip.encoding.expander_graph import ALGORITHMS
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.expander import EXPHORMER
 from graphgps_kmip.gym.optimizer import DECAYED
 from graphgps_kmip.gym.posenc import posenc_group
 from graphgps_kmip.mpnn.gin import INNER
@@ -39,8 +36,7 @@ from graphgps_kmip.ranges import (
     optional,
     whole,
 )
-from graphgps_kmip.registry import Spec, entries
-from graphgps_kmip.signatures import defaults
+from graphgps_kmip.registry import Spec, entries, with_groups
 from graphgps_kmip.train.settings import EVAL_TEST, PRECISIONS
 
 NAME = "graphgps_kmip"  # our key in GraphGym's registries without names of their own: config, loader, loss
@@ -141,23 +137,14 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-# Options whose values come from other keys: gt.n_heads, posenc_EquivStableLapPE.enable, prep.
-NOT_IN_GROUPS = ("heads", "equivstable_pe", *EXPHORMER)
-
-
 def set_defaults(cfg: CfgNode) -> None:
     """Add our keys to GraphGym's config; groups that other packages made keep their keys."""
     _enter(cfg, DEFAULTS)
     for spec in entries("encoding").values():
         cfg[spec.group] = posenc_group(spec.component)
-    for spec in branch_specs():
+    for spec in with_groups():
         enter_group(cfg, spec)
     _enter(cfg, UNREAD)  # last, for some stand in the groups of components
-
-
-def branch_specs() -> list[Spec]:
-    """Return the registry entries of what ``gt.layer_type`` can name."""
-    return [*entries("attention").values(), *entries("message_passing").values()]
 
 
 def enter_group(node: CfgNode, spec: Spec) -> None:
@@ -167,17 +154,13 @@ def enter_group(node: CfgNode, spec: Spec) -> None:
         ConfigError: a key of another meaning has its name.
     """
     *parents, leaf = spec.group.split(".")
-    node = reduce(lambda parent, name: parent[name], parents, node)
+    for name in parents:
+        node = node.setdefault(name, CfgNode())
     if leaf in node and not isinstance(node[leaf], CfgNode) and spec.group not in UNREAD:
         raise ConfigError(
             f"register {spec.kind}: {spec.name!r} would need the key {spec.group}, which is taken: rename it"
         )
-    node[leaf] = CfgNode(defaults(spec.component, without=NOT_IN_GROUPS))
-
-
-def settings_of(spec: Spec) -> CfgNode:
-    """Return the config group of a component."""
-    return reduce(lambda parent, name: parent[name], spec.group.split("."), cfg)
+    node[leaf] = CfgNode({name: p.default for name, p in spec.options.items()})
 
 
 def _enter(cfg: CfgNode, defaults: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ from graphgps_kmip.encoding.graphormer_bias import GraphormerEncoder, GraphToken
 from graphgps_kmip.encoding.kernel_encoder import KernelEncoder
 from graphgps_kmip.encoding.laplacian import EquivStableLapPEEncoder, LapPEEncoder
 from graphgps_kmip.encoding.signnet import SignNetEncoder
-from graphgps_kmip.gym.graphgym_network import StockLayer
+from graphgps_kmip.gym.graphgym_network import GraphGymLayer
 from graphgps_kmip.model import (
     AttentionLayer,
     EdgeHead,
@@ -55,7 +55,7 @@ PARTS: dict[type[nn.Module], dict[str, str]] = {
     GraphToken: {ALL: "GraphormerBias"},
     OnEdges: {"norm": "edge_enc"},
     GNNLayer: {},
-    StockLayer: {},
+    GraphGymLayer: {},
     GPSLayer: {"local_norm": "branch_norms", "attention_norm": "branch_norms", "ffn": "ffn", "ffn_norm": "ffn_norm"},
     GraphormerLayer: {"attention_norm": "branch_norms", "mlp": "ffn"},
     AttentionLayer: {},

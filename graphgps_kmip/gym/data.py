@@ -171,7 +171,7 @@ def enter_info(dataset: GraphDataset) -> DatasetInfo:
             "needs: register_dataset one (docs/extending.md), or train it through GraphGym's own calls"
         )
     record = _record(cfg.dataset.format, cfg.dataset.name, cfg.dataset.dir)
-    check_head(record.level)
+    check_head(cfg, record.level)
     info = DatasetInfo.of(dataset, record)
     if not (cfg.dataset.sample or _standing_in.get()):
         for line in mismatches(record, info):

@@ -12,8 +12,6 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.data import Encoding
 from graphgps_kmip.encoding.expander_graph import expander_edges, expander_generator
 
-EXPHORMER = ("num_virt_node", "add_edge_index", "use_exp_edges")  # options of the attention that stand in prep
-
 
 def expanders() -> list[Encoding]:
     """Return the edge set ``expander`` of every graph, where the config asks for it."""

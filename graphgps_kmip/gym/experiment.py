@@ -17,8 +17,6 @@ from torch_geometric import seed_everything
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.loader import load_dataset
 from torch_geometric.graphgym.logger import create_logger
-from torch_geometric.graphgym.model_builder import create_model
-from torch_geometric.graphgym.optim import create_scheduler
 from torch_geometric.graphgym.register import network_dict, optimizer_dict, scheduler_dict, train_dict
 
 from graphgps_kmip.common.atomic_write import TEMPORARY
@@ -26,14 +24,14 @@ from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.compat.key_translation import refuse
 from graphgps_kmip.data import DatasetInfo, GraphDataset
 from graphgps_kmip.errors import ConfigError, UserError, one_line
-from graphgps_kmip.gym.budget import enter_width
 from graphgps_kmip.gym.data import enter_info
 from graphgps_kmip.gym.devices import check_devices
 from graphgps_kmip.gym.fingerprint import config_hash
 from graphgps_kmip.gym.load import flatten
 from graphgps_kmip.gym.loaders import current_loaders
 from graphgps_kmip.gym.modes import TRAINING, check_mode
-from graphgps_kmip.gym.optimizer import current_optimizer
+from graphgps_kmip.gym.network_building import build_model, current_plan, enter_width
+from graphgps_kmip.gym.optimizer import current_optimizer, current_scheduler
 from graphgps_kmip.gym.pictures import save_attention
 from graphgps_kmip.gym.pretrained import load_parameters
 from graphgps_kmip.gym.run_log import log_to_run_dir
@@ -165,11 +163,12 @@ def assemble() -> Parts:
         (train_dict, cfg.train.mode, "train.mode"),
     ):
         look_up(table, name, key)
-    enter_width()
+    dims = info.dim_in, info.dim_out, info.dim_edge
+    enter_width(*dims)
     cfg.freeze()
     current_task(), current_settings()  # their mistakes, too, must show before a folder is touched
-    warn_of_unread_settings()
-    model = create_model(to_device=False)
+    warn_of_unread_settings(current_plan())
+    model = build_model(*dims)
     load_parameters(model)
     return Parts(dataset, info, model)
 
@@ -192,7 +191,7 @@ def execute(run: Run, fabric: Fabric, overwrite: bool = False) -> dict[str, Any]
         parts = assemble()  # before the folder is touched: a mistake must not cost earlier results their place
         loaders = current_loaders(parts.dataset, parts.info.level, fabric)
         optimizer = current_optimizer(parts.model)
-        scheduler = create_scheduler(optimizer, cfg.optim)
+        scheduler = current_scheduler(optimizer)
         on_rank_zero(fabric, lambda: stack.enter_context(locked(run_dir)))
         found = on_rank_zero(fabric, lambda: prepare_run_dir(run_dir, key, overwrite, cfg.train.auto_resume))
         if found == "finished":  # by the process whose lock this one waited for

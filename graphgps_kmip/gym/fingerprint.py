@@ -17,7 +17,7 @@ from yacs.config import CfgNode
 from graphgps_kmip.compat.key_translation import UNREAD
 from graphgps_kmip.gym.config import NAME
 from graphgps_kmip.gym.load import flatten
-from graphgps_kmip.registry import KINDS, entries, named
+from graphgps_kmip.registry import entries, named, with_groups
 
 # Where and how comfortably a run happens, or what is derived from the data: without influence on its numbers.
 NOT_HASHED = frozenset(
@@ -129,7 +129,7 @@ def _built_in_keys() -> frozenset[str]:
 
 def _foreign_groups() -> dict[str, tuple[str, str]]:
     """Return group and dot -> name and module of each component that was registered beside the built-in ones."""
-    specs = [spec for kind in KINDS for spec in entries(kind).values() if spec.group]
+    specs = [*with_groups(), *entries("encoding").values()]
     return {f"{spec.group}.": (spec.name, spec.module) for spec in specs if not spec.module.startswith(f"{NAME}.")}
 
 

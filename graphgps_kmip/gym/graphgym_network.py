@@ -1,4 +1,4 @@
-"""GraphGym's own network ``gnn`` (You et al. 2020), from its layers: the form that made the k-MIP thesis' GCN and GAT.
+"""GraphGym's own network ``gnn`` (You et al. 2020), from its layers: the form of the k-MIP thesis' GCN and GAT.
 
 Unlike torch_geometric's class it takes composed encoders and our heads, reads ``cfg`` only when built, and trains on a
 batch of one node.
@@ -22,11 +22,12 @@ from torch_geometric.nn import BatchNorm
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.errors import ConfigError, InputError
-from graphgps_kmip.gym.config import settings_of
+from graphgps_kmip.gym.network_building import current_plan
 from graphgps_kmip.model import GPSModel
 from graphgps_kmip.model.feature_encoding import UnitRows
+from graphgps_kmip.networks.network_plan import NetworkPlan
 from graphgps_kmip.networks.network_stack import encoder, input_part, prediction_head
-from graphgps_kmip.registry import build, entries, register
+from graphgps_kmip.registry import entries, register
 
 # gnn.stage_type -> how (old, new) node features of a layer become those of the next one
 STAGES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -36,7 +37,7 @@ STAGES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-class StockLayer(nn.Module):
+class GraphGymLayer(nn.Module):
     """One of GraphGym's layers, of which a `GPSModel` can stack several.
 
     Args:
@@ -69,30 +70,30 @@ class StockLayer(nn.Module):
 
 
 @register("network", "gnn")
-def stock_gnn(dim_in: int, dim_out: int) -> nn.Module:  # noqa: ARG001 (GraphGym's signature; encoders read the share)
+def graphgym_gnn(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa: ARG001
     """GraphGym's own network: layers of gnn.layer_type, norm, dropout, activation, rows of length 1 (gnn.l2norm)."""
     dim, depth = cfg.gnn.dim_inner, cfg.gnn.layers_mp
     join = look_up(STAGES, cfg.gnn.stage_type, "gnn.stage_type")
     grows = cfg.gnn.stage_type == "skipconcat"
-    features = encoder(dim)
+    features = encoder(plan, dim)
     features.apply(init_weights)  # of its linear maps; those of GraphGym's own layers keep their initial values
     layers = [
-        StockLayer(
-            _general_layer(dim * (i + 1) if grows else dim, dim),
+        GraphGymLayer(
+            _general_layer(plan, dim * (i + 1) if grows else dim, dim),
             STAGES["stack"] if grows and i == depth - 1 else join,
             l2norm=cfg.gnn.l2norm and i == depth - 1,
         )
         for i in range(depth)
     ]
-    head = prediction_head(dim, dim_out)
-    return GPSModel(features, layers, head, input_part(dim), recompute=cfg.share.gradient_checkpointing)
+    head = prediction_head(plan, dim, dim_out)
+    return GPSModel(features, layers, head, input_part(plan, dim), recompute=cfg.share.gradient_checkpointing)
 
 
-def _general_layer(dim_in: int, dim: int) -> nn.Module:
+def _general_layer(plan: NetworkPlan, dim_in: int, dim: int) -> nn.Module:
     """Return GraphGym's layer with all that follows a convolution in it."""
     look_up(graphgym.layer_dict, cfg.gnn.layer_type, "gnn.layer_type")
     look_up(graphgym.act_dict, cfg.gnn.act, "gnn.act")
-    edge_dim = dim if cfg.dataset.edge_encoder else cfg.dataset.edge_dim
+    edge_dim = dim if cfg.dataset.edge_encoder else plan.edge_dim
     config = replace(new_layer_config(dim_in, dim, 1, has_act=True, has_bias=False, cfg=cfg), edge_dim=edge_dim)
     layer = GeneralLayer(cfg.gnn.layer_type, config)
     layer.apply(init_weights)
@@ -127,8 +128,7 @@ def _as_layer(name: str, given: dict[str, Any]) -> Callable[..., nn.Module]:
                 "gnn.stage_type stack or skipsum"
             )
         spec = entries("message_passing")[name]
-        given_too = {"equivstable_pe": False} | given
-        return OnBatch(build(spec, dim, 0.0, nn.ReLU, settings=settings_of(spec), given=given_too))
+        return OnBatch(current_plan().build(spec, dim, 0.0, nn.ReLU, **{"equivstable_pe": False} | given))
 
     return make
 

@@ -1,50 +1,37 @@
-"""Enter our parts into GraphGym's registries, beside whatever other package has entered its own.
-
-GraphGym refuses a second entry under one name. The public ``graphgps`` package uses the names of its YAML files, as we
-must; so that both can be imported, in either order, a name that another package holds stays theirs, except where the
-config could then not reach our model: those few `ESSENTIAL` entries are ours, and each such case is logged.
-"""
+"""Registration with GraphGym: every registered component is entered into GraphGym's registries, later ones too."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 from torch_geometric.graphgym import register as graphgym
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.gym import graphgym_network
 from graphgps_kmip.gym.config import NAME, enter_group, set_defaults
 from graphgps_kmip.gym.data import load_dataset
+from graphgps_kmip.gym.graphgym_network import LAYERS
+from graphgps_kmip.gym.graphgym_registries import (
+    GRAPHGYM_REGISTRIES,
+    OURS,
+    offer,
+    stand_first,
+    stand_last,
+    tolerate_later_packages,
+)
+from graphgps_kmip.gym.network_building import build_network, current_plan
 from graphgps_kmip.gym.task import loss_and_score
+from graphgps_kmip.networks.encoder_builders import build_encoder
+from graphgps_kmip.networks.network_stack import build_head
 from graphgps_kmip.registry import Spec, watch
-
-OURS: dict[int, dict[Any, Any]] = {}  # id of a registry -> our entries in it
-NETWORKS = "GPSModel MultiModel SingleModel SANTransformer Performer BigBird Graphormer custom_gnn gnn".split()
-ESSENTIAL = {
-    *((id(graphgym.network_dict), name) for name in NETWORKS),
-    (id(graphgym.train_dict), "custom"),
-}
-GRAPHGYM_REGISTRIES = {
-    "network": graphgym.network_dict,
-    "activation": graphgym.act_dict,
-    "train_mode": graphgym.train_dict,
-    "head": graphgym.head_dict,
-    "node_encoder": graphgym.node_encoder_dict,
-    "edge_encoder": graphgym.edge_encoder_dict,
-    "optimizer": graphgym.optimizer_dict,
-    "scheduler": graphgym.scheduler_dict,
-}
-# GraphGym's own that ours replace: Atom, Bond (the same modules, but made by ogb) and the network gnn.
-GRAPHGYM = ("torch_geometric.graphgym.models.encoder", "torch_geometric.graphgym.models.gnn")
 
 
 def register_all() -> None:
     """Enter every component into GraphGym's registries, those registered later too; harmless when called again."""
     if not OURS:
-        watch(_enter_spec)
-    for key, entry in graphgym_network.LAYERS.items():
+        watch(_enter)
+    for key, entry in LAYERS.items():
         offer(graphgym.layer_dict, key, entry)
     for registry, entry in (
         (graphgym.config_dict, set_defaults),
@@ -57,71 +44,25 @@ def register_all() -> None:
     tolerate_later_packages()
 
 
-def _enter_spec(spec: Spec) -> None:
+def _enter(spec: Spec) -> None:
     """Enter a component into GraphGym's registry of its kind, and its config group into a live config."""
     if spec.kind in GRAPHGYM_REGISTRIES:
         for name in (spec.name, *spec.aliases):
-            offer(GRAPHGYM_REGISTRIES[spec.kind], name, spec.component)
-    if spec.kind in ("attention", "message_passing") and "gt" in cfg and not cfg.is_frozen():
-        if spec.group.removeprefix("gt.") not in cfg.gt:
-            enter_group(cfg, spec)
+            offer(GRAPHGYM_REGISTRIES[spec.kind], name, _for_graphgym(spec))
+    if spec.options and "gt" in cfg and not cfg.is_frozen() and not _has_group(spec):
+        enter_group(cfg, spec)
 
 
-def offer(registry: dict[Any, Any], key: Any, entry: Callable[..., Any]) -> None:
-    """Enter one part under a name; harmless when done twice; another package's entry stays unless ours is essential."""
-    theirs = registry.get(key)
-    OURS.setdefault(id(registry), {})[key] = entry
-    if theirs is None or theirs is entry:
-        registry[key] = entry
-    elif _origin(theirs) in GRAPHGYM:
-        registry[key] = entry
-    elif (id(registry), key) in ESSENTIAL:
-        registry[key] = entry
-        logging.warning("%r of %s is replaced by that of graphgps_kmip", key, _origin(theirs))
-    else:
-        logging.info("%r stays that of %s", key, _origin(theirs))
+def _has_group(spec: Spec) -> bool:
+    return reduce(lambda node, name: node.get(name) if node else None, spec.group.split("."), cfg) is not None
 
 
-def stand_first(registry: dict[Any, Any]) -> None:
-    """Put our entry first where GraphGym asks all entries in turn (loaders, losses) and others raise when unsure."""
-    others = {key: registry.pop(key) for key in list(registry) if key != NAME}
-    registry.update(others)
-
-
-def stand_last(registry: dict[Any, Any]) -> None:
-    """Put our entry last: config functions of other packages replace whole groups, ours adds to them."""
-    registry[NAME] = registry.pop(NAME)
-
-
-def tolerate_later_packages() -> None:
-    """Let a package that is imported after us register names that we hold, instead of failing on import.
-
-    GraphGym's ``register_base`` raises ``KeyError`` for a taken name. Where the taken name is ours, this gives it to
-    the newcomer, or keeps it if it is essential; for all other names nothing changes.
-    """
-    original = graphgym.register_base
-    if getattr(original, "shared_by", None) == NAME:
-        return
-
-    def register_base(mapping: dict[Any, Any], key: Any, module: Any = None) -> Any:
-        if module is None:
-            return lambda decorated: (register_base(mapping, key, decorated), decorated)[1]
-        held = OURS.get(id(mapping), {})
-        if key in held and mapping.get(key) is held[key]:
-            if (id(mapping), key) in ESSENTIAL:
-                logging.warning("%r stays that of graphgps_kmip, not of %s", key, _origin(module))
-                return None
-            logging.info("%r is now that of %s", key, _origin(module))
-            mapping[key] = module
-        else:
-            original(mapping, key, module)
-        if mapping is graphgym.config_dict and NAME in mapping:
-            stand_last(mapping)
-        return None
-
-    register_base.shared_by = NAME
-    graphgym.register_base = register_base
-
-
-def _origin(entry: Any) -> str:
-    return getattr(entry, "__module__", repr(entry))
+def _for_graphgym(spec: Spec) -> Callable[..., Any]:
+    """Return a component in the form that GraphGym calls: its options come from the config."""
+    forms: dict[str, Callable[..., Any]] = {
+        "network": lambda dim_in, dim_out: build_network(spec.name, dim_in, dim_out),
+        "head": lambda dim_in, dim_out: build_head(current_plan(), spec, dim_in, dim_out),
+        "node_encoder": lambda dim: build_encoder(current_plan(), spec, dim),
+        "edge_encoder": lambda dim: build_encoder(current_plan(), spec, dim),
+    }
+    return forms.get(spec.kind, spec.component)

@@ -10,7 +10,7 @@ from typing import Any
 from graphgps_kmip.common.near_misses import near_misses
 from graphgps_kmip.common.project import train_command
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.graphgym_registration import GRAPHGYM_REGISTRIES
+from graphgps_kmip.gym.graphgym_registries import GRAPHGYM_REGISTRIES
 from graphgps_kmip.registry import KINDS, Spec, entries
 
 # Kinds whose key needs more words than `KINDS` has.

@@ -10,6 +10,7 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.data import GraphDataset, GraphLoader, NodeLoader, Sampling, make_loaders
 from graphgps_kmip.data.loaders import with_node_budget
 from graphgps_kmip.errors import ConfigError
+from graphgps_kmip.gym.network_building import current_plan
 from graphgps_kmip.networks.branches import branch_rows
 
 
@@ -60,7 +61,7 @@ def _is_divided(world_size: int) -> bool:
     if world_size == 1:
         logging.info("gt.kmip.shard: there is one process, which has all nodes (torchrun, or devices, starts several)")
         return False
-    attentions = [one.name for one in branch_rows() if one.spec.kind == "attention"]
+    attentions = [one.name for one in branch_rows(current_plan()) if one.spec.kind == "attention"]
     if cfg.model.type != "GPSModel" or not set(attentions) <= {"kMIP"}:
         raise ConfigError(
             f"gt.kmip.shard: only GPSModel with kMIP can reach the nodes of other processes, not {cfg.model.type} with "

@@ -1,13 +1,18 @@
-"""The optimiser that the config asks for: GraphGym's, and which layers its weight decay is for."""
+"""Optimizer and learning rate schedule of the config, and which layers the weight decay is for."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 from torch import nn
 from torch.optim import Optimizer
-from torch_geometric.graphgym.config import cfg
-from torch_geometric.graphgym.optim import create_optimizer
+from torch_geometric.graphgym.config import cfg, from_config
+from torch_geometric.graphgym.optim import create_optimizer, create_scheduler
 
 from graphgps_kmip.errors import ConfigError
+from graphgps_kmip.registry import named
 
 DECAYED = ("all", "first")
 
@@ -18,7 +23,9 @@ def current_optimizer(model: nn.Module) -> Optimizer:
     Raises:
         ConfigError: another value than `DECAYED`; or ``first``, and something that learns stands before the layers.
     """
-    optimizer, layers = create_optimizer(model.parameters(), cfg.optim), cfg.optim.weight_decay_layers
+    learned = (parameter for parameter in model.parameters() if parameter.requires_grad)
+    optimizer = _created("optimizer", cfg.optim.optimizer, learned, create_optimizer)
+    layers = cfg.optim.weight_decay_layers
     if layers not in DECAYED:
         raise ConfigError(f"optim.weight_decay_layers: expected one of {', '.join(DECAYED)}, got {layers!r}")
     if layers == "first":
@@ -42,3 +49,17 @@ def _decay_only(optimizer: Optimizer, decayed: set[nn.Parameter]) -> None:
     others = [parameter for parameter in group["params"] if parameter not in decayed]
     group["params"] = [parameter for parameter in group["params"] if parameter in decayed]
     optimizer.add_param_group({**group, "params": others, "weight_decay": 0.0})
+
+
+def current_scheduler(optimizer: Optimizer) -> Any:
+    """Return the learning rate schedule ``optim.scheduler``."""
+    return _created("scheduler", cfg.optim.scheduler, optimizer, create_scheduler)
+
+
+def _created(kind: str, name: str, first: Any, create: Callable[..., Any]) -> Any:
+    """Return an optimizer or a schedule; options of its own come from its config group, the rest from ``optim``."""
+    spec = named(kind).get(name)
+    if spec is None or not spec.options:
+        return create(first, cfg.optim)
+    group = {option: cfg[kind][spec.name.lower()][option] for option in spec.options}
+    return from_config(partial(spec.component, **group))(first, cfg=cfg.optim)

@@ -10,7 +10,7 @@ from yacs.config import CfgNode
 
 from graphgps_kmip.compat.key_translation import UNREAD
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.config import DEFAULTS, branch_specs
+from graphgps_kmip.gym.config import DEFAULTS
 from graphgps_kmip.gym.yaml_settings import flatten
 from graphgps_kmip.ranges import (
     COUNT,
@@ -34,7 +34,7 @@ from graphgps_kmip.ranges import (
     refusal,
     whole,
 )
-from graphgps_kmip.registry import components
+from graphgps_kmip.registry import KINDS, components, with_groups
 from graphgps_kmip.signatures import rules_of
 
 NAME = Registered("--list")
@@ -156,8 +156,10 @@ def rules(cfg: CfgNode) -> dict[str, Rule]:
         declared |= _ruled(f"{row.group}.", row.keys)
         for name, keys in row.inner.items():
             declared |= _ruled(f"{row.group}.{name}.", keys)
-    for spec in branch_specs():
-        declared |= {f"{spec.group}.{name}": rule for name, rule in rules_of(spec.component).items()}
+    for spec in with_groups():
+        declared |= {
+            f"{spec.group}.{name}": rule for name, rule in rules_of(spec.component, KINDS[spec.kind].given).items()
+        }
     return {key: declared.get(key) or (FLAG if isinstance(value, bool) else Unruled()) for key, value in flatten(cfg)}
 
 

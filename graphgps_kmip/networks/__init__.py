@@ -1,1 +1,16 @@
 """Builders of networks: from settings under their YAML names to modules, without GraphGym."""
+
+from __future__ import annotations
+
+from graphgps_kmip.networks import (  # noqa: F401 (imported for their registry entries)
+    activations,
+    encoder_builders,
+    gps_networks,
+    head_builders,
+    kmip_builder,
+    plain_gnns,
+    transformer_networks,
+)
+from graphgps_kmip.networks.network_plan import NetworkPlan
+
+__all__ = ["NetworkPlan"]

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
-from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.attention import ExphormerAttention
 from graphgps_kmip.attention.exphormer import ExpanderMessages
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.config import settings_of
-from graphgps_kmip.gym.expander import EXPHORMER
-from graphgps_kmip.registry import Spec, build, lookup, named
+from graphgps_kmip.networks.network_plan import NetworkPlan
+from graphgps_kmip.registry import Spec, lookup, named
 
 KEY = "gt.layer_type"
 ALONG_EXPANDER = "__exp"  # behind the name of a message passing layer: it reads the edges of Exphormer attention
+EXPHORMER = ("num_virt_node", "add_edge_index", "use_exp_edges")  # options of the attention that stand in prep
 GPS = ("GPSModel", "MultiModel", "SingleModel")  # the networks whose layers have branches
 
 
@@ -45,13 +43,13 @@ class Branch:
         return self.spec.kind == "message_passing" and not self.along_expander
 
 
-def branch_rows() -> list[Branch]:
+def branch_rows(plan: NetworkPlan) -> list[Branch]:
     """Return the branches that the config names, those called None left out.
 
     Raises:
         ConfigError: an unknown name, or one with an ending that is not `ALONG_EXPANDER` of a message passing layer.
     """
-    return [_branch(name) for name in cfg.gt.layer_type.split("+") if name != "None"]
+    return [_branch(name) for name in plan.settings.gt.layer_type.split("+") if name != "None"]
 
 
 def _branch(name: str) -> Branch:
@@ -67,66 +65,69 @@ def _branch(name: str) -> Branch:
     return Branch(spec, along_expander=True)
 
 
-def edge_width() -> int | None:
+def edge_width(plan: NetworkPlan) -> int | None:
     """Return the width of the edge features that a branch asks for by its option ``edge_dim``, None for that of nodes.
 
     Raises:
         ConfigError: two branches ask for different ones.
     """
-    chosen = branch_rows()
-    asked = {one.name: settings_of(one.spec).edge_dim for one in chosen if "edge_dim" in one.spec.options}
+    chosen = branch_rows(plan)
+    asked = {one.name: plan.group(one.spec)["edge_dim"] for one in chosen if "edge_dim" in one.spec.options}
     if asked and len(asked) < sum(one.is_local for one in chosen):  # the others read edges as wide as nodes
         asked["the others"] = None
     if len(set(asked.values())) > 1:
-        raise ConfigError(f"{KEY} {cfg.gt.layer_type}: its branches read edges of different widths, {asked}")
+        raise ConfigError(f"{KEY} {plan.settings.gt.layer_type}: its branches read edges of different widths, {asked}")
     return next(iter(asked.values()), None)
 
 
-def branches(dim: int, act: Callable[[], nn.Module]) -> tuple[list[nn.Module], list[nn.Module]]:
+def branches(plan: NetworkPlan, dim: int) -> tuple[list[nn.Module], list[nn.Module]]:
     """Return new modules for one layer: message passing, attention.
 
     Args:
-        dim: width C.
-        act: builds the activation.
+        plan (NetworkPlan): Settings and dims.
+        dim (int): Width C.
     """
-    chosen, gt = branch_rows(), cfg.gt
-    given = {"heads": gt.n_heads, "equivstable_pe": cfg.posenc_EquivStableLapPE.enable}
-    given |= {name: cfg.prep[name] for name in EXPHORMER}
+    chosen, gt = branch_rows(plan), plan.settings.gt
+    given = {"heads": gt.n_heads, "equivstable_pe": plan.settings.posenc_EquivStableLapPE.enable}
+    given |= {name: plan.settings.prep[name] for name in EXPHORMER}
     attention = [
-        build(one.spec, dim, gt.n_heads, dropout_of(one.spec), settings=settings_of(one.spec), given=given)
+        plan.build(one.spec, dim, gt.n_heads, dropout_of(plan, one.spec), **given)
         for one in chosen
         if one.spec.kind == "attention"
     ]
-    attention += [_along_expander(one.spec, dim, act, given) for one in chosen if one.along_expander]
+    attention += [_along_expander(plan, one.spec, dim, given) for one in chosen if one.along_expander]
     starts = [one.initial_state for one in attention if isinstance(one, (ExphormerAttention, ExpanderMessages))]
     for start in starts[1:]:
         start.expander = starts[0].expander  # one vector in a model, as in the public code
-    local = [one.spec for one in chosen if one.is_local]
-    return [build(one, dim, gt.dropout, act, settings=settings_of(one), given=given) for one in local], attention
+    act, local = plan.layer_activation(), [one.spec for one in chosen if one.is_local]
+    return [plan.build(one, dim, gt.dropout, act, **given) for one in local], attention
 
 
-def dropout_of(spec: Spec) -> float:
+def dropout_of(plan: NetworkPlan, spec: Spec) -> float:
     """Return the dropout of an attention; None in its key stands for ``gt.attn_dropout``."""
-    given = cfg.gt[spec.traits.dropout]
-    return cfg.gt.attn_dropout if given is None else given
+    given = plan.settings.gt[spec.traits.dropout]
+    return plan.settings.gt.attn_dropout if given is None else given
 
 
-def _along_expander(spec: Spec, dim: int, act: Callable[[], nn.Module], given: dict[str, Any]) -> nn.Module:
+def _along_expander(plan: NetworkPlan, spec: Spec, dim: int, given: dict[str, Any]) -> nn.Module:
     """Return a message passing module on the edges of Exphormer; dropout and residual are those around attentions."""
-    conv = build(spec, dim, 0.0, act, settings=settings_of(spec), given=given | {"residual": False})
-    edges = {name: cfg.prep[name] for name in ("add_edge_index", "use_exp_edges")}
-    return ExpanderMessages(conv, dim, cfg.gt.dropout, **edges)
+    conv = plan.build(spec, dim, 0.0, plan.layer_activation(), **given | {"residual": False})
+    edges = {name: plan.settings.prep[name] for name in ("add_edge_index", "use_exp_edges")}
+    return ExpanderMessages(conv, dim, plan.settings.gt.dropout, **edges)
 
 
-def warn_of_unread_settings() -> None:
+def warn_of_unread_settings(plan: NetworkPlan) -> None:
     """Log settings that are switched on and that no branch of the layers reads."""
-    if cfg.model.type not in GPS:
+    settings = plan.settings
+    if settings.model.type not in GPS:
         return
-    chosen = branch_rows()
+    chosen = branch_rows(plan)
     reading = [one.name for one in chosen if one.spec.name == "Exphormer" or one.along_expander]
-    if reading and cfg.prep.use_exp_edges and not cfg.prep.exp:
+    if reading and settings.prep.use_exp_edges and not settings.prep.exp:
         logging.warning(
             "%s has no expander edges, prep.exp is False: set it True, or prep.use_exp_edges False", reading[0]
         )
-    if cfg.posenc_EquivStableLapPE.enable and not any("equivstable_pe" in one.spec.options for one in chosen):
-        logging.warning("posenc_EquivStableLapPE has no effect: no branch of %s %s reads it", KEY, cfg.gt.layer_type)
+    if settings.posenc_EquivStableLapPE.enable and not any("equivstable_pe" in one.spec.options for one in chosen):
+        logging.warning(
+            "posenc_EquivStableLapPE has no effect: no branch of %s %s reads it", KEY, settings.gt.layer_type
+        )

@@ -7,14 +7,11 @@ The same holds for edges: ``Bond+RWSEEdge``, or ``ERE`` alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 from torch import nn
-from torch_geometric.graphgym import register as graphgym
-from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.common.near_misses import look_up
-from graphgps_kmip.data.ogb_processing import ATOM, BOND
 from graphgps_kmip.encoding.feature_encoders import (
     ConstantEdgeEncoder,
     ConstantNodeEncoder,
@@ -23,7 +20,7 @@ from graphgps_kmip.encoding.feature_encoders import (
     TypeDictEdgeEncoder,
     TypeDictNodeEncoder,
 )
-from graphgps_kmip.encoding.molecule import AtomEncoder, BondEncoder
+from graphgps_kmip.encoding.molecule import ATOM, BOND, AtomEncoder, BondEncoder
 from graphgps_kmip.encoding.superpixel import (
     COCO_EDGE,
     COCO_NODE,
@@ -35,21 +32,21 @@ from graphgps_kmip.encoding.superpixel import (
 )
 from graphgps_kmip.encoding.syntax import SyntaxEdgeEncoder, SyntaxNodeEncoder
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.posenc import EDGE_PARTS, NODE_PARTS, PosEnc
-from graphgps_kmip.registry import register
+from graphgps_kmip.networks.network_plan import NetworkPlan
+from graphgps_kmip.registry import Spec, components, named, register
 
 
 # The columns of CityNetwork are made when the data is loaded.
 @register("node_encoder", "LinearNode", aliases=("CityNetworkNode",))
-def linear_node(dim: int) -> nn.Module:
+def linear_node(dim: int, *, plan: NetworkPlan) -> nn.Module:
     """Linear map of the node features."""
-    return LinearNodeEncoder(cfg.share.dim_in, dim)
+    return LinearNodeEncoder(plan.dim_in, dim)
 
 
 @register("node_encoder", "TypeDictNode")
-def type_dict_node(dim: int) -> nn.Module:
+def type_dict_node(dim: int, *, plan: NetworkPlan) -> nn.Module:
     """Embedding of an integer node type; dataset.node_encoder_num_types of them."""
-    return TypeDictNodeEncoder(cfg.dataset.node_encoder_num_types, dim)
+    return TypeDictNodeEncoder(plan.settings.dataset.node_encoder_num_types, dim)
 
 
 @register("node_encoder", "PPANode")
@@ -83,15 +80,15 @@ def coco_node(dim: int) -> nn.Module:
 
 
 @register("edge_encoder", "LinearEdge", aliases=("PPAEdge",))
-def linear_edge(dim: int) -> nn.Module:
+def linear_edge(dim: int, *, plan: NetworkPlan) -> nn.Module:
     """Linear map of the edge features."""
-    return LinearEdgeEncoder(cfg.dataset.edge_dim, dim)
+    return LinearEdgeEncoder(plan.edge_dim, dim)
 
 
 @register("edge_encoder", "TypeDictEdge")
-def type_dict_edge(dim: int) -> nn.Module:
+def type_dict_edge(dim: int, *, plan: NetworkPlan) -> nn.Module:
     """Embedding of an integer edge type; dataset.edge_encoder_num_types of them."""
-    return TypeDictEdgeEncoder(cfg.dataset.edge_encoder_num_types, dim)
+    return TypeDictEdgeEncoder(plan.settings.dataset.edge_encoder_num_types, dim)
 
 
 @register("edge_encoder", "DummyEdge")
@@ -113,70 +110,95 @@ def ast_edge(dim: int) -> nn.Module:
 
 
 @register("edge_encoder", "VOCEdge")
-def voc_edge(dim: int) -> nn.Module:
+def voc_edge(dim: int, *, plan: NetworkPlan) -> nn.Module:
     """Linear map of PascalVOC-SP's edge features, standardised where there are 2 (edge_wt_region_boundary)."""
-    return _superpixel_edge(VOC_EDGE, dim)
+    return _superpixel_edge(plan, VOC_EDGE, dim)
 
 
 @register("edge_encoder", "COCOEdge")
-def coco_edge(dim: int) -> nn.Module:
+def coco_edge(dim: int, *, plan: NetworkPlan) -> nn.Module:
     """Linear map of COCO-SP's edge features, standardised where there are 2 (edge_wt_region_boundary)."""
-    return _superpixel_edge(COCO_EDGE, dim)
+    return _superpixel_edge(plan, COCO_EDGE, dim)
 
 
-def _superpixel_edge(scale: Scale, dim: int) -> nn.Module:
-    if cfg.dataset.edge_dim == 1:  # the other two kinds of superpixel graphs, for which no constants are published
+def _superpixel_edge(plan: NetworkPlan, scale: Scale, dim: int) -> nn.Module:
+    if plan.edge_dim == 1:  # the other two kinds of superpixel graphs, for which no constants are published
         return LinearEdgeEncoder(1, dim)
     return SuperpixelEdgeEncoder(scale, dim)
 
 
-def node_encoder(name: str, dim: int) -> nn.Module:
+def node_encoder(plan: NetworkPlan, name: str, dim: int) -> nn.Module:
     """Return the node encoder of a name.
 
     Args:
-        name: value of ``dataset.node_encoder_name``.
-        dim: width C.
+        plan (NetworkPlan): Settings and dims.
+        name (str): Value of ``dataset.node_encoder_name``.
+        dim (int): Width C.
 
     Raises:
         ConfigError: an unknown part, or no width left for the features.
     """
-    key = "dataset.node_encoder_name"
-    if name in graphgym.node_encoder_dict:
-        return graphgym.node_encoder_dict[name](dim)
+    key, parts = "dataset.node_encoder_name", encodings(edges=False)
+    if name in _known(plan, "node_encoder"):
+        return _features(plan, "node_encoder", name, dim)
     first, *rest = name.split("+")
-    if first in NODE_PARTS and not rest:
-        return NODE_PARTS[first].encoder(dim, cfg.share.dim_in)
-    features = look_up(graphgym.node_encoder_dict, first, key)
-    return _composed(features, [look_up(NODE_PARTS, part, key) for part in rest], dim, f"{key}: {name}")
+    if first in parts and not rest:
+        return parts[first].encoder(dim, plan.dim_in)
+    look_up(_known(plan, "node_encoder"), first, key)
+    return _composed(plan, "node_encoder", first, [look_up(parts, part, key) for part in rest], dim, f"{key}: {name}")
 
 
-def edge_encoder(name: str, dim: int) -> nn.Module:
+def edge_encoder(plan: NetworkPlan, name: str, dim: int) -> nn.Module:
     """Return the edge encoder of a name.
 
     An encoding alone stands beside a linear map of the edge features, or one learned vector where there are none.
 
     Args:
-        name: value of ``dataset.edge_encoder_name``.
-        dim: width C.
+        plan (NetworkPlan): Settings and dims.
+        name (str): Value of ``dataset.edge_encoder_name``.
+        dim (int): Width C.
 
     Raises:
         ConfigError: an unknown part, or no width left for the features.
     """
-    key = "dataset.edge_encoder_name"
-    if name in graphgym.edge_encoder_dict:
-        return graphgym.edge_encoder_dict[name](dim)
+    key, parts = "dataset.edge_encoder_name", encodings(edges=True)
+    if name in _known(plan, "edge_encoder"):
+        return _features(plan, "edge_encoder", name, dim)
     first, *rest = name.split("+")
-    if first in EDGE_PARTS and not rest:
-        first, rest = "LinearEdge" if cfg.dataset.edge_dim else "DummyEdge", [first]
-    features = look_up(graphgym.edge_encoder_dict, first, key)
-    return _composed(features, [look_up(EDGE_PARTS, part, key) for part in rest], dim, f"{key}: {name}")
+    if first in parts and not rest:
+        first, rest = "LinearEdge" if plan.edge_dim else "DummyEdge", [first]
+    look_up(_known(plan, "edge_encoder"), first, key)
+    return _composed(plan, "edge_encoder", first, [look_up(parts, part, key) for part in rest], dim, f"{key}: {name}")
 
 
-def _composed(features: Callable[[int], nn.Module], rows: list[PosEnc], dim: int, where: str) -> nn.Module:
+def encodings(edges: bool) -> dict[str, Any]:
+    """Return the encodings of nodes, or of edges, by name and alias."""
+    return {name: row for name, row in components("encoding").items() if row.edges == edges}
+
+
+def _known(plan: NetworkPlan, kind: str) -> dict[str, Any]:
+    return named(kind) | dict(plan.others.get(kind, {}))
+
+
+def _features(plan: NetworkPlan, kind: str, name: str, dim: int) -> nn.Module:
+    """Return the encoder of the data's own features."""
+    entry = _known(plan, kind)[name]
+    if not isinstance(entry, Spec):  # of another package, in GraphGym's form
+        return entry(dim)
+    return build_encoder(plan, entry, dim)
+
+
+def build_encoder(plan: NetworkPlan, spec: Spec, dim: int) -> nn.Module:
+    """Return an encoder of nodes or of edges, whose options come from the settings and the data."""
+    types = plan.settings.dataset[f"{spec.kind}_num_types"]
+    return plan.build(spec, dim, dim_in=plan.dim_in, edge_dim=plan.edge_dim, num_types=types)
+
+
+def _composed(plan: NetworkPlan, kind: str, first: str, rows: list[Any], dim: int, where: str) -> nn.Module:
     width = dim - sum(row.width for row in rows)
     if width < 1:
         raise ConfigError(f"{where}: its encodings take {dim - width} of {dim} columns: lower their dim_pe")
-    modules = [features(width)]
+    modules = [_features(plan, kind, first, width)]
     for row in rows:
         width += row.width
         modules.append(row.encoder(width, None))

@@ -1,33 +1,31 @@
-"""What stands before and after the layers of every network: encoder, input layers, prediction head; and the stack."""
+"""Network stack: input encoder, pre-MLP and prediction head around the layers of every network."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch import nn
-from torch_geometric.graphgym import register as graphgym
-from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.posenc_build import in_node_encoder
 from graphgps_kmip.model import FeatureEncoder, GPSModel, input_layers
-from graphgps_kmip.networks.activations import activation
 from graphgps_kmip.networks.encoder_builders import edge_encoder, node_encoder
-from graphgps_kmip.registry import components
+from graphgps_kmip.networks.network_plan import NetworkPlan
+from graphgps_kmip.registry import Spec, named
 
 
-def layers_width() -> int:
+def layers_width(settings: Any) -> int:
     """Return the width of a network of gt.layers layers.
 
     Raises:
         ConfigError: its parts would have different widths, or there are no layers.
     """
-    dim, layers = cfg.gnn.dim_inner, cfg.gt.layers
-    if cfg.gt.dim_hidden != dim:
+    dim, layers = settings.gnn.dim_inner, settings.gt.layers
+    if settings.gt.dim_hidden != dim:
         raise ConfigError(
-            f"gt.dim_hidden ({cfg.gt.dim_hidden}) and gnn.dim_inner ({dim}) must be equal: encoder, layers and head "
-            "share one width"
+            f"gt.dim_hidden ({settings.gt.dim_hidden}) and gnn.dim_inner ({dim}) must be equal: encoder, layers and "
+            "head share one width"
         )
     if layers < 1:
         raise ConfigError(f"gt.layers: expected 1 or more, got {layers}")
@@ -35,11 +33,18 @@ def layers_width() -> int:
 
 
 def stack(
-    dim: int, dim_out: int, layers: Sequence[nn.Module], dim_edge: int | None = None, *, pad_graphs: bool = False
+    plan: NetworkPlan,
+    dim: int,
+    dim_out: int,
+    layers: Sequence[nn.Module],
+    dim_edge: int | None = None,
+    *,
+    pad_graphs: bool = False,
 ) -> GPSModel:
     """Return the network of these layers.
 
     Args:
+        plan: settings and dims.
         dim: width C.
         dim_out: outputs of the head.
         layers: first layer first.
@@ -47,55 +52,65 @@ def stack(
         pad_graphs: see `GPSModel`.
     """
     return GPSModel(
-        encoder=encoder(dim, dim_edge),
-        pre_mp=input_part(dim),
+        encoder=encoder(plan, dim, dim_edge),
+        pre_mp=input_part(plan, dim),
         layers=layers,
-        head=prediction_head(dim, dim_out),
-        recompute=cfg.share.gradient_checkpointing,
+        head=prediction_head(plan, dim, dim_out),
+        recompute=plan.settings.share.gradient_checkpointing,
         pad_graphs=pad_graphs,
     )
 
 
-def encoder(dim: int, dim_edge: int | None = None) -> FeatureEncoder:
+def encoder(plan: NetworkPlan, dim: int, dim_edge: int | None = None) -> FeatureEncoder:
     """Return the encoder of nodes, to width ``dim``, and of edges, to ``dim_edge`` or the same."""
     dim_edge = dim_edge or dim
-    node = node_encoder(cfg.dataset.node_encoder_name, dim) if cfg.dataset.node_encoder else None
-    edge = edge_encoder(cfg.dataset.edge_encoder_name, dim_edge) if cfg.dataset.edge_encoder else None
-    given, norms = cfg.dataset, (cfg.dataset.node_encoder_bn, cfg.dataset.edge_encoder_bn)
+    given = plan.settings.dataset
+    node = node_encoder(plan, given.node_encoder_name, dim) if given.node_encoder else None
+    edge = edge_encoder(plan, given.edge_encoder_name, dim_edge) if given.edge_encoder else None
+    norms = (given.node_encoder_bn, given.edge_encoder_bn)
     return FeatureEncoder(dim, node, edge, *norms, dim_edge, given.edge_norm_on_nodes)
 
 
-def input_part(dim: int) -> nn.Sequential | None:
+def input_part(plan: NetworkPlan, dim: int) -> nn.Sequential | None:
     """Return gnn.layers_pre_mp layers between encoder and stack, or None.
 
     Raises:
         ConfigError: nothing brings the data to the width of the layers.
     """
-    gnn, raw = cfg.gnn, None if cfg.dataset.node_encoder else cfg.share.dim_in
+    gnn, raw = plan.settings.gnn, None if plan.settings.dataset.node_encoder else plan.dim_in
     if gnn.layers_pre_mp < 1 and raw not in (None, dim):
         raise ConfigError(
             f"dataset.node_encoder is False, so gnn.dim_inner ({dim}) must be the data's width {raw}: set "
             "dataset.node_encoder True and dataset.node_encoder_name LinearNode, or gnn.layers_pre_mp 1"
         )
-    return input_layers(dim, gnn.layers_pre_mp, gnn.batchnorm, gnn.dropout, activation(), gnn.l2norm, raw)
+    return input_layers(dim, gnn.layers_pre_mp, gnn.batchnorm, gnn.dropout, plan.activation(), gnn.l2norm, raw)
 
 
-def prediction_head(dim: int, dim_out: int) -> nn.Module:
+def prediction_head(plan: NetworkPlan, dim: int, dim_out: int) -> nn.Module:
     """Return the head gnn.head; ours come before GraphGym's of the same name.
 
     Raises:
         ConfigError: it is unknown, or does not fit to graph tokens, or to the lack of them.
     """
-    head = look_up(graphgym.head_dict | components("head"), cfg.gnn.head, "gnn.head")(dim, dim_out)
-    has_token = cfg.graphormer.use_graph_token and in_node_encoder("GraphormerBias")
+    settings, name = plan.settings, plan.settings.gnn.head
+    entry = look_up(dict(plan.others.get("head", {})) | named("head"), name, "gnn.head")
+    head = build_head(plan, entry, dim, dim_out) if isinstance(entry, Spec) else entry(dim, dim_out)
+    has_token = settings.graphormer.use_graph_token and plan.has_encoding("GraphormerBias")
     level = getattr(head, "level", "")  # "": of another package
     if has_token and level not in ("graph", ""):
         raise ConfigError(
-            f"graphormer.use_graph_token: gnn.head {cfg.gnn.head} would predict the tokens of graphs, too: set it False"
+            f"graphormer.use_graph_token: gnn.head {name} would predict the tokens of graphs, too: set it False"
         )
-    if cfg.model.graph_pooling == "graph_token" and level == "graph" and not has_token:
+    if settings.model.graph_pooling == "graph_token" and level == "graph" and not has_token:
         raise ConfigError(
             "model.graph_pooling graph_token: the graphs have no token: set graphormer.use_graph_token True, with "
             "GraphormerBias as the last part of dataset.node_encoder_name, or take another pooling"
         )
     return head
+
+
+def build_head(plan: NetworkPlan, spec: Spec, dim: int, dim_out: int) -> nn.Module:
+    """Return a head, whose options come from the settings."""
+    gnn = plan.settings.gnn
+    given = {"num_layers": gnn.layers_post_mp, "pooling": plan.settings.model.graph_pooling, "dropout": gnn.dropout}
+    return plan.build(spec, dim, dim_out, act=plan.activation(), **given)

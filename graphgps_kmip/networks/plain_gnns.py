@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from torch import nn
-from torch_geometric.graphgym.config import cfg
 from torch_geometric.nn import GATConv, GCNConv
 
 from graphgps_kmip.errors import ConfigError
@@ -11,23 +10,23 @@ from graphgps_kmip.model import FeatureEncoder, GNNLayer, GPSModel
 from graphgps_kmip.model.plain_layers import SparseDropout
 from graphgps_kmip.model.prediction_heads import OutputHead
 from graphgps_kmip.mpnn.message_passing import PlainConv
-from graphgps_kmip.networks.activations import activation
+from graphgps_kmip.networks.network_plan import NetworkPlan
 from graphgps_kmip.registry import register
 
 NODE_HEADS = ("node", "inductive_node")
 
 
 @register("network", "GCN")
-def gcn(dim_in: int, dim_out: int) -> nn.Module:
+def gcn(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:
     """GCN alone (Kipf and Welling 2017): gnn.layers_mp convolutions, hidden ones gnn.dim_inner wide.
 
     Before each one is dropout of its input (gnn.dropout), between them the activation gnn.act.
     """
-    return _network([GCNConv(width, out) for width, out, _ in _widths(dim_in, dim_out)])
+    return _network(plan, [GCNConv(width, out) for width, out, _ in _widths(plan, dim_in, dim_out)])
 
 
 @register("network", "GAT")
-def gat(dim_in: int, dim_out: int) -> nn.Module:
+def gat(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:
     """GAT alone (Veličković et al. 2018): as GCN, with gt.n_heads heads side by side and one in the last convolution.
 
     gt.attn_dropout is the dropout of attention weights.
@@ -35,35 +34,36 @@ def gat(dim_in: int, dim_out: int) -> nn.Module:
     Raises:
         ConfigError: the heads do not divide the width.
     """
-    dim, heads = cfg.gnn.dim_inner, cfg.gt.n_heads
+    dim, heads = plan.settings.gnn.dim_inner, plan.settings.gt.n_heads
     if dim % heads:
         raise ConfigError(f"gnn.dim_inner ({dim}) must be a multiple of gt.n_heads, got {heads}")
     return _network(
+        plan,
         [
-            GATConv(width, out, 1, dropout=cfg.gt.attn_dropout)
+            GATConv(width, out, 1, dropout=plan.settings.gt.attn_dropout)
             if last
-            else GATConv(width, out // heads, heads, dropout=cfg.gt.attn_dropout)
-            for width, out, last in _widths(dim_in, dim_out)
-        ]
+            else GATConv(width, out // heads, heads, dropout=plan.settings.gt.attn_dropout)
+            for width, out, last in _widths(plan, dim_in, dim_out)
+        ],
     )
 
 
-def _widths(dim_in: int, dim_out: int) -> list[tuple[int, int, bool]]:
+def _widths(plan: NetworkPlan, dim_in: int, dim_out: int) -> list[tuple[int, int, bool]]:
     """Return columns in, columns out, and whether it is the last one, of each convolution."""
-    depth = cfg.gnn.layers_mp
+    depth = plan.settings.gnn.layers_mp
     if depth < 1:
         raise ConfigError(f"gnn.layers_mp: expected 1 or more, got {depth}")
-    widths = [dim_in, *[cfg.gnn.dim_inner] * (depth - 1), dim_out]
+    widths = [dim_in, *[plan.settings.gnn.dim_inner] * (depth - 1), dim_out]
     return [(widths[i], widths[i + 1], i == depth - 1) for i in range(depth)]
 
 
-def _network(convs: list[nn.Module]) -> nn.Module:
+def _network(plan: NetworkPlan, convs: list[nn.Module]) -> nn.Module:
     """Return the stack: dropout of the features, then layers of convolution, activation, dropout; the last one bare.
 
     Raises:
         ConfigError: there is an encoder, or a head for something other than nodes.
     """
-    kind, head, data = cfg.model.type, cfg.gnn.head, cfg.dataset
+    kind, head, data = plan.settings.model.type, plan.settings.gnn.head, plan.settings.dataset
     if data.node_encoder or data.edge_encoder:
         raise ConfigError(
             f"model.type {kind} takes the features of nodes as they are: set dataset.node_encoder and "
@@ -71,11 +71,11 @@ def _network(convs: list[nn.Module]) -> nn.Module:
         )
     if head not in NODE_HEADS:
         raise ConfigError(f"gnn.head: model.type {kind} has none but {' and '.join(NODE_HEADS)}, got {head}")
-    layers = [GNNLayer(PlainConv(conv), activation(), cfg.gnn.dropout) for conv in convs[:-1]]
+    layers = [GNNLayer(PlainConv(conv), plan.activation(), plan.settings.gnn.dropout) for conv in convs[:-1]]
     return GPSModel(
-        encoder=FeatureEncoder(cfg.gnn.dim_inner, None, None),
-        pre_mp=SparseDropout(cfg.gnn.dropout),
+        encoder=FeatureEncoder(plan.settings.gnn.dim_inner, None, None),
+        pre_mp=SparseDropout(plan.settings.gnn.dropout),
         layers=[*layers, GNNLayer(PlainConv(convs[-1]))],
         head=OutputHead(masked=head == "node"),
-        recompute=cfg.share.gradient_checkpointing,
+        recompute=plan.settings.share.gradient_checkpointing,
     )

@@ -32,7 +32,7 @@ from torch_geometric.data import Batch  # noqa: E402
 from torch_geometric.graphgym.config import cfg  # noqa: E402
 
 from graphgps_kmip.gym.load import load_config  # noqa: E402
-from graphgps_kmip.networks.gps_networks import gps_model  # noqa: E402
+from graphgps_kmip.gym.network_building import build_network  # noqa: E402
 from run.bench import options  # noqa: E402
 from run.bench.knn import table, write  # noqa: E402
 from run.bench.memory import CLEAR_REFS, MIB, _status_kib  # noqa: E402
@@ -149,7 +149,7 @@ def step(args: argparse.Namespace) -> list[dict[str, Any]]:
     load_config(cfg, args.cfg, [*SETTINGS, *args.set])
     cfg.share.dim_in = FEATURES
     torch.manual_seed(0)
-    model = gps_model(FEATURES, CLASSES)
+    model = build_network("GPSModel", FEATURES, CLASSES)
     optimizer = torch.optim.AdamW(model.parameters())
     with LiveTensors() as live:
         diary = Diary(live)

@@ -19,18 +19,16 @@ from torch_geometric.graphgym.models.gnn import GNNPreMP
 from graphgps_kmip.compat.checkpoint_names import PUBLIC
 from graphgps_kmip.compat.parameter_renaming import read_state, renamed
 from graphgps_kmip.errors import CheckpointError
-from graphgps_kmip.networks.gps_networks import gps_model
+from graphgps_kmip.gym.network_building import build_network, current_plan
 from graphgps_kmip.networks.network_stack import input_part, prediction_head
-from graphgps_kmip.registry import components
 from graphgps_kmip.train.checkpoint import read_checkpoint
-from tests.gym.networks import DATA, configure, enter
+from tests.gym.networks import DATA, configure
 
 FILE = Path("there.ckpt")
 
 
 @pytest.fixture(autouse=True)
-def _entered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    enter(monkeypatch)
+def _entered() -> Iterator[None]:
     yield
     cfg.defrost()
 
@@ -67,7 +65,7 @@ def test_graphgyms_input_layers_load_whatever_stands_between_them(
     theirs, x = GNNPreMP(8, 8, layers).eval(), torch.randn(5, 8)
     for parameter in theirs.parameters():
         nn.init.normal_(parameter)
-    ours = loaded(input_part(8), theirs, "pre_mp.", "pre_mp.")
+    ours = loaded(input_part(current_plan(), 8), theirs, "pre_mp.", "pre_mp.")
     expected = theirs(Data(x=x)).x if layers else x
     torch.testing.assert_close(ours(x), expected)
 
@@ -83,7 +81,7 @@ def test_graphgyms_heads_load_with_any_number_of_layers(head: str, layers: int, 
     theirs = public.get(head, public_heads.GNNNodeHead)(8, dim_out).eval()
     for parameter in theirs.parameters():
         nn.init.normal_(parameter)
-    ours = loaded(prediction_head(8, dim_out), theirs, "head.", "post_mp.")
+    ours = loaded(prediction_head(current_plan(), 8, dim_out), theirs, "head.", "post_mp.")
     x = torch.randn(5, 8)
     torch.testing.assert_close(ours.mlp(x), theirs.layer_post_mp(x.clone()))
 
@@ -92,14 +90,14 @@ def test_the_other_public_heads_load() -> None:
     linears = {"0.weight": torch.randn(8, 8), "0.bias": torch.randn(8), "1.weight": torch.randn(3, 8),
                "1.bias": torch.randn(3)}  # fmt: skip
     configure(GYM | {"gnn.head": "mlp_graph", "gnn.layers_post_mp": 2})
-    ours = prediction_head(8, 3)
+    ours = prediction_head(current_plan(), 8, 3)
     own = {f"head.{key}": value for key, value in ours.state_dict().items()}
     for row in ({"0": "FC_layers.0", "1": "FC_layers.1"}, {"0": "mlp.1", "1": "mlp.4"}):  # SAN's, LRGB's
         state = {f"model.post_mp.{row[key[0]]}{key[1:]}": value for key, value in linears.items()}
         full = list(renamed(state, own, PUBLIC, FILE).values())
         assert all(torch.equal(one, other) for one, other in zip(full, linears.values(), strict=True))
     configure(GYM | {"gnn.head": "ogb_code_graph"})
-    words = {f"head.{key}": value for key, value in prediction_head(8, 3).state_dict().items()}
+    words = {f"head.{key}": value for key, value in prediction_head(current_plan(), 8, 3).state_dict().items()}
     state = {key.replace("head.", "post_mp."): torch.randn_like(value) for key, value in words.items()}
     assert renamed(state, words, PUBLIC, FILE).keys() == words.keys()
 
@@ -169,7 +167,7 @@ def public_network() -> dict[str, Tensor]:
 
 def network() -> nn.Module:
     configure(WHOLE)
-    return gps_model(9, 1)
+    return build_network("GPSModel", 9, 1)
 
 
 @pytest.mark.parametrize("wrapper", ["", "model.", "module.model."])
@@ -191,7 +189,7 @@ def test_a_whole_network_loads_with_and_without_graphgyms_wrapper(wrapper: str) 
 def test_san_loads_with_the_vector_that_its_layers_share(norm: str) -> None:
     norms = {"gt.batch_norm": norm == "batch", "gt.layer_norm": norm == "layer"}
     configure(DATA | {"model.type": "SANTransformer", "gt.layer_type": "SANLayer", "gt.layers": 2, **norms})
-    model = components("network")["SANTransformer"](5, 3)
+    model = build_network("SANTransformer", 5, 3)
     own = {name: value for name, value in model.state_dict().items() if name.startswith("layers.")}
     own = {name: value if name.endswith("batches_tracked") else torch.randn_like(value) for name, value in own.items()}
     shared = "trf_layers.0.attention.fake_edge_emb.weight"
@@ -276,7 +274,7 @@ def test_of_many_problems_some_are_named_and_all_are_counted() -> None:
 def test_the_norm_of_a_branch_is_dropped_only_where_the_branch_is_not_there(branch: str) -> None:
     state, used = public_network(), {"norm1_local": "local_model", "norm1_attn": "self_attn"}[branch]
     configure(WHOLE | {"gt.layer_type": "GINE+None" if branch == "norm1_attn" else "None+Transformer"})
-    own = gps_model(9, 1).state_dict()
+    own = build_network("GPSModel", 9, 1).state_dict()
     with pytest.raises(CheckpointError, match=f"{used}.* is left over"):
         renamed(state, own, PUBLIC, FILE)
     less = {key: value for key, value in state.items() if used not in key}
@@ -288,7 +286,7 @@ def test_the_norm_of_a_branch_is_dropped_only_where_the_branch_is_not_there(bran
 def test_the_norm_of_a_branch_that_is_there_is_not_dropped(branch: str) -> None:
     configure(WHOLE | {"gt.batch_norm": False})
     with pytest.raises(CheckpointError, match=rf"layers\.0\.{branch}\.weight \(8,\) is left over"):
-        renamed(in_front(branch, public_network()), gps_model(9, 1).state_dict(), PUBLIC, FILE)
+        renamed(in_front(branch, public_network()), build_network("GPSModel", 9, 1).state_dict(), PUBLIC, FILE)
 
 
 def in_front(part_of_name: str, state: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -297,7 +295,7 @@ def in_front(part_of_name: str, state: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def test_older_versions_of_the_packages_are_read_too() -> None:
     configure(WHOLE | {"gt.layer_type": "GAT+Transformer"})
-    own = gps_model(9, 1).state_dict()
+    own = build_network("GPSModel", 9, 1).state_dict()
     state = {key: value for key, value in public_network().items() if "local_model" not in key}
     state = {key: value for key, value in state.items() if not key.endswith("num_batches_tracked")}
     conv = {

@@ -19,13 +19,12 @@ from graphgps_kmip.compat.checkpoint_names import PUBLIC
 from graphgps_kmip.compat.parameter_renaming import finder, renamed
 from graphgps_kmip.encoding import laplacian as laplacian_encoder
 from graphgps_kmip.encoding.kernel_encoder import KernelEncoder
-from graphgps_kmip.gym.graphgym_network import stock_gnn
+from graphgps_kmip.gym.network_building import build_network
 from graphgps_kmip.model import GPSLayer
-from graphgps_kmip.networks.gps_networks import custom_gnn
 from tests.attention.recorded_gps import BY_CODE, DIM, HEADS, LOCAL
 from tests.attention.test_exphormer_recorded import LAYERS, Stack
 from tests.encoding import test_kernel_encoder, test_laplacian_encoder, test_signnet
-from tests.gym.networks import configure, enter
+from tests.gym.networks import configure
 from tests.gym.test_network_recorded import CUSTOM, PLAIN, STOCK
 from tests.model.test_recorded_layers import RECORDS, attention_of
 from tests.recorded import check, load, part
@@ -37,8 +36,7 @@ MORE = ("gps_CustomGatedGCN_Performer_batch_norm_relu_b3", "gps_GINE_Performer_b
 
 
 @pytest.fixture(autouse=True)
-def _entered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    enter(monkeypatch)
+def _entered() -> Iterator[None]:
     yield
     cfg.defrost()
 
@@ -120,7 +118,7 @@ def test_exphormers_layers_of_any_number_of_branches_load_under_their_own_names(
 def test_a_layer_of_custom_gnn_loads_under_its_own_names(name: str) -> None:
     defaults = {"gnn.layer_type": "gcnconv", "gnn.layers_mp": 1, "gnn.act": "relu"}
     configure(PLAIN | defaults | CUSTOM[name])
-    layer, record = custom_gnn(8, 3).layers[0], load(f"A_layers/{name.split()[0]}")
+    layer, record = build_network("custom_gnn", 8, 3).layers[0], load(f"A_layers/{name.split()[0]}")
 
     def forward(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         batch = Batch(**{"batch": inputs["edge_index"].new_zeros(len(inputs["x"])), **inputs})
@@ -134,7 +132,7 @@ def test_a_layer_of_custom_gnn_loads_under_its_own_names(name: str) -> None:
 def test_graphgyms_own_network_loads_under_its_own_names(name: str) -> None:
     defaults = {"gnn.layer_type": "gcnconv", "gnn.layers_pre_mp": 1, "gnn.layers_mp": 2, "gnn.l2norm": False}
     configure(PLAIN | defaults | {"model.type": "gnn"} | STOCK[name])
-    network, record = stock_gnn(8, 3), load(f"A_layers/core_gnn_{name}_b3")
+    network, record = build_network("gnn", 8, 3), load(f"A_layers/core_gnn_{name}_b3")
 
     def forward(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         sizes = inputs["batch"].bincount()

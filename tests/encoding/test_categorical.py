@@ -9,7 +9,6 @@ from ogb.graphproppred.mol_encoder import BondEncoder as OgbBond
 from torch import nn
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.data.ogb_processing import ATOM, BOND
 from graphgps_kmip.encoding import (
     AtomEncoder,
     BondEncoder,
@@ -17,6 +16,7 @@ from graphgps_kmip.encoding import (
     SyntaxEdgeEncoder,
     SyntaxNodeEncoder,
 )
+from graphgps_kmip.encoding.molecule import ATOM, BOND
 
 DIM = 5
 EDGES = torch.tensor([[0, 1, 2, 2], [1, 2, 0, 1]])

@@ -17,9 +17,9 @@ from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.data import load_dataset
 from graphgps_kmip.gym.experiment import execute, launch, planned_runs
 from graphgps_kmip.gym.load import load_config
+from graphgps_kmip.gym.network_building import build_network
 from graphgps_kmip.gym.optimizer import current_optimizer
 from graphgps_kmip.model.plain_layers import SparseDropout
-from graphgps_kmip.networks.gps_networks import gps_model
 from graphgps_kmip.networks.plain_gnns import gat, gcn
 
 ROOT = Path(__file__).parents[2]
@@ -48,7 +48,7 @@ def parameters(model: nn.Module) -> dict[str, Tensor]:
 
 def test_gcn_is_the_formula_of_its_paper() -> None:
     configure("gcn")
-    data, model = graph(), gcn(6, 3).double().eval()
+    data, model = graph(), build_network("GCN", 6, 3).double().eval()
     for value in model.parameters():  # biases, too, which start at zero
         nn.init.normal_(value)
     adjacency = torch.eye(5, dtype=torch.float64)
@@ -77,17 +77,17 @@ def test_features_and_hidden_features_are_dropped_and_outputs_are_not(build: Any
 
 def test_gat_has_heads_side_by_side_and_one_for_the_classes() -> None:
     configure("gat")
-    first, last = (layer.conv.conv for layer in gat(6, 3).layers)
+    first, last = (layer.conv.conv for layer in build_network("GAT", 6, 3).layers)
     assert (first.in_channels, first.heads, first.out_channels, first.concat, first.dropout) == (6, 8, 8, True, 0.6)
     assert (last.in_channels, last.heads, last.out_channels, last.dropout) == (64, 1, 3, 0.6)
     cfg.gnn.dim_inner = 60
     with pytest.raises(ConfigError, match=r"gnn.dim_inner \(60\) must be a multiple of gt.n_heads, got 8"):
-        gat(6, 3)
+        build_network("GAT", 6, 3)
 
 
 def test_all_nodes_are_predicted_where_graphs_are_divided() -> None:
     configure("gcn", "gnn.head", "inductive_node")
-    assert gcn(6, 3).double()(graph())[0].shape == (5, 3)
+    assert build_network("GCN", 6, 3).double()(graph())[0].shape == (5, 3)
 
 
 @pytest.mark.parametrize(
@@ -102,14 +102,14 @@ def test_all_nodes_are_predicted_where_graphs_are_divided() -> None:
 def test_what_the_recipe_does_not_have_is_refused(words: tuple[str, ...], line: str) -> None:
     configure("gcn", *words)
     with pytest.raises(ConfigError, match=line):
-        gcn(6, 3)
+        build_network("GCN", 6, 3)
 
 
 @pytest.mark.parametrize(("layers", "decayed"), [("first", [0]), ("all", [0, 1])])
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_weight_decay_is_for_the_layers_that_the_config_names(optimizer: str, layers: str, decayed: list[int]) -> None:
     configure("gcn", "optim.weight_decay_layers", layers, "optim.optimizer", optimizer)
-    model = gcn(6, 3)
+    model = build_network("GCN", 6, 3)
     before = {name: value.detach().clone() for name, value in parameters(model).items() if "weight" in name}
     found = current_optimizer(model)
     for value in model.parameters():
@@ -124,7 +124,7 @@ def test_weight_decay_is_for_the_layers_that_the_config_names(optimizer: str, la
 def test_no_first_layer_is_guessed_behind_an_encoder() -> None:
     configure("kmip", "optim.weight_decay_layers", "first", "share.dim_in", "6")
     with pytest.raises(ConfigError, match="of model.type GPSModel it is not clear"):
-        current_optimizer(gps_model(6, 3))
+        current_optimizer(build_network("GPSModel", 6, 3))
     with pytest.raises(ConfigError, match="it is not clear which layer is first"):
         current_optimizer(nn.Linear(6, 3))  # a network of another package
     with pytest.raises(ConfigError, match="optim.weight_decay_layers: expected one of all, first, got 'frist'"):

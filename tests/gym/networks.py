@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
 from torch_geometric.data import Batch, Data
-from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.gym.graphgym_network import LAYERS
 from graphgps_kmip.gym.load import load_config
-from graphgps_kmip.registry import components
 
 # What the networks of `graphs` have in common.
 DATA = {
@@ -35,17 +31,6 @@ DATA = {
     "gnn.layer_type": "gcnconv",
     "gnn.head": "graph",
 }
-
-
-def enter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Enter networks, layers and activations into the registries for the length of a test."""
-    for registry, entries in (
-        (register.network_dict, components("network")),
-        (register.layer_dict, LAYERS),
-        (register.act_dict, components("activation")),
-    ):
-        for name, entry in entries.items():
-            monkeypatch.setitem(registry, name, entry)
 
 
 def configure(settings: dict[str, Any]) -> None:

@@ -19,10 +19,10 @@ from graphgps_kmip.compat.checkpoint_names import PUBLIC
 from graphgps_kmip.compat.parameter_renaming import renamed
 from graphgps_kmip.data import make_loaders
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.budget import enter_width
 from graphgps_kmip.gym.count import count_by_component
 from graphgps_kmip.gym.experiment import Parts, assemble, configured, planned_runs
 from graphgps_kmip.gym.load import load_config
+from graphgps_kmip.gym.network_building import enter_width
 from graphgps_kmip.gym.task import current_task
 from tests.gym.graphormer_files import BESIDE, BOTH, CORNELL, FILES, ZINC, Tree, public_shapes
 
@@ -135,7 +135,7 @@ def test_a_public_checkpoint_loads_into_it(tmp_path: Path) -> None:
 def test_a_budget_finds_the_width_of_graphormer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     load(tmp_path, ZINC, "model.auto_satisfy_param_budget", "True", "model.param_budget", "200000")
-    enter_width()
+    enter_width(cfg.share.dim_in, cfg.share.dim_out)
     assert cfg.graphormer.embed_dim == cfg.gnn.dim_inner
     assert cfg.gnn.dim_inner % 8 == 0
     assert 40 <= cfg.gnn.dim_inner < 80

@@ -13,16 +13,16 @@ from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.experiment import execute, launch, planned_runs
+from graphgps_kmip.gym.network_building import build_network
 from graphgps_kmip.model.feature_encoding import UnitRows
 from graphgps_kmip.mpnn import GAT, GINE, GatedGCN
-from graphgps_kmip.networks.gps_networks import custom_gnn, gps_model, width_step
+from graphgps_kmip.networks.gps_networks import width_step
 from graphgps_kmip.registry import components
-from tests.gym.networks import DATA, configure, enter, graphs
+from tests.gym.networks import DATA, configure, graphs
 
 
 @pytest.fixture(autouse=True)
-def _entered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    enter(monkeypatch)
+def _entered() -> Iterator[None]:
     yield
     cfg.defrost()
 
@@ -38,7 +38,7 @@ def _entered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 )
 def test_every_network_predicts_each_graph_as_if_it_were_alone(network: str, layer_type: str) -> None:
     configure(DATA | {"model.type": network} | ({"gnn.layer_type": layer_type} if layer_type else {}))
-    model, batch = components("network")[network](5, 3).double().eval(), graphs()
+    model, batch = build_network(network, 5, 3).double().eval(), graphs()
     batch.x, batch.edge_attr = batch.x.double(), batch.edge_attr.double()
     pred, true = model(batch.clone())
     assert true.tolist() == [5, 1, 3]
@@ -53,48 +53,48 @@ def test_every_network_predicts_each_graph_as_if_it_were_alone(network: str, lay
 
 def test_the_public_names_of_layers_are_the_public_layers() -> None:
     configure(DATA | {"gnn.layer_type": "gatconv", "gt.n_heads": 4})
-    conv = custom_gnn(5, 3).layers[0].conv
+    conv = build_network("custom_gnn", 5, 3).layers[0].conv
     assert isinstance(conv, GAT)
     assert not conv.use_edge_attr
     assert conv.conv.heads == 1
     configure(DATA | {"gnn.layer_type": "GAT", "gt.n_heads": 4})
-    conv = custom_gnn(5, 3).layers[0].conv
+    conv = build_network("custom_gnn", 5, 3).layers[0].conv
     assert conv.use_edge_attr
     assert conv.conv.heads == 4
 
 
 def test_residuals_and_activations_of_a_layer_are_those_of_the_config() -> None:
     configure(DATA | {"gnn.layer_type": "gatedgcnconv", "gnn.residual": True, "gnn.act": "elu"})
-    conv = custom_gnn(5, 3).layers[1].conv
+    conv = build_network("custom_gnn", 5, 3).layers[1].conv
     assert isinstance(conv, GatedGCN)
     assert conv.residual
     assert conv.edge_residual
     assert isinstance(conv.act, nn.ELU)
     configure(DATA | {"gnn.layer_type": "gatedgcnconv"})
-    conv = custom_gnn(5, 3).layers[1].conv
+    conv = build_network("custom_gnn", 5, 3).layers[1].conv
     assert not conv.residual
     assert not conv.edge_residual
     cfg.gnn.edge_residual, cfg.gnn.act, cfg.gnn.layer_act = True, "elu", "gelu"
-    conv = custom_gnn(5, 3).layers[1].conv
+    conv = build_network("custom_gnn", 5, 3).layers[1].conv
     assert not conv.residual
     assert conv.edge_residual
     assert isinstance(conv.act, nn.GELU)
-    assert isinstance(gps_model(5, 3).layers[0].ffn[1], nn.GELU)
+    assert isinstance(build_network("GPSModel", 5, 3).layers[0].ffn[1], nn.GELU)
 
 
 def test_dropout_of_custom_gnn_stands_where_the_public_codes_have_it() -> None:
     configure(DATA | {"gnn.layer_type": "gineconv", "gnn.dropout": 0.3})
-    layer = custom_gnn(5, 3).layers[0]
+    layer = build_network("custom_gnn", 5, 3).layers[0]
     assert layer.dropout.p == 0.3
     assert isinstance(layer.act, nn.ReLU)
     cfg.gnn.gine_inner = "mlp_dropout"
-    layer = custom_gnn(5, 3).layers[0]
+    layer = build_network("custom_gnn", 5, 3).layers[0]
     assert isinstance(layer.conv, GINE)
     assert layer.conv.inner[-1].p == 0.3
     assert layer.dropout.p == 0.0
     assert isinstance(layer.act, nn.Identity)
     cfg.gnn.layer_type = "gatedgcnconv"
-    layer = custom_gnn(5, 3).layers[0]
+    layer = build_network("custom_gnn", 5, 3).layers[0]
     assert layer.conv.dropout.p == 0.3
     assert layer.dropout.p == 0.0
 
@@ -103,15 +103,15 @@ def test_hidden_rows_of_heads_have_length_one_where_the_config_says_so() -> None
     configure(DATA | {"gnn.act": "elu", "gnn.dropout": 0.3})
     for name in ("graph", "node", "inductive_node", "inductive_edge", "edge"):
         cfg.gnn.head, cfg.gnn.l2norm = name, False
-        plain = custom_gnn(5, 3).head.mlp
+        plain = build_network("custom_gnn", 5, 3).head.mlp
         assert [type(module) for module in plain] == [nn.Linear, nn.ELU, nn.Dropout, nn.Linear]
         assert plain[2].p == 0.3
         cfg.gnn.l2norm = True
-        unit = custom_gnn(5, 3).head.mlp
+        unit = build_network("custom_gnn", 5, 3).head.mlp
         assert [type(module) for module in unit] == [nn.Linear, nn.ReLU, UnitRows, nn.Dropout, nn.Linear]
         assert unit[3].p == 0.0
     cfg.gnn.head = "mlp_graph"  # LRGB's: as the config says, always
-    head = custom_gnn(5, 3).head
+    head = build_network("custom_gnn", 5, 3).head
     assert isinstance(head.mlp[1], nn.ELU)
     assert head.dropout.p == head.mlp[2].p == 0.3
 
@@ -122,16 +122,16 @@ def test_input_layers_normalise_rows_as_the_config_says_in_every_network() -> No
             layer_type = "SANLayer" if network == "SANTransformer" else "GCN"
             configure(DATA | {"model.type": network, "gt.layer_type": layer_type})
             cfg.gnn.layers_pre_mp, cfg.gnn.l2norm = 1, wanted
-            found = any(isinstance(module, UnitRows) for module in components("network")[network](5, 3).pre_mp)
+            found = any(isinstance(module, UnitRows) for module in build_network(network, 5, 3).pre_mp)
             assert found == wanted
 
 
 def test_data_of_another_width_enters_through_an_encoder_or_an_input_layer() -> None:
     configure(DATA | {"dataset.node_encoder": False, "dataset.edge_encoder": False})
     with pytest.raises(ConfigError, match="gnn.layers_pre_mp 1"):
-        custom_gnn(5, 3)
+        build_network("custom_gnn", 5, 3)
     cfg.gnn.layers_pre_mp = 1
-    assert custom_gnn(5, 3).pre_mp[0].weight.shape == (8, 5)
+    assert build_network("custom_gnn", 5, 3).pre_mp[0].weight.shape == (8, 5)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_data_of_another_width_enters_through_an_encoder_or_an_input_layer() -> 
 def test_a_mistake_is_one_line_that_names_the_key(settings: dict[str, str], line: str) -> None:
     configure(DATA | {"model.type": "custom_gnn"} | settings)
     with pytest.raises(ValueError, match=line):
-        components("network")[cfg.model.type](5, 3)
+        build_network(cfg.model.type, 5, 3)
 
 
 def test_the_width_is_a_multiple_of_the_heads_where_there_are_heads() -> None:
@@ -160,7 +160,7 @@ def test_the_width_is_a_multiple_of_the_heads_where_there_are_heads() -> None:
     steps = {}
     for network, layer_type in (("GPSModel", ""), ("MultiModel", ""), ("custom_gnn", "GAT"), ("custom_gnn", "gatconv")):
         cfg.model.type, cfg.gnn.layer_type = network, layer_type
-        steps[network, layer_type] = width_step()
+        steps[network, layer_type] = width_step(cfg)
     assert list(steps.values()) == [2, 2, 2, 1]
 
 
@@ -201,11 +201,11 @@ def test_a_network_trains_in_a_whole_run(network: str, tmp_path: Path) -> None:
 def test_only_the_multi_model_hands_edge_features_from_branch_to_branch() -> None:
     for network, chained in (("MultiModel", True), ("GPSModel", False)):
         configure(DATA | {"model.type": network, "gt.layer_type": "GatedGCN+GINE"})
-        assert [layer.chain_edges for layer in components("network")[network](5, 3).layers] == [chained] * cfg.gt.layers
+        assert [layer.chain_edges for layer in build_network(network, 5, 3).layers] == [chained] * cfg.gt.layers
 
 
 @pytest.mark.parametrize(("layer_act", "expected"), [("", nn.GELU), ("relu", nn.ReLU)])
 def test_the_head_of_san_has_the_activation_of_the_layers(layer_act: str, expected: type[nn.Module]) -> None:
     configure(DATA | {"model.type": "GPSModel", "gnn.head": "san_graph", "gnn.act": "gelu", "gnn.layer_act": layer_act})
-    acts = [module for module in components("network")["GPSModel"](5, 3).head.mlp if not isinstance(module, nn.Linear)]
+    acts = [module for module in build_network("GPSModel", 5, 3).head.mlp if not isinstance(module, nn.Linear)]
     assert {type(act) for act in acts} == {expected}

@@ -11,8 +11,8 @@ import torch
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.model_builder import create_model
 
-from graphgps_kmip.gym.budget import NARROWEST, WIDEST, count_parameters, enter_width
-from tests.gym.networks import configure, enter
+from graphgps_kmip.gym.network_building import NARROWEST, WIDEST, count_parameters, enter_width
+from tests.gym.networks import configure
 
 GPS = {"model.type": "GPSModel", "gt.layers": 2, "gt.n_heads": 4, "gt.kmip.dim_kq": 5, "gt.kmip.head_agg": "Linear"}
 CASES: dict[str, dict[str, Any]] = {
@@ -41,8 +41,7 @@ DATA = {
 
 
 @pytest.fixture(autouse=True)
-def _entered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    enter(monkeypatch)
+def _entered() -> Iterator[None]:
     yield
     cfg.defrost()
 
@@ -62,7 +61,7 @@ def real_count(width: int) -> int:
 def test_the_width_is_the_largest_within_the_budget(name: str) -> None:
     configure(DATA | CASES[name])
     heads = 1 if cfg.model.type == "gnn" or cfg.gnn.layer_type == "gatconv" and "custom" in name else cfg.gt.n_heads
-    enter_width()
+    enter_width(cfg.share.dim_in, cfg.share.dim_out)
     width, hidden, dim_val = widths()
     assert NARROWEST < width < WIDEST
     assert width % heads == 0
@@ -78,40 +77,41 @@ def test_every_width_is_found_by_the_budget_that_it_just_fills() -> None:
     configure(DATA | CASES["gnn"] | {"gnn.layers_mp": 1})
     for width in (*range(32, 48), 271, 272, 273, 511, 512):
         cfg.model.param_budget = real_count(width)
-        enter_width()
+        enter_width(cfg.share.dim_in, cfg.share.dim_out)
         assert cfg.gnn.dim_inner == width
 
 
 def test_nothing_changes_where_the_config_does_not_ask() -> None:
     configure(DATA | CASES["GPSModel"] | {"model.auto_satisfy_param_budget": False})
-    enter_width()
+    enter_width(cfg.share.dim_in, cfg.share.dim_out)
     assert widths() == (33, 35, None)
 
 
 def test_the_width_stays_between_its_bounds(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     configure(DATA | CASES["custom_gnn"] | {"model.param_budget": 10})
-    enter_width()
+    enter_width(cfg.share.dim_in, cfg.share.dim_out)
     assert cfg.gnn.dim_inner == NARROWEST
     assert "below the narrowest network: it has 3," in caplog.text
     caplog.clear()
     configure(DATA | CASES["custom_gnn"] | {"model.param_budget": 10**9})
-    enter_width()
+    enter_width(cfg.share.dim_in, cfg.share.dim_out)
     assert cfg.gnn.dim_inner == WIDEST
     [line] = [record.getMessage() for record in caplog.records if "width" in record.getMessage()]
-    assert line == f"model.param_budget 1,000,000,000: width 512, {count_parameters():,} parameters"
+    count = count_parameters(cfg.share.dim_in, cfg.share.dim_out)
+    assert line == f"model.param_budget 1,000,000,000: width 512, {count:,} parameters"
 
 
 def test_the_search_draws_no_random_number_and_keeps_no_weights() -> None:
     configure(DATA | CASES["GPSModel"])
     before = torch.get_rng_state()
-    enter_width()
+    enter_width(cfg.share.dim_in, cfg.share.dim_out)
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.empty(1).device.type == "cpu"
 
 
 def test_a_network_without_k_mip_keeps_the_keys_of_k_mip() -> None:
     configure(DATA | CASES["GPSModel"] | {"gt.layer_type": "GatedGCN+Transformer"})
-    enter_width()
+    enter_width(cfg.share.dim_in, cfg.share.dim_out)
     assert cfg.gt.kmip.dim_val is None
     assert cfg.gt.dim_hidden == cfg.gnn.dim_inner

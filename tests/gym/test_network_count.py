@@ -15,15 +15,14 @@ from graphgps_kmip.attention.full import FullAttention
 from graphgps_kmip.attention.performer import PerformerAttention
 from graphgps_kmip.gym.count import count_by_component, count_layers
 from graphgps_kmip.gym.describe import parameter_table
+from graphgps_kmip.gym.network_building import build_network
 from graphgps_kmip.model import FeatureEncoder, GNNLayer, GPSLayer, GPSModel, GraphHead
 from graphgps_kmip.mpnn import GAT, GCN, GatedGCN, GATv2
-from graphgps_kmip.registry import components
-from tests.gym.networks import configure, enter
+from tests.gym.networks import configure
 
 
 @pytest.fixture(autouse=True)
-def _entered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    enter(monkeypatch)
+def _entered() -> Iterator[None]:
     yield
     cfg.defrost()
 
@@ -124,7 +123,7 @@ PRINTED: dict[str, tuple[dict[str, Any], int, dict[str, int], dict[str, int], in
 def test_the_components_of_a_printed_count_are_ours(name: str) -> None:
     given, classes, once, per_layer, total = PRINTED[name]
     configure(given)
-    model = components("network")[cfg.model.type](cfg.share.dim_in, classes)
+    model = build_network(cfg.model.type, cfg.share.dim_in, classes)
     assert count_by_component(model) == (once, per_layer)
     assert sum(parameter.numel() for parameter in model.parameters()) == total
     assert f"{total:,}" in parameter_table(model)
@@ -176,7 +175,7 @@ def test_an_encoding_alone_is_counted_apart_from_the_map_of_the_features() -> No
     configure(
         settings("gnn", 24, 1, 5, 0, 1) | LAP | {"gnn.layer_type": "ginconv", "dataset.node_encoder_name": "LapPE"}
     )
-    once, per_layer = count_by_component(components("network")["gnn"](5, 2))
+    once, per_layer = count_by_component(build_network("gnn", 5, 2))
     assert once == counts("node_enc 96, LapPE 184, edge_enc 24, head_out 50")
     assert per_layer == {"GINConv": 2 * (24 * 24 + 24), "bn": 48}
 
@@ -184,7 +183,7 @@ def test_an_encoding_alone_is_counted_apart_from_the_map_of_the_features() -> No
 def test_layers_that_differ_are_counted_one_by_one() -> None:
     given = settings("gnn", 8, 3, 5, 0, 1) | {"gnn.layer_type": "gcnconv", "gnn.stage_type": "skipconcat"}
     configure(given)
-    model = components("network")["gnn"](5, 2)
+    model = build_network("gnn", 5, 2)
     with pytest.raises(ValueError, match="differ"):
         count_by_component(model)
     _, layers = count_layers(model)
@@ -195,6 +194,6 @@ def test_layers_that_differ_are_counted_one_by_one() -> None:
 
 def test_layers_that_are_alike_stand_once_in_the_table() -> None:
     configure(settings("custom_gnn", 8, 3, 5, 0, 1) | {"gnn.layer_type": "gcnconv"})
-    table = parameter_table(components("network")["custom_gnn"](5, 2)).splitlines()
+    table = parameter_table(build_network("custom_gnn", 5, 2)).splitlines()
     assert [line.split()[-1] for line in table if line.startswith("layers.0 to layers.2, each")] == ["72"]
     assert table[-1].split() == ["total", str(48 + 8 + 18 + 3 * 72)]

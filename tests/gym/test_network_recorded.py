@@ -12,9 +12,8 @@ from torch_geometric.data import Batch
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.attention.context import GraphContext
-from graphgps_kmip.gym.graphgym_network import stock_gnn
-from graphgps_kmip.networks.gps_networks import custom_gnn
-from tests.gym.networks import configure, enter
+from graphgps_kmip.gym.network_building import build_network
+from tests.gym.networks import configure
 from tests.mpnn.test_recorded import rename
 from tests.recorded import check, load
 
@@ -32,8 +31,7 @@ PLAIN = {
 
 
 @pytest.fixture(autouse=True)
-def _entered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    enter(monkeypatch)
+def _entered() -> Iterator[None]:
     yield
     cfg.defrost()
 
@@ -72,7 +70,7 @@ CUSTOM: dict[str, dict[str, Any]] = {
 def test_a_layer_of_custom_gnn_is_that_of_the_public_code(name: str) -> None:
     defaults = {"gnn.layer_type": "gcnconv", "gnn.layers_mp": 1, "gnn.act": "relu"}
     configure(PLAIN | defaults | CUSTOM[name])
-    layer, record = custom_gnn(8, 3).layers[0].double(), load(f"A_layers/{name.split()[0]}")
+    layer, record = build_network("custom_gnn", 8, 3).layers[0].double(), load(f"A_layers/{name.split()[0]}")
     record = {key: value for key, value in record.items() if not key.endswith("eps") or bool(value)}  # ours has none
 
     def forward(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -118,7 +116,7 @@ def stock_name(key: str) -> str:
 def test_graphgyms_own_network_is_that_of_torch_geometric(name: str) -> None:
     defaults = {"gnn.layer_type": "gcnconv", "gnn.layers_pre_mp": 1, "gnn.layers_mp": 2, "gnn.l2norm": False}
     configure(PLAIN | defaults | {"model.type": "gnn"} | STOCK[name])
-    network, record = stock_gnn(8, 3).double(), load(f"A_layers/core_gnn_{name}_b3")
+    network, record = build_network("gnn", 8, 3).double(), load(f"A_layers/core_gnn_{name}_b3")
 
     def forward(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         sizes = inputs["batch"].bincount()

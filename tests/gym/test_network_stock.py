@@ -13,13 +13,12 @@ from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.models.gnn import GNN
 
 from graphgps_kmip.attention.context import GraphContext
-from graphgps_kmip.gym.graphgym_network import stock_gnn
-from tests.gym.networks import DATA, configure, enter, graphs
+from graphgps_kmip.gym.network_building import build_network
+from tests.gym.networks import DATA, configure, graphs
 
 
 @pytest.fixture(autouse=True)
-def _entered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    enter(monkeypatch)
+def _entered() -> Iterator[None]:
     yield
     cfg.defrost()
 
@@ -45,7 +44,7 @@ def test_the_stock_network_with_all_its_parts_equals_torch_geometrics(stage: str
     )
     theirs = GNN(5, 3).double()
     cfg.gnn.head = head
-    ours = stock_gnn(5, 3).double()
+    ours = build_network("gnn", 5, 3).double()
     values = list(theirs.state_dict().values())
     assert [value.shape for value in values] == [value.shape for value in ours.state_dict().values()]
     ours.load_state_dict(dict(zip(ours.state_dict(), values, strict=True)))
@@ -75,7 +74,7 @@ def theirs_head(network: nn.Module, batch: Batch, head: str) -> torch.Tensor:
 def test_the_stock_network_draws_the_linear_maps_of_its_encoder_as_graphgym_does() -> None:
     configure(DATA | {"model.type": "gnn", "dataset.edge_encoder": False, "gnn.layers_pre_mp": 1})
     torch.manual_seed(5)
-    linear = stock_gnn(5, 3).encoder.node.encoder
+    linear = build_network("gnn", 5, 3).encoder.node.encoder
     assert torch.equal(linear.bias, torch.zeros(8))
     bound = (2 * 6 / (5 + 8)) ** 0.5  # Xavier, with the gain of a ReLU
     assert 0.7 * bound < float(linear.weight.detach().abs().max()) <= bound
@@ -83,7 +82,7 @@ def test_the_stock_network_draws_the_linear_maps_of_its_encoder_as_graphgym_does
 
 def test_the_stock_network_refuses_a_graph_that_is_divided_over_processes() -> None:
     configure(DATA | {"model.type": "gnn"})
-    batch, network = graphs(), stock_gnn(5, 3)
+    batch, network = graphs(), build_network("gnn", 5, 3)
     batch.x = torch.randn(batch.num_nodes, 8)
     context = replace(GraphContext.from_data(batch), halo=object())
     with pytest.raises(ValueError, match="model.type gnn cannot divide a graph"):
@@ -92,9 +91,9 @@ def test_the_stock_network_refuses_a_graph_that_is_divided_over_processes() -> N
 
 def test_graphgps_layers_leave_residual_and_dropout_to_the_stock_network() -> None:
     configure(DATA | {"model.type": "gnn", "gnn.layer_type": "gatedgcnconv", "gnn.dropout": 0.3, "gnn.act": "elu"})
-    layer = stock_gnn(5, 3).layers[0].layer
+    layer = build_network("gnn", 5, 3).layers[0].layer
     conv = layer.layer.conv
     assert (conv.residual, conv.edge_residual, conv.dropout.p, layer.post_layer[1].p) == (False, False, 0.0, 0.3)
     assert isinstance(conv.act, nn.ReLU)
     cfg.gnn.layer_type, cfg.gt.gine.inner = "gineconv", "norm_linear"
-    assert isinstance(stock_gnn(5, 3).layers[0].layer.layer.conv.inner[0], nn.Linear)
+    assert isinstance(build_network("gnn", 5, 3).layers[0].layer.layer.conv.inner[0], nn.Linear)

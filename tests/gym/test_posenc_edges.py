@@ -13,6 +13,7 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.encoding.edge_walk import edge_walk_probabilities
 from graphgps_kmip.encoding.resistance import edge_resistances
 from graphgps_kmip.errors import ConfigError
+from graphgps_kmip.gym.network_building import current_plan
 from graphgps_kmip.gym.posenc import enabled_encodings
 from graphgps_kmip.networks.encoder_builders import edge_encoder
 from tests.gym.posenc_config import load, model_and_batch, sample
@@ -38,7 +39,7 @@ def config() -> Iterator[None]:
 def test_every_encoding_of_edges_takes_its_columns_beside_their_features(name: str, width: int, tmp_path: Path) -> None:
     load("LinearNode", edges=name)
     batch = sample(tmp_path)
-    module = edge_encoder(name, 12)
+    module = edge_encoder(current_plan(), name, 12)
     out = module(batch.clone()).edge_attr
     assert out.shape == (batch.num_edges, 12)
     assert module[0].encoder.embedding_dim == 12 - width
@@ -58,16 +59,16 @@ def test_edges_carry_their_resistances_and_the_probabilities_of_walks(tmp_path: 
 def test_features_of_edges_are_mapped_beside_an_encoding_where_there_are_some() -> None:
     load("LinearNode", edges="ERE")
     cfg.dataset.edge_dim = 3
-    assert edge_encoder("ERE", 12)[0].encoder.in_features == 3
+    assert edge_encoder(current_plan(), "ERE", 12)[0].encoder.in_features == 3
 
 
 def test_a_batch_norm_stands_between_features_and_walks_of_edges_only() -> None:
     load("LinearNode", "dataset.edge_encoder_num_types", "5", edges="TypeDictEdge+RWSEEdge")
-    module = edge_encoder("TypeDictEdge+RWSEEdge", 12)
+    module = edge_encoder(current_plan(), "TypeDictEdge+RWSEEdge", 12)
     assert module[0].encoder.weight.shape == (5, 8)
     assert module[1].norm.module.num_features == 8
     load("LinearNode", edges="DummyEdge+ERE")
-    assert isinstance(edge_encoder("DummyEdge+ERE", 12)[1].norm, nn.Identity)
+    assert isinstance(edge_encoder(current_plan(), "DummyEdge+ERE", 12)[1].norm, nn.Identity)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ def test_a_batch_norm_stands_between_features_and_walks_of_edges_only() -> None:
 def test_a_mistake_in_an_edge_encoder_is_one_line(name: str, words: tuple[str, ...], line: str) -> None:
     load("LinearNode", *words, edges=name)
     with pytest.raises(ConfigError, match=line):
-        edge_encoder(name, 12)
+        edge_encoder(current_plan(), name, 12)
 
 
 def test_an_edge_encoder_whose_block_is_off_is_refused() -> None:

@@ -18,6 +18,7 @@ from graphgps_kmip.encoding.laplacian import laplacian_eigenpairs
 from graphgps_kmip.encoding.resistance import embedding_width, resistance_embedding
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.data import load_dataset
+from graphgps_kmip.gym.network_building import current_plan
 from graphgps_kmip.gym.posenc import POSENC, enabled_encodings
 from graphgps_kmip.networks.encoder_builders import node_encoder
 from tests.gym.posenc_config import load, sample
@@ -82,7 +83,7 @@ def test_an_encoding_without_columns_leaves_all_of_them_to_the_features(tmp_path
     load("LinearNode+GraphormerBias+RWSE")
     batch = sample(tmp_path)
     cfg.share.dim_in = batch.x.size(1)
-    module = node_encoder("LinearNode+GraphormerBias+RWSE", 12)
+    module = node_encoder(current_plan(), "LinearNode+GraphormerBias+RWSE", 12)
     assert module[0].encoder.out_features == module[1].in_degree_encoder.embedding_dim == 8
     out = module(batch)
     assert out.pair_attr.shape == (int(batch.ptr.diff().square().sum()), cfg.gt.n_heads)
@@ -114,7 +115,7 @@ def test_types_on_paths_are_computed_where_they_are_asked_for() -> None:
     graph = Data(x=torch.ones(3, 1), edge_index=edges, edge_attr=torch.tensor([[4], [6]]), num_nodes=3)
     assert encoding.compute([graph])[0]["path_types"][2].tolist() == [4, 6, -1]  # from node 0 to node 2; 3 = 4 - 1
     cfg.share.dim_in = 1
-    module = node_encoder("LinearNode+GraphormerBias", 12)[1]
+    module = node_encoder(current_plan(), "LinearNode+GraphormerBias", 12)[1]
     assert module.edge_encoder.num_embeddings == 7
     assert module.place_encoder.shape == (4 * cfg.gt.n_heads**2, 1)
 

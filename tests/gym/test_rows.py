@@ -7,11 +7,14 @@ from collections.abc import Iterator
 import pytest
 import torch
 from torch_geometric.data import Batch, Data
+from torch_geometric.graphgym import register as graphgym
 from torch_geometric.graphgym.config import cfg, set_cfg
 
-from graphgps_kmip.data.ogb_processing import ATOM, BOND
 from graphgps_kmip.encoding import LinearEdgeEncoder, SuperpixelEdgeEncoder
-from graphgps_kmip.registry import components
+from graphgps_kmip.encoding.molecule import ATOM, BOND
+from graphgps_kmip.gym.network_building import current_plan
+from graphgps_kmip.networks.network_stack import build_head
+from graphgps_kmip.registry import components, lookup
 
 EDGES = torch.tensor([[0, 1, 2, 2], [1, 2, 0, 1]])
 DIM = 6
@@ -65,28 +68,28 @@ def test_no_row_is_without_a_case() -> None:
 def test_a_node_encoder_reads_its_data_set(name: str) -> None:
     graph = Data(x=features(3, NODES[name]), edge_index=EDGES, node_depth=torch.arange(3))
     cfg.share.dim_in = graph.x.size(1)
-    assert components("node_encoder")[name](DIM)(Batch.from_data_list([graph])).x.shape == (3, DIM)
+    assert graphgym.node_encoder_dict[name](DIM)(Batch.from_data_list([graph])).x.shape == (3, DIM)
 
 
 @pytest.mark.parametrize("name", components("edge_encoder"))
 def test_an_edge_encoder_reads_its_data_set(name: str) -> None:
     graph = Data(x=torch.ones(3, 1), edge_index=EDGES, edge_attr=features(4, BONDS[name]))
     cfg.dataset.edge_dim = graph.edge_attr.size(1)
-    assert components("edge_encoder")[name](DIM)(Batch.from_data_list([graph])).edge_attr.shape == (4, DIM)
+    assert graphgym.edge_encoder_dict[name](DIM)(Batch.from_data_list([graph])).edge_attr.shape == (4, DIM)
 
 
 @pytest.mark.parametrize("name", ["VOCEdge", "COCOEdge"])
 def test_superpixel_edges_with_one_feature_are_mapped_as_they_are(name: str) -> None:
     cfg.dataset.edge_dim = 1
-    assert isinstance(components("edge_encoder")[name](DIM), LinearEdgeEncoder)
+    assert isinstance(graphgym.edge_encoder_dict[name](DIM), LinearEdgeEncoder)
     cfg.dataset.edge_dim = 2
-    assert isinstance(components("edge_encoder")[name](DIM), SuperpixelEdgeEncoder)
+    assert isinstance(graphgym.edge_encoder_dict[name](DIM), SuperpixelEdgeEncoder)
 
 
 def test_each_superpixel_name_has_the_constants_of_its_own_data_set() -> None:
     cfg.dataset.edge_dim = 2
-    encoders = [components("node_encoder")[f"{name}Node"](DIM) for name in ("VOC", "COCO")]
-    encoders += [components("edge_encoder")[f"{name}Edge"](DIM) for name in ("VOC", "COCO")]
+    encoders = [graphgym.node_encoder_dict[f"{name}Node"](DIM) for name in ("VOC", "COCO")]
+    encoders += [graphgym.edge_encoder_dict[f"{name}Edge"](DIM) for name in ("VOC", "COCO")]
     centres = [float(encoder.mean[-1]) for encoder in encoders]
     assert centres == pytest.approx([234.72206, 289.85367, 33.73478, 43.68736])
 
@@ -95,7 +98,7 @@ def test_each_superpixel_name_has_the_constants_of_its_own_data_set() -> None:
 @pytest.mark.parametrize("decoding", ["dot", "cosine_similarity", "concat"])
 def test_a_head_for_pairs_follows_the_config(name: str, columns: int, decoding: str) -> None:
     cfg.model.edge_decoding, cfg.gnn.layers_post_mp, cfg.gnn.act = decoding, 2, "relu"
-    head = components("head")[name](DIM, 1)
+    head = build_head(current_plan(), lookup("head", name), DIM, 1)
     graph = Data(x=torch.randn(3, DIM), edge_label_index=EDGES, edge_label=torch.tensor([1, 0, 1, 0]))
     pred, true = head(Batch.from_data_list([graph]))
     assert pred.shape == (4, columns)
@@ -106,13 +109,13 @@ def test_a_head_for_pairs_follows_the_config(name: str, columns: int, decoding: 
 
 def test_the_graph_heads_differ_in_the_dropout_of_the_pooled_nodes() -> None:
     cfg.gnn.layers_post_mp, cfg.gnn.dropout, cfg.gnn.act = 1, 0.3, "relu"
-    assert components("head")["graph"](DIM, 2).dropout.p == 0
-    assert components("head")["mlp_graph"](DIM, 2).dropout.p == 0.3
+    assert build_head(current_plan(), lookup("head", "graph"), DIM, 2).dropout.p == 0
+    assert build_head(current_plan(), lookup("head", "mlp_graph"), DIM, 2).dropout.p == 0.3
 
 
 def test_names_are_predicted_by_five_maps_of_the_pooled_nodes() -> None:
     cfg.model.graph_pooling = "max"
-    head = components("head")["ogb_code_graph"](DIM, 11)
+    head = build_head(current_plan(), lookup("head", "ogb_code_graph"), DIM, 11)
     x = torch.randn(3, DIM)
     pred, _ = head(Batch.from_data_list([Data(x=x, y=torch.zeros(1, 5))]))
     assert pred.shape == (1, 5, 11)

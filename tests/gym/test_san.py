@@ -19,8 +19,8 @@ from graphgps_kmip.data import make_loaders
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.experiment import assemble, configured, planned_runs
 from graphgps_kmip.gym.load import load_config
+from graphgps_kmip.gym.network_building import build_network
 from graphgps_kmip.gym.task import current_task
-from graphgps_kmip.networks.san_network import san_transformer
 from graphgps_kmip.registry import components
 from tests.gym.networks import DATA, configure, graphs
 
@@ -71,7 +71,7 @@ def count(module: nn.Module) -> int:
 @pytest.mark.parametrize("full_graph", [True, False])
 def test_every_form_has_the_parameters_of_the_public_code(head: str, layer_type: str, full_graph: bool) -> None:
     configure(SAN | {"gt.layer_type": layer_type, "gt.full_graph": full_graph, "gnn.head": head, "gt.layers": 3})
-    network, dim = san_transformer(5, 3), cfg.gnn.dim_inner
+    network, dim = build_network("SANTransformer", 5, 3), cfg.gnn.dim_inner
     square, names = dim * dim, ["query", "key", "edge", "value"]
     names += ["fake_query", "fake_key", "fake_edge"] if full_graph else []
     for layer in network.layers:
@@ -91,7 +91,7 @@ def test_every_form_has_the_parameters_of_the_public_code(head: str, layer_type:
 def test_the_keys_of_the_config_reach_the_layers() -> None:
     given = {"gt.gamma": 0.25, "gt.dropout": 0.2, "gt.layer_norm": True, "gt.batch_norm": False, "gt.residual": False}
     configure(SAN | given | {"model.graph_pooling": "max"})
-    network = san_transformer(5, 3)
+    network = build_network("SANTransformer", 5, 3)
     assert network.head.pool is components("pooling")["max"]
     layer = network.layers[1]
     (attention,) = layer.attention
@@ -113,13 +113,13 @@ def test_the_keys_of_the_config_reach_the_layers() -> None:
 )
 def test_both_public_keys_say_which_pairs_stand_beside_the_edges(settings: dict[str, Any], pairs: str) -> None:
     configure(SAN | settings)
-    assert san_transformer(5, 3).layers[0].attention[0].secondary_edges == pairs
+    assert build_network("SANTransformer", 5, 3).layers[0].attention[0].secondary_edges == pairs
 
 
 @pytest.mark.parametrize("layer_type", ["SANLayer", "SAN2Layer"])
 def test_the_network_predicts_each_graph_as_if_it_were_alone(layer_type: str) -> None:
     configure(SAN | {"gt.layer_type": layer_type, "gt.gamma": 0.3})
-    model, batch = san_transformer(5, 3).double().eval(), graphs()
+    model, batch = build_network("SANTransformer", 5, 3).double().eval(), graphs()
     batch.x, batch.edge_attr = batch.x.double(), batch.edge_attr.double()
     pred, true = model(batch.clone())
     assert true.tolist() == [5, 1, 3]
@@ -139,7 +139,7 @@ def test_the_network_predicts_each_graph_as_if_it_were_alone(layer_type: str) ->
 def test_what_cannot_be_built_is_refused_by_key(settings: dict[str, Any], message: str) -> None:
     configure(SAN | settings)
     with pytest.raises(ConfigError, match=message):
-        san_transformer(5, 3)
+        build_network("SANTransformer", 5, 3)
 
 
 def test_a_public_file_takes_two_steps_unchanged(tmp_path: Path) -> None:

@@ -14,11 +14,10 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.attention import ExphormerAttention
 from graphgps_kmip.attention.exphormer import ExpanderMessages
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.budget import enter_width
 from graphgps_kmip.gym.count import count_by_component
 from graphgps_kmip.gym.load import load_config
-from graphgps_kmip.registry import components
-from tests.gym.networks import DATA, configure, enter, graphs
+from graphgps_kmip.gym.network_building import build_network, enter_width
+from tests.gym.networks import DATA, configure, graphs
 from tests.gym.public_files import ZINC, assembled, silent_after_two_steps
 
 SINGLE = ZINC | {
@@ -36,8 +35,7 @@ SINGLE = ZINC | {
 
 
 @pytest.fixture(autouse=True)
-def _entered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    enter(monkeypatch)
+def _entered() -> Iterator[None]:
     yield
     cfg.defrost()
 
@@ -49,7 +47,7 @@ def test_a_single_model_takes_two_steps(tmp_path: Path) -> None:
 def test_a_single_model_is_one_branch_and_an_activation() -> None:
     d, layer_type = 8, {"gt.layer_type": "CustomGatedGCN", "gt.layers": 2}
     configure(DATA | {"model.type": "SingleModel", "gt.layer_norm": True, "gt.batch_norm": False} | layer_type)
-    model, batch = components("network")["SingleModel"](5, 3).eval(), graphs()
+    model, batch = build_network("SingleModel", 5, 3).eval(), graphs()
     once, layer = count_by_component(model)
     assert layer == {"gated_lin": 5 * (d * d + d), "gated_bn": 4 * d, "branch_norms": 2 * d}
     encoded = model.encoder(batch.clone())
@@ -65,7 +63,7 @@ def test_a_single_model_is_one_branch_and_an_activation() -> None:
 def test_a_single_model_has_one_branch(layer_type: str) -> None:
     configure(DATA | {"model.type": "SingleModel", "gt.layer_type": layer_type})
     with pytest.raises(ConfigError, match=r"gt\.layer_type: model.type SingleModel has one branch"):
-        components("network")["SingleModel"](5, 3)
+        build_network("SingleModel", 5, 3)
 
 
 def multi_sizes(local: str, d: int, norm: int) -> dict[str, int]:
@@ -97,7 +95,7 @@ def test_a_multi_model_has_the_sizes_of_exphormers_code(
     loaded = {key: cfg.gt[key] for key in ("batch_norm", "layer_norm", "graph_norm", "layer_type")}
     configure(DATA | {f"gt.{key}": value for key, value in loaded.items()})
     cfg.model.type, cfg.gt.layers, cfg.prep.num_virt_node = "MultiModel", 3, num_virt_node
-    once, layers = count_by_component(components("network")["MultiModel"](5, 3))
+    once, layers = count_by_component(build_network("MultiModel", 5, 3))
     assert layers == multi_sizes(local, 8, {"batch_norm": 2, "layer_norm": 3}[norm])
     assert once["expander_emb"] == 8
     assert once.get("virtual_emb", 0) == 3 * num_virt_node * 8
@@ -106,7 +104,7 @@ def test_a_multi_model_has_the_sizes_of_exphormers_code(
 @pytest.mark.parametrize("local", ["GCN", "CustomGatedGCN", "GINE", "GAT"])
 def test_a_branch_may_read_expander_edges(local: str) -> None:
     configure(DATA | {"model.type": "MultiModel", "gt.layer_type": f"{local}__exp+Exphormer", "gt.layers": 2})
-    model, batch = components("network")["MultiModel"](5, 3).eval(), graphs()
+    model, batch = build_network("MultiModel", 5, 3).eval(), graphs()
     attention, messages = model.layers[0].attention
     assert isinstance(attention, ExphormerAttention)
     assert isinstance(messages, ExpanderMessages)
@@ -132,18 +130,18 @@ def test_a_parameter_budget_sets_both_widths() -> None:
     for network in ("Performer", "BigBird", "SingleModel"):
         configure(DATA | {"model.type": network, "gt.layer_type": "Transformer", "gt.n_heads": 8, "gt.layers": 1})
         cfg.model.auto_satisfy_param_budget, cfg.model.param_budget = True, 60_000
-        enter_width()
+        enter_width(cfg.share.dim_in, cfg.share.dim_out)
         assert cfg.gt.dim_hidden == cfg.gnn.dim_inner
         assert cfg.gt.dim_hidden % 8 == 0
         assert cfg.gt.dim_hidden > 32
-        assert sum(parameter.numel() for parameter in components("network")[network](5, 3).parameters()) <= 60_000
+        assert sum(parameter.numel() for parameter in build_network(network, 5, 3).parameters()) <= 60_000
 
 
 def test_an_ending_that_means_nothing_is_refused() -> None:
     for layer_type in ("GCN__expander", "GCN__exp__attr", "GCN__edge_index__edge_attr", "Transformer__exp", "GCN__"):
         configure(DATA | {"model.type": "MultiModel", "gt.layer_type": layer_type})
         with pytest.raises(ConfigError, match=rf"gt\.layer_type: {layer_type}: the only ending is __exp"):
-            components("network")["MultiModel"](5, 3)
+            build_network("MultiModel", 5, 3)
     configure(DATA | {"model.type": "MultiModel", "gt.layer_type": "GNC__exp"})
     with pytest.raises(ConfigError, match=r"gt\.layer_type: unknown name 'GNC'"):
-        components("network")["MultiModel"](5, 3)
+        build_network("MultiModel", 5, 3)

@@ -15,18 +15,17 @@ from graphgps_kmip.attention import BigBirdAttention, PerformerAttention
 from graphgps_kmip.attention.performer import PERIOD
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.count import count_by_component
+from graphgps_kmip.gym.network_building import build_network
 from graphgps_kmip.model import AttentionLayer, TransformerLayer
 from graphgps_kmip.networks.gps_networks import width_step
-from graphgps_kmip.registry import components
-from tests.gym.networks import DATA, configure, enter, graphs
+from tests.gym.networks import DATA, configure, graphs
 from tests.gym.public_files import BIG_BIRD, NCI1, UNKNOWN_ENCODER, ZINC, assembled, silent_after_two_steps
 
 PUBLIC = {"zinc-Performer": ZINC, "nci1-Performer": NCI1, "zinc-BigBird": BIG_BIRD}
 
 
 @pytest.fixture(autouse=True)
-def _entered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    enter(monkeypatch)
+def _entered() -> Iterator[None]:
     yield
     cfg.defrost()
 
@@ -85,7 +84,7 @@ def test_the_published_big_bird_file_names_an_encoder_that_its_code_does_not_hav
 @pytest.mark.parametrize("network", ["Performer", "BigBird", "SingleModel"])
 def test_a_network_predicts_each_graph_as_if_it_were_alone(network: str) -> None:
     configure(DATA | {"model.type": network, "gt.layer_type": "Transformer"})
-    model, batch = components("network")[network](5, 3).double().eval(), graphs()
+    model, batch = build_network(network, 5, 3).double().eval(), graphs()
     batch.x, batch.edge_attr = batch.x.double(), batch.edge_attr.double()
     pred, _ = model(batch.clone())
     for i, graph in enumerate(batch.to_data_list()):
@@ -93,13 +92,13 @@ def test_a_network_predicts_each_graph_as_if_it_were_alone(network: str) -> None
     other = batch.clone()
     other.x[5:] += 1.0  # the other graphs
     torch.testing.assert_close(model(other)[0][0], pred[0])
-    assert width_step() == 2
+    assert width_step(cfg) == 2
 
 
 def test_edges_have_no_part_in_performer_and_big_bird() -> None:
     for network in ("Performer", "BigBird"):
         configure(DATA | {"model.type": network})
-        model, batch = components("network")[network](5, 3).eval(), graphs()
+        model, batch = build_network(network, 5, 3).eval(), graphs()
         other = batch.clone()
         other.edge_index, other.edge_attr = other.edge_index[:, :2], other.edge_attr[:2] + 1
         torch.testing.assert_close(model(other)[0], model(batch)[0])
@@ -107,7 +106,7 @@ def test_edges_have_no_part_in_performer_and_big_bird() -> None:
 
 def test_performer_is_that_of_the_public_network() -> None:
     configure(DATA | {"model.type": "Performer", "gt.dropout": 0.25, "gt.attn_dropout": 0.5, "gt.layers": 2})
-    model = components("network")["Performer"](5, 3).train()
+    model = build_network("Performer", 5, 3).train()
     for layer in model.layers:
         attention = layer.attention[0]
         assert isinstance(layer, TransformerLayer)
@@ -131,7 +130,7 @@ def test_big_bird_reads_its_group() -> None:
         | {"model.type": "BigBird", "gt.dropout": 0.25, "gt.layers": 2, "gt.bigbird.layer_norm_eps": 1e-3}
         | {f"gt.bigbird.{key}": value for key, value in options.items()}
     )
-    model = components("network")["BigBird"](5, 3)
+    model = build_network("BigBird", 5, 3)
     assert all(isinstance(layer, AttentionLayer) for layer in model.layers)
     attention = model.layers[1].attention[0]
     assert isinstance(attention, BigBirdAttention)
@@ -144,7 +143,7 @@ def test_big_bird_reads_its_group() -> None:
 
 def test_with_the_fault_of_padding_a_prediction_of_performer_depends_on_the_largest_graph_of_the_batch() -> None:
     configure(DATA | {"model.type": "Performer", "gt.performer.mask_keys": False})
-    model, batch = components("network")["Performer"](5, 3).double().eval(), graphs()
+    model, batch = build_network("Performer", 5, 3).double().eval(), graphs()
     batch.x, batch.edge_attr = batch.x.double(), batch.edge_attr.double()
     pred, _ = model(batch.clone())
     sizes = batch.ptr.diff()
@@ -164,4 +163,4 @@ def test_settings_of_another_form_are_refused() -> None:
     ):
         configure(DATA | settings)
         with pytest.raises(ValueError, match=line):
-            components("network")[cfg.model.type](5, 3)
+            build_network(cfg.model.type, 5, 3)

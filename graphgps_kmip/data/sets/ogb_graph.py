@@ -11,8 +11,6 @@ from graphgps_kmip.data.dataset import GraphDataset
 from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Statistics
 from graphgps_kmip.data.ogb_loading import ogb_files, ogb_source, open_ogb
 from graphgps_kmip.data.ogb_processing import (
-    ATOM,
-    BOND,
     CLASSES,
     NODE_ATTRIBUTES,
     NODE_TYPES,
@@ -21,6 +19,7 @@ from graphgps_kmip.data.ogb_processing import (
     store,
 )
 from graphgps_kmip.data.samples import make_sample
+from graphgps_kmip.encoding.molecule import ATOM, BOND
 
 COUNTS = ("edge", "num-node-list", "num-edge-list", "graph-label")
 TREE_NODES = ("node_is_attributed", "node_dfs_order", "node_depth")

@@ -17,8 +17,8 @@ from tqdm import tqdm
 from graphgps_kmip.data.dataset import GraphDataset
 from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
 from graphgps_kmip.data.ogb_loading import HOME, import_ogb
-from graphgps_kmip.data.ogb_processing import ATOM, BOND
 from graphgps_kmip.data.row_store import Row, RowFile
+from graphgps_kmip.encoding.molecule import ATOM, BOND
 from graphgps_kmip.errors import DataError, InputError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from graphgps_kmip.data.ogb_loading import import_ogb
-from graphgps_kmip.data.ogb_processing import ATOM, BOND
+from graphgps_kmip.encoding.molecule import ATOM, BOND
 
 
 def test_the_categories_of_atoms_and_bonds_are_those_of_ogb() -> None:

@@ -11,9 +11,9 @@ from torch_geometric.data import Batch
 from graphgps_kmip.data import DataError, DatasetRecord, find
 from graphgps_kmip.data import ogb_processing as association_graphs
 from graphgps_kmip.data.ogb_loading import open_ogb
-from graphgps_kmip.data.ogb_processing import ATOM
 from graphgps_kmip.data.sets.ogb_graph import RECORDS
 from graphgps_kmip.data.unpickle import safe_unpickling
+from graphgps_kmip.encoding.molecule import ATOM
 from tests.data.sets.raw_files import Code, opened
 from tests.data.sets.raw_ogb import Rows, pack, write_tables
 

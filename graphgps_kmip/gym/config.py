@@ -12,20 +12,14 @@ from graphgps_kmip.encoding.expander_graph import ALGORITHMS
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.optimizer import DECAYED
 from graphgps_kmip.gym.posenc import posenc_group
-from graphgps_kmip.mpnn.gin import INNER
+from graphgps_kmip.networks.network_settings import NETWORK_DEFAULTS
 from graphgps_kmip.ranges import (
     COUNT,
-    DROPOUT,
-    FLAG,
-    FRACTION,
-    HEADS,
     NATURAL,
     NOT_NEGATIVE,
     PATH,
     POSITIVE,
-    SOME_LAYERS,
     TEXT,
-    WIDTH,
     Choice,
     Default,
     Each,
@@ -33,7 +27,6 @@ from graphgps_kmip.ranges import (
     Registered,
     Text,
     default_of,
-    optional,
     whole,
 )
 from graphgps_kmip.registry import Spec, entries, with_groups
@@ -43,6 +36,7 @@ NAME = "graphgps_kmip"  # our key in GraphGym's registries without names of thei
 # Key -> default, with the rule for other values; a bool alone takes True and False. Names as in GraphGPS where it has
 # them; a comment marks what is ours or differs.
 DEFAULTS: dict[str, Any] = {
+    **NETWORK_DEFAULTS,
     "name_tag": Default("", Text(200)),  # appended to the results folder
     "run_multiple_splits": Default([], Each(NATURAL)),  # run ids = these split indices, the seed stays
     "custom_modules": Default([], Each(TEXT)),  # ours: Python files or modules imported before the config is checked
@@ -60,10 +54,6 @@ DEFAULTS: dict[str, Any] = {
     "dataset.sample": False,  # ours: a small synthetic stand-in instead of the data
     "dataset.normalize_features": False,  # ours: where the nodes of one graph are classified: their features sum to 1
     "dataset.slic_compactness": Default(30, POSITIVE),  # 10 in GraphGPS; 30 is what was published as LRGB
-    "dataset.node_encoder_num_types": Default(0, NATURAL),
-    "dataset.edge_encoder_num_types": Default(0, NATURAL),
-    "dataset.edge_norm_on_nodes": False,  # ours: dataset.edge_encoder_bn normalises the node features once more
-    "dataset.infer_link_label": Default("None", Choice(("None", "edge"))),  # of the head infer_links: edge
     "train.mode": Default("custom", Registered("--list")),
     "train.train_parts": Default(192, COUNT),  # parts of a graph, for train.sampler cluster and random_node
     "train.shuffle": True,  # a new order of the training graphs each epoch
@@ -83,49 +73,16 @@ DEFAULTS: dict[str, Any] = {
     "optim.min_lr": Default(0.0, NOT_NEGATIVE),
     "optim.num_warmup_epochs": Default(50, NATURAL),
     "share.dim_er": Default(0, NATURAL),  # width of posenc_ERN where er_dim says none: entered when the data is loaded
-    "share.gradient_checkpointing": False,  # ours: compute layers again in the backward pass instead of keeping them
     "model.auto_satisfy_param_budget": False,
     "model.param_budget": Default(500_000, whole(1)),
-    "gnn.residual": False,
-    "gnn.edge_residual": Default(None, optional(FLAG)),  # ours: of GatedGCN; None is gnn.residual
-    "gnn.gine_inner": Default("mlp", Choice(INNER)),  # ours: what GINE computes inside, see gt.gine.inner
-    "gnn.layer_act": Default("", Registered("an activation")),  # ours: activation inside the layers; "" is gnn.act
-    "gnn.l2norm": False,  # rows of input layers and of hidden layers of heads get length 1; GraphGym says True
-    "gt.layer_type": Default("GatedGCN+kMIP", Registered("--list")),
-    "gt.layers": Default(3, SOME_LAYERS),
-    "gt.n_heads": Default(8, HEADS),
-    "gt.dim_hidden": Default(64, WIDTH),
-    "gt.dropout": Default(0.0, FRACTION),
-    "gt.attn_dropout": Default(0.0, DROPOUT),
-    "gt.sparse_attn_dropout": Default(None, optional(DROPOUT)),  # ours: of k-MIP and Exphormer; None: attn_dropout
-    "gt.batch_norm": True,
-    "gt.layer_norm": False,  # statistics over all nodes and channels of a graph
-    "gt.graph_norm": False,  # ours: GraphNorm
-    "gt.full_graph": True,  # SAN: pairs without an edge take part
-    "gt.gamma": Default(1e-5, NOT_NEGATIVE),  # SAN: with this weight
-    "gt.secondary_edges": Default(
-        "full_graph", Registered("an edge set")
-    ),  # SAN: which pairs; none, or another edge set
-    "gt.residual": True,  # SAN
-    "graphormer.num_layers": Default(6, SOME_LAYERS),
-    "graphormer.embed_dim": Default(80, WIDTH),
-    "graphormer.num_heads": Default(4, HEADS),  # of model.type Graphormer; GPSModel has gt.n_heads
-    "graphormer.dropout": Default(0.0, FRACTION),
-    "graphormer.attention_dropout": Default(0.0, DROPOUT),
-    "graphormer.mlp_dropout": Default(0.0, FRACTION),
-    "graphormer.input_dropout": Default(0.0, FRACTION),  # of GraphormerBias, whatever the network
-    "graphormer.use_graph_token": True,  # wherever GraphormerBias is a part of the node encoder
     "prep.exp": False,
     "prep.exp_algorithm": Default("Random-d", Choice(ALGORITHMS)),
     "prep.exp_deg": Default(5, whole(1, 1000)),  # permutations or cycles: each node has twice as many neighbours
     "prep.exp_max_num_iters": Default(100, COUNT),
     "prep.exp_raw": False,  # ours: keep loops and repeated edges, as the public code does
-    "prep.use_exp_edges": True,
     "prep.add_reverse_edges": False,  # where the nodes of one graph are classified; True in Exphormer's code
     "prep.raw_reverse_edges": False,  # ours: also where they are there already, as in Exphormer's code
     "prep.add_self_loops": False,  # likewise of one graph
-    "prep.add_edge_index": True,
-    "prep.num_virt_node": Default(0, whole(0, 10_000)),
     "pretrained.dir": Default("", PATH),  # the results folder of an earlier run, above its seeds
     "pretrained.reset_prediction_head": True,
     "pretrained.freeze_main": False,  # train the head alone

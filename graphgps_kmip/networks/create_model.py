@@ -1,0 +1,102 @@
+"""`create_model`: any registered network from keyword arguments, without YAML, GraphGym or its config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from graphgps_kmip.common.near_misses import suggest
+from graphgps_kmip.errors import ConfigError
+from graphgps_kmip.networks.branches import branch_rows
+from graphgps_kmip.networks.network_plan import NetworkPlan
+from graphgps_kmip.networks.network_settings import known_keys, network_settings
+from graphgps_kmip.registry import lookup
+
+# Networks whose layers are counted and named by other keys than gt.layers and gt.layer_type.
+NUM_LAYERS = {
+    **dict.fromkeys(("custom_gnn", "gnn", "GCN", "GAT"), "gnn.layers_mp"),
+    "Graphormer": "graphormer.num_layers",
+}
+LAYER_TYPE = dict.fromkeys(("custom_gnn", "gnn"), "gnn.layer_type")
+WITHOUT_ENCODERS = ("GCN", "GAT")
+# Keyword argument -> keys, where it is not the last part of one.
+SHORT = {
+    "dim": ("gnn.dim_inner", "gt.dim_hidden", "graphormer.embed_dim"),
+    "num_heads": ("gt.n_heads", "graphormer.num_heads"),
+    "dropout": ("gt.dropout", "gnn.dropout", "graphormer.dropout"),
+    "pooling": ("model.graph_pooling",),
+    "node_encoder": ("dataset.node_encoder_name",),
+    "edge_encoder": ("dataset.edge_encoder_name",),
+}
+GROUPS = ("gt", "gnn", "graphormer", "model", "prep", "dataset", "share")  # where a bare option is looked for, in order
+
+
+def create_model(
+    layer_type: str,
+    in_dim: int,
+    out_dim: int,
+    *,
+    network: str = "GPSModel",
+    num_layers: int | None = None,
+    edge_dim: int = 0,
+    settings: Mapping[str, Any] = {},  # noqa: B006
+    **options: Any,
+) -> nn.Module:
+    """Return a new network, ``model(batch) -> (prediction, labels)`` on a batch of torch_geometric graphs.
+
+    Example::
+
+        model = create_model("GatedGCN+kMIP", in_dim=9, out_dim=10, num_layers=4, dim=64, k=10)
+
+    Args:
+        layer_type (str): Branches of a layer joined by a plus, as ``gt.layer_type``; not read by networks that have
+            none.
+        in_dim (int): Columns of ``batch.x``.
+        out_dim (int): Columns of the prediction.
+        network (str, optional): Its name, as ``model.type``. (default: ``"GPSModel"``)
+        num_layers (int, optional): Number of layers. (default: that of the network's key)
+        edge_dim (int, optional): Columns of ``batch.edge_attr``; 0: there are none, and all edges get one learned
+            vector. (default: ``0``)
+        settings (Mapping, optional): Dotted keys as in YAML files -> values. (default: none)
+        **options: Last parts of such keys, of the components in ``layer_type`` first (``k=10`` is ``gt.kmip.k``), and
+            ``dim``, ``num_heads``, ``dropout``, ``head``, ``pooling``, ``node_encoder``, ``edge_encoder``.
+
+    Raises:
+        ConfigError: an unknown name or option, with near misses; a value that is not allowed.
+    """
+    given: dict[str, Any] = {"model.type": network}
+    if network not in ("GCN", "GAT", "Graphormer", "Performer", "BigBird"):
+        given[LAYER_TYPE.get(network, "gt.layer_type")] = layer_type
+    if num_layers is not None:
+        given[NUM_LAYERS.get(network, "gt.layers")] = num_layers
+    if network in WITHOUT_ENCODERS:
+        given |= {"dataset.node_encoder": False, "dataset.edge_encoder": False, "gnn.head": "inductive_node"}
+    elif not edge_dim:
+        given["dataset.edge_encoder_name"] = "DummyEdge"
+    for name, value in options.items():
+        given |= dict.fromkeys(_keys_of(name, network, layer_type), value)
+    plan = NetworkPlan(network_settings(given | dict(settings)), in_dim, edge_dim)
+    return plan.build(lookup("network", network), in_dim, out_dim)
+
+
+def _keys_of(name: str, network: str, layer_type: str) -> tuple[str, ...]:
+    """Return the keys that a keyword argument sets.
+
+    Raises:
+        ConfigError: there is none, or two components have such an option.
+    """
+    if name in SHORT:
+        return SHORT[name]
+    known = known_keys()
+    plan = NetworkPlan(network_settings({"gt.layer_type": layer_type}), 0, 0)
+    specs = branch_rows(plan) if network in ("GPSModel", "MultiModel", "SingleModel") else ()
+    own = sorted({f"{one.spec.group}.{name}" for one in specs if name in one.spec.options})
+    if len(own) > 1:
+        raise ConfigError(f"create_model: {name} may be {' or '.join(own)}: give settings={{{own[0]!r}: ...}}")
+    found = own or [f"{group}.{name}" for group in GROUPS if f"{group}.{name}" in known]
+    if not found:
+        names = {key.rsplit(".", 1)[-1] for key in known} | set(SHORT)
+        raise ConfigError(f"create_model: unknown option {name!r}.{suggest(name, names)}")
+    return (found[0],)

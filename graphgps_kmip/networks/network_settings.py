@@ -1,0 +1,142 @@
+"""Settings of networks: keys of YAML files with their defaults and allowed values, without GraphGym."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from graphgps_kmip.common.near_misses import suggest
+from graphgps_kmip.errors import ConfigError
+from graphgps_kmip.mpnn.gin import INNER
+from graphgps_kmip.ranges import (
+    DROPOUT,
+    FLAG,
+    FRACTION,
+    HEADS,
+    NATURAL,
+    NOT_NEGATIVE,
+    SOME_LAYERS,
+    WIDTH,
+    Choice,
+    Default,
+    Registered,
+    default_of,
+    optional,
+    refusal,
+    whole,
+)
+from graphgps_kmip.registry import KINDS, with_groups
+from graphgps_kmip.signatures import rules_of
+
+# Key -> default, with the rule for other values; names as in GraphGPS where it has them, a comment marks what is ours.
+NETWORK_DEFAULTS: dict[str, Any] = {
+    "dataset.node_encoder_num_types": Default(0, NATURAL),
+    "dataset.edge_encoder_num_types": Default(0, NATURAL),
+    "dataset.edge_norm_on_nodes": False,  # ours: dataset.edge_encoder_bn normalises the node features once more
+    "dataset.infer_link_label": Default("None", Choice(("None", "edge"))),  # of the head infer_links: edge
+    "share.gradient_checkpointing": False,  # ours: compute layers again in the backward pass instead of keeping them
+    "gnn.residual": False,
+    "gnn.edge_residual": Default(None, optional(FLAG)),  # ours: of GatedGCN; None is gnn.residual
+    "gnn.gine_inner": Default("mlp", Choice(INNER)),  # ours: what GINE computes inside, see gt.gine.inner
+    "gnn.layer_act": Default("", Registered("an activation")),  # ours: activation inside the layers; "" is gnn.act
+    "gnn.l2norm": False,  # rows of input layers and of hidden layers of heads get length 1; GraphGym says True
+    "gt.layer_type": Default("GatedGCN+kMIP", Registered("--list")),
+    "gt.layers": Default(3, SOME_LAYERS),
+    "gt.n_heads": Default(8, HEADS),
+    "gt.dim_hidden": Default(64, WIDTH),
+    "gt.dropout": Default(0.0, FRACTION),
+    "gt.attn_dropout": Default(0.0, DROPOUT),
+    "gt.sparse_attn_dropout": Default(None, optional(DROPOUT)),  # ours: of k-MIP and Exphormer; None: attn_dropout
+    "gt.batch_norm": True,
+    "gt.layer_norm": False,  # statistics over all nodes and channels of a graph
+    "gt.graph_norm": False,  # ours: GraphNorm
+    "gt.full_graph": True,  # SAN: pairs without an edge take part
+    "gt.gamma": Default(1e-5, NOT_NEGATIVE),  # SAN: with this weight
+    "gt.secondary_edges": Default(
+        "full_graph", Registered("an edge set")
+    ),  # SAN: which pairs; none, or another edge set
+    "gt.residual": True,  # SAN
+    "graphormer.num_layers": Default(6, SOME_LAYERS),
+    "graphormer.embed_dim": Default(80, WIDTH),
+    "graphormer.num_heads": Default(4, HEADS),  # of model.type Graphormer; GPSModel has gt.n_heads
+    "graphormer.dropout": Default(0.0, FRACTION),
+    "graphormer.attention_dropout": Default(0.0, DROPOUT),
+    "graphormer.mlp_dropout": Default(0.0, FRACTION),
+    "graphormer.input_dropout": Default(0.0, FRACTION),  # of GraphormerBias, whatever the network
+    "graphormer.use_graph_token": True,  # wherever GraphormerBias is a part of the node encoder
+    "prep.use_exp_edges": True,
+    "prep.add_edge_index": True,
+    "prep.num_virt_node": Default(0, whole(0, 10_000)),
+}
+# Keys that networks read and that GraphGym declares, with the defaults of `create_model`.
+GRAPHGYM_DEFAULTS: dict[str, Any] = {
+    "model.type": "GPSModel",
+    "model.graph_pooling": "mean",
+    "model.edge_decoding": "dot",
+    "gnn.layers_pre_mp": Default(0, SOME_LAYERS),
+    "gnn.layers_mp": Default(2, SOME_LAYERS),
+    "gnn.layers_post_mp": Default(1, SOME_LAYERS),
+    "gnn.dim_inner": Default(64, WIDTH),
+    "gnn.layer_type": "GatedGCN",
+    "gnn.batchnorm": True,
+    "gnn.act": "relu",
+    "gnn.dropout": Default(0.0, FRACTION),
+    "gnn.head": "graph",
+    "dataset.format": "",
+    "dataset.name": "",
+    "dataset.task_type": "",
+    "dataset.node_encoder": True,
+    "dataset.node_encoder_name": "LinearNode",
+    "dataset.node_encoder_bn": False,
+    "dataset.edge_encoder": True,
+    "dataset.edge_encoder_name": "LinearEdge",
+    "dataset.edge_encoder_bn": False,
+    "posenc_EquivStableLapPE.enable": False,
+    "posenc_GraphormerBias.node_degrees_only": False,
+}
+
+
+class Settings(dict[str, Any]):
+    """Nested settings whose keys are attributes, too: ``settings.gt.layers``."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+def known_keys() -> dict[str, Any]:
+    """Return every key that a network can read, with default and rule; options of registered components included."""
+    options = {}
+    for spec in with_groups():
+        rules = rules_of(spec.component, KINDS[spec.kind].given)
+        for name, option in spec.options.items():
+            rule = rules.get(name)
+            options[f"{spec.group}.{name}"] = option.default if rule is None else Default(option.default, rule)
+    return NETWORK_DEFAULTS | GRAPHGYM_DEFAULTS | options
+
+
+def network_settings(given: Mapping[str, Any]) -> Settings:
+    """Return the settings of a network.
+
+    Args:
+        given (Mapping): Dotted key -> value, such as ``{"gt.kmip.k": 10}``; others have their defaults.
+
+    Raises:
+        ConfigError: an unknown key, with near misses, or a value that is not allowed.
+    """
+    known = known_keys()
+    for key, value in given.items():
+        if key not in known:
+            raise ConfigError(f"unknown key {key!r}.{suggest(key, known)}")
+        if isinstance(known[key], Default) and (why := refusal(known[key].rule, value)):
+            raise ConfigError(f"{key}: {why}")
+    tree = Settings()
+    for key, entry in known.items():
+        *groups, leaf = key.split(".")
+        node = tree
+        for group in groups:
+            node = node.setdefault(group, Settings())
+        node[leaf] = given.get(key, default_of(entry))
+    return tree

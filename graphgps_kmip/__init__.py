@@ -1,6 +1,27 @@
-"""Graph transformers for torch_geometric.graphgym: importing this package registers all of its parts."""
+"""Graph transformers with k-MIP attention. Importing this package alone loads nothing and registers nothing.
+
+``import graphgps_kmip.gym`` registers every component with torch_geometric.graphgym. `create_model`, `load_model`,
+`register` and `register_attention` are loaded when they are first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
 
 __version__ = "0.1.0"
 
+# Name -> module that has it.
+_LAZY = {
+    "create_model": "graphgps_kmip.networks.create_model",
+    "load_model": "graphgps_kmip.gym.trained",
+    "register": "graphgps_kmip.registry",
+    "register_attention": "graphgps_kmip.registry",
+}
+__all__ = ["__version__", *_LAZY]
 
-from graphgps_kmip import gym  # noqa: E402, F401 (imported for its registrations)
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_LAZY[name]), name)

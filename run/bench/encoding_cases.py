@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 from torch_geometric.graphgym.config import cfg, set_cfg
 from torch_geometric.transforms import AddLaplacianEigenvectorPE, AddRandomWalkPE, BaseTransform
 
-import graphgps_kmip  # noqa: F401  (registers the config groups)
+import graphgps_kmip.gym  # noqa: F401  (registers the config groups)
 from graphgps_kmip.data.dataset import GraphDataset
 from graphgps_kmip.data.parallel_chunks import in_order
 from graphgps_kmip.data.precomputed_encodings import encoded

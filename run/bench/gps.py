@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import graphgps_kmip.networks  # noqa: F401 (registers attentions)
 from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.model.gps import GPSLayer, initial_states
 from graphgps_kmip.mpnn import GatedGCN

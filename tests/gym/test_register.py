@@ -52,7 +52,7 @@ try:
 except KeyError:
     print("fine")
 """
-OURS = "import graphgps_kmip\n"
+OURS = "import graphgps_kmip.gym\n"
 
 
 LOG = "import logging, sys\nlogging.basicConfig(stream=sys.stdout, level='WARNING')\n"

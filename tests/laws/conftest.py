@@ -6,7 +6,7 @@ import importlib
 
 import pytest
 
-import graphgps_kmip.gym  # noqa: F401 (registers k-MIP)
+import graphgps_kmip.networks  # noqa: F401 (registers k-MIP)
 from graphgps_kmip.registry import AttentionTraits, Spec, entries
 
 

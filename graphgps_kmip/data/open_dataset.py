@@ -20,8 +20,8 @@ from graphgps_kmip.data.dataset import SPLITS, GraphDataset
 from graphgps_kmip.data.dataset_info import kept_summary
 from graphgps_kmip.data.dataset_record import DatasetRecord
 from graphgps_kmip.data.raw_files import prepared, processed_folder
-from graphgps_kmip.data.samples import make_sample
 from graphgps_kmip.data.splits import Splits, fold_split, random_split
+from graphgps_kmip.data.synthetic_sample import make_sample
 from graphgps_kmip.errors import DataError, InputError
 
 log = logging.getLogger(__name__)

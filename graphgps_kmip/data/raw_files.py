@@ -21,10 +21,10 @@ from typing import Any, TypeVar
 
 from graphgps_kmip.common.file_lock import locked
 from graphgps_kmip.data.archives import checked_archives
-from graphgps_kmip.data.damage import free_name, missing_files, naming_damage, set_aside
 from graphgps_kmip.data.dataset_record import DatasetRecord, RawFiles
 from graphgps_kmip.data.disk import naming_disk
-from graphgps_kmip.data.fetch import NetworkError, fetching, neither_fetching_nor_processing
+from graphgps_kmip.data.downloads import NetworkError, fetching, neither_fetching_nor_processing
+from graphgps_kmip.data.file_errors import free_name, missing_files, naming_damage, set_aside
 from graphgps_kmip.data.unpickle import safe_unpickling
 from graphgps_kmip.errors import DataError
 

@@ -28,7 +28,7 @@ import torch  # noqa: E402
 
 from graphgps_kmip.common.atomic_write import replace_file  # noqa: E402
 from graphgps_kmip.data import DatasetRecord, datasets  # noqa: E402
-from graphgps_kmip.data.samples import make_sample  # noqa: E402
+from graphgps_kmip.data.synthetic_sample import make_sample  # noqa: E402
 from graphgps_kmip.registry import entries  # noqa: E402
 from graphgps_kmip.train.run_recording import code_version, hardware, package_versions  # noqa: E402
 from run.bench import options  # noqa: E402

@@ -10,7 +10,7 @@ from scipy.sparse import coo_matrix, csr_matrix
 from torch_geometric.data import Data
 
 from graphgps_kmip.data import DatasetRecord, Features, GraphDataset, Statistics
-from graphgps_kmip.data.samples import make_sample
+from graphgps_kmip.data.synthetic_sample import make_sample
 
 ATOMS, BONDS = (119, 5, 12, 12, 10, 6, 6, 2, 2), (5, 6, 2)
 

@@ -14,8 +14,8 @@ from scipy.sparse.csgraph import connected_components
 
 from graphgps_kmip.data import DatasetInfo, Features, GraphDataset, Statistics
 from graphgps_kmip.data.dataset import SPLITS
-from graphgps_kmip.data.samples import make_sample
-from graphgps_kmip.data.samples.topology import UNIT
+from graphgps_kmip.data.sample_graphs import UNIT
+from graphgps_kmip.data.synthetic_sample import make_sample
 from graphgps_kmip.encoding.knn import knn_graph
 from tests.data.sample_cases import CLOUDS, DIVIDED, RECORDS, adjacency, check_schema, record_of, sample_of
 

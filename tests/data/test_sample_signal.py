@@ -12,8 +12,8 @@ from torch_geometric.data import Data
 from torch_geometric.transforms import LocalDegreeProfile
 
 from graphgps_kmip.data import DatasetInfo, Features, Statistics
-from graphgps_kmip.data.samples import make_sample
-from graphgps_kmip.data.samples.topology import LEAVES, clusters, tailed
+from graphgps_kmip.data.sample_graphs import LEAVES, clusters, tailed
+from graphgps_kmip.data.synthetic_sample import make_sample
 from tests.data.sample_cases import RECORDS, adjacency, record_of, sample_of
 
 

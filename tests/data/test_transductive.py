@@ -7,12 +7,21 @@ from pathlib import Path
 import pytest
 
 from graphgps_kmip.data import DataError, DatasetRecord, datasets, open_dataset
-from graphgps_kmip.data.sets import amazon, citation_full, city, heterophilous, planetoid, social, web, wikics
+from graphgps_kmip.data.sets import (
+    amazon,
+    citation_full,
+    citation_networks,
+    city_networks,
+    heterophilous,
+    social_networks,
+    web,
+    wikics,
+)
 from tests.data.sets.raw_files import offline
 
 RECORDS = [
     record
-    for family in (amazon, citation_full, city, heterophilous, planetoid, social, web, wikics)
+    for family in (amazon, citation_full, city_networks, heterophilous, citation_networks, social_networks, web, wikics)
     for record in family.RECORDS
 ]
 CASES = pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.key)

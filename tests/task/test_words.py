@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from ogb.graphproppred import Evaluator
 from torch import Tensor
 
-from graphgps_kmip.data import ogb_processing as syntax_trees
+from graphgps_kmip.data import ogb_tables as syntax_trees
 from graphgps_kmip.task import make_task
 from graphgps_kmip.task.word_sequences import END, UNKNOWN
 

@@ -17,7 +17,7 @@ from torch_geometric.utils import degree
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset
 from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
-from graphgps_kmip.data.samples import make_sample
+from graphgps_kmip.data.synthetic_sample import make_sample
 from graphgps_kmip.errors import InputError
 
 # A constant, so that no file decides the width of a model. A function of these graphs calls two others on average, so

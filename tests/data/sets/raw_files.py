@@ -11,7 +11,7 @@ from typing import Any
 from unittest.mock import patch
 from urllib.error import URLError
 
-from graphgps_kmip.data import DatasetRecord, GraphDataset, fetch, open_dataset
+from graphgps_kmip.data import DatasetRecord, GraphDataset, downloads, open_dataset
 
 
 class Code:
@@ -28,7 +28,7 @@ class Code:
 def offline() -> Iterator[None]:
     """Fail every download at once, also where there is a network."""
     error = URLError("no network")
-    with patch.object(fetch, "_URLOPEN", side_effect=error), patch.object(socket, "getaddrinfo", side_effect=error):
+    with patch.object(downloads, "_URLOPEN", side_effect=error), patch.object(socket, "getaddrinfo", side_effect=error):
         yield
 
 

@@ -9,9 +9,9 @@ import torch
 from torch_geometric.data import Batch
 
 from graphgps_kmip.data import DataError, DatasetRecord, find
-from graphgps_kmip.data import ogb_processing as association_graphs
+from graphgps_kmip.data import ogb_tables as association_graphs
 from graphgps_kmip.data.ogb_loading import open_ogb
-from graphgps_kmip.data.sets.ogb_graph import RECORDS
+from graphgps_kmip.data.sets.ogb import RECORDS
 from graphgps_kmip.data.unpickle import safe_unpickling
 from graphgps_kmip.encoding.molecule import ATOM
 from tests.data.sets.raw_files import Code, opened

@@ -17,7 +17,7 @@ import torch
 from torch.utils.data import DataLoader
 from torch_geometric.data import Batch
 
-from graphgps_kmip.data import DataError, DatasetInfo, GraphDataset, fetch, open_dataset
+from graphgps_kmip.data import DataError, DatasetInfo, GraphDataset, downloads, open_dataset
 from graphgps_kmip.data.ogb_loading import import_ogb
 from graphgps_kmip.data.sets import pcqm
 from graphgps_kmip.data.sets.pcqm import RECORDS
@@ -134,7 +134,7 @@ def test_what_was_fetched_is_unpacked_and_its_archive_not_kept(root: Path) -> No
     folder = root / FULL.raw.folder
     pack(folder, "pcqm4m-v2")
     archive = shutil.move(folder / "pcqm4m-v2.zip", root)
-    with open(archive, "rb") as file, patch.object(fetch, "_URLOPEN", return_value=addinfourl(file, {}, "")):
+    with open(archive, "rb") as file, patch.object(downloads, "_URLOPEN", return_value=addinfourl(file, {}, "")):
         assert len(open_dataset(FULL, root)) == 20
     found = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
     assert found == {"processed", "raw", "split_dict.pt"}

@@ -10,7 +10,7 @@ import torch
 from torch_geometric.datasets import ZINC
 
 from graphgps_kmip.data import DatasetInfo, DatasetRecord, find
-from graphgps_kmip.data.sets.zinc import INDICES, PICKLES, RECORDS
+from graphgps_kmip.data.sets.molecules import INDICES, PICKLES, RECORDS
 from tests.data.sets.raw_files import Code, opened
 from tests.data.sets.raw_molecules import check_refused, pack, write
 

@@ -26,9 +26,9 @@ from torch_geometric.data import Data
 
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset
 from graphgps_kmip.data.dataset_record import DatasetRecord
-from graphgps_kmip.data.samples.payload import dressed, pendants
-from graphgps_kmip.data.samples.plan import Plan
-from graphgps_kmip.data.samples.topology import Labels, Shape, clusters, pairs, points, tailed, with_pendants
+from graphgps_kmip.data.sample_graphs import Labels, Shape, clusters, pairs, points, tailed, with_pendants
+from graphgps_kmip.data.sample_payload import dressed, pendants
+from graphgps_kmip.data.sample_plan import Plan
 
 BOUNDS = (0, 0.6, 0.8, 1)  # of training, validation and test; of all sets alike, so that each can be learned
 AGREE = 0.8  # share of the nodes of a body that carry their graph's value; the others carry any

@@ -10,7 +10,7 @@ import torch
 from graphgps_kmip.data.dataset import GraphDataset
 from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Statistics
 from graphgps_kmip.data.ogb_loading import ogb_files, ogb_source, open_ogb
-from graphgps_kmip.data.ogb_processing import (
+from graphgps_kmip.data.ogb_tables import (
     CLASSES,
     NODE_ATTRIBUTES,
     NODE_TYPES,
@@ -18,7 +18,7 @@ from graphgps_kmip.data.ogb_processing import (
     SyntaxTrees,
     store,
 )
-from graphgps_kmip.data.samples import make_sample
+from graphgps_kmip.data.synthetic_sample import make_sample
 from graphgps_kmip.encoding.molecule import ATOM, BOND
 
 COUNTS = ("edge", "num-node-list", "num-edge-list", "graph-label")

@@ -37,7 +37,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         def local(url: str, **options: Any) -> Any:
             return OPEN(f"{here}/{url.split('?')[0].rsplit('/', 1)[-1]}", timeout=options["timeout"])
 
-        monkeypatch.setattr("graphgps_kmip.data.fetch._URLOPEN", local)  # torch_geometric and ogb
+        monkeypatch.setattr("graphgps_kmip.data.downloads._URLOPEN", local)  # torch_geometric and ogb
         monkeypatch.setattr(Planetoid, "url", here)  # by fsspec
         monkeypatch.setattr("graphgps_kmip.data.raw_files.SHA256", {})  # the files here are tiny
         yield folder

@@ -16,7 +16,7 @@ from typing import Any
 from graphgps_kmip.common.torch_files import shortened
 from graphgps_kmip.data.dataset_record import DatasetRecord
 from graphgps_kmip.data.disk import is_failed_write
-from graphgps_kmip.data.fetch import network_error
+from graphgps_kmip.data.downloads import network_error
 from graphgps_kmip.errors import DataError, UnsafeFile, UserError, is_out_of_memory
 
 # What reading a damaged file raises. A full disk (OSError), memory and bugs of other kinds are not the file's fault.

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphgps_kmip.data.dataset_record import Features
-from graphgps_kmip.data.samples.plan import BEACON_LEAST, BEACON_STEP, Plan, free_columns
-from graphgps_kmip.data.samples.topology import Shape, edge_index
+from graphgps_kmip.data.sample_graphs import Shape, edge_index
+from graphgps_kmip.data.sample_plan import BEACON_LEAST, BEACON_STEP, Plan, free_columns
 from graphgps_kmip.encoding.knn import KNNGraph
 
 NOISE = 0.1  # in up to 3 columns; less in more, from which models would else learn each training node by heart

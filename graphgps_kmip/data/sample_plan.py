@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphgps_kmip.data.dataset_record import DatasetRecord, Features, Statistics
-from graphgps_kmip.data.samples.topology import LEAVES, UNIT
+from graphgps_kmip.data.sample_graphs import LEAVES, UNIT
 from graphgps_kmip.errors import InputError
 
 VALUES = 3  # hidden values: few enough that 60 training graphs show every pair of them several times

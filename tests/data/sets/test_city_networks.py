@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from graphgps_kmip.data import DatasetRecord, find
-from graphgps_kmip.data.sets.city import RECORDS
+from graphgps_kmip.data.sets.city_networks import RECORDS
 from tests.data.sets.raw_files import Code
 from tests.data.sets.raw_nodes import (
     NODES,

@@ -16,6 +16,7 @@ from tqdm import tqdm
 from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.data.dataset import GraphDataset, Summary
 from graphgps_kmip.data.dataset_record import DatasetRecord
+from graphgps_kmip.data.file_errors import graph_at
 from graphgps_kmip.data.graph_checks import (
     CLASSES,
     check_edges,
@@ -25,7 +26,6 @@ from graphgps_kmip.data.graph_checks import (
     labels_of,
     split_sizes,
 )
-from graphgps_kmip.data.reading import graph_at
 from graphgps_kmip.errors import DataError
 
 log = logging.getLogger(__name__)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from torch_geometric.data import Data
 
@@ -70,9 +71,15 @@ class RawFiles:
         home: folder below ``dataset.dir`` that is given to the loading class as its root.
         base: folder below ``home`` that belongs to this data set alone; "" if ``home`` does.
         files: what must be there, files or folders, relative to ``home/base``.
-        archives: downloads from the official page that may lie in ``home/base`` instead, as they came; they are
-            unpacked from there.
+        archives: downloads from the official page that may be in ``home/base`` instead, as they came; what is missing
+            of ``files`` is unpacked from them.
         processed: folder below ``home/base`` that the loading class writes.
+        inside: folder of the archives that holds the files; "" where any does.
+        unread: those of ``files`` that the loading class asks for and never reads: they are not checked.
+        urls: addresses of ``files`` and ``archives`` by these names. Without any, the loading class downloads, and
+            reads what it gets before that is checked.
+        check: called with ``home/base`` before the files are processed; raises `DamagedFile` for one that the loading
+            class would take as it comes, or report without its name.
     """
 
     home: str
@@ -80,6 +87,10 @@ class RawFiles:
     base: str = ""
     archives: tuple[str, ...] = ()
     processed: str = "processed"
+    inside: str = ""
+    unread: tuple[str, ...] = ()
+    urls: Mapping[str, str] = field(default_factory=dict, hash=False)
+    check: Callable[[Path], None] | None = None
 
     @property
     def folder(self) -> str:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from graphgps_kmip import __version__
 from graphgps_kmip.common.file_lock import locked
-from graphgps_kmip.data.disk import naming_disk
+from graphgps_kmip.data.file_errors import naming_disk
 from graphgps_kmip.errors import DataError, InputError
 
 log = logging.getLogger(__name__)

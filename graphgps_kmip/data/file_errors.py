@@ -1,88 +1,69 @@
-"""Errors of reading raw files, turned into one line that names the file, which is kept aside and not used again."""
+"""Errors of files and disks while data is read: damaged raw files, a full disk, too little memory; one line each."""
 
 from __future__ import annotations
 
+import errno
 import itertools
+import lzma
 import os
 import pickle
-import shutil
-import sys
-from collections.abc import Iterator
+import sqlite3
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+
+from torch_geometric.data import Data
 
 from graphgps_kmip.common.torch_files import shortened
 from graphgps_kmip.data.dataset_record import DatasetRecord
-from graphgps_kmip.data.disk import is_failed_write
-from graphgps_kmip.data.downloads import network_error
 from graphgps_kmip.errors import DataError, UnsafeFile, UserError, is_out_of_memory
 
+# What a damaged or missing file, a full disk or too little memory raise. Other kinds are bugs of the reading code.
+FILE_ERRORS = (OSError, EOFError, ValueError, MemoryError, RecursionError)
+FILE_ERRORS += (sqlite3.Error, zlib.error, lzma.LZMAError, struct.error, pickle.UnpicklingError)
 # What reading a damaged file raises. A full disk (OSError), memory and bugs of other kinds are not the file's fault.
-PARSE_ERRORS = (ValueError, LookupError, EOFError, TypeError, AttributeError, ArithmeticError, RuntimeError)
+PARSE_ERRORS = (ValueError, LookupError, EOFError, ArithmeticError, RuntimeError)
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
+FREE = "free space there, or set dataset.dir to a folder on another disk"
 
 
-def missing_files(record: DatasetRecord, folder: Path, missing: list[str], reason: object) -> str:
-    """Return the line for raw files that are not there: which, where they go, where they come from.
+class DamagedFile(DataError):
+    """A file cannot be used: which, and why.
 
     Args:
-        record: of the data set.
-        folder: its folder.
-        missing: file names relative to the folder.
-        reason: why they are not there.
+        path: the file.
+        reason: in a few words.
     """
-    names = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
-    archives = f" (or {' and '.join(record.raw.archives)} as downloaded)" if record.raw.archives else ""
-    page = f" from {record.source.page}" if record.source and record.source.page else ""
-    return (
-        f"{record.title}: raw files are missing ({reason}): place {names}{archives}{page} into {folder}, or "
-        f"set dataset.sample True, which runs without them"
-    )
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path, self.reason = path, reason
+
+    def __str__(self) -> str:
+        return f"{self.path}: it cannot be used ({self.reason}): write it again"
 
 
 @contextmanager
-def naming_damage(record: DatasetRecord, folder: Path, stage: Path | None = None) -> Iterator[None]:
-    """Turn an error of parsing into one that names the file that was being read, and keep that file aside."""
-    with _watching_opens(stage or folder) as opened:
-        try:
-            yield
-            return
-        except Exception as error:
-            if offline := network_error(error):
-                raise offline from None
-            if isinstance(error, FileNotFoundError) and (absent := _inside(error.filename, stage or folder)):
-                raise DataError(missing_files(record, folder, [absent], f"the other files ask for {absent}")) from error
-            if not opened or not _is_files_fault(error):
-                raise
-            cause = error
-    path = Path(opened[0])
-    linked = stage is not None and path.is_symlink()
-    place = path.readlink() if linked else folder / path.relative_to(stage or folder)
-    if path.exists() and not place.exists():  # it came from the network, or out of an archive, just now
-        place.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(path, place)
-    raise DataError(set_aside(record, folder, place, _reason(cause))) from cause
+def reading(path: Path) -> Iterator[None]:
+    """Raise `DamagedFile` in place of what reading a damaged file raises inside."""
+    try:
+        yield
+    except (TypeError, AttributeError) as error:
+        raise DamagedFile(path, damage_reason(error)) from error
+    except Exception as error:
+        if not is_damage(error):
+            raise
+        raise DamagedFile(path, damage_reason(error)) from error
 
 
-def _reason(error: Exception) -> str:
-    if isinstance(error, UserError):
-        return " ".join(str(error).split())
-    kind = "" if isinstance(error, pickle.UnpicklingError) else f"{type(error).__name__}: "  # its text is of ours
-    return f"{kind}{shortened(str(error))}"
-
-
-def _inside(name: str | bytes | int | None, folder: Path) -> str:
-    """Return a file's name relative to a folder; "" if it is not inside."""
-    path = Path(name) if isinstance(name, str) else None
-    return str(path.relative_to(folder)) if path and path.is_relative_to(folder) else ""
-
-
-def _is_files_fault(error: Exception) -> bool:
-    """Tell a damaged file from a full disk, too little memory, or a data set that says itself what is wrong."""
+def is_damage(error: Exception) -> bool:
+    """Return whether an error of a reader means a damaged file: not a full disk, too little memory, or a bug."""
     if isinstance(error, DataError):
         return isinstance(error, UnsafeFile)
-    if is_failed_write(error) or is_out_of_memory(error):
+    if is_failed_write(error) or is_out_of_memory(error) or isinstance(error, NotImplementedError):
         return False
     if isinstance(error, OSError):  # some archives raise it without a number; with one it is the system's
         return error.errno is None
@@ -92,51 +73,122 @@ def _is_files_fault(error: Exception) -> bool:
     return isinstance(error, PARSE_ERRORS) or bool(names & own)
 
 
-def set_aside(record: DatasetRecord, folder: Path, path: Path, reason: str) -> str:
-    """Set a file aside and return the words for it."""
-    page = f" from {record.source.page}" if record.source and record.source.page else ""
+def damage_reason(error: Exception) -> str:
+    """Return why a file cannot be used, in a few words of one line."""
+    if isinstance(error, UserError):
+        return " ".join(str(error).split())
+    kind = "" if isinstance(error, pickle.UnpicklingError) else f"{type(error).__name__}: "  # its text is of ours
+    return f"{kind}{shortened(str(error))}"
+
+
+def is_failed_write(error: BaseException) -> bool:
+    """Return whether torch, SQLite or numpy say in words of their own that the disk did not take what they wrote."""
+    text = str(error)
+    if isinstance(error, RuntimeError):  # torch.save to a path
+        return "inline_container" in text and ("unexpected pos" in text or "Writer" in text)
+    if isinstance(error, sqlite3.OperationalError):
+        return "full" in text or "disk I/O" in text or "readonly" in text
+    return isinstance(error, OSError) and error.errno is None and "written" in text  # numpy's tofile
+
+
+@contextmanager
+def naming_disk(what: str, folder: Path) -> Iterator[None]:
+    """Turn errors of the operating system into one line.
+
+    Args:
+        what: is being done, such as "preparing Cora".
+        folder: that is read and written.
+
+    Raises (inside):
+        DataError: the disk is full, a file may not be read or written, or there is too little memory.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except OSError as error:
+        place = next((str(name) for name in (error.filename2, error.filename) if name), str(folder))
+        raise DataError(f"{what}: {error.strerror or kind_and_text(error)} ({place}): {_fix(error)}") from error
+    except (RuntimeError, sqlite3.OperationalError, MemoryError) as error:
+        if is_out_of_memory(error):
+            raise DataError(
+                f"{what}: there is too little memory for what the files in {folder} claim to hold "
+                f"({kind_and_text(error)}): close other programs, or put good copies of them there"
+            ) from error
+        if not is_failed_write(error):
+            raise
+        raise DataError(f"{what}: {folder} cannot be written ({kind_and_text(error)}): {FREE}") from error
+
+
+def _fix(error: OSError) -> str:
+    if error.errno in FULL or is_failed_write(error):
+        return FREE
+    if error.errno in DENIED:
+        return "check its permissions, or set dataset.dir to a folder of yours"
+    if error.errno == errno.EMFILE:
+        return "raise the limit of open files, ulimit -n"
+    return "check the disk, or set dataset.dir to a folder on another one"
+
+
+def kind_and_text(error: BaseException) -> str:
+    """Return kind and text of an error in one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
+
+
+def graph_at(graphs: Sequence[Data], number: int, place: str) -> Data:
+    """Return one graph of a sequence that may read it from disk.
+
+    Args:
+        graphs: the sequence.
+        number: of the graph, from 0.
+        place: the words that name it.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    try:
+        return graphs[number]
+    except DataError:
+        raise
+    except FILE_ERRORS as error:
+        raise DataError(f"{place} cannot be read ({kind_and_text(error)}): write its file again") from error
+
+
+def missing_files(record: DatasetRecord, folder: Path, missing: Sequence[str], reason: object) -> str:
+    """Return the line for missing raw files: which, where they go, where they come from.
+
+    Args:
+        record: of the data set.
+        folder: its folder.
+        missing: file names relative to the folder.
+        reason: why they are missing.
+    """
+    names = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
+    archives = f" (or {' and '.join(record.raw.archives)} as downloaded)" if record.raw.archives else ""
+    return (
+        f"{record.title}: raw files are missing ({reason}): place {names}{archives}{_from(record)} into {folder}, or "
+        f"set dataset.sample True, which runs without them"
+    )
+
+
+def _from(record: DatasetRecord) -> str:
+    return f" from {record.source.page}" if record.source and record.source.page else ""
+
+
+def set_aside(record: DatasetRecord, path: Path, reason: str) -> str:
+    """Rename a file that cannot be used, and return the line that says so."""
     if not path.is_file():
-        return f"{record.title}: {path} cannot be used ({reason}): put it{page} there again"
-    if path.relative_to(folder).parts[0] == Path(record.raw.processed).parts[0]:
-        shutil.rmtree(folder / record.raw.processed)  # made by us, and made again from the raw files
-        return f"{record.title}: {path} is damaged ({reason}) and was removed: start again, it is made anew"
+        return f"{record.title}: {path} cannot be used ({reason}): put it{_from(record)} there again"
     aside = free_name(path, "damaged")
     os.replace(path, aside)
-    return f"{record.title}: {path} cannot be used ({reason}); it now lies in {aside.name}: put a good copy{page} there"
+    return (
+        f"{record.title}: {path} cannot be used ({reason}); it was renamed to {aside.name}: put a good "
+        f"copy{_from(record)} there"
+    )
 
 
 def free_name(path: Path, word: str) -> Path:
     """Return ``<path>.<word>-N`` with the smallest N for which there is no such file yet."""
     names = (path.with_name(f"{path.name}.{word}-{number}") for number in itertools.count(1))
     return next(name for name in names if not name.exists())
-
-
-_watched: ContextVar[tuple[str, list[str]] | None] = ContextVar("watched", default=None)
-
-
-def _note_open(event: str, arguments: tuple[Any, ...]) -> None:
-    watched = _watched.get() if event == "open" else None
-    if watched is not None and isinstance(arguments[0], str):
-        folder, opened = watched
-        path = os.path.abspath(arguments[0])
-        if not path.startswith(folder) or os.path.isdir(path):
-            return
-        if not set(arguments[1] or "r") & set("wax+"):
-            opened[:] = [path]
-        elif os.path.islink(path):  # a class that fetches anew must write beside a file placed by hand, not into it
-            os.unlink(path)
-
-
-# Hooks cannot be taken away again, so there is one, which looks only where `_watching_opens` says so.
-sys.addaudithook(_note_open)
-
-
-@contextmanager
-def _watching_opens(folder: Path) -> Iterator[list[str]]:
-    """Yield a list that holds the last file below a folder that was opened for reading."""
-    opened: list[str] = []
-    token = _watched.set((f"{folder}{os.sep}", opened))
-    try:
-        yield opened
-    finally:
-        _watched.reset(token)

@@ -1,8 +1,6 @@
-"""A user's own folder of graph files as a data set, found by ``dataset.format Folder`` and its path as the name.
+"""Folder data sets: a user's own ``.pt`` and ``.npz`` graph files, as ``dataset.format Folder`` with a path as name.
 
-Graphs from one file of a user's own, ``.pt`` or ``.npz``: read without running code, with errors that name it.
-
-Arrays of numbers from an ``.npz`` file, whose claims are checked before memory is taken for them.
+Files are read without running code, what they claim is checked before memory is taken for it, and errors name the file.
 """
 
 from __future__ import annotations
@@ -24,9 +22,9 @@ from torch_geometric.data import Data
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset, joined
 from graphgps_kmip.data.dataset_record import DatasetRecord
+from graphgps_kmip.data.file_errors import FILE_ERRORS, kind_and_text
 from graphgps_kmip.data.graph_checks import check_alike, check_finite, check_kind, size_text, total_memory
-from graphgps_kmip.data.reading import FILE_ERRORS, one_line
-from graphgps_kmip.data.unpickle import safe_unpickling
+from graphgps_kmip.data.safe_pickle import load_torch
 from graphgps_kmip.errors import DataError, InputError, UnsafeFile
 
 NUMBERS = "biuf"  # kinds of dtype: bool, signed, unsigned, float
@@ -113,12 +111,7 @@ def _of_array(array: np.ndarray, key: str, file: Path) -> Tensor:
     return torch.from_numpy(np.asarray(array.astype(np.int64) if array.dtype == np.uint64 else array))
 
 
-def _read_pt(file: Path) -> Any:
-    with safe_unpickling():
-        return torch.load(file, map_location="cpu", weights_only=True)
-
-
-READERS = {".npz": _read_npz, ".pt": _read_pt}
+READERS = {".npz": _read_npz, ".pt": load_torch}
 
 
 def read_graphs(file: Path) -> Iterator[Data]:
@@ -154,7 +147,7 @@ def placed_graphs(file: Path) -> Iterator[tuple[str, Data]]:
 def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return one_line(error)[:160]
+    return kind_and_text(error)[:160]
 
 
 def _graph(values: Mapping[str, Any], where: str) -> Data:

@@ -1,15 +1,14 @@
-"""The graphs of ogbg-ppa, on disk: ogb's own processing would need a hundred gigabytes of memory for them.
+"""Open Graph Benchmark: its CSV tables as graphs, ogbg-ppa on disk, syntax trees of ogbg-code2, features of molecules.
 
-The syntax trees of ogbg-code2 as models take them: edges both ways and between tokens, names as numbers.
-
-How ogb counts the features of atoms and bonds: the number of values of each integer column.
+ogb's own classes read the same tables; they also ask the network for newer releases of the package and people for
+leave to download, and need a hundred gigabytes of memory for ogbg-ppa.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,14 +16,134 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Data, InMemoryDataset
 
+from graphgps_kmip.data.dataset_record import RawFiles, Source
+from graphgps_kmip.data.file_errors import reading
 from graphgps_kmip.data.row_store import Row, RowFile
 from graphgps_kmip.errors import InputError
 
 if TYPE_CHECKING:
     from pandas.io.parsers import TextFileReader
-    from torch_geometric.data import InMemoryDataset
+
+HOME = "ogb"
+URL = "http://snap.stanford.edu/ogb/data"
+# Values of each integer column, as ogb counts them; a test compares them with ogb's own functions.
+SPLIT = {"train": "train", "val": "valid", "test": "test"}  # ogb's names of the parts
+
+
+def ogb_files(name: str, archive: str, raw: tuple[str, ...], split: str, ending: str = "csv.gz") -> RawFiles:
+    """Return the raw files of a data set in ogb's layout.
+
+    Args:
+        name: ogb's name of the data set.
+        archive: path of the download below `URL`, without its ending.
+        raw: names of the tables in the folder ``raw``.
+        split: name of the official split.
+        ending: of the files of the split.
+    """
+    files = (*(f"raw/{one}.csv.gz" for one in raw), *(f"split/{split}/{part}.{ending}" for part in SPLIT.values()))
+    file = f"{archive.rpartition('/')[2]}.zip"
+    return RawFiles(
+        HOME,
+        files,
+        base=name.replace("-", "_"),
+        archives=(file,),
+        inside=file.removesuffix(".zip"),
+        urls={file: f"{URL}/{archive}.zip"},
+    )
+
+
+def ogb_source(level: str, licence: str) -> Source:
+    """Return the source of ogb's data sets of a level ("graph", "node" or "link")."""
+    return Source(
+        citation="Hu et al., Open Graph Benchmark: Datasets for Machine Learning on Graphs, NeurIPS 2020",
+        licence=licence,
+        page=f"ogb.stanford.edu/docs/{level}prop",
+    )
+
+
+def ogb_split(home: str, raw: RawFiles) -> dict[str, Tensor]:
+    """Return the indices of the parts "train", "val" and "test" of the official split."""
+    paths = (Path(home, raw.base, file) for file in raw.files if file.startswith("split/"))
+    return {part: torch.from_numpy(_table(path)[:, 0]) for part, path in zip(SPLIT, paths, strict=True)}
+
+
+class OGBGraphs(InMemoryDataset):
+    """The graphs of a data set of the Open Graph Benchmark, from its tables.
+
+    ``x`` and ``edge_attr`` are the tables "node-feat" and "edge-feat"; ``y`` of each graph or node is the table of
+    labels (float32 if some are unknown, NaN; else int64; text as a list of its words); other tables of nodes have their
+    own names.
+
+    Args:
+        home: folder of all data sets of ogb.
+        raw: the files of this one.
+        one_way: edges have a direction; else each is one row of the files, and is given with its reverse behind it.
+        prepare: applied to each graph before it is stored.
+    """
+
+    def __init__(
+        self, home: str, raw: RawFiles, one_way: bool = False, prepare: Callable[[Data], Data] | None = None
+    ) -> None:
+        self.raw, self.one_way = raw, one_way
+        super().__init__(str(Path(home, raw.base)), pre_transform=prepare)
+        self.load(self.processed_paths[0])
+
+    @property
+    def raw_file_names(self) -> list[str]:
+        """All files."""
+        return [f"../{file}" for file in self.raw.files]
+
+    processed_file_names = "geometric_data_processed.pt"  # as ogb names it
+
+    def process(self) -> None:
+        """Read the tables, and store the graphs."""
+        names = [Path(file).name.removesuffix(".csv.gz") for file in self.raw.files if file.startswith("raw/")]
+        graphs = _graphs({name: _table(Path(self.raw_dir, f"{name}.csv.gz")) for name in names}, self.one_way)
+        self.save(list(map(self.pre_transform, graphs) if self.pre_transform else graphs), *self.processed_paths)
+
+
+def _table(path: Path) -> np.ndarray:
+    import pandas as pd
+
+    with reading(path):
+        values = pd.read_csv(path, header=None).to_numpy()
+    if values.dtype == object:
+        return values
+    values = values.astype(np.int64 if values.dtype.kind in "iu" else np.float32, copy=False)
+    return np.require(values, requirements="W")
+
+
+KEYS = {"node-feat": "x", "node-label": "y", "edge-feat": "edge_attr"}  # others are called as their tables
+
+
+def _graphs(tables: dict[str, np.ndarray], one_way: bool) -> Iterator[Data]:
+    nodes, edges = (tables.pop(f"num-{what}-list")[:, 0] for what in ("node", "edge"))
+    labels = tables.pop("graph-label", None)
+    index = torch.from_numpy(tables.pop("edge").astype(np.int64)).T  # (2, E)
+    tensors = {name: _labels(table) if "label" in name else torch.from_numpy(table) for name, table in tables.items()}
+    of_edges = [name for name in tensors if name.startswith("edge")]
+    for number, (node, edge) in enumerate(zip(nodes.cumsum(), edges.cumsum(), strict=True)):
+        own = slice(int(edge - edges[number]), int(edge))
+        graph = Data(num_nodes=int(nodes[number]), edge_index=index[:, own])
+        if not one_way:
+            graph.edge_index = torch.stack([index[:, own], index.flip(0)[:, own]], dim=2).reshape(2, -1)
+        for name, values in tensors.items():
+            if name in of_edges:
+                graph[KEYS.get(name, name)] = values[own].repeat_interleave(1 if one_way else 2, dim=0)
+            else:
+                graph[KEYS.get(name, name)] = values[int(node - nodes[number]) : int(node)]
+        if labels is not None and labels.dtype == object:
+            graph.y = str(labels[number][0]).split(" ")
+        elif labels is not None:
+            graph.y = _labels(labels)[number : number + 1]
+        yield graph
+
+
+def _labels(table: np.ndarray) -> Tensor:
+    return torch.from_numpy(table) if np.isnan(table).any() else torch.from_numpy(table).long()
+
 
 SCHEMA = {
     "edge_index": {"dtype": torch.int32, "size": (2, -1)},
@@ -39,12 +158,15 @@ class AssociationGraphs:
     """Graphs read from disk when they are asked for; each edge is kept once there, and given in both directions.
 
     Args:
-        dataset: of ogb's class, processed by `store`.
+        folder: of the data set; what was made of its raw tables is there, or is made now, a block at a time.
         length: number of graphs.
     """
 
-    def __init__(self, dataset: InMemoryDataset, length: int) -> None:
-        self.rows, self.length = _row_file(dataset), length
+    def __init__(self, folder: Path, length: int) -> None:
+        self.rows, self.length = RowFile(folder / "processed" / "graphs.db", SCHEMA), length
+        if not Path(self.rows.path).exists():
+            Path(self.rows.path).parent.mkdir(exist_ok=True)
+            self.rows.write(_rows(folder / "raw"))
 
     def __len__(self) -> int:
         return self.length
@@ -61,21 +183,9 @@ class AssociationGraphs:
         )
 
 
-def store(dataset: InMemoryDataset) -> None:
-    """Write the graphs of the raw tables to disk, a block at a time; takes the place of ogb's ``process``."""
-    _row_file(dataset).write(_rows(Path(dataset.raw_dir)))
-    torch.save((Data(), {}), dataset.processed_paths[0])  # ogb's class reads this file, whatever is in it
-
-
-def _row_file(dataset: InMemoryDataset) -> RowFile:
-    return RowFile(Path(dataset.processed_dir, "graphs.db"), SCHEMA)
-
-
 def _rows(raw: Path) -> Iterator[Row]:
-    import pandas as pd
-
     names = ("num-node-list", "num-edge-list", "graph-label")
-    nodes, edges, labels = (pd.read_csv(raw / f"{name}.csv.gz", header=None)[0].tolist() for name in names)
+    nodes, edges, labels = (_table(raw / f"{name}.csv.gz")[:, 0].tolist() for name in names)
     tables = (_pieces(raw / "edge.csv.gz", edges, "int32"), _pieces(raw / "edge-feat.csv.gz", edges, "float32"))
     for ends, features, num_nodes, label in zip(*tables, nodes, labels, strict=True):
         yield {
@@ -90,12 +200,15 @@ def _pieces(path: Path, counts: list[int], dtype: str) -> Iterator[np.ndarray]:
     """Yield the rows of a table that belong to each graph."""
     import pandas as pd
 
-    with pd.read_csv(path, header=None, dtype=dtype, iterator=True) as table:
+    with reading(path):
+        table = pd.read_csv(path, header=None, dtype=dtype, iterator=True)
+    with table:
         for start in range(0, len(counts), BLOCK):
             ends = np.cumsum(counts[start : start + BLOCK])
-            rows = _next(table, int(ends[-1]))
-            if len(rows) < ends[-1]:
-                raise InputError(f"{path.name} has fewer rows than num-edge-list.csv.gz says")
+            with reading(path):
+                rows = _next(table, int(ends[-1]))
+                if len(rows) < ends[-1]:
+                    raise InputError("it has fewer rows than num-edge-list.csv.gz says")
             yield from np.split(rows, ends[:-1])
 
 
@@ -105,9 +218,6 @@ def _next(table: TextFileReader, count: int) -> np.ndarray:
     except StopIteration:  # the end of the table, also where the last graphs have no edges
         return np.empty(0)
 
-
-if TYPE_CHECKING:
-    from torch_geometric.data import InMemoryDataset
 
 NODE_TYPES, NODE_ATTRIBUTES = 98, 10_030
 LENGTH = 5  # sub-tokens of a name that are predicted

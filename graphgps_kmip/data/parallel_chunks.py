@@ -17,7 +17,7 @@ import torch
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
-from graphgps_kmip.data.reading import one_line
+from graphgps_kmip.data.file_errors import kind_and_text
 from graphgps_kmip.errors import InputError
 
 MOMENT = 2  # seconds before the bar appears
@@ -107,5 +107,5 @@ def _call(chunk: range) -> object:
         try:
             pickle.loads(pickle.dumps(error))
         except Exception:  # whatever its own __init__ raises; the pool would seem killed
-            raise RuntimeError(one_line(error)) from None
+            raise RuntimeError(kind_and_text(error)) from None
         raise

@@ -1,13 +1,9 @@
-"""Point clouds that never lie in memory together: points on disk, k-NN graphs built where they are read.
-
-Raw point clouds: where they come from, what each must look like, and the files that hold them.
-"""
+"""Point clouds on disk: raw clouds are checked and stored, their k-NN graphs built when they are read."""
 
 from __future__ import annotations
 
 import logging
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,29 +11,29 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch_geometric.data import Data, OnDiskDataset, SQLiteDatabase, download_url, extract_zip
+from torch_geometric.data import Data, OnDiskDataset, SQLiteDatabase
 
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset, Summary
+from graphgps_kmip.data.file_errors import reading
 from graphgps_kmip.data.row_store import Row, RowFile
 from graphgps_kmip.encoding.knn import edge_lengths, edges_from, nearest_neighbors
 from graphgps_kmip.errors import DataError, InputError
 
 
 class Cloud(NamedTuple):
-    """One cloud as its raw file has it: features (N, C), labels (N,) or (1,), and "train", "val" or "test"."""
+    """One cloud of a raw file: features (N, C), labels (N,) or (1,), "train", "val" or "test", and the file."""
 
     x: np.ndarray
     y: np.ndarray
     part: str
+    path: Path
 
 
 @dataclass(frozen=True)
 class CloudSource:
-    """Where clouds come from, and what their graphs are.
+    """How raw clouds are read, and what their graphs are.
 
     Args:
-        url: archive with one folder of its own name, whose content belongs into ``raw``.
-        files: files and folders in ``raw``.
         read: yields the clouds of the folder ``raw``, one at a time, in an order that never changes. If none validates,
             as many random training clouds do as there are test clouds, the same in every run.
         num_features: columns C of ``x``.
@@ -46,8 +42,6 @@ class CloudSource:
         k: in-edges of each point.
     """
 
-    url: str
-    files: tuple[str, ...]
     read: Callable[[Path], Iterator[Cloud]]
     num_features: int
     positions: int
@@ -132,11 +126,6 @@ class CloudDataset(OnDiskDataset):
             self._neighbors.write(self._found(index) for index in range(len(self)))
 
     @property
-    def raw_file_names(self) -> list[str]:
-        """What `download` fetches if it is missing."""
-        return list(self.source.files)
-
-    @property
     def processed_file_names(self) -> list[str]:
         """The points, and the small facts of each cloud."""
         return ["points.db", "facts.npz"]
@@ -146,24 +135,14 @@ class CloudDataset(OnDiskDataset):
         """This process's own connection to the points."""
         return self._points.database
 
-    def download(self) -> None:
-        """Fetch and unpack the archive; files that are there already stay."""
-        archive = Path(download_url(self.source.url, self.root, log=False))
-        unpacked = Path(self.root, "unpacked")
-        extract_zip(str(archive), str(unpacked), log=False)
-        if not (unpacked / archive.stem).is_dir():
-            raise InputError(f"it holds no folder {archive.stem}")
-        shutil.copytree(unpacked / archive.stem, self.raw_dir, copy_function=_move_new, dirs_exist_ok=True)
-        shutil.rmtree(unpacked)
-        archive.unlink()
-
     def process(self) -> None:
         """Write the raw clouds, read one at a time, into the database."""
         sizes, counts, parts = [], [], []
 
         def rows() -> Iterator[Row]:
             for cloud in self.source.read(Path(self.raw_dir)):
-                x, y = checked(cloud, self.source)
+                with reading(cloud.path):
+                    x, y = checked(cloud, self.source)
                 sizes.append(len(x))
                 counts.append(np.bincount(y, minlength=self.source.num_classes))
                 parts.append(SPLITS.index(cloud.part))
@@ -239,8 +218,3 @@ def _splits(parts: np.ndarray) -> list[np.ndarray]:
         val = np.sort(np.random.default_rng(0).permutation(train)[: len(test)])  # 0: whatever the run's seed
         train = np.setdiff1d(train, val)
     return [train, val, test]
-
-
-def _move_new(source: str, target: str) -> None:
-    if not os.path.exists(target):
-        os.replace(source, target)

@@ -1,11 +1,12 @@
-"""From raw files to a data set that can be trusted: found, fetched, checked, processed, and moved into place at once.
+"""Raw files of data sets: found, downloaded, checked, processed by loading classes, and moved into place at once.
 
-A loading class of torch_geometric or ogb downloads into its root and writes what it makes of it beside, in place: some
-delete hand-placed files first, a kill leaves half a file that the next start believes, and two processes write the same
-file. So the class works in a hidden folder that sees the raw files as links; what it made is renamed into place when it
-is complete, with a stamp that says which raw files it was made from. One process works, others wait.
+A loading class of torch_geometric processes into its root, in place: a kill leaves half a file that the next start
+believes, and two processes write the same file. So the class works in a hidden folder that sees the raw files as links;
+what it made is renamed into place when it is complete, with a stamp that says which raw files it was made from. One
+process works, others wait.
 
-Checksums of published raw files, as far as we have seen the files: SHA-256 by path below ``dataset.dir``.
+Each raw file is read before the class reads it: a damaged one is named and renamed, and one that holds code is refused.
+`SHA256` holds the checksums of published raw files, as far as we have seen the files, by path below ``dataset.dir``.
 """
 
 from __future__ import annotations
@@ -15,18 +16,30 @@ import json
 import logging
 import os
 import shutil
+import zipfile
 from collections.abc import Callable
-from pathlib import Path
+from http.client import HTTPException
+from pathlib import Path, PurePath
 from typing import Any, TypeVar
+from urllib.error import URLError
+
+from scipy.io import loadmat
 
 from graphgps_kmip.common.file_lock import locked
-from graphgps_kmip.data.archives import checked_archives
 from graphgps_kmip.data.dataset_record import DatasetRecord, RawFiles
-from graphgps_kmip.data.disk import naming_disk
-from graphgps_kmip.data.downloads import NetworkError, fetching, neither_fetching_nor_processing
-from graphgps_kmip.data.file_errors import free_name, missing_files, naming_damage, set_aside
-from graphgps_kmip.data.unpickle import safe_unpickling
-from graphgps_kmip.errors import DataError
+from graphgps_kmip.data.downloads import CHUNK, NetworkError, download, network_reason, unpack
+from graphgps_kmip.data.file_errors import (
+    DamagedFile,
+    damage_reason,
+    free_name,
+    is_damage,
+    missing_files,
+    naming_disk,
+    reading,
+    set_aside,
+)
+from graphgps_kmip.data.safe_pickle import array_header, load_pickle, load_torch, weights_only
+from graphgps_kmip.errors import DataError, UnsafeFile, UserError
 
 # ruff: noqa: E501 (a sum is a line)
 
@@ -51,7 +64,6 @@ SHA256 = {
     "Planetoid/Cora/raw/ind.cora.y": "94465c14eb53e04ca262198dcbb2521ee8af60fb3f3d546cd6ca24a511b0e7d1",
 }
 
-
 log = logging.getLogger(__name__)
 Loaded = TypeVar("Loaded")
 STAMP = "prepared.json"
@@ -60,94 +72,236 @@ END = 4096  # bytes at either end of such a file
 
 
 def prepared(record: DatasetRecord, root: str | Path, load: Callable[[str], Loaded]) -> Loaded:
-    """Return ``load(home)`` once the raw files of a data set are there and have been processed.
+    """Return ``load(home)`` once the raw files of a data set are complete and have been processed.
 
     Args:
         record: with its ``raw`` files.
         root: folder of all data sets (``dataset.dir``).
-        load: makes the data set from its root folder, downloading and processing where its class does.
+        load: makes the data set from its root folder, processing the raw files where they are not yet.
 
     Raises:
-        DataError: files are missing and cannot be fetched, damaged, or hold code.
+        DataError: files are missing and cannot be downloaded, damaged, or hold code.
     """
-    raw = record.raw
-    folder = Path(root).expanduser().absolute() / raw.folder
-    home = folder.parents[len(Path(raw.base).parts) - 1] if raw.base else folder
+    raw, folder = record.raw, raw_folder(record, root)
+    home = folder.parents[len(PurePath(raw.base).parts) - 1] if raw.base else folder
     with locked(folder / ".lock", record.title), naming_disk(f"preparing {record.title}", folder):
-        if not _is_current(folder, raw):
-            _check_sums(record, folder)
-            _prepare(record, folder, load)
-        with safe_unpickling(), neither_fetching_nor_processing(), naming_damage(record, folder):
-            return load(str(home))
+        try:
+            if missing := _missing(folder, raw):
+                _fetch(record, folder, missing, load)
+            if not _is_current(folder, raw):
+                _check(record, folder)
+                _process(record, folder, load)
+            return _load_processed(record, folder, home, load)
+        except DamagedFile as error:
+            raise DataError(set_aside(record, error.path, error.reason)) from error
+
+
+def raw_folder(record: DatasetRecord, root: str | Path) -> Path:
+    """Return the folder of a data set below the folder of all data sets."""
+    return Path(root).expanduser().absolute() / record.raw.folder
 
 
 def at_hand(record: DatasetRecord, root: str | Path) -> bool:
-    """Tell whether a data set can be loaded without the network: its raw files, or archives of them, are there."""
+    """Return whether a data set can be loaded without the network: its raw files, or archives of them, are on disk."""
     if record.raw is None:
         return True
-    folder = Path(root).expanduser().absolute() / record.raw.folder
-    archives = record.raw.archives
-    return any(names and all((folder / name).exists() for name in names) for names in (record.raw.files, archives))
+    folder, archives = raw_folder(record, root), record.raw.archives
+    return any(names and all(_is_there(folder / name) for name in names) for names in (record.raw.files, archives))
 
 
 def missing_line(record: DatasetRecord, root: str | Path, reason: str) -> str:
-    """Return the line for a data set whose raw files are not at hand: which, and where they go.
+    """Return the line for a data set whose raw files are not on disk: which, and where they go.
 
     Args:
         record: of the data set, with raw files.
         root: folder of all data sets (``dataset.dir``).
-        reason: why they are not there.
+        reason: why they are missing.
     """
-    folder = Path(root).expanduser().absolute() / record.raw.folder
-    missing = [name for name in record.raw.files if not (folder / name).exists()]
-    return missing_files(record, folder, missing, reason)
+    folder = raw_folder(record, root)
+    return missing_files(record, folder, _missing(folder, record.raw), reason)
 
 
 def processed_folder(record: DatasetRecord, root: str | Path) -> Path:
-    """Return where what was made of a data set's raw files lies."""
-    return Path(root).expanduser().absolute() / record.raw.folder / record.raw.processed
+    """Return the folder of what was made of a data set's raw files."""
+    return raw_folder(record, root) / record.raw.processed
 
 
-def _prepare(record: DatasetRecord, folder: Path, load: Callable[[str], Any]) -> None:
-    raw = record.raw
-    stage_home = folder / ".preparing"
-    shutil.rmtree(stage_home, ignore_errors=True)  # links and halves that a killed process left
-    stage = stage_home / raw.base
-    _link(folder, stage, raw)
-    missing = [name for name in raw.files if not (stage / name).exists()]
-    log.info("%s: %s", record.title, "fetching its raw files" if missing else "preparing it from its raw files")
+def _missing(folder: Path, raw: RawFiles) -> list[str]:
+    return [name for name in raw.files if not _is_there(folder / name)]
+
+
+def _is_there(path: Path) -> bool:
+    return path.is_file() or any(one.is_file() for one in path.rglob("*"))
+
+
+HIDDEN = ".preparing"
+
+
+def _fetch(record: DatasetRecord, folder: Path, missing: list[str], load: Callable[[str], Any]) -> None:
+    """Put missing raw files into place: from archives that are on disk, else from their addresses."""
+    part, raw = _emptied(folder / HIDDEN), record.raw
+    log.info("%s: fetching its raw files", record.title)
     try:
-        with (
-            safe_unpickling(),
-            fetching(_offer_archives(folder, stage_home, raw)),
-            checked_archives(),
-            naming_damage(record, folder, stage),
-        ):
-            load(str(stage_home))
-        _move_into_place(folder, stage, raw)
+        for name in raw.archives:
+            if (folder / name).is_file():
+                _take(folder / name, part, folder, raw)
+        for name, url in raw.urls.items():
+            if name in _missing(folder, raw):
+                download(url, part / name)
+                _move(part, folder, [name])
+            elif name in raw.archives and any(one not in raw.urls for one in _missing(folder, raw)):
+                download(url, part / name)
+                try:
+                    _take(part / name, part, folder, raw)
+                except DamagedFile as error:
+                    raise NetworkError(f"{url}: {error.reason}") from error
+        if not raw.urls and _missing(folder, raw):
+            _fetch_by_class(part, folder, raw, load)
     except NetworkError as error:
         raise DataError(missing_files(record, folder, missing, f"fetching them: {error}")) from error
     finally:
-        shutil.rmtree(stage_home, ignore_errors=True)
+        shutil.rmtree(part, ignore_errors=True)
+    if absent := _missing(folder, raw):
+        raise DataError(missing_files(record, folder, absent, f"what was found does not hold {absent[0]}"))
 
 
-def _link(folder: Path, stage: Path, raw: RawFiles) -> None:
+def _take(archive: Path, part: Path, folder: Path, raw: RawFiles) -> None:
+    """Put missing files into place that an archive holds, or is."""
+    missing = _missing(folder, raw)
+    if same := [name for name in missing if PurePath(name).name == archive.name]:
+        (part / same[0]).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(archive, part / same[0])
+    elif missing:
+        with reading(archive):
+            unpack(archive, missing, part, raw.inside)
+    _move(part, folder, missing)
+
+
+def _fetch_by_class(part: Path, folder: Path, raw: RawFiles, load: Callable[[str], Any]) -> None:
+    """Let a loading class download all files, beside those that are on disk: it may write over what it finds."""
+    try:
+        with weights_only():
+            load(str(part))
+    except Exception as error:
+        if not isinstance(error, (URLError, HTTPException, ConnectionError, TimeoutError)) and not is_damage(error):
+            raise
+        raise NetworkError(network_reason(error)) from error
+    _move(part / raw.base, folder, raw.files)
+
+
+def _move(part: Path, folder: Path, names: list[str] | tuple[str, ...]) -> None:
+    """Rename files or folders that are complete into place, unless there is one of that name."""
+    for name in names:
+        if (part / name).exists() and not _is_there(folder / name):
+            shutil.rmtree(folder / name, ignore_errors=True)  # without a file in it
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(part / name, folder / name)
+
+
+def _emptied(folder: Path) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)  # links and halves that a killed process left
+    folder.mkdir(parents=True)
+    return folder
+
+
+def _check(record: DatasetRecord, folder: Path) -> None:
+    """Read raw files before a loading class does, which would run code in pickles, and not name a damaged file."""
+    files = {folder / name for name in record.raw.files if name not in record.raw.unread}
+    for path in _raw_files(folder, record.raw):
+        if files.isdisjoint((path, *path.parents)):
+            continue  # something else that was put there
+        wanted = SHA256.get(f"{record.raw.folder}/{path.relative_to(folder).as_posix()}")
+        if wanted and _sha256(path) != wanted:
+            raise DamagedFile(path, "its checksum is not the published file's")
+        with reading(path):
+            _check_content(path)
+    if record.raw.check:
+        record.raw.check(folder)
+
+
+TEXT = (".txt", ".index", ".off", ".edgelist", ".gz", ".h5")  # whose readers run no code
+PICKLES = (".pickle", ".pkl")  # and Planetoid's files "ind.", and what begins as pickles do
+
+
+def _check_content(path: Path) -> None:
+    if path.suffix == ".pt":
+        load_torch(path)
+    elif path.suffix == ".npz":
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.infolist():
+                with archive.open(member) as file:
+                    if array_header(file)[2].hasobject:
+                        load_pickle(file)
+                    while file.read(CHUNK):  # to the end, where its checksum is compared
+                        pass
+    elif path.suffix == ".mat":
+        loadmat(path)
+    elif path.suffix == ".json":
+        json.loads(path.read_bytes())
+    elif path.suffix not in TEXT:
+        with open(path, "rb") as file:
+            if path.suffix == ".npy" and array_header(file)[2].hasobject:
+                load_pickle(file)
+            elif path.suffix in PICKLES or path.name.startswith("ind.") or file.read(1) == b"\x80":
+                file.seek(0)
+                load_pickle(file)
+
+
+def _process(record: DatasetRecord, folder: Path, load: Callable[[str], Any]) -> None:
+    raw = record.raw
+    stage_home = _emptied(folder / HIDDEN)
+    stage = stage_home / raw.base
+    stage.mkdir(parents=True, exist_ok=True)
     for path in _raw_files(folder, raw):
         link = stage / path.relative_to(folder)
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(path)
-    stage.mkdir(parents=True, exist_ok=True)
+    log.info("%s: preparing it from its raw files", record.title)
+    try:
+        with weights_only():
+            load(str(stage_home))
+        _move_into_place(folder, stage, raw)
+    except DamagedFile as error:  # by a link to it
+        raise DamagedFile(folder / (_inside(str(error.path), stage) or error.path), error.reason) from error
+    except FileNotFoundError as error:
+        absent = _inside(error.filename, stage)
+        if not absent:
+            raise
+        raise DataError(missing_files(record, folder, [absent], f"the other files ask for {absent}")) from error
+    except Exception as error:
+        if not _is_unnamed_damage(error):
+            raise
+        raise DataError(
+            f"{record.title}: its raw files in {folder} cannot be used together ({damage_reason(error)}): put good "
+            f"copies of {', '.join(raw.files[:8])} there"
+        ) from error
+    finally:
+        shutil.rmtree(stage_home, ignore_errors=True)
 
 
-def _offer_archives(folder: Path, stage_home: Path, raw: RawFiles) -> dict[str, Path]:
-    """Link archives at hand to wherever a class may want to download them; return them by name."""
-    found = {name: folder / name for name in raw.archives if (folder / name).is_file()}
-    for name, path in found.items():
-        for place in {stage_home, stage_home / raw.base, stage_home / raw.base / "raw"}:
-            place.mkdir(parents=True, exist_ok=True)
-            if not (place / name).is_symlink():
-                (place / name).symlink_to(path)
-    return found
+def _load_processed(record: DatasetRecord, folder: Path, home: Path, load: Callable[[str], Loaded]) -> Loaded:
+    made = folder / record.raw.processed
+    try:
+        with weights_only():
+            return load(str(home))
+    except Exception as error:
+        if not _is_unnamed_damage(error) and not isinstance(error, FileNotFoundError):
+            raise
+        shutil.rmtree(made, ignore_errors=True)
+        reason = damage_reason(error)
+        raise DataError(
+            f"{record.title}: {made} is damaged ({reason}) and was removed: start again, it is made anew"
+        ) from error
+
+
+def _is_unnamed_damage(error: Exception) -> bool:
+    return is_damage(error) and (not isinstance(error, UserError) or isinstance(error, UnsafeFile))
+
+
+def _inside(name: str | bytes | int | None, folder: Path) -> str:
+    """Return a file's name relative to a folder; "" if it is not inside."""
+    path = Path(name) if isinstance(name, str) else None
+    return str(path.relative_to(folder)) if path and path.is_relative_to(folder) else ""
 
 
 def _raw_files(folder: Path, raw: RawFiles) -> list[Path]:
@@ -161,12 +315,7 @@ def _raw_files(folder: Path, raw: RawFiles) -> list[Path]:
 
 
 def _move_into_place(folder: Path, stage: Path, raw: RawFiles) -> None:
-    """Move fetched files, then what was made of them; the stamp is inside, so both appear at once."""
-    for path in _raw_files(stage, raw):
-        target = folder / path.relative_to(stage)
-        if not path.is_symlink() and not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(path, target)
+    """Move what was made of the raw files; the stamp is inside, so both appear at once."""
     made, final = stage / raw.processed, folder / raw.processed
     made.mkdir(parents=True, exist_ok=True)  # a class without a processing step
     (made / STAMP).write_text(json.dumps({"made_from": _fingerprint(folder, raw)}) + "\n")
@@ -176,7 +325,7 @@ def _move_into_place(folder: Path, stage: Path, raw: RawFiles) -> None:
         shutil.rmtree(folder / ".replaced", ignore_errors=True)  # of a process that was killed here
         os.replace(final, aside)
         if not stamped:
-            log.warning("%s was not made by this package and is not used; it now lies in %s", final, aside)
+            log.warning("%s was not made by this package and is not used; it was renamed to %s", final, aside)
     final.parent.mkdir(parents=True, exist_ok=True)
     os.replace(made, final)
     shutil.rmtree(folder / ".replaced", ignore_errors=True)
@@ -204,13 +353,6 @@ def _fingerprint(folder: Path, raw: RawFiles) -> str:
     return digest.hexdigest()
 
 
-def _sum(path: Path) -> str:
+def _sha256(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _check_sums(record: DatasetRecord, folder: Path) -> None:
-    for name in record.raw.files:
-        path, wanted = folder / name, SHA256.get(f"{record.raw.folder}/{name}")
-        if wanted and path.is_file() and _sum(path) != wanted:
-            raise DataError(set_aside(record, folder, path, "its checksum is not the published file's"))

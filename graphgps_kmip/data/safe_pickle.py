@@ -1,18 +1,30 @@
-"""An interpreter of pickles that builds arrays, sparse matrices, tensors and plain containers, and runs no code."""
+"""Safe reading of pickles, NumPy arrays of objects and files of torch.save: data is built, no code is run.
+
+`SafeUnpickler` interprets pickles, and builds arrays, sparse matrices, tensors and plain containers. Files of torch are
+read by torch's own reader of weights, to which this module adds arrays of numbers and the graphs of torch_geometric.
+Loading classes of torch_geometric read raw files by ``pickle.load``: `load_pickle` reads a file first, and refuses it.
+"""
 
 from __future__ import annotations
 
 import io
+import os
 import pickle
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
+from torch_geometric.data import Data
+from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
+from torch_geometric.data.storage import EdgeStorage, GlobalStorage, NodeStorage
 
+from graphgps_kmip.common.torch_files import UnreadableFile, allowing, asked_for, check_archive, reason
 from graphgps_kmip.data import pickled_values as values
-from graphgps_kmip.errors import UnsafeFile
+from graphgps_kmip.errors import UnsafeFile, is_out_of_memory
 
 FACTORIES = (list, dict, set, int, float, str, bool, tuple)  # what a defaultdict may start with
 LARGE = 2**20  # bytes: a pickle that asks for more at once must hold them
@@ -83,7 +95,7 @@ def _object(cls: Any, base: Any, state: Any) -> Any:
 
 def _storage(content: Any) -> Any:
     """Read the storage of a tensor; torch's own function of this name unpickles it without limits."""
-    read = torch.load(io.BytesIO(content), weights_only=True) if isinstance(content, bytes | bytearray) else None
+    read = load_torch(io.BytesIO(content)) if isinstance(content, bytes | bytearray) else None
     if not isinstance(read, torch.storage.TypedStorage | torch.UntypedStorage):
         raise UnsafeFile("it asks for a tensor without a storage, which no data needs")
     return read
@@ -259,3 +271,174 @@ class SafeUnpickler(pickle._Unpickler):
         pickle.NEXT_BUFFER[0]: _refuse,
         pickle.READONLY_BUFFER[0]: _refuse,
     }
+
+
+def load_pickle(file: BinaryIO, encoding: str = "latin1") -> Any:
+    """Return the object of a pickle.
+
+    Args:
+        file: open for reading.
+        encoding: of text that Python 2 wrote; "latin1" lets arrays through.
+
+    Raises:
+        UnsafeFile: it asks for what no data needs.
+        pickle.UnpicklingError: it is no pickle, or damaged.
+    """
+    return SafeUnpickler(file, encoding=encoding).load()
+
+
+HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+
+
+def array_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Return shape, whether columns come first, and dtype of the array in a file of ``numpy.save``; reads its header.
+
+    Raises:
+        ValueError: there is no array, or one with names of columns (version 3.0).
+    """
+    version = np.lib.format.read_magic(file)
+    if version not in HEADERS:
+        raise UnsafeFile("it has columns with names, which no data needs")
+    return HEADERS[version](file)
+
+
+def load_array(file: BinaryIO) -> np.ndarray:
+    """Return the array in a file of ``numpy.save``, also one of objects.
+
+    Args:
+        file: open for reading.
+
+    Raises:
+        UnsafeFile, pickle.UnpicklingError, ValueError, EOFError: it asks for what no data needs, or is damaged.
+    """
+    start = file.tell()
+    if array_header(file)[2].hasobject:
+        return load_pickle(file)
+    file.seek(start)
+    return np.lib.format.read_array(file, allow_pickle=False)
+
+
+GRAPHS = (Data, DataEdgeAttr, DataTensorAttr, EdgeStorage, GlobalStorage, NodeStorage)  # in files of torch only
+
+
+class _DType:
+    """A dtype while torch's reader makes it: it would let the file set the state of a real one."""
+
+    def __init__(self, *given: Any) -> None:
+        self.value = values.dtype(*given)
+
+    def __setstate__(self, state: Any) -> None:
+        values.set_dtype(self.value, state)
+
+
+class _Array:
+    """An array while torch's reader makes it, for the same reason."""
+
+    def __init__(self, kind: Any, shape: Any, code: Any) -> None:
+        self.value = values.array(np.ndarray if kind is _ArrayClass else kind, shape, code)
+
+    def __setstate__(self, state: Any) -> None:
+        parts = state if isinstance(state, tuple) else ()
+        values.set_array(self.value, _finished(tuple(map(_bare, parts))))
+
+
+class _ArrayClass:
+    """The name ``numpy.ndarray``, which is not called."""
+
+    def __init__(self, *_: Any) -> None:
+        raise UnsafeFile("it calls ndarray, which no data needs")
+
+
+def _bare(part: Any) -> Any:
+    return part.value if isinstance(part, _DType) else part
+
+
+def _torch_globals() -> list[tuple[Callable, str]]:
+    """Return what torch's reader may call beside its own functions: (ours, name in the file)."""
+    made: dict[str, Callable] = {"numpy.ndarray": _ArrayClass, "numpy.dtype": _DType}
+    made |= {f"{module}._reconstruct": _Array for module in MULTIARRAY}
+    made |= {f"{module}.scalar": _scalar for module in MULTIARRAY}
+    made |= {f"{module}.bytes": latin1_bytes for module in ("builtins", "__builtin__")}  # of an array without numbers
+    made |= {f"{module}._frombuffer": _from_buffer for module in NUMERIC}
+    made |= {f"{one.__module__}.{one.__qualname__}": one for one in GRAPHS}
+    return [(one, name) for name, one in made.items()]
+
+
+def _scalar(kind: Any, *content: Any) -> Any:
+    return values.scalar(_bare(kind), *content)
+
+
+def _from_buffer(content: Any, kind: Any, *more: Any) -> np.ndarray:
+    return values.from_buffer(content, _bare(kind), *more)
+
+
+def _finished(content: Any) -> Any:
+    """Return content with the arrays in place of what stood for them, in containers changed in place.
+
+    Raises:
+        UnsafeFile: its containers stand in each other a thousand deep.
+    """
+    done: dict[int, tuple[Any, Any]] = {}  # of what was seen: itself, so that its id stays its own, and what it became
+
+    def finish(one: Any) -> Any:
+        if id(one) in done:
+            return done[id(one)][1]
+        if isinstance(one, _Array | _DType):
+            return one.value
+        if not isinstance(one, (dict, list, tuple, *GRAPHS)):
+            return one
+        done[id(one)] = (one, one)
+        if isinstance(one, dict):
+            one.update({key: finish(value) for key, value in one.items()})
+        elif type(one) is list:
+            one[:] = [finish(value) for value in one]
+        elif type(one) is tuple:
+            done[id(one)] = (one, tuple(finish(value) for value in one))
+        elif isinstance(one, GRAPHS):
+            finish(vars(one))
+        return done[id(one)][1]
+
+    try:
+        return finish(content)
+    except RecursionError as error:
+        raise UnsafeFile("it holds containers in containers, deeper than any data") from error
+
+
+def load_torch(file: Path | BinaryIO) -> Any:
+    """Return the content of a file of ``torch.save``: tensors, arrays, graphs and plain containers, on the CPU.
+
+    Raises:
+        UnsafeFile: it asks for a class or function that is not on the list, or gives one of these what it must not.
+        pickle.UnpicklingError: it is damaged.
+    """
+    with allowing(_torch_globals()):
+        try:
+            check_archive(file)
+            return _finished(torch.load(file, map_location="cpu", weights_only=True))
+        except UnreadableFile as error:
+            raise UnsafeFile(str(error)) from error
+        except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+            if named := asked_for(error):
+                raise UnsafeFile(f"it asks for {named}, which no data needs") from error
+            if is_out_of_memory(error):
+                raise
+            raise pickle.UnpicklingError(reason(error)) from error  # torch's own text is a page with terminal codes
+
+
+@contextmanager
+def weights_only() -> Iterator[None]:
+    """Let every ``torch.load`` of the process read tensors, graphs and plain containers only, whatever it asks for.
+
+    By torch's own switch: loading classes say ``weights_only=False``, or do where True fails.
+    """
+    switch = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+    before = os.environ.get(switch)
+    os.environ[switch] = "1"
+    try:
+        with allowing((one, f"{one.__module__}.{one.__qualname__}") for one in GRAPHS):
+            yield
+    finally:
+        if before is None:
+            del os.environ[switch]
+        else:
+            os.environ[switch] = before

@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader, Subset
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.data.dataset import graph_words
+from graphgps_kmip.data.file_errors import FILE_ERRORS, graph_at, kind_and_text
 from graphgps_kmip.data.graph_checks import check_alike
-from graphgps_kmip.data.reading import FILE_ERRORS, graph_at, one_line
 from graphgps_kmip.errors import DataError, UserError
 
 KILLED = re.compile(r"DataLoader worker .*(?:killed by signal: (?P<signal>[^.]*)|exited unexpectedly)")
@@ -134,7 +134,7 @@ def _watch_killed_workers() -> None:
 
 def _killed(error: RuntimeError) -> DataError:
     found = KILLED.match(str(error))["signal"]
-    reason = f"by signal {found}" if found else one_line(error)
+    reason = f"by signal {found}" if found else kind_and_text(error)
     return DataError(
         f"num_workers: a process that loads data was killed ({reason}): it may have needed more memory: set "
         "num_workers lower; 0 loads in the main process"

@@ -1,4 +1,4 @@
-"""Downloads by the real loading classes, from a server on this machine."""
+"""Downloads of raw files, from a server on this machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torch_geometric.datasets import Planetoid
 
 from graphgps_kmip.data import DataError, DatasetRecord, find, open_dataset
 from tests.data.sets import test_heterophilous, test_ogb_graph, test_planetoid
@@ -37,8 +36,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         def local(url: str, **options: Any) -> Any:
             return OPEN(f"{here}/{url.split('?')[0].rsplit('/', 1)[-1]}", timeout=options["timeout"])
 
-        monkeypatch.setattr("graphgps_kmip.data.downloads._URLOPEN", local)  # torch_geometric and ogb
-        monkeypatch.setattr(Planetoid, "url", here)  # by fsspec
+        monkeypatch.setattr("graphgps_kmip.data.downloads.urlopen", local)
         monkeypatch.setattr("graphgps_kmip.data.raw_files.SHA256", {})  # the files here are tiny
         yield folder
         server.shutdown()

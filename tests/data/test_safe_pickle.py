@@ -22,7 +22,7 @@ from torch_geometric.data import Data
 from torch_geometric.data.storage import GlobalStorage
 
 from graphgps_kmip.data.graph_folder import read_graphs
-from graphgps_kmip.data.unpickle import safe_unpickling
+from graphgps_kmip.data.safe_pickle import load_array, load_pickle, load_torch, weights_only
 from graphgps_kmip.errors import DataError, UnsafeFile
 
 RECONSTRUCT = np.array(0).__reduce__()[0]
@@ -133,18 +133,18 @@ def in_array(value: Any) -> io.BytesIO:
 
 
 WRITERS: dict[str, tuple[Callable[[Any], io.BytesIO], Callable[[io.BytesIO], Any]]] = {
-    "pickle 2": (lambda value: pickled(2, value), lambda file: pickle.load(file)),
-    "pickle 5": (lambda value: pickled(5, value), lambda file: pickle.load(file)),
-    "numpy": (in_array, lambda file: np.load(file, allow_pickle=True)),
-    "torch": (lambda value: saved(True, value), lambda file: torch.load(file, weights_only=False)),
-    "torch before 1.6": (lambda value: saved(False, value), lambda file: torch.load(file, weights_only=False)),
+    "pickle 2": (lambda value: pickled(2, value), load_pickle),
+    "pickle 5": (lambda value: pickled(5, value), load_pickle),
+    "numpy": (in_array, load_array),
+    "torch": (lambda value: saved(True, value), load_torch),
+    "torch before 1.6": (lambda value: saved(False, value), load_torch),
 }
 
 
 def refused(write: Callable[[Any], io.BytesIO], read: Callable[[io.BytesIO], Any], value: Any) -> str:
     """Return the reason for which a file of this value is refused."""
     file = write(value)
-    with safe_unpickling(), pytest.raises((UnsafeFile, pickle.UnpicklingError, RuntimeError)) as caught:
+    with pytest.raises((UnsafeFile, pickle.UnpicklingError, RuntimeError)) as caught:
         read(file)
     assert "PWNED" not in os.listdir()
     return str(caught.value)
@@ -206,14 +206,13 @@ RAW: dict[str, tuple[bytes, str]] = {
 @pytest.mark.parametrize("kind", RAW)
 def test_a_pickle_that_no_writer_makes_is_refused_at_once(kind: str) -> None:
     content, reason = RAW[kind]
-    with safe_unpickling(), pytest.raises((UnsafeFile, pickle.UnpicklingError), match=reason):
-        pickle.load(io.BytesIO(b"\x80\x04" + content))
+    with pytest.raises((UnsafeFile, pickle.UnpicklingError), match=reason):
+        load_pickle(io.BytesIO(b"\x80\x04" + content))
 
 
 def test_bombs_that_cost_nothing_are_read_without_harm() -> None:
-    with safe_unpickling():
-        assert pickle.loads(b"\x80\x02]r\xff\xff\xff\x7f.") == []  # the two billionth place of the memo
-        nested = pickle.loads(b"\x80\x02" + b"]" * 10**5 + b"a" * (10**5 - 1) + b".")
+    assert load_pickle(io.BytesIO(b"\x80\x02]r\xff\xff\xff\x7f.")) == []  # the two billionth place of the memo
+    nested = load_pickle(io.BytesIO(b"\x80\x02" + b"]" * 10**5 + b"a" * (10**5 - 1) + b"."))
     assert len(nested) == 1
     file = saved(True, [[]])
     with zipfile.ZipFile(file) as archive:
@@ -224,8 +223,8 @@ def test_bombs_that_cost_nothing_are_read_without_harm() -> None:
             many = b"\x80\x02" + b"]" * 10**4 + b"a" * (10**4 - 1) + b"."
             archive.writestr(name, many if name.endswith("data.pkl") else content)
     file.seek(0)
-    with safe_unpickling(), pytest.raises(UnsafeFile, match="containers in containers"):
-        torch.load(file)
+    with pytest.raises(UnsafeFile, match="containers in containers"):
+        load_torch(file)
 
 
 def test_a_compressed_archive_of_torch_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
@@ -234,8 +233,8 @@ def test_a_compressed_archive_of_torch_is_refused_before_it_is_unpacked(tmp_path
     with zipfile.ZipFile(tmp_path / "bomb.pt", "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in members.items():
             archive.writestr(name, content)
-    with safe_unpickling(), pytest.raises(UnsafeFile, match="compressed, which torch.save never does"):
-        torch.load(tmp_path / "bomb.pt")
+    with pytest.raises(UnsafeFile, match="compressed, which torch.save never does"):
+        load_torch(tmp_path / "bomb.pt")
 
 
 def test_what_other_packages_allow_in_files_of_torch_is_not_allowed_in_data() -> None:
@@ -244,8 +243,8 @@ def test_what_other_packages_allow_in_files_of_torch_is_not_allowed_in_data() ->
         file.seek(0)
         assert torch.load(file, weights_only=True) == {}  # torch_geometric lets every file of torch make it
         file.seek(0)
-        with safe_unpickling(), pytest.raises(UnsafeFile, match=r"asks for collections\.defaultdict"):
-            torch.load(file)
+        with pytest.raises(UnsafeFile, match=r"asks for collections\.defaultdict"):
+            load_torch(file)
 
 
 def test_a_hostile_file_of_a_folder_is_one_line_that_names_it(tmp_path: Path) -> None:
@@ -300,8 +299,7 @@ def same(one: Any, other: Any) -> bool:
 def test_data_is_read_from_pickles_of_every_protocol_as_pickle_itself_reads_it(kind: str, protocol: int) -> None:
     content = pickle.dumps((REAL | MORE)[kind], protocol)
     expected = pickle.loads(content)
-    with safe_unpickling():
-        found = pickle.loads(content)
+    found = load_pickle(io.BytesIO(content))
     assert same(found, expected)
 
 
@@ -311,15 +309,13 @@ def test_data_is_read_from_files_of_torch_as_torch_itself_reads_it(kind: str, zi
     file = saved(zipped, {"a": REAL[kind], "b": [(REAL[kind],)]})
     expected = torch.load(file, weights_only=False)
     file.seek(0)
-    with safe_unpickling():
-        found = torch.load(file)
+    found = load_torch(file)
     assert same(found, expected)
 
 
 def test_graphs_are_read_from_files_of_torch() -> None:
     graph = Data(x=torch.ones(2, 3), edge_index=torch.tensor([[0], [1]]), names=np.array([1, 2]))
-    with safe_unpickling():
-        found, again = torch.load(saved(True, [graph, graph]))
+    found, again = load_torch(saved(True, [graph, graph]))
     assert found is again
     assert type(found.names) is np.ndarray
     assert torch.equal(found.x, graph.x)
@@ -332,5 +328,22 @@ def test_python_2_wrote_bytes_as_text() -> None:
         b"cnumpy.core.multiarray\n_reconstruct\np1\n(cnumpy\nndarray\np2\n(I0\ntS'b'\ntRp3\n(I1\n(I2\ntcnumpy\ndtype\n"
     )
     written += b"(S'f8'\nI0\nI1\ntRp4\n(I3\nS'<'\nNNNI-1\nI-1\nI0\ntbI00\nS'" + b"\\x00" * 16 + b"'\ntb."
-    with safe_unpickling():
-        assert same(pickle.loads(written, encoding="latin1"), np.zeros(2))
+    assert same(load_pickle(io.BytesIO(written)), np.zeros(2))
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_loading_classes_read_tensors_and_graphs_whatever_they_ask_for(
+    zipped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    graph = saved(zipped, (Data(x=torch.ones(2, 3)), None))
+    code = saved(zipped, HOSTILE["a command"])
+    with weights_only():
+        assert torch.load(graph, weights_only=False)[0].x.shape == (2, 3)
+        with pytest.raises(pickle.UnpicklingError, match="system"):
+            torch.load(code, weights_only=False)
+    assert os.listdir() == []
+    assert os.environ.get("TORCH_FORCE_WEIGHTS_ONLY_LOAD") is None
+    code.seek(0)
+    torch.load(code, weights_only=False)
+    assert os.listdir() == ["PWNED"], "it does run where nobody is careful"

@@ -7,22 +7,11 @@ from pathlib import Path
 import pytest
 
 from graphgps_kmip.data import DataError, DatasetRecord, datasets, open_dataset
-from graphgps_kmip.data.sets import (
-    amazon,
-    citation_full,
-    citation_networks,
-    city_networks,
-    heterophilous,
-    social_networks,
-    web,
-    wikics,
-)
+from graphgps_kmip.data.sets import citation_networks, city_networks, heterophilous, social_networks
 from tests.data.sets.raw_files import offline
 
 RECORDS = [
-    record
-    for family in (amazon, citation_full, city_networks, heterophilous, citation_networks, social_networks, web, wikics)
-    for record in family.RECORDS
+    record for family in (citation_networks, city_networks, heterophilous, social_networks) for record in family.RECORDS
 ]
 CASES = pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.key)
 

@@ -1,24 +1,26 @@
-"""City-Networks: road maps of four cities, one graph each, with shipped masks and coordinates as sines and cosines."""
+"""City-Networks: road networks of four cities, one graph each, with shipped masks and encoded coordinates."""
 
 from __future__ import annotations
 
 import io
 import tarfile
 from functools import cache, partial
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import index_to_mask, to_undirected
 
 from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
+from graphgps_kmip.data.file_errors import reading
+from graphgps_kmip.data.safe_pickle import load_torch
 from graphgps_kmip.data.transductive import node_record
 from graphgps_kmip.encoding.coordinates import encode_coordinates
 from graphgps_kmip.errors import InputError
 
 PROCESSED = "processed_augmented"  # torch_geometric's folder may hold features of either kind and does not say which
+URL = "https://github.com/LeonResearch/City-Networks/raw/refs/heads/main/data"
 PARTS = {
     "x": "node_features_augmented.pt",
     "edge_index": "edge_indices.pt",
@@ -42,10 +44,10 @@ def load(home: str, name: str) -> Data:
 
 @cache
 def _class() -> Any:
-    """Return torch_geometric's class, changed to look for the file that it downloads, and to read it in place.
+    """Return torch_geometric's class, changed to read the archive in place.
 
-    Its own asks for a file that never exists, so it downloads again each time, fails where the archive was placed by
-    hand, and trusts a folder of processed data with other features.
+    Its own asks for a raw file that never exists, so it downloads each time, and trusts a folder of processed data with
+    other features.
     """
     from torch_geometric.datasets import CityNetwork
 
@@ -59,7 +61,9 @@ def _class() -> Any:
             return str(PurePath(self.root, self.name, PROCESSED))
 
         def process(self) -> None:
-            self.save([_read(self.raw_paths[0])], self.processed_paths[0])
+            with reading(Path(self.raw_paths[0])):
+                graph = _read(self.raw_paths[0])
+            self.save([graph], self.processed_paths[0])
 
     return City
 
@@ -72,7 +76,7 @@ def _read(archive: str) -> Data:
             part = names.get(PurePath(member.name).name)
             content = members.extractfile(member) if part and member.isfile() else None
             if content is not None:
-                found[part] = torch.load(io.BytesIO(content.read()), weights_only=True)
+                found[part] = load_torch(io.BytesIO(content.read()))
     if missing := [file for part, file in PARTS.items() if part not in found]:
         raise InputError(f"the archive holds no {', '.join(missing)}")
     nodes = found["x"].size(0)
@@ -95,7 +99,7 @@ def _record(name: str, nodes: int, edges: int) -> DatasetRecord:
         title=name,
         loss="weighted_cross_entropy",
         split="shipped masks: 10/10/80 percent at random",
-        summary=f"road map, {nodes:,} junctions; tenths of their eccentricity within 16 hops",
+        summary=f"road network, {nodes:,} junctions; tenths of their eccentricity within 16 hops",
         features=Features(node=67, classes=10),
         statistics=Statistics(
             1, nodes, edges, edges_once=True, directed=False, sizes=(tenth, tenth, nodes - 2 * tenth)
@@ -106,7 +110,14 @@ def _record(name: str, nodes: int, edges: int) -> DatasetRecord:
             licence="not stated; made from OpenStreetMap, which is under ODbL 1.0",
             page=f"github.com/LeonResearch/City-Networks (data/{low}.tar.gz)",
         ),
-        raw=RawFiles("CityNetwork", (f"raw/{low}.tar.gz",), base=low, archives=(f"{low}.tar.gz",), processed=PROCESSED),
+        raw=RawFiles(
+            "CityNetwork",
+            (f"raw/{low}.tar.gz",),
+            base=low,
+            archives=(f"{low}.tar.gz",),
+            processed=PROCESSED,
+            urls={f"raw/{low}.tar.gz": f"{URL}/{low}.tar.gz"},
+        ),
     )
 
 

@@ -60,7 +60,13 @@ def _record(name: str, summary: str, features: Features, statistics: Statistics,
         features=features,
         statistics=statistics,
         source=SOURCE,
-        raw=RawFiles("GNNBenchmarkDataset", (f"raw/{file}.pt",), base=name, archives=(f"{file}.zip",)),
+        raw=RawFiles(
+            "GNNBenchmarkDataset",
+            (f"raw/{file}.pt",),
+            base=name,
+            archives=(f"{file}.zip",),
+            urls={f"{file}.zip": f"https://data.pyg.org/datasets/benchmarking-gnns/{file}.zip"},
+        ),
         **facts,
     )
 
@@ -112,6 +118,7 @@ RECORDS = (
             ("raw/graphs_Kary_Deterministic_Graphs.pkl", "raw/y_Kary_Deterministic_Graphs.pt"),
             base="CSL",
             archives=("CSL.zip",),
+            urls={"CSL.zip": "https://www.dropbox.com/s/rnbkp5ubgk82ocu/CSL.zip?dl=1"},
         ),
         **IMAGES,
     ),

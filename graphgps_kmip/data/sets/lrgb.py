@@ -22,6 +22,14 @@ PEPTIDES: dict[str, Any] = {
     "statistics": Statistics(15535, 150.94, 307.30, directed=False, sizes=(10873, 2331, 2331)),
 }
 
+KEYS = {  # of the archives in Dropbox
+    "PascalVOC-SP": "8x722ai272wqwl4",
+    "COCO-SP": "r6ihg1f4pmyjjy0",
+    "PCQM-Contact": "qdag867u6h6i60y",
+    "Peptides-func": "ycsq37q8sxs1ou8",
+    "Peptides-struct": "zgv4z8fcpmknhs8",
+}
+
 
 def load(home: str, name: str) -> GraphDataset:
     """Return the three official parts.
@@ -38,6 +46,7 @@ def load(home: str, name: str) -> GraphDataset:
 
 def _record(dataset: tuple[str, str], title: str, licence: str, ending: str = "pt", **facts: Any) -> DatasetRecord:
     low = title.lower()
+    archive = f"{low.replace('-', '')}.zip"
     return DatasetRecord(
         format=dataset[0],
         name=dataset[1],
@@ -53,7 +62,8 @@ def _record(dataset: tuple[str, str], title: str, licence: str, ending: str = "p
             "LRGBDataset",
             tuple(f"raw/{split}.{ending}" for split in SPLITS),
             base=low,
-            archives=(f"{low.replace('-', '')}.zip",),
+            archives=(archive,),
+            urls={archive: f"https://www.dropbox.com/s/{KEYS[title]}/{archive}?dl=1"},
         ),
         **facts,
     )

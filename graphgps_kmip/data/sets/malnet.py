@@ -17,6 +17,7 @@ from torch_geometric.utils import degree
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset
 from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
+from graphgps_kmip.data.file_errors import DamagedFile, reading
 from graphgps_kmip.data.synthetic_sample import make_sample
 from graphgps_kmip.errors import InputError
 
@@ -26,7 +27,11 @@ MAX_DEGREE = 100
 Sampler = Callable[[DatasetRecord, int], GraphDataset]
 HEADER = 5  # lines at the top of an edge list, which the loading class leaves out
 EDGES = re.compile(r"(?:[ \t]*\d+[ \t]+\d+[ \t]*\n)*")
-ARCHIVES = ("malnet-graphs-tiny.tar.gz", "split_info_tiny.zip")
+FILES = ("raw/malnet-graphs-tiny", "raw/split_info_tiny/type")
+URLS = {
+    "malnet-graphs-tiny.tar.gz": "http://malnet.cc.gatech.edu/graph-data/malnet-graphs-tiny.tar.gz",
+    "split_info_tiny.zip": "http://malnet.cc.gatech.edu/split-info/split_info_tiny.zip",
+}
 
 
 def load(home: str, kind: str) -> GraphDataset:
@@ -34,12 +39,7 @@ def load(home: str, kind: str) -> GraphDataset:
     from torch_geometric.datasets import MalNetTiny
     from torch_geometric.io import fs
 
-    class Checked(MalNetTiny):
-        def process(self) -> None:
-            _check(Path(self.raw_dir), *self.raw_file_names)
-            super().process()
-
-    graphs = Checked(home, transform=partial(featurize, kind=kind))
+    graphs = MalNetTiny(home, transform=partial(featurize, kind=kind))
     first, val, test, end = fs.torch_load(graphs.processed_paths[1])
     return GraphDataset(graphs, (range(first, val), range(val, test), range(test, end)))
 
@@ -90,22 +90,24 @@ KINDS: dict[str, Callable[[Data], Tensor]] = {
 }
 
 
-def _check(raw: Path, graphs: str, splits: str) -> None:
-    """See what the class takes as it comes, or stumbles over without a word on the file.
+def _check(folder: Path) -> None:
+    """Check what the class takes as it comes, or fails at without naming the file.
 
     Raises:
-        ValueError: the file that was read last is not what it should be.
+        DamagedFile: a file is not what it should be.
     """
+    graphs, lists = (folder / name for name in FILES)
     for split in SPLITS:
-        for name in _lines(raw / splits / f"{split}.txt"):
-            _check_edges(raw / graphs / f"{name}.edgelist")
+        for name in _lines(lists / f"{split}.txt"):
+            path = graphs / f"{name}.edgelist"
+            with reading(path):
+                _check_edges(path)
 
 
 def _lines(path: Path) -> list[str]:
-    with open(path) as file:
-        *lines, rest = file.read().split("\n")
+    *lines, rest = path.read_text().split("\n")
     if rest or not lines:
-        raise InputError("it does not end with a whole line, so its end is lost")
+        raise DamagedFile(path, "it does not end with a whole line, so its end is lost")
     return lines
 
 
@@ -140,7 +142,7 @@ def _record(name: str, title: str, width: int, features: str, sample: Sampler | 
             licence="CC BY",
             page="mal-net.org",
         ),
-        raw=RawFiles("MalNetTiny", ("raw/malnet-graphs-tiny", "raw/split_info_tiny/type"), archives=ARCHIVES),
+        raw=RawFiles("MalNetTiny", FILES, archives=tuple(URLS), urls=URLS, check=_check),
     )
 
 

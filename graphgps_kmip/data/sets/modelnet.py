@@ -14,6 +14,7 @@ import numpy as np
 
 from graphgps_kmip.data.dataset import GraphDataset
 from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
+from graphgps_kmip.data.file_errors import reading
 from graphgps_kmip.data.point_clouds import Cloud, CloudSource, open_clouds, table
 from graphgps_kmip.errors import DataError, InputError
 
@@ -26,13 +27,15 @@ CLASSES = {
     ).split(),
 }
 
+URLS = {
+    10: "http://3dvision.princeton.edu/projects/2014/3DShapeNets/ModelNet10.zip",
+    40: "http://modelnet.cs.princeton.edu/ModelNet40.zip",
+}
+
 
 def load(home: str, classes: int, distance: bool = False, cache: bool = False) -> GraphDataset:
     """Return the models with the 8 nearest neighbours of each vertex; ``x`` is its position."""
-    from torch_geometric.datasets import ModelNet
-
-    names = tuple(CLASSES[classes])
-    source = CloudSource(ModelNet.urls[str(classes)], names, partial(read, names=names), 3, 0, classes, k=8)
+    source = CloudSource(partial(read, names=tuple(CLASSES[classes])), 3, 0, classes, k=8)
     return open_clouds(home, source, distance, cache)
 
 
@@ -46,7 +49,9 @@ def read(raw: Path, names: tuple[str, ...]) -> Iterator[Cloud]:
                     f"ModelNet{len(names)}: raw/{name}/{part} holds no .off files: unpack the archive again"
                 )
             for path in files:
-                yield Cloud(vertices(path), np.array([label]), part)
+                with reading(path):
+                    points = vertices(path)
+                yield Cloud(points, np.array([label]), part, path)
 
 
 def vertices(path: Path) -> np.ndarray:
@@ -93,6 +98,7 @@ def _record(classes: int, distance: bool, statistics: Statistics) -> DatasetReco
             f"ModelNet{classes}",
             tuple(f"raw/{name}" for name in CLASSES[classes]),
             archives=(f"ModelNet{classes}.zip",),
+            urls={f"ModelNet{classes}.zip": URLS[classes]},
         ),
     )
 

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-import os
-import shutil
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
-from unittest.mock import patch
+from typing import Any
 
 import numpy as np
 import torch
-from torch_geometric.data import Data, download_url, extract_zip
+from torch_geometric.data import Data
 from tqdm import tqdm
 
 from graphgps_kmip.data.dataset import GraphDataset
 from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
-from graphgps_kmip.data.ogb_loading import HOME, import_ogb
+from graphgps_kmip.data.file_errors import reading
+from graphgps_kmip.data.ogb_tables import HOME
 from graphgps_kmip.data.row_store import Row, RowFile
+from graphgps_kmip.data.safe_pickle import load_torch
 from graphgps_kmip.encoding.molecule import ATOM, BOND
 from graphgps_kmip.errors import DataError, InputError
 
-if TYPE_CHECKING:
-    from torch_geometric.datasets import PCQM4Mv2
-
 BASE = "pcqm4m-v2"
-RAW = RawFiles(HOME, ("raw/data.csv.gz", "split_dict.pt"), base=BASE, archives=(f"{BASE}.zip",))
+RAW = RawFiles(
+    HOME,
+    ("raw/data.csv.gz", "split_dict.pt"),
+    base=BASE,
+    archives=(f"{BASE}.zip",),
+    inside=BASE,
+    urls={f"{BASE}.zip": f"https://dgl-data.s3-accelerate.amazonaws.com/dataset/OGB-LSC/{BASE}.zip"},
+)
 SPLIT_SEED = 42
 VALIDATION, SUBSET_VALIDATION = 150_000, 50_000  # molecules, as in GraphGPS
 SCHEMA = {
@@ -58,8 +62,13 @@ class Molecules:
 
 def load(home: str, name: str) -> GraphDataset:
     """Return the molecules of "subset", "full" or "inference" with their splits."""
-    rows = _row_file(_open(home))
-    official = torch.load(Path(home, BASE, "split_dict.pt"), weights_only=True)
+    folder = Path(home, BASE)
+    rows = RowFile(folder / "processed" / "molecules.db", SCHEMA)
+    if not Path(rows.path).exists():
+        Path(rows.path).parent.mkdir(exist_ok=True)
+        rows.write(_rows(folder / "raw" / "data.csv.gz"))
+    with reading(folder / "split_dict.pt"):
+        official = load_torch(folder / "split_dict.pt")
     parts = [np.sort(part) for part in _splits({part: np.asarray(index) for part, index in official.items()}, name)]
     ends = np.cumsum([len(part) for part in parts])
     splits = [torch.arange(end - len(part), end) for part, end in zip(parts, ends, strict=True)]
@@ -76,56 +85,76 @@ def _splits(official: dict[str, np.ndarray], name: str) -> list[np.ndarray]:
     return [training, validation, official["valid"]]
 
 
-def _open(home: str) -> PCQM4Mv2:
-    """Return torch_geometric's data set, reading ogb's own layout of the files, and writing bytes for its numbers."""
-    from torch_geometric.datasets import PCQM4Mv2
-
-    changed = {"raw_file_names": [f"../{name}" for name in RAW.files], "download": _download, "process": _store}
-    with patch.multiple(PCQM4Mv2, **changed):
-        return PCQM4Mv2(str(Path(home, BASE)))
-
-
-def _row_file(dataset: PCQM4Mv2) -> RowFile:
-    return RowFile(Path(dataset.processed_dir, "molecules.db"), SCHEMA)
-
-
-def _store(dataset: PCQM4Mv2) -> None:
+def _rows(path: Path) -> Iterator[Row]:
     import pandas as pd
 
-    table = pd.read_csv(dataset.raw_paths[0])
-    molecules = tqdm(zip(table["smiles"], table["homolumogap"], strict=True), "PCQM4Mv2: molecules", total=len(table))
-    _row_file(dataset).write(_row(smiles, gap) for smiles, gap in molecules)
+    with reading(path):
+        table = pd.read_csv(path)
+        gaps = zip(table["smiles"], table["homolumogap"], strict=True)
+    for smiles, gap in tqdm(gaps, "PCQM4Mv2: molecules", total=len(table)):
+        with reading(path):
+            graph = molecule(smiles)
+        yield {key: torch.as_tensor(graph.get(key, [gap])).to(SCHEMA[key]["dtype"]) for key in SCHEMA}
 
 
-def _row(smiles: str, gap: float) -> Row:
-    graph = {**_molecule(smiles), "y": np.array([gap])}
-    return {key: torch.from_numpy(graph[key]).to(SCHEMA[key]["dtype"]) for key in SCHEMA}
+CHIRALITIES = ["CHI_UNSPECIFIED", "CHI_TETRAHEDRAL_CW", "CHI_TETRAHEDRAL_CCW", "CHI_OTHER"]
+HYBRIDISATIONS = ["SP", "SP2", "SP3", "SP3D", "SP3D2"]
+BONDS = ["SINGLE", "DOUBLE", "TRIPLE", "AROMATIC"]
+STEREOS = ["STEREONONE", "STEREOZ", "STEREOE", "STEREOCIS", "STEREOTRANS", "STEREOANY"]
 
 
-def _download(dataset: PCQM4Mv2) -> None:
-    folder = Path(dataset.root)
-    unpacked = folder.parent / "unpacked"
-    archive = Path(download_url(dataset.url, str(folder)))
-    extract_zip(str(archive), str(unpacked))
-    for name in RAW.files:
-        if not (unpacked / BASE / name).exists():
-            raise InputError(f"there is no {BASE}/{name} in it")
-        if not (folder / name).exists():  # files at hand stay as they are
-            os.replace(unpacked / BASE / name, folder / name)
-    archive.unlink()
-    shutil.rmtree(unpacked)
+def molecule(smiles: str) -> dict[str, np.ndarray]:
+    """Return the graph of a molecule with ogb's categories of atoms and bonds, each bond in both directions.
 
+    Args:
+        smiles: the molecule as text.
 
-def _molecule(smiles: str) -> dict[str, np.ndarray]:
-    """Return the graph of a molecule with the categories of ogb, whose vocabularies encoders know."""
+    Raises:
+        DataError: RDKit is not installed.
+        InputError: the text is no molecule.
+    """
     try:
-        graph = import_ogb("ogb.utils.mol").smiles2graph(smiles)
+        from rdkit.Chem import MolFromSmiles
     except ImportError as error:
         raise DataError(
             "PCQM4Mv2: its molecules come as text, and RDKit, which makes graphs of them, is not installed: "
             "pip install rdkit"
         ) from error
-    return {"x": graph["node_feat"], "edge_index": graph["edge_index"], "edge_attr": graph["edge_feat"]}
+    found = MolFromSmiles(smiles)
+    if found is None:
+        raise InputError(f"{str(smiles)[:40]!r} is no molecule")
+    bonds = list(found.GetBonds())
+    ends = np.array([(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in bonds], np.int64).reshape(-1, 2)
+    kinds = np.array([_bond(bond) for bond in bonds], np.int64).reshape(-1, len(BOND))
+    return {
+        "x": np.array([_atom(atom) for atom in found.GetAtoms()], np.int64),
+        "edge_index": np.stack([ends, ends[:, ::-1]], axis=1).reshape(-1, 2).T.copy(),
+        "edge_attr": kinds.repeat(2, axis=0),
+    }
+
+
+def _atom(atom: Any) -> list[int]:
+    return [
+        _place(range(1, 119), atom.GetAtomicNum()),
+        _place(CHIRALITIES, str(atom.GetChiralTag())),
+        _place(range(11), atom.GetTotalDegree()),
+        _place(range(-5, 6), atom.GetFormalCharge()),
+        _place(range(9), atom.GetTotalNumHs()),
+        _place(range(5), atom.GetNumRadicalElectrons()),
+        _place(HYBRIDISATIONS, str(atom.GetHybridization())),
+        int(atom.GetIsAromatic()),
+        int(atom.IsInRing()),
+    ]
+
+
+def _bond(bond: Any) -> list[int]:
+    stereo = STEREOS.index(str(bond.GetStereo()))
+    return [_place(BONDS, str(bond.GetBondType())), stereo, int(bond.GetIsConjugated())]
+
+
+def _place(values: list[str] | range, value: str | int) -> int:
+    """Return the index of a value; that behind the last for others, which ogb calls "misc"."""
+    return values.index(value) if value in values else len(values)
 
 
 def _record(name: str, sizes: tuple[int, int, int], split: str, summary: str) -> DatasetRecord:

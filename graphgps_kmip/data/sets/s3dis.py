@@ -11,8 +11,11 @@ from functools import partial
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
+
 from graphgps_kmip.data.dataset import GraphDataset
 from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
+from graphgps_kmip.data.file_errors import reading
 from graphgps_kmip.data.point_clouds import Cloud, CloudSource, listed, open_clouds
 from graphgps_kmip.errors import DataError, InputError
 
@@ -26,9 +29,7 @@ CHUNK = 64  # blocks read at once: 9 MB
 
 def load(home: str, distance: bool = False, cache: bool = False) -> GraphDataset:
     """Return the blocks with their 32 nearest neighbours; ``x`` is (position, colour, position in the room)."""
-    from torch_geometric.datasets import S3DIS
-
-    return open_clouds(home, CloudSource(S3DIS.url, FILES, read, 9, 0, 13, k=32), distance, cache)
+    return open_clouds(home, CloudSource(read, 9, 0, 13, k=32), distance, cache)
 
 
 def read(raw: Path) -> Iterator[Cloud]:
@@ -38,20 +39,26 @@ def read(raw: Path) -> Iterator[Cloud]:
     names = [line.split("/")[-1] for line in (raw / LISTING).read_text().split()]
     number = 0
     for name in names:
-        # Opened by Python, so that the file's name is known where it turns out to be damaged.
-        with open(listed("S3DIS", raw, name, LISTING), "rb") as file, h5py.File(file, "r") as content:
-            data, label = content["data"], content["label"]
-            if len(data) != len(label) or number + len(data) > len(rooms):
-                raise InputError(
-                    f"{len(data)} blocks, {len(label)} labels, {len(rooms) - number} rooms left in {ROOMS}"
-                )
-            for start in range(0, len(data), CHUNK):
-                chunk = slice(start, start + CHUNK)
-                for x, y in zip(data[chunk], label[chunk], strict=True):
-                    yield Cloud(x, y, "test" if TEST_AREA in rooms[number] else "train")
-                    number += 1
+        path = listed("S3DIS", raw, name, LISTING)
+        for x, y in _blocks(h5py, path, len(rooms) - number):
+            yield Cloud(x, y, "test" if TEST_AREA in rooms[number] else "train", path)
+            number += 1
     if number != len(rooms):
         raise DataError(f"S3DIS: raw/{ROOMS} has {len(rooms):,} rooms for {number:,} blocks: put one download there")
+
+
+def _blocks(h5py: ModuleType, path: Path, rooms: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield points and labels of the blocks of a file, of which there are ``rooms`` at most."""
+    start, blocks = 0, 1
+    while start < blocks:
+        with reading(path), h5py.File(path, "r") as content:
+            data, label = content["data"], content["label"]
+            blocks = len(data)
+            if blocks != len(label) or blocks > rooms:
+                raise InputError(f"{blocks} blocks, {len(label)} labels, {rooms} rooms left in {ROOMS}")
+            chunk = list(zip(data[start : start + CHUNK], label[start : start + CHUNK], strict=True))
+        yield from chunk
+        start += CHUNK
 
 
 def _h5py() -> ModuleType:
@@ -82,7 +89,12 @@ def _record(format: str, title: str, distance: bool) -> DatasetRecord:  # noqa: 
             licence="not stated (request form of the Stanford 2D-3D-S data)",
             page="cvg-data.inf.ethz.ch/s3dis or shapenet.cs.stanford.edu/media",
         ),
-        raw=RawFiles("S3DIS", tuple(f"raw/{name}" for name in FILES), archives=(ARCHIVE,)),
+        raw=RawFiles(
+            "S3DIS",
+            tuple(f"raw/{name}" for name in FILES),
+            archives=(ARCHIVE,),
+            urls={ARCHIVE: f"https://shapenet.cs.stanford.edu/media/{ARCHIVE}"},
+        ),
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset
 from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
+from graphgps_kmip.data.file_errors import reading
 from graphgps_kmip.data.point_clouds import Cloud, CloudSource, listed, open_clouds, table
 
 ARCHIVE = "shapenetcore_partanno_segmentation_benchmark_v0_normal.zip"
@@ -21,20 +22,20 @@ NORMALS_THEN_POSITION = [3, 4, 5, 0, 1, 2]
 
 def load(home: str, cache: bool = False) -> GraphDataset:
     """Return the clouds of all categories with their 8 nearest neighbours; ``x`` is (normal, position)."""
-    from torch_geometric.datasets import ShapeNet
-
-    files = (*CATEGORIES, *LISTS.values())
-    return open_clouds(home, CloudSource(ShapeNet.url, files, read, 6, 3, 50, k=8), cache=cache)
+    return open_clouds(home, CloudSource(read, 6, 3, 50, k=8), cache=cache)
 
 
 def read(raw: Path) -> Iterator[Cloud]:
     """Yield the clouds in the order of the lists; a file has lines of position, normal and part."""
     for split, listing in LISTS.items():
-        for name in json.loads((raw / listing).read_text()):
-            _, category, number = name.split("/")
-            path = listed("ShapeNet-Part", raw, f"{category}/{number}.txt", listing)
-            values = table(path.read_text().splitlines(), 7)
-            yield Cloud(values[:, NORMALS_THEN_POSITION], values[:, 6], split)
+        with reading(raw / listing):
+            listed_names = json.loads((raw / listing).read_text())
+            names = ["/".join(name.split("/")[1:]) + ".txt" for name in listed_names]  # without "shape_data"
+        for name in names:
+            path = listed("ShapeNet-Part", raw, name, listing)
+            with reading(path):
+                values = table(path.read_text().splitlines(), 7)
+            yield Cloud(values[:, NORMALS_THEN_POSITION], values[:, 6], split, path)
 
 
 RECORDS = (
@@ -56,6 +57,11 @@ RECORDS = (
             licence="not stated (ShapeNet: research and education only)",
             page="shapenet.org (part annotation benchmark, with normals)",
         ),
-        raw=RawFiles("ShapeNet", tuple(f"raw/{name}" for name in (*CATEGORIES, *LISTS.values())), archives=(ARCHIVE,)),
+        raw=RawFiles(
+            "ShapeNet",
+            tuple(f"raw/{name}" for name in (*CATEGORIES, *LISTS.values())),
+            archives=(ARCHIVE,),
+            urls={ARCHIVE: f"https://shapenet.cs.stanford.edu/media/{ARCHIVE}"},
+        ),
     ),
 )

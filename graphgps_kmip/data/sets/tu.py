@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -9,8 +10,10 @@ from pathlib import Path
 from torch_geometric.data import Data
 
 from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
-from graphgps_kmip.errors import DataError, InputError
+from graphgps_kmip.data.file_errors import DamagedFile
+from graphgps_kmip.errors import DataError
 
+NO_NUMBER = re.compile(rb"[^-+0-9.,eE \t\r\n]")
 PARTS = ("A", "graph_indicator", "graph_labels")
 
 
@@ -19,27 +22,25 @@ def load(home: str, name: str, labelled: bool) -> Sequence[Data]:
     from torch_geometric.datasets import TUDataset
     from torch_geometric.transforms import Constant
 
-    class Checked(TUDataset):
-        def process(self) -> None:
-            _check(Path(self.raw_dir), name, labelled)
-            super().process()
-
-    return Checked(home, name, transform=None if labelled else Constant())
+    return TUDataset(home, name, transform=None if labelled else Constant())
 
 
 def _check(folder: Path, name: str, labelled: bool) -> None:
-    """See what the class takes as it comes: a file that is missing or ends too early, or two that do not fit.
+    """Check what the class takes as it comes: a file that ends too early or holds no numbers, or two that do not fit.
 
     Raises:
-        ValueError: the file that was read last is cut off.
+        DamagedFile: one file is damaged.
         DataError: two files do not fit each other.
     """
     lines, last = {}, {}
     for part in _parts(labelled):
-        with open(folder / f"{name}_{part}.txt", "rb") as file:
-            content = file.read()
+        path = folder / "raw" / f"{name}_{part}.txt"
+        content = path.read_bytes()
         if not content.endswith(b"\n"):
-            raise InputError("it does not end with a whole line, so its end is lost")
+            raise DamagedFile(path, "it does not end with a whole line, so its end is lost")
+        if odd := NO_NUMBER.search(content):
+            line = content[content.rfind(b"\n", 0, odd.start()) + 1 :].split(b"\n", 1)[0]
+            raise DamagedFile(path, f"a line is no list of numbers: {line[:40].decode(errors='replace')!r}")
         lines[part], last[part] = content.count(b"\n"), content.rstrip().rsplit(b"\n", 1)[-1]
     wanted = {"graph_labels": int(last["graph_indicator"]), "node_labels": lines["graph_indicator"]}
     for part, number in wanted.items():
@@ -80,6 +81,8 @@ def _record(
             tuple(f"raw/{name}_{part}.txt" for part in _parts(labels > 0)),
             base=name,
             archives=(f"{name}.zip",),
+            urls={f"{name}.zip": f"https://www.chrsmrrs.com/graphkerneldatasets/{name}.zip"},
+            check=partial(_check, name=name, labelled=labels > 0),
         ),
     )
 

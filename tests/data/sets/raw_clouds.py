@@ -23,7 +23,7 @@ def pack(raw: Path, archive: Path) -> None:
 
 def check_refused(record: DatasetRecord, root: Path, path: Path, reason: str) -> None:
     """A bad raw file is named with the reason and set aside."""
-    with pytest.raises(DataError, match=rf"{path.name} cannot be used \(.*{reason}.*\); it now lies in .*damaged-1"):
+    with pytest.raises(DataError, match=rf"{path.name} cannot be used \(.*{reason}.*\); it was renamed to .*damaged-1"):
         opened(record, root)
     assert not path.exists()
     assert path.with_name(f"{path.name}.damaged-1").exists()

@@ -28,7 +28,7 @@ class Code:
 def offline() -> Iterator[None]:
     """Fail every download at once, also where there is a network."""
     error = URLError("no network")
-    with patch.object(downloads, "_URLOPEN", side_effect=error), patch.object(socket, "getaddrinfo", side_effect=error):
+    with patch.object(downloads, "urlopen", side_effect=error), patch.object(socket, "getaddrinfo", side_effect=error):
         yield
 
 

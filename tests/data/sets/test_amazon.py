@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from graphgps_kmip.data import DatasetRecord
-from graphgps_kmip.data.sets import amazon, citation_full
+from graphgps_kmip.data.sets.citation_networks import CITATION_FULL, SHCHUR
 from tests.data.sets.raw_files import Code
 from tests.data.sets.raw_nodes import NODES, both_ways, check_refused, compressed, edges_of, opened, raw_folder
 
-RECORDS = (*amazon.RECORDS, *citation_full.RECORDS)
+RECORDS = (*SHCHUR, *CITATION_FULL)
 EDGES = [(0, 1), (1, 0), (2, 1), (9, 4), (3, 3)]  # one both ways, one to itself
 WORDS = np.array([[node % 3, 0, (node == 5) * 0.5, 1] for node in range(NODES)], dtype=np.float32)
 
@@ -35,7 +35,7 @@ def test_words_become_zeros_and_ones_and_edges_go_both_ways(record: DatasetRecor
 
 
 def test_the_split_is_drawn_once_and_kept(tmp_path: Path) -> None:
-    record = amazon.RECORDS[0]
+    record = SHCHUR[0]
     place(record, tmp_path)
     first, again = opened(record, tmp_path), opened(record, tmp_path)
     assert [int(first[f"{split}_mask"].sum()) for split in ("train", "val", "test")] == [6, 2, 2]
@@ -50,4 +50,4 @@ def careless(path: Path) -> None:
 @pytest.mark.parametrize("record", [RECORDS[0], RECORDS[2], RECORDS[4]], ids=lambda record: record.title)
 def test_labels_that_hold_code_are_refused(record: DatasetRecord, tmp_path: Path) -> None:
     place(record, tmp_path, labels=np.array([Code(tmp_path / "it-ran")], dtype=object))
-    check_refused(record, tmp_path, record.raw.files[0], "ValueError: Object arrays cannot be loaded", careless)
+    check_refused(record, tmp_path, record.raw.files[0], "it asks for posix.mkdir", careless)

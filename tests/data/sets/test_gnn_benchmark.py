@@ -140,6 +140,8 @@ def test_a_file_with_code_is_named_and_nothing_of_it_runs(name: str, tmp_path: P
 def test_half_a_file_is_named_and_set_aside(tmp_path: Path) -> None:
     file = write_raw(tmp_path, "PATTERN")
     file.write_bytes(file.read_bytes()[:1000])
-    with pytest.raises(DataError, match=r"PATTERN: .*PATTERN_v2.pt cannot be used .*lies in PATTERN_v2.pt.damaged-1"):
+    with pytest.raises(
+        DataError, match=r"PATTERN: .*PATTERN_v2.pt cannot be used .*renamed to PATTERN_v2.pt.damaged-1"
+    ):
         open_dataset(find(FORMAT, "PATTERN"), tmp_path)
     assert file.with_name("PATTERN_v2.pt.damaged-1").exists()

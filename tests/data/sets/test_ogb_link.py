@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from graphgps_kmip.data import DataError, find
-from graphgps_kmip.data.sets.ogb_link import RECORDS, random_negatives
+from graphgps_kmip.data.sets.ogb import LINKS, random_negatives
 from tests.data.sets.raw_files import Code, opened
 from tests.data.sets.raw_ogb import pack, write_tables
 
-(COLLAB,) = RECORDS
+(COLLAB,) = LINKS
 EDGES = [(0, 1), (1, 2), (3, 1), (0, 1)]  # two authors may work together in several years
 VALID, TEST, UNKNOWN = [(0, 3)], [(4, 5), (2, 4)], [(5, 0), (5, 1), (5, 2)]
 

@@ -1,4 +1,4 @@
-"""Open Graph Benchmark, nodes: raw files in their published form, through ogb's class."""
+"""Open Graph Benchmark, nodes: raw files in their published form, read as ogb itself reads them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from graphgps_kmip.data import DataError, DatasetInfo, DatasetRecord, find
-from graphgps_kmip.data.sets.ogb_node import RECORDS
-from tests.data.sets.raw_files import Code, opened
+from graphgps_kmip.data import DatasetInfo, DatasetRecord, find
+from graphgps_kmip.data.sets.ogb import NODES
+from tests.data.sets.raw_files import opened
 from tests.data.sets.raw_ogb import Rows, pack, write_tables
 
-ARXIV, PRODUCTS, PROTEINS = RECORDS
+ARXIV, PRODUCTS, PROTEINS = NODES
 WEIGHTS = [[number + column / 8 for column in range(8)] for number in range(3)]
 FUNCTIONS = [[(node + label) % 2 for label in range(112)] for node in range(4)]
 
@@ -42,7 +42,7 @@ def place(record: DatasetRecord, root: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.name)
+@pytest.mark.parametrize("record", NODES, ids=lambda record: record.name)
 def test_masks_are_those_of_the_official_split_and_the_facts_those_of_the_record(
     record: DatasetRecord, tmp_path: Path
 ) -> None:
@@ -86,26 +86,11 @@ def test_a_protein_has_the_mean_of_its_edges_as_features(tmp_path: Path) -> None
     torch.testing.assert_close(graph.y, torch.tensor(FUNCTIONS, dtype=torch.float32))
 
 
-def test_the_species_of_proteins_may_have_the_name_that_older_archives_give(tmp_path: Path) -> None:
-    raw = place(PROTEINS, tmp_path) / "raw"
-    (raw / "node_species.csv.gz").rename(raw / "species.csv.gz")
-    pack(raw.parent, "proteins")
-    assert opened(PROTEINS, tmp_path).graphs[0].num_nodes == 4
-
-
-@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.name)
+@pytest.mark.parametrize("record", NODES, ids=lambda record: record.name)
 def test_the_archive_as_downloaded_will_do(record: DatasetRecord, tmp_path: Path) -> None:
     pack(place(record, tmp_path), record.raw.archives[0].removesuffix(".zip"))
     assert opened(record, tmp_path).graphs[0].num_nodes == 4
 
 
-def test_a_split_that_would_run_code_is_refused(tmp_path: Path) -> None:
-    folder = place(ARXIV, tmp_path)
-    torch.save({"train": Code(tmp_path / "it-ran")}, folder / "split" / "time" / "split_dict.pt")
-    with pytest.raises(DataError, match=r"split_dict\.pt cannot be used \(it asks for posix\.mkdir"):
-        opened(ARXIV, tmp_path)
-    assert not (tmp_path / "it-ran").exists()
-
-
 def test_every_record_is_found_by_its_public_name() -> None:
-    assert [find("OGB", record.name) for record in RECORDS] == list(RECORDS)
+    assert [find("OGB", record.name) for record in NODES] == list(NODES)

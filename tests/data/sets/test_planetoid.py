@@ -17,12 +17,12 @@ import torch
 
 from graphgps_kmip.data import DatasetInfo, DatasetRecord, find, open_dataset
 from graphgps_kmip.data.dataset_card import mismatches
-from graphgps_kmip.data.sets.citation_networks import RECORDS
+from graphgps_kmip.data.sets.citation_networks import PLANETOID
 from tests.data.sets.raw_files import Code
 from tests.data.sets.raw_nodes import check_refused, edges_of, opened, raw_folder
 
 TRAIN, KNOWN = 3, 505  # training nodes; nodes outside the test part, of which 500 validate
-CASES = pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.title)
+CASES = pytest.mark.parametrize("record", PLANETOID, ids=lambda record: record.title)
 
 
 class Python2Pickler(pickle._Pickler):

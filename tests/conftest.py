@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from graphgps_kmip import registry
-from graphgps_kmip.data import sample_plan as plan
+from graphgps_kmip.data import synthetic_sample as plan
 from graphgps_kmip.search.keops import cxx_compiler
 
 

@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset
-from graphgps_kmip.data.graph_shard import shard_of
 from graphgps_kmip.data.node_loader import FULL_BATCH, NodeLoader, Sampling
+from graphgps_kmip.data.partition import shard_of
 from graphgps_kmip.data.worker_processes import GraphBatches, as_is, batches
 from graphgps_kmip.errors import InputError
 

@@ -212,9 +212,7 @@ def test_an_archive_of_something_else_is_named_and_kept_aside(tmp_path: Path) ->
     (tmp_path / "Numbers").mkdir()
     with zipfile.ZipFile(tmp_path / "Numbers" / "numbers.zip", "w") as file:
         file.writestr("readme", "nothing else")
-    with pytest.raises(
-        DataError, match=r"numbers\.zip cannot be used \(there is no raw/one\.pt and"
-    ):
+    with pytest.raises(DataError, match=r"numbers\.zip cannot be used \(there is no raw/one\.pt and"):
         open_dataset(RECORD, tmp_path)
 
 

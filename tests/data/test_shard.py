@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from graphgps_kmip.data.graph_shard import shard_of
+from graphgps_kmip.data.partition import shard_of
 from tests.data.large import mesh, tangle
 
 

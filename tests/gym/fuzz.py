@@ -26,7 +26,7 @@ import yaml
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.command_line import run
-from graphgps_kmip.data import sample_plan as plan
+from graphgps_kmip.data import synthetic_sample as plan
 from graphgps_kmip.gym.load import flatten, load_config
 from graphgps_kmip.gym.ranges import Unread, rules
 from tests.processes import HANGS

@@ -62,8 +62,8 @@ def own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def small_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     """``dataset.sample True`` gives 30 graphs, or one of 300 nodes: for tests of anything but the samples."""
-    monkeypatch.setattr(plan, "MOST_GRAPHS", 30)
-    monkeypatch.setattr(plan, "MOST_NODES_OF_ONE", 300)
+    monkeypatch.setattr(plan, "MAX_GRAPHS", 30)
+    monkeypatch.setattr(plan, "MAX_NODES_OF_ONE", 300)
 
 
 @pytest.fixture(autouse=True)

@@ -1,9 +1,9 @@
-"""Data sets: records, raw files made ready, splits, derived facts, and loaders."""
+"""Data sets: records and their registry, raw files, splits, derived facts (`DatasetInfo`), encodings and loaders."""
 
 from __future__ import annotations
 
 from graphgps_kmip.data.dataset import GraphDataset, Summary
-from graphgps_kmip.data.dataset_card import data_sheet, mismatches, published_rows
+from graphgps_kmip.data.dataset_card import card_text, mismatches, published_rows
 from graphgps_kmip.data.dataset_info import DatasetInfo
 from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
 from graphgps_kmip.data.loaders import GraphLoader, make_loaders
@@ -34,7 +34,7 @@ __all__ = [
     "Summary",
     "find",
     "find_title",
-    "data_sheet",
+    "card_text",
     "datasets",
     "mismatches",
     "missing_line",

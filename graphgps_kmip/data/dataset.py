@@ -1,4 +1,4 @@
-"""The graphs of one data set with their splits, as our loaders and GraphGym's own ``create_loader`` read them."""
+"""`GraphDataset`: graphs with their splits, as our loaders and GraphGym's own ``create_loader`` read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data sheet of a data set: what its record says, beside what was found in the files."""
+"""Dataset card: what the record of a data set says, beside what was found in its files."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def mismatches(record: DatasetRecord, info: DatasetInfo) -> list[str]:
     ]
 
 
-def data_sheet(record: DatasetRecord, root: str | Path, info: DatasetInfo | None) -> str:
-    """Return the record as text for people.
+def card_text(record: DatasetRecord, root: str | Path, info: DatasetInfo | None) -> str:
+    """Return the dataset card as text.
 
     Args:
         record: of the data set.
         root: folder of all data sets (``dataset.dir``).
-        info: what was found in the loaded data; None if it is not at hand.
+        info: what was found in the loaded data; None if it is not on disk.
     """
     lines = [f"{name:<12} {text}" for name, text in _facts(record, root) if text]
     rows = list(_compared(record, info))
@@ -48,7 +48,7 @@ def data_sheet(record: DatasetRecord, root: str | Path, info: DatasetInfo | None
 
 
 def published_rows(record: DatasetRecord, info: DatasetInfo) -> list[tuple[str, str]]:
-    """Return rows (what, value) on a data set that is not at hand: `DatasetInfo.describe` with published sizes.
+    """Return rows (what, value) on a data set that is not on disk: `DatasetInfo.describe` with published sizes.
 
     Args:
         record: of the data set.

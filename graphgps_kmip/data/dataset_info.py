@@ -162,7 +162,7 @@ class _Look:
 
 
 def kept_summary(dataset: GraphDataset, record: DatasetRecord, folder: Path) -> Summary:
-    """Return `summarize` of a data set, computed once for what lies in the folder of its processed files."""
+    """Return `summarize` of a data set, computed once and stored in the folder of its processed files."""
     basis = repr((LOOK_VERSION, record.level, record.task_type, record.features)).encode()
     path = folder / f"summary-{record.key.replace('/', '-')}-{hashlib.sha256(basis).hexdigest()[:12]}.json"
     try:

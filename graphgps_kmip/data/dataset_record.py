@@ -1,4 +1,4 @@
-"""What is known of a data set before it is loaded, and how to load it."""
+"""`DatasetRecord`: task, features, published statistics, source and raw files of a data set, and how to load it."""
 
 from __future__ import annotations
 

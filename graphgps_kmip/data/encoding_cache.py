@@ -1,6 +1,6 @@
-"""Attributes of every graph of a data set in one folder: written once, checked at each start, mapped into memory.
+"""Cache on disk of precomputed encodings: written once, checked at each start, mapped into memory.
 
-Values of all graphs lie one after the other in one file for each attribute, their shapes in a second. So 12,000 small
+Values of all graphs are stored one after the other in one file per attribute, their shapes in a second. So 12,000 small
 graphs need no file of their own each, and one graph of 500,000 nodes need not be read before it is used.
 """
 
@@ -48,7 +48,7 @@ class Column:
         self.values, self.shapes = values, shapes
         self.bounds = np.append(0, shapes.prod(axis=1).cumsum())
         if self.bounds[-1] != len(values):
-            raise InputError(f"{len(values):,} values where the shapes of the graphs tell {self.bounds[-1]:,}")
+            raise InputError(f"{len(values):,} values where the shapes of the graphs say {self.bounds[-1]:,}")
 
     @classmethod
     def mapped(cls, path: Path, dtype: str, shapes: np.ndarray) -> Column:
@@ -60,7 +60,7 @@ class Column:
         return len(self.shapes)
 
     def __getitem__(self, index: int) -> Tensor:
-        """Return one graph's tensor, which is the caller's alone."""
+        """Return one graph's tensor, a copy that the caller may change."""
         values = np.array(self.values[self.bounds[index] : self.bounds[index + 1]])
         return torch.from_numpy(values.reshape(self.shapes[index]))
 
@@ -80,7 +80,7 @@ def in_memory(packs: Iterable[Packed]) -> dict[str, Column]:
 def kept(
     folder: Path, key: Mapping[str, Any], graphs: int, compute: Callable[[], Iterable[Packed]]
 ) -> dict[str, Column]:
-    """Return the columns that lie below a folder under a key, or compute and keep them; one process does, others wait.
+    """Return the columns stored in a folder under a key, or compute and store them; one process does, others wait.
 
     Args:
         folder: of all encodings of a data set.
@@ -129,7 +129,7 @@ def _opened(place: Path, graphs: int) -> dict[str, Column] | None:
     try:
         provenance = json.loads((place / PROVENANCE).read_text())
         if _name(provenance["key"]) != place.name or provenance["graphs"] != graphs:
-            raise InputError(f"{PROVENANCE} tells of other values")
+            raise InputError(f"{PROVENANCE} is about other values")
         columns = {}
         for name, facts in provenance["attributes"].items():
             for file, digest in facts["sha256"].items():

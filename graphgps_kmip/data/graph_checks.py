@@ -1,8 +1,7 @@
-"""The checks that loaded graphs must pass: each says which graph, what is wrong, and the mend.
+"""Checks of loaded graphs: attributes, edges, labels and splits; each error says which graph, what is wrong, the fix.
 
-What graphs must have in common so that a mini-batch can join them: names, types and columns of their attributes.
-
-Checks of one tensor of a graph: its kind, its size in memory, and NaN or infinite values.
+One tensor is checked for its kind, its size in memory, and NaN or infinite values; graphs for what they must have in
+common so that a mini-batch can join them: names, types and columns of their attributes.
 """
 
 from __future__ import annotations

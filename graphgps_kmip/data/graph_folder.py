@@ -307,7 +307,7 @@ def _parts(folder: Path) -> dict[str, list[Path]]:
         raise DataError(f"{folder}: a folder {absent} is missing beside {' and '.join(divided)}; it has {some(inside)}")
     files = {split: _graph_files(path) for split, path in parts.items()}
     if divided and _graph_files(folder):
-        raise DataError(f"{folder}: graph files lie in it and in its folders {', '.join(SPLITS)}: move the former")
+        raise DataError(f"{folder}: graph files are in it and in its folders {', '.join(SPLITS)}: move the former")
     for split, found in files.items():
         if not found:
             has = some(sorted(one.name for one in parts[split].iterdir()))
@@ -336,8 +336,8 @@ def _level(files: Mapping[str, list[Path]]) -> str:
     if not seen:
         raise DataError(f"{first[0].parent}: its files hold no graphs: write one or more into each")
     last = seen[-1]
-    alone = len(seen) == 1 and next(graphs, None) is None
-    if alone and last.y.size(0) == last.num_nodes > 1:
+    single = len(seen) == 1 and next(graphs, None) is None
+    if single and last.y.size(0) == last.num_nodes > 1:
         return "node"
     if last.num_nodes == 1:
         raise DataError(

@@ -1,6 +1,7 @@
-"""Loaders whose batches depend on (seed, epoch) only: not on the number of processes, nor on what ran before.
+"""Loaders of mini-batches of graphs, which depend on (seed, epoch) only: not on processes, nor on what ran before.
 
-Batches of as many graphs as fit into a number of nodes: steps of even cost where graphs differ much in size.
+`make_loaders` returns those of training, validation and test. A batch holds a number of graphs, or as many as fit into
+a number of nodes (`with_node_budget`): steps of even cost where graphs differ much in size.
 """
 
 from __future__ import annotations
@@ -143,16 +144,16 @@ def make_loaders(
         world_size: number of processes.
         eval_batch_size: graphs in a global batch of validation and test; None: ``batch_size``.
         sampling: batches of the nodes of one graph; None: full batches.
-        shard: divide the nodes of one graph over the processes, for a model that can reach those of the others.
+        shard: partition the nodes of one graph over the processes, for a model that can reach those of the others.
 
     Raises:
-        ValueError: nodes are to be sampled or divided, but there are many graphs; or both are asked for.
+        ValueError: nodes are to be sampled or sharded, but there are many graphs; or both are asked for.
     """
     sampling = sampling or Sampling()
     if shard:
         if level != "node" or (sampling.sampler, sampling.val_sampler) != (FULL_BATCH, FULL_BATCH):
             raise InputError(
-                "gt.kmip.shard divides one graph in full batches, of train.sampler and val.sampler: set it to False"
+                "gt.kmip.shard partitions one graph in full batches, of train.sampler and val.sampler: set it to False"
             )
         own = [shard_of(dataset.graphs[0], rank, world_size)]
         return [GraphLoader(own, 1, seed) for _ in SPLITS]

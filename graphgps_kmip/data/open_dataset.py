@@ -1,4 +1,4 @@
-"""Load a data set by its record, and see to its split."""
+"""Opening a data set by its record: loading, and its official, random or cross-validation split."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def open_dataset(
     split_index: int = 0,
     split_dir: str | Path = "",
 ) -> GraphDataset:
-    """Load a data set and see to its split.
+    """Load a data set and choose its split.
 
     Args:
         record: which data set.
@@ -50,7 +50,7 @@ def open_dataset(
         fractions: shares of training, validation and test for "random"; None: those of the record.
         seed: of a "random" split.
         split_index: which of several splits.
-        split_dir: where splits that were drawn, but do not depend on ``seed``, are kept with their indices; "" for
+        split_dir: where splits that were drawn, but do not depend on ``seed``, are stored with their indices; "" for
             ``root/splits``, and for nowhere if there is no root.
 
     Raises:

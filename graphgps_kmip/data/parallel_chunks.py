@@ -1,4 +1,4 @@
-"""Work on chunks over all cores, whose results come in the order of the chunks, with a bar that tells time to go."""
+"""Parallel work on chunks over all cores: results come in the order of the chunks, with a progress bar and its ETA."""
 
 from __future__ import annotations
 

@@ -20,11 +20,11 @@ from graphgps_kmip.errors import InputError
 
 log = logging.getLogger(__name__)
 PAIRS = ("edge_index", "pair_index")  # endings of attributes that hold pairs of nodes
-SMALL = 0.01  # of the nodes: components below stand together in the order, and are not searched one by one
+SMALL = 0.01  # of the nodes: smaller components come last in the order, and are not searched one by one
 
 
 def partition(edge_index: Tensor, num_nodes: int, parts: int) -> list[np.ndarray]:
-    """Return the nodes of each part, in rising order; sizes differ by one at most.
+    """Return the nodes of each part, in increasing order; sizes differ by one at most.
 
     Args:
         edge_index: edges, in whatever directions.
@@ -55,19 +55,19 @@ def partition(edge_index: Tensor, num_nodes: int, parts: int) -> list[np.ndarray
 
 
 def _order(graph: csr_array) -> np.ndarray:
-    """Return a breadth-first order of all nodes, component by component, each from a node at its rim."""
+    """Return a breadth-first order of all nodes, component by component, each from a peripheral node."""
     _, label = connected_components(graph, directed=False)
     size = np.bincount(label)
     large = np.flatnonzero(size > SMALL * len(label))
     first = np.unique(label, return_index=True)[1]
-    found = [_from_rim(graph, first[component]) for component in large]
+    found = [_from_periphery(graph, first[component]) for component in large]
     rest = np.flatnonzero(~np.isin(label, large))
     return np.concatenate([*found, rest[label[rest].argsort(kind="stable")]])
 
 
-def _from_rim(graph: csr_array, start: int) -> np.ndarray:
-    rim = breadth_first_order(graph, start, directed=False, return_predecessors=False)[-1]
-    return breadth_first_order(graph, rim, directed=False, return_predecessors=False)
+def _from_periphery(graph: csr_array, start: int) -> np.ndarray:
+    last = breadth_first_order(graph, start, directed=False, return_predecessors=False)[-1]
+    return breadth_first_order(graph, last, directed=False, return_predecessors=False)
 
 
 class InEdges:
@@ -136,11 +136,11 @@ def part_of(graph: Data, nodes: Tensor, edges: Tensor) -> Data:
 
 
 def shard_of(graph: Data, rank: int, world_size: int) -> Data:
-    """Return the share of one process: its nodes' rows, the edges that end in them, and who tells whom of which node.
+    """Return the shard of one process: its nodes, the edges that end in them, and the send and receive lists of halos.
 
-    Nodes are divided into parts of equal size that few edges leave (`partition`). ``edge_index`` counts targets among
-    the own nodes, sources among these and, behind them, the nodes of other processes (the halo) in the order in which
-    they come: by rank. ``halo_rows`` are the own nodes to send, in order of the receiving rank, ``halo_send`` and
+    Nodes are partitioned into parts of equal size that few edges leave (`partition`). ``edge_index`` counts targets
+    among the own nodes, sources among these and, behind them, the nodes of other processes (the halo) in the order in
+    which they come: by rank. ``halo_rows`` are the own nodes to send, in order of the receiving rank, ``halo_send`` and
     ``halo_receive`` how many go to and come from each.
 
     Args:
@@ -151,11 +151,11 @@ def shard_of(graph: Data, rank: int, world_size: int) -> Data:
     Shapes: of the result: x (n, F), edge_index (2, e), halo_rows (S,), halo_send and halo_receive (W,).
 
     Raises:
-        ValueError: the graph has further pairs of nodes, which nothing divides yet.
+        ValueError: the graph has further pairs of nodes, which cannot be sharded yet.
     """
     for key in graph.keys():  # noqa: SIM118 (Data is no mapping)
         if key.endswith(PAIRS) and key != "edge_index":
-            raise InputError(f"gt.kmip.shard: {key} cannot be divided over processes: set it to False")
+            raise InputError(f"gt.kmip.shard: {key} cannot be sharded over processes: set it to False")
     parts = [torch.from_numpy(nodes) for nodes in partition(graph.edge_index, graph.num_nodes, world_size)]
     owner, place = torch.empty(2, graph.num_nodes, dtype=torch.long)
     for number, nodes in enumerate(parts):

@@ -1,4 +1,4 @@
-"""Values that pickles of data hold: arrays, sparse matrices and tensors, each made from checked parts only.
+"""Arrays, sparse matrices and tensors of pickled data, each made from checked parts only.
 
 A pickle names functions of numpy, scipy and torch and gives them arguments. Called with arguments of a file, some of
 these make arrays of chosen pointers, or views beyond their memory. The functions here take their place: they check

@@ -1,7 +1,4 @@
-"""Data sets whose graphs carry encodings: computed once on all cores, kept on disk, added where a graph is read.
-
-What is computed of each graph before training, and the computing: chunks of graphs, over all cores.
-"""
+"""Precomputed encodings of every graph: computed once on all cores, stored on disk, added when a graph is read."""
 
 from __future__ import annotations
 
@@ -108,7 +105,7 @@ def _encoded(graphs: Sequence[Data], encoding: Encoding, files: Sequence[str] | 
     with torch.random.fork_rng(devices=[]):  # whether an encoding was kept must not move a run's random numbers
         try:
             results = encoding.compute(given)
-        except Exception as error:  # of whatever kind: what it was about is told, and it is raised
+        except Exception as error:  # of whatever kind: it is raised with the graph that it is about
             raise InputError(f"{encoding.name}: {_culprit(encoding, given, files, chunk, error)}") from error
     if len(results) != len(given):
         raise InputError(f"{encoding.name}: {len(results)} results for {len(given)} graphs")
@@ -116,13 +113,13 @@ def _encoded(graphs: Sequence[Data], encoding: Encoding, files: Sequence[str] | 
 
 
 def _culprit(encoding: Encoding, given: list[Data], files: Sequence[str] | None, chunk: range, error: Exception) -> str:
-    """Return which graph of a failed chunk fails alone, and why; the whole chunk if none does."""
+    """Return which graph of a failed chunk fails by itself, and why; the whole chunk if none does."""
     where = f"graphs {chunk[0]:,} to {chunk[-1]:,}" if len(chunk) > 1 else graph_words(chunk[0], files)
     for number, graph in zip(chunk, given, strict=True) if len(chunk) > 1 else ():
         try:
             encoding.compute([graph])
-        except Exception as alone:
-            where, error = graph_words(number, files), alone
+        except Exception as single:
+            where, error = graph_words(number, files), single
             break
     return f"{where}: {type(error).__name__}: {' '.join(str(error).split())}"
 
@@ -182,7 +179,7 @@ def encoded(
 
     Args:
         dataset: is not changed.
-        encodings: are computed one after the other, each unless it lies in ``folder`` for these data and settings.
+        encodings: are computed one after the other, each unless it is stored in ``folder`` for these data and settings.
         folder: of this data set's encodings; None: nothing is kept.
         num_workers: processes that compute; None: one for each core, 1: this one.
 

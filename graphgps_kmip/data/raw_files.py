@@ -307,8 +307,8 @@ def _inside(name: str | bytes | int | None, folder: Path) -> str:
 def _raw_files(folder: Path, raw: RawFiles) -> list[Path]:
     """Return every file of the data set that is not made by us or set aside, in a fixed order."""
     found = []
-    made = Path(raw.processed).name  # at any depth: sets that share raw files lie side by side (ZINC: subset, full)
-    for place, names, files in os.walk(folder, followlinks=True):  # big data often lies behind a link
+    made = Path(raw.processed).name  # at any depth: sets that share raw files are side by side (ZINC: subset, full)
+    for place, names, files in os.walk(folder, followlinks=True):  # big data is often behind a link
         names[:] = sorted(name for name in names if not name.startswith((".", made)))
         found += [Path(place, name) for name in sorted(files) if not name.startswith(".") and ".damaged-" not in name]
     return found

@@ -1,4 +1,4 @@
-"""A file of numbered rows of tensors on disk: torch_geometric's SQLite database, safe for loaders' worker processes."""
+"""`RowFile`: numbered rows of tensors in an SQLite file, which worker processes of loaders may read."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class RowFile:
         return self._connections[os.getpid()]
 
     def __getitem__(self, index: int) -> Row:
-        """Return one row, whose tensors are the caller's alone.
+        """Return one row, a copy that the caller may change.
 
         Raises:
             ValueError: the file is damaged, or has no such row.
@@ -53,8 +53,8 @@ class RowFile:
         try:
             return self.database.get(index)
         except (sqlite3.Error, TypeError, RuntimeError) as error:  # TypeError: no such row; RuntimeError: half a row
-            mend = f"remove the folder {os.path.dirname(self.path)} and start again"
-            raise InputError(f"{self.path}: row {index} cannot be read ({error}): {mend}") from error
+            fix = f"remove the folder {os.path.dirname(self.path)} and start again"
+            raise InputError(f"{self.path}: row {index} cannot be read ({error}): {fix}") from error
 
     def write(self, rows: Iterable[Row]) -> None:
         """Write the file anew, a few rows at a time; it appears under its name when it is complete."""

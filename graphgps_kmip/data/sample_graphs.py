@@ -20,7 +20,7 @@ from graphgps_kmip.encoding.knn import KNNGraph
 if TYPE_CHECKING:
     from graphgps_kmip.data.synthetic_sample import Plan
 
-BEACON_STEP, BEACON_LEAST = 4, 6  # pendant nodes that show a beacon's value in the structure
+BEACON_STEP, BEACON_MIN = 4, 6  # pendant nodes that show a beacon's value in the structure
 TAIL = 5  # hops from the beacon to the body: no node has both within 2 hops
 LEAVES = 9  # of one landmark
 UNIT = LEAVES + 3
@@ -31,7 +31,7 @@ class Shape:
     """Nodes and edges without features.
 
     Args:
-        edges: source and target; an undirected edge stands once.
+        edges: source and target; an undirected edge is given once.
         beacon: the node of each unit that carries its hidden value.
         body: the nodes that are far from the beacons.
         unit: the part of the graph, with a beacon of its own, that a node belongs to.
@@ -120,7 +120,7 @@ POSITIVES, NEGATIVES = 4, 10  # pairs of nodes in a graph; negatives for each po
 class Labels:
     """The label of each hidden value, drawn once for a data set.
 
-    Classes are the values themselves; of several labels each stands for one value; targets are cosines of the value's
+    Classes are the values themselves; of several labels each means one value; targets are cosines of the value's
     angle, each with another phase; tokens are random.
 
     Args:
@@ -198,7 +198,7 @@ def codes(values: int, width: int) -> np.ndarray:
 
 def pendants(symbols: np.ndarray, values: int) -> np.ndarray:
     """Return how many pendant nodes show each symbol: as many as its value, or for a beacon 6, 10, 14, ...; (N,)."""
-    return np.where(symbols < values, symbols, BEACON_LEAST + BEACON_STEP * (symbols - values))
+    return np.where(symbols < values, symbols, BEACON_MIN + BEACON_STEP * (symbols - values))
 
 
 def dressed(

@@ -1,4 +1,4 @@
-"""Division of a data set into training, validation and test part, seeded; scikit-learn does the drawing."""
+"""Splits of a data set into training, validation and test part: random, stratified, and k-fold; seeded."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def random_split(
     seed: int = 0,
     labels: Sequence[int] | np.ndarray | None = None,
 ) -> Splits:
-    """Draw a split of ``num`` samples; the indices of each part come in rising order.
+    """Draw a split of ``num`` samples; the indices of each part come in increasing order.
 
     Args:
         num: number of samples.

@@ -1,4 +1,4 @@
-"""Small synthetic stand-ins for data sets, with a planted signal that two layers of message passing cannot read.
+"""Synthetic samples: small stand-ins for data sets, with a signal that two layers of message passing cannot read.
 
 In every graph one node, the beacon, looks unlike all others and carries a hidden value b in 0..C-1; ordinary nodes
 carry values of their own. Labels follow from the sum of both modulo C, which no sum of local features tells:
@@ -27,7 +27,7 @@ from torch_geometric.data import Data
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset
 from graphgps_kmip.data.dataset_record import DatasetRecord, Features, Statistics
 from graphgps_kmip.data.sample_graphs import (
-    BEACON_LEAST,
+    BEACON_MIN,
     BEACON_STEP,
     LEAVES,
     UNIT,
@@ -141,13 +141,13 @@ class _Author:
 
 
 VALUES = 3  # hidden values: few enough that 60 training graphs show every pair of them several times
-MOST_GRAPHS, FEWEST_GRAPHS = 300, 30
-MOST_NODES, FEWEST_NODES = 60, 12
-MOST_NODES_OF_ONE, FEWEST_NODES_OF_ONE = 1500, 60
-MOST_DEGREE = 40
-MOST_DEGREE_OF_ONE = 16  # a landmark is 3 hops away there: more neighbours drown what comes from it
-MOST_EDGES = 400_000  # of all graphs together: an epoch then takes about a second
-UNKNOWN = Statistics(graphs=MOST_GRAPHS, mean_nodes=30)  # for a record that says nothing of its size
+MAX_GRAPHS, MIN_GRAPHS = 300, 30
+MAX_NODES, MIN_NODES = 60, 12
+MAX_NODES_OF_ONE, MIN_NODES_OF_ONE = 1500, 60
+MAX_DEGREE = 40
+MAX_DEGREE_OF_ONE = 16  # a landmark is 3 hops away there: more neighbours drown what comes from it
+MAX_EDGES = 400_000  # of all graphs together: an epoch then takes about a second
+UNKNOWN = Statistics(graphs=MAX_GRAPHS, mean_nodes=30)  # for a record that says nothing of its size
 UNKNOWN_DEGREE, UNKNOWN_NEIGHBORS = 4.0, 8.0
 
 
@@ -193,14 +193,14 @@ class Plan:
         unknown = UNKNOWN_NEIGHBORS if cloud else UNKNOWN_DEGREE
         degree = unknown if known.mean_edges is None else known.mean_edges / known.mean_nodes
         degree *= 2 if known.edges_once and not directed else 1
-        degree = min(MOST_DEGREE_OF_ONE if one else MOST_DEGREE, degree)
+        degree = min(MAX_DEGREE_OF_ONE if one else MAX_DEGREE, degree)
         neighbors = max(1, round(degree)) if cloud else 0
         carrier = _carrier(features, derived)
         values = _values(record, carrier)
-        low, high = (FEWEST_NODES_OF_ONE, MOST_NODES_OF_ONE) if one else (FEWEST_NODES, MOST_NODES)
+        low, high = (MIN_NODES_OF_ONE, MAX_NODES_OF_ONE) if one else (MIN_NODES, MAX_NODES)
         # A beacon in a point cloud has neighbors + 1 points to itself, which should be a small part of the graph.
         nodes = max(round(min(max(known.mean_nodes, low), high)), 4 * (neighbors + 1) if cloud else 0)
-        graphs = 1 if one else max(FEWEST_GRAPHS, min(MOST_GRAPHS, known.graphs, int(MOST_EDGES / (degree * nodes))))
+        graphs = 1 if one else max(MIN_GRAPHS, min(MAX_GRAPHS, known.graphs, int(MAX_EDGES / (degree * nodes))))
         inner = _without_pendants(nodes, values, one) if carrier == "structure" else nodes
         return cls(graphs, inner, nodes - inner, degree, directed, neighbors, values, carrier)
 
@@ -227,7 +227,7 @@ def _values(record: DatasetRecord, carrier: str) -> int:
 
 def _without_pendants(nodes: int, values: int, one: bool) -> int:
     """Return how many nodes to start from, so that about ``nodes`` are there with the pendant ones."""
-    of_beacon = BEACON_LEAST + BEACON_STEP * (values - 1) / 2
+    of_beacon = BEACON_MIN + BEACON_STEP * (values - 1) / 2
     if one:  # each leaf has one
         return round(nodes * UNIT / (UNIT + LEAVES + of_beacon))
     return max(8, round((nodes - of_beacon) / (1 + (values - 1) / 2)))

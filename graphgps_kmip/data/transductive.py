@@ -1,8 +1,6 @@
-"""What the records of one graph with labelled nodes share: how torch_geometric loads it, and its words.
+"""Transductive node classification: records of one graph with labelled nodes, and changes to it after loading.
 
-Further edges of a graph whose nodes are classified: reverse edges and self loops, as Exphormer's code adds them.
-
-Features of the nodes of one graph, changed once after loading.
+Reverse edges and self loops as Exphormer's code adds them, and features of each node that sum to 1.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ def node_record(format: str, kind: str = "", options: dict[str, Any] | None = No
 
 
 def with_reverse_edges(graph: Data, raw: bool = False) -> Data:
-    """Return a copy of a graph in which each edge stands in both directions.
+    """Return a copy of a graph in which each edge is given in both directions.
 
     Args:
         graph: is not changed.

@@ -1,4 +1,4 @@
-"""Errors of the processes that load data: reported in one line with graph and file, wherever the graph was read."""
+"""DataLoader worker processes: batches of graphs, and their errors in one line with graph and file."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from graphgps_kmip.data import (
     DatasetRecord,
     GraphDataset,
     at_hand,
-    data_sheet,
+    card_text,
     datasets,
     encoded,
     find,
@@ -155,7 +155,7 @@ def show_data(name: str) -> str:
     record = find_title(name)
     root = cfg.dataset.dir
     info = DatasetInfo.of(open_dataset(record, root), record) if at_hand(record, root) else None
-    return data_sheet(record, root, info)
+    return card_text(record, root, info)
 
 
 def enter_info(dataset: GraphDataset) -> DatasetInfo:

@@ -1,4 +1,4 @@
-"""The data sheet: published beside found, and what a mismatch says."""
+"""Dataset cards: published beside found, and what a mismatch says."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphgps_kmip.data import (
     RawFiles,
     Source,
     Statistics,
-    data_sheet,
+    card_text,
     datasets,
     mismatches,
 )
@@ -71,7 +71,7 @@ def test_a_directed_graph_has_no_reverse_edges_to_leave_out() -> None:
 
 
 def test_the_sheet_shows_the_record_and_both_figures() -> None:
-    text = data_sheet(RECORD, "data", replace(INFO, graphs=99))
+    text = card_text(RECORD, "data", replace(INFO, graphs=99))
     for part in (
         "Rings: rings of all sizes",
         "2 categories of a node (7, 3 values), 2 numbers",
@@ -85,7 +85,7 @@ def test_the_sheet_shows_the_record_and_both_figures() -> None:
 
 
 def test_a_sheet_of_data_that_is_not_there_says_so() -> None:
-    text = data_sheet(RECORD, "data", None)
+    text = card_text(RECORD, "data", None)
     assert "not loaded" in text
     assert "warning" not in text
 
@@ -97,4 +97,4 @@ def test_every_record_is_complete(record: DatasetRecord) -> None:
     assert record.source.citation
     assert record.source.licence
     assert record.raw is None or record.source.page
-    assert data_sheet(record, "data", None)
+    assert card_text(record, "data", None)

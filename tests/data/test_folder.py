@@ -82,7 +82,7 @@ LAYOUTS = {
     "no files": (("notes.txt",), r"mine: there are no graph files \(.pt or .npz\); it has notes.txt"),
     "an empty part": (("train/a.npz", "val/a.npz", "test/a.csv"), "mine/test: there are no graph files .*has a.csv"),
     "a part is missing": (("train/a.npz", "valid/a.npz", "test/a.npz"), "a folder val is missing .*test, train, valid"),
-    "files beside parts": (("a.npz", "train/a.npz", "val/a.npz", "test/a.npz"), "mine: graph files lie in it and in"),
+    "files beside parts": (("a.npz", "train/a.npz", "val/a.npz", "test/a.npz"), "mine: graph files are in it and in"),
 }
 
 

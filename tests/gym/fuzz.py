@@ -160,7 +160,7 @@ def main(folder: Path, seed: int, count: int) -> None:
     signal.signal(signal.SIGALRM, ring)
     signal.signal(signal.SIGPROF, ring)
     warnings.simplefilter("ignore")
-    plan.MOST_GRAPHS = 30  # the mutants change settings, not sizes
+    plan.MAX_GRAPHS = 30  # the mutants change settings, not sizes
     root = Path(__file__).parents[2]
     (folder / "digits.yaml").write_text(f"base: {root / 'configs/quickstart/digits-kmip.yaml'}\n")
     for number, mutant in enumerate(mutants(seed, count)):

@@ -1,4 +1,4 @@
-"""The data sets themselves, one family a file; each file of this folder gives its records as ``RECORDS``."""
+"""Records of the built-in data sets, one family per file, each as ``RECORDS``."""
 
 from __future__ import annotations
 

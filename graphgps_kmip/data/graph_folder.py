@@ -24,7 +24,7 @@ from graphgps_kmip.data.dataset import SPLITS, GraphDataset, joined
 from graphgps_kmip.data.dataset_record import DatasetRecord
 from graphgps_kmip.data.file_errors import FILE_ERRORS, kind_and_text
 from graphgps_kmip.data.graph_checks import check_alike, check_finite, check_kind, size_text, total_memory
-from graphgps_kmip.data.safe_pickle import load_torch
+from graphgps_kmip.data.safe_pickle import array_header, load_torch
 from graphgps_kmip.errors import DataError, InputError, UnsafeFile
 
 NUMBERS = "biuf"  # kinds of dtype: bool, signed, unsigned, float
@@ -62,11 +62,7 @@ def _claimed(archive: zipfile.ZipFile, member: zipfile.ZipInfo, file: Path) -> i
     """Return the bytes that an array's header claims, once they are what its member holds."""
     key = member.filename.removesuffix(".npy")
     with archive.open(member) as content:
-        version = np.lib.format.read_magic(content)
-        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
-        if read is None:  # version 3.0 is for names of columns
-            raise DataError(f"{file}: {key} has columns with names: save a plain array of numbers")
-        shape, _, dtype = read(content)
+        shape, _, dtype = array_header(content)
         header = content.tell()
     if dtype.hasobject:
         raise DataError(f"{file}: {key} holds objects: save numbers (a list of rows of different lengths is objects)")

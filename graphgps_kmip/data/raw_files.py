@@ -215,8 +215,6 @@ def _check(record: DatasetRecord, folder: Path) -> None:
             raise DamagedFile(path, "its checksum is not the published file's")
         with reading(path):
             _check_content(path)
-    if record.raw.check:
-        record.raw.check(folder)
 
 
 TEXT = (".txt", ".index", ".off", ".edgelist", ".gz", ".h5")  # whose readers run no code
@@ -258,6 +256,8 @@ def _process(record: DatasetRecord, folder: Path, load: Callable[[str], Any]) ->
         link.symlink_to(path)
     log.info("%s: preparing it from its raw files", record.title)
     try:
+        if raw.check:
+            raw.check(stage)
         with weights_only():
             load(str(stage_home))
         _move_into_place(folder, stage, raw)

@@ -48,5 +48,5 @@ def test_what_goes_out_of_one_share_comes_into_another() -> None:
 def test_further_pairs_of_nodes_are_refused() -> None:
     graph = mesh()
     graph.expander_edge_index = torch.zeros(2, 1, dtype=torch.long)
-    with pytest.raises(ValueError, match=r"gt\.kmip\.shard: expander_edge_index cannot be divided"):
+    with pytest.raises(ValueError, match=r"gt\.kmip\.shard: expander_edge_index cannot be sharded"):
         shard_of(graph, 0, 2)

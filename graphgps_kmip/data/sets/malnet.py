@@ -105,7 +105,8 @@ def _check(folder: Path) -> None:
 
 
 def _lines(path: Path) -> list[str]:
-    *lines, rest = path.read_text().split("\n")
+    with reading(path):
+        *lines, rest = path.read_text().split("\n")
     if rest or not lines:
         raise DamagedFile(path, "it does not end with a whole line, so its end is lost")
     return lines

@@ -10,7 +10,7 @@ from pathlib import Path
 from torch_geometric.data import Data
 
 from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
-from graphgps_kmip.data.file_errors import DamagedFile
+from graphgps_kmip.data.file_errors import DamagedFile, reading
 from graphgps_kmip.errors import DataError
 
 NO_NUMBER = re.compile(rb"[^-+0-9.,eE \t\r\n]")
@@ -42,7 +42,8 @@ def _check(folder: Path, name: str, labelled: bool) -> None:
             line = content[content.rfind(b"\n", 0, odd.start()) + 1 :].split(b"\n", 1)[0]
             raise DamagedFile(path, f"a line is no list of numbers: {line[:40].decode(errors='replace')!r}")
         lines[part], last[part] = content.count(b"\n"), content.rstrip().rsplit(b"\n", 1)[-1]
-    wanted = {"graph_labels": int(last["graph_indicator"]), "node_labels": lines["graph_indicator"]}
+    with reading(folder / "raw" / f"{name}_graph_indicator.txt"):
+        wanted = {"graph_labels": int(last["graph_indicator"]), "node_labels": lines["graph_indicator"]}
     for part, number in wanted.items():
         if lines.get(part, number) != number:
             raise DataError(

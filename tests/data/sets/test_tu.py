@@ -106,7 +106,7 @@ def test_a_line_that_is_no_number_is_named(tmp_path: Path) -> None:
     record = find(FORMAT, "NCI1")
     file = write_raw(tmp_path, record) / "NCI1_A.txt"
     file.write_text(file.read_text().replace("2, 3", "2; 3", 1))
-    with pytest.raises(DataError, match=r"NCI1: .*NCI1_A.txt cannot be used \(ValueError: .*2; 3"):
+    with pytest.raises(DataError, match=r"NCI1: .*NCI1_A.txt cannot be used \(a line is no list of numbers: .*2; 3"):
         open_dataset(record, tmp_path)
 
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 HOME = "ogb"
 URL = "http://snap.stanford.edu/ogb/data"
-# Values of each integer column, as ogb counts them; a test compares them with ogb's own functions.
 SPLIT = {"train": "train", "val": "valid", "test": "test"}  # ogb's names of the parts
 
 

@@ -152,7 +152,7 @@ def test_two_processes_may_run_the_same_search(tmp_path: Path, engine: str) -> N
         one.join(HANGS)
     assert [one.exitcode for one in processes] == [0, 0, 0]
     trials = stored(tmp_path / f"search/toy/kmip-{engine}.optuna.jsonl")
-    assert {trial.state.name for trial in trials} == {"COMPLETE"}
+    assert [trial.state.name for trial in trials] == ["COMPLETE"] * {"linear": 4, "tpe": 30}[engine]
 
 
 def test_a_process_that_is_killed_while_it_writes_leaves_no_lock(tmp_path: Path) -> None:
@@ -160,8 +160,8 @@ def test_a_process_that_is_killed_while_it_writes_leaves_no_lock(tmp_path: Path)
     open_study(optuna, StorageLock(file))
 
     def hold() -> None:
-        lock = StorageLock(file)
-        lock.acquire()
+        study = open_study(optuna, StorageLock(file))
+        study._storage._backend._lock.acquire()  # as Optuna does it before it writes
         (tmp_path / "held").touch()
         time.sleep(HANGS)
 
@@ -170,9 +170,8 @@ def test_a_process_that_is_killed_while_it_writes_leaves_no_lock(tmp_path: Path)
     wait_for((tmp_path / "held").exists)
     os.kill(holder.pid, signal.SIGKILL)
     holder.join(HANGS)
-    began = time.monotonic()
-    open_study(optuna, StorageLock(file)).ask()
-    assert time.monotonic() - began < 20  # Optuna's own lock would be waited for for 30 s
+    assert not (tmp_path / "one.optuna.jsonl.lock").is_symlink()  # Optuna's own lock, for which it waits 30 s
+    assert open_study(optuna, StorageLock(file)).ask().number == 0
 
 
 @pytest.mark.parametrize("engine", ["linear", "tpe"])

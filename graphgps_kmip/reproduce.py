@@ -25,7 +25,7 @@ from graphgps_kmip.common.project import SHIPPED, installed, own_files, reproduc
 from graphgps_kmip.errors import ManifestError, is_users, one_line
 from graphgps_kmip.experiments.experiment_spec import Experiment
 from graphgps_kmip.experiments.hyperparameter_search import Options, run_search, runner_of
-from graphgps_kmip.experiments.job_runner import Outcome, Setup, Stopped, run_jobs
+from graphgps_kmip.experiments.job_runner import JobsStopped, Outcome, Setup, run_jobs
 from graphgps_kmip.experiments.jobs import Job, Place, check_configs, kept_of, plan_jobs, with_needs, with_pending_needs
 from graphgps_kmip.experiments.listing import (
     experiment_markdown,
@@ -206,7 +206,7 @@ def main(words: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `list | head`; what is left in the buffer has no reader, either
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except Stopped as stopped:
+    except JobsStopped as stopped:
         print(summary(stopped.results))
         print(f"{stopped}; this goes on where it stopped:\n  {reproduce_command()} {shlex.join(words)}")
         return 128 + stopped.signum

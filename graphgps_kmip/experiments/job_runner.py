@@ -69,7 +69,7 @@ class Setup:
         return max(1, cores // self.parallel)
 
 
-class Stopped(Exception):
+class JobsStopped(Exception):
     """A signal ended the running of jobs; everything can be resumed.
 
     Args:
@@ -90,8 +90,8 @@ def run_jobs(jobs: Sequence[Job], setup: Setup, progress: Progress | None = None
     run, and `PATIENCE` seconds more.
 
     Raises:
-        Stopped: after SIGINT, SIGTERM or SIGHUP. The running jobs were asked to save and to end; a second signal kills
-            them.
+        JobsStopped: after SIGINT, SIGTERM or SIGHUP. The running jobs were asked to save and to end; a second signal
+            kills them.
     """
     loop = _Loop(with_pending_needs(jobs), setup, progress or Progress(None))
     with StopSignals(forward=True) as interrupts:
@@ -102,7 +102,7 @@ def run_jobs(jobs: Sequence[Job], setup: Setup, progress: Progress | None = None
         finally:  # after an error of ours, too, no job goes on unattended
             loop.end()
     if interrupts.signum:
-        raise Stopped(interrupts.signum, loop.ordered())
+        raise JobsStopped(interrupts.signum, loop.ordered())
     return loop.ordered()
 
 

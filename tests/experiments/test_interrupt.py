@@ -12,7 +12,7 @@ import pytest
 
 from graphgps_kmip.common import signals
 from graphgps_kmip.experiments.job_process import start, take
-from graphgps_kmip.experiments.job_runner import Outcome, Setup, Stopped, run_jobs
+from graphgps_kmip.experiments.job_runner import JobsStopped, Outcome, Setup, run_jobs
 from graphgps_kmip.experiments.jobs import Job, Place, plan_jobs
 from graphgps_kmip.experiments.run_status import State, failure_file
 from tests.experiments.project import command, experiment, make_project, order, training
@@ -34,7 +34,7 @@ def lines_of(job: Job) -> list[str]:
     return file.read_text().splitlines() if file.exists() else []
 
 
-def stopped_by(jobs: list[Job], place: Place, when: Callable[[], bool], *signals: int) -> Stopped:
+def stopped_by(jobs: list[Job], place: Place, when: Callable[[], bool], *signals: int) -> JobsStopped:
     """Run jobs, and send this process signals when something holds."""
 
     def send() -> None:
@@ -44,7 +44,7 @@ def stopped_by(jobs: list[Job], place: Place, when: Callable[[], bool], *signals
 
     thread = threading.Thread(target=send)
     thread.start()
-    with pytest.raises(Stopped) as stopped:
+    with pytest.raises(JobsStopped) as stopped:
         run_jobs(jobs, Setup(place.root))
     thread.join()
     return stopped.value

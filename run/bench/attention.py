@@ -19,12 +19,13 @@ from pathlib import Path
 if not __package__:  # a script finds its own folder there, where `attention` would be a name that anyone can import
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from run.bench import contestants, figure, options  # noqa: E402
-from run.bench.cell import Bounds  # noqa: E402
-from run.bench.inputs import shape_of  # noqa: E402
+from run.bench import figure, options
+from run.bench import search_methods as contestants  # noqa: E402
+from run.bench.attention_inputs import shape_of  # noqa: E402
+from run.bench.bench_records import Record, make_record, read  # noqa: E402
+from run.bench.harness import Bounds  # noqa: E402
 from run.bench.machine import machine_facts  # noqa: E402
 from run.bench.measure import measure  # noqa: E402
-from run.bench.records import Record, make_record, read  # noqa: E402
 from run.bench.table import lines  # noqa: E402
 
 SETTINGS = ("search", "inference", "training", "breakdown")

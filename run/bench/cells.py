@@ -23,7 +23,7 @@ if not __package__:  # a script finds its own folder there, where `attention` wo
 from graphgps_kmip.common.atomic_write import replace_file  # noqa: E402
 from graphgps_kmip.common.near_misses import suggest  # noqa: E402
 from run.bench import options  # noqa: E402
-from run.bench.records import Record, Row, read  # noqa: E402
+from run.bench.bench_records import Record, Row, read  # noqa: E402
 
 # the paper's contestants -> ours
 SYMBOLIC, KEOPS, NAIVE, FULL, FLASH = (

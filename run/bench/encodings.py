@@ -38,7 +38,7 @@ from graphgps_kmip.encoding.laplacian import laplacian_eigenpairs  # noqa: E402
 from run.bench import options  # noqa: E402
 from run.bench.encoding_cases import DATA, ENCODINGS, PAIRS, ours, theirs  # noqa: E402
 from run.bench.encoding_turns import Contestant, Row  # noqa: E402
-from run.bench.knn import table, write  # noqa: E402
+from run.bench.knn_graphs import table, write  # noqa: E402
 
 COLUMNS = "data encoding contestant graphs nodes edges processes threads repeats".split()
 COLUMNS += "s s_min s_max faster memory_mib deviation status".split()

@@ -18,11 +18,11 @@ if not __package__:  # a script finds its own folder there, where `attention` wo
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from run.bench import epochs, options  # noqa: E402
-from run.bench.cell import Bounds, Row  # noqa: E402
+from run.bench.bench_records import Record, make_record, read  # noqa: E402
+from run.bench.harness import Bounds, Row  # noqa: E402
 from run.bench.machine import machine_facts  # noqa: E402
 from run.bench.measure import measure  # noqa: E402
-from run.bench.records import Record, make_record, read  # noqa: E402
-from run.bench.shapes import SHAPES, draw, nodes_of  # noqa: E402
+from run.bench.synthetic_graphs import SHAPES, draw, nodes_of  # noqa: E402
 from run.bench.table import lines, number  # noqa: E402
 
 LIMIT = 1200  # seconds: the stand-in takes a minute for an epoch

@@ -24,9 +24,10 @@ from graphgps_kmip.task import make_task
 from graphgps_kmip.train.distributed import make_fabric
 from graphgps_kmip.train.epoch import Session, run_epoch
 from graphgps_kmip.train.settings import TrainSettings
-from run.bench import stock
+from graphgps_kmip.train.stop import StopSignals
+from run.bench import reference_gps as stock
 from run.bench.passes import Pass, Stopwatch
-from run.bench.shapes import SHAPES, Shape, draw
+from run.bench.synthetic_graphs import SHAPES, Shape, draw
 
 STOCK = "stand-in (frozen)"
 RATE, DECAY = 5e-4, 1e-5

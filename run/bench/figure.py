@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from graphgps_kmip.report.plot_style import FAINT, INK, save, tidy
-from run.bench.records import Record, Row
+from graphgps_kmip.report.style import FAINT, INK, save, tidy
+from run.bench.bench_records import Record, Row
 
 # Okabe and Ito's palette without its yellow, which is too faint for a line.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

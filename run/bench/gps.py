@@ -16,7 +16,7 @@ from graphgps_kmip.registry import entries
 from graphgps_kmip.search import SearchProblem
 from graphgps_kmip.signatures import options
 from run.bench import baselines, references
-from run.bench.inputs import make_inputs
+from run.bench.attention_inputs import make_inputs
 from run.bench.passes import NotSupported, Pass, Stopwatch
 
 FROZEN = "k-MIP (frozen)"

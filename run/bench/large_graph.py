@@ -34,7 +34,7 @@ from torch_geometric.graphgym.config import cfg  # noqa: E402
 from graphgps_kmip.gym.load import load_config  # noqa: E402
 from graphgps_kmip.gym.network_building import build_network  # noqa: E402
 from run.bench import options  # noqa: E402
-from run.bench.knn import table, write  # noqa: E402
+from run.bench.knn_graphs import table, write  # noqa: E402
 from run.bench.memory import CLEAR_REFS, MIB, _status_kib  # noqa: E402
 from run.bench.roads import road_map  # noqa: E402
 

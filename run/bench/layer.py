@@ -19,11 +19,11 @@ if not __package__:  # a script finds its own folder there, where `attention` wo
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from run.bench import figure, gps, options  # noqa: E402
-from run.bench.cell import Bounds  # noqa: E402
-from run.bench.inputs import shape_of  # noqa: E402
+from run.bench.attention_inputs import shape_of  # noqa: E402
+from run.bench.bench_records import Record, make_record, read  # noqa: E402
+from run.bench.harness import Bounds  # noqa: E402
 from run.bench.machine import machine_facts  # noqa: E402
 from run.bench.measure import measure  # noqa: E402
-from run.bench.records import Record, make_record, read  # noqa: E402
 from run.bench.table import lines  # noqa: E402
 
 

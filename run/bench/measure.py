@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from run.bench.cell import Bounds, Row, Turns, repeats_for, start_server
+from run.bench.harness import Bounds, Row, Turns, repeats_for, start_server
 
 STEEPEST = 2.0  # exponent of the growth in N: no contestant is worse than quadratic
 

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from run.bench.records import COLUMNS, Record, compare, read, write
+from run.bench.bench_records import COLUMNS, Record, compare, read, write
 from run.bench.table import table
 
 RESULTS = Path(__file__).resolve().parents[2] / "results" / "bench"

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import torch
 
 from graphgps_kmip.attention.gather import softmax_weight
-from run.bench.contestants import FullAttention, KMIPAttention, Search, attentions, eager_scores, searches
-from run.bench.inputs import Inputs
+from run.bench.attention_inputs import Inputs
+from run.bench.search_methods import FullAttention, KMIPAttention, Search, attentions, eager_scores, searches
 
 Pass = Callable[[], dict[str, float]]  # stage -> seconds, "total" among them
 

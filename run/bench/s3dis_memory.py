@@ -3,7 +3,7 @@
   python run/bench/s3dis_memory.py
   python run/bench/s3dis_memory.py --clouds 600,2400 --workers 2 --batch-size 8
 
-Writes h5 files in S3DIS's raw format (blocks of 4,096 points as in `run/bench/knn.py`), prepares them as a run does,
+Writes h5 files in S3DIS's raw format (blocks of 4,096 points as in `run/bench/knn_graphs.py`), prepares them as a run does,
 and reads every batch of the three loaders once, without a model. Each size is measured in a process of its own; memory
 is the largest resident size (VmHWM) of that process and of each loader worker, all of which are alive at the end. Pages
 that they share count in each, so that the sum is more than the machine gives.
@@ -32,7 +32,7 @@ import torch  # noqa: E402
 from graphgps_kmip.data import make_loaders, open_dataset  # noqa: E402
 from graphgps_kmip.data.sets.s3dis import BLOCKS, LISTING, RECORDS, ROOMS  # noqa: E402
 from run.bench import options  # noqa: E402
-from run.bench.knn import block, table, write  # noqa: E402
+from run.bench.knn_graphs import block, table, write  # noqa: E402
 
 Row = dict[str, Any]
 COLUMNS = (

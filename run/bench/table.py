@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any
 
+from run.bench.bench_records import Record, Row
 from run.bench.paper import numbers
-from run.bench.records import Record, Row
 
 BUSY = 0.25  # load by others for each core from which on times are theirs too
 # heading -> column; a column without any value is left out

@@ -31,7 +31,7 @@ from graphgps_kmip.report.plot_style import INK, save  # noqa: E402
 from graphgps_kmip.search import SearchProblem, choose, topk_inner_product  # noqa: E402
 from graphgps_kmip.train.run_recording import code_version  # noqa: E402
 from run.bench import options  # noqa: E402
-from run.bench.inputs import make_inputs  # noqa: E402
+from run.bench.attention_inputs import make_inputs  # noqa: E402
 
 Row = dict[str, Any]
 

@@ -18,7 +18,7 @@ import torch
 
 from graphgps_kmip.train.out_of_memory import PHRASES
 from run.bench import epochs, gps, passes
-from run.bench.inputs import make_inputs
+from run.bench.attention_inputs import make_inputs
 from run.bench.memory import PeakMemory, limit_memory
 from run.bench.passes import NotSupported, Pass
 

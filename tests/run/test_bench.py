@@ -8,8 +8,10 @@ import math
 from pathlib import Path
 
 import pytest
-from run.bench import attention, contestants, gps, layer, records
-from run.bench.cell import Bounds, Turns
+from run.bench import attention, gps, layer
+from run.bench import bench_records as records
+from run.bench import search_methods as contestants
+from run.bench.harness import Bounds, Turns
 
 from graphgps_kmip.registry import entries
 from tests.processes import python

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from run.bench import epoch, epochs, records, stock
-from run.bench.shapes import SHAPES, draw, nodes_of
+from run.bench import bench_records as records
+from run.bench import epoch, epochs
+from run.bench import reference_gps as stock
+from run.bench.synthetic_graphs import SHAPES, draw, nodes_of
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 

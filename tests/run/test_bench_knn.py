@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run.bench import knn, s3dis_memory
+from run.bench import knn_graphs as knn
+from run.bench import s3dis_memory
 
 from graphgps_kmip.data.sets.s3dis import read
 

@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from run.bench import baselines, contestants, libraries, options, paper, passes
-from run.bench.cell import Bounds
-from run.bench.inputs import DATA, Inputs, make_inputs, shape_of
+from run.bench import baselines, libraries, options, paper, passes
+from run.bench import search_methods as contestants
+from run.bench.attention_inputs import DATA, Inputs, make_inputs, shape_of
+from run.bench.harness import Bounds
 from run.bench.measure import skip_reason
 
 from graphgps_kmip.attention.gather import sparse_attention

@@ -1,8 +1,8 @@
 """k-nearest-neighbour graphs of point clouds: ours (ties by rule, edges) against what scipy and scikit-learn offer.
 
-  python run/bench/knn.py
-  python run/bench/knn.py --quick
-  python run/bench/knn.py --n 500000 --k 8 --clouds 1 --repeats 3 --memory
+  python run/bench/knn_graphs.py
+  python run/bench/knn_graphs.py --quick
+  python run/bench/knn_graphs.py --n 500000 --k 8 --clouds 1 --repeats 3 --memory
 
 Clouds: indoor blocks (1 m x 1 m x 3 m of walls, floor, ceiling and furniture, to the millimetre, a fifth of the points
 drawn twice, as S3DIS cuts them), meshes (vertices that several faces repeat), uniform and Gaussian ones, float32.

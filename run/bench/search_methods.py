@@ -18,8 +18,8 @@ from graphgps_kmip.search import SearchProblem, topk_inner_product
 from graphgps_kmip.search.fused_cpu import ScanCounts, cpu_not_supported_reasons, scan
 from graphgps_kmip.search.keops import keops_not_supported_reasons
 from run.bench import baselines, libraries
+from run.bench.attention_inputs import Inputs
 from run.bench.baselines import Found
-from run.bench.inputs import Inputs
 
 FROZEN = "chunked (frozen)"
 OURS = "ours: "  # before the name of each backend

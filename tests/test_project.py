@@ -97,6 +97,13 @@ def test_jobs_of_an_installed_package_run_its_modules_and_its_own_scripts(
     job = command_job(look, Experiment("A", "A"), place)
     assert job.words[0] == str(tmp_path / "run/analyse.py")
     assert job.words[-1] == "results/commands/A/look"
+    bench = Command("bench", "run/bench/tree.py --out {out}", "run/bench/tree.py", ("a",))
+    assert command_job(bench, Experiment("A", "A"), place).words[:2] == (
+        "-m",
+        f"graphgps_kmip.{tmp_path.name}.run.bench.tree",
+    )
+    here = command_job(bench, Experiment("A", "A"), Place(Path("/work"), Path("results"), lambda _: ""))
+    assert here.words == ("-m", "run.bench.tree", "--out", "results/commands/A/bench")
 
 
 @pytest.mark.parametrize("installed", [True, False])

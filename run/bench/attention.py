@@ -1,108 +1,209 @@
-"""Times attention: full, fused, naive k-MIP and k-MIP by every search; or the searches alone.
+"""Attention benchmark: full, fused, naive k-MIP and k-MIP by every search; or the searches alone.
 
-  python run/bench/attention.py --setting search --n 1e3:1e5
-  python run/bench/attention.py --setting training --device cuda --n 1e2:1e6
-  python run/bench/attention.py --setting breakdown --n 31623
+  python -m run.bench.attention --setting search --n 1e3:1e5
+  python -m run.bench.attention --setting training --device cuda --n 1e2:1e6
+  python -m run.bench.attention --setting breakdown --n 31623
 
-Each cell (contestant, size) has a process of its own, and all contestants of one size take turns; median, fastest and
-slowest turn are kept. Frozen baselines (baselines.py) never change: --compare divides by them, so that a run on one
-machine can be compared with a stored run from another.
+A paired benchmark: each cell (method, size) has a process of its own, and the methods of one size are timed
+alternately. Frozen baselines (baselines.py) never change: --compare divides by them, so that a run on one machine can
+be compared with a stored run from another.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
-import sys
-from pathlib import Path
 
-if not __package__:  # a script finds its own folder there, where `attention` would be a name that anyone can import
-    sys.path[0] = str(Path(__file__).resolve().parents[2])
+import torch
 
-from run.bench import figure, options
-from run.bench import search_methods as contestants  # noqa: E402
-from run.bench.attention_inputs import shape_of  # noqa: E402
-from run.bench.bench_records import Record, make_record, read  # noqa: E402
-from run.bench.harness import Bounds  # noqa: E402
-from run.bench.machine import machine_facts  # noqa: E402
-from run.bench.measure import measure  # noqa: E402
-from run.bench.table import lines  # noqa: E402
+from graphgps_kmip.attention.gather import softmax_weight
+from graphgps_kmip.search import SearchProblem
 
-SETTINGS = ("search", "inference", "training", "breakdown")
-DEFAULT_SIZES = {"breakdown": [31623]}  # 10^4.5, as the paper's figure 3
-BATCH_DIM = 16  # of --data batch:..., the width of the k-MIP models
+from . import bench_records, search_methods
+from .attention_inputs import DATA, Inputs, make_inputs, shape_of
+from .harness import Bounds, Facts, NotSupported, Pass, Row, Stopwatch, measure
+from .search_methods import FullAttention, KMIPAttention, Search, attentions, eager_scores, searches
+
+SMALL = 64  # nodes of the first problem, which loads and compiles
+CHECKED_QUERIES = 256
+ROUNDING = 1e-5  # scores of two exact searches differ by the order of summation in float32
+COLUMNS = "data n method total_ms total_min_ms total_max_ms repeats forward_ms search_ms softmax_ms gather_ms"
+COLUMNS = f"{COLUMNS} backward_ms memory_mib vs_frozen recall pairs_seen status".split()
 
 
 def parse(words: list[str]) -> argparse.Namespace:
-    """Return the checked command line; what the data fixes (nodes, width, heads) is filled in.
-
-    Raises:
-        ValueError: an option does not fit.
-    """
-    parser = options.shared_parser(__doc__)
-    add = parser.add_argument
-    add("--setting", choices=SETTINGS, default="inference", help="what is timed (default inference)")
-    add("--data", default="gaussian", help="gaussian, unit, clustered, falling, duplicates, batch:32x480x4 or "
-        "captured:FILE (default gaussian; what they are: inputs.py)")  # fmt: skip
-    add("--n", type=options.sizes, metavar="SIZES", help="nodes: 1e2:1e6 (half powers of ten) or 100,5000")
-    add("--dims", type=options.positive, help="channels of q, k and v in a head (default 10; batches: 16)")
-    add("--heads", type=options.positive, help="attention heads (default 1)")
-    add("--approximate", action="store_true", help="faiss' approximate indices too, with their recall (search)")
-    add("--capture", type=Path, metavar="RUN", help="take q and k from the first layer of this trained run's model")
-    args = parser.parse_args(words)
-    options.check(args)
+    """Return the checked command line."""
+    sizes, positive = bench_records.sizes, bench_records.positive
+    args = bench_records.parse(
+        words,
+        __doc__,
+        paired=True,
+        setting=(("search", "inference", "training", "breakdown"), "inference", "what is timed"),
+        data=(str, "gaussian", f"{', '.join(DATA)} or batch:32x480x4, see attention_inputs.py"),
+        n=(sizes, None, "nodes: 1e2:1e6 (half powers of ten) or 100,5000"),
+        dims=(positive, None, "channels of q, k and v in a head instead of 10 (batches: 16)"),
+        heads=(positive, None, "attention heads instead of 1"),
+        approximate=(bool, False, "faiss' approximate indices too, with their recall (search)"),
+    )
     if args.approximate and importlib.util.find_spec("faiss") is None:
         raise ValueError("--approximate: faiss, whose indices these are, is not installed: pip install faiss-cpu")
-    if args.capture is not None:
-        from run.bench.capture import capture  # loads GraphGym
-
-        args.data = f"captured:{capture(args.capture, args.out)}"
-    if args.stored is None:
-        _fill_in(args)
+    n, heads = shape_of(args.data)
+    for option, wanted, given in (("n", args.n, n and [n]), ("heads", args.heads, heads)):
+        if given is not None and wanted not in (None, given):
+            raise ValueError(f"--{option}: the data {args.data} has {given}, leave the option out")
+    args.n = [n] if n else args.n or ([31623] if args.setting == "breakdown" else sizes("1e2:1e5"))  # paper's figure 3
+    args.dims = args.dims or (16 if heads else 10)  # 16: the width of the k-MIP models
+    args.heads = heads or args.heads or 1
+    make_inputs(args.data, 2 if n is None else n, args.dims, args.heads)  # refuses what does not fit
     return args
 
 
-def _fill_in(args: argparse.Namespace) -> None:
-    fixed = shape_of(args.data)
-    for option, wanted, given in (
-        ("--n", args.n, None if fixed.n is None else [fixed.n]),
-        ("--dims", args.dims, fixed.dim),
-        ("--heads", args.heads, fixed.heads),
-    ):
-        if given is not None and wanted not in (None, given):
-            raise ValueError(f"{option}: the data {args.data} has {given}, leave the option out")
-    args.n = [fixed.n] if fixed.n else args.n or DEFAULT_SIZES.get(args.setting, options.sizes("1e2:1e5"))
-    args.dims = fixed.dim or args.dims or (BATCH_DIM if args.data.startswith("batch:") else 10)
-    args.heads = fixed.heads or args.heads or 1
-    if args.data == "falling" and args.dims < 2:
-        raise ValueError("--data falling needs two directions: give --dims 2 or more")
-
-
-def measured(args: argparse.Namespace) -> Record:
-    """Measure all cells and return their record."""
-    reference = contestants.REFERENCE[args.setting]
-    names = contestants.names(args.setting, args.device, args.approximate)
-    names = options.pick(names, args.contestants, reference)
-    machine = machine_facts(args.device, args.threads)
-    common = {"bench": "attention", "setting": args.setting, "data": args.data, "dim": args.dims, "k": args.k}
-    common |= {"heads": args.heads, "device": args.device, "threads": args.threads}
-    cells = [[common | {"contestant": name, "n": n} for name in names] for n in args.n]
-    rows = measure(
-        cells,
-        Bounds(args.repeats, args.limit),
-        lambda cell: contestants.environment(cell["setting"], cell["contestant"]),
-        lambda done: print("\n".join(lines(done)), flush=True),
-    )
-    return make_record("attention", options.options_of(args), machine, rows, reference)
-
-
 def main(words: list[str]) -> int:
-    """Measure (or read), write, draw, print, compare; return the exit code."""
+    """Measure, write, print, compare; return the exit code."""
     args = parse(words)
-    record = read(args.stored) if args.stored else measured(args)
-    draw = figure.draw_breakdown if record["options"]["setting"] == "breakdown" else figure.draw_sizes
-    return options.finish(record, args, draw)
+    reference = search_methods.reference(args.setting)
+    names = search_methods.names(args.setting, args.device, args.approximate)
+    common = {key: getattr(args, key) for key in ("setting", "data", "k", "heads", "device", "threads")}
+    common |= {"bench": "attention", "dim": args.dims}
+    picked = bench_records.pick(names, args.methods, reference)
+    rows = measure(
+        [[common | {"method": name, "n": n} for name in picked] for n in args.n],
+        Bounds(args.repeats, args.limit),
+        lambda done: print(bench_records.table(done, COLUMNS), flush=True),
+        lambda cell: searches()[cell["method"]].environment if args.setting == "search" else {},
+    )
+    return bench_records.save("attention", args, rows, COLUMNS, reference)
+
+
+def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
+    """Return one pass of a cell, or of a small problem that loads and compiles, and what gives the facts about it."""
+    name, num_keys, setting = cell["method"], cell["k"], cell["setting"]
+    data, n = ("gaussian", SMALL) if small else (cell["data"], cell["n"])
+    inputs = make_inputs(data, n, cell["dim"], cell["heads"]).to(cell["device"])
+    facts = {"graphs": inputs.context.num_graphs}
+    if setting != "search":
+        return attention_pass(name, inputs, num_keys, setting), lambda: facts
+    found = lambda: facts | {"recall": recall(name, inputs, num_keys)} | pairs_seen(name, inputs, num_keys)  # noqa: E731
+    return search_pass(name, inputs, num_keys), found
+
+
+def search_pass(name: str, inputs: Inputs, num_keys: int) -> Pass:
+    """Return a pass of the search alone."""
+    problem, row = inputs.problem(num_keys), searches()[name]
+    _check(row, problem)
+
+    def run() -> dict[str, float]:
+        watch = Stopwatch(problem.q.device.type)
+        row.search(problem)
+        return {"total": watch.lap()}
+
+    return run
+
+
+def attention_pass(name: str, inputs: Inputs, num_keys: int, setting: str) -> Pass:
+    """Return a pass of whole attention on q, k, v as a layer's linear maps leave them, (N, H, D).
+
+    Breakdown is training, stage by stage. Full attention: scores (as "search"), softmax, weighted sum, backward. k-MIP:
+    search, softmax, the rest of the forward (recomputing nothing; gather and sum), backward. Softmax is timed apart and
+    taken off the fused forward.
+    """
+    row = attentions(inputs.q.device.type)[name]
+    if isinstance(row, KMIPAttention):
+        _check(row.search, inputs.problem(num_keys))
+    training = setting != "inference"
+    leaves = [tensor.transpose(0, 1).to(row.dtype).contiguous() for tensor in (inputs.q, inputs.k, inputs.v)]
+    leaves = [leaf.requires_grad_(training) for leaf in leaves]
+    grad = torch.randn_like(leaves[2])
+    full = isinstance(row, FullAttention)
+    if setting == "breakdown":
+        forward = _full_stages if full else _kmip_stages
+    else:
+        forward = _full_forward if full else _kmip_forward
+
+    def run() -> dict[str, float]:
+        for leaf in leaves:
+            leaf.grad = None
+        watch = Stopwatch(inputs.q.device.type)
+        with torch.set_grad_enabled(training):
+            out, seconds = forward(row, inputs, leaves, num_keys, watch)
+        if training:
+            watch.lap()
+            out.backward(grad)
+            seconds["backward"] = watch.lap()
+        return seconds | {"total": sum(seconds.values())}
+
+    return run
+
+
+def _full_forward(row: FullAttention, inputs: Inputs, leaves: list, _num_keys: int, watch: Stopwatch) -> tuple:
+    return row.forward(inputs, *leaves), {"forward": watch.lap()}
+
+
+def _kmip_forward(row: KMIPAttention, inputs: Inputs, leaves: list, num_keys: int, watch: Stopwatch) -> tuple:
+    out = row.search.attend(*leaves, *row.find(inputs, *leaves[:2], num_keys))
+    return out, {"forward": watch.lap()}
+
+
+def recall(name: str, inputs: Inputs, num_keys: int) -> float:
+    """Return the share of the true top-k scores that a search finds, over at most 256 queries, against float64.
+
+    By score and not by index, so that ties count; 1 for an exact search.
+    """
+    index, _ = searches()[name].search(inputs.problem(num_keys))
+    graph = inputs.context.batch
+    at = torch.linspace(0, inputs.q.size(1) - 1, min(CHECKED_QUERIES, inputs.q.size(1))).long().to(graph.device)
+    right = total = 0
+    for head in range(inputs.q.size(0)):
+        q, k = inputs.q[head, at].double(), inputs.k[head].double()
+        score = (q @ k.T).masked_fill(graph[at, None] != graph, -torch.inf)
+        found = score.gather(1, index[head, at].clamp(min=0)).masked_fill(index[head, at] < 0, -torch.inf)
+        best = score.topk(min(num_keys, k.size(0))).values
+        slack = ROUNDING * (q.norm(dim=1) * k.norm(dim=1).max())[:, None]
+        needed = best > -torch.inf
+        found = found.sort(dim=1, descending=True).values[:, : best.size(1)]
+        right += int(((found >= best - slack) & needed).sum())
+        total += int(needed.sum())
+    return right / total
+
+
+def pairs_seen(name: str, inputs: Inputs, num_keys: int) -> dict[str, float]:
+    """Return the share of the pairs that a search scored or screened, its first thresholds included; {} if unknown."""
+    counts = searches()[name].counts
+    if counts is None:
+        return {}
+    done = counts(inputs.problem(num_keys))
+    num_pairs = int((inputs.ptr.diff() ** 2).sum()) * inputs.q.size(0)
+    return {"pairs_seen": (done.scored + done.screened) / num_pairs}
+
+
+def _check(row: Search, problem: SearchProblem) -> None:
+    if reasons := row.reasons(problem):
+        raise NotSupported("; ".join(reasons))
+
+
+def _kmip_stages(row: KMIPAttention, inputs: Inputs, leaves: list, num_keys: int, watch: Stopwatch) -> tuple:
+    index, score = row.find(inputs, *leaves[:2], num_keys)
+    seconds = {"search": watch.lap()}
+    with torch.no_grad():
+        softmax_weight(score, leaves[0].size(-1))
+    seconds["softmax"] = watch.lap()
+    out = row.search.attend(*leaves, index, score)
+    seconds["gather"] = max(0.0, watch.lap() - seconds["softmax"])
+    return out, seconds
+
+
+def _full_stages(_row: FullAttention, inputs: Inputs, leaves: list, _num_keys: int, watch: Stopwatch) -> tuple:
+    if inputs.context.num_graphs > 1:
+        raise NotSupported("the stages of full attention are told apart for one graph only")
+    q, k, v = (leaf.transpose(0, 1) for leaf in leaves)
+    score = eager_scores(q, k, None)
+    seconds = {"search": watch.lap()}
+    weight = score.softmax(-1)
+    seconds["softmax"] = watch.lap()
+    out = (weight @ v).transpose(0, 1)
+    seconds["gather"] = watch.lap()
+    return out, seconds
 
 
 if __name__ == "__main__":
-    options.run(main)
+    bench_records.run(main)

@@ -1,7 +1,7 @@
 """Frozen baselines: the plain ways to search and to attend, never to be improved.
 
-Stored runs are compared by their ratio to these (`records.compare`), so a change here makes all stored runs worthless.
-A bug may be mended, under a new name. Those of other libraries stand in `libraries.py`.
+Stored runs are compared by their ratio to these, so a change here makes all stored runs worthless. A bug may be fixed,
+under a new name.
 """
 
 from __future__ import annotations

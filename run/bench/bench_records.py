@@ -1,123 +1,212 @@
-"""Records of a benchmark: JSON and CSV whose name is their provenance, and the comparison with a stored one."""
+"""Benchmark records: command-line options, machine description, JSON and CSV files, tables, comparison of two runs."""
 
 from __future__ import annotations
 
+import argparse
 import csv
+import fnmatch
 import io
 import json
-import re
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+import torch
 
 from graphgps_kmip.common.atomic_write import replace_file
-from graphgps_kmip.train.run_recording import code_version
-from run.bench.paper import printed
+from graphgps_kmip.train.run_recording import code_version, hardware, package_versions
 
 Row = dict[str, Any]
 Record = dict[str, Any]
 
-COLUMNS = {
-    "contestant": "who: frozen baseline, other library, or one of the package's own (ours: BACKEND)",
-    "setting": "search, inference, training, breakdown, layer or epoch",
-    "data": "the data set (--data)",
-    "n": "nodes of all graphs together",
-    "graphs": "graphs",
-    "heads": "attention heads",
-    "dim": "channels of q, k and v in one head (layer: of the whole layer)",
-    "k": "keys found for each query and head",
-    "device": "cpu or cuda",
-    "threads": "CPU threads",
-    "status": "ok, not supported: WHY, out of memory, time limit, skipped (WHY) or error: WHAT",
-    "repeats": "turns measured after the first one, which is not counted",
-    "total_ms": "median of the turns, milliseconds for one pass",
-    "total_min_ms": "fastest turn",
-    "total_max_ms": "slowest turn",
-    "forward_ms": "median of the forward (training, layer)",
-    "backward_ms": "median of the backward (training, layer, breakdown)",
-    "search_ms": "breakdown: the search; full attention: its scores",
-    "softmax_ms": "breakdown: the softmax",
-    "gather_ms": "breakdown: gather and weighted sum; full attention: the weighted sum",
-    "attn_dropout": "share of attention weights that training drops (epoch)",
-    "nodes_per_s": "nodes / total (epoch)",
-    "memory_mib": "peak memory of the first pass above its inputs: resident on cpu, torch's allocator on cuda",
-    "vs_frozen": "total_ms of the frozen baseline of the same size, data and setting, divided by total_ms",
-    "sgemm_share": "2 dim pairs / total / measured rate of a large float32 matrix product (search)",
-    "recall": "share of the true best scores found, 256 queries against float64 brute force (search)",
-    "pairs_seen": "share of the pairs that were scored or screened, where known (search)",
-    "paper_ms": "the total that the k-MIP paper prints, on its A100",
-    "paper_mb": "the peak memory that it prints, MB",
-}
+RESULTS = Path(__file__).resolve().parents[2] / "results" / "bench"
+LOAD = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0  # of others: asked before our own work
+BUSY = 0.25  # load by others for each core from which on times are theirs too
+WORSE = 1.3  # times slower than in a stored run
+PLACE = ("setting", "data", "n", "dim", "k", "heads")  # rows that differ in the method only
+COLUMNS = """columns of paired benchmarks:
+  method      frozen baseline, other library, or one of the package's own (ours: BACKEND)
+  n, dim      nodes of all graphs together; channels of q, k and v in one head (layer: of the whole layer)
+  status      not supported: WHY, out of memory, time limit, skipped (WHY) or error: WHAT
+  repeats     passes measured after the first one, which is not counted
+  total_ms    median of the passes; likewise forward, backward, search (full attention: its scores), softmax, gather
+  memory_mib  peak memory of the first pass above its inputs: resident on cpu, torch's allocator on cuda
+  vs_frozen   total_ms of the frozen baseline of the same size, data and setting, divided by total_ms"""
 
 
-def enrich(rows: list[Row], reference: str, sgemm_gflops: float) -> list[Row]:
-    """Return the rows with the columns that follow from others: vs_frozen, sgemm_share and the paper's numbers."""
-    rows = [row | {"data": _nameless(row["data"])} for row in rows]
-    frozen = {_place(row): row["total_ms"] for row in rows if row["contestant"] == reference and "total_ms" in row}
-    result = []
-    for row in rows:
-        row, paper = dict(row), printed(row)
-        pairs = row.pop("num_pairs", None)
-        if row["status"] == "ok":
-            if _place(row) in frozen:
-                row["vs_frozen"] = frozen[_place(row)] / row["total_ms"]
-            if row["setting"] == "epoch":
-                row["nodes_per_s"] = row["n"] / (row["total_ms"] / 1000)
-            if row["setting"] == "search" and pairs:
-                row["sgemm_share"] = 2 * row["dim"] * pairs / (row["total_ms"] / 1000) / (sgemm_gflops * 1e9)
-        if paper:
-            row |= {"paper_ms": paper["total"]} | ({"paper_mb": paper["memory"]} if "memory" in paper else {})
-        result.append(row)
-    return result
+class Parser(argparse.ArgumentParser):
+    """A parser that reports a mistake in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with code 2."""
+        self.exit(2, f"error: {message}\n")
 
 
-def make_record(
-    bench: str, options: dict[str, Any], machine: dict[str, Any], rows: list[Row], reference: str
-) -> Record:
-    """Return the record of a run; ``reference`` names the frozen contestant that stored runs are compared by."""
-    return {
-        "bench": bench,
-        "created": datetime.now().astimezone().isoformat(timespec="seconds"),
-        "code": code_version(),
-        "reference": reference,
-        "options": options | {"data": _nameless(options["data"])},
-        "machine": machine,
-        "rows": enrich(rows, reference, machine["sgemm_gflops"]),
+def parse(words: list[str], doc: str | None, paired: bool = False, **options: tuple[Any, Any, str]) -> Any:
+    """Return the parsed command line of a benchmark.
+
+    Args:
+        words: of the command line.
+        doc: the text of ``--help``.
+        paired (bool, optional): with the options that all paired benchmarks share, checked. (default: `False`)
+        **options: name -> type (`bool`: a flag; a tuple: choices), default, help; these replace shared ones.
+
+    Raises:
+        ValueError: no such device, a limit that is not positive, or a stored run to compare with that is none.
+    """
+    parser = Parser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    shared = {
+        "threads": (positive, torch.get_num_threads(), "CPU threads"),
+        "out": (Path, RESULTS, "results directory"),
     }
+    if paired:
+        parser.epilog = COLUMNS
+        shared |= {
+            "device": (("cpu", "cuda", "auto"), "cpu", "where; auto: cuda if there is one"),
+            "k": (positive, 10, "keys for each query"),
+            "methods": (str, "*", "comma-separated patterns, such as 'ours:*,faiss*'"),
+            "limit": (float, 120, "seconds that the passes of a cell may take"),
+            "repeats": (positive, 7, "measured passes of a cell, 3 if one takes over 20 s"),
+            "name": (str, "", "of the files instead of what was measured, when, with what code"),
+            "compare": (Path, None, "a stored run: exit with 1 if a row became slower"),
+        }
+    for name, (kind, default, text) in (shared | options).items():
+        flags = [f"--{name.replace('_', '-')}"] + ["--contestants"] * (name == "methods")
+        given: dict[str, Any] = {"choices": kind} if isinstance(kind, tuple) else {"type": kind}
+        given = {"action": "store_true"} if kind is bool else given | {"default": default}
+        parser.add_argument(*flags, help=f"{text} (default: %(default)s)", **given)
+    args = parser.parse_args(words)
+    if not getattr(args, "limit", 1) > 0:
+        raise ValueError(f"--limit must be positive, got {args.limit:g}")
+    if paired:
+        if args.device == "auto":
+            args.device = "cuda" if torch.cuda.is_available() else "cpu"
+        if args.device == "cuda" and not torch.cuda.is_available():
+            raise ValueError("--device cuda: torch finds no CUDA device, use --device cpu")
+        args.compare = args.compare and read(args.compare)
+    return args
 
 
-def name_of(record: Record) -> str:
-    """Return the file name of a record, without an ending: what was measured, when, and with which code."""
-    options = record["options"]
-    data = re.sub(r"[^\w.]+", "_", options["data"].removeprefix("captured:").removesuffix(".pt"))
-    when = datetime.fromisoformat(record["created"]).strftime("%Y%m%d-%H%M%S")
-    where = f"{options['device']}-{record['machine']['threads']}threads"
-    sizes = f"d{options['dims']}-k{options['k']}-h{options['heads']}"
-    setting = [options["setting"]] if options["setting"] != record["bench"] else []
-    return "-".join([record["bench"], where, *setting, data, sizes, when, record["code"]])
+def positive(text: str) -> int:
+    """Read an integer of at least 1; ``1e3`` is one."""
+    number = float(text)
+    if not 1 <= number < 1e15 or number != int(number):
+        raise ValueError(text)
+    return int(number)
 
 
-def write(record: Record, folder: Path, name: str = "") -> Path:
-    """Write NAME.json and NAME.csv, by default named after the record, and return the path of the JSON file."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name or name_of(record)}.json"
-    replace_file(path, (json.dumps(record, indent=1) + "\n").encode())
+def sizes(text: str) -> list[int]:
+    """Read numbers of nodes: ``100,5000``, or ``1e2:1e6`` for half powers of ten from 10^2 to 10^6, both included."""
+    if ":" not in text:
+        return sorted({positive(part) for part in text.split(",")})
+    first, last = (positive(part) for part in text.split(":"))
+    if first > last:
+        raise ValueError(text)
+    steps = int(2 * math.log10(last / first) + 1e-3)
+    return sorted({*(round(first * 10 ** (step / 2)) for step in range(steps + 1)), last})
+
+
+def listed(option: str, given: str, known: Iterable[str]) -> list[str]:
+    """Return the comma-separated names of an option.
+
+    Raises:
+        ValueError: one is not known.
+    """
+    names = given.split(",")
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(f"--{option} {', '.join(unknown)}: there are {', '.join(known)}")
+    return names
+
+
+def pick(names: list[str], patterns: str, reference: str) -> list[str]:
+    """Return the names that match one of the patterns, and the reference, which every comparison needs.
+
+    Raises:
+        ValueError: a pattern matches none.
+    """
+    wanted = [pattern.strip() for pattern in patterns.split(",")]
+    for pattern in wanted:
+        if not fnmatch.filter(names, pattern):
+            raise ValueError(f"--methods {pattern}: no method of this name, there are {', '.join(names)}")
+    return [name for name in names if name == reference or any(fnmatch.fnmatch(name, pattern) for pattern in wanted)]
+
+
+def machine_facts(device: str, threads: int) -> dict[str, Any]:
+    """Return hardware, packages, load by others, and the rates of a float32 matrix product and of copying memory."""
+    torch.set_num_threads(threads)
+    side = {"cpu": 2048, "cuda": 8192}[device]  # of square matrices whose product runs at the full rate (no TF32)
+    a, b = torch.randn(2, side, side, device=device)
+    source, target = torch.ones(2, 2**26, device=device)  # 256 MiB each, beyond every cache
+    gflops = 2 * side**3 / _best_seconds(lambda: torch.mm(a, b), device) / 1e9
+    copied = 2 * source.nbytes / _best_seconds(lambda: target.copy_(source), device) / 1e9  # read and written
+    rates = {"sgemm_gflops": round(gflops, 1), "stream_gb_per_s": round(copied, 1)}
+    return {**hardware(torch.device(device)), "threads": threads, "load": LOAD, **rates, "packages": package_versions()}
+
+
+def _best_seconds(work: Callable[[], object], device: str) -> float:
+    def timed() -> float:
+        start = time.perf_counter()
+        work()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter() - start
+
+    return min([timed() for _ in range(6)][1:])  # the first one starts threads
+
+
+def write(bench: str, args: argparse.Namespace, rows: list[Row], **more: Any) -> tuple[Record, Path]:
+    """Write NAME.json and NAME.csv, by default named after what was measured and when; return record and JSON file."""
+    now, code = datetime.now().astimezone(), code_version()
+    options = {key: value for key, value in vars(args).items() if key not in ("out", "name", "compare", "folder")}
+    machine = machine_facts(getattr(args, "device", "cpu"), args.threads)
+    record = {"bench": bench, "created": now.isoformat(timespec="seconds"), "code": code, "options": options}
+    record |= {"machine": machine, **more, "rows": rows}
+    what = "-".join(dict.fromkeys([bench, options.get("setting", bench)]))
+    path = args.out / f"{getattr(args, 'name', '') or f'{what}-{now:%Y%m%d-%H%M%S}-{code}'}.json"
+    args.out.mkdir(parents=True, exist_ok=True)
+    replace_file(path, (json.dumps(record, indent=1, default=str) + "\n").encode())
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
+    columns = dict.fromkeys(key for row in rows for key in row if not key.endswith("_passes_ms"))
+    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(record["rows"])
+    writer.writerows(rows)
     replace_file(path.with_suffix(".csv"), text.getvalue().encode())
-    return path
+    return record, path
+
+
+def save(bench: str, args: argparse.Namespace, rows: list[Row], columns: Iterable[str], reference: str = "") -> int:
+    """Write and print the rows of a benchmark, compare them with a stored run if asked to; return the exit code.
+
+    ``reference`` is the frozen method, by which stored runs are compared and to which "vs_frozen" refers.
+    """
+    frozen = {_place(row): row["total_ms"] for row in rows if row.get("method") == reference and "total_ms" in row}
+    for row in rows:
+        if "total_ms" in row and _place(row) in frozen:
+            row["vs_frozen"] = frozen[_place(row)] / row["total_ms"]
+    record, path = write(bench, args, rows, reference=reference)
+    machine = record["machine"]
+    where = f"{machine.get('gpu', machine['cpu'])}, {machine['threads']} thread{'s' * (machine['threads'] > 1)}, "
+    where += f"sgemm {machine['sgemm_gflops']:g} GFLOP/s, copy {machine['stream_gb_per_s']:g} GB/s, {record['code']}"
+    if LOAD > BUSY * machine["cores"]:
+        where += f"; busy with others (load {LOAD:.1f}): do not trust absolute times"
+    print(f"\n{where}\n\n{table(rows, columns)}\n\n{path}\n{path.with_suffix('.csv')}")
+    return compare(record, args.compare) if getattr(args, "compare", None) else 0
 
 
 def read(path: Path) -> Record:
-    """Return a stored record.
+    """Return a stored record; those of earlier versions called a method contestant, and its passes turns.
 
     Raises:
         ValueError: the file is missing or no record of a benchmark.
     """
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        record = json.loads(text.replace('"contestant":', '"method":').replace('_turns_ms":', '_passes_ms":'))
     except (OSError, ValueError) as error:
         raise ValueError(f"{path}: cannot be read ({error}), give a JSON file that this benchmark wrote") from error
     if not isinstance(record, dict) or not {"bench", "reference", "rows", "machine", "options"} <= record.keys():
@@ -125,48 +214,60 @@ def read(path: Path) -> Record:
     return record
 
 
-def compare(new: Record, old: Record, tolerance: float) -> tuple[list[str], int]:
-    """Return a line for each row that became worse, and how many rows could be compared.
+def table(rows: list[Row], columns: Iterable[str]) -> str:
+    """Return rows as a Markdown table; columns without any value are left out, and "status" where all are ok."""
+    shown = [key for key in columns if {row.get(key) for row in rows} - {None, "ok"}]
+    lines = [shown, *([number(row.get(key)) for key in shown] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    lines.insert(1, ["-" * width for width in widths])
+    return "\n".join(
+        f"| {' | '.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))} |" for line in lines
+    )
 
-    Worse is: slower than ``tolerance`` times the old median, both divided by the frozen baseline of their own record,
-    so that runs on unlike machines compare; or without a result where there was one.
+
+def number(value: Any) -> str:
+    """Print a number in three to four digits, text cut to 60 characters, and nothing for None."""
+    if not isinstance(value, float):
+        return "" if value is None else str(value)[:60]
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def compare(new: Record, old: Record) -> int:
+    """Print the rows that became worse, and return 1 if there are any, 2 if no row can be compared.
+
+    Worse is: slower than `WORSE` times the old median, both divided by the frozen baseline of their own record, so that
+    runs on unlike machines compare; or without a result where there was one.
     """
     before, after = _ratios(old), _ratios(new)
-    results = {_key(row): row["status"] for row in new["rows"]}
-    lines, compared = [], 0
-    for key, ratio in before.items():
-        status = results.get(key, "skipped (not measured)")
-        if key in after:
-            compared += 1
-            if after[key] > tolerance * ratio:
-                grown = after[key] / ratio
-                lines.append(f"{_words(key)}: {grown:.2f} x slower ({ratio:.3g} -> {after[key]:.3g} of the baseline)")
-        elif status.startswith(("out of memory", "time limit", "error", "not supported")):
-            compared += 1
-            lines.append(f"{_words(key)}: {status} (had a result)")
-    return lines, compared
+    results = {(row["method"], *_place(row)): row["status"] for row in new["rows"]}
+    both = [key for key in before if key in after or not results.get(key, "skipped").startswith("skipped")]
+    lines = []
+    for key in both:
+        if key not in after or after[key] > WORSE * before[key]:
+            what = f"{after[key] / before[key]:.2f} x slower" if key in after else f"{results[key]} (had a result)"
+            lines.append(f"  {key[0]} ({key[1]}, {key[2]}, n = {key[3]}): {what}")
+    print("\n".join([f"\ncompared with the stored run: {len(both)} rows, {len(lines)} worse", *lines]))
+    return 1 if lines else 0 if both else 2
 
 
 def _ratios(record: Record) -> dict[tuple, float]:
     done = [row for row in record["rows"] if row["status"] == "ok"]
-    frozen = {_place(row): row["total_ms"] for row in done if row["contestant"] == record["reference"]}
-    others = [row for row in done if _place(row) in frozen and row["contestant"] != record["reference"]]
-    return {_key(row): row["total_ms"] / frozen[_place(row)] for row in others}
-
-
-def _nameless(data: str) -> str:
-    """Where a captured file lies is this machine's affair."""
-    return f"captured:{Path(data).name}" if data.startswith("captured:") else data
+    frozen = {_place(row): row["total_ms"] for row in done if row["method"] == record["reference"]}
+    others = [row for row in done if _place(row) in frozen and row["method"] != record["reference"]]
+    return {(row["method"], *_place(row)): row["total_ms"] / frozen[_place(row)] for row in others}
 
 
 def _place(row: Row) -> tuple:
-    return tuple(row[key] for key in ("setting", "data", "n", "dim", "k", "heads"))
+    return tuple(row.get(key) for key in PLACE)
 
 
-def _key(row: Row) -> tuple:
-    return (row["contestant"], *_place(row))
-
-
-def _words(key: tuple) -> str:
-    contestant, setting, data, n, *_ = key
-    return f"{contestant} ({setting}, {data}, n = {n})"
+def run(main: Callable[[list[str]], int]) -> NoReturn:
+    """Exit with the code of a benchmark; a mistake of the user's is one line and code 2."""
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except ValueError as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("stopped; nothing was written", file=sys.stderr)
+        sys.exit(130)

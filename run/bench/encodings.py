@@ -1,138 +1,193 @@
-"""Laplacian eigenvectors and random-walk probabilities: ours, as a run computes them, against torch_geometric's.
+"""Encoding benchmark: Laplacian eigenvectors and random-walk probabilities, ours against torch_geometric's transforms.
 
-  python run/bench/encodings.py
-  python run/bench/encodings.py --quick
-  python run/bench/encodings.py --data trees,planar --encodings LapPE --repeats 5
+  python -m run.bench.encodings
+  python -m run.bench.encodings --quick
+  python -m run.bench.encodings --data trees,planar --encodings LapPE --repeats 5
 
 Data: "graphs" is half trees with rings (151 nodes, as in Peptides) and half triangulations (479 nodes, as superpixels
 are); "trees" and "planar" are one half each; "road" is one connected graph with three edges for every two nodes.
-Contestants: "ours" is what a run does before its first epoch, on all cores, nothing kept; "pyg" is a loop over the
+Methods: "ours" is what a run does before its first epoch, on all cores, nothing stored; "pyg" is a loop over the
 graphs with AddLaplacianEigenvectorPE(k=10, is_undirected=True) or AddRandomWalkPE(walk_length=20) and torch's threads;
-"ours, alone" is one process of one thread, "pyg, pool" as many processes as ours; "kept" is ours with a folder to keep
-results in: its slowest turn is a first start, its quickest one a second start. Each has its own process, bounded in
-time and memory, and they take turns. "faster" compares the quickest turns, with the loop's. "deviation" is ours from
-torch_geometric's in double precision (float32 for RWSE) on a few graphs of the kind, the largest difference: for LapPE
-of projectors, since eigenvectors have no sign, and where an eigenvalue repeats only their space is determined.
+"ours, single" is one process of one thread, "pyg, pool" as many processes as ours; "stored" is ours with a directory
+for its results, a second start (first_ms: the first one). A paired benchmark, see harness.py. "faster" compares the
+quickest passes, with the loop's. "deviation" is ours from torch_geometric's in double precision (float32 for RWSE) on a
+few graphs of the kind, the largest difference: for LapPE of projectors, since eigenvectors have no sign, and where an
+eigenvalue repeats only their space is determined.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-import multiprocessing
-import sys
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-# Not the folder of this file, which Python puts there: `attention` would then be a name that anyone can import.
-sys.path[0] = str(Path(__file__).resolve().parents[2])
+import numpy as np
+import torch
+from threadpoolctl import threadpool_limits
+from torch_geometric.data import Data
+from torch_geometric.graphgym.config import cfg, set_cfg
+from torch_geometric.transforms import AddLaplacianEigenvectorPE, AddRandomWalkPE, BaseTransform
 
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-from torch_geometric.data import Data  # noqa: E402
+import graphgps_kmip.gym  # noqa: F401  (registers the config groups)
+from graphgps_kmip.data.dataset import GraphDataset
+from graphgps_kmip.data.parallel_chunks import cores, in_order
+from graphgps_kmip.data.precomputed_encodings import encoded
+from graphgps_kmip.encoding.laplacian import laplacian_eigenpairs
+from graphgps_kmip.gym.posenc import enabled_encodings
 
-from graphgps_kmip.data.parallel_chunks import cores  # noqa: E402
-from graphgps_kmip.encoding.laplacian import laplacian_eigenpairs  # noqa: E402
-from run.bench import options  # noqa: E402
-from run.bench.encoding_cases import DATA, ENCODINGS, PAIRS, ours, theirs  # noqa: E402
-from run.bench.encoding_turns import Contestant, Row  # noqa: E402
-from run.bench.knn_graphs import table, write  # noqa: E402
+from . import bench_records
+from .harness import Bounds, Facts, Pass, Row, Stopwatch, measure
+from .synthetic_graphs import planar, road_graph, tree
 
-COLUMNS = "data encoding contestant graphs nodes edges processes threads repeats".split()
-COLUMNS += "s s_min s_max faster memory_mib deviation status".split()
+COLUMNS = (
+    "data encoding method graphs nodes edges processes threads repeats first_ms total_ms total_min_ms total_max_ms"
+)
+COLUMNS = f"{COLUMNS} faster memory_mib deviation status".split()
 QUICK = {"graphs": 100, "nodes": 3000, "repeats": 2, "limit": 20.0}
+PAIRS, STEPS = 10, 20  # eigenvectors beside the trivial one; steps of the walks
+CHUNK = 10  # graphs that a process of torch_geometric's loop is handed at a time
 CHECKED_GRAPHS, CHECKED_NODES = 20, 1000  # few, for ARPACK without a shift is slow in double precision
 SAME = 1e-6  # eigenvalues that are nearer than this count as one, whose space is compared
+Values = list[np.ndarray]
+
+# data -> (generator, number of graphs, nodes of the one large graph) -> graphs
+DATA: dict[str, Callable[[np.random.Generator, int, int], list[Data]]] = {
+    "graphs": lambda rng, count, _: [(tree if i % 2 else planar)(rng) for i in range(count)],
+    "trees": lambda rng, count, _: [tree(rng) for _ in range(count)],
+    "planar": lambda rng, count, _: [planar(rng) for _ in range(count)],
+    "road": lambda rng, _, nodes: [road_graph(rng, nodes, nodes * 3 // 2)],
+}
+TRANSFORMS: dict[str, Callable[[], BaseTransform]] = {
+    "LapPE": lambda: AddLaplacianEigenvectorPE(PAIRS, attr_name="found", is_undirected=True),
+    "RWSE": lambda: AddRandomWalkPE(STEPS, attr_name="found"),
+}
+OUR_ATTRIBUTES = {"LapPE": "EigVecs", "RWSE": "pestat_RWSE"}
 
 
 def parse(words: list[str]) -> argparse.Namespace:
-    """Return the checked command line.
-
-    Raises:
-        ValueError: unknown data or encodings, or a bound that is not positive.
-    """
-    parser = options.Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add = parser.add_argument
-    add("--data", default="graphs,road", metavar="NAMES", help="graphs, trees, planar, road (default %(default)s)")
-    add("--encodings", default=",".join(ENCODINGS), metavar="NAMES", help="which (default %(default)s)")
-    add("--graphs", type=options.positive, default=2000, help="number of small graphs (default 2000)")
-    add("--nodes", type=options.positive, default=100_000, help="nodes of the road graph (default 100000)")
-    add("--repeats", type=options.positive, default=3, help="turns (default 3)")
-    add("--processes", type=options.positive, default=cores(), help="of ours, and of the pool (default %(default)s)")
-    add("--threads", type=options.positive, default=torch.get_num_threads(), help="of the loop (default %(default)s)")
-    add("--limit", type=float, default=600, help="seconds that the turns of a contestant may take (default 600)")
-    add("--memory", type=float, metavar="GIB", help="that a contestant may take (default 4/5 of what is free)")
-    add("--quick", action="store_true", help="fewer and smaller graphs: a minute")
-    add("--out", type=Path, default=options.RESULTS, metavar="FOLDER", help="where to write (default results/bench)")
-    args = parser.parse_args(words)
+    """Return the checked command line."""
+    positive = bench_records.positive
+    args = bench_records.parse(
+        words,
+        __doc__,
+        data=(str, "graphs,road", "comma-separated: graphs, trees, planar, road"),
+        encodings=(str, ",".join(TRANSFORMS), "comma-separated"),
+        graphs=(positive, 2000, "number of small graphs"),
+        nodes=(positive, 100_000, "nodes of the road graph"),
+        repeats=(positive, 3, "measured passes"),
+        processes=(positive, cores(), "of ours, and of the pool"),
+        limit=(float, 600, "seconds that the passes of a method may take"),
+        memory=(float, None, "GiB that a method may take instead of 4/5 of what is free"),
+        quick=(bool, False, "fewer and smaller graphs: a minute"),
+    )
     vars(args).update(QUICK if args.quick else {})
-    for option, known in (("data", DATA), ("encodings", ENCODINGS)):
-        names = getattr(args, option).split(",")
-        if unknown := set(names) - set(known):
-            raise ValueError(f"--{option} {', '.join(sorted(unknown))}: there are {', '.join(known)}")
-        setattr(args, option, names)
-    if args.limit <= 0 or (args.memory or 1) <= 0:
-        raise ValueError(f"--limit and --memory must be positive, got {args.limit:g} and {args.memory}")
+    args.data = bench_records.listed("data", args.data, DATA)
+    args.encodings = bench_records.listed("encodings", args.encodings, TRANSFORMS)
+    if args.memory is not None and args.memory <= 0:
+        raise ValueError(f"--memory must be positive, got {args.memory:g}")
     return args
 
 
-def contestants(data: str, args: argparse.Namespace) -> list[Row]:
-    """Return who takes part: a single graph is encoded in one process, whoever does it."""
-    rows = [
-        {"contestant": "ours", "processes": args.processes, "threads": args.threads},
-        {"contestant": "pyg", "processes": 1, "threads": args.threads},
-        {"contestant": "ours, alone", "processes": 1, "threads": 1},
-        {"contestant": "pyg, pool", "processes": args.processes, "threads": 1},
-        {"contestant": "kept", "processes": args.processes, "threads": args.threads},
+def main(words: list[str]) -> int:
+    """Measure, compare, print, write; return the exit code."""
+    args = parse(words)
+    rows: list[Row] = []
+    with TemporaryDirectory() as folder:
+        for data in args.data:
+            for encoding in args.encodings:
+                cells = cells_of(data, encoding, args, folder)
+                done = measure([cells], Bounds(args.repeats, args.limit))
+                loop = next(row for row in done if row["method"] == "pyg")
+                rows += [row | {"faster": faster(row, loop, args.limit)} for row in done]
+    return bench_records.save("encodings", args, rows, COLUMNS)
+
+
+def cells_of(data: str, encoding: str, args: argparse.Namespace, folder: str) -> list[Row]:
+    """Return the methods of one kind of data: a single graph is encoded in one process, by every method."""
+    methods = [("ours", args.processes, args.threads), ("pyg", 1, args.threads)]
+    if data != "road":
+        methods += [("ours, single", 1, 1), ("pyg, pool", args.processes, 1)]
+    common = {"bench": "encodings", "data": data, "encoding": encoding, "n": args.nodes, "num_graphs": args.graphs}
+    common |= {"device": "cpu", "folder": folder, "memory_gib": args.memory}
+    return [
+        common | {"method": name, "processes": 1 if data == "road" else processes, "threads": threads}
+        for name, processes, threads in [*methods, ("stored", args.processes, args.threads)]
     ]
-    return [row | {"processes": 1} for row in (*rows[:2], rows[-1])] if data == "road" else rows
 
 
-def measure(args: argparse.Namespace) -> Iterator[list[Row]]:
-    """Yield the rows of each kind of data and encoding; a difference between the results is looked for first."""
-    for data in args.data:
-        graphs = DATA[data](np.random.default_rng(0), args.graphs, args.nodes)
-        size = {"graphs": len(graphs), "nodes": sum(graph.num_nodes for graph in graphs)}
-        size["edges"] = sum(graph.num_edges for graph in graphs) // 2
-        for encoding in args.encodings:
-            what = {"data": data, "encoding": encoding, **size}
-            few = DATA[data](np.random.default_rng(1), min(CHECKED_GRAPHS, args.graphs), CHECKED_NODES)
-            # In a process, too: contestants are forked off this one, which therefore must not start threads.
-            with ProcessPoolExecutor(1, multiprocessing.get_context("fork"), torch.set_num_threads, (1,)) as other:
-                difference = other.submit(deviation, encoding, few).result()
-            bounds = args.limit, args.memory
-            with TemporaryDirectory() as folder:
-                running = [Contestant(what | row, graphs, *bounds, Path(folder)) for row in contestants(data, args)]
-                for _ in range(args.repeats):
-                    for contestant in running:
-                        contestant.turn()
-                rows = [contestant.end() for contestant in running]
-            loop = next(row for row in rows if row["contestant"] == "pyg")
-            rows[0]["deviation"] = difference
-            yield [row | {"faster": faster(row, loop, args.limit)} for row in rows]
+def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
+    """Return one pass over all graphs, and what gives their sizes and, of ours, the deviation."""
+    data, encoding, processes = cell["data"], cell["encoding"], 1 if small else cell["processes"]
+    rng = np.random.default_rng(0)
+    graphs = DATA["trees"](rng, 2, 0) if small else DATA[data](rng, cell["num_graphs"], cell["n"])
+    folder = Path(cell["folder"]) if cell["method"] == "stored" else None
+    encode = partial(theirs, processes=processes)
+    if not cell["method"].startswith("pyg"):
+        encode = partial(ours, processes=processes, folder=folder)
+
+    def run() -> dict[str, float]:
+        with threadpool_limits(cell["threads"]):
+            watch = Stopwatch("cpu")
+            encode(encoding, graphs)
+            return {"total": watch.lap()}
+
+    def facts() -> Row:
+        sizes = {"graphs": len(graphs), "nodes": sum(graph.num_nodes for graph in graphs)}
+        sizes["edges"] = sum(graph.num_edges for graph in graphs) // 2
+        if cell["method"] != "ours":
+            return sizes
+        few = DATA[data](np.random.default_rng(1), min(CHECKED_GRAPHS, len(graphs)), min(CHECKED_NODES, cell["n"]))
+        return sizes | {"deviation": deviation(encoding, few)}
+
+    return run, facts
+
+
+def ours(encoding: str, graphs: Sequence[Data], processes: int = 1, folder: Path | None = None) -> Values:
+    """Return what a run computes, and stores below a directory if there is one, of each graph (N, 10 or 20)."""
+    set_cfg(cfg)
+    cfg.posenc_LapPE.enable, cfg.posenc_RWSE.enable = encoding == "LapPE", encoding == "RWSE"
+    cfg.posenc_LapPE.eigen.max_freqs = PAIRS + 1
+    cfg.posenc_RWSE.kernel.times_func = f"range(1, {STEPS + 1})"
+    found = encoded(GraphDataset(graphs), enabled_encodings(graphs), folder, processes).graphs
+    return [graph[OUR_ATTRIBUTES[encoding]][:, encoding == "LapPE" :].numpy() for graph in found]
+
+
+def theirs(encoding: str, graphs: Sequence[Data], processes: int = 1) -> Values:
+    """Return what torch_geometric's transform gives for each graph (N, 10 or 20); it leaves the graphs as they are."""
+    transform = TRANSFORMS[encoding]()
+    if processes == 1:
+        return _transformed(transform, graphs, range(len(graphs)))
+    chunks = [range(first, min(first + CHUNK, len(graphs))) for first in range(0, len(graphs), CHUNK)]
+    results = in_order(encoding, partial(_transformed, transform, graphs), chunks, processes)
+    return [values for chunk in results for values in chunk]
+
+
+def _transformed(transform: BaseTransform, graphs: Sequence[Data], chunk: range) -> Values:
+    return [transform(graphs[number]).found.numpy() for number in chunk]
 
 
 def faster(row: Row, loop: Row, limit: float) -> float | str | None:
-    """Say how many times as fast as the loop a row is; a bound where the loop did not come to its end in time."""
+    """Return how many times as fast as the loop a row is; a bound where the loop did not end in time."""
     if row["status"] != "ok":
         return None
     if loop["status"] == "ok":
-        return loop["s_min"] / row["s_min"]
-    return f"> {math.floor(limit / row['s_min'])}" if loop["status"].startswith("over") else None
+        return loop["total_min_ms"] / row["total_min_ms"]
+    return f"> {math.floor(1000 * limit / row['total_min_ms'])}" if loop["status"] == "time limit" else None
 
 
 def deviation(encoding: str, graphs: list[Data]) -> float:
     """Return the largest difference between ours and torch_geometric's, in double precision where it can be had."""
     if encoding == "RWSE":
-        pairs = zip(ours(encoding, graphs, 1), theirs(encoding, graphs, 1), strict=True)
+        pairs = zip(ours(encoding, graphs), theirs(encoding, graphs), strict=True)
         return max(float(np.abs(own - other).max()) for own, other in pairs)
     double = [graph.clone() for graph in graphs]
     for graph in double:
         graph.edge_weight = torch.ones(graph.num_edges, dtype=torch.float64)
-    found = zip(graphs, ours(encoding, graphs, 1), theirs(encoding, double, 1), strict=True)
-    return max(_space_deviation(*one) for one in found)
+    found = zip(graphs, ours(encoding, graphs), theirs(encoding, double), strict=True)
+    return float(max(_space_deviation(*one) for one in found))
 
 
 def _space_deviation(graph: Data, own: np.ndarray, other: np.ndarray) -> float:
@@ -142,14 +197,5 @@ def _space_deviation(graph: Data, own: np.ndarray, other: np.ndarray) -> float:
     return max(np.abs(own[:, one] @ own[:, one].T - other[:, one] @ other[:, one].T).max() for one in whole)
 
 
-def main(words: list[str]) -> int:
-    """Measure, compare, print, write; return the exit code."""
-    args = parse(words)
-    rows = [row for some in measure(args) for row in some]
-    paths = write("encodings", args, rows, COLUMNS)
-    print("\n".join([table(rows, COLUMNS), "", *map(str, paths)]))
-    return 0
-
-
 if __name__ == "__main__":
-    options.run(main)
+    bench_records.run(main)

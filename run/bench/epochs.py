@@ -1,12 +1,20 @@
-"""Whole training epochs of our loop and of the stand-in for the stock code, on the same batches."""
+"""Epoch benchmark: whole training epochs of our loop and of a reference implementation, on the same batches.
+
+  python -m run.bench.epochs                                graphs like those of PascalVOC-SP and of MalNet-Tiny
+  python -m run.bench.epochs --data pascalvoc --attn-dropout 0 --threads 2
+
+The model is GraphGPS's for the data set: GatedGCN and full attention, with as many parameters in both. The reference
+(tests/reference/gps_model.py) uses torch_geometric's `GPSConv` with a GatedGCN on MessagePassing; ours with k-MIP
+attention is measured beside them. A paired benchmark, see harness.py: a pass is an epoch, metrics included.
+"""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,22 +32,104 @@ from graphgps_kmip.task import make_task
 from graphgps_kmip.train.distributed import make_fabric
 from graphgps_kmip.train.epoch import Session, run_epoch
 from graphgps_kmip.train.settings import TrainSettings
-from graphgps_kmip.train.stop import StopSignals
-from run.bench import reference_gps as stock
-from run.bench.passes import Pass, Stopwatch
-from run.bench.synthetic_graphs import SHAPES, Shape, draw
+from tests.reference import gps_model
 
-STOCK = "stand-in (frozen)"
-RATE, DECAY = 5e-4, 1e-5
+from . import bench_records
+from .harness import Bounds, Facts, Pass, Row, Stopwatch, measure
+from .synthetic_graphs import call_graph, superpixels
 
-
-ATTENTIONS = {"Transformer": FullAttention, "kMIP": KMIPAttention}
+LIMIT = 1200  # seconds: the reference takes a minute for an epoch
+REFERENCE = "reference (frozen)"
 OURS = "ours: GatedGCN+"
+ATTENTIONS = {"Transformer": FullAttention, "kMIP": KMIPAttention}
+NAMES = [REFERENCE, *(OURS + name for name in ATTENTIONS)]
+RATE, DECAY = 5e-4, 1e-5
+WARM_UP_GRAPHS = 2  # of the first epoch
+COLUMNS = "data graphs n attn_dropout method seconds nodes_per_s vs_frozen memory_mib status".split()
 
 
-def names() -> list[str]:
-    """Return the contestants."""
-    return [STOCK, *(OURS + name for name in ATTENTIONS)]
+class Shape(NamedTuple):
+    """Graphs like those of a public data set, and the model that GraphGPS trains on it."""
+
+    graph: Callable[[np.random.Generator], Data]
+    columns: tuple[int, int]  # of node features and of edge features, 0 for none
+    classes: int
+    per_graph: bool  # a label for each graph, not each node
+    loss: str
+    batch_size: int
+    dim: int
+    heads: int
+    layers: int
+    attn_dropout: float  # channels are not dropped
+    num_graphs: int  # of an epoch
+
+
+SHAPES = {
+    "pascalvoc": Shape(superpixels, (14, 2), 21, False, "weighted_cross_entropy", 32, 96, 8, 4, 0.5, 128),
+    "malnet": Shape(call_graph, (5, 0), 5, True, "cross_entropy", 16, 64, 4, 5, 0.0, 48),
+}
+
+
+def parse(words: list[str]) -> argparse.Namespace:
+    """Return the checked command line."""
+    args = bench_records.parse(
+        words,
+        __doc__,
+        paired=True,
+        limit=(float, LIMIT, "seconds that the passes of a cell may take"),
+        data=(str, ",".join(SHAPES), "comma-separated"),
+        graphs=(bench_records.positive, None, "graphs of an epoch instead of 128 of pascalvoc, 48 of malnet"),
+        attn_dropout=(float, None, "of attention weights instead of 0.5 in pascalvoc, 0 in malnet"),
+    )
+    args.data = bench_records.listed("data", args.data, SHAPES)
+    if args.attn_dropout is not None and not 0 <= args.attn_dropout < 1:
+        raise ValueError(f"--attn-dropout must be in [0, 1), got {args.attn_dropout:g}")
+    return args
+
+
+def main(words: list[str]) -> int:
+    """Measure, write, print, compare; return the exit code."""
+    args = parse(words)
+    cells = []
+    for data in args.data:
+        shape = SHAPES[data]
+        graphs = args.graphs or shape.num_graphs
+        common = {"bench": "epochs", "setting": "epoch", "data": data, "graphs": graphs, "k": args.k}
+        common |= {"n": sum(graph.num_nodes for graph in draw(shape, graphs)), "dim": shape.dim}
+        common |= {"heads": shape.heads, "device": args.device, "threads": args.threads}
+        common["attn_dropout"] = shape.attn_dropout if args.attn_dropout is None else args.attn_dropout
+        cells.append([common | {"method": name} for name in bench_records.pick(NAMES, args.methods, REFERENCE)])
+    rows = measure(cells, Bounds(args.repeats, args.limit))
+    for row in rows:
+        if row["status"] == "ok":
+            row |= {"seconds": row["total_ms"] / 1000, "nodes_per_s": 1000 * row["n"] / row["total_ms"]}
+    return bench_records.save("epochs", args, rows, COLUMNS, REFERENCE)
+
+
+def draw(shape: Shape, num_graphs: int) -> list[Data]:
+    """Return the same graphs at each call."""
+    rng = np.random.default_rng(0)
+    return [shape.graph(rng) for _ in range(num_graphs)]
+
+
+def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
+    """Return one pass, a training epoch with its metrics, and what gives the facts about it."""
+    name, device = cell["method"], cell["device"]
+    shape = SHAPES[cell["data"]]._replace(attn_dropout=cell["attn_dropout"])
+    graphs = draw(shape, WARM_UP_GRAPHS if small else cell["graphs"])
+    torch.manual_seed(0)
+    if name == REFERENCE:
+        epoch = reference_epoch(shape, graphs, device)
+    else:
+        epoch = our_epoch(shape, graphs, name, cell["k"], device)
+    number = count()
+
+    def run() -> dict[str, float]:
+        watch = Stopwatch(device)
+        epoch(next(number))
+        return {"total": watch.lap()}
+
+    return run, dict
 
 
 def our_model(shape: Shape, attention: str, **options: Any) -> GPSModel:
@@ -54,38 +144,10 @@ def our_model(shape: Shape, attention: str, **options: Any) -> GPSModel:
     return GPSModel(FeatureEncoder(dim, LinearNodeEncoder(nodes, dim), edge), layers, head)
 
 
-def stock_model(shape: Shape) -> stock.StockModel:
-    """Return the stand-in for our model with full attention, with its weights."""
-    dropouts = (0.0, shape.attn_dropout)
+def reference_model(shape: Shape) -> gps_model.ReferenceGPS:
+    """Return the reference of our model with full attention."""
     sizes = (shape.dim, shape.heads, shape.layers)
-    return stock.StockModel(shape.columns, shape.classes, *sizes, dropouts, shape.per_graph)
-
-
-def epoch_pass(
-    name: str, data: str, num_graphs: int, k: int, device: str, attn_dropout: float
-) -> tuple[Pass, Callable[[], dict[str, Any]]]:
-    """Return one pass, a training epoch with its metrics, and the facts about it.
-
-    Args:
-        name: one of `names`.
-        data: a row of `SHAPES`.
-        num_graphs: graphs of the epoch.
-        k: keys of k-MIP.
-        device: where.
-        attn_dropout: instead of the shape's.
-    """
-    shape = replace(SHAPES[data], attn_dropout=attn_dropout)
-    graphs = draw(shape, num_graphs)
-    torch.manual_seed(0)
-    epoch = stock_epoch(shape, graphs, device) if name == STOCK else our_epoch(shape, graphs, name, k, device)
-    number = count()
-
-    def run() -> dict[str, float]:
-        watch = Stopwatch(device)
-        epoch(next(number))
-        return {"total": watch.lap()}
-
-    return run, dict
+    return gps_model.ReferenceGPS(shape.columns, shape.classes, sizes, shape.attn_dropout, shape.per_graph)
 
 
 def our_epoch(shape: Shape, graphs: list[Data], name: str, k: int, device: str) -> Callable[[int], object]:
@@ -96,46 +158,27 @@ def our_epoch(shape: Shape, graphs: list[Data], name: str, k: int, device: str) 
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=DECAY, fused=True)
     task = make_task("classification_multi", shape.classes, shape.loss)
     settings = TrainSettings(max_epoch=1000)
-    session = Session(fabric, *fabric.setup(model, optimizer), task, settings, StopSignals(), num_params(model))
-    loader = GraphLoader(graphs, shape.batch_size, shuffle=True)
-    return partial(run_epoch, session, loader, "train")
+    size = sum(parameter.numel() for parameter in model.parameters())
+    session = Session(fabric, *fabric.setup(model, optimizer), task, settings, StopSignals(), size)
+    return partial(run_epoch, session, GraphLoader(graphs, shape.batch_size, shuffle=True), "train")
 
 
-def stock_epoch(shape: Shape, graphs: list[Data], device: str) -> Callable[[int], object]:
-    """Return an epoch of the stand-in.
-
-    Raises:
-        ValueError: its model has not as many parameters as ours.
-    """
-    ours, model = our_model(shape, "Transformer"), stock_model(shape)
-    if num_params(ours) != num_params(model):
-        raise ValueError(f"the models differ: {num_params(ours)} and {num_params(model)} parameters")
-    stock.load_ours(model, ours)
+def reference_epoch(shape: Shape, graphs: list[Data], device: str) -> Callable[[int], object]:
+    """Return an epoch of the reference, which has the initial weights of ours, given its number."""
+    ours, model = our_model(shape, "Transformer"), reference_model(shape)  # in this order: ours has the seed's weights
+    gps_model.load_ours(model, ours)
     model.to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=DECAY)
-    loader = DataLoader(graphs, shape.batch_size, sampler=SameOrder(len(graphs)))
-    loss = stock.weighted_cross_entropy if shape.loss.startswith("weighted") else nn.functional.cross_entropy
+    weighted = shape.loss.startswith("weighted")
+    loss = gps_model.weighted_cross_entropy if weighted else nn.functional.cross_entropy
 
     def epoch(number: int) -> object:
-        loader.sampler.epoch = number
-        return stock.train_epoch(model, (batch.to(device) for batch in loader), loss, optimizer)
+        order = np.random.default_rng((0, number)).permutation(len(graphs))  # that of `GraphLoader`: the same batches
+        batches = DataLoader([graphs[i] for i in order], shape.batch_size)
+        return gps_model.train_epoch(model, (batch.to(device) for batch in batches), loss, optimizer)
 
     return epoch
 
 
-class SameOrder(torch.utils.data.Sampler):
-    """The order in which `GraphLoader` goes through its graphs: the batches of both are the same."""
-
-    def __init__(self, num_graphs: int) -> None:
-        self.num_graphs, self.epoch = num_graphs, 0
-
-    def __len__(self) -> int:
-        return self.num_graphs
-
-    def __iter__(self) -> Any:
-        return iter(np.random.default_rng((0, self.epoch)).permutation(self.num_graphs).tolist())
-
-
-def num_params(model: nn.Module) -> int:
-    """Return the number of parameters."""
-    return sum(parameter.numel() for parameter in model.parameters())
+if __name__ == "__main__":
+    bench_records.run(main)

@@ -1,75 +1,153 @@
-"""Times one whole GPS layer, GatedGCN beside each registered attention: forward and backward.
+"""GPS layer benchmark: GatedGCN beside each registered attention, forward and backward.
 
-  python run/bench/layer.py                         32 graphs of 480 nodes, and single graphs of 10^3 to 10^5 nodes
-  python run/bench/layer.py --n 50000               the batch, and one graph of 50,000 nodes
-  python run/bench/layer.py --n 1e3:1e6 --device cuda --contestants 'kMIP,Transformer'
+  python -m run.bench.layer                         32 graphs of 480 nodes, and single graphs of 10^3 to 10^5 nodes
+  python -m run.bench.layer --n 50000               the batch, and one graph of 50,000 nodes
+  python -m run.bench.layer --n 1e3:1e6 --device cuda --methods 'kMIP,Transformer'
 
-A new row of the package's table of attentions takes part by itself. Beside Performer, BigBird and Exphormer stand their
-formulas as the tests hold them (references.py), those of the first two with all N x N pairs. Each cell has a process of
-its own, and all layers of one size take turns; what runs out of memory or time is a row that says so.
+A newly registered attention is included by itself. Beside Performer, BigBird and Exphormer are their formulas in plain
+form (tests/reference), those of the first two with all N x N pairs. A paired benchmark, see harness.py; what runs out
+of memory or time is a row that says so.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
-from pathlib import Path
 
-if not __package__:  # a script finds its own folder there, where `attention` would be a name that anyone can import
-    sys.path[0] = str(Path(__file__).resolve().parents[2])
+import torch
+from torch import Tensor, nn
 
-from run.bench import figure, gps, options  # noqa: E402
-from run.bench.attention_inputs import shape_of  # noqa: E402
-from run.bench.bench_records import Record, make_record, read  # noqa: E402
-from run.bench.harness import Bounds  # noqa: E402
-from run.bench.machine import machine_facts  # noqa: E402
-from run.bench.measure import measure  # noqa: E402
-from run.bench.table import lines  # noqa: E402
+import graphgps_kmip.networks  # noqa: F401  (registers attentions)
+from graphgps_kmip.attention import GraphContext
+from graphgps_kmip.model.gps import GPSLayer, initial_states
+from graphgps_kmip.mpnn import GatedGCN
+from graphgps_kmip.registry import entries
+from graphgps_kmip.search import SearchProblem
+from graphgps_kmip.signatures import options
+from tests.reference.attention_formulas import PREFIX, REFERENCES
+
+from . import baselines, bench_records
+from .attention_inputs import make_inputs, shape_of
+from .harness import Bounds, Facts, NotSupported, Pass, Row, Stopwatch, measure
+
+FROZEN = "k-MIP (frozen)"
+NO_ATTENTION = "no attention"
+IN_DEGREE = 8  # edges a node, as in the k-nearest-neighbour graphs of the digits and of ShapeNet
+SMALL = 64  # nodes of the first graph, which loads and compiles
+COLUMNS = "data n method total_ms total_min_ms total_max_ms repeats forward_ms backward_ms memory_mib vs_frozen status"
+COLUMNS = COLUMNS.split()
 
 
 def parse(words: list[str]) -> argparse.Namespace:
-    """Return the checked command line.
-
-    Raises:
-        ValueError: an option does not fit.
-    """
-    parser = options.shared_parser(__doc__)
-    add = parser.add_argument
-    add("--n", type=options.sizes, default=options.sizes("1e3:1e5"), metavar="SIZES", help="nodes of single graphs: "
-        "1e3:1e5 (half powers of ten, default) or 1000,5000")  # fmt: skip
-    add("--batch", default="32x480", metavar="GRAPHSxNODES", help="a batch beside them (default 32x480), or none")
-    add("--dims", type=options.positive, default=64, help="width of the layer (default 64)")
-    add("--heads", type=options.positive, default=4, help="attention heads (default 4)")
-    args = parser.parse_args(words)
-    options.check(args)
+    """Return the checked command line."""
+    args = bench_records.parse(
+        words,
+        __doc__,
+        paired=True,
+        n=(bench_records.sizes, "1e3:1e5", "nodes of single graphs: 1e3:1e5 (half powers of ten) or 1000,5000"),
+        batch=(str, "32x480", "GRAPHSxNODES of a batch beside them, or none"),
+        dims=(bench_records.positive, 64, "width of the layer"),
+        heads=(bench_records.positive, 4, "attention heads"),
+    )
     if args.dims % args.heads:
         raise ValueError(f"--dims must be divisible by --heads, got {args.dims} and {args.heads}")
-    args.setting, args.data = "layer", "single" if args.batch == "none" else f"single+{args.batch}"
     return args
 
 
-def measured(args: argparse.Namespace) -> Record:
-    """Measure all cells and return their record."""
-    names = options.pick(gps.names(), args.contestants, gps.FROZEN)
-    common = {"bench": "layer", "setting": "layer", "dim": args.dims, "k": args.k, "heads": args.heads}
-    common |= {"device": args.device, "threads": args.threads}
+def main(words: list[str]) -> int:
+    """Measure, write, print, compare; return the exit code."""
+    args = parse(words)
     places = [("single", n) for n in args.n]
     if args.batch != "none":
         batch = f"batch:{args.batch}x{args.heads}"
-        places.insert(0, (batch, shape_of(batch).n))
-    cells = [[common | {"contestant": name, "data": data, "n": n} for name in names] for data, n in places]
-    machine = machine_facts(args.device, args.threads)
-    bounds = Bounds(args.repeats, args.limit)
-    rows = measure(cells, bounds, lambda cell: {}, lambda done: print("\n".join(lines(done)), flush=True))  # noqa: ARG005
-    return make_record("layer", options.options_of(args), machine, rows, gps.FROZEN)
+        places.insert(0, (batch, shape_of(batch)[0]))
+    common = {key: getattr(args, key) for key in ("k", "heads", "device", "threads")}
+    common |= {"bench": "layer", "setting": "layer", "dim": args.dims}
+    picked = bench_records.pick(names(), args.methods, FROZEN)
+    cells = [[common | {"method": name, "data": data, "n": n} for name in picked] for data, n in places]
+    report = lambda done: print(bench_records.table(done, COLUMNS), flush=True)  # noqa: E731
+    rows = measure(cells, Bounds(args.repeats, args.limit), report)
+    return bench_records.save("layer", args, rows, COLUMNS, FROZEN)
 
 
-def main(words: list[str]) -> int:
-    """Measure (or read), write, draw, print, compare; return the exit code."""
-    args = parse(words)
-    record = read(args.stored) if args.stored else measured(args)
-    return options.finish(record, args, figure.draw_layers)
+def names() -> list[str]:
+    """Return the layers: without attention, with the frozen k-MIP, each registered attention, reference forms."""
+    return [NO_ATTENTION, FROZEN, *entries("attention"), *(PREFIX + name for name in REFERENCES)]
+
+
+class FrozenKMIP(nn.Module):
+    """k-MIP attention of the frozen search and the plain gather; never to be improved."""
+
+    def __init__(self, dim: int, num_heads: int, k: int) -> None:
+        super().__init__()
+        self.num_heads, self.k = num_heads, k
+        self.qkv = nn.Linear(dim, 3 * dim)
+
+    def forward(self, x: Tensor, context: GraphContext) -> Tensor:
+        """Attend inside each graph: x (N, dim) -> (N, dim)."""
+        q, k, v = self.qkv(x).unflatten(1, (3, self.num_heads, -1)).unbind(1)  # (N, H, D)
+        with torch.no_grad():
+            heads = (tensor.detach().transpose(0, 1) for tensor in (q, k))
+            index, _ = baselines.chunked_frozen(SearchProblem.of(*heads, context.ptr, context.ptr, self.k))
+        return baselines.gather_attention(q, k, v, index).flatten(1)
+
+
+def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
+    """Return one pass, forward and backward, of a layer in training mode, and what gives the facts about its graphs.
+
+    Every option of an attention but k is at its default.
+    """
+    dim, heads, device = cell["dim"], cell["heads"], cell["device"]
+    data, n = ("single", SMALL) if small else (cell["data"], cell["n"])
+    ptr = make_inputs(data, n, 1, 1).ptr if data != "single" else torch.tensor([0, n])
+    torch.manual_seed(0)
+    layer = GPSLayer(dim, GatedGCN(dim), _attention(cell["method"], dim, heads, cell["k"])).to(device)
+    edge_index, expander = (_random_edges(ptr).to(device) for _ in range(2))
+    context = GraphContext(
+        torch.arange(len(ptr) - 1).repeat_interleave(ptr.diff()).to(device),
+        ptr.to(device),
+        edge_index,
+        torch.randn(n * IN_DEGREE, dim).to(device),
+        edge_sets={"expander": (expander, None)},
+        pair_index=edge_index,
+        pair_attr=torch.randn(n * IN_DEGREE, heads).to(device),
+    )
+    x, grad = (torch.randn(n, dim).to(device) for _ in range(2))
+    x.requires_grad_()
+
+    def run() -> dict[str, float]:
+        layer.zero_grad()
+        x.grad = None
+        watch = Stopwatch(device)
+        out, _, _ = layer(x, context, initial_states(layer.attention, context))
+        forward = watch.lap()
+        out.backward(grad)
+        backward = watch.lap()
+        return {"forward": forward, "backward": backward, "total": forward + backward}
+
+    return run, lambda: {"graphs": len(ptr) - 1}
+
+
+def _random_edges(ptr: Tensor) -> Tensor:
+    """Draw the sources of `IN_DEGREE` edges that end in each node, in its graph: (2, E)."""
+    sizes = ptr.diff().repeat_interleave(ptr.diff() * IN_DEGREE)
+    first = ptr[:-1].repeat_interleave(ptr.diff() * IN_DEGREE)
+    source = first + (torch.rand(len(sizes)) * sizes).long().clamp(max=sizes - 1)
+    return torch.stack([source, torch.arange(int(ptr[-1])).repeat_interleave(IN_DEGREE)])
+
+
+def _attention(name: str, dim: int, heads: int, k: int) -> nn.Module | None:
+    if name == NO_ATTENTION:
+        return None
+    if name == FROZEN:
+        return FrozenKMIP(dim, heads, k)
+    if name.startswith(PREFIX):
+        name = name.removeprefix(PREFIX)
+        return REFERENCES[name](_attention(name, dim, heads, k))
+    if name not in entries("attention"):
+        raise NotSupported(f"no attention of the name {name!r} is registered")
+    component = entries("attention")[name].component
+    return component(dim, heads, 0.0, **({"k": k} if name == "kMIP" and "k" in options(component) else {}))
 
 
 if __name__ == "__main__":
-    options.run(main)
+    bench_records.run(main)

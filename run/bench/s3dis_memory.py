@@ -1,63 +1,51 @@
-"""Memory of an epoch over S3DIS-like clouds: it must not grow with their number.
+"""S3DIS memory benchmark: the memory of an epoch over S3DIS-like clouds, which must not grow with their number.
 
-  python run/bench/s3dis_memory.py
-  python run/bench/s3dis_memory.py --clouds 600,2400 --workers 2 --batch-size 8
+  python -m run.bench.s3dis_memory
+  python -m run.bench.s3dis_memory --clouds 600,2400 --workers 2 --batch-size 8
 
-Writes h5 files in S3DIS's raw format (blocks of 4,096 points as in `run/bench/knn_graphs.py`), prepares them as a run does,
-and reads every batch of the three loaders once, without a model. Each size is measured in a process of its own; memory
-is the largest resident size (VmHWM) of that process and of each loader worker, all of which are alive at the end. Pages
+Writes h5 files in S3DIS's raw format (blocks of 4,096 points as in knn_graphs.py), prepares them as a run does, and
+reads every batch of the three loaders once, without a model. Each size is measured in a process of its own; memory is
+the largest resident size (VmHWM) of that process and of each loader worker, all of which are alive at the end. Pages
 that they share count in each, so that the sum is more than the machine gives.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
-import shutil
-import subprocess
-import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
 
-# Not the folder of this file, which Python puts there: `attention` would then be a name that anyone can import.
-sys.path[0] = str(Path(__file__).resolve().parents[2])
+import h5py
+import numpy as np
+import torch
 
-import h5py  # noqa: E402
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
+from graphgps_kmip.data import make_loaders, open_dataset
+from graphgps_kmip.data.sets.s3dis import BLOCKS, LISTING, RECORDS, ROOMS
 
-from graphgps_kmip.data import make_loaders, open_dataset  # noqa: E402
-from graphgps_kmip.data.sets.s3dis import BLOCKS, LISTING, RECORDS, ROOMS  # noqa: E402
-from run.bench import options  # noqa: E402
-from run.bench.knn_graphs import block, table, write  # noqa: E402
+from . import bench_records
+from .harness import MIB, Row, resident_mib
+from .knn_graphs import block
 
-Row = dict[str, Any]
-COLUMNS = (
-    "clouds workers batch_size raw_mib start_mib prepared_mib epoch_mib workers_mib sum_mib prepare_ms epoch_ms".split()
-)
-POINTS = 4096
-AREAS = 6
+COLUMNS = "clouds workers batch_size raw_mib start_mib prepared_mib epoch_mib workers_mib sum_mib prepare_ms epoch_ms"
+COLUMNS = COLUMNS.split()
+POINTS, AREAS = 4096, 6
 
 
 def parse(words: list[str]) -> argparse.Namespace:
-    """Return the checked command line.
-
-    Raises:
-        ValueError: too few clouds to fill every file and split.
-    """
-    parser = options.Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add = parser.add_argument
-    add("--clouds", type=options.sizes, default="600,2400", help="numbers of clouds (default 600,2400; S3DIS: 23585)")
-    add("--points", type=options.positive, default=POINTS, help="points of a cloud (default 4096)")
-    add("--workers", type=options.positive, default=2, help="workers of each of the three loaders (default 2)")
-    add("--batch-size", type=options.positive, default=8, help="clouds of a batch (default 8)")
-    add("--folder", type=Path, default=None, help="where the clouds are written meanwhile (default: the temporary one)")
-    add("--measure", type=Path, help=argparse.SUPPRESS)  # the process that measures one size
-    add("--out", type=Path, default=options.RESULTS, metavar="FOLDER", help="where results go (default results/bench)")
-    args = parser.parse_args(words)
+    """Return the checked command line."""
+    positive = bench_records.positive
+    args = bench_records.parse(
+        words,
+        __doc__,
+        clouds=(bench_records.sizes, "600,2400", "numbers of clouds; S3DIS has 23585"),
+        points=(positive, POINTS, "points of a cloud"),
+        workers=(positive, 2, "workers of each of the three loaders"),
+        batch_size=(positive, 8, "clouds of a batch"),
+        folder=(Path, None, "where the clouds are written meanwhile instead of the temporary directory"),
+    )
     if min(args.clouds) < len(BLOCKS):
         raise ValueError(f"--clouds must be at least {len(BLOCKS)}, one for each file, got {min(args.clouds)}")
     return args
@@ -82,25 +70,19 @@ def write_raw(raw: Path, clouds: int, points: int) -> None:
 def measure(root: Path, workers: int, batch_size: int) -> Row:
     """Prepare the clouds below a folder and read each once; return times (seconds) and memory (MiB)."""
     torch.set_num_threads(1)
-    row = {"start_mib": peak_mib("self")}
+    row = {"start_mib": resident_mib("VmHWM")}
     start = time.perf_counter()
     dataset = open_dataset(RECORDS[0], root)
-    row |= {"prepare_ms": _ms_each(start, len(dataset)), "prepared_mib": peak_mib("self")}
+    row |= {"prepare_ms": _ms_each(start, len(dataset)), "prepared_mib": resident_mib("VmHWM")}
     start, seen = time.perf_counter(), 0
     loaders = make_loaders(dataset, RECORDS[0].level, batch_size, seed=0, num_workers=workers)
     for loader in loaders:
         seen += sum(batch.num_graphs for batch in loader)
     if seen != len(dataset):
         raise ValueError(f"{seen} of {len(dataset)} clouds were read")
-    row |= {"epoch_ms": _ms_each(start, seen), "epoch_mib": peak_mib("self")}
-    in_workers = [peak_mib(child.pid) for child in multiprocessing.active_children()]
+    row |= {"epoch_ms": _ms_each(start, seen), "epoch_mib": resident_mib("VmHWM")}
+    in_workers = [resident_mib("VmHWM", child.pid) for child in multiprocessing.active_children()]
     return row | {"workers_mib": sum(in_workers), "sum_mib": row["epoch_mib"] + sum(in_workers)}
-
-
-def peak_mib(process: int | str) -> float:
-    """Return the largest resident size that a process had so far."""
-    lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
 
 
 def _ms_each(start: float, count: int) -> float:
@@ -110,29 +92,18 @@ def _ms_each(start: float, count: int) -> float:
 def main(words: list[str]) -> int:
     """Measure, print, write; return the exit code."""
     args = parse(words)
-    if args.measure:
-        print(json.dumps(measure(args.measure, args.workers, args.batch_size)))
-        return 0
     rows = []
     for clouds in args.clouds:
-        root = Path(tempfile.mkdtemp(dir=args.folder))
-        try:
-            write_raw(root / "S3DIS/raw", clouds, args.points)
-            raw_mib = sum(path.stat().st_size for path in root.rglob("*.h5")) / 2**20
+        with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+            write_raw(Path(folder, "S3DIS/raw"), clouds, args.points)
+            raw_mib = sum(path.stat().st_size for path in Path(folder).rglob("*.h5")) / MIB
             # A fresh process: the largest resident size of this one would be that of writing, or of the size before.
-            command = [sys.executable, __file__, "--measure", str(root)]
-            command += ["--workers", str(args.workers), "--batch-size", str(args.batch_size)]
-            done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
-            if done.returncode:
-                raise ValueError(f"{clouds} clouds could not be measured, see above")
-        finally:
-            shutil.rmtree(root)
+            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+                found = process.submit(measure, Path(folder), args.workers, args.batch_size).result()
         given = {"clouds": clouds, "workers": args.workers, "batch_size": args.batch_size, "raw_mib": raw_mib}
-        rows.append(given | json.loads(done.stdout.splitlines()[-1]))
-    paths = write("s3dis_memory", args, rows, COLUMNS)
-    print("\n".join([table(rows, COLUMNS), "", *map(str, paths)]))
-    return 0
+        rows.append(given | found)
+    return bench_records.save("s3dis_memory", args, rows, COLUMNS)
 
 
 if __name__ == "__main__":
-    options.run(main)
+    bench_records.run(main)

@@ -1,15 +1,25 @@
-"""Who takes part: searches (frozen, of libraries, every backend of the package) and the attentions built on them."""
+"""Methods of the attention benchmark: searches (frozen, other libraries, each backend) and the attentions on them.
+
+KeOps, faiss and scipy are used as their manuals say; index builds are part of the time.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib.util
+import io
+import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
 
 import torch
+from scipy.spatial import cKDTree
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import pad, scaled_dot_product_attention
 
 from graphgps_kmip.attention.dense import from_padded, to_padded
 from graphgps_kmip.attention.gather import sparse_attention
@@ -17,59 +27,70 @@ from graphgps_kmip.registry import entries
 from graphgps_kmip.search import SearchProblem, topk_inner_product
 from graphgps_kmip.search.fused_cpu import ScanCounts, cpu_not_supported_reasons, scan
 from graphgps_kmip.search.keops import keops_not_supported_reasons
-from run.bench import baselines, libraries
-from run.bench.attention_inputs import Inputs
-from run.bench.baselines import Found
 
+from . import baselines
+from .attention_inputs import Inputs
+from .baselines import Found, by_block
+
+BACKENDS = entries("search_backend")
 FROZEN = "chunked (frozen)"
 OURS = "ours: "  # before the name of each backend
 KMIP = "k-MIP "  # before the name of the search that the attention uses
-# What stored runs are compared by: one frozen contestant for each setting.
-REFERENCE = {"search": FROZEN, "inference": KMIP + FROZEN, "training": KMIP + FROZEN, "breakdown": KMIP + FROZEN}
+# KeOps reads both when it is imported, and keeps what it compiled by formula and not by flags: own folder, own process.
+NATIVE_KEOPS = {
+    "CXXFLAGS": "-march=native -ffast-math",
+    "KEOPS_CACHE_FOLDER": str(
+        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "graphgps_kmip" / "keops-native"
+    ),
+}
 
 
-def _no_reasons(problem: SearchProblem) -> list[str]:  # noqa: ARG001
-    return []
+def reference(setting: str) -> str:
+    """Return the frozen method by which stored runs of a setting are compared."""
+    return FROZEN if setting == "search" else KMIP + FROZEN
 
 
-@dataclass(frozen=True)
-class Search:
-    """A search that takes part.
-
-    Args:
-        name: as in the table of results.
-        search: problem -> (index, score); for ours the public function with its checks, as a layer calls it.
-        reasons: why it cannot solve a problem.
-        exact: False: takes part only when asked for, and is no k-MIP attention.
-        environment: variables its process needs from its start on.
-        attend: (q, k, v, index, score) -> output, the attention over what it found.
-        in_attention: takes part in the settings of whole attention too.
-        counts: problem -> what it did, where it can say so.
-    """
+class Search(NamedTuple):
+    """A search that is measured."""
 
     name: str
-    search: Callable[[SearchProblem], Found]
-    reasons: Callable[[SearchProblem], list[str]] = _no_reasons
-    exact: bool = True
-    environment: Mapping[str, str] = field(default_factory=dict)
-    attend: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor] = sparse_attention
-    in_attention: bool = False
-    counts: Callable[[SearchProblem], ScanCounts] | None = None
+    search: Callable[[SearchProblem], Found]  # for ours the public function with its checks, as a layer calls it
+    reasons: Callable[[SearchProblem], list[str]] = lambda _: []  # why it cannot solve a problem
+    exact: bool = True  # False: measured only on request, and no k-MIP attention
+    environment: Mapping[str, str] = MappingProxyType({})  # variables its process needs from its start on
+    attend: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor] = sparse_attention  # q, k, v, index, score
+    in_attention: bool = False  # measured in the settings of whole attention too
+    counts: Callable[[SearchProblem], ScanCounts] | None = None  # what it did, where it can say so
 
 
-def _frozen_attend(q: Tensor, k: Tensor, v: Tensor, index: Tensor, score: Tensor) -> Tensor:  # noqa: ARG001
-    return baselines.gather_attention(q, k, v, index)
+def searches() -> dict[str, Search]:
+    """Return all searches by name: frozen ones, those of libraries, the package's backends, its kernel's parts."""
+    keops_reasons = keops_not_supported_reasons
+    frozen = {"attend": lambda q, k, v, index, _: baselines.gather_attention(q, k, v, index), "in_attention": True}
+    rows = [
+        Search("matmul+topk", baselines.matmul_topk, **frozen),
+        Search(FROZEN, baselines.chunked_frozen, **frozen),
+        Search("keops (as installed)", keops, keops_reasons),
+        Search("keops (native, fast-math)", keops, keops_reasons, environment=NATIVE_KEOPS),
+        *(Search(f"faiss {kind}", functools.partial(faiss, kind=kind), faiss_reasons, exact=kind == "flat")
+          for kind in ("flat", "ivf", "hnsw")),
+        Search("scipy ckdtree", ckdtree, functools.partial(_cpu_only, "scipy")),
+        *(_ours(name) for name in (*BACKENDS, "auto")),
+        _scan("fused brute force", "given"),
+        _scan("fused brute force (no bytes)", "given", screen=False),
+        _scan("fused norm order (no bytes)", "norm", screen=False),
+    ]  # fmt: skip
+    return {row.name: row for row in rows}
 
 
 def _ours(name: str) -> Search:
     def search(problem: SearchProblem) -> Found:
         return topk_inner_product(problem.q, problem.k, problem.ptr_q, problem.ptr_k, problem.num_keys, name)
 
-    known = entries("search_backend")
-    reasons = known[name].traits.not_supported_reasons if name in known else _no_reasons
-    order = {"cpu": "norm", "tree": "tree"}.get(name)
-    counts = None if order is None else lambda problem: scan(problem, order)[2]
-    return Search(OURS + name, search, reasons, in_attention=True, counts=counts)
+    more = {"reasons": BACKENDS[name].traits.not_supported_reasons} if name in BACKENDS else {}
+    if order := {"cpu": "norm", "tree": "tree"}.get(name):
+        more["counts"] = lambda problem: scan(problem, order)[2]
+    return Search(OURS + name, search, in_attention=True, **more)
 
 
 def _scan(name: str, order: str, screen: bool | None = None) -> Search:
@@ -82,35 +103,87 @@ def _scan(name: str, order: str, screen: bool | None = None) -> Search:
     )
 
 
-def searches() -> dict[str, Search]:
-    """Return all searches by name, the frozen ones first; every row of the package's table is one."""
-    keops, faiss = keops_not_supported_reasons, libraries.faiss_reasons
-    rows = [
-        Search("matmul+topk", baselines.matmul_topk, attend=_frozen_attend, in_attention=True),
-        Search(FROZEN, baselines.chunked_frozen, attend=_frozen_attend, in_attention=True),
-        Search("keops (as installed)", libraries.keops, keops),
-        Search("keops (native, fast-math)", libraries.keops, keops, environment=libraries.NATIVE_KEOPS),
-        Search("faiss flat", libraries.faiss_flat, faiss),
-        Search("faiss ivf", libraries.faiss_ivf, faiss, exact=False),
-        Search("faiss hnsw", libraries.faiss_hnsw, faiss, exact=False),
-        Search("scipy ckdtree", libraries.ckdtree, libraries.ckdtree_reasons),
-        *(_ours(name) for name in (*entries("search_backend"), "auto")),
-        _scan("fused brute force", "given"),
-        _scan("fused brute force (no bytes)", "given", screen=False),
-        _scan("fused norm order (no bytes)", "norm", screen=False),
-    ]
-    return {row.name: row for row in rows}
+def keops(problem: SearchProblem) -> Found:
+    """``argKmin`` of the symbolic matrix of negative inner products, graphs and heads as batch dimensions."""
+    from pykeops.torch import LazyTensor
+
+    def block(q: Tensor, k: Tensor, num_keys: int) -> Found:
+        distance = -(LazyTensor(q.contiguous()[:, :, None]) | LazyTensor(k.contiguous()[:, None]))  # (b, n, m)
+        return _scored(q, k, distance.argKmin(num_keys, dim=2, backend="CPU" if q.device.type == "cpu" else "GPU"))
+
+    with contextlib.redirect_stdout(io.StringIO()):  # KeOps prints what it compiles
+        return by_block(problem, block)
 
 
-@dataclass(frozen=True)
-class FullAttention:
-    """Softmax attention to all nodes of the graph.
+def faiss(problem: SearchProblem, kind: str) -> Found:
+    """Faiss' index: flat (exact), ivf (4 sqrt(M) lists, a sixteenth probed), hnsw (32 neighbours, beam of 64)."""
+    import faiss as library
 
-    Args:
-        name: as in the table of results.
-        attend: (q, k, v, mask of keys or None) -> output, all (B, H, n, D).
-        dtype: of the inputs.
+    def block(q: Tensor, k: Tensor, num_keys: int) -> Found:
+        library.omp_set_num_threads(torch.get_num_threads())
+        index, score = [], []
+        for queries, keys in zip(q.contiguous().numpy(), k.contiguous().numpy(), strict=True):
+            searcher = _faiss_index(library, kind, *keys.shape)
+            if not searcher.is_trained:
+                searcher.train(keys)
+            searcher.add(keys)
+            for found, values in zip((score, index), searcher.search(queries, num_keys), strict=True):
+                found.append(torch.from_numpy(values))
+        # what an approximate index does not find has index -1; the last row of another block must not be named
+        index, score = torch.stack(index), torch.stack(score)
+        return index.clamp(min=0), score.masked_fill(index < 0, -torch.inf)
+
+    return by_block(problem, block)
+
+
+def _faiss_index(library: object, kind: str, num_keys: int, dim: int) -> object:
+    if kind == "flat":
+        return library.IndexFlatIP(dim)
+    if kind == "hnsw":
+        searcher = library.IndexHNSWFlat(dim, 32, library.METRIC_INNER_PRODUCT)
+        searcher.hnsw.efSearch = 64
+        return searcher
+    lists = max(1, min(int(4 * num_keys**0.5), num_keys // 39 or 1))  # faiss wants 39 training points a list
+    searcher = library.IndexIVFFlat(library.IndexFlatIP(dim), dim, lists, library.METRIC_INNER_PRODUCT)
+    searcher.nprobe = max(1, lists // 16)
+    return searcher
+
+
+def faiss_reasons(problem: SearchProblem) -> list[str]:
+    """Say what keeps faiss from this problem."""
+    installed = importlib.util.find_spec("faiss") is not None
+    return ([] if installed else ["faiss is not installed (pip install faiss-cpu)"]) + _cpu_only("faiss-cpu", problem)
+
+
+def ckdtree(problem: SearchProblem) -> Found:
+    """A k-d tree (scipy) of ``[k, sqrt(max |k|^2 - |k|^2)]``, whose nearest neighbours of ``[q, 0]`` are the answer.
+
+    The reduction of Bachrach et al. 2014, "Speeding up the Xbox recommender system".
     """
+
+    def block(q: Tensor, k: Tensor, num_keys: int) -> Found:
+        index = []
+        for queries, keys in zip(q.double(), k.double(), strict=True):
+            squared = keys.square().sum(1, keepdim=True)
+            tree = cKDTree(torch.cat([keys, (squared.max() - squared).sqrt()], 1).numpy())
+            points, ranks = pad(queries, (0, 1)).numpy(), range(1, num_keys + 1)
+            index.append(torch.from_numpy(tree.query(points, ranks, workers=torch.get_num_threads())[1]))
+        return _scored(q, k, torch.stack(index))
+
+    return by_block(problem, block)
+
+
+def _scored(q: Tensor, k: Tensor, index: Tensor) -> Found:
+    block = torch.arange(len(q), device=q.device)[:, None, None]
+    return index, torch.einsum("bnd,bnkd->bnk", q, k[block, index])
+
+
+def _cpu_only(name: str, problem: SearchProblem) -> list[str]:
+    return [] if problem.q.device.type == "cpu" else [f"{name} runs on cpu, not on {problem.q.device.type}"]
+
+
+class FullAttention(NamedTuple):
+    """Softmax attention to all nodes of the graph; ``attend``: (q, k, v, mask of keys or None) -> (B, H, n, D)."""
 
     name: str
     attend: Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
@@ -126,8 +199,7 @@ class FullAttention:
         return from_padded(out, context).unflatten(1, (heads, -1))
 
 
-@dataclass(frozen=True)
-class KMIPAttention:
+class KMIPAttention(NamedTuple):
     """Attention to the keys that a search finds."""
 
     search: Search
@@ -151,45 +223,33 @@ def eager_scores(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
     return score if mask is None else score.masked_fill(~mask, -torch.inf)
 
 
-def _eager(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    return eager_scores(q, k, mask).softmax(-1) @ v
-
-
-def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, backend: SDPBackend | None) -> Tensor:
-    if backend is None:
-        return scaled_dot_product_attention(q, k, v, mask)
-    with sdpa_kernel([backend]):
+def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, backends: list[SDPBackend]) -> Tensor:
+    with sdpa_kernel(backends) if backends else contextlib.nullcontext():
         return scaled_dot_product_attention(q, k, v, mask)
 
 
 def attentions(device: str) -> dict[str, FullAttention | KMIPAttention]:
     """Return all attentions by name: full ones, then k-MIP by each search."""
-    kinds: list[tuple[str, SDPBackend | None, torch.dtype]]
+    kinds = [("cpu", [], torch.float32), ("cpu", [], torch.bfloat16)]
     if device == "cuda":  # each kernel by name, with both precisions: what one cannot do is a row of its own
-        backends = ("FLASH", "EFFICIENT", "CUDNN", "MATH")
-        pairs = [(name, dtype) for name in backends for dtype in (torch.float16, torch.float32)]
         kinds = [
-            (name.lower(), getattr(SDPBackend, name if name == "MATH" else f"{name}_ATTENTION"), dtype)
-            for name, dtype in pairs
+            (kernel.lower(), [getattr(SDPBackend, kernel if kernel == "MATH" else f"{kernel}_ATTENTION")], dtype)
+            for kernel in ("FLASH", "EFFICIENT", "CUDNN", "MATH")
+            for dtype in (torch.float16, torch.float32)
         ]
-    else:
-        kinds = [("cpu", None, torch.float32), ("cpu", None, torch.bfloat16)]
-    rows: list[FullAttention | KMIPAttention] = [FullAttention("full eager", _eager)]
-    for kernel, backend, dtype in kinds:
+    rows: list[FullAttention | KMIPAttention] = [
+        FullAttention("full eager", lambda q, k, v, mask: eager_scores(q, k, mask).softmax(-1) @ v)
+    ]
+    for kernel, backends, dtype in kinds:
         name = f"sdpa {kernel} {str(dtype).removeprefix('torch.')}"
-        rows.append(FullAttention(name, functools.partial(_fused, backend=backend), dtype))
+        rows.append(FullAttention(name, functools.partial(_fused, backends=backends), dtype))
     rows += [KMIPAttention(search) for search in searches().values() if search.in_attention]
     return {row.name: row for row in rows}
 
 
 def names(setting: str, device: str, approximate: bool = False) -> list[str]:
-    """Return the names of those who take part in a setting."""
+    """Return the names of the methods of a setting."""
     if setting == "search":
         return [row.name for row in searches().values() if row.exact or approximate]
     rows = attentions(device).values()
     return [row.name for row in rows if setting != "breakdown" or not row.name.startswith("sdpa")]
-
-
-def environment(setting: str, name: str) -> Mapping[str, str]:
-    """Return the variables that a contestant's process needs from its start on."""
-    return searches()[name].environment if setting == "search" else {}

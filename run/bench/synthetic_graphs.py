@@ -1,63 +1,64 @@
-"""Made-up graphs like those of public data sets, and the models that GraphGPS trains on them."""
+"""Synthetic graphs for benchmarks: road graphs, triangulations as superpixels are, molecule-like trees, calls."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import numpy as np
+import scipy.sparse as sp
 import torch
+from scipy.sparse.csgraph import minimum_spanning_tree
 from scipy.spatial import Delaunay
 from torch_geometric.data import Data
 from torch_geometric.transforms import LocalDegreeProfile
 
+TREE_NODES, PLANAR_NODES = 151, 479  # mean sizes of Peptides and of PascalVOC-SP
+RINGS = 8  # of a tree, as rings of six nodes
 
-@dataclass(frozen=True)
-class Shape:
-    """Graphs like those of a public data set, and the model that GraphGPS trains on it.
+
+def road_graph(rng: np.random.Generator, num_nodes: int, num_edges: int) -> Data:
+    """Return a connected plane graph on random points: a spanning tree and the shortest others.
+
+    Nodes are numbered at random, so that neither memory nor partitions profit from their order.
 
     Args:
-        graph: draws one.
-        columns: of node features and of edge features, 0 for none.
-        classes: of the labels.
-        per_graph: a label for each graph, not each node.
-        loss: our name of the loss.
-        batch_size: graphs in a batch.
-        dim: width C.
-        heads: attention heads.
-        layers: how many.
-        attn_dropout: of attention weights; channels are not dropped.
-        num_graphs: graphs of an epoch.
+        rng: draws the points.
+        num_nodes: N.
+        num_edges: each counted once, N - 1 to nearly 3 N.
     """
+    points = rng.random((num_nodes, 2))
+    edges = triangulated(points)
+    length = np.linalg.norm(points[edges[0]] - points[edges[1]], axis=1)
+    spanning = minimum_spanning_tree(sp.csr_array((length, tuple(edges)), shape=(num_nodes,) * 2)).tocoo()
+    in_tree = np.isin(edges[0] * num_nodes + edges[1], spanning.row.astype(np.int64) * num_nodes + spanning.col)
+    others = edges[:, ~in_tree][:, length[~in_tree].argsort()]
+    return undirected(np.hstack([edges[:, in_tree], others[:, : num_edges - (num_nodes - 1)]]), num_nodes)
 
-    graph: Callable[[np.random.Generator], Data]
-    columns: tuple[int, int]
-    classes: int
-    per_graph: bool
-    loss: str
-    batch_size: int
-    dim: int
-    heads: int
-    layers: int
-    attn_dropout: float
-    num_graphs: int
+
+def tree(rng: np.random.Generator) -> Data:
+    """Return a tree with short branches and a few rings, as molecules of Peptides are."""
+    child = np.arange(1, TREE_NODES)
+    parent = child - 1 - rng.integers(0, np.minimum(child, 4))
+    end = rng.integers(0, TREE_NODES - 5, RINGS)
+    return undirected(np.hstack([[parent, child], [end, end + 5]]), TREE_NODES)
+
+
+def planar(rng: np.random.Generator) -> Data:
+    """Return a triangulation of random points, as superpixels that touch are."""
+    return undirected(triangulated(rng.random((PLANAR_NODES, 2))), PLANAR_NODES)
 
 
 def superpixels(rng: np.random.Generator) -> Data:
-    """Regions of an image, row by row, joined to those beside them: about 480 nodes and 2,800 directed edges."""
+    """Return regions of an image, row by row, joined to those beside them: about 480 nodes, 2,800 directed edges."""
     num_nodes = int(rng.integers(455, 501))
     points = rng.random((num_nodes, 2))
-    points = points[np.lexsort((points[:, 0], (points[:, 1] * 22).astype(int)))]
-    corners = Delaunay(points).simplices  # (triangles, 3)
-    pairs = np.concatenate([corners[:, [a, b]] for a, b in ((0, 1), (1, 2), (2, 0))])
-    edges = np.unique(np.concatenate([pairs, pairs[:, ::-1]]), axis=0)
+    graph = undirected(triangulated(points[np.lexsort((points[:, 0], (points[:, 1] * 22).astype(int)))]), num_nodes)
     y = np.minimum(rng.geometric(0.5, num_nodes) - 1, 20)  # most are background, as in the photographs
-    x, edge_attr = rng.standard_normal((num_nodes, 14)), rng.standard_normal((len(edges), 2))
-    return Data(_float(x), torch.from_numpy(edges.T.astype(np.int64)), _float(edge_attr), torch.from_numpy(y))
+    graph.x, graph.y = torch.from_numpy(rng.standard_normal((num_nodes, 14))).float(), torch.from_numpy(y)
+    graph.edge_attr = torch.from_numpy(rng.standard_normal((graph.num_edges, 2))).float()
+    return graph
 
 
-def calls(rng: np.random.Generator) -> Data:
-    """A call graph: each function is called by one before it and calls about as many; 1,400 nodes on average."""
+def call_graph(rng: np.random.Generator) -> Data:
+    """Return a call graph: each function is called by one before it and calls as many; 1,400 nodes on average."""
     num_nodes = int(np.clip(rng.lognormal(6.9, 0.85), 20, 4400))
     callee = np.repeat(np.arange(1, num_nodes), 2)
     caller = (callee * rng.random(len(callee)) ** 2).astype(np.int64)  # early ones call many
@@ -66,22 +67,14 @@ def calls(rng: np.random.Generator) -> Data:
     return LocalDegreeProfile()(graph)
 
 
-SHAPES = {
-    "pascalvoc": Shape(superpixels, (14, 2), 21, False, "weighted_cross_entropy", 32, 96, 8, 4, 0.5, 128),
-    "malnet": Shape(calls, (5, 0), 5, True, "cross_entropy", 16, 64, 4, 5, 0.0, 48),
-}
+def triangulated(points: np.ndarray) -> np.ndarray:
+    """Return the edges of a Delaunay triangulation, each once: points (N, 2) -> (2, E)."""
+    corners = Delaunay(points).simplices.astype(np.int64)
+    edges = np.sort(np.vstack([corners[:, [0, 1]], corners[:, [1, 2]], corners[:, [0, 2]]]), axis=1)
+    return np.unique(edges, axis=0).T
 
 
-def draw(shape: Shape, num_graphs: int) -> list[Data]:
-    """Return the same graphs at each call."""
-    rng = np.random.default_rng(0)
-    return [shape.graph(rng) for _ in range(num_graphs)]
-
-
-def nodes_of(graphs: list[Data]) -> int:
-    """Return the nodes of all graphs together."""
-    return sum(graph.num_nodes for graph in graphs)
-
-
-def _float(values: np.ndarray) -> torch.Tensor:
-    return torch.from_numpy(values).float()
+def undirected(edges: np.ndarray, num_nodes: int) -> Data:
+    """Return the graph with both directions of each edge once, sorted: (2, E) -> edge_index (2, E')."""
+    key = np.unique(np.concatenate([edges[0] * num_nodes + edges[1], edges[1] * num_nodes + edges[0]]))
+    return Data(edge_index=torch.from_numpy(np.stack(np.divmod(key, num_nodes))), num_nodes=num_nodes)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run.bench import attention, cells, options
+from run.bench import attention, bench_records, cells
 
 from graphgps_kmip.experiments.manifest import load_manifest
 from tests.processes import python
@@ -35,9 +35,9 @@ def filled(table: str, folder: Path, *records: Path) -> dict[str, Any]:
 @pytest.fixture
 def records(tmp_path: Path) -> tuple[Path, Path]:
     """An inference and a training of two sizes, the larger of which not everybody lived to see."""
-    ours, full = {"contestant": cells.SYMBOLIC}, {"contestant": cells.FULL}
+    ours, full = {"method": cells.SYMBOLIC}, {"method": cells.FULL}
     inference = [
-        ours | {"n": 100, "total_ms": 2.0, "total_turns_ms": [1.0, 2.0, 6.0], "memory_mib": 0.5},
+        ours | {"n": 100, "total_ms": 2.0, "total_passes_ms": [1.0, 2.0, 6.0], "memory_mib": 0.5},
         full | {"n": 100, "total_ms": 3.0},
         ours | {"n": 31623, "total_ms": 20.0, "memory_mib": 50.0},
         full | {"n": 31623, "status": "skipped (estimated 99 s)"},
@@ -78,23 +78,23 @@ def test_flash_attention_is_left_empty_where_it_was_not_measured(records: tuple[
 
 def test_a_breakdown_has_the_stages_of_the_largest_size(tmp_path: Path) -> None:
     stages = {f"{stage}_ms": float(i) for i, stage in enumerate(cells.STAGES)}
-    rows = [{"contestant": cells.NAIVE, "n": n} | stages for n in (316, 100)]
+    rows = [{"method": cells.NAIVE, "n": n} | stages for n in (316, 100)]
     rows[1] = rows[1] | dict.fromkeys(stages, 7.0)
     made = filled("breakdown", tmp_path, write(tmp_path / "b.json", "breakdown", rows))
     assert made["cells"] == {"k-MIP, naive": {stage: [float(i)] for i, stage in enumerate(cells.STAGES)}}
 
 
 def test_searches_have_their_recall(tmp_path: Path) -> None:
-    row = {"contestant": "faiss ivf", "n": 1000, "total_ms": 4.0, "recall": 0.75, "memory_mib": 3.0}
+    row = {"method": "faiss ivf", "n": 1000, "total_ms": 4.0, "recall": 0.75, "memory_mib": 3.0}
     search = write(tmp_path / "s.json", "search", [row])
     made = filled("searches", tmp_path, search, write(tmp_path / "i.json", "inference", [row | {"total_ms": 5.0}]))
     assert made["cells"] == {"faiss ivf, N=10^3.0": {"time": [4.0], "recall": [0.75], "memory": [3.0]}}
 
 
 def test_what_does_not_fit_is_refused(records: tuple[Path, Path], tmp_path: Path) -> None:
-    row = {"contestant": cells.FULL, "n": 100, "total_ms": 1.0}
+    row = {"method": cells.FULL, "n": 100, "total_ms": 1.0}
     other = write(tmp_path / "d.json", "inference", [row], dims=64)
-    lost = write(tmp_path / "l.json", "inference", [{"contestant": cells.FULL, "n": 100, "status": "skipped"}])
+    lost = write(tmp_path / "l.json", "inference", [{"method": cells.FULL, "n": 100, "status": "skipped"}])
     odd = write(tmp_path / "n.json", "inference", [row | {"n": 5000}])
     for table, record, message in (
         ("table10", records[0], "no record of the setting training"),
@@ -113,8 +113,7 @@ def test_what_does_not_fit_is_refused(records: tuple[Path, Path], tmp_path: Path
 def test_auto_takes_the_gpu_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     for there, device in ((True, "cuda"), (False, "cpu")):
         monkeypatch.setattr("torch.cuda.is_available", lambda there=there: there)
-        args = options.shared_parser("").parse_args(["--device", "auto"])
-        options.check(args)
+        args = bench_records.parse(["--device", "auto"], "", paired=True)
         assert args.device == device
 
 
@@ -172,6 +171,7 @@ def test_every_command_runs_as_a_sample(experiments: dict, tmp_path: Path) -> No
             out.mkdir(parents=True)
             named = {f"need{i}": folder for i, folder in enumerate(folders)}
             words = [word.format(out=out, **named) for word in shlex.split(command.sample)]
-            done = python(*words)
+            script, *words = words
+            done = python("-m", script.removesuffix(".py").replace("/", "."), *words)
             assert done.returncode == 0, f"{experiment.id} {command.name}: {done.stderr}"
             assert all((out / name).exists() for name in command.produces)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import Mock
 
 import networkx as nx
 import numpy as np
 import pytest
 from run.bench import encodings
-from run.bench.encoding_cases import DATA, WAYS
-from run.bench.encoding_turns import Contestant
+from run.bench.encodings import DATA
+from run.bench.harness import Bounds, MethodProcess
 from torch_geometric.data import Data
 from torch_geometric.graphgym.config import cfg, set_cfg
 from torch_geometric.utils import is_undirected, to_networkx
 
-ROW = {"encoding": "RWSE", "contestant": "pyg", "processes": 1, "threads": 1}
+CELL = {"bench": "encodings", "data": "trees", "encoding": "RWSE", "method": "pyg", "processes": 1, "threads": 1}
+CELL |= {"n": 1500, "num_graphs": 1, "device": "cpu", "folder": "", "memory_gib": None}
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +45,7 @@ def test_graphs_are_as_large_as_said_connected_and_undirected() -> None:
 
 
 @pytest.mark.parametrize("data", [pytest.param("graphs", marks=pytest.mark.slow), "road"])
-def test_a_run_compares_all_contestants_and_finds_equal_results(
+def test_a_run_compares_all_methods_and_finds_equal_results(
     data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.setattr(encodings, "CHECKED_NODES", 300)
@@ -53,23 +53,23 @@ def test_a_run_compares_all_contestants_and_finds_equal_results(
     assert encodings.main([*words, "--out", str(tmp_path)]) == 0
     (stored,) = tmp_path.glob("*.json")
     rows = json.loads(stored.read_text())["rows"]
-    names = ["ours", "pyg", "kept"] if data == "road" else ["ours", "pyg", "ours, alone", "pyg, pool", "kept"]
-    assert [(row["encoding"], row["contestant"]) for row in rows] == [
+    names = ["ours", "pyg", "stored"] if data == "road" else ["ours", "pyg", "ours, single", "pyg, pool", "stored"]
+    assert [(row["encoding"], row["method"]) for row in rows] == [
         (encoding, name) for encoding in ("LapPE", "RWSE") for name in names
     ]
     for row in rows:
         assert (row["status"], row["repeats"]) == ("ok", 2), row
-        assert 0 < row["s_min"] <= row["s"] <= row["s_max"]
-        assert row["faster"] == 1 or row["contestant"] != "pyg"
-        assert ("deviation" in row) == (row["contestant"] == "ours")
+        assert 0 < row["total_min_ms"] <= row["total_ms"] <= row["total_max_ms"]
+        assert row["faster"] == 1 or row["method"] != "pyg"
+        assert ("deviation" in row) == (row["method"] == "ours")
         assert row.get("deviation", 0) < 1e-5
     assert "deviation" in capsys.readouterr().out
 
 
-def test_a_second_start_reads_what_the_first_one_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_second_start_reads_what_the_first_one_stored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     given = graphs("trees", 2)
     with caplog.at_level("INFO"):
-        first, second = (WAYS["kept"]("RWSE", given, 1, tmp_path) for _ in range(2))
+        first, second = (encodings.ours("RWSE", given, 1, tmp_path) for _ in range(2))
     assert caplog.text.count("computing it") == 1
     assert "read from" in caplog.text
     for one, other in zip(first, second, strict=True):
@@ -87,32 +87,19 @@ def test_a_wrong_result_is_seen_and_a_turned_sign_is_none(encoding: str, monkeyp
         assert encodings.deviation(encoding, given) < 1e-5
 
 
-def test_who_is_late_or_takes_too_much_memory_becomes_a_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    late = Contestant(ROW, graphs("road", nodes=1500), 1e-3, None, tmp_path)
-    late.turn()
-    late.turn()
-    assert late.end() == ROW | {"status": "over 0.001 s", "repeats": 0}
-    monkeypatch.setitem(WAYS, "pyg", lambda *_: np.empty(2**27))  # 1 GiB
-    hungry = Contestant(ROW, graphs("trees", 1), 60, 0.5, tmp_path)
-    hungry.turn()
-    assert hungry.end() == ROW | {"status": "out of memory", "repeats": 0}
-
-
-def test_a_contestant_that_was_late_only_once_keeps_what_it_has(tmp_path: Path) -> None:
-    contestant = Contestant(ROW, graphs("trees", 1), 60, None, tmp_path)
-    contestant.turn()
-    contestant.connection.close()
-    contestant.connection = Mock(poll=Mock(return_value=False))  # no second answer
-    contestant.turn()
-    row = contestant.end()
-    assert (row["status"], row["repeats"]) == ("ok", 1)
-    assert row["s_min"] == row["s_max"] > 0
+def test_a_method_that_is_late_or_takes_too_much_memory_becomes_a_row() -> None:
+    late = MethodProcess(CELL | {"data": "road"}, Bounds(3, 1e-3), None, {})
+    hungry = MethodProcess(CELL | {"data": "road", "n": 20_000, "memory_gib": 0.05}, Bounds(3, 60), None, {})
+    for process, status in ((late, "time limit"), (hungry, "out of memory")):
+        process.once()
+        process.end()
+        assert process.row() | {"status": status, "repeats": 0} == process.row()
 
 
 def test_a_factor_is_a_bound_where_the_loop_was_late_and_none_where_it_failed() -> None:
-    own = {"status": "ok", "s_min": 2.0}
-    assert encodings.faster(own, {"status": "ok", "s_min": 9.0}, 60) == 4.5
-    assert encodings.faster(own, {"status": "over 60 s"}, 60) == "> 30"
+    own = {"status": "ok", "total_min_ms": 2000.0}
+    assert encodings.faster(own, {"status": "ok", "total_min_ms": 9000.0}, 60) == 4.5
+    assert encodings.faster(own, {"status": "time limit"}, 60) == "> 30"
     assert encodings.faster(own, {"status": "out of memory"}, 60) is None
     assert encodings.faster({"status": "out of memory"}, own, 60) is None
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
-from run.bench import baselines, libraries, options, paper, passes
-from run.bench import search_methods as contestants
+from run.bench import attention, baselines, bench_records, search_methods
 from run.bench.attention_inputs import DATA, Inputs, make_inputs, shape_of
-from run.bench.harness import Bounds
-from run.bench.measure import skip_reason
+from run.bench.harness import Bounds, skip_reason
 
 from graphgps_kmip.attention.gather import sparse_attention
 from graphgps_kmip.registry import entries
@@ -23,8 +22,8 @@ FAISS = pytest.mark.skipif(importlib.util.find_spec("faiss") is None, reason="fa
 EXACT = [
     pytest.param(baselines.matmul_topk, id="matmul"),
     pytest.param(baselines.chunked_frozen, id="chunked"),
-    pytest.param(libraries.ckdtree, id="ckdtree"),
-    pytest.param(libraries.faiss_flat, id="faiss", marks=FAISS),
+    pytest.param(search_methods.ckdtree, id="ckdtree"),
+    pytest.param(partial(search_methods.faiss, kind="flat"), id="faiss", marks=FAISS),
 ]
 
 
@@ -42,7 +41,7 @@ def test_every_frozen_baseline_equals_brute_force(baseline: Callable[..., tuple]
 @pytest.mark.compiler
 def test_keops_as_installed_equals_brute_force() -> None:  # once: it compiles for seconds for every kind of batch
     data = ragged([9, 0, 20, 1], [9, 0, 20, 1], num_heads=2, seed=3)
-    check_answer(data, 4, *libraries.keops(problem_of(data, 4)), tolerance=1e-5)
+    check_answer(data, 4, *search_methods.keops(problem_of(data, 4)), tolerance=1e-5)
 
 
 @pytest.mark.parametrize("num_keys", [2000, 2003])
@@ -65,20 +64,20 @@ def test_the_frozen_gather_equals_the_package_s_attention() -> None:
 
 @pytest.mark.parametrize("data", ["gaussian", "batch:3x20x2"])
 def test_full_attention_is_the_same_eager_and_fused(data: str) -> None:
-    inputs = make_inputs(data, 60, 4, shape_of(data).heads or 1)
+    inputs = make_inputs(data, 60, 4, shape_of(data)[1] or 1)
     leaves = [tensor.transpose(0, 1) for tensor in (inputs.q, inputs.k, inputs.v)]
-    rows = contestants.attentions("cpu")
+    rows = search_methods.attentions("cpu")
     outputs = [rows[name].forward(inputs, *leaves) for name in ("full eager", "sdpa cpu float32")]
     torch.testing.assert_close(*outputs, rtol=1e-4, atol=1e-5)
 
 
 def test_recall_is_one_for_exact_search_and_counts_what_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = make_inputs("gaussian", 50, 4, 2)
-    assert passes.recall("matmul+topk", inputs, 5) == 1.0
+    assert attention.recall("matmul+topk", inputs, 5) == 1.0
     index, score = baselines.matmul_topk(inputs.problem(5))
     index[..., 0] = index[..., 1]  # the best one is never found
-    monkeypatch.setattr(contestants.baselines, "matmul_topk", lambda _: (index, score))
-    assert passes.recall("matmul+topk", inputs, 5) == pytest.approx(0.8)
+    monkeypatch.setattr(search_methods.baselines, "matmul_topk", lambda _: (index, score))
+    assert attention.recall("matmul+topk", inputs, 5) == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize("data", DATA)
@@ -97,18 +96,18 @@ def test_falling_keys_have_falling_norms_and_rising_scores() -> None:
 
 def test_every_backend_of_the_package_takes_part() -> None:
     for name in (*entries("search_backend"), "auto"):
-        assert contestants.OURS + name in contestants.names("search", "cpu")
-        assert contestants.KMIP + contestants.OURS + name in contestants.names("training", "cpu")
+        assert search_methods.OURS + name in search_methods.names("search", "cpu")
+        assert search_methods.KMIP + search_methods.OURS + name in search_methods.names("training", "cpu")
 
 
 def test_sizes_are_half_powers_of_ten() -> None:
-    assert options.sizes("1e2:1e4") == [100, 316, 1000, 3162, 10000]
-    assert options.sizes("100:200") == [100, 200]
-    assert options.sizes("50,7") == [7, 50]
+    assert bench_records.sizes("1e2:1e4") == [100, 316, 1000, 3162, 10000]
+    assert bench_records.sizes("100:200") == [100, 200]
+    assert bench_records.sizes("50,7") == [7, 50]
 
 
 def test_a_cell_that_would_take_too_long_or_failed_before_is_skipped() -> None:
-    row = {"contestant": "a", "data": "gaussian", "n": 100, "status": "ok", "total_ms": 1000.0}
+    row = {"method": "a", "data": "gaussian", "n": 100, "status": "ok", "total_ms": 1000.0}
     cell, bounds = row | {"n": 1000}, Bounds(repeats=5, limit=120)
     assert skip_reason(cell, [row], bounds) == "skipped (estimated 400 s)"  # 100 s a pass: three and the first one
     assert skip_reason(row | {"n": 200}, [row], bounds) is None
@@ -118,17 +117,9 @@ def test_a_cell_that_would_take_too_long_or_failed_before_is_skipped() -> None:
     assert skip_reason(cell, [full], bounds) == "skipped (out of memory at n = 100)"
 
 
-def test_the_paper_s_numbers_stand_beside_its_rows_only() -> None:
-    row = {"contestant": "k-MIP ours: keops", "setting": "training", "data": "gaussian", "n": 31623}
-    row |= {"dim": 10, "k": 10, "heads": 1}
-    assert paper.printed(row)["total"] == 8.46
-    assert paper.printed(row | {"contestant": "full eager"})["backward"] == 47.10
-    assert paper.printed(row | {"n": 31000}) == paper.printed(row | {"k": 5}) == {}
-
-
 def test_brute_force_and_recall_agree_on_a_ragged_batch() -> None:
     data = ragged([8, 3], [8, 3], num_heads=1, seed=1)
     inputs = Inputs(data.q.float(), data.k.float(), data.q.float(), data.ptrs[0])
-    assert passes.recall(contestants.FROZEN, inputs, 4) == 1.0
+    assert attention.recall(search_methods.FROZEN, inputs, 4) == 1.0
     best = search(data.q, data.k, *(ptr.tolist() for ptr in data.ptrs), 4)
     assert baselines.chunked_frozen(inputs.problem(4))[1].isneginf().equal(best.isneginf())

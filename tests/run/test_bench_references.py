@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from run.bench import gps
-from run.bench.references import PREFIX, REFERENCES
+from run.bench import layer
 
 from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.model.gps import initial_states
 from graphgps_kmip.registry import entries
+from tests.reference.attention_formulas import PREFIX, REFERENCES
 
 PTR = torch.tensor([0, 26, 27, 32, 60])
 
@@ -36,5 +36,5 @@ def test_a_reference_form_gives_the_same_output_and_gradient(name: str) -> None:
 
 
 def test_each_reference_form_takes_part_beside_its_attention() -> None:
-    assert {PREFIX + name for name in REFERENCES} < set(gps.names())
+    assert {PREFIX + name for name in REFERENCES} < set(layer.names())
     assert set(REFERENCES) < set(entries("attention"))

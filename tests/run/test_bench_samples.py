@@ -36,27 +36,24 @@ def test_columns_of_types_and_errors_are_compared_as_well() -> None:
     row = samples.compare(record, seed=0, seconds=math.inf, epochs=1)
     assert (row["metric"], row["gcn_epochs"], row["gps_epochs"]) == ("mae", 1, 1)
     assert row["gain"] == pytest.approx(row["gcn_test"] - row["gps_test"])  # less is better
-    assert f"{row['gps_test']:.2f}" in samples.line(row)
 
 
 def test_a_task_without_a_linear_head_is_named_and_passed_over() -> None:
     row = samples.compare(record_of("link", Features(3), Statistics(30, 12, 12), task_type="link_ranking"), 0, 1)
     assert row["status"] == "not compared: no linear head for link_ranking at level link"
-    assert samples.line(row).endswith(row["status"])
 
 
 def test_a_run_prints_a_table_and_writes_its_rows(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     words = ["--only", "digit*", "--seconds", "0.01", "--seeds", "0,1", "--out", str(tmp_path)]
     assert samples.main(words) == 0
-    (stored,) = tmp_path.glob("samples-*-cpu-1threads-*.json")
+    (stored,) = tmp_path.glob("samples-*.json")
     record = json.loads(stored.read_text())
     assert [(row["data"], row["seed"], row["status"]) for row in record["rows"]] == [
         ("digits", s, "ok") for s in (0, 1)
     ]
-    assert record["options"] == {"only": "digit*", "seconds": 0.01, "seeds": [0, 1]}
-    printed = capsys.readouterr().out.splitlines()
-    assert printed[0].split()[-2:] == ["best", "at"]
-    assert [line.split()[:2] for line in printed[1:3]] == [["digits", "graph"]] * 2
+    assert record["options"] == {"only": "digit*", "seconds": 0.01, "seeds": [0, 1], "threads": 1}
+    table = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("| digits")]
+    assert [words[3] for words in table] == ["graph", "graph"]
 
 
 def test_unknown_names_and_no_time_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""Performer, BigBird and Exphormer by their formulas, as the tests hold them: baselines of ours, never to be improved.
+"""Reference attentions: Performer, BigBird and Exphormer by their formulas; baselines that are never improved.
 
 All pairs of a graph at once (Performer, BigBird), or all edges at once, each with features of its own (Exphormer), by
 plain autograd. Each takes the parameters of one of our modules.

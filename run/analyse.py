@@ -1,4 +1,4 @@
-"""Analyses trained k-MIP models (thesis, sections 6.7 and 6.8; k-MIP paper, appendix I.1), from their checkpoints.
+"""Analyses of trained k-MIP models from their checkpoints (thesis, sections 6.7 and 6.8; k-MIP paper, appendix I.1).
 
 python main.py --cfg configs/quickstart/digits-kmip.yaml train.ckpt_best True
 python run/analyse.py distance --run results/digits-kmip/0 --graphs 50 --out distance.json
@@ -19,20 +19,17 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from graphgps_kmip import analysis  # noqa: E402
-from graphgps_kmip.attention import collect_attention  # noqa: E402
-from graphgps_kmip.common.atomic_write import replace_file  # noqa: E402
-from graphgps_kmip.data import GraphDataset  # noqa: E402
-from graphgps_kmip.errors import ConfigError, is_users, one_line  # noqa: E402
-from graphgps_kmip.gym.pictures import MAX_NODES, save_attention  # noqa: E402
-from graphgps_kmip.gym.trained import Trained, batch_of, trained  # noqa: E402
+from graphgps_kmip import analysis
+from graphgps_kmip.attention import collect_attention
+from graphgps_kmip.common.atomic_write import replace_file
+from graphgps_kmip.data import GraphDataset
+from graphgps_kmip.errors import ConfigError, is_users, one_line
+from graphgps_kmip.gym.pictures import MAX_NODES, save_attention
+from graphgps_kmip.gym.trained import Trained, batch_of, trained
 
 POINTS = 60  # of a curve over k
 LEVELS = (0.5, 0.8)  # of the attention weight: both papers name the k that reaches them
-Measure = Callable[[analysis.Heads], Tensor]  # of the H heads of a layer: (H, K)
+Chosen = dict[int, Data]  # graphs by their number in the split
 
 
 def parse(words: list[str]) -> argparse.Namespace:
@@ -40,13 +37,12 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, (work, default, out) in COMMANDS.items():
-        text = " ".join(work.__doc__.split("\n\n")[0].split())
-        one = commands.add_parser(name, help=text, description=text)
+        one = commands.add_parser(name, help=work.__doc__, description=work.__doc__)
         runs = "+" if work is degrees else 1
         one.add_argument("--run", nargs=runs, type=Path, required=True, metavar="RUN", help="folder of a finished run")
         one.add_argument("--graphs", type=int, default=default, help=f"how many (default {default})")
         one.add_argument("--min-nodes", type=int, default=0, help="only graphs with more nodes than this (default 0)")
-        one.add_argument("--split", choices=("train", "val", "test"), default="test", help="part (default test)")
+        one.add_argument("--split", choices=("train", "val", "test"), default="test", help="split (default test)")
         one.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where it runs (default cpu)")
         one.add_argument("--out", type=Path, required=True, help=out)
     args = parser.parse_args(words)
@@ -59,31 +55,27 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 def distance(args: argparse.Namespace) -> None:
     """Compare k-MIP with full attention on the same q, k, v: the L2 distance of their rows over k."""
-    with _opened(args.run[0], args) as (run, chosen):
-        content = _described(run, chosen, args)
 
-        def measure(heads: analysis.Heads) -> Tensor:
-            rows = analysis.distance_to_full(heads.q, heads.k, heads.v, content["k"])
-            return torch.cat([rows, analysis.distance_of_samples(heads.q, heads.k, heads.v)[:, None].to(rows)], 1)
+    def measure(heads: analysis.Heads, counts: list[int]) -> Tensor:
+        rows = analysis.distance_to_full(heads.q, heads.k, heads.v, counts)
+        return torch.cat([rows, analysis.distance_of_samples(heads.q, heads.k, heads.v)[:, None].to(rows)], 1)
 
-        values = analysis.by_layer(_measured(run, chosen, args, measure))
-    samples = {name: of_group[..., -1:] for name, of_group in values.items()}
+    content, values = _measured(args, measure)
+    groups = analysis.by_layer(values)
+    samples = {name: of_group[..., -1:] for name, of_group in groups.items()}
     content["reference"] = {
         name: {key: curve[0] for key, curve in analysis.spread(of_group).items()} for name, of_group in samples.items()
     }
-    later = samples.get("others", samples["first"])
-    content["cells"] = {"distance of N(0, I) samples to full attention": {"value": later.flatten().tolist()}}
-    _write_curves(args.out, content, {name: of_group[..., :-1] for name, of_group in values.items()})
+    later = samples.get("others", samples["first"]).flatten().tolist()
+    content["cells"] = {"distance of N(0, I) samples to full attention": {"value": later}}
+    _write_curves(args.out, content, {name: of_group[..., :-1] for name, of_group in groups.items()})
 
 
 def cumulative(args: argparse.Namespace) -> None:
     """Sum the weights of full attention on the k keys of largest inner product, over k; also for Gaussian q and k."""
-    with _opened(args.run[0], args) as (run, chosen):
-        content = _described(run, chosen, args)
-        counts = content["k"]
-        values = _measured(run, chosen, args, lambda one: analysis.cumulative_weight(one.q, one.k, counts), True)
+    content, values = _measured(args, lambda one, counts: analysis.cumulative_weight(one.q, one.k, counts), True)
     groups = analysis.by_layer(values[:, :-1]) | {"gaussian": values[:, -1:]}
-    curve = analysis.spread(groups.get("others", groups["first"]))["mean"]
+    curve, counts = analysis.spread(groups.get("others", groups["first"]))["mean"], content["k"]
     content["cells"] = {
         f"k for attention weight {one}": {"value": [analysis.crossing(counts, curve, one)]} for one in LEVELS
     }
@@ -130,8 +122,8 @@ COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], None], int, str]] = {
 
 
 @contextmanager
-def _opened(run_dir: Path, args: argparse.Namespace) -> Iterator[tuple[Trained, dict[int, Data]]]:
-    """Load a run, and the first graphs of a part that are large enough, by their number in it."""
+def _opened(run_dir: Path, args: argparse.Namespace) -> Iterator[tuple[Trained, Chosen]]:
+    """Load a run, and the first graphs of a split that are large enough."""
     with trained(run_dir) as run:
         analysis.kmip_layers(run.model)
         run.model.to(args.device)
@@ -146,28 +138,30 @@ def _opened(run_dir: Path, args: argparse.Namespace) -> Iterator[tuple[Trained, 
         yield run, chosen
 
 
-def _described(run: Trained, chosen: dict[int, Data], args: argparse.Namespace) -> dict[str, Any]:
-    """Return what a file of curves says of itself, with the k of the curves."""
-    layers, sizes = analysis.kmip_layers(run.model), [graph.num_nodes for graph in chosen.values()]
-    for key in ("diversity", "random_fraction"):
-        if any(hasattr(choice, key) for choice in layers[0].selection.modules()):
-            raise ConfigError(f"{args.run[0]}: with {key} its layers choose other keys than k-MIP: take another run")
-    num_keys = [layer.k for layer in layers]
-    facts = {"measure": args.command, "runs": [run.facts], "split": args.split, "min_nodes": args.min_nodes}
-    counts = analysis.key_counts(max(sizes), POINTS, *num_keys)
-    return facts | {"graphs": list(chosen), "nodes": sizes, "num_keys": num_keys, "k": counts}
-
-
 def _measured(
-    run: Trained, chosen: dict[int, Data], args: argparse.Namespace, measure: Measure, gaussian: bool = False
-) -> Tensor:
-    """Measure the heads of every graph (rows) and layer (columns), and of a layer of Gaussian numbers."""
-    rows = []
-    for number, graph in chosen.items():
-        layers = analysis.collect_heads(run.model, batch_of([graph], args.split).to(args.device))
-        layers += [analysis.gaussian_heads(layers[0], number)] * gaussian
-        rows.append(torch.stack([measure(one).cpu() for one in layers]))
-    return torch.stack(rows)
+    args: argparse.Namespace, measure: Callable[[analysis.Heads, list[int]], Tensor], gaussian: bool = False
+) -> tuple[dict[str, Any], Tensor]:
+    """Return the facts of a run, and what is measured of the heads (H, K) of every graph (rows) and layer (columns).
+
+    ``gaussian`` adds a layer of Gaussian numbers.
+    """
+    with _opened(args.run[0], args) as (run, chosen):
+        layers, sizes = analysis.kmip_layers(run.model), [graph.num_nodes for graph in chosen.values()]
+        for key in ("diversity", "random_fraction"):
+            if any(hasattr(choice, key) for choice in layers[0].selection.modules()):
+                raise ConfigError(
+                    f"{args.run[0]}: with {key} its layers choose other keys than k-MIP: take another run"
+                )
+        num_keys = [layer.k for layer in layers]
+        content = {"measure": args.command, "runs": [run.facts], "split": args.split, "min_nodes": args.min_nodes}
+        content |= {"graphs": list(chosen), "nodes": sizes, "num_keys": num_keys}
+        content["k"] = analysis.key_counts(max(sizes), POINTS, *num_keys)
+        rows = []
+        for number, graph in chosen.items():
+            heads = analysis.collect_heads(run.model, batch_of([graph], args.split).to(args.device))
+            heads += [analysis.gaussian_heads(heads[0], number)] * gaussian
+            rows.append(torch.stack([measure(one, content["k"]).cpu() for one in heads]))
+        return content, torch.stack(rows)
 
 
 def _write_curves(path: Path, content: dict[str, Any], values: dict[str, Tensor]) -> None:
@@ -183,7 +177,7 @@ def _write(path: Path, content: dict[str, Any]) -> None:
 
 
 def main(words: list[str]) -> int:
-    """Analyse; return the exit code: 2 after a mistake of the user's, told in one line."""
+    """Analyse; return the exit code: 2 after a mistake of the user's, reported in one line."""
     args = parse(words)
     try:
         COMMANDS[args.command][0](args)

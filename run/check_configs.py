@@ -1,4 +1,4 @@
-"""Try every YAML file of a folder on sample data: does it load, build its model and take two training steps?
+"""Config check: does every YAML file of a folder load, build its model and take two training steps on sample data?
 
   python run/check_configs.py ~/GraphGPS/configs           also for files that were written for another code
   python run/check_configs.py configs/LRGB --only kmip
@@ -16,19 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch_geometric.graphgym.optim import create_optimizer
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from torch_geometric.graphgym.optim import create_optimizer  # noqa: E402
-
-from graphgps_kmip.data import make_loaders  # noqa: E402
-from graphgps_kmip.errors import TrainingDiverged, is_users, one_line  # noqa: E402
-from graphgps_kmip.gym import cfg  # noqa: E402
-from graphgps_kmip.gym.experiment import assemble, configured, planned_runs  # noqa: E402
-from graphgps_kmip.gym.load import load_config  # noqa: E402
-from graphgps_kmip.gym.pretrained import adopt_settings  # noqa: E402
-from graphgps_kmip.gym.task import current_task  # noqa: E402
+from graphgps_kmip.data import make_loaders
+from graphgps_kmip.errors import TrainingDiverged, is_users, one_line
+from graphgps_kmip.gym import cfg
+from graphgps_kmip.gym.experiment import assemble, configured, planned_runs
+from graphgps_kmip.gym.load import load_config
+from graphgps_kmip.gym.pretrained import adopt_settings
+from graphgps_kmip.gym.task import current_task
 
 SMALL = "dataset.sample True train.batch_size 4 num_workers 0 num_threads 1".split()
 STEPS = 2
@@ -36,7 +32,7 @@ STEPS = 2
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one file: its dialect and number of parameters, or how far it came and why no further."""
+    """The result of one file: its dialect and number of parameters, or the stage at which it failed and why."""
 
     file: Path
     stage: str = "runs"
@@ -93,18 +89,18 @@ def main(words: list[str]) -> int:
     parser.add_argument("--only", default="", metavar="TEXT", help="files whose path has this text")
     args = parser.parse_args(words)
     found = [path for one in args.folders for path in ([one] if one.is_file() else sorted(one.rglob("*.yaml")))]
-    # a folder `shared` holds bases of files, which do not run alone
+    # a folder `shared` holds bases of files, which do not run by themselves
     files = [file for file in found if args.only in str(file) and file.parent.name != "shared"]
     if not files:
         print(f"error: no YAML file in {', '.join(map(str, args.folders))}", file=sys.stderr)
         return 2
-    outcomes = []
+    running = 0
     for file in files:
-        outcomes.append(check(file))
-        print(outcomes[-1], flush=True)
-    running = sum(not outcome.why for outcome in outcomes)
-    print(f"{running} of {len(outcomes)} run")
-    return 0 if running == len(outcomes) else 1
+        outcome = check(file)
+        running += not outcome.why
+        print(outcome, flush=True)
+    print(f"{running} of {len(files)} run")
+    return 0 if running == len(files) else 1
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Train several configs on the same seeds and print their results side by side.
+"""Comparison of configs: trains several on the same seeds and prints their results side by side.
 
 python run/compare.py A.yaml B.yaml [...] [--repeat 3] [--out_dir results] [--set key value ...]
 """
@@ -11,12 +11,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+from graphgps_kmip.errors import is_users, one_line
+from graphgps_kmip.gym.planned import planned_folder
+from graphgps_kmip.report.comparison import check_distinct, comparison
 
-from graphgps_kmip.errors import is_users, one_line  # noqa: E402
-from graphgps_kmip.gym.planned import planned_folder  # noqa: E402
-from graphgps_kmip.report.comparison import check_distinct, comparison  # noqa: E402
+MAIN = Path(__file__).resolve().parents[1] / "main.py"
 
 
 def compare(args: argparse.Namespace) -> int:
@@ -30,25 +29,23 @@ def compare(args: argparse.Namespace) -> int:
     folders = {str(file): planned_folder(["--cfg", str(file), *words], Path()) for file in args.files}
     check_distinct(folders, len(args.files))
     for file in args.files:
-        command = [sys.executable, str(ROOT / "main.py"), "--cfg", str(file), "--repeat", str(args.repeat)]
-        code = subprocess.call([*command, *words])
-        if code:
+        command = [sys.executable, str(MAIN), "--cfg", str(file), "--repeat", str(args.repeat), *words]
+        if code := subprocess.call(command):
             return code
     print(comparison(list(folders.values()), args.repeat))
     return 0
 
 
 def main(words: list[str]) -> int:
-    """Return the exit code: that of a training that failed, 2 after a mistake of the user's, told in one line."""
+    """Return the exit code: that of a training that failed, 2 after a mistake of the user's, reported in one line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="YAML files, the baseline first")
     parser.add_argument("--repeat", type=int, default=3, help="seeds for each (default 3)")
     parser.add_argument("--out_dir", type=Path, default=Path("results"), help="where results go (default results)")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY VALUE", help="overrides for all of them")
-    args = parser.parse_args(words)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     try:
-        return compare(args)
+        return compare(parser.parse_args(words))
     except KeyboardInterrupt:
         return 130
     except Exception as error:

@@ -1,8 +1,8 @@
-"""Count data sets again, for the tables that describe them (k-MIP paper, table 4; thesis, table A.1).
+"""Dataset statistics: counts data sets again, for the papers' tables of them (k-MIP paper, table 4; thesis, table A.1).
 
 python run/dataset_table.py --datasets Cora Computer=Amazon-Computers --out cells.json [--dir datasets] [--sample]
 
-A data set without files on this machine is left out; nothing is downloaded. What is made of raw files is kept beside
+A data set without files on this machine is left out; nothing is downloaded. What is made of raw files is stored beside
 them, as in every run: name a folder that may be written to.
 """
 
@@ -13,19 +13,8 @@ import json
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from graphgps_kmip.common.atomic_write import replace_file  # noqa: E402
-from graphgps_kmip.data import (  # noqa: E402
-    DatasetInfo,
-    DatasetRecord,
-    at_hand,
-    find_title,
-    mismatches,
-    open_dataset,
-    sampled,
-)
+from graphgps_kmip.common.atomic_write import replace_file
+from graphgps_kmip.data import DatasetInfo, DatasetRecord, at_hand, find_title, mismatches, open_dataset, sampled
 
 
 def counted(record: DatasetRecord, root: Path, sample: bool) -> dict[str, list[float]]:
@@ -34,23 +23,14 @@ def counted(record: DatasetRecord, root: Path, sample: bool) -> dict[str, list[f
     Args:
         record: of the data set.
         root: folder of all data sets.
-        sample: count the synthetic stand-in.
+        sample: count the synthetic sample.
     """
     info = DatasetInfo.of(open_dataset(sampled(record) if sample else record, "" if sample else root), record)
     for line in () if sample else mismatches(record, info):
         print(f"warning: {line}")
     once = record.statistics is not None and record.statistics.edges_once and not info.directed
-    found = {
-        "graphs": info.graphs,
-        "nodes": info.mean_nodes,
-        "edges": info.mean_edges / (2 if once else 1),
-        "outputs": info.dim_out,
-    }
-    return {column: [number] for column, number in found.items()}
-
-
-def _sizes(row: dict[str, list[float]]) -> str:
-    return ", ".join(f"{column} {f'{value:,.2f}'.removesuffix('.00')}" for column, (value,) in row.items())
+    edges = info.mean_edges / (2 if once else 1)
+    return {"graphs": [info.graphs], "nodes": [info.mean_nodes], "edges": [edges], "outputs": [info.dim_out]}
 
 
 def main(words: list[str]) -> int:
@@ -59,7 +39,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--datasets", nargs="+", required=True, metavar="NAME", help="NAME, or ROW=NAME")
     parser.add_argument("--out", type=Path, required=True, help="JSON file: cells, row -> column -> values")
     parser.add_argument("--dir", type=Path, default=Path("datasets"), help="folder of all data sets (default datasets)")
-    parser.add_argument("--sample", action="store_true", help="count small synthetic stand-ins; needs no files")
+    parser.add_argument("--sample", action="store_true", help="count small synthetic samples; needs no files")
     args = parser.parse_args(words)
     cells = {}
     try:
@@ -69,8 +49,9 @@ def main(words: list[str]) -> int:
             if not (args.sample or at_hand(record, args.dir)):
                 print(f"{name}: left out, it has no files in {args.dir} (python main.py --data {name} says which)")
                 continue
-            cells[row or name] = counted(record, args.dir, args.sample)
-            print(f"{name}: {_sizes(cells[row or name])}")
+            found = cells[row or name] = counted(record, args.dir, args.sample)
+            sizes = (f"{column} {f'{value:,.2f}'.removesuffix('.00')}" for column, (value,) in found.items())
+            print(f"{name}: {', '.join(sizes)}")
         if not cells:
             raise ValueError(f"none of these data sets has files in {args.dir}: place some, or try --sample")
         args.out.parent.mkdir(parents=True, exist_ok=True)

@@ -9,60 +9,52 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-FILES = {
-    "k-MIP attention": "configs/quickstart/digits-kmip.yaml",
-    "full attention": "configs/quickstart/digits-full.yaml",
-}
-NEXT = (
-    ("every registered part", "python main.py --list"),
-    ("another k, without running", f"python main.py --cfg {FILES['k-MIP attention']} --dry-run gt.kmip.k 10"),
-    ("an attention of your own", "python main.py --cfg examples/my_attention/digits-linear.yaml"),
-)
+KMIP, FULL = "configs/quickstart/digits-kmip.yaml", "configs/quickstart/digits-full.yaml"
+NEXT = f"""
+Try next (in the project folder, after `source .venv/bin/activate`):
+  every registered part:       python main.py --list
+  another k, without running:  python main.py --cfg {KMIP} --dry-run gt.kmip.k 10
+  an attention of your own:    python main.py --cfg examples/my_attention/digits-linear.yaml"""
 
 
 def main(words: list[str]) -> int:
-    """Train, then print accuracy, seconds, parameters, where results lie, the pictures, and what to try next."""
+    """Train, then print accuracy, seconds, parameters, folders of results, the pictures, and what to try next."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--compare", action="store_true", help="train full attention too, and print both")
     parser.add_argument("--repeat", type=int, default=1, help="number of seeds (default 1)")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY VALUE", help="overrides, as for main.py")
     args = parser.parse_args(words)
-    files = [ROOT / file for file in FILES.values()][: 2 if args.compare else 1]
+    files = [KMIP, FULL] if args.compare else [KMIP]
     for file in files:
-        command = [sys.executable, ROOT / "main.py", "--cfg", file, "--repeat", str(args.repeat)]
-        code = subprocess.call([*command, "out_dir", "results", *args.set], cwd=ROOT)
-        if code:
+        command = [sys.executable, ROOT / "main.py", "--cfg", ROOT / file, "--repeat", str(args.repeat)]
+        if code := subprocess.call([*command, "out_dir", "results", *args.set], cwd=ROOT):
             return code
-    folders = [ROOT / "results" / file.stem for file in files]
+    folders = [ROOT / "results" / Path(file).stem for file in files]
     print(summary(folders[0]))
     if args.compare:
-        sys.path.insert(0, str(ROOT))
         from graphgps_kmip.report.comparison import comparison  # here: importing the package takes seconds
 
         print(f"\n{comparison(folders, args.repeat)}")
-    print("\nTry next (in the project folder, after `source .venv/bin/activate`):")
-    for what, command in NEXT:
-        print(f"  {what + ':':<28} {command}")
+    print(NEXT)
     return 0
 
 
 def summary(folder: Path) -> str:
     """Return what a new user wants to know about the runs in a results folder."""
-    lines = []
+    lines = ["", f"{folder.name}:"]
     for run_dir in sorted(path.parent for path in folder.glob("[0-9]*/record.json") if path.parent.name.isdigit()):
         record = json.loads((run_dir / "record.json").read_text(encoding="utf-8"))
-        if not record["finished"]:
-            continue
-        best = record["best"]
-        facts = {
-            "test accuracy": f"{100 * best['test']['accuracy']:.1f} % (epoch {best['epoch'] + 1}, best on validation)",
-            "training": f"{record['wall_time']:.0f} s, {record['seconds_per_epoch']:.2f} s an epoch with evaluation",
-            "parameters": f"{record['params']:,}",
-            "results": str(run_dir.relative_to(ROOT)),
-            "pictures": ", ".join(path.name for path in sorted(run_dir.glob("*.png"))) or "none",
-        }
-        lines += [f"  {what:<15} {value}" for what, value in facts.items()]
-    return "\n".join(["", f"{folder.name}:", *lines])
+        if record["finished"]:
+            best, seconds = record["best"], record["seconds_per_epoch"]
+            accuracy, pictures = 100 * best["test"]["accuracy"], sorted(path.name for path in run_dir.glob("*.png"))
+            lines += [
+                f"  test accuracy   {accuracy:.1f} % (epoch {best['epoch'] + 1}, best on validation)",
+                f"  training        {record['wall_time']:.0f} s, {seconds:.2f} s an epoch with evaluation",
+                f"  parameters      {record['params']:,}",
+                f"  results         {run_dir.relative_to(ROOT)}",
+                f"  pictures        {', '.join(pictures) or 'none'}",
+            ]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Measure what each difference between the public codes and this package does: on a small case, and in training.
+"""Differences from the public codes: measures what each one does, on a small case and in training.
 
   python run/differences.py                       the table of docs/differences.md; trains what is missing
   python run/differences.py --only kmip_no_mask,gine_inner --effects-only
 
-The cases stand in differences.yaml. A small case is two models with the same weights on the same batches: by how much
+The cases are in differences.yaml. A small case is two models with the same weights on the same batches: by how much
 outputs and gradients differ, relative to ours. Training is `python main.py` with either setting, on real data.
 """
 
@@ -24,17 +24,14 @@ import torch
 import yaml
 from torch import Tensor
 
+from graphgps_kmip.data import make_loaders
+from graphgps_kmip.gym import cfg
+from graphgps_kmip.gym.experiment import assemble, configured, planned_runs
+from graphgps_kmip.gym.load import load_config
+from graphgps_kmip.gym.task import current_task
+from graphgps_kmip.results.finished_runs import finished_runs
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from graphgps_kmip.data import make_loaders  # noqa: E402
-from graphgps_kmip.gym import cfg  # noqa: E402
-from graphgps_kmip.gym.experiment import assemble, configured, planned_runs  # noqa: E402
-from graphgps_kmip.gym.load import load_config  # noqa: E402
-from graphgps_kmip.gym.task import current_task  # noqa: E402
-from graphgps_kmip.results.finished_runs import finished_runs  # noqa: E402
-
-TABLE = Path(__file__).with_suffix(".yaml")
 SIDES = ("published", "ours")
 Tensors = dict[str, Tensor]
 
@@ -47,8 +44,8 @@ class Case:
         name: also of its results folders.
         what: in words, as published.
         cfg: YAML file under configs/, of both sides.
-        both: further settings of both sides, dotted key -> value.
         published: settings of the public code.
+        both: further settings of both sides, dotted key -> value.
         ours: settings of this package, where they are not the file's.
         train: settings of the training runs only; None: it is not trained, `what` says why.
     """
@@ -67,9 +64,14 @@ class Case:
         return [word for key, value in settings.items() for word in (key, _text(value))]
 
 
-def cases(file: Path = TABLE) -> list[Case]:
-    """Return the cases of a table."""
-    return [Case(name, **row) for name, row in yaml.safe_load(file.read_text(encoding="utf-8")).items()]
+def _text(value: Any) -> str:
+    return yaml.safe_dump(value, default_flow_style=True).removesuffix("\n...\n").strip()
+
+
+def cases() -> list[Case]:
+    """Return the cases of differences.yaml."""
+    table = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+    return [Case(name, **row) for name, row in table.items()]
 
 
 def effect(case: Case, dataset_dir: str) -> tuple[float, float, int]:
@@ -102,21 +104,15 @@ def _pass(case: Case, side: str, dataset_dir: str, weights: Tensors) -> tuple[Te
         for batch in itertools.islice(make_loaders(parts.dataset, parts.info.level, 4, seed=0)[0], 2):
             batch.split, batch.progress = "train", 0.0
             torch.manual_seed(0), np.random.seed(0)
-            pred, true = model(_double(batch))
+            pred, true = model(batch.apply(lambda value: value.double() if value.is_floating_point() else value))
             total, weight = task.loss(pred, true)
             (total / weight / (2 if cfg.optim.accumulation_mean else 1)).backward()
             outputs.append(pred.detach().flatten())
         return torch.cat(outputs), {n: p.grad for n, p in model.named_parameters() if p.grad is not None}, weights
 
 
-def _double(batch: Any) -> Any:
-    return batch.apply(lambda value: value.double() if value.is_floating_point() else value)
-
-
 def _change(published: Tensor, ours: Tensor) -> float:
-    if published.shape != ours.shape:
-        return float("nan")
-    return float((published - ours).norm() / ours.norm())
+    return float((published - ours).norm() / ours.norm()) if published.shape == ours.shape else float("nan")
 
 
 def trained(case: Case, side: str, seeds: int, out_dir: Path, dataset_dir: str) -> list[float]:
@@ -137,12 +133,20 @@ def trained(case: Case, side: str, seeds: int, out_dir: Path, dataset_dir: str) 
 def row(case: Case, args: argparse.Namespace) -> str:
     """Return the line of one case in the table."""
     outputs, gradients, more = effect(case, args.dataset_dir)
-    changes = [_percent(outputs), _percent(gradients), f"{more:+,}" if more else ""]
-    if case.train is None or args.effects_only:
-        scores = ["", ""]
-    else:
-        scores = [_scores(trained(case, side, args.seeds, args.out_dir, args.dataset_dir)) for side in SIDES]
-    return "| " + " | ".join([f"`{case.name}`", case.what, *changes, *scores]) + " |"
+    cells = [f"`{case.name}`", case.what, _percent(outputs), _percent(gradients), f"{more:+,}" if more else ""]
+    for side in SIDES:
+        skipped = case.train is None or args.effects_only
+        scores = [] if skipped else trained(case, side, args.seeds, args.out_dir, args.dataset_dir)
+        spread = f" ± {statistics.stdev(scores):.3f}" if len(scores) > 1 else ""
+        cells.append(f"{statistics.mean(scores):.3f}{spread} ({len(scores)})" if scores else "")
+    return f"| {' | '.join(cells)} |"
+
+
+def _percent(change: float) -> str:
+    if change != change:  # noqa: PLR0124 (not a number: the shapes differ)
+        return "other shape"
+    percent = 100 * change
+    return "0" if change < 1e-12 else f"{percent:.2g} %" if percent < 99 else f"{percent:.0f} %"
 
 
 def main(words: list[str]) -> int:
@@ -164,22 +168,6 @@ def main(words: list[str]) -> int:
     for name in chosen:
         print(row(known[name], args), flush=True)
     return 0
-
-
-def _percent(change: float) -> str:
-    if change != change:  # noqa: PLR0124 (not a number: the shapes differ)
-        return "other shape"
-    percent = 100 * change
-    return "0" if change < 1e-12 else f"{percent:.2g} %" if percent < 99 else f"{percent:.0f} %"
-
-
-def _scores(values: list[float]) -> str:
-    spread = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.3f}{spread} ({len(values)})"
-
-
-def _text(value: Any) -> str:
-    return yaml.safe_dump(value, default_flow_style=True).removesuffix("\n...\n").strip()
 
 
 if __name__ == "__main__":

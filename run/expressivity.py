@@ -13,53 +13,67 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+from torch_geometric.nn import BatchNorm
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from graphgps_kmip.common.atomic_write import replace_file  # noqa: E402
-from graphgps_kmip.expressivity import wl_picture as picture  # noqa: E402
-from graphgps_kmip.expressivity.graph_pairs import Pair, standard_pairs  # noqa: E402
-from graphgps_kmip.expressivity.seg_wl import (  # noqa: E402
-    Colouring,
-    seg_wl,
-    theorem_scheme,  # noqa: E402
-    wl,
+from graphgps_kmip.attention import (
+    BiasedFullAttention,
+    BigBirdAttention,
+    DiverseKeys,
+    ExphormerAttention,
+    FullAttention,
+    GraphContext,
+    KMIPAttention,
+    PerformerAttention,
+    RandomKeys,
 )
-from graphgps_kmip.expressivity.toy_fit import TARGETS, fit, hardmax_bound, hardmax_error, linear_error  # noqa: E402  # noqa: E402
-from graphgps_kmip.expressivity.wl_encodings import DECIMALS, ENCODINGS, INVARIANT, encode  # noqa: E402
-from run.expressivity_trials import conclusion, lines, results  # noqa: E402
+from graphgps_kmip.common.atomic_write import replace_file
+from graphgps_kmip.compat.kmip_faults import FirstKeyAgain
+from graphgps_kmip.encoding.expander_graph import expander_edges, expander_generator
+from graphgps_kmip.expressivity import wl_picture as picture
+from graphgps_kmip.expressivity.graph_pairs import Pair, probes, random_pair, standard_pairs
+from graphgps_kmip.expressivity.seg_wl import Colouring, Encoding, Graph, seg_wl, theorem_scheme, wl
+from graphgps_kmip.expressivity.theorem import REACH, Outcome, try_model
+from graphgps_kmip.expressivity.toy_fit import TARGETS, fit, hardmax_bound, hardmax_error, linear_error
+from graphgps_kmip.expressivity.wl_encodings import DECIMALS, ENCODINGS, INVARIANT, encode, hops
+from graphgps_kmip.model.gps import GPSLayer, initial_states
+from graphgps_kmip.mpnn import GAT, GCN, GIN, GINE, PNA, GatedGCN, GATv2, GENConv
 
-LAMBDAS = (0.5, 1, 2, 4, 8, 16, 32, 64)
+LAMBDAS = (0.5, 1, 2, 4, 8, 16, 32, 64)  # hardmax
+DIM, HEADS = 8, 2
+EXPANDER_DEGREE = 4
+TOLERANCE = 1e-9  # relative; sums in another order differ by 1e-15
+ENCODED = ("none", "RWSE", "Laplacian eigenvectors")  # of the same width for all graphs, as models have them
+MOST_LAYERS = 3
 
 
 def main(words: list[str]) -> int:
     """Run one part; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parts = parser.add_subparsers(dest="part", required=True, metavar="PART")
-    for name in ("pairs", "theorem1", "hardmax", "fit"):
-        part = parts.add_parser(name)
-        part.add_argument("--out", type=Path, default=Path("results/expressivity"), help="where results go")
-        if name == "theorem1":
-            part.add_argument("--trials", type=int, default=60, help="random models for each component (default 60)")
-        if name == "fit":
-            part.add_argument("--target", choices=list(TARGETS), default="transformer", help="what is learned")
-            part.add_argument("--blocks", type=int, nargs="+", default=[1, 2, 4, 8], help="numbers of blocks")
-            part.add_argument("--k", type=int, default=2, help="keys that a query keeps (default 2, of 8 tokens)")
-            part.add_argument("--steps", type=int, default=600, help="steps of Adam (default 600)")
-            part.add_argument("--seeds", type=int, default=4, help="initial weights (default 4)")
+    work = {"pairs": _pairs, "theorem1": _theorem1, "hardmax": _hardmax, "fit": _fit}
+    add = {name: parts.add_parser(name).add_argument for name in work}
+    for one in add.values():
+        one("--out", type=Path, default=Path("results/expressivity"), help="where results go")
+    add["theorem1"]("--trials", type=int, default=60, help="random models for each component (default 60)")
+    add["fit"]("--target", choices=list(TARGETS), default="transformer", help="what is learned")
+    add["fit"]("--blocks", type=int, nargs="+", default=[1, 2, 4, 8], help="numbers of blocks")
+    add["fit"]("--k", type=int, default=2, help="keys that a query keeps (default 2, of 8 tokens)")
+    add["fit"]("--steps", type=int, default=600, help="steps of Adam (default 600)")
+    add["fit"]("--seeds", type=int, default=4, help="initial weights (default 4)")
     args = parser.parse_args(words)
     for name in ("trials", "k", "steps", "seeds", "blocks"):
         given = getattr(args, name, 1)
         if min(given if isinstance(given, list) else [given]) < 1:
             parser.error(f"--{name}: got {given}, at least 1 is needed")
     args.out.mkdir(parents=True, exist_ok=True)
-    return {"pairs": _pairs, "theorem1": _theorem1, "hardmax": _hardmax, "fit": _fit}[args.part](args)
+    return work[args.part](args)
 
 
 def _pairs(args: argparse.Namespace) -> int:
@@ -67,9 +81,7 @@ def _pairs(args: argparse.Namespace) -> int:
     names = list(rows[0]["tests"])
     _write(args.out / "pairs.json", {"decimals": DECIMALS, "tests": names, "pairs": rows})
     _write(args.out / "colourings.json", {"iteration": picture.iteration(), "pair": picture.pair()})
-    print(
-        "After how many rounds the colours differ; =: never. SEG-WL has the scheme of theorem 1 and these encodings.\n"
-    )
+    print("After how many rounds the colours differ (=: never). SEG-WL: scheme of theorem 1 and these encodings.\n")
     heads = [name.removeprefix("SEG-WL, ").replace("Laplacian ", "") for name in names]
     print(f"{'':<28}{'1-WL':>6}   SEG-WL:" + "".join(f"{head:>{len(head) + 2}}" for head in heads[1:]))
     for row in rows:
@@ -78,9 +90,9 @@ def _pairs(args: argparse.Namespace) -> int:
         cells = "".join(f"{mark:>{len(head) + 2}}" for mark, head in zip(marks[1:], heads[1:], strict=True))
         print(f"{row['name']:<28}{marks[0]:>6}{'':>10}{cells}")
     print(
-        "\n!  A graph told from itself with its nodes in another order. Eigenvectors are the solver's: their signs and"
+        "\n!  A graph differs from itself with its nodes in another order. Eigenvectors are the solver's: their signs"
     )
-    print("   the bases of repeated eigenvalues follow that order. A difference by them alone proves nothing.")
+    print("   and the bases of repeated eigenvalues follow that order. A difference by them alone proves nothing.")
     print("   Shortest paths are those of all pairs, which Graphormer reads, and no GPS model.")
     return 0
 
@@ -131,20 +143,16 @@ def _fit(args: argparse.Namespace) -> int:
     torch.set_num_threads(1)  # the products are too small for more
     seeds = tuple(range(args.seeds))
     rows = []
-    print(f"Test error of {args.seeds} fits to {args.target!r}; 1 is that of a constant. Mean (least, most)\n")
+    print(f"Test error of {args.seeds} fits to {args.target!r}; 1 is that of a constant. Mean (minimum, maximum)\n")
     for name, k in ((f"k-MIP, k = {args.k}", args.k), ("full attention", 0)):
         for blocks in args.blocks:
             errors = fit(args.target, blocks, k, args.steps, seeds)
             rows.append({"attention": name, "k": k, "blocks": blocks, "error": errors})
-            print(
-                f"{name:<16} {blocks:>3} blocks  {mean(errors):.3f} ({min(errors):.3f}, {max(errors):.3f})", flush=True
-            )
+            print(f"{name:<16} {blocks:>3} blocks  {mean(errors):.3f} ({min(errors):.3f}, {max(errors):.3f})")
     linear = linear_error(args.target)
     print(f"{'an affine map of each token':<28} {linear:.3f}")
-    print(
-        "\nBoth have 2 heads of width 1 and MLPs of width 4, as in theorem 2. The theorem promises that enough blocks"
-    )
-    print("exist for any error; it does not promise that training finds them, nor anything at this number of blocks.")
+    print("\nBoth have 2 heads of width 1 and MLPs of width 4, as in theorem 2. It promises that enough blocks exist")
+    print("for any error; it does not promise that training finds them, nor anything at this number of blocks.")
     record = {"target": args.target, "steps": args.steps, "seeds": seeds, "linear": linear, "rows": rows}
     _write(args.out / "fit.json", record)
     return 0
@@ -152,6 +160,188 @@ def _fit(args: argparse.Namespace) -> int:
 
 def _write(path: Path, content: dict[str, Any]) -> None:
     replace_file(path, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
+
+
+def _kmip(dim: int, heads: int, k: int = 2, selection: nn.Module | None = None) -> KMIPAttention:
+    return KMIPAttention(dim, heads, k=k, search="exact", selection=selection)
+
+
+def _tied(dim: int, heads: int) -> KMIPAttention:
+    """k-MIP whose keys are all equal, so that all scores of a query tie."""
+    attention = _kmip(dim, heads, 1)
+    nn.init.zeros_(attention.key.weight)
+    return attention
+
+
+# Of the same names as the rows of `REACH`; small blocks and few keys, so that they matter on small graphs.
+ATTENTIONS: dict[str, Callable[[int, int], nn.Module]] = {
+    "Transformer": FullAttention,
+    "Performer": lambda dim, heads: PerformerAttention(dim, heads, dim_head=dim, num_features=16),
+    "kMIP": _kmip,
+    "kMIP, diversity": lambda dim, heads: _kmip(dim, heads, 2, DiverseKeys(0.5)),
+    "Exphormer": lambda dim, heads: ExphormerAttention(dim, heads, use_exp_edges=False),
+    "Exphormer, virtual nodes": lambda dim, heads: ExphormerAttention(dim, heads, num_virt_node=2, use_exp_edges=False),
+    "kMIP, tied keys": _tied,
+    "kMIP, repeat_first_key": lambda dim, heads: _kmip(dim, heads, 40, FirstKeyAgain()),
+    "kMIP, random_attention": lambda dim, heads: _kmip(dim, heads, 2, RandomKeys(0.5)),
+    "Exphormer, expander": ExphormerAttention,
+    "BigBird": lambda dim, heads: BigBirdAttention(dim, heads, block_size=1, num_random_blocks=1),
+    "BiasedTransformer": BiasedFullAttention,
+}
+MPNNS = {"GCN": GCN, "GAT": GAT, "GATv2": GATv2, "GENConv": GENConv, "GIN": GIN, "GINE": GINE}
+MPNNS |= {"GatedGCN": GatedGCN, "PNA": PNA}
+
+
+class GPS(nn.Module):
+    """A stack of GPS layers with random float64 weights in eval mode, without head and batch norm.
+
+    Args:
+        mpnn (str, optional): a row of `MPNNS`.
+        attention (str, optional): a row of `ATTENTIONS`.
+        layers (int): how many.
+        seed (int): of the weights, and of what the attention draws.
+        norm (str, optional): of the layers, a row of `NORMS`. (default: `"none"`)
+
+    Shapes: graph, encoding -> (N, C).
+    """
+
+    def __init__(self, mpnn: str | None, attention: str | None, layers: int, seed: int, norm: str = "none") -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.seed, self.reads_expander = seed, attention == "Exphormer, expander"
+        self.nodes, self.edges, self.bias = nn.LazyLinear(DIM), nn.LazyLinear(DIM), nn.LazyLinear(HEADS)
+        local = MPNNS[mpnn] if mpnn else lambda _: None
+        other = ATTENTIONS[attention] if attention else lambda *_: None
+        self.layers = nn.ModuleList(GPSLayer(DIM, local(DIM), other(DIM, HEADS), norm=norm) for _ in range(layers))
+        for module in list(self.modules()):
+            for name, child in module.named_children():
+                if isinstance(child, BatchNorm):
+                    setattr(module, name, nn.Identity())
+        self.double().eval()
+
+    def forward(self, graph: Graph, encoding: Encoding) -> Tensor:
+        """Return the features of the nodes after the last layer."""
+        x = self.nodes(_features(graph.num_nodes, graph.x, encoding.node))
+        context = self._context(graph, encoding)
+        states = initial_states(self.layers[0].attention, context)
+        for layer in self.layers:
+            x, edge_attr, states = layer(x, context, states)
+            context = context.with_edge_attr(edge_attr)
+        return x
+
+    def _context(self, graph: Graph, encoding: Encoding) -> GraphContext:
+        size, sets = graph.num_nodes, {}
+        nodes = torch.arange(size)
+        pair = encoding if encoding.pair is not None else hops(graph)
+        if self.reads_expander:
+            sets["expander"] = (expander_edges(size, EXPANDER_DEGREE, rng=expander_generator(self.seed, 0)), None)
+        return GraphContext(
+            torch.zeros(size, dtype=torch.long),
+            torch.tensor([0, size]),
+            edge_index=graph.edge_index,
+            edge_attr=self.edges(_features(graph.edge_index.size(1), graph.edge_attr, encoding.edge)),
+            edge_sets=sets,
+            pair_index=torch.cartesian_prod(nodes, nodes).T,
+            pair_attr=self.bias(pair.pair.flatten(0, 1).double()),
+        )
+
+
+def _features(count: int, *parts: Tensor | None) -> Tensor:
+    """Return what there is side by side, behind a column of ones, float64."""
+    given = [part.double() for part in parts if part is not None]
+    return torch.cat([torch.ones(count, 1, dtype=torch.float64), *given], dim=1)
+
+
+def trial(name: str, seed: int) -> Outcome:
+    """Try a random model with one component of `REACH` on a random pair; its other branch is random, too."""
+    local, attention = _branches(name, seed)
+    layers = 1 + seed % MOST_LAYERS
+    per_round = all(REACH[branch].per_round for branch in (local, attention) if branch)
+    return _tried(local, attention, layers, seed, random_pair(seed), ENCODED[seed // 3 % 3], per_round)
+
+
+def counterexample(name: str) -> tuple[str, float]:
+    """Return the probe on which a component differs most although SEG-WL sees nothing, and by how much.
+
+    Message passing by one layer and one round; attentions by two, after GINE, which gives nodes their differences.
+    """
+    found = {}
+    for pair in probes():
+        local, attention, layers = (name, None, 1) if name in MPNNS else ("GINE", name, 2)
+        outcome = _tried(local, attention, layers, 0, pair, "none", per_round=True)
+        if outcome.equal:
+            found[pair.name] = outcome.difference
+    worst = max(found, key=found.__getitem__)
+    return worst, found[worst]
+
+
+def results(count: int) -> dict[str, Any]:
+    """Run ``count`` trials of every component and its counterexample; see `lines` for what is in a row."""
+    rows = []
+    for number, (name, reach) in enumerate(REACH.items()):
+        row: dict[str, Any] = {"name": name, "inside": reach.inside, "per_round": reach.per_round, "why": reach.why}
+        if reach.inside:
+            outcomes = [trial(name, number * count + one) for one in range(count)]
+            equal = [outcome for outcome in outcomes if outcome.equal]
+            others = [outcome for outcome in outcomes if not outcome.equal]
+            row |= {"trials": count, "equal": len(equal), "error": max(outcome.error for outcome in outcomes)}
+            row |= {"readout_error": max((outcome.readout for outcome in equal), default=None)}
+            row |= {"separated": len(others)}
+            row |= {"separated_by_model": sum(outcome.difference > TOLERANCE for outcome in others)}
+        if not (reach.inside and reach.per_round):
+            row["counterexample"], row["difference"] = counterexample(name)
+        rows.append(row)
+    untried = [row["name"] for row in rows if row["inside"] and not row["equal"]]  # SEG-WL left no pair equal
+    return {"tolerance": TOLERANCE, "rows": rows, "holds": all(holds(row) for row in rows), "untried": untried}
+
+
+def holds(row: dict[str, Any]) -> bool:
+    """Whether nothing was seen that contradicts what `REACH` says of a component."""
+    errors = [row[name] for name in ("error", "readout_error") if row.get(name) is not None]
+    return max(errors, default=0.0) <= TOLERANCE and row.get("difference", 1.0) > TOLERANCE
+
+
+def conclusion(found: dict[str, Any]) -> str:
+    """Return in a sentence what was seen of the theorem, and of which components."""
+    rows, none = found["rows"], found["untried"]
+    if not found["holds"]:
+        return f"What theorem 1 says WAS NOT SEEN for {'; '.join(row['name'] for row in rows if not holds(row))}."
+    if not none:
+        return "What theorem 1 says was seen for every component."
+    seen = f"What theorem 1 says was seen for {len(rows) - len(none)} of {len(rows)} components. For the others SEG-WL"
+    return f"{seen} left no pair equal, so that it promises nothing ({'; '.join(none)}): give more --trials."
+
+
+def lines(found: dict[str, Any]) -> list[str]:
+    """Return the results as text."""
+    head = f"{'component':<25} {'trials':>6} {'equal':>6} {'largest error':>14} {'separated':>10} {'by model':>9}"
+    text = [head, "-" * len(head)]
+    for row in found["rows"]:
+        if row["inside"]:
+            numbers = f"{row['trials']:>6} {row['equal']:>6} {row['error']:>14.1e} {row['separated']:>10}"
+            text.append(f"{row['name']:<25} {numbers} {row['separated_by_model']:>9}")
+    text += ["", "Outside the theorem (difference on a pair that SEG-WL leaves equal, of the largest output):"]
+    for row in found["rows"]:
+        if "counterexample" in row:
+            scope = "" if not row["inside"] else " in one round; the stable colours bound it"
+            text.append(f"  {row['name']:<25} {row['difference']:.1e} on {row['counterexample']}{scope}: {row['why']}")
+    return text
+
+
+def _branches(name: str, seed: int) -> tuple[str | None, str | None]:
+    """Return message passing and attention of a trial: one of them is `name`, the other any that is inside."""
+    inside = [other for other, reach in REACH.items() if reach.inside]
+    table, others = (MPNNS, ATTENTIONS) if name in MPNNS else (ATTENTIONS, MPNNS)
+    choice: list[str | None] = [None, *(other for other in inside if other in others)]
+    other = choice[seed % len(choice)]
+    return (name, other) if table is MPNNS else (other, name)
+
+
+def _tried(
+    local: str | None, attention: str | None, layers: int, seed: int, pair: Pair, encoding: str, per_round: bool
+) -> Outcome:
+    encodings = encode(encoding, pair.first), encode(encoding, pair.second)
+    return try_model(GPS(local, attention, layers, seed), pair, encodings, layers if per_round else None)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,8 @@
 """Reproduce the papers' tables and figures: entry point of a checkout, see graphgps_kmip.reproduce and ``--help``."""
 
-from __future__ import annotations
-
 import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from graphgps_kmip.reproduce import main  # noqa: E402
+from graphgps_kmip.reproduce import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -6,8 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from run.expressivity_models import ATTENTIONS, GPS, MPNNS
-from run.expressivity_trials import TOLERANCE, counterexample, trial
+from run.expressivity import ATTENTIONS, GPS, MPNNS, TOLERANCE, counterexample, trial
 
 from graphgps_kmip.expressivity.graph_pairs import Pair, probes, random_pair, standard_pairs
 from graphgps_kmip.expressivity.seg_wl import Encoding, cycle, union, wl

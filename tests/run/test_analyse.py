@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from run.bench.capture import capture
 
 import main
 from graphgps_kmip.analysis import crossing, kmip_layers
-from graphgps_kmip.gym.trained import batch_of, trained
+from graphgps_kmip.gym.trained import trained
 from run import analyse
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "quickstart"
@@ -89,16 +88,6 @@ def test_each_graph_has_a_file_of_its_own(run_dir: Path, tmp_path: Path) -> None
         graph = run.dataset.part("test")[1]
         np.testing.assert_array_equal(file["pos"], graph.pos)
         assert file["index_1"].shape == (4, graph.num_nodes, 5)
-
-
-def test_the_benchmark_takes_queries_and_keys_from_the_first_layer(run_dir: Path, tmp_path: Path) -> None:
-    saved = torch.load(capture(run_dir, tmp_path, graphs=3))
-    with trained(run_dir) as run:
-        batch = batch_of([run.dataset.part("test")[i] for i in range(3)], "test")
-    assert (batch.split, batch.progress) == ("test", 1.0)  # of a trained model: schedules at their end
-    assert saved["ptr"].tolist() == batch.ptr.tolist()
-    assert saved["q"].shape == saved["k"].shape == (4, batch.num_nodes, 8)
-    assert not torch.equal(saved["q"], saved["k"])
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: Any) -> str:

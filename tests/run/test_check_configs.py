@@ -10,7 +10,7 @@ from torch_geometric.graphgym.config import cfg
 
 from run import check_configs
 
-DIGITS = check_configs.ROOT / "configs" / "quickstart" / "digits-kmip.yaml"
+DIGITS = Path(__file__).parents[2] / "configs" / "quickstart" / "digits-kmip.yaml"
 
 
 def write(path: Path, text: str = "") -> Path:

@@ -84,7 +84,7 @@ def test_every_import_of_the_package_is_a_requirement(setup):
     always, extras = setup
     declared = {Requirement(text).name for text in [*always, *(text for group in extras.values() for text in group)]}
     files = [*ROOT.glob("graphgps_kmip/**/*.py"), *ROOT.glob("*.py"), *ROOT.glob("run/**/*.py")]
-    here = {"graphgps_kmip", "main", "run"} | {path.stem for path in ROOT.glob("run/*.py")}
+    here = {"graphgps_kmip", "main", "run", "tests"} | {path.stem for path in ROOT.glob("run/*.py")}
     names = {name for path in files for name in imported(path)} - here - set(sys.stdlib_module_names)
     owners = packages_distributions()
     absent = {"faiss": "faiss-cpu"}  # optional, and not in the environment of the tests

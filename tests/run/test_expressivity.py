@@ -16,7 +16,7 @@ from graphgps_kmip.experiments.manifest import load_manifest
 from graphgps_kmip.report.figures.colourings import draw_iteration, draw_pair
 from graphgps_kmip.report.figures.hardmax import draw_hardmax
 from graphgps_kmip.report.figures.toy_fit import draw_toy_fit
-from run import expressivity, expressivity_trials
+from run import expressivity
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("pairs", "theorem1", "hardmax", "fit")
@@ -90,9 +90,9 @@ def test_theorem1_says_what_was_seen_of_every_component(out: Path) -> None:
 def test_theorem1_fails_loudly_where_the_theorem_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    one = expressivity_trials.REACH["BigBird"]
+    one = expressivity.REACH["BigBird"]
     wrong = type(one)(True, one.why)
-    monkeypatch.setattr(expressivity_trials, "REACH", {"BigBird": wrong, "GINE": expressivity_trials.REACH["GINE"]})
+    monkeypatch.setattr(expressivity, "REACH", {"BigBird": wrong, "GINE": expressivity.REACH["GINE"]})
     assert expressivity.main(["theorem1", "--trials", "6", "--out", str(tmp_path)]) == 1
     assert "WAS NOT SEEN for BigBird." in capsys.readouterr().out
     assert read(tmp_path, "theorem1.json")["holds"] is False
@@ -101,11 +101,11 @@ def test_theorem1_fails_loudly_where_the_theorem_does(
 def test_theorem1_names_the_components_that_had_no_pair_to_be_seen_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kept = {name: expressivity_trials.REACH[name] for name in ("GINE", "GIN", "BigBird")}
-    monkeypatch.setattr(expressivity_trials, "REACH", kept)
-    seen = expressivity_trials.trial
+    kept = {name: expressivity.REACH[name] for name in ("GINE", "GIN", "BigBird")}
+    monkeypatch.setattr(expressivity, "REACH", kept)
+    seen = expressivity.trial
     monkeypatch.setattr(
-        expressivity_trials,
+        expressivity,
         "trial",
         lambda name, seed: dataclasses.replace(seen(name, seed), equal=name == "GIN"),
     )

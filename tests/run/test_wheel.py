@@ -82,7 +82,7 @@ def test_a_wheel_holds_the_package_its_configs_experiments_and_scripts_and_nothi
         "shipped/configs/LRGB/pascalvoc-kmip.yaml",
         "shipped/run/experiments/quickstart.yaml",
         "shipped/run/experiments/printed/kmip-paper.yaml",
-        "shipped/run/bench/paper.yaml",
+        "shipped/run/differences.yaml",
     ],
 )
 def test_what_is_read_at_run_time_is_in_the_wheel(wheel: Path, name: str) -> None:

@@ -101,7 +101,9 @@ def main(words: list[str]) -> int:
                 cells = cells_of(data, encoding, args, folder)
                 done = measure([cells], Bounds(args.repeats, args.limit))
                 loop = next(row for row in done if row["method"] == "pyg")
-                rows += [row | {"faster": faster(row, loop, args.limit)} for row in done]
+                for row in done:
+                    del row["folder"]  # a path of this machine
+                    rows.append(row | {"faster": faster(row, loop, args.limit)})
     return bench_records.save("encodings", args, rows, COLUMNS)
 
 

@@ -17,7 +17,7 @@
 #include "tree.h"
 
 #define GROUP 16 /* tiles of queries that pass over the same panels while these are in the cache */
-/* Keys of a graph from which norm order and the integer screen pay for their making (measured: docs/search.md). */
+/* Keys of a graph from which norm order and the integer screen pay for their making (measured: docs/exact-search.md). */
 #define SORTED_FROM 1024
 
 typedef struct {

@@ -9,7 +9,7 @@ K-th best so far. Three ideas keep that rare and cheap:
 * where the CPU multiplies bytes (AVX-512 VNNI), 8-bit integers screen the keys against a threshold lowered by a bound
   on their rounding, and only what passes is scored in full: what is skipped cannot be among the K best.
 
-The kernel is ``native/kmip_search.c``; docs/search.md has its measurements.
+The kernel is ``native/kmip_search.c``; docs/exact-search.md has its measurements.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from graphgps_kmip.search.problem import SearchProblem
 LARGEST = 2**31 - 64  # keys of a graph are counted in 32 bits
 ORDERS = {"given": 0, "norm": 1, "tree": 4}  # as kmip_search.c numbers them
 SCREEN = 2
-# Channels from which the integer screen is faster than the full product (measured, docs/search.md).
+# Channels from which the integer screen is faster than the full product (measured, docs/exact-search.md).
 SCREEN_FROM = 8
 # Up to this K thresholds start from group maxima; above it plain torch is faster where K is more than a SHAREth part of
-# the keys (measured, docs/search.md).
+# the keys (measured, docs/exact-search.md).
 SEEDED, SHARE = 192, 5
 # Multiplications that take about as long as starting a thread (20 us at 1e11 a second and core).
 THREAD_WORK = 2_000_000

@@ -3,7 +3,7 @@
 Median splits of the widest side end at panels of 48 keys; in a box with centre c and half sides e no score exceeds
 ``sum_i q_i c_i + |q_i| e_i``. Queries are put into the order of their directions, so that eight of them go down
 together, and start from thresholds that the keys of their neighbours reach. The thesis' ball tree, a query at a time,
-is in ball_tree.py; docs/search.md compares them.
+is in ball_tree.py; docs/exact-search.md compares them.
 """
 
 from __future__ import annotations

@@ -127,5 +127,7 @@ setup(
         "slurm": SUBMITIT,
         "search": [OPTUNA],
         "bench": ["faiss-cpu>=1.9"],  # one of the baselines of run/bench
+        # run/docs.sh; exact releases, for a newer one may warn where this one does not, and warnings are errors.
+        "docs": ["sphinx==9.0.4", "myst-nb==1.4.0", "furo==2025.12.19", "sphinx-copybutton==0.5.2"],
     },
 )

@@ -15,7 +15,7 @@ cd "$root"
 # What a change of mathematics or of a setting breaks first; nothing here starts another process.
 quick=(
   tests/attention tests/mpnn tests/model tests/laws tests/task
-  --ignore=tests/attention/test_sharded.py --ignore=tests/attention/test_triton_gather.py
+  --ignore=tests/attention/test_sharded.py --ignore=tests/attention/test_triton_sparse_attention.py
   tests/search/test_backends.py tests/search/test_cpu.py
   tests/gym/test_load.py tests/compat/test_dialects.py tests/test_signatures.py tests/gym/test_network.py
   tests/test_main.py::test_a_finished_run_is_not_repeated_and_overwrite_keeps_the_old_one

@@ -25,8 +25,8 @@ from torch.nn.functional import embedding_bag
 
 from graphgps_kmip.attention.attention_graph import AttentionGraph
 from graphgps_kmip.attention.context import GraphContext
-from graphgps_kmip.attention.gather import softmax_weight
 from graphgps_kmip.attention.kmip import KMIPAttention
+from graphgps_kmip.attention.sparse_attention import softmax_weight
 from graphgps_kmip.errors import InputError
 
 SCORES = 2**22  # held at a time: some 100 MB with their order and weights

@@ -31,8 +31,8 @@ from graphgps_kmip.attention import gather_cpu
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.dense import Tiles, from_padded, to_padded
 from graphgps_kmip.attention.edge_attention import edge_attention
-from graphgps_kmip.attention.gather import sparse_attention
 from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
+from graphgps_kmip.attention.sparse_attention import sparse_attention
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import COUNT, NATURAL, POSITIVE, Choice, Registered
 from graphgps_kmip.registry import register

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from graphgps_kmip.attention.attention_graph import AttentionGraph
 from graphgps_kmip.attention.context import GraphContext
-from graphgps_kmip.attention.gather import softmax_weight, sparse_attention
 from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
 from graphgps_kmip.attention.key_selection import BestKeys, KeySelection
 from graphgps_kmip.attention.sharded_attention import sharded_kmip_attention
+from graphgps_kmip.attention.sparse_attention import softmax_weight, sparse_attention
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import COUNT, WIDTH, Choice, Registered
 from graphgps_kmip.search import check_backend_name

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphgps_kmip.attention.gather import sparse_attention
+from graphgps_kmip.attention.sparse_attention import sparse_attention
 from graphgps_kmip.search import topk_inner_product
 
 RAGGED = (0, 5, 5, 6, 30, 30, 37)  # a graph over several shards, one of a single node, two without any

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from graphgps_kmip.attention.gather import sparse_attention
 from graphgps_kmip.attention.sharded_attention import sharded_kmip_attention
+from graphgps_kmip.attention.sparse_attention import sparse_attention
 from graphgps_kmip.search import topk_inner_product
 from graphgps_kmip.search.problem import NotFinite
 from tests.attention.sharded_cases import Case, cases, unsharded

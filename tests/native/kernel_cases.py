@@ -8,7 +8,7 @@ from torch import Tensor
 
 from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.attention.full import full_attention
-from graphgps_kmip.attention.gather import sparse_attention
+from graphgps_kmip.attention.sparse_attention import sparse_attention
 from graphgps_kmip.mpnn.gated_cpu import gated_mean
 from graphgps_kmip.search import topk_inner_product
 

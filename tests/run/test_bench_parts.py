@@ -12,7 +12,7 @@ from run.bench import attention, baselines, bench_records, search_methods
 from run.bench.attention_inputs import DATA, Inputs, make_inputs, shape_of
 from run.bench.harness import Bounds, skip_reason
 
-from graphgps_kmip.attention.gather import sparse_attention
+from graphgps_kmip.attention.sparse_attention import sparse_attention
 from graphgps_kmip.registry import entries
 from graphgps_kmip.search import SearchProblem
 from tests.reference.search import search

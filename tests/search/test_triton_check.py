@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from graphgps_kmip.attention import triton_gather
+from graphgps_kmip.attention import triton_sparse_attention
 from graphgps_kmip.search import triton_search as triton_check
 from tests.search.triton_runs import needs_triton
 
@@ -47,22 +47,22 @@ def test_the_check_of_the_search_sees_a_wrong_score(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_check_of_the_gather_sees_a_wrong_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = triton_gather.gather_torch
-    monkeypatch.setattr(triton_gather, "sparse_attention_forward", right.sparse_attention_forward)
-    monkeypatch.setattr(triton_gather, "sparse_attention_backward", right.sparse_attention_backward)
-    triton_gather._check(DEVICE)
+    right = triton_sparse_attention.gather_torch
+    monkeypatch.setattr(triton_sparse_attention, "sparse_attention_forward", right.sparse_attention_forward)
+    monkeypatch.setattr(triton_sparse_attention, "sparse_attention_backward", right.sparse_attention_backward)
+    triton_sparse_attention._check(DEVICE)
 
     def wrong(*args: object) -> tuple[torch.Tensor, ...]:
         grad_q, grad_k, grad_v = right.sparse_attention_backward(*args)
         return grad_q, grad_k.roll(1, 0), grad_v
 
-    monkeypatch.setattr(triton_gather, "sparse_attention_backward", wrong)
+    monkeypatch.setattr(triton_sparse_attention, "sparse_attention_backward", wrong)
     with pytest.raises(AssertionError):
-        triton_gather._check(DEVICE)
+        triton_sparse_attention._check(DEVICE)
 
 
 @needs_triton
 @pytest.mark.cuda
 def test_both_checks_pass_on_this_card() -> None:
     triton_check.check_search(torch.device("cuda"))
-    triton_gather._check(torch.device("cuda"))
+    triton_sparse_attention._check(torch.device("cuda"))

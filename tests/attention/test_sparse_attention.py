@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from graphgps_kmip.attention.gather import sparse_attention
+from graphgps_kmip.attention.sparse_attention import sparse_attention
 from graphgps_kmip.search import topk_inner_product
 from tests.reference.attention import kmip_attention
 

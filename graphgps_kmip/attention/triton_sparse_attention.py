@@ -1,4 +1,4 @@
-"""Softmax attention over selected keys in fused GPU kernels (Triton): the same mathematics as gather.py.
+"""Softmax attention over selected keys in fused GPU kernels (Triton): the same mathematics as sparse_attention.py.
 
 Beside q, k, v, their gradients and the output, only index, weight and the gradient of the score (R, K) are in memory.
 The gradients of keys and values are sums over the queries that selected a key; a stable sort of the index by key, in
@@ -49,7 +49,7 @@ def sparse_attention_forward(
     Shapes:
         v (S, C), rows, score and keep (R, K); returns out (R, C) and weight a (R, K), 0 in missing slots.
     """
-    from graphgps_kmip.attention import triton_gather_kernels  # triton is optional
+    from graphgps_kmip.attention import triton_sparse_attention_kernels  # triton is optional
 
     out, weight = v.new_empty(len(rows), v.size(1)), v.new_empty(rows.shape)
     if not rows.numel():
@@ -57,7 +57,7 @@ def sparse_attention_forward(
     sizes = _tile(rows.size(1), v.size(1))
     rows, score, v = rows.contiguous(), score.contiguous(), v.contiguous()
     with torch.cuda.device_of(v):
-        triton_gather_kernels.forward_kernel[(-(-len(rows) // sizes["ROWS"]),)](
+        triton_sparse_attention_kernels.forward_kernel[(-(-len(rows) // sizes["ROWS"]),)](
             v, rows, score, rows if keep is None else keep.contiguous(), out, weight, *rows.shape,
             TEMPERATURE=math.sqrt(dim_kq), KEPT_PART=1.0 - dropout, C=v.size(1), HAS_KEEP=keep is not None, **sizes,
         )  # fmt: skip
@@ -91,7 +91,7 @@ def sparse_attention_backward(
     Shapes:
         grad_out (R, C), q (R, D), k (S, D), v (S, C), rows, weight and keep (R, K); returns tensors like q, k and v.
     """
-    from graphgps_kmip.attention import triton_gather_kernels  # triton is optional
+    from graphgps_kmip.attention import triton_sparse_attention_kernels  # triton is optional
 
     if not rows.numel() or not k.numel():
         return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
@@ -99,7 +99,7 @@ def sparse_attention_backward(
     grad_q, grad_score = torch.empty_like(q), torch.empty_like(weight)
     sizes = _tile(rows.size(1), max(v.size(1), q.size(1)))
     with torch.cuda.device_of(v):
-        triton_gather_kernels.backward_kernel[(-(-len(rows) // sizes["ROWS"]),)](
+        triton_sparse_attention_kernels.backward_kernel[(-(-len(rows) // sizes["ROWS"]),)](
             grad_out, k, v, rows, weight, rows if keep is None else keep.contiguous(), grad_q, grad_score, *rows.shape,
             TEMPERATURE=math.sqrt(q.size(1)), KEPT_PART=1.0 - dropout, C=v.size(1), D=q.size(1),
             HAS_KEEP=keep is not None, **sizes,
@@ -129,11 +129,11 @@ def _segment_sum(values: Tensor, weight: Tensor, order: Tensor, bounds: Tensor, 
 
 
 def _launch(values: Tensor, weight: Tensor | None, order: Tensor, starts: Tensor, ends: Tensor, slots: int) -> Tensor:
-    from graphgps_kmip.attention import triton_gather_kernels
+    from graphgps_kmip.attention import triton_sparse_attention_kernels
 
     out = values.new_empty(len(starts), values.size(1))
     width = min(_power_above(values.size(1)), 128)
-    triton_gather_kernels.segment_kernel[(len(starts), -(-values.size(1) // width))](
+    triton_sparse_attention_kernels.segment_kernel[(len(starts), -(-values.size(1) // width))](
         values, order if weight is None else weight.contiguous(), order, starts.contiguous(), ends.contiguous(), out,
         slots, C=values.size(1), ENTRIES=max(1, 512 // width), WIDTH=width, WEIGHTED=weight is not None, num_warps=1,
     )  # fmt: skip

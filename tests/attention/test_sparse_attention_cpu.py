@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.attention import gather, gather_cpu, gather_torch
+from graphgps_kmip.attention import gather_cpu, gather_torch, sparse_attention
 from graphgps_kmip.native import unavailable_reason
 
 pytestmark = pytest.mark.skipif(unavailable_reason("sparse_attention") is not None, reason="no C compiler")
@@ -76,10 +76,12 @@ def test_scores_of_any_size_neither_overflow_nor_vanish() -> None:
 
 def test_a_cpu_takes_the_kernel_and_without_one_plain_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     given = problem(4, 4, 3, 2, 2, torch.float32)
-    assert gather._implementation(given["v"], given["rows"]) is gather_cpu
-    assert gather._implementation(given["v"], given["rows"].long()) is gather_torch  # too many keys for 32 bits
+    assert sparse_attention._implementation(given["v"], given["rows"]) is gather_cpu
+    assert (
+        sparse_attention._implementation(given["v"], given["rows"].long()) is gather_torch
+    )  # too many keys for 32 bits
     monkeypatch.setattr(gather_cpu, "unavailable_reason", lambda *_: "no C compiler")
-    assert gather._implementation(given["v"], given["rows"]) is gather_torch
+    assert sparse_attention._implementation(given["v"], given["rows"]) is gather_torch
 
 
 def test_half_inputs_are_not_for_the_kernel() -> None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from graphgps_kmip.attention import gather_cpu, gather_torch, triton_gather
+from graphgps_kmip.attention import gather_cpu, gather_torch, triton_sparse_attention
 from graphgps_kmip.attention.gather_torch import plain_sparse_attention, softmax_weight
 from graphgps_kmip.common.gradients import differentiable_gradients
 
@@ -60,8 +60,8 @@ def _rows(index: Tensor, num_keys: int) -> Tensor:
 def _implementation(v: Tensor, rows: Tensor) -> ModuleType:
     if rows.dtype == torch.int32 and gather_cpu.can_run(v, rows.numel()):
         return gather_cpu
-    if v.device.type == "cuda" and triton_gather.can_run(v):
-        return triton_gather
+    if v.device.type == "cuda" and triton_sparse_attention.can_run(v):
+        return triton_sparse_attention
     return gather_torch
 
 

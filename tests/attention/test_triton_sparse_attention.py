@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from graphgps_kmip.attention.gather import sparse_attention
-from graphgps_kmip.attention.triton_gather import can_run, sparse_attention_backward, sparse_attention_forward
+from graphgps_kmip.attention.sparse_attention import sparse_attention
+from graphgps_kmip.attention.triton_sparse_attention import can_run, sparse_attention_backward, sparse_attention_forward
 from graphgps_kmip.search import topk_inner_product
 from tests.search.triton_runs import INTERPRETING, both_ways, compile_for_hopper, needs_triton, run_cases
 
@@ -16,7 +16,7 @@ from tests.search.triton_runs import INTERPRETING, both_ways, compile_for_hopper
 @needs_triton
 @both_ways
 def test_the_kernels_pass_their_cases_in_a_process_of_their_own(interpret: bool) -> None:
-    run_cases(Path(__file__).with_name("triton_gather_cases.py"), interpret)
+    run_cases(Path(__file__).with_name("triton_sparse_attention_cases.py"), interpret)
 
 
 @needs_triton
@@ -24,7 +24,7 @@ def test_the_kernels_pass_their_cases_in_a_process_of_their_own(interpret: bool)
 @pytest.mark.parametrize("dtype", ["fp32", "fp64"])
 def test_the_kernels_compile_for_hopper(dtype: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    from graphgps_kmip.attention import triton_gather_kernels as kernels
+    from graphgps_kmip.attention import triton_sparse_attention_kernels as kernels
 
     floats = ("v", "k", "out", "weight", "score", "grad_out", "grad_q", "grad_score", "values")
     integers = {"rows": "i32", "keep": "i1", "order": "i64", "starts": "i64", "ends": "i64"}

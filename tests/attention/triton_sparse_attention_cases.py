@@ -1,4 +1,4 @@
-"""The fused gather against the plain torch one; run by test_triton_gather.py in a process of its own."""
+"""The fused gather against the plain torch one; run by test_triton_sparse_attention.py in a process of its own."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.attention import gather, triton_gather
-from graphgps_kmip.attention.triton_gather import sparse_attention_backward, sparse_attention_forward
+from graphgps_kmip.attention import sparse_attention, triton_sparse_attention
+from graphgps_kmip.attention.triton_sparse_attention import sparse_attention_backward, sparse_attention_forward
 from tests.search.triton_runs import DEVICE
 
 
@@ -46,7 +46,7 @@ def plain(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, keep: Tensor | None, dr
 def test_output_and_gradients_equal_those_of_the_formula(
     dim: int, channels: int, num_slots: int, dropout: float, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(triton_gather, "CHUNK", chunk)  # 3: the hub's sum is cut
+    monkeypatch.setattr(triton_sparse_attention, "CHUNK", chunk)  # 3: the hub's sum is cut
     q, k, v, rows = inputs(dim, channels, num_slots)
     keep = torch.rand(rows.shape, device=DEVICE) >= dropout if dropout else None
     leaves = [tensor.clone().requires_grad_() for tensor in (q, k, v)]
@@ -60,7 +60,7 @@ def test_output_and_gradients_equal_those_of_the_formula(
 
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 def test_gradients_of_gradients_equal_those_of_the_formula(dropout: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gather, "_implementation", lambda v, rows: triton_gather)  # noqa: ARG005
+    monkeypatch.setattr(sparse_attention, "_implementation", lambda v, rows: triton_sparse_attention)  # noqa: ARG005
     q, k, v, rows = inputs(3, 4, 3)
     keep = torch.rand(rows.shape, device=DEVICE) >= dropout if dropout else None
     along = [torch.randn_like(tensor) for tensor in (q, k, v)]
@@ -68,7 +68,7 @@ def test_gradients_of_gradients_equal_those_of_the_formula(dropout: float, monke
     def second(fused: bool) -> tuple[Tensor, ...]:
         leaves = [tensor.clone().requires_grad_() for tensor in (q, k, v)]
         if fused:
-            out = gather._SparseAttention.apply(*leaves, rows, scores(q, k, rows), keep, dropout)
+            out = sparse_attention._SparseAttention.apply(*leaves, rows, scores(q, k, rows), keep, dropout)
         else:
             out = plain(*leaves, rows, keep, dropout)
         first = torch.autograd.grad(out.sum(), leaves, create_graph=True)

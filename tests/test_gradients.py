@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from graphgps_kmip.attention import GraphContext, gather_torch
+from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.attention import edge_attention as clamped
 from graphgps_kmip.attention import sparse_attention as selected
 from graphgps_kmip.attention.edge_attention import clamped_attention
@@ -20,8 +20,7 @@ from graphgps_kmip.attention.full import _FullAttention, drop_factors, full_atte
 from graphgps_kmip.attention.sparse_attention import sparse_attention
 from graphgps_kmip.common.gradients import differentiable_gradients, once_only
 from graphgps_kmip.model.norms import GraphLayerNorm
-from graphgps_kmip.mpnn.gated_cpu import gated_mean
-from graphgps_kmip.mpnn.gatedgcn import gated_sum
+from graphgps_kmip.mpnn.gatedgcn import gated_mean, gated_sum
 from graphgps_kmip.native import unavailable_reason
 from graphgps_kmip.search import topk_inner_product
 from tests.reference import attention as reference
@@ -39,7 +38,7 @@ def kmip(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def kmip_in_torch(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    with mock.patch.object(selected, "_implementation", return_value=gather_torch):
+    with mock.patch.object(selected, "implementation", return_value=(selected.torch_forward, selected.torch_backward)):
         return kmip(q, k, v)
 
 

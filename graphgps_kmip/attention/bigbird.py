@@ -27,12 +27,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from graphgps_kmip.attention import gather_cpu
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.dense import Tiles, from_padded, to_padded
 from graphgps_kmip.attention.edge_attention import edge_attention
 from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
-from graphgps_kmip.attention.sparse_attention import sparse_attention
+from graphgps_kmip.attention.sparse_attention import cpu_can_run, sparse_attention
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import COUNT, NATURAL, POSITIVE, Choice, Registered
 from graphgps_kmip.registry import register
@@ -157,7 +156,7 @@ def block_attention(
     padded, mask = to_padded(torch.cat([q, k, v], dim=1).flatten(1), blocks.context)
     of_blocks = padded.unflatten(2, (3, *q.shape[1:])).permute(2, 0, 3, 1, 4)  # 3 of (T, H, W, D)
     at, seen = _keys(blocks, key_blocks, mask)
-    if gather_cpu.can_run(v, q.size(0) * seen[0].numel()):
+    if cpu_can_run(v, q.size(0) * seen[0].numel()):
         index, score = _slots(*of_blocks[:2].detach(), blocks, at, seen)
         out = sparse_attention(q, k, v, index, score)
     else:

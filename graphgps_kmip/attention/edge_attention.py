@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn.functional import dropout as drop
 
-from graphgps_kmip.attention.gather_torch import dropped
+from graphgps_kmip.attention.sparse_attention import dropped
 from graphgps_kmip.common.gradients import differentiable_gradients
 
 

@@ -29,7 +29,7 @@ from graphgps_kmip.attention.dense import from_padded, to_padded
 from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
 from graphgps_kmip.common.gradients import differentiable_gradients
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.native import load, pointer, unavailable_reason
+from graphgps_kmip.native import dtype_flags, load, pointer, unavailable_reason
 from graphgps_kmip.registry import register
 from graphgps_kmip.search.problem import NotFinite, overflow
 
@@ -93,7 +93,7 @@ def can_run(qkv: Tensor, context: GraphContext, num_heads: int, dropout: float) 
     """Whether the kernel takes these tensors and has work for all threads (a head of a graph is for one)."""
     fits = qkv.device.type == "cpu" and qkv.dtype in (torch.float32, torch.float64)
     divided = dropout > 0 or context.num_graphs * num_heads >= torch.get_num_threads()
-    return fits and divided and unavailable_reason("full_attention", *_flags(qkv)) is None
+    return fits and divided and unavailable_reason("full_attention", *dtype_flags(qkv.dtype)) is None
 
 
 def full_attention(qkv: Tensor, context: GraphContext, num_heads: int, dropout: float = 0.0) -> Tensor:
@@ -161,7 +161,7 @@ def _call(
 ) -> None:
     most, num_heads, dropout, seed = sizes
     pairs = len(qkv) * most * num_heads
-    failed = load("full_attention", *_flags(qkv)).full_attention(
+    failed = load("full_attention", *dtype_flags(qkv.dtype)).full_attention(
         *map(pointer, (qkv, grad_out, ptr)),
         *map(ctypes.c_long, (len(ptr) - 1, most)),
         *(num_heads, out.size(1) // num_heads),
@@ -177,10 +177,6 @@ def _call(
 def _overflow(qkv: Tensor) -> NotFinite:
     q, k, _ = (float(part.abs().max()) for part in qkv.chunk(3, 1))
     return overflow(q, k, qkv.dtype)
-
-
-def _flags(x: Tensor) -> tuple[str, ...]:
-    return ("-DDOUBLE",) if x.dtype == torch.float64 else ()
 
 
 @register("attention", "Transformer")

@@ -1,45 +1,55 @@
-"""Softmax attention over the keys that a search selected, with gradients: fused on CPU and GPU, plain torch elsewhere.
+r"""Sparse softmax attention over the keys that a search selected, with gradients: the core of k-MIP attention.
 
-Differs from the plain form (thesis, algorithm 1) only in memory: beside q, k and v, index and weights are all that is
-kept for the backward.
+.. math:: o_n = \sum_j a_{nj} v_{I(n,j)}, \qquad a_n = \mathrm{softmax}_j(\langle q_n, k_{I(n,j)} \rangle / \sqrt{D})
+
+(k-MIP thesis, algorithm 1, whose plain form gathers the keys and values of all queries.) Differs from it only in
+memory: beside q, k and v, only index and weights, (N, H, K) numbers each, are kept for the backward pass. Three
+implementations of one mathematics: fused C loops on a CPU (``native/sparse_attention.c``), fused Triton kernels on a
+GPU (``triton_sparse_attention.py``), and plain torch for any device.
 """
 
 from __future__ import annotations
 
+import ctypes
+import math
+from collections.abc import Callable
 from functools import partial
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
+from torch.nn.functional import embedding_bag
 
-from graphgps_kmip.attention import gather_cpu, gather_torch, triton_sparse_attention
-from graphgps_kmip.attention.gather_torch import plain_sparse_attention, softmax_weight
+from graphgps_kmip.attention import triton_sparse_attention
 from graphgps_kmip.common.gradients import differentiable_gradients
+from graphgps_kmip.native import dtype_flags, load, pointer, unavailable_reason
 
-__all__ = ["softmax_weight", "sparse_attention"]
+THREAD_WORK = 100_000  # multiplications that take about as long as starting a thread (20 us)
 
 
 def sparse_attention(q: Tensor, k: Tensor, v: Tensor, index: Tensor, score: Tensor, dropout: float = 0.0) -> Tensor:
     """Attend to selected keys: ``o_n = sum_j a_nj v_I(n,j)`` with ``a_n = softmax_j(<q_n, k_I(n,j)> / sqrt(D))``.
 
     Gradients flow to q, k and v, as often as wanted (a second derivative costs the memory of the plain form); index is
-    a constant. Forward and backward repeat bit for bit. Halves are computed in float32.
+    a constant. Forward and backward repeat bit for bit. Half-precision inputs are computed in float32.
 
     Args:
-        q: queries.
-        k: keys.
-        v: values.
-        index: row of k and v in each slot, -1 where a query has fewer keys.
-        score: ``<q_n, k_I(n,j)>`` as the search returned it, -inf in missing slots.
-        dropout: probability to drop a weight (the others are divided by 1 - dropout).
+        q (Tensor): queries.
+        k (Tensor): keys.
+        v (Tensor): values.
+        index (Tensor): row of k and v in each slot, -1 where a query has fewer keys.
+        score (Tensor): ``<q_n, k_I(n,j)>`` as the search returned it, -inf in missing slots.
+        dropout (float, optional): probability to drop a weight; the others are divided by 1 - dropout. (default: 0.0)
 
     Shapes:
         q (N, H, D), k (M, H, D), v (M, H, C), index and score (H, N, K); returns (N, H, C).
+
+    Raises:
+        IndexError: an index is not that of a key (checked on a CPU).
     """
     wide = torch.promote_types(v.dtype, torch.float32)
-    rows = _rows(index.transpose(0, 1), k.size(0))  # (N * H, K), of the flat k and v
+    rows = _flat_rows(index.transpose(0, 1), k.size(0))  # (N * H, K), of the flat k and v
     score = score.to(wide).transpose(0, 1).flatten(0, 1)
     keep = torch.rand_like(score) >= dropout if dropout > 0 else None
     flat = [tensor.flatten(0, 1).to(wide) for tensor in (q, k, v)]  # (N * H, D), (M * H, D), (M * H, C)
@@ -47,7 +57,19 @@ def sparse_attention(q: Tensor, k: Tensor, v: Tensor, index: Tensor, score: Tens
     return out.view(*q.shape[:-1], v.size(-1)).to(v.dtype)
 
 
-def _rows(index: Tensor, num_keys: int) -> Tensor:
+def softmax_weight(score: Tensor, dim_kq: int) -> Tensor:
+    """``softmax(score / sqrt(dim_kq))`` over the last dimension, 0 in missing slots (also where every slot is)."""
+    # torch's CPU softmax over a leading dimension is five times faster than over rows of ten
+    weight = torch.softmax(score.movedim(-1, 0) / math.sqrt(dim_kq), dim=0).movedim(0, -1)
+    return weight.masked_fill(score == -torch.inf, 0.0)
+
+
+def dropped(weight: Tensor, keep: Tensor | None, dropout: float) -> Tensor:
+    """Apply dropout to weights, or to their gradient: ``weight * keep / (1 - dropout)``."""
+    return weight if keep is None else weight * keep / (1.0 - dropout)
+
+
+def _flat_rows(index: Tensor, num_keys: int) -> Tensor:
     """``index * H + head`` (N * H, K), int32 where that can count them; negative numbers remain negative."""
     num_heads = index.size(1)
     dtype = torch.int32 if num_keys * num_heads < 2**31 else torch.int64
@@ -55,14 +77,6 @@ def _rows(index: Tensor, num_keys: int) -> Tensor:
     if num_heads > 1:
         index = index * num_heads + torch.arange(num_heads, dtype=dtype, device=index.device)[:, None]
     return index.flatten(0, 1)
-
-
-def _implementation(v: Tensor, rows: Tensor) -> ModuleType:
-    if rows.dtype == torch.int32 and gather_cpu.can_run(v, rows.numel()):
-        return gather_cpu
-    if v.device.type == "cuda" and triton_sparse_attention.can_run(v):
-        return triton_sparse_attention
-    return gather_torch
 
 
 class _SparseAttention(Function):
@@ -73,9 +87,9 @@ class _SparseAttention(Function):
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, rows: Tensor, score: Tensor, keep: Tensor | None, dropout: float
     ) -> Tensor:
         """Shapes: q (R, D), k (S, D), v (S, C), rows, score and keep (R, K); returns (R, C)."""
-        ctx.implementation = _implementation(v, rows)
+        compute, ctx.compute_gradients = implementation(v, rows)
         ctx.dropout = dropout
-        out, weight = ctx.implementation.sparse_attention_forward(v, rows, score, q.size(1), keep, dropout)
+        out, weight = compute(v, rows, score, q.size(1), keep, dropout)
         ctx.save_for_backward(q, k, v, rows, weight, keep)
         return out
 
@@ -84,6 +98,173 @@ class _SparseAttention(Function):
         """Gradients of q, k and v."""
         if torch.is_grad_enabled():
             q, k, v, *constants = ctx.saved_tensors
-            plain = partial(plain_sparse_attention, constants=(*constants, ctx.dropout))
+            plain = partial(_plain, constants=(*constants, ctx.dropout))
             return *differentiable_gradients(plain, (q, k, v), (grad_out,)), *[None] * 4
-        return *ctx.implementation.sparse_attention_backward(grad_out, *ctx.saved_tensors, ctx.dropout), *[None] * 4
+        return *ctx.compute_gradients(grad_out, *ctx.saved_tensors, ctx.dropout), *[None] * 4
+
+
+def implementation(v: Tensor, rows: Tensor) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return the fastest forward and backward for these values (S, C) and rows (R, K)."""
+    if rows.dtype == torch.int32 and cpu_can_run(v, rows.numel()):
+        return cpu_forward, cpu_backward
+    if v.device.type == "cuda" and triton_sparse_attention.can_run(v):
+        return triton_sparse_attention.sparse_attention_forward, triton_sparse_attention.sparse_attention_backward
+    return torch_forward, torch_backward
+
+
+def _plain(q: Tensor, k: Tensor, v: Tensor, constants: tuple[Tensor, Tensor, Tensor | None, float]) -> Tensor:
+    """The same output in operations that are differentiable as often as wanted: gathers (R, K, D) and (R, K, C).
+
+    ``constants`` are rows, the weights a of the forward, what dropout keeps (all (R, K)), and its probability.
+    """
+    rows, constant, keep, dropout = constants
+    if not rows.numel() or not k.size(0):
+        return v.new_zeros(len(rows), v.size(1))
+    at, present = rows.clamp(min=0).long(), (rows >= 0) & (constant != 0)
+    logit = (q[:, None] * k[at]).sum(-1) / math.sqrt(q.size(1))  # (R, K)
+    # softmax(log a) is a: so the weights are those of the forward, whatever score it was given
+    logit = logit + torch.where(present, constant.log() - logit, 0.0).detach()
+    weight = logit.masked_fill(~present, torch.finfo(logit.dtype).min).softmax(-1).masked_fill(~present, 0.0)
+    return (dropped(weight, keep, dropout)[..., None] * v[at]).sum(1)
+
+
+# Plain torch, for any device: the forward sums bags of rows, the backward walks the K slots one after the other, so
+# that (R, K, C) values are never gathered.
+
+
+def torch_forward(
+    v: Tensor, rows: Tensor, score: Tensor, dim_kq: int, keep: Tensor | None = None, dropout: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """Compute ``a = softmax(score / sqrt(dim_kq))`` and ``o_r = sum_j a_rj keep_rj / (1 - dropout) v_rows(r,j)``.
+
+    Args:
+        v (Tensor): values.
+        rows (Tensor): row of v in each slot, negative where there is none.
+        score (Tensor): inner product of query and key, -inf where there is none.
+        dim_kq (int): dimension D of queries and keys.
+        keep (Tensor, optional): False where dropout drops a weight; None: nowhere. (default: None)
+        dropout (float, optional): the probability of that. (default: 0.0)
+
+    Shapes:
+        v (S, C), rows, score and keep (R, K); returns out (R, C) and weight a (R, K), 0 in missing slots.
+    """
+    weight = softmax_weight(score, dim_kq)
+    return _weighted_sum(v, _present(rows), dropped(weight, keep, dropout)), weight
+
+
+def torch_backward(
+    grad_out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    rows: Tensor,
+    weight: Tensor,
+    keep: Tensor | None = None,
+    dropout: float = 0.0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """``da = <g, v>``, ``ds = a (da - sum a da) / sqrt(D)``; dq = sum ds k; dk and dv by scatter-add, slot by slot.
+
+    Args:
+        grad_out (Tensor): gradient g of the output.
+        q (Tensor): queries.
+        k (Tensor): keys.
+        v (Tensor): values.
+        rows (Tensor): as in the forward.
+        weight (Tensor): a, as the forward returned it, before dropout.
+        keep (Tensor, optional): as in the forward. (default: None)
+        dropout (float, optional): as in the forward. (default: 0.0)
+
+    Shapes:
+        grad_out (R, C), q (R, D), k (S, D), v (S, C), rows, weight and keep (R, K); returns tensors like q, k and v.
+    """
+    rows = _present(rows)
+    used = dropped(weight, keep, dropout)
+    grad_used = torch.stack([(grad_out * v.index_select(0, slot)).sum(-1) for slot in rows.unbind(1)], dim=1)
+    grad_weight = dropped(grad_used, keep, dropout)
+    grad_score = weight * (grad_weight - (weight * grad_weight).sum(1, keepdim=True)) / math.sqrt(q.size(1))
+    grad_q = _weighted_sum(k, rows, grad_score)
+    return grad_q, _scatter_sum(q, rows, grad_score, k.size(0)), _scatter_sum(grad_out, rows, used, v.size(0))
+
+
+def _present(rows: Tensor) -> Tensor:
+    """An empty slot repeats the first one (its weight is 0): nothing of another graph is touched."""
+    return torch.where(rows < 0, rows[:, :1].clamp(min=0), rows).long()  # int64 is faster while it is in use
+
+
+def _weighted_sum(values: Tensor, rows: Tensor, weight: Tensor) -> Tensor:
+    """``out_r = sum_j weight_rj values_rows(r,j)`` without the gathered (R, K, C): (S, C) -> (R, C)."""
+    return embedding_bag(rows, values, per_sample_weights=weight, mode="sum")
+
+
+def _scatter_sum(values: Tensor, rows: Tensor, weight: Tensor, num_rows: int) -> Tensor:
+    """``out_s = sum_{r,j: rows(r,j) = s} weight_rj values_r``, slot by slot: (R, C) -> (S, C)."""
+    out = values.new_zeros(num_rows, values.size(1))
+    for slot, slot_weight in zip(rows.unbind(1), weight.unbind(1), strict=True):
+        out.index_add_(0, slot, values * slot_weight[:, None])
+    return out
+
+
+# Fused C loops: the forward reads the values of a query in place, the backward sums the gradients of a key over the
+# queries that selected it (a counting sort of the index). Arguments and results are those of the torch forms.
+
+
+def cpu_can_run(x: Tensor, num_slots: int) -> bool:
+    """Whether the C kernel takes tensors like x with this many selected keys (32 bits count them)."""
+    fits = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) and num_slots < 2**31
+    return fits and unavailable_reason("sparse_attention", *dtype_flags(x.dtype)) is None
+
+
+def cpu_forward(
+    v: Tensor, rows: Tensor, score: Tensor, dim_kq: int, keep: Tensor | None = None, dropout: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """Compute `torch_forward` in C; rows are int32.
+
+    Raises:
+        IndexError: a row that v does not have.
+    """
+    num_rows, num_slots = rows.shape
+    v, rows, score = v.contiguous(), rows.contiguous(), score.contiguous()
+    keep = None if keep is None else keep.contiguous()
+    out, weight = v.new_empty(num_rows, v.size(1)), torch.empty_like(score)
+    outside = load("sparse_attention", *dtype_flags(v.dtype)).sparse_attention_forward(
+        *map(pointer, (v, rows, score, keep)),
+        *map(ctypes.c_long, (num_rows, len(v))),
+        *(num_slots, dim_kq, v.size(1)),
+        ctypes.c_double(dropout),
+        _num_threads(rows.numel() * v.size(1)),
+        *map(pointer, (out, weight)),
+    )
+    if outside:
+        raise IndexError(f"index names a key that is not there: the largest one allowed is {len(v) - 1} (flat)")
+    return out, weight
+
+
+def cpu_backward(
+    grad_out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    rows: Tensor,
+    weight: Tensor,
+    keep: Tensor | None = None,
+    dropout: float = 0.0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute `torch_backward` in C; it repeats bit for bit on any number of threads."""
+    grad_out, q, k, v, rows, weight = (tensor.contiguous() for tensor in (grad_out, q, k, v, rows, weight))
+    keep = None if keep is None else keep.contiguous()
+    grads = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    failed = load("sparse_attention", *dtype_flags(v.dtype)).sparse_attention_backward(
+        *map(pointer, (grad_out, q, k, v, rows, weight, keep)),
+        *map(ctypes.c_long, (len(rows), len(k))),
+        *(rows.size(1), q.size(1), v.size(1)),
+        ctypes.c_double(dropout),
+        _num_threads(4 * rows.numel() * v.size(1)),
+        *map(pointer, grads),
+    )
+    if failed:
+        raise MemoryError(f"the backward of sparse attention needs more memory for {rows.numel()} slots than there is")
+    return grads
+
+
+def _num_threads(work: int) -> int:
+    return max(1, min(torch.get_num_threads(), work // THREAD_WORK))

@@ -20,6 +20,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import torch
 from filelock import FileLock, Timeout
 from torch import Tensor
 
@@ -84,6 +85,11 @@ def unavailable_reason(name: str, *flags: str) -> str | None:
         logger.warning("no compiled CPU kernel %r, a slower route is used instead: %s", name, error)
         return str(error)
     return None
+
+
+def dtype_flags(dtype: torch.dtype) -> tuple[str, ...]:
+    """Return the flags by which a kernel of this package is compiled for float64, none for float32."""
+    return ("-DDOUBLE",) if dtype == torch.float64 else ()
 
 
 def pointer(tensor: Tensor | None) -> ctypes.c_void_p:

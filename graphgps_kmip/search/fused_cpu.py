@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from graphgps_kmip.native import load, pointer, unavailable_reason
+from graphgps_kmip.native import dtype_flags, load, pointer, unavailable_reason
 from graphgps_kmip.search.problem import SearchProblem
 
 LARGEST = 2**31 - 64  # keys of a graph are counted in 32 bits
@@ -73,7 +73,7 @@ def scan(problem: SearchProblem, order: str = "norm", screen: bool | None = None
     counts = torch.zeros(4, dtype=torch.int64)
     screen = dim >= SCREEN_FROM if screen is None else screen
     sizes = (heads, rows, k.size(1), problem.num_graphs)
-    failed = _library(q.dtype).kmip_search(
+    failed = load("kmip_search", *dtype_flags(q.dtype)).kmip_search(
         *map(pointer, (q, k, ptr_q, ptr_k)),
         *map(ctypes.c_long, sizes),
         dim,
@@ -92,7 +92,7 @@ def cpu_not_supported_reasons(problem: SearchProblem) -> list[str]:
     reasons = []
     if problem.q.device.type != "cpu":
         reasons.append(f"it runs on cpu, not on {problem.q.device.type}")
-    elif reason := unavailable_reason("kmip_search", *_flags(problem.q.dtype)):
+    elif reason := unavailable_reason("kmip_search", *dtype_flags(problem.q.dtype)):
         reasons.append(reason)
     if max(problem.k.size(1), problem.num_keys) > LARGEST:
         reasons.append(f"it counts up to {LARGEST} keys, not {problem.k.size(1)}")
@@ -116,11 +116,3 @@ def num_threads(problem: SearchProblem) -> int:
 def _bounds(problem: SearchProblem) -> list[tuple[int, int, int, int]]:
     q, k = problem.bounds_q, problem.bounds_k
     return list(zip(q[:-1], q[1:], k[:-1], k[1:], strict=True))
-
-
-def _library(dtype: torch.dtype) -> ctypes.CDLL:
-    return load("kmip_search", *_flags(dtype))
-
-
-def _flags(dtype: torch.dtype) -> tuple[str, ...]:
-    return ("-DDOUBLE",) if dtype == torch.float64 else ()

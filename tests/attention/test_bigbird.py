@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import product
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -77,7 +76,7 @@ def test_both_forms_give_the_same_output_and_gradients(
     pattern: str, use_bias: bool, fused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not fused:
-        monkeypatch.setattr(blockwise, "gather_cpu", SimpleNamespace(can_run=lambda *_: False))
+        monkeypatch.setattr(blockwise, "cpu_can_run", lambda *_: False)
     blocks, edges = (
         BigBirdAttention(8, 2, num_random_blocks=2, use_bias=use_bias, form=form, pattern=pattern).double()
         for form in FORMS

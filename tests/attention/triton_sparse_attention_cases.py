@@ -60,7 +60,9 @@ def test_output_and_gradients_equal_those_of_the_formula(
 
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 def test_gradients_of_gradients_equal_those_of_the_formula(dropout: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sparse_attention, "_implementation", lambda v, rows: triton_sparse_attention)  # noqa: ARG005
+    monkeypatch.setattr(
+        sparse_attention, "implementation", lambda *_: (sparse_attention_forward, sparse_attention_backward)
+    )
     q, k, v, rows = inputs(3, 4, 3)
     keep = torch.rand(rows.shape, device=DEVICE) >= dropout if dropout else None
     along = [torch.randn_like(tensor) for tensor in (q, k, v)]

@@ -9,7 +9,7 @@ from torch import Tensor
 from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.attention.full import full_attention
 from graphgps_kmip.attention.sparse_attention import sparse_attention
-from graphgps_kmip.mpnn.gated_cpu import gated_mean
+from graphgps_kmip.mpnn.gatedgcn import gated_mean
 from graphgps_kmip.search import topk_inner_product
 
 COUNTS = [0, 1, 2, 47, 48, 49, 1023, 1024, 1025]  # around a panel of keys, and the first graph that is sorted

@@ -23,8 +23,8 @@ UNITS = {"native": (), **({"avx2": ("-mno-avx512f",), "sse2": ("-mno-avx",)} if 
 
 @pytest.fixture(params=UNITS)
 def unit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    flags = cpu._flags
-    monkeypatch.setattr(cpu, "_flags", lambda dtype: (*flags(dtype), *UNITS[request.param]))
+    flags = cpu.dtype_flags
+    monkeypatch.setattr(cpu, "dtype_flags", lambda dtype: (*flags(dtype), *UNITS[request.param]))
     return request.param
 
 

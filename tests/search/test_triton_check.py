@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from graphgps_kmip.attention import triton_sparse_attention
+from graphgps_kmip.attention import sparse_attention, triton_sparse_attention
 from graphgps_kmip.search import triton_search as triton_check
 from tests.search.triton_runs import needs_triton
 
@@ -47,13 +47,13 @@ def test_the_check_of_the_search_sees_a_wrong_score(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_check_of_the_gather_sees_a_wrong_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = triton_sparse_attention.gather_torch
-    monkeypatch.setattr(triton_sparse_attention, "sparse_attention_forward", right.sparse_attention_forward)
-    monkeypatch.setattr(triton_sparse_attention, "sparse_attention_backward", right.sparse_attention_backward)
+    forward, right = sparse_attention.torch_forward, sparse_attention.torch_backward
+    monkeypatch.setattr(triton_sparse_attention, "sparse_attention_forward", forward)
+    monkeypatch.setattr(triton_sparse_attention, "sparse_attention_backward", right)
     triton_sparse_attention._check(DEVICE)
 
     def wrong(*args: object) -> tuple[torch.Tensor, ...]:
-        grad_q, grad_k, grad_v = right.sparse_attention_backward(*args)
+        grad_q, grad_k, grad_v = right(*args)
         return grad_q, grad_k.roll(1, 0), grad_v
 
     monkeypatch.setattr(triton_sparse_attention, "sparse_attention_backward", wrong)

@@ -17,12 +17,8 @@ called its last attend to all nodes of the graph, whatever the table says.
 
 from __future__ import annotations
 
-from functools import lru_cache
-from itertools import product
-from types import ModuleType
 from typing import Annotated
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
@@ -34,7 +30,6 @@ from graphgps_kmip.attention.head_arguments import check_dropout, described, dim
 from graphgps_kmip.attention.sparse_attention import cpu_can_run, sparse_attention
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import COUNT, NATURAL, POSITIVE, Choice, Registered
-from graphgps_kmip.registry import register
 
 _BITS = 0xFFFFFFFF
 
@@ -92,43 +87,6 @@ def _mixed(state: Tensor, word: Tensor | int = 0) -> Tensor:
     for _ in range(2):
         state = ((state >> 16) ^ state) * 0x45D9F3B & _BITS  # an odd number of 27 bits: int64 does not overflow
     return (state >> 16) ^ state
-
-
-@lru_cache(maxsize=64)
-def public_random_blocks(num_blocks: int, num_heads: int, num_random: int) -> Tensor:
-    """Return what the public code draws, with a random state of its own: :func:`draw_public` with seed 0."""
-    return draw_public(np.random.RandomState(0), num_blocks, num_heads, num_random)
-
-
-def draw_public(rng: np.random.RandomState | ModuleType, num_blocks: int, num_heads: int, num_random: int) -> Tensor:
-    """Draw random blocks as GraphGPS does, where they may repeat those that are attended to anyway, even the own one.
-
-    In long sequences all come from the first 2R + 5 blocks, in shorter ones half of them from the first R + 5 and half
-    from the rest. Where the public code fails for want of blocks, those that it has are repeated. It draws differently
-    for sequences padded to 1024, 3072 or 4096 nodes; this is not repeated.
-
-    Args:
-        rng: numpy's random state, or its random module for the global one.
-        num_blocks: blocks of the padded sequence.
-        num_heads: heads H.
-        num_random: blocks R to draw.
-
-    Shapes:
-        returns (num_blocks, H, R), 0 in the first row.
-    """
-    near, num_near = num_blocks, num_random
-    if num_blocks > 2 * num_random + 5:
-        near = 2 * num_random + 5
-    elif num_blocks > num_random + 5:
-        near, num_near = num_random + 5, num_random // 2
-    table = np.zeros((num_blocks, num_heads, num_random), dtype=np.int64)
-    parts = ((slice(0, num_near), np.arange(near)), (slice(num_near, num_random), np.arange(near, num_blocks)))
-    for rows in (range(1, near), range(near, num_blocks)):
-        for columns, blocks in parts:
-            count = columns.stop - columns.start
-            for row, head in product(rows, range(num_heads if count else 0)):
-                table[row, head, columns] = np.resize(rng.permutation(blocks)[:count], count)
-    return torch.from_numpy(table)
 
 
 def block_attention(
@@ -251,11 +209,8 @@ def block_edges(context: GraphContext, blocks: Tiles, key_blocks: Tensor, last: 
 
 ACTIVATIONS = {"relu": nn.ReLU, "sigmoid": nn.Sigmoid}
 FORMS = ("block_sparse", "edges")
-PATTERNS = ("graph", "public", "public_global_rng")
 
 
-# In the public code, too, the layers' dropout reaches BigBird, which has no dropout of weights.
-@register("attention", "BigBird", breaks=("permutation",), dropout="dropout")
 class BigBirdAttention(nn.Module):
     r"""Multi-head attention between blocks of consecutive nodes, with its own residuals and feed-forward network.
 
@@ -283,9 +238,6 @@ class BigBirdAttention(nn.Module):
         layer_norm_eps: added to the variance by the norms.
         form: block_sparse gathers whole blocks, and pads the graphs to the largest one for the first and last blocks;
             edges makes a list of the pairs and pads nothing, for graphs of very different sizes. Both compute the same.
-        pattern: graph; or a fault of the public code, for runs that must repeat it: public counts the blocks of the
-            padded batch and draws random ones as `draw_public`, alike in all layers, so that a graph's output depends
-            on the others; public_global_rng moreover resets numpy's global random state at each call.
 
     Shapes:
         x (N, dim); context a GraphContext, a batch vector (N,) or None; returns (N, dim).
@@ -308,13 +260,12 @@ class BigBirdAttention(nn.Module):
         hidden_act: Annotated[str, Choice(ACTIVATIONS)] = "relu",
         layer_norm_eps: Annotated[float, POSITIVE] = 1e-6,
         form: Annotated[str, Registered("block_sparse or edges")] = "block_sparse",
-        pattern: Annotated[str, Choice(PATTERNS)] = "graph",
     ) -> None:
         super().__init__()
         dim_per_head(dim, num_heads)
-        _check_options(block_size, num_random_blocks, hidden_act, form, pattern)
+        _check_options(block_size, num_random_blocks, hidden_act, form)
         self.num_heads, self.block_size, self.num_random_blocks = num_heads, block_size, num_random_blocks
-        self.form, self.pattern = form, pattern
+        self.form = form
         self.query, self.key, self.value = (nn.Linear(dim, dim, bias=use_bias) for _ in range(3))
         self.out = nn.Linear(dim, dim)
         self.ffn = nn.Sequential(nn.Linear(dim, dim), ACTIVATIONS[hidden_act](), nn.Linear(dim, dim))
@@ -341,45 +292,35 @@ class BigBirdAttention(nn.Module):
             dropout=self.dropout.p,
             use_bias=self.query.bias is not None,
             form=self.form,
-            pattern=self.pattern,
         )
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: GraphContext) -> Tensor:
         blocks = Tiles.of(context, self.block_size)
-        num_blocks = -(-context.max_nodes // self.block_size)  # of the largest graph
-        if self.pattern == "graph":
-            last = (context.sizes - 1) // self.block_size  # (B,), -1 without nodes
-        else:
-            last = torch.full_like(context.sizes, num_blocks - 1)
-        key_blocks = self._key_blocks(blocks.place, last[blocks.graph], num_blocks)
+        last = self._last_blocks(context)
+        key_blocks = self._key_blocks(blocks.place, last[blocks.graph])
         if self.form == "block_sparse":
             return block_attention(q, k, v, context, blocks, key_blocks, last)
         edge_index = block_edges(context, blocks, key_blocks, last, self.block_size)
         out = edge_attention(*(values.flatten(0, 1)[:, None] for values in (q, k, v)), edge_index)  # (N * H, 1, D)
         return out.view_as(q)
 
-    def _key_blocks(self, block: Tensor, last: Tensor, num_blocks: int) -> Tensor:
+    def _last_blocks(self, context: GraphContext) -> Tensor:
+        """Number of the last block of each graph (B,), -1 without nodes."""
+        return (context.sizes - 1) // self.block_size
+
+    def _key_blocks(self, block: Tensor, last: Tensor) -> Tensor:
         """Blocks that each block attends to, -1 for none: block and last (T,) -> (T, H, 5 + R)."""
-        shape = num_blocks, self.num_heads, self.num_random_blocks
-        if self.pattern == "graph":
-            drawn = random_blocks(block, last, *shape[1:], self.seed)
-        elif self.pattern == "public":
-            drawn = public_random_blocks(*shape).to(block.device)[block]
-        else:
-            np.random.seed(0)
-            drawn = draw_public(np.random, *shape).to(block.device)[block]
         fixed = fixed_blocks(block, last)[:, None].expand(-1, self.num_heads, -1)
-        return torch.cat([fixed, drawn], dim=-1)
+        return torch.cat([fixed, self._random_blocks(block, last)], dim=-1)
+
+    def _random_blocks(self, block: Tensor, last: Tensor) -> Tensor:
+        return random_blocks(block, last, self.num_heads, self.num_random_blocks, self.seed)  # (T, H, R)
 
 
-def _check_options(block_size: int, num_random_blocks: int, hidden_act: str, form: str, pattern: str) -> None:
+def _check_options(block_size: int, num_random_blocks: int, hidden_act: str, form: str) -> None:
     for name, value, least in (("block_size", block_size, 1), ("num_random_blocks", num_random_blocks, 0)):
         if value < least:
             raise InputError(f"{name} must be >= {least}, got {value}")
-    for name, value, allowed in (
-        ("hidden_act", hidden_act, ACTIVATIONS),
-        ("form", form, FORMS),
-        ("pattern", pattern, PATTERNS),
-    ):
+    for name, value, allowed in (("hidden_act", hidden_act, ACTIVATIONS), ("form", form, FORMS)):
         if value not in allowed:
             raise InputError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")

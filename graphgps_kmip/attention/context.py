@@ -83,13 +83,12 @@ class GraphContext:
         progress: share of the training that is done, in [0, 1] (for temperature and k schedules); None: nobody set it,
             `progress_in` says what stands for it.
         encoding: EquivStableLapPE, which some message passing layers read.
-        real: None, or where padding stands for nodes (`dense.with_padding`): False there.
         halo: None, or how to reach the nodes of other processes: these N nodes are then this process's share of one
             graph, and sources in edge_index count behind them the nodes that are elsewhere.
 
     Shapes:
         batch (N,), ptr (B+1,), edge_index (2, E), edge_attr (E, C), pair_index (2, P), pair_attr (P, C),
-        encoding (N, C), real (N,) bool.
+        encoding (N, C).
     """
 
     batch: Tensor
@@ -101,7 +100,6 @@ class GraphContext:
     pair_attr: Tensor | None = None
     progress: float | None = None
     encoding: Tensor | None = None
-    real: Tensor | None = None
     halo: Halo | None = None
 
     @property

@@ -5,7 +5,7 @@ Graphs cut into tiles of consecutive nodes, whose padding takes little memory ho
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -39,21 +39,6 @@ def from_padded(padded: Tensor, context: GraphContext) -> Tensor:
     """
     flat = padded.flatten(0, 1)  # (B * Nmax, C)
     return flat if context.min_nodes == context.max_nodes else flat[_positions(context)]
-
-
-def with_padding(x: Tensor, context: GraphContext) -> tuple[Tensor, GraphContext]:
-    """Let padding stand for nodes: every graph gets rows of zeros, as many as the largest one has nodes.
-
-    Only for networks that repeat a public code's fault; ``x[context.real]`` undoes it. What is numbered by nodes
-    (edges, pairs) is not of these rows, so layers that read them must not follow.
-
-    Shapes:
-        x (N, C); returns x (B * Nmax, C) and its context. Gradients flow to x.
-    """
-    padded, mask = to_padded(x, context)
-    ptr = torch.arange(context.num_graphs + 1, device=x.device) * context.max_nodes
-    batch = torch.arange(context.num_graphs, device=x.device).repeat_interleave(context.max_nodes)
-    return padded.flatten(0, 1), replace(context, batch=batch, ptr=ptr, real=mask.flatten())
 
 
 def _positions(context: GraphContext) -> Tensor:

@@ -10,6 +10,7 @@ Random features drawn anew in the course of training, as the reference implement
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
@@ -22,7 +23,6 @@ from graphgps_kmip.attention.dense import Tiles, from_padded, to_padded
 from graphgps_kmip.attention.head_arguments import check_dropout, described
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import WIDTH
-from graphgps_kmip.registry import register
 
 EPS = 1e-4  # added to every feature by the reference implementation: no normaliser comes near 0
 
@@ -76,7 +76,6 @@ CHUNK = 2048  # nodes whose features stay in a CPU's cache
 TILE = 128  # nodes: twice the channels of a head, so that the sums of tiles take half the memory of the features
 
 
-@register("attention", "Performer")
 class PerformerAttention(nn.Module):
     r"""Multi-head attention by positive random features: linear in the nodes, an estimate of full attention.
 
@@ -96,11 +95,6 @@ class PerformerAttention(nn.Module):
         dim_head: channels D of a head, whatever dim is.
         num_features: random features of a head; None: floor(D ln D), 266 for 64.
         use_bias: give queries, keys and values a bias.
-        mask_keys: False repeats a fault of the public code: each graph is padded to the largest one of the batch, and
-            the padding counts in the sum of the denominator, so that a graph's output depends on the others. Where
-            padding stands for nodes (``context.real``) it always does: only its values are 0.
-        detach_stabiliser: True repeats the public gradient, which takes s for a constant although it does not cancel:
-            the gradient of keys may be far off.
 
     Shapes:
         x (N, dim); context a GraphContext, a batch vector (N,) or None; returns (N, dim).
@@ -120,18 +114,12 @@ class PerformerAttention(nn.Module):
         dim_head: Annotated[int, WIDTH] = 64,
         num_features: Annotated[int | None, WIDTH] = None,
         use_bias: bool = False,
-        mask_keys: bool = True,
-        detach_stabiliser: bool = False,
     ) -> None:
         super().__init__()
         for name, value in (("num_heads", num_heads), ("dim_head", dim_head), ("num_features", num_features)):
             if value is not None and value < 1:
                 raise InputError(f"{name} must be >= 1, got {value}")
-        if use_bias and not mask_keys:
-            raise InputError("mask_keys False repeats a public layer, whose keys have no bias: set use_bias False")
         self.num_heads = num_heads
-        self.mask_keys = mask_keys
-        self.detach_stabiliser = detach_stabiliser
         self.query, self.key, self.value = (nn.Linear(dim, num_heads * dim_head, bias=use_bias) for _ in range(3))
         self.out = nn.Linear(num_heads * dim_head, dim)
         self.dropout = nn.Dropout(check_dropout(dropout))
@@ -145,14 +133,15 @@ class PerformerAttention(nn.Module):
 
     def forward(self, x: Tensor, context: GraphContext | Tensor | None = None) -> Tensor:
         """Attend inside each graph: x (N, dim) -> (N, dim)."""
-        context = GraphContext.of(context, x)
+        return self.dropout(self.out(self.attend(x, GraphContext.of(context, x))))
+
+    def attend(self, x: Tensor, context: GraphContext) -> Tensor:
+        """Return the heads' outputs side by side, before the last linear map: x (N, dim) -> (N, H * D)."""
         q, k, v = (linear(x).unflatten(1, (self.num_heads, -1)) for linear in (self.query, self.key, self.value))
-        if context.real is not None:
-            v = v.masked_fill(~context.real[:, None, None], 0.0)
         wide = torch.promote_types(q.dtype, torch.float32)
         with torch.autocast(x.device.type, enabled=False):  # the sums may have very many terms
             out = self._by_chunks(q.to(wide), k.to(wide), v.to(wide), context)  # (N, H, D)
-        return self.dropout(self.out(out.flatten(1).to(q.dtype)))
+        return out.flatten(1).to(q.dtype)
 
     def extra_repr(self) -> str:
         """Say dim, heads, channels and features of a head, and other options that are not the default ones."""
@@ -165,13 +154,11 @@ class PerformerAttention(nn.Module):
             num_features=self.projection.size(0),
             dropout=self.dropout.p,
             use_bias=self.query.bias is not None,
-            mask_keys=self.mask_keys,
-            detach_stabiliser=self.detach_stabiliser,
         )
 
     def _by_chunks(self, q: Tensor, k: Tensor, v: Tensor, context: GraphContext) -> Tensor:
-        """Attend in some graphs at a time on a CPU, but not where padding counts, which depends on all graphs."""
-        if q.device.type != "cpu" or not self.mask_keys or not context.num_graphs:
+        """Attend in some graphs at a time on a CPU."""
+        if q.device.type != "cpu" or not context.num_graphs:
             return self._attend(q, k, v, context)
         out, ptr, first = [], context.ptr.tolist(), 0
         for end in range(1, len(ptr)):
@@ -183,34 +170,28 @@ class PerformerAttention(nn.Module):
         return torch.cat(out)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: GraphContext) -> Tensor:
-        projection = self.projection.to(q.dtype)
-        projected, half_norm = project(q, projection)
-        q = positive_features(projected, half_norm, self._constant(projected.amax(-1, keepdim=True)))  # (N, H, F)
-        projected, half_norm = project(k, projection)
-        top = _largest_in_graph(projected.amax(-1), context)  # (B, H)
-        padding = (context.max_nodes - context.sizes)[:, None] * (not self.mask_keys)  # (B, 1), rows that count
-        top = self._constant(torch.where(padding > 0, top.clamp(min=0), top))  # padded keys are 0: they have no bias
-        k = positive_features(projected, half_norm, top[context.batch, :, None])
+        q = self._features(q, lambda largest: largest)  # (N, H, F)
+        k = self._features(k, lambda largest: _largest_in_graph(largest, context)[context.batch])
         tiles = Tiles.of_uneven(context, TILE)
         q, k = (to_padded(features.flatten(1), tiles.context)[0].unflatten(2, k.shape[1:]) for features in (q, k))
         v = pad(v, (0, 1), value=1.0)  # the last channel sums the features themselves: the denominator
         v = to_padded(v.flatten(1), tiles.context)[0].unflatten(2, v.shape[1:])  # (T, W, H, D + 1); q, k (T, W, H, F)
         sums = torch.einsum("twhf,twhd->thfd", k, v)
         sums = sums.new_zeros(context.num_graphs, *sums.shape[1:]).index_add(0, tiles.graph, sums)  # (B, H, F, D + 1)
-        if not self.mask_keys:
-            sums[..., -1] += (padding * (torch.exp(-top) + EPS))[..., None]
         out = from_padded(torch.einsum("twhf,thfd->twhd", q, sums[tiles.graph]).flatten(2), tiles.context)
         out = out.unflatten(1, (self.num_heads, -1))  # (N, H, D + 1)
         return out[..., :-1] / out[..., -1:]
 
-    def _constant(self, stabiliser: Tensor) -> Tensor:
-        return stabiliser.detach() if self.detach_stabiliser else stabiliser
+    def _features(self, x: Tensor, stabiliser_of: Callable[[Tensor], Tensor]) -> Tensor:
+        """Random features of x (N, H, D): (N, H, F); the stabiliser is a function of the largest projections."""
+        projected, half_norm = project(x, self.projection.to(x.dtype))
+        return positive_features(projected, half_norm, stabiliser_of(projected.amax(-1, keepdim=True)))
 
 
 def _largest_in_graph(values: Tensor, context: GraphContext) -> Tensor:
-    """Largest value of each graph and column, -inf where a graph has no node: (N, H) -> (B, H)."""
-    index = context.batch[:, None].expand_as(values)
-    return values.new_full((context.num_graphs, values.size(1)), -torch.inf).scatter_reduce(0, index, values, "amax")
+    """Largest value of each graph and column, -inf where a graph has no node: (N, H, 1) -> (B, H, 1)."""
+    index = context.batch[:, None, None].expand_as(values)
+    return values.new_full((context.num_graphs, *values.shape[1:]), -torch.inf).scatter_reduce(0, index, values, "amax")
 
 
 PERIOD = 1001  # calls: the reference counts 1000 of them, and draws at the one after

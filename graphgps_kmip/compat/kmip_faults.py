@@ -8,9 +8,10 @@ from torch.nn.functional import pad
 
 from graphgps_kmip.attention.attention_graph import AttentionGraph
 from graphgps_kmip.attention.context import GraphContext
-from graphgps_kmip.attention.dense import from_padded, to_padded, with_padding
+from graphgps_kmip.attention.dense import from_padded, to_padded
 from graphgps_kmip.attention.key_selection import BestKeys, KeySelection
 from graphgps_kmip.attention.kmip import KMIPAttention
+from graphgps_kmip.compat.padded_graphs import with_padding
 from graphgps_kmip.errors import InputError
 
 

@@ -16,7 +16,6 @@ from graphgps_kmip.attention.full import FullAttention
 from graphgps_kmip.attention.kmip import KMIPAttention
 from graphgps_kmip.attention.performer import PerformerAttention
 from graphgps_kmip.attention.san import SANAttention, SANStart
-from graphgps_kmip.compat.kmip_faults import PaddedKMIPAttention
 from graphgps_kmip.encoding.degree import DegreeEncoder
 from graphgps_kmip.encoding.feature_encoders import OnEdges
 from graphgps_kmip.encoding.graphormer_bias import GraphormerEncoder, GraphToken
@@ -73,10 +72,7 @@ PARTS: dict[type[nn.Module], dict[str, str]] = {
     | {"out": "bb_out", "ffn": "bb_ffn", "out_norm": "bb_ln", "ffn_norm": "bb_ln"},
     ExphormerAttention: {ALL: "exph_qkve"},
     ExphormerStart: {ALL: "virtual_emb", "expander": "expander_emb"},
-    **dict.fromkeys(
-        (KMIPAttention, PaddedKMIPAttention),
-        {"query": "kmip_qk", "key": "kmip_qk", "value": "kmip_v", "out": "kmip_out"},
-    ),
+    KMIPAttention: {"query": "kmip_qk", "key": "kmip_qk", "value": "kmip_v", "out": "kmip_out"},
     SANLayer: {"attention_norm": "branch_norms", "ffn": "ffn", "ffn_norm": "ffn_norm"},
     SANAttention: dict.fromkeys(("query", "key", "edge"), "san_qke")
     | dict.fromkeys(("fake_query", "fake_key", "fake_edge"), "san_fake_qke")
@@ -128,10 +124,11 @@ def _component(network: nn.Module, name: str) -> str:
     """Return the component of one parameter, from the innermost class of `PARTS` on the way to it."""
     component, first = "", ""
     for module, attribute in _way(network, name):
-        row = PARTS.get(type(module), {})
+        known = next((kind for kind in type(module).__mro__ if kind in PARTS), None)  # its own, or a base class's
+        row = PARTS.get(known, {})
         if attribute in row or ALL in row:
             component = row.get(attribute, row.get(ALL, "")).format(name=getattr(module, "name", ""))
-        elif module is not network and type(module) not in (*PARTS, nn.ModuleList, nn.Sequential):
+        elif module is not network and known is None and type(module) not in (nn.ModuleList, nn.Sequential):
             first = first or type(module).__name__
     return component or first or name.split(".")[0]
 

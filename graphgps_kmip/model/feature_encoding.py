@@ -36,7 +36,6 @@ class FeatureEncoder(nn.Module):
         node_norm: BatchNorm after the node encoder.
         edge_norm: BatchNorm after the edge encoder.
         dim_edge: width of the encoded edge features, C if None.
-        edge_norm_on_nodes: True repeats a fault of GraphGym: the norm of the edge encoder is applied to the nodes.
     """
 
     def __init__(
@@ -47,10 +46,9 @@ class FeatureEncoder(nn.Module):
         node_norm: bool = False,
         edge_norm: bool = False,
         dim_edge: int | None = None,
-        edge_norm_on_nodes: bool = False,
     ) -> None:
         super().__init__()
-        self.node, self.edge, self.edge_norm_on_nodes = node, edge, edge_norm_on_nodes
+        self.node, self.edge = node, edge
         self.node_norm = BatchNorm(dim, allow_single_element=True) if node is not None and node_norm else None
         has_norm = edge is not None and edge_norm
         self.edge_norm = BatchNorm(dim_edge or dim, allow_single_element=True) if has_norm else None
@@ -63,11 +61,13 @@ class FeatureEncoder(nn.Module):
             batch.x = self.node_norm(batch.x)
         if self.edge is not None:
             batch = self.edge(batch)
-        if self.edge_norm is not None and self.edge_norm_on_nodes:
-            batch.x = self.edge_norm(batch.x)
-        elif self.edge_norm is not None:
-            batch.edge_attr = self.edge_norm(batch.edge_attr)
+        if self.edge_norm is not None:
+            self.normalise_edges(batch)
         return batch
+
+    def normalise_edges(self, batch: Any) -> None:
+        """Normalise ``batch.edge_attr``."""
+        batch.edge_attr = self.edge_norm(batch.edge_attr)
 
 
 def input_layers(

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from graphgps_kmip.attention.context import GraphContext
-from graphgps_kmip.attention.dense import with_padding
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.model.gradient_checkpointing import recomputed
 from graphgps_kmip.model.norms import NORMS
@@ -113,8 +112,6 @@ class GPSModel(nn.Module):
         head: ``(batch) -> (pred, true)``.
         pre_mp: layers between encoder and stack, on ``batch.x``, or None.
         recompute: keep nothing of a layer but its input, and compute it again in the backward pass (`recomputed`).
-        pad_graphs: True repeats a fault of GraphGPS's whole Performer: rows that pad the smaller graphs of a batch go
-            through all layers as if they were nodes. Only for layers that read no edges.
     """
 
     def __init__(
@@ -125,10 +122,9 @@ class GPSModel(nn.Module):
         pre_mp: nn.Module | None = None,
         *,
         recompute: bool = False,
-        pad_graphs: bool = False,
     ) -> None:
         super().__init__()
-        self.recompute, self.pad_graphs = recompute, pad_graphs
+        self.recompute = recompute
         self.encoder, self.pre_mp = encoder, pre_mp
         self.layers, self.head = nn.ModuleList(layers), head
         for layer in list(layers)[1:]:
@@ -141,16 +137,17 @@ class GPSModel(nn.Module):
         batch = self.encoder(batch)
         if self.pre_mp is not None:
             batch.x = self.pre_mp(batch.x)
-        context, x = GraphContext.from_data(batch), batch.x
-        if self.pad_graphs:
-            x, context = with_padding(x, context)
+        batch.x, batch.edge_attr = self.run_layers(batch.x, GraphContext.from_data(batch))
+        return self.head(batch)
+
+    def run_layers(self, x: Tensor, context: GraphContext) -> tuple[Tensor, Tensor | None]:
+        """Return the node features (N, C) and the edge features (E, C) or None behind the last layer."""
         states = initial_states(self.layers[0].attention, context) if len(self.layers) else ()
         for layer in self.layers:
             call = partial(recomputed, layer) if self.recompute and torch.is_grad_enabled() else layer
             x, edge_attr, states = call(x, context, states)
             context = context.with_edge_attr(edge_attr)
-        batch.x, batch.edge_attr = x[context.real] if self.pad_graphs else x, context.edge_attr
-        return self.head(batch)
+        return x, context.edge_attr
 
 
 def initial_states(attentions: Iterable[nn.Module], context: GraphContext) -> States:

@@ -67,7 +67,6 @@ INNER: dict[str, Callable[[int, float, Act], nn.Sequential]] = {
 }
 
 
-@register("message_passing", "GINE")
 class GINE(nn.Module):
     r"""Graph isomorphism convolution that adds edge features to the messages.
 
@@ -83,8 +82,6 @@ class GINE(nn.Module):
         inner: mlp (Linear, act, Linear), mlp_dropout (the same with a dropout after act and at the end), or norm_linear
             (BatchNorm, Linear).
         equivstable_pe: gate by the distance of the ends in ``encoding``.
-        broadcast_row_1: a fault of GraphGPS's GINE with EquivStableLapPE, for runs that must repeat it: in place of x_i
-            every node gets row 1 of x. Results then depend on the order of nodes, and a batch needs two nodes.
 
     Shapes:
         x (N, C) or a pair (M, C), (N, C), edge_index (2, E), edge_attr (E, C), encoding like x
@@ -104,21 +101,23 @@ class GINE(nn.Module):
         *,
         inner: Annotated[str, Choice(INNER)] = "mlp",
         equivstable_pe: bool = False,
-        broadcast_row_1: bool = False,
     ) -> None:
         super().__init__()
         if inner not in INNER:
             raise InputError(f"gt.gine.inner must be one of {', '.join(INNER)}, got {inner!r}")
         self.inner = INNER[inner](dim, dropout, act)
         self.gate = DistanceGate(dim) if equivstable_pe else None
-        self.broadcast_row_1 = broadcast_row_1
 
     def forward(
         self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return new node features, and the edge features as they are."""
-        edge_attr, (x_source, x), (source, target) = needed("GINE", edge_attr), ends(x), edge_index
+        return self.inner(self._sum_of_messages(x, edge_index, edge_attr, encoding) + ends(x)[1]), edge_attr
+
+    def _sum_of_messages(
+        self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None
+    ) -> Tensor:
+        edge_attr, (x_source, x_target), (source, target) = needed("GINE", edge_attr), ends(x), edge_index
         factor = factor_of("GINE", self.gate, encoding, edge_index)
         message = torch.relu(x_source.index_select(0, source) + edge_attr)
-        total = scatter(message if factor is None else message * factor, target, dim_size=x.size(0))
-        return self.inner(total + (x[1] if self.broadcast_row_1 else x)), edge_attr
+        return scatter(message if factor is None else message * factor, target, dim_size=x_target.size(0))

@@ -8,6 +8,8 @@ from typing import Any
 from torch import nn
 
 from graphgps_kmip.common.near_misses import look_up
+from graphgps_kmip.compat.layer_faults import EdgeNormOnNodesEncoder
+from graphgps_kmip.compat.padded_graphs import PaddedGPSModel
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.model import FeatureEncoder, GPSModel, input_layers
 from graphgps_kmip.networks.encoder_builders import edge_encoder, node_encoder
@@ -49,15 +51,15 @@ def stack(
         dim_out: outputs of the head.
         layers: first layer first.
         dim_edge: width of the encoded edge features, C if None.
-        pad_graphs: see `GPSModel`.
+        pad_graphs: see `PaddedGPSModel`.
     """
-    return GPSModel(
+    network = PaddedGPSModel if pad_graphs else GPSModel
+    return network(
         encoder=encoder(plan, dim, dim_edge),
         pre_mp=input_part(plan, dim),
         layers=layers,
         head=prediction_head(plan, dim, dim_out),
         recompute=plan.settings.share.gradient_checkpointing,
-        pad_graphs=pad_graphs,
     )
 
 
@@ -68,7 +70,8 @@ def encoder(plan: NetworkPlan, dim: int, dim_edge: int | None = None) -> Feature
     node = node_encoder(plan, given.node_encoder_name, dim) if given.node_encoder else None
     edge = edge_encoder(plan, given.edge_encoder_name, dim_edge) if given.edge_encoder else None
     norms = (given.node_encoder_bn, given.edge_encoder_bn)
-    return FeatureEncoder(dim, node, edge, *norms, dim_edge, given.edge_norm_on_nodes)
+    kind = EdgeNormOnNodesEncoder if given.edge_norm_on_nodes else FeatureEncoder
+    return kind(dim, node, edge, *norms, dim_edge)
 
 
 def input_part(plan: NetworkPlan, dim: int) -> nn.Sequential | None:

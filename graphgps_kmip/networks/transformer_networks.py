@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -11,6 +12,7 @@ from graphgps_kmip.attention.head_arguments import dim_per_head
 from graphgps_kmip.attention.performer import redraw_regularly
 from graphgps_kmip.attention.san import ALL_PAIRS, NO_PAIRS, SANAttention
 from graphgps_kmip.common.near_misses import look_up
+from graphgps_kmip.compat.layer_faults import PERFORMERS
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.model import AttentionLayer, TransformerLayer
 from graphgps_kmip.model.graphormer_layer import GraphormerLayer
@@ -35,8 +37,10 @@ def performer(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # 
     """
     gt = plan.settings.gt
     dim, heads = layers_width(plan.settings), gt.n_heads
-    given = {"dim_head": dim_per_head(dim, heads), "use_bias": True, "mask_keys": True}  # padding is of the network
-    spec = entries("attention")["Performer"]
+    given = {"dim_head": dim_per_head(dim, heads), "use_bias": True}
+    # the class itself, as the builder refuses a bias beside padding: here the whole network pads, not the layer
+    variant = PERFORMERS[gt.performer.mask_keys, gt.performer.detach_stabiliser]
+    spec = replace(entries("attention")["Performer"], component=variant)
     layers = [
         TransformerLayer(dim, plan.build(spec, dim, heads, gt.attn_dropout, **given), gt.dropout)
         for _ in range(gt.layers)

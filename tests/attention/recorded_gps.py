@@ -11,6 +11,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import BatchNorm
 
 from graphgps_kmip.attention import GraphContext
+from graphgps_kmip.compat.layer_faults import FirstRowGINE
 from graphgps_kmip.model import GPSLayer
 from graphgps_kmip.mpnn import GAT, GCN, GIN, GINE, PNA, GatedGCN, GENConv
 from tests.recorded import check, load
@@ -31,7 +32,7 @@ BY_CODE: dict[str, dict[str, Builder]] = {
     "gps": {},
     "gps_eslappe": {
         "CustomGatedGCN": partial(GatedGCN, equivstable_pe=True),
-        "GINE": partial(GINE, equivstable_pe=True, broadcast_row_1=True),
+        "GINE": partial(FirstRowGINE, equivstable_pe=True),
     },
     "kmip": {"CustomGatedGCN": partial(GatedGCN, residual=False), "GINE": partial(GINE, inner="norm_linear")},
     "lrgb": {"GINE": partial(GINE, inner="norm_linear")},

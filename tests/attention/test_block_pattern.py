@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.attention.bigbird import draw_public, fixed_blocks, public_random_blocks, random_blocks
+from graphgps_kmip.attention.bigbird import fixed_blocks, random_blocks
+from graphgps_kmip.compat.layer_faults import draw_public, public_random_blocks
 from tests.recorded import load
 
 

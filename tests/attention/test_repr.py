@@ -40,7 +40,7 @@ def test_the_defaults_are_dim_heads_and_what_tells_sizes() -> None:
         (SANAttention(8, 2, gamma=0.1), "gamma=0.1"),
         (SANAttention(8, 2, separate=True, secondary_edges="none"), "secondary_edges='none', separate=True"),
         (PerformerAttention(8, 2, use_bias=True), "use_bias=True"),
-        (BigBirdAttention(8, 2, form="edges", pattern="public"), "form='edges', pattern='public'"),
+        (BigBirdAttention(8, 2, form="edges"), "form='edges'"),
     ],
 )
 def test_options_that_were_set_are_said(attention: nn.Module, said: str) -> None:

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.attention import GraphContext, PerformerAttention
-from graphgps_kmip.attention.bigbird import BigBirdAttention
+from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.compat.checkpoint_names import PUBLIC
+from graphgps_kmip.compat.layer_faults import build_bigbird, build_performer
 from graphgps_kmip.compat.parameter_renaming import finder, renamed
 from graphgps_kmip.encoding import laplacian as laplacian_encoder
 from graphgps_kmip.encoding.kernel_encoder import KernelEncoder
@@ -77,8 +77,8 @@ def layer_of(name: str) -> GPSLayer:
     kind = f"{code}_eslappe" if name.endswith("_eslappe") else code
     branch = None if local == "None" else (LOCAL | BY_CODE[kind])[local](DIM, act=act)
     special = {
-        "Performer": lambda: PerformerAttention(DIM, HEADS, mask_keys=False, detach_stabiliser=True),
-        "BigBird": lambda: BigBirdAttention(DIM, HEADS, num_random_blocks=1, pattern="public"),
+        "Performer": lambda: build_performer(DIM, HEADS, mask_keys=False, detach_stabiliser=True),
+        "BigBird": lambda: build_bigbird(DIM, HEADS, num_random_blocks=1, pattern="public"),
     }
     return GPSLayer(
         DIM, branch, special.get(attention, lambda: attention_of(name))(), norm={"no": "none"}.get(norm, norm), act=act

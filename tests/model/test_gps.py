@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.attention import GraphContext, KMIPAttention
+from graphgps_kmip.compat.layer_faults import EdgeNormOnNodesEncoder
 from graphgps_kmip.model import FeatureEncoder, GPSLayer, GPSModel, GraphHead
 from graphgps_kmip.mpnn import GatedGCN
 
@@ -70,9 +71,8 @@ def test_chained_branches_read_the_edge_features_of_the_branch_before(chain: boo
 
 def test_the_norm_of_edges_acts_on_nodes_where_the_fault_of_graphgym_is_repeated() -> None:
     batches = [Batch.from_data_list(graphs()) for _ in range(2)]
-    encoders = [
-        FeatureEncoder(8, Embed(), nn.Identity(), edge_norm=True, edge_norm_on_nodes=on) for on in (False, True)
-    ]
+    kinds = FeatureEncoder, EdgeNormOnNodesEncoder
+    encoders = [kind(8, Embed(), nn.Identity(), edge_norm=True) for kind in kinds]
     encoders[1].load_state_dict(encoders[0].state_dict())
     right, faulty = (encoder.double().train()(batch) for encoder, batch in zip(encoders, batches, strict=True))
     given = Batch.from_data_list(graphs())

@@ -1,4 +1,4 @@
-"""Global attention among the nodes of each graph, ``attention(x, context) -> (N, C)``: see ``context``."""
+"""Global attention among the nodes of each graph: ``attention(x, context) -> (N, C)``, see ``context.py``."""
 
 from graphgps_kmip.attention.attention_graph import AttentionGraph, collect_attention
 from graphgps_kmip.attention.bigbird import BigBirdAttention

@@ -1,4 +1,4 @@
-"""The graph that an attention layer learned: which keys each node attends to, and how strongly."""
+"""Attention graph of a layer: which keys each node attends to, with which weights; collected from a whole model."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True, eq=False)
 class AttentionGraph:
-    """One directed weighted graph a head: an edge from key ``index[h, n, j]`` to query n with ``weight[h, n, j]``.
+    """One directed weighted graph per head: an edge from key ``index[h, n, j]`` to query n with ``weight[h, n, j]``.
 
     Args:
-        index: global node id of the key, -1 in a missing slot.
-        weight: attention weight, 0 in a missing slot; the weights of a query sum to 1.
+        index (Tensor): global node id of the key, -1 in a missing slot.
+        weight (Tensor): attention weight, 0 in a missing slot; the weights of a query sum to 1.
 
     Shapes:
         index and weight (H, N, K).
@@ -36,16 +36,16 @@ def collect_attention(model: nn.Module, batch: Any) -> list[AttentionGraph]:
     """Run the model once in eval mode and return the attention graph of each layer that has one, in order of use.
 
     Args:
-        model: any module; layers with a method ``attention_graph`` are asked, with the very arguments of their forward.
-        batch: what the model takes; cloned first where it can be (models write into it).
+        model (Module): any module; ``attention_graph`` of its layers is called with the arguments of their forward.
+        batch (object): input of the model; cloned first if it can be (models write into it).
     """
     graphs: list[AttentionGraph] = []
 
-    def ask(module: nn.Module, args: tuple, kwargs: dict) -> None:
+    def record(module: nn.Module, args: tuple, kwargs: dict) -> None:
         graphs.append(module.attention_graph(*args, **kwargs))
 
     training = {module: module.training for module in model.modules()}
-    hooks = [module.register_forward_pre_hook(ask, with_kwargs=True) for module in training if _has_graph(module)]
+    hooks = [module.register_forward_pre_hook(record, with_kwargs=True) for module in training if _has_graph(module)]
     try:
         model.eval()(batch.clone() if hasattr(batch, "clone") else batch)
     finally:

@@ -1,18 +1,12 @@
-"""BigBird: attention to neighbouring, first and last, and random blocks of nodes (Zaheer et al. 2020, section 2).
+"""BigBird attention: block-sparse, with window, global and random blocks of nodes (Zaheer et al. 2020, section 2).
 
-With the settings of GraphGPS, whose layer is a whole transformer layer with residuals and a feed-forward network of its
-own. Differs from it, unless asked to repeat it: blocks are counted in each graph and not in the padded batch, random
-blocks are new ones, and no random state outside is touched.
+The settings are those of GraphGPS, whose layer is a whole transformer layer with its own residuals and feed-forward
+network. Differs from GraphGPS: blocks are counted within each graph and not in the padded batch, random blocks are
+distinct from those that are attended to anyway, and no global random state is touched.
 
-Which blocks of nodes each block attends to in BigBird (Zaheer et al. 2020): neighbours, both ends, random ones.
-
-Blocks are counted inside a graph, in the order of its nodes. Everything is elementwise over a list of blocks, of any
-graphs: no loop over graphs, no table of pairs.
-
-Attention between blocks of consecutive nodes, from a table of the blocks that each block attends to.
-
-Two forms of one thing: gathered blocks, and a list of pairs of nodes. In both, the first block of a graph and the one
-called its last attend to all nodes of the graph, whatever the table says.
+Blocks are numbered within a graph, in the order of its nodes. A table (T, H, S) of the blocks that each block attends
+to is computed elementwise, without a loop over graphs. The attention itself has two forms: gathered blocks, and a list
+of pairs of nodes. In both, the first and the last block of a graph attend to all its nodes, whatever the table says.
 """
 
 from __future__ import annotations
@@ -38,8 +32,8 @@ def fixed_blocks(block: Tensor, last: Tensor) -> Tensor:
     """Return the block before, the block itself, the one after, the first and the last of its graph, each once.
 
     Args:
-        block: number of each block in its graph.
-        last: number of the last block of that graph.
+        block (Tensor): number of each block in its graph.
+        last (Tensor): number of the last block of that graph.
 
     Shapes:
         block and last (T,); returns (T, 5), -1 where there is none or it is already there.
@@ -53,22 +47,22 @@ def fixed_blocks(block: Tensor, last: Tensor) -> Tensor:
 def random_blocks(block: Tensor, last: Tensor, num_heads: int, num_random: int, seed: Tensor) -> Tensor:
     """Draw distinct blocks for each block and head among those that ``fixed_blocks`` leaves, all of them where few.
 
-    A function of (seed, last, block, head) alone, so that a graph is given the same blocks in any batch, on any device,
-    and graphs of as many blocks share theirs. Uniform over the subsets (Floyd's sampling, Bentley and Floyd 1987).
+    A function of (seed, last, block, head) only: a graph gets the same blocks in any batch and on any device, and
+    graphs with equally many blocks share them. Uniform over the subsets (Floyd's sampling, Bentley and Floyd 1987).
 
     Args:
-        block: number of each block in its graph; the first, the last and those beyond it, which are padding, get
-            numbers without meaning, none above their own.
-        last: number of the last block of that graph.
-        num_heads: heads H.
-        num_random: blocks R to draw.
-        seed: integer, ().
+        block (Tensor): number of each block in its graph; the first, the last and those beyond it, which are padding,
+            get numbers without meaning, none above their own.
+        last (Tensor): number of the last block of that graph.
+        num_heads (int): heads H.
+        num_random (int): blocks R to draw.
+        seed (Tensor): integer, ().
 
     Shapes:
         block and last (T,); returns (T, H, R), -1 where there are fewer.
     """
     block, last = block[:, None], last[:, None]  # (T, 1)
-    low, high = (block - 1).clamp(min=1), torch.minimum(block + 1, last - 1)  # of the window, without the ends
+    low, high = (block - 1).clamp(min=1), torch.minimum(block + 1, last - 1)  # of the window, without first and last
     count = last - 1 - (high - low + 1)  # blocks to choose from
     state = _mixed(_mixed(_mixed(seed), block), torch.arange(num_heads, device=block.device))  # (T, H)
     chosen = torch.empty(*state.shape, 0, dtype=block.dtype, device=block.device)
@@ -98,13 +92,14 @@ def block_attention(
     and values padded to the largest graph.
 
     Args:
-        q: queries.
-        k: keys.
-        v: values.
-        context: the graphs.
-        blocks: their blocks.
-        key_blocks: blocks (numbers in the graph) that each block attends to; one that is not there is none.
-        last: last block of each graph.
+        q (Tensor): queries.
+        k (Tensor): keys.
+        v (Tensor): values.
+        context (GraphContext): the graphs.
+        blocks (Tiles): their blocks.
+        key_blocks (Tensor): blocks (numbers within the graph) that each block attends to; numbers of no block are
+            skipped.
+        last (Tensor): last block of each graph.
 
     Shapes:
         q, k and v (N, H, D), key_blocks (T, H, S), last (B,); returns (N, H, D). Gradients flow to q, k and v.
@@ -120,11 +115,11 @@ def block_attention(
     else:
         out = _gathered(*of_blocks, at, seen)
         out = from_padded(out.transpose(1, 2).flatten(2), blocks.context).view_as(q)
-    ends = _ends(of_blocks[0], k, v, context, blocks, last)
+    outer = _first_and_last(of_blocks[0], k, v, context, blocks, last)
     block, place = _places(blocks)
-    for end, number in enumerate((torch.zeros_like(last), last)):  # no scatter: a graph of one block is both
-        is_end = (blocks.place == number[blocks.graph])[block]
-        out = torch.where(is_end[:, None, None], ends[blocks.graph[block], :, end, place], out)
+    for which, number in enumerate((torch.zeros_like(last), last)):  # no scatter: a graph of one block is both
+        chosen = (blocks.place == number[blocks.graph])[block]
+        out = torch.where(chosen[:, None, None], outer[blocks.graph[block], :, which, place], out)
     return out
 
 
@@ -135,7 +130,7 @@ def _places(blocks: Tiles) -> tuple[Tensor, Tensor]:
 
 
 def _keys(blocks: Tiles, key_blocks: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows of the blocks that each block attends to, (T, H, S), and which of their nodes there are, (T, H, S, W)."""
+    """Rows of the blocks that each block attends to, (T, H, S), and which of their nodes are real, (T, H, S, W)."""
     at = (torch.arange(len(mask), device=mask.device) - blocks.place)[:, None, None] + key_blocks
     there = (key_blocks >= 0) & (at < len(mask))
     at = at.where(there, 0)
@@ -158,49 +153,50 @@ def _gathered(q: Tensor, k: Tensor, v: Tensor, at: Tensor, seen: Tensor) -> Tens
     """Attention of each block to its S blocks: q, k, v (T, H, W, D) -> (T, H, W, D)."""
     head = torch.arange(q.size(1), device=q.device)[:, None]
     k, v = (values[at, head].flatten(2, 3) for values in (k, v))  # (T, H, S * W, D)
-    return scaled_dot_product_attention(q, k, v, _some(seen.flatten(2)[:, :, None]))
+    return scaled_dot_product_attention(q, k, v, _visible(seen.flatten(2)[:, :, None]))
 
 
-def _ends(q: Tensor, k: Tensor, v: Tensor, context: GraphContext, blocks: Tiles, last: Tensor) -> Tensor:
+def _first_and_last(q: Tensor, k: Tensor, v: Tensor, context: GraphContext, blocks: Tiles, last: Tensor) -> Tensor:
     """Attention of the first and the last block of each graph to all its nodes: q (T, H, W, D) -> (B, H, 2, W, D)."""
     count = torch.bincount(blocks.graph, minlength=context.num_graphs)
     first = count.cumsum(0) - count
     at = (first[:, None] + torch.stack([torch.zeros_like(last), last], dim=1)).clamp(0, len(q) - 1)  # (B, 2)
     padded, mask = to_padded(torch.cat([k, v], dim=1).flatten(1), context)
     k, v = padded.unflatten(2, (2, *k.shape[1:])).permute(2, 0, 3, 1, 4)  # (B, H, Nmax, D)
-    ends = scaled_dot_product_attention(q[at].transpose(1, 2).flatten(2, 3), k, v, _some(mask[:, None, None]))
-    return ends.unflatten(2, (2, -1))
+    out = scaled_dot_product_attention(q[at].transpose(1, 2).flatten(2, 3), k, v, _visible(mask[:, None, None]))
+    return out.unflatten(2, (2, -1))
 
 
-def _some(seen: Tensor) -> Tensor:
-    """Let a query without any key, which is padding, see all: its row could turn into NaN."""
+def _visible(seen: Tensor) -> Tensor:
+    """Unmask all keys of a query without any key, which is padding: its row could turn into NaN."""
     return seen | ~seen.any(-1, keepdim=True)
 
 
 def block_edges(context: GraphContext, blocks: Tiles, key_blocks: Tensor, last: Tensor, block_size: int) -> Tensor:
-    """List the pairs of nodes that attend to each other, as edges between rows ``node * H + head``.
+    """List the pairs of nodes that attend to each other, as edges between flat rows ``node * H + head``.
 
     Args:
-        context: the graphs.
-        blocks: their blocks.
-        key_blocks: blocks (numbers in the graph) that each block attends to; one that is not there is none.
-        last: last block of each graph.
-        block_size: nodes of a block.
+        context (GraphContext): the graphs.
+        blocks (Tiles): their blocks.
+        key_blocks (Tensor): blocks (numbers within the graph) that each block attends to; numbers of no block are
+            skipped.
+        last (Tensor): last block of each graph.
+        block_size (int): nodes of a block.
 
     Shapes:
         key_blocks (T, H, S), last (B,); returns (2, E), key and query of each pair, in the order of ``edge_attention``.
     """
     num_heads = key_blocks.size(1)
     size, start = context.sizes[context.batch], context.ptr[context.batch]
-    is_end = (blocks.place == 0) | (blocks.place == last[blocks.graph])  # (T,)
-    key_blocks = key_blocks.masked_fill(is_end[:, None, None], -1)[blocks.context.batch]  # (N, H, S)
+    is_global = (blocks.place == 0) | (blocks.place == last[blocks.graph])  # (T,)
+    key_blocks = key_blocks.masked_fill(is_global[:, None, None], -1)[blocks.context.batch]  # (N, H, S)
     at = key_blocks[..., None] * block_size + torch.arange(block_size, device=size.device)  # place in the graph
     local = (at >= 0) & (at < size[:, None, None, None])  # (N, H, S, block_size)
     node, head, _, _ = local.nonzero(as_tuple=True)
     local = torch.stack([start[node] + at[local], node]) * num_heads + head
-    ends = is_end[blocks.context.batch].nonzero().squeeze(1)
-    node = ends.repeat_interleave(size[ends])
-    before = (size[ends].cumsum(0) - size[ends]).repeat_interleave(size[ends])
+    queries = is_global[blocks.context.batch].nonzero().squeeze(1)
+    node = queries.repeat_interleave(size[queries])
+    before = (size[queries].cumsum(0) - size[queries]).repeat_interleave(size[queries])
     key = start[node] + torch.arange(len(node), device=node.device) - before
     every_head = torch.arange(num_heads, device=node.device)
     whole = (torch.stack([key, node]) * num_heads)[..., None] + every_head  # (2, E', H)
@@ -220,24 +216,25 @@ class BigBirdAttention(nn.Module):
 
     with ``FFN = Linear(dim, dim) act Linear(dim, dim)``. The first and the last block of a graph attend to all its
     nodes, every other block to itself, the blocks before and after it, the first, the last, and R random ones for each
-    head. So the order of the nodes matters, but in graphs of at most R + 4 blocks, which are attended to in full. Time
-    and memory are linear: in each head N * (5 + R) * block_size pairs, and N * 2 * block_size for the ends.
+    head. So the order of the nodes matters, except in graphs of at most R + 4 blocks, which are attended to in full.
+    Time and memory are linear: per head N * (5 + R) * block_size pairs, and N * 2 * block_size for first and last.
 
     The random blocks are drawn from ``seed``, the number of blocks of the graph and the place in it. The seed is a
     buffer, drawn from torch's generator when the layer is made: layers differ, and a checkpoint keeps its pattern.
     Second derivatives need ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)``, as in `FullAttention`.
 
     Args:
-        dim: channels in and out.
-        num_heads: heads; must divide dim.
-        dropout: probability to drop a channel before each residual, in training only.
-        block_size: nodes of a block.
-        num_random_blocks: random blocks R.
-        use_bias: give queries, keys and values a bias.
-        hidden_act: activation of the feed-forward network, a key of `ACTIVATIONS`.
-        layer_norm_eps: added to the variance by the norms.
-        form: block_sparse gathers whole blocks, and pads the graphs to the largest one for the first and last blocks;
-            edges makes a list of the pairs and pads nothing, for graphs of very different sizes. Both compute the same.
+        dim (int): channels in and out.
+        num_heads (int): heads; must divide dim.
+        dropout (float, optional): probability to drop a channel before each residual, in training only. (default: 0.0)
+        block_size (int, optional): nodes of a block. (default: 3)
+        num_random_blocks (int, optional): random blocks R. (default: 3)
+        use_bias (bool, optional): give queries, keys and values a bias. (default: False)
+        hidden_act (str, optional): activation of the feed-forward network, a key of `ACTIVATIONS`. (default: "relu")
+        layer_norm_eps (float, optional): added to the variance by the norms. (default: 1e-06)
+        form (str, optional): block_sparse gathers whole blocks, and pads the graphs to the largest one for the first
+            and last blocks; edges makes a list of the pairs and pads nothing, for graphs of very different sizes. Both
+            compute the same. (default: "block_sparse")
 
     Shapes:
         x (N, dim); context a GraphContext, a batch vector (N,) or None; returns (N, dim).
@@ -318,9 +315,9 @@ class BigBirdAttention(nn.Module):
 
 
 def _check_options(block_size: int, num_random_blocks: int, hidden_act: str, form: str) -> None:
-    for name, value, least in (("block_size", block_size, 1), ("num_random_blocks", num_random_blocks, 0)):
-        if value < least:
-            raise InputError(f"{name} must be >= {least}, got {value}")
+    for name, value, smallest in (("block_size", block_size, 1), ("num_random_blocks", num_random_blocks, 0)):
+        if value < smallest:
+            raise InputError(f"{name} must be >= {smallest}, got {value}")
     for name, value, allowed in (("hidden_act", hidden_act, ACTIVATIONS), ("form", form, FORMS)):
         if value not in allowed:
             raise InputError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")

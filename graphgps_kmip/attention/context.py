@@ -1,19 +1,17 @@
-"""What every attention is told about a mini-batch of graphs, and the call contract in words.
+"""GraphContext: the graphs of a mini-batch as attentions get them; the halo of a graph sharded over processes.
 
-Contract: ``attention(x, context) -> (N, C)`` on the flat nodes of a whole mini-batch, sorted by graph. Nodes attend
-only inside their own graph. ``context`` may be a :class:`GraphContext`, a plain batch vector, or None (all nodes are
-one graph); ``GraphContext.of`` is the first line of every forward and makes the three alike.
+Contract of every attention: ``attention(x, context) -> (N, C)`` on the flat nodes of a whole mini-batch, sorted by
+graph. Nodes attend only inside their own graph. ``context`` may be a :class:`GraphContext`, a plain batch vector, or
+None (all nodes are one graph): ``GraphContext.of``, the first line of every forward, makes a `GraphContext` of each.
 
 Optional parts of the contract:
 
 * ``initial_state(context)``: an attention that carries something from layer to layer (virtual nodes) defines it and is
   then called ``attention(x, context, state) -> (x, state)``. It may be a module: the stack keeps the first layer's.
-  Called without a state it makes its own and returns x alone.
-* ``attention_graph(x, context) -> AttentionGraph``: the learned graph, apart from forward so that forward stays fast.
-
-The state of an attention that is called by itself, and not in a stack of layers that carries states along.
-
-One graph whose nodes are divided over processes: what a process must be told of the others' nodes.
+  Called without a state it makes its own and returns only x.
+* ``attention_graph(x, context) -> AttentionGraph``: the learned graph, not a part of forward so that forward is fast.
+* ``context.pair_index`` (2, P) and ``context.pair_attr`` (P, C) are dense pairs of nodes inside graphs with their
+  features: the biases of Graphormer today, and the place for pair tensors and relative encodings.
 """
 
 from __future__ import annotations
@@ -32,14 +30,15 @@ from graphgps_kmip.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class Halo:
-    """The nodes of other processes at which edges of this one start, and its own that others need.
+    """Halo of one graph whose nodes are sharded over processes: send and receive lists of this process.
 
-    Every process must make every call: all are collective, backward too.
+    The halo are the nodes of other processes that are sources of edges of this one. Every process must make every
+    call: all are collective, in the backward pass too.
 
     Args:
-        send_rows: own rows that others need, in order of the receiving rank.
-        send: how many go to each rank.
-        receive: how many come from each rank.
+        send_rows (Tensor): own rows to send, in order of the receiving rank.
+        send (tuple[int, ...]): number of rows for each rank.
+        receive (tuple[int, ...]): number of rows from each rank.
 
     Shapes: send_rows (S,).
     """
@@ -56,7 +55,7 @@ class Halo:
         return cls(data.halo_rows, tuple(data.halo_send.tolist()), tuple(data.halo_receive.tolist()))
 
     def extend(self, x: Tensor) -> Tensor:
-        """Append the rows of the nodes that are elsewhere; gradients go back there: (n, C) -> (n + h, C)."""
+        """Append the rows of the halo, (n, C) -> (n + h, C); gradients flow back to their processes."""
         return torch.cat([x, exchange(x[self.send_rows], self.send, self.receive)])
 
     def total(self, value: Tensor) -> Tensor:
@@ -70,21 +69,23 @@ _KEPT = ("sizes", "max_nodes", "min_nodes", "_ptr_fits")
 
 @dataclass(frozen=True, eq=False)
 class GraphContext:
-    """The graphs of one mini-batch: B graphs with N nodes in all, the nodes of a graph standing together.
+    """The graphs of one mini-batch: B graphs with N nodes in all, sorted by graph.
 
     Args:
-        batch: graph of each node, non-decreasing.
-        ptr: first node of each graph, and N at the end; a graph may have no node.
-        edge_index: edges (source, target) in global node ids.
-        edge_attr: edge features.
-        edge_sets: further named edge sets (expander, sampled): name -> (edge_index, edge_attr or None).
-        pair_index: dense pairs inside graphs (relative encodings, biases), global node ids.
-        pair_attr: features of those pairs.
-        progress: share of the training that is done, in [0, 1] (for temperature and k schedules); None: nobody set it,
-            `progress_in` says what stands for it.
-        encoding: EquivStableLapPE, which some message passing layers read.
-        halo: None, or how to reach the nodes of other processes: these N nodes are then this process's share of one
-            graph, and sources in edge_index count behind them the nodes that are elsewhere.
+        batch (Tensor): graph of each node, non-decreasing.
+        ptr (Tensor): first node of each graph, and N at the end; a graph may have no node.
+        edge_index (Tensor, optional): edges (source, target) in global node ids. (default: None)
+        edge_attr (Tensor, optional): edge features. (default: None)
+        edge_sets (Mapping[str, tuple[Tensor, Tensor | None]], optional): further named edge sets (expander, sampled):
+            name -> (edge_index, edge_attr or None). (default: {})
+        pair_index (Tensor, optional): dense pairs (query, key) inside graphs, for biases and relative encodings, in
+            global node ids. (default: None)
+        pair_attr (Tensor, optional): features of those pairs. (default: None)
+        progress (float, optional): share of the training that is done, in [0, 1] (for temperature and k schedules);
+            None: not set, `progress_in` gives the default. (default: None)
+        encoding (Tensor, optional): EquivStableLapPE, which some message passing layers read. (default: None)
+        halo (Halo, optional): None, or send and receive lists: these N nodes are then this process's shard of one
+            graph, and sources in edge_index above N - 1 are nodes of the halo. (default: None)
 
     Shapes:
         batch (N,), ptr (B+1,), edge_index (2, E), edge_attr (E, C), pair_index (2, P), pair_attr (P, C),
@@ -123,12 +124,12 @@ class GraphContext:
         return int(self.sizes.min()) if self.num_graphs else 0
 
     def progress_in(self, training: bool) -> float:
-        """Return the progress, and where nobody set it that of the mode: 0 in training, 1 in eval mode.
+        """Return the progress; where it is not set, that of the mode: 0 in training mode, 1 in eval mode.
 
-        So a trained model that somebody uses from Python has come to the end of its schedules.
+        So a trained model that is used from Python has the final values of its schedules.
 
         Args:
-            training: ``module.training`` of the module that asks.
+            training (bool): ``module.training`` of the calling module.
         """
         if self.progress is None:
             return 0.0 if training else 1.0
@@ -140,7 +141,7 @@ class GraphContext:
         return bounds[:1] == [0] and bounds[-1] == len(self.batch) and bounds == sorted(bounds)
 
     def check_ptr(self) -> None:
-        """Refuse boundaries that are not those of the nodes, before compiled code reads by them; kept when sound.
+        """Refuse boundaries that are not those of the nodes, before compiled code reads by them; the result is cached.
 
         Raises:
             ValueError: ptr does not increase from 0 to N.
@@ -158,16 +159,17 @@ class GraphContext:
         return new
 
     def sources(self, x: Tensor | None) -> Tensor | tuple[Tensor, Tensor] | None:
-        """Return what message passing takes: x, or, where the graph is divided, x of sources and x of targets."""
+        """Return the argument of message passing: x, or for a sharded graph the pair x of sources, x of targets."""
         return x if self.halo is None or x is None else (self.halo.extend(x), x)
 
     @classmethod
     def of(cls, context_or_batch: GraphContext | Tensor | None, x: Tensor) -> GraphContext:
-        """Make a context from what a caller may hand over; a context comes back as it is.
+        """Make a context from any form that a caller may pass; a context is returned as it is.
 
         Args:
-            context_or_batch: a GraphContext, the graph of each node (N,), or None (all nodes are one graph).
-            x: node features (N, C), for the number of nodes and the device.
+            context_or_batch (GraphContext or Tensor or None): a GraphContext, the graph of each node (N,), or None (all
+                nodes are one graph).
+            x (Tensor): node features (N, C), for the number of nodes and the device.
 
         Raises:
             ValueError: the batch vector is unsorted, negative, not integral, or not as long as x.
@@ -187,7 +189,7 @@ class GraphContext:
         """Make a context from a torch_geometric ``Batch`` or ``Data``.
 
         Every attribute ``<name>_edge_index`` becomes the edge set ``<name>``, with ``<name>_edge_attr`` where there is
-        one; ``pair_index``, ``pair_attr`` and ``progress`` are taken where they are.
+        one; ``pair_index``, ``pair_attr`` and ``progress`` are optional.
 
         Raises:
             ValueError: ``data.batch`` is unsorted, negative or not integral.
@@ -240,13 +242,11 @@ def _check_batch_vector(batch: Tensor) -> None:
 
 def _check_length(batch: Tensor, x: Tensor) -> None:
     if batch.size(0) != x.size(0):
-        raise ValueError(
-            f"x has {x.size(0)} nodes but the batch vector has {batch.size(0)}: both need one entry for each node"
-        )
+        raise ValueError(f"x has {x.size(0)} nodes but the batch vector has {batch.size(0)}: give one entry per node")
 
 
 def own_state(attention: nn.Module, context: GraphContext) -> Any:
-    """Return the state that an attention starts from.
+    """Return the first state of an attention that is called outside a stack of layers, which threads the state.
 
     Raises:
         ValueError: it is a later layer of a stack, which keeps the learned start in its first layer.

@@ -1,6 +1,6 @@
-"""Flat nodes <-> one padded row a graph: the only padding code of the package.
+"""Padding of graphs to dense batches: flat nodes (N, C) to (B, Nmax, C) and back, and tiles of consecutive nodes.
 
-Graphs cut into tiles of consecutive nodes, whose padding takes little memory however much the graphs differ.
+Tiles take little memory however much the sizes of the graphs differ.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from graphgps_kmip.attention.context import GraphContext
 
 
 def to_padded(x: Tensor, context: GraphContext) -> tuple[Tensor, Tensor]:
-    """Put the nodes of each graph into a row of their own, filled up with zeros.
+    """Pad the nodes of each graph with zeros to the size of the largest graph.
 
     Args:
-        x: node features.
-        context: the graphs.
+        x (Tensor): node features.
+        context (GraphContext): the graphs.
 
     Shapes:
         x (N, C); returns padded (B, Nmax, C) and mask (B, Nmax), True = real. Gradients flow to x.
@@ -42,22 +42,21 @@ def from_padded(padded: Tensor, context: GraphContext) -> Tensor:
 
 
 def _positions(context: GraphContext) -> Tensor:
-    """Where each node stands in the flat padded rows, (N,)."""
+    """Index of each node in the flat padded rows, (N,)."""
     padding_before = torch.arange(context.num_graphs, device=context.ptr.device) * context.max_nodes - context.ptr[:-1]
     return torch.arange(context.batch.numel(), device=context.ptr.device) + padding_before[context.batch]
 
 
 @dataclass(frozen=True, eq=False)
 class Tiles:
-    """T tiles of the graphs of a batch, each full but for the last one of its graph.
+    """T tiles of the graphs of a batch; only the last one of a graph may be smaller than the others.
 
-    Padded as if they were graphs (see ``dense``), tiles of W nodes take fewer than N + B * W rows, where padded graphs
-    take B * Nmax.
+    Padded as if they were graphs, tiles of W nodes take fewer than N + B * W rows, padded graphs B * Nmax.
 
     Args:
-        context: the tiles as graphs.
-        graph: graph of each tile.
-        place: number of each tile in its graph.
+        context (GraphContext): the tiles as graphs.
+        graph (Tensor): graph of each tile.
+        place (Tensor): number of each tile in its graph.
 
     Shapes:
         graph and place (T,).
@@ -69,7 +68,7 @@ class Tiles:
 
     @classmethod
     def of(cls, context: GraphContext, width: int) -> Tiles:
-        """Cut each graph into tiles of ``width`` nodes and a rest; a graph without nodes has no tile."""
+        """Split each graph into tiles of ``width`` nodes and a rest; a graph without nodes has no tile."""
         count = (context.sizes + width - 1) // width  # tiles of each graph
         graph = torch.repeat_interleave(count)
         place = torch.arange(len(graph), device=graph.device) - (count.cumsum(0) - count)[graph]
@@ -78,7 +77,7 @@ class Tiles:
 
     @classmethod
     def of_uneven(cls, context: GraphContext, width: int) -> Tiles:
-        """Cut only where it pays: graphs that padding would at most double are one tile each."""
+        """Split only if it saves memory: where padding at most doubles the rows, each graph is one tile."""
         if context.num_graphs * context.max_nodes > 2 * context.batch.numel():
             return cls.of(context, width)
         graph = torch.arange(context.num_graphs, device=context.ptr.device)

@@ -1,9 +1,8 @@
-"""Softmax attention along given edges: the form of every attention whose pattern is a list of pairs.
+"""Attention along edges: a softmax over the edges into each node, and Exphormer's clamped scores with edge features.
 
-Attention along given edges with edge features (Dwivedi and Bresson 2021, the scores of Exphormer's public code).
-
-Differs from the plain form only in memory: forward and backward walk the edges chunk by chunk, scores are computed
-again in the backward, and nothing as long as edges times channels is ever kept.
+The clamped form is that of Dwivedi and Bresson (2021) as Exphormer's public code has it. It differs from the plain form
+only in memory: forward and backward walk the edges chunk by chunk, scores are computed again in the backward pass, and
+no tensor of size edges times channels is kept.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ def edge_attention(
         z_e = \langle q_{t(e)}, k_{s(e)} \rangle / \sqrt{D} + b_e
 
     An edge that is given twice counts twice. A query without edges, or with none whose bias is above -inf, gets 0.
-    Memory is that of 3 E * H * D numbers, with those kept for the backward. Halves are computed in float32. Gradients
-    flow to all but the edges.
+    Memory is that of 3 E * H * D numbers, with those kept for the backward pass. Half-precision inputs are computed in
+    float32. Gradients flow to all arguments but the edges.
 
     Args:
-        q: queries.
-        k: keys.
-        v: values.
-        edge_index: source (row of k and v) and target (row of q) of each edge, in any order.
-        bias: added to the scores; -inf removes an edge of a head.
-        dropout: probability to drop a weight (the others are divided by 1 - dropout).
+        q (Tensor): queries.
+        k (Tensor): keys.
+        v (Tensor): values.
+        edge_index (Tensor): source (row of k and v) and target (row of q) of each edge, in any order.
+        bias (Tensor, optional): added to the scores; -inf removes an edge of a head. (default: None)
+        dropout (float, optional): probability to drop a weight (the others are divided by 1 - dropout). (default: 0.0)
 
     Shapes:
         q (N, H, D), k (M, H, D), v (M, H, C), edge_index (2, E), bias (E, H); returns (N, H, C).
@@ -83,17 +82,18 @@ def clamped_attention(q: Tensor, k: Tensor, v: Tensor, e: Tensor, edges: Tensor,
         s_{ij} &= \exp(\mathrm{clamp}(\textstyle\sum_d q_i k_j e_r / \sqrt{D}, -5, 5)) \\
         o_i &= \textstyle\sum_j s_{ij} v_j / (\sum_j s_{ij} + 10^{-6})
 
-    Gradients flow to q, k, v and e, as often as wanted (a second derivative keeps what is as long as edges times
-    channels). On a CPU forward and backward repeat bit for bit. Halves are computed in float32.
-    Costs E * H * D several times over; the backward keeps q, k, v, e, the output and the sums, not one number an edge.
+    Gradients flow to q, k, v and e, as often as wanted (a second derivative keeps tensors of size edges times
+    channels). On a CPU forward and backward repeat bit for bit. Half-precision inputs are computed in float32. Costs
+    E * H * D several times over; q, k, v, e, the output and the sums are kept for the backward pass, nothing per edge.
 
     Args:
-        q: queries.
-        k: keys.
-        v: values.
-        e: keys of the edge features; edges of one kind share a row.
-        edges: source, target and row of e of each edge.
-        dropout: probability to drop a weight s / (sum + 1e-6) (the others are divided by 1 - dropout).
+        q (Tensor): queries.
+        k (Tensor): keys.
+        v (Tensor): values.
+        e (Tensor): keys of the edge features; edges of one kind share a row.
+        edges (Tensor): source, target and row of e of each edge.
+        dropout (float, optional): probability to drop a weight s / (sum + 1e-6) (the others are divided by 1 -
+            dropout). (default: 0.0)
 
     Shapes:
         q, k, v (M, H, D), e (R, H, D), edges (3, E); returns (M, H, D).

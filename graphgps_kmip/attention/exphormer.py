@@ -1,8 +1,7 @@
-"""Exphormer attention (Shirzad et al. 2023): along graph edges, expander edges, and to virtual nodes.
+"""Exphormer attention (Shirzad et al. 2023): along graph edges, expander edges, and edges of virtual nodes.
 
-As the public code does it: scores are clamped and multiplied by edge features, and there is no output linear map.
-
-Message passing along the edges of Exphormer attention: the ``__exp`` of the public code's gt.layer_type.
+As in the public code, scores are clamped and multiplied by edge features, and there is no output linear map.
+`ExpanderMessages` is message passing along the same edges: the suffix ``__exp`` in the public code's gt.layer_type.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ EXPANDER = "expander"  # name of the edge set
 
 @dataclass(frozen=True, eq=False)
 class ExphormerState:
-    """What goes from layer to layer: the edges with their features, as the first layer sees them, and virtual nodes.
+    """State that is passed from layer to layer: all edges with their features, and the virtual nodes.
 
     Args:
-        edges: source, target, and row of ``features``.
-        features: one row for each real edge, one for all expander edges, two for each virtual node of a graph.
-        virtual: what the layer before gave the virtual nodes; virtual node v of graph g is row ``v * B + g`` here and
-            node ``N + v * B + g`` in ``edges``.
+        edges (Tensor): source, target, and row of ``features``.
+        features (Tensor): one row per real edge, one for all expander edges, two per virtual node of a graph.
+        virtual (Tensor): features of the virtual nodes; virtual node v of graph g is row ``v * B + g`` here and node
+            ``N + v * B + g`` in ``edges``.
 
     Shapes:
         edges (3, E), features (R, C), virtual (V * B, C).
@@ -48,16 +47,16 @@ class ExphormerStart(nn.Module):
     """Make the state of the first layer; its learned vectors exist once in a model.
 
     Args:
-        dim: channels.
-        num_virt_node: virtual nodes V of each graph.
-        add_edge_index: the edges of the graph take part.
-        use_exp_edges: the edge set ``expander`` takes part.
+        dim (int): channels.
+        num_virt_node (int): virtual nodes V per graph.
+        add_edge_index (bool): use the edges of the graph.
+        use_exp_edges (bool): use the edge set ``expander``.
 
     Shapes:
         context with edge_attr (E, dim) -> state.
 
     Raises:
-        ValueError: when called: the edges have no features of width dim, or the graph is divided over processes.
+        ValueError: when called: the edges have no features of width dim, or the graph is sharded over processes.
     """
 
     def __init__(self, dim: int, num_virt_node: int, add_edge_index: bool, use_exp_edges: bool) -> None:
@@ -72,8 +71,8 @@ class ExphormerStart(nn.Module):
     def forward(self, context: GraphContext) -> ExphormerState:
         """Return all edges, their features, and the first state of the virtual nodes."""
         if context.halo is not None:
-            raise InputError("Exphormer cannot attend in one graph divided over processes: start a single process")
-        nothing = self.expander.weight.new_empty(0, self.dim)  # of the dtype of the model: it is joined to its nodes
+            raise InputError("Exphormer does not run on a graph sharded over processes: start a single process")
+        nothing = self.expander.weight.new_empty(0, self.dim)  # in the model's dtype: it is concatenated with nodes
         edges, features, num_rows = [context.batch.new_empty(3, 0)], [nothing], 0
         for edge_index, row, rows_of_set in self._sets(context):
             edges.append(torch.cat([edge_index, row[None] + num_rows]))
@@ -116,19 +115,21 @@ class ExphormerAttention(nn.Module):
         s_{ij} &= \exp(\mathrm{clamp}(\textstyle\sum_d (Q x_i) (K x_j) (E e_{ij}) / \sqrt{D}, -5, 5)) \\
         x_i' &= \textstyle\sum_j s_{ij} V x_j / (\sum_j s_{ij} + 10^{-6})
 
-    Each expander edge has the same learned vector, each virtual node one for its edges from, and one for those to the
-    nodes. A virtual node starts as a learned vector, the same in all graphs, and is then what the attention gave it.
-    Edge features are those of the first layer in all layers, whatever a message passing branch makes of them. What is
-    learned once for all layers is in ``initial_state``: a stack of layers keeps that of the first layer only.
+    All expander edges share one learned vector; each virtual node has one for its edges from the nodes, and one for its
+    edges to them. A virtual node starts as a learned vector, the same in all graphs, and is then the output of the
+    layer before. All layers use the edge features of the first one, whatever a message passing branch makes of them.
+    Parameters that exist once for all layers are in ``initial_state``: a stack of layers keeps only the first one's.
 
     Args:
-        dim: channels in and out, of edge features too.
-        num_heads: heads; must divide dim.
-        dropout: probability to drop an attention weight, in training only (the public code has none).
-        num_virt_node: virtual nodes of each graph, the config's ``prep.num_virt_node``.
-        add_edge_index: attend along the graph's edges, ``prep.add_edge_index``.
-        use_exp_edges: attend along the edge set ``expander`` where the context has it, ``prep.use_exp_edges``.
-        use_bias: the four linear maps have biases.
+        dim (int): channels in and out, of edge features too.
+        num_heads (int): heads; must divide dim.
+        dropout (float, optional): probability to drop an attention weight, in training only (the public code has none).
+            (default: 0.0)
+        num_virt_node (int, optional): virtual nodes per graph, the config's ``prep.num_virt_node``. (default: 0)
+        add_edge_index (bool, optional): attend along the graph's edges, ``prep.add_edge_index``. (default: True)
+        use_exp_edges (bool, optional): attend along the edge set ``expander`` where the context has it,
+            ``prep.use_exp_edges``. (default: True)
+        use_bias (bool, optional): the four linear maps have biases. (default: False)
 
     Shapes:
         x (N, dim), context, state -> (N, dim), state; without a state (N, dim). A node without edges gets zeros.
@@ -168,7 +169,7 @@ class ExphormerAttention(nn.Module):
     ) -> Tensor | tuple[Tensor, ExphormerState]:
         """Attend along the edges of the state: x (N, dim) -> (N, dim), and the state of the next layer.
 
-        Without a state it makes its own, of the edges in the context, and returns x alone, as other attentions do.
+        Without a state it makes its own from the edges in the context, and returns only x, as other attentions do.
         """
         context = GraphContext.of(context, x)
         if state is None:
@@ -207,17 +208,19 @@ def _count(edge_index: Tensor) -> Tensor:
 
 
 class ExpanderMessages(nn.Module):
-    """A message passing module along graph edges and expander edges, called as an attention with a state is.
+    """Message passing along graph edges and expander edges, called like an attention with a state.
 
-    Each expander edge has the same learned vector. New edge features of the module go on to its own next layer: they
-    are its state. The public code hands them to an Exphormer branch beside it, too.
+    All expander edges share one learned vector. New edge features of the module are the state of its own next layer;
+    the public code passes them to an Exphormer branch of the same layer, too.
 
     Args:
-        conv: ``(x, edge_index, edge_attr) -> (x, edge_attr)``, without a residual of nodes inside.
-        dim: width C of nodes and edges.
-        dropout: probability to drop what the module adds to a channel of edge features, in training only.
-        add_edge_index: the graph's edges take part, ``prep.add_edge_index``.
-        use_exp_edges: the edge set ``expander`` takes part where the context has it, ``prep.use_exp_edges``.
+        conv (Module): ``(x, edge_index, edge_attr) -> (x, edge_attr)``, without a residual of nodes inside.
+        dim (int): width C of nodes and edges.
+        dropout (float, optional): probability to drop the update of a channel of edge features, in training only.
+            (default: 0.0)
+        add_edge_index (bool, optional): use the graph's edges, ``prep.add_edge_index``. (default: True)
+        use_exp_edges (bool, optional): use the edge set ``expander`` where the context has it, ``prep.use_exp_edges``.
+            (default: True)
 
     Shapes:
         x (N, C), context, state -> (N, C), state.

@@ -1,13 +1,9 @@
-"""Full softmax attention among the nodes of each graph by fused kernels, plain and with a bias for pairs.
+"""Full softmax attention (transformer) inside each graph, by fused kernels; plain, and with Graphormer's pair bias.
 
-Full attention inside each graph in torch operations: what the kernel of full_cpu.py computes, dropout included.
-
-Holds the scores of all pairs of nodes, and is differentiable as often as wanted.
-
-Full attention inside each graph in fused C loops: no padding, no weight kept, and dropout that costs little.
-
-torch's fused kernel of the CPU knows neither dropout nor graphs of unlike sizes: for the one it falls back to the whole
-score matrix, for the other graphs are padded to the largest one. This one meets each graph and head by itself.
+torch's fused CPU kernel supports neither dropout, for which it falls back to the whole score matrix, nor graphs of
+different sizes, which are padded to the largest one. So on a CPU fused C loops (``native/full_attention.c``) compute
+each graph and head separately, without padding, without storing weights, and with cheap dropout.
+`plain_full_attention` is the same mathematics in torch operations, for second derivatives.
 """
 
 from __future__ import annotations
@@ -36,14 +32,14 @@ from graphgps_kmip.search.problem import NotFinite, overflow
 _LOW = np.uint64(0xFFFFFFFF)
 
 
-def plain_full_attention(qkv: Tensor, ptr: Tensor, most: int, options: tuple[int, float, int]) -> Tensor:
+def plain_full_attention(qkv: Tensor, ptr: Tensor, max_nodes: int, options: tuple[int, float, int]) -> Tensor:
     """Compute ``softmax(Q K^T / sqrt(D)) V`` in each graph and head, with the dropout of the kernel.
 
     Args:
-        qkv: queries, keys and values of all heads, side by side.
-        ptr: first node of each graph, and N at the end.
-        most: nodes of the largest graph.
-        options: heads H, probability to drop a weight, seed of what is dropped.
+        qkv (Tensor): queries, keys and values of all heads, side by side.
+        ptr (Tensor): first node of each graph, and N at the end.
+        max_nodes (int): nodes of the largest graph.
+        options (tuple[int, float, int]): heads H, probability to drop a weight, seed of what is dropped.
 
     Shapes:
         qkv (N, 3 H D), ptr (B+1,); returns (N, H D).
@@ -58,27 +54,27 @@ def plain_full_attention(qkv: Tensor, ptr: Tensor, most: int, options: tuple[int
     score = (q @ k.mT) / math.sqrt(q.size(-1))
     weight = score.masked_fill(~mask[:, None, None], torch.finfo(score.dtype).min).softmax(-1)
     if dropout:
-        weight = weight * drop_factors(len(ptr) - 1, num_heads, most, dropout, seed).to(weight)
+        weight = weight * drop_factors(len(ptr) - 1, num_heads, max_nodes, dropout, seed).to(weight)
     return from_padded((weight @ v).transpose(1, 2).flatten(2), context)
 
 
-def drop_factors(num_graphs: int, num_heads: int, most: int, dropout: float, seed: int) -> Tensor:
-    """Return what the kernel multiplies each weight by, 0 or 1 / (1 - dropout): the hash of full_attention.c.
+def drop_factors(num_graphs: int, num_heads: int, max_nodes: int, dropout: float, seed: int) -> Tensor:
+    """Return the kernel's factor of each weight, 0 or 1 / (1 - dropout): the hash of full_attention.c.
 
     Shapes:
         returns (B, H, Nmax, Nmax) float64.
     """
     unit = np.arange(num_graphs * num_heads, dtype=np.uint64)[:, None]
-    place = np.arange(most, dtype=np.uint64)
-    row = _mixed(_mixed(np.uint64(seed) + unit) ^ place)[..., None]  # (units, Nmax, 1)
+    place = np.arange(max_nodes, dtype=np.uint64)
+    row = _hash(_hash(np.uint64(seed) + unit) ^ place)[..., None]  # (units, Nmax, 1)
     x = ((row & _LOW) + place) & _LOW
     x = ((x ^ (x >> np.uint64(16))) * np.uint64(0x7FEB352D) & _LOW) ^ (row >> np.uint64(32))
     x = (x ^ (x >> np.uint64(15))) * np.uint64(0x846CA68B) & _LOW
     kept = (x ^ (x >> np.uint64(16))) >= np.uint64(int(dropout * 2**32))
-    return torch.from_numpy(kept / (1 - dropout)).view(num_graphs, num_heads, most, most)
+    return torch.from_numpy(kept / (1 - dropout)).view(num_graphs, num_heads, max_nodes, max_nodes)
 
 
-def _mixed(bits: np.ndarray) -> np.ndarray:
+def _hash(bits: np.ndarray) -> np.ndarray:
     """SplitMix64: products wrap at 2^64."""
     bits = bits + np.uint64(0x9E3779B97F4A7C15)
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -90,29 +86,29 @@ PAIR_WORK = 50_000  # pairs of nodes and heads that take about as long as starti
 
 
 def can_run(qkv: Tensor, context: GraphContext, num_heads: int, dropout: float) -> bool:
-    """Whether the kernel takes these tensors and has work for all threads (a head of a graph is for one)."""
+    """Whether the kernel supports these tensors and has work for all threads (one thread per graph and head)."""
     fits = qkv.device.type == "cpu" and qkv.dtype in (torch.float32, torch.float64)
-    divided = dropout > 0 or context.num_graphs * num_heads >= torch.get_num_threads()
-    return fits and divided and unavailable_reason("full_attention", *dtype_flags(qkv.dtype)) is None
+    parallel = dropout > 0 or context.num_graphs * num_heads >= torch.get_num_threads()
+    return fits and parallel and unavailable_reason("full_attention", *dtype_flags(qkv.dtype)) is None
 
 
 def full_attention(qkv: Tensor, context: GraphContext, num_heads: int, dropout: float = 0.0) -> Tensor:
     r"""Compute ``softmax(Q K^T / sqrt(D)) V`` in each graph and head, weights dropped with a probability.
 
     Gradients flow to qkv, as often as wanted (a second derivative keeps the whole score matrix). Results repeat bit for
-    bit, on any number of threads. What is dropped follows from a number drawn from torch's generator.
+    bit, on any number of threads. The dropout mask follows from one number drawn from torch's generator.
 
     Args:
-        qkv: queries, keys and values of all heads, side by side.
-        context: the graphs.
-        num_heads: H.
-        dropout: probability to drop a weight (in steps of 2^-32).
+        qkv (Tensor): queries, keys and values of all heads, side by side.
+        context (GraphContext): the graphs.
+        num_heads (int): H.
+        dropout (float, optional): probability to drop a weight (in steps of 2^-32). (default: 0.0)
 
     Shapes:
         qkv (N, 3 H D) -> (N, H D).
 
     Raises:
-        MemoryError: there is none for the keys and values of one head of the largest graph.
+        MemoryError: not enough for the keys and values of one head of the largest graph.
         NotFinite: qkv is finite, but inner products of queries and keys overflow.
         ValueError: the boundaries of the graphs are not those of these nodes.
 
@@ -125,11 +121,13 @@ def full_attention(qkv: Tensor, context: GraphContext, num_heads: int, dropout: 
 
 class _FullAttention(Function):
     @staticmethod
-    def forward(ctx: Any, qkv: Tensor, ptr: Tensor, most: int, num_heads: int, dropout: float, seed: int) -> Tensor:
+    def forward(
+        ctx: Any, qkv: Tensor, ptr: Tensor, max_nodes: int, num_heads: int, dropout: float, seed: int
+    ) -> Tensor:
         """Keep the output and one number for each query and head."""
         qkv, ptr = qkv.contiguous(), ptr.long().contiguous()
         out, lse = qkv.new_empty(len(qkv), qkv.size(1) // 3), qkv.new_empty(len(qkv), num_heads)
-        ctx.sizes = most, num_heads, dropout, seed
+        ctx.sizes = max_nodes, num_heads, dropout, seed
         _call(qkv, None, ptr, ctx.sizes, out, lse, None)
         # a sum carries a NaN along and is the cheapest look
         if not math.isfinite(lse.sum().item()) and not lse.isfinite().all() and qkv.isfinite().all():
@@ -142,8 +140,8 @@ class _FullAttention(Function):
         """Compute the weights again, tile by tile."""
         qkv, ptr, out, lse = ctx.saved_tensors
         if torch.is_grad_enabled():
-            most, *options = ctx.sizes
-            plain = partial(plain_full_attention, ptr=ptr, most=most, options=tuple(options))
+            max_nodes, *options = ctx.sizes
+            plain = partial(plain_full_attention, ptr=ptr, max_nodes=max_nodes, options=tuple(options))
             return *differentiable_gradients(plain, (qkv,), (grad_out,)), *[None] * 5
         grad = torch.empty_like(qkv)
         _call(qkv, grad_out.contiguous(), ptr, ctx.sizes, out, lse, grad)
@@ -159,11 +157,11 @@ def _call(
     lse: Tensor,
     grad: Tensor | None,
 ) -> None:
-    most, num_heads, dropout, seed = sizes
-    pairs = len(qkv) * most * num_heads
+    max_nodes, num_heads, dropout, seed = sizes
+    pairs = len(qkv) * max_nodes * num_heads
     failed = load("full_attention", *dtype_flags(qkv.dtype)).full_attention(
         *map(pointer, (qkv, grad_out, ptr)),
-        *map(ctypes.c_long, (len(ptr) - 1, most)),
+        *map(ctypes.c_long, (len(ptr) - 1, max_nodes)),
         *(num_heads, out.size(1) // num_heads),
         ctypes.c_double(dropout),
         ctypes.c_uint64(seed),
@@ -171,7 +169,7 @@ def _call(
         *map(pointer, (out, lse, grad)),
     )
     if failed:
-        raise MemoryError(f"full attention needs more memory for a graph of {most} nodes than there is")
+        raise MemoryError(f"not enough memory for full attention in a graph of {max_nodes} nodes")
 
 
 def _overflow(qkv: Tensor) -> NotFinite:
@@ -184,14 +182,14 @@ class FullAttention(nn.Module):
     """Multi-head attention where every node attends to all nodes of its graph.
 
     ``out(concat_h softmax(Q_h K_h^T / sqrt(D)) V_h)`` with D = dim / num_heads; costs sum_g N_g^2 * dim.
-    Initialised as ``torch.nn.MultiheadAttention``. Second derivatives are right where the kernel of `full_cpu` runs;
-    torch's fused attention, which stands in elsewhere (a GPU, more threads than heads, a bias), has none and raises:
-    call it inside ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`` for them.
+    Initialised as ``torch.nn.MultiheadAttention``. Second derivatives exist where the C kernel runs; torch's fused
+    attention, which is used elsewhere (a GPU, more threads than heads, a bias), has none and raises: call it inside
+    ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`` for them.
 
     Args:
-        dim: channels in and out.
-        num_heads: heads; must divide dim.
-        dropout: probability to drop an attention weight, in training only.
+        dim (int): channels in and out.
+        num_heads (int): heads; must divide dim.
+        dropout (float, optional): probability to drop an attention weight, in training only. (default: 0.0)
 
     Shapes:
         x (N, dim); context a GraphContext, a batch vector (N,) or None; returns (N, dim).
@@ -217,7 +215,7 @@ class FullAttention(nn.Module):
 
     @torch.no_grad()
     def attention_graph(self, x: Tensor, context: GraphContext | Tensor | None = None) -> AttentionGraph:
-        """Return all weights: K = Nmax slots a node, in the order of the nodes of its graph, without dropout."""
+        """Return all weights: K = Nmax slots per node, in the order of the nodes of its graph, without dropout."""
         return self.weights(x, GraphContext.of(context, x))
 
     def extra_repr(self) -> str:
@@ -262,20 +260,20 @@ class BiasedFullAttention(nn.Module):
     .. math:: \mathrm{out}(\mathrm{concat}_h \, \mathrm{softmax}(Q_h K_h^T / \sqrt{D} + B_h) V_h)
 
     (Ying et al. 2021, equations 6 and 7.) Row 0 of ``context.pair_index`` attends to row 1 with the biases in
-    ``context.pair_attr``; those of a pair that stands there twice are added, and a pair that does not has none. Memory
+    ``context.pair_attr``; the biases of a pair that is given twice are added, a pair that is not given has none. Memory
     and time are those of B * Nmax^2 * num_heads numbers.
 
     Args:
-        dim: channels in and out.
-        num_heads: heads; must divide dim.
-        dropout: probability to drop an attention weight, in training only.
+        dim (int): channels in and out.
+        num_heads (int): heads; must divide dim.
+        dropout (float, optional): probability to drop an attention weight, in training only. (default: 0.0)
 
     Shapes:
         x (N, dim); context a GraphContext with pair_index (2, P) and pair_attr (P, num_heads); returns (N, dim).
         Gradients flow to x and to the biases.
 
     Raises:
-        ValueError: as `FullAttention`; when called: there are no biases, or they are not for as many heads.
+        ValueError: as `FullAttention`; when called: there are no biases, or not one column per head.
     """
 
     def __init__(self, dim: int, num_heads: int, dropout: float = 0.0) -> None:
@@ -298,7 +296,7 @@ def pair_bias(context: GraphContext, num_heads: int) -> Tensor:
     """Return the biases of all pairs, padded: (B, H, Nmax, Nmax), the attending node first.
 
     Raises:
-        ValueError: the context has none, or not for this number of heads.
+        ValueError: the context has none, or not one column per head.
     """
     if context.pair_index is None or context.pair_attr is None:
         raise InputError(
@@ -308,18 +306,20 @@ def pair_bias(context: GraphContext, num_heads: int) -> Tensor:
     if context.pair_attr.dim() != 2 or context.pair_attr.size(1) != num_heads:
         raise InputError(
             f"BiasedTransformer has {num_heads} heads (gt.n_heads), but the bias of pairs has shape "
-            f"{tuple(context.pair_attr.shape)}: it needs one column for each head"
+            f"{tuple(context.pair_attr.shape)}: give one column per head"
         )
-    most, graph = context.max_nodes, context.batch[context.pair_index[0]]
-    query, key = context.pair_index - context.ptr[graph]  # in their graph
-    rows = (graph * most + query) * most + key
-    bias = context.pair_attr.new_zeros(context.num_graphs * most**2, num_heads).index_add(0, rows, context.pair_attr)
-    return bias.view(context.num_graphs, most, most, num_heads).permute(0, 3, 1, 2)
+    max_nodes, graph = context.max_nodes, context.batch[context.pair_index[0]]
+    query, key = context.pair_index - context.ptr[graph]  # within their graph
+    rows = (graph * max_nodes + query) * max_nodes + key
+    bias = context.pair_attr.new_zeros(context.num_graphs * max_nodes**2, num_heads).index_add(
+        0, rows, context.pair_attr
+    )
+    return bias.view(context.num_graphs, max_nodes, max_nodes, num_heads).permute(0, 3, 1, 2)
 
 
 def _key_mask(mask: Tensor, context: GraphContext) -> Tensor | None:
-    """Which keys a query may see, (B, 1, 1, Nmax); None (the fastest kernels) when nothing is padded."""
+    """Which keys a query may see, (B, 1, 1, Nmax); None (the fastest kernels) without padding."""
     if context.min_nodes == context.max_nodes:
         return None
-    # a graph without nodes looks at its padding: a row without any key could turn into NaN
+    # a graph without nodes attends to its padding: a row without any key could turn into NaN
     return (mask | ~mask.any(1, keepdim=True))[:, None, None]

@@ -1,4 +1,4 @@
-"""What every attention does with its arguments: checks of dim, num_heads, dropout and shares; how they are printed."""
+"""Arguments that all attentions share: checks of dim, num_heads, dropout and fractions, and ``extra_repr``."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def check_dropout(dropout: float) -> float:
 
 
 def check_share(name: str, share: float) -> float:
-    """Return a share of something as it is.
+    """Return a fraction as it is.
 
     Args:
-        name: of the argument, for the error.
-        share: its value.
+        name (str): of the argument, for the error.
+        share (float): its value.
 
     Raises:
         ValueError: it is not in (0, 1].
@@ -52,13 +52,13 @@ def check_share(name: str, share: float) -> float:
 
 
 def described(attention: nn.Module, dim: int, num_heads: int, *, always: tuple[str, ...] = (), **options: Any) -> str:
-    """Return what ``extra_repr`` of an attention says: dim, heads, and the options that are not the default ones.
+    """Return the ``extra_repr`` of an attention: dim, heads, and the options that differ from their defaults.
 
     Args:
-        attention: whose constructor has the defaults.
-        dim: channels in and out.
-        num_heads: heads.
-        always: options that are shown with their default value, too.
+        attention (Module): module whose constructor has the defaults.
+        dim (int): channels in and out.
+        num_heads (int): heads.
+        always (tuple[str, ...], optional): options that are shown even with their default value. (default: ())
         options: arguments of the constructor and their values.
     """
     defaults = {name: parameter.default for name, parameter in signature(type(attention).__init__).parameters.items()}

@@ -1,4 +1,7 @@
-"""k that falls while a model is trained: ours, for what the papers call supervision starvation."""
+"""k annealing of k-MIP attention: k decreases during training, against the papers' "supervision starvation".
+
+The schedule is not from the papers, which keep k constant.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,15 @@ from graphgps_kmip.errors import InputError
 
 
 class AnnealedKeys(KeySelection):
-    """k keys in the end, more while ``context.progress`` grows: see `annealed`.
+    """Key selection whose k decreases from k_start to the attention's k with ``context.progress``: see `annealed`.
 
-    Evaluations during the training have the k of their time. Where nobody set the progress it is that of the module's
-    mode: the first k in training mode, the final one in eval mode, which is that of a trained model used by hand.
+    Evaluations during training use the current k. Where the progress is not set, training mode uses k_start, and eval
+    mode the final k, so that a trained model used from Python has it.
 
     Args:
-        k_start: k before training, at least that of the attention.
-        anneal_until: share of the training in which k falls, in (0, 1].
-        among: what chooses the keys; None: `BestKeys`.
+        k_start (int): k before training, at least that of the attention.
+        anneal_until (float, optional): share of the training in which k decreases, in (0, 1]. (default: 0.5)
+        among (KeySelection, optional): selection of the keys; None: `BestKeys`. (default: None)
 
     Raises:
         ValueError: one of the arguments is out of its range; in the forward pass, if k_start is less than k.
@@ -31,11 +34,11 @@ class AnnealedKeys(KeySelection):
 
     @property
     def exact(self) -> bool:
-        """Whether that of what chooses the keys is."""
+        """Whether the selection in use is exact."""
         return self.among.exact
 
     def num_keys(self, k: int, context: GraphContext) -> int:
-        """Return how many keys a query gets now."""
+        """Return the current number of keys per query."""
         check_start(self.k_start, k)
         start, end = (self.among.num_keys(number, context) for number in (self.k_start, k))
         return annealed(start, end, context.progress_in(self.training), self.anneal_until)
@@ -43,34 +46,34 @@ class AnnealedKeys(KeySelection):
     def forward(
         self, q: Tensor, k: Tensor, context: GraphContext, num_keys: int, backend: str = "auto"
     ) -> tuple[Tensor, Tensor]:
-        """Choose that many; see `KeySelection`."""
+        """Select that many keys; see `KeySelection`."""
         return self.among(q, k, context, num_keys, backend)
 
     def extra_repr(self) -> str:
-        """Say the arguments."""
+        """Return the arguments."""
         return f"k_start={self.k_start}, anneal_until={self.anneal_until}"
 
 
 def annealed(start: int, end: int, progress: float, until: float) -> int:
-    r"""Return a whole number that falls from start to end, evenly in its logarithm, and stays there.
+    r"""Return an integer that decreases from start to end, linearly in its logarithm, and is constant after ``until``.
 
     .. math:: \mathrm{round}(start^{1 - s} \, end^s), \qquad s = \min(1, progress / until)
 
     Args:
-        start: the number before training.
-        end: the number from ``until`` on, >= 1.
-        progress: share of the training that is done, in [0, 1].
-        until: share of the training in which it changes, in (0, 1].
+        start (int): the number before training.
+        end (int): the number from ``until`` on, >= 1.
+        progress (float): share of the training that is done, in [0, 1].
+        until (float): share of the training in which it changes, in (0, 1].
     """
     share = min(1.0, progress / until)
     return round(start ** (1.0 - share) * end**share)
 
 
 def check_start(k_start: int, k: int) -> None:
-    """Refuse a k_start below k.
+    """Check k_start.
 
     Raises:
-        ValueError: as it says.
+        ValueError: k_start < k.
     """
     if k_start < k:
-        raise InputError(f"k_start must be 0 (k stays as it is) or at least k, got {k_start} and k {k}")
+        raise InputError(f"k_start must be 0 (constant k) or at least k, got {k_start} and k {k}")

@@ -1,4 +1,4 @@
-"""k-MIP attention (thesis and paper): each node attends to its k keys of largest inner product."""
+"""k-MIP attention (k-MIP thesis, section 4.1; paper, section 3.1): attention to the k keys of largest inner product."""
 
 from __future__ import annotations
 
@@ -24,20 +24,24 @@ class KMIPAttention(nn.Module):
     """Multi-head attention where every node attends to the k nodes of its graph with the largest inner product.
 
     ``concat_h softmax(T_k(Q_h K_h^T) / sqrt(dim_kq)) V_h``, where T_k keeps the k largest entries of a row (all of them
-    in a graph with fewer nodes) and sets the others to -inf. The search is exact and carries no gradient; the backward
-    keeps N * k indices and weights for each head.
+    in a graph with fewer nodes) and sets the others to -inf. The search is exact and carries no gradient; N * k indices
+    and weights per head are kept for the backward pass.
 
     Args:
-        dim: channels in and out.
-        num_heads: heads.
-        dropout: probability to drop a selected weight, in training only.
-        k: keys for each node and head.
-        dim_kq: channels of queries and keys of a head; None: dim / num_heads.
-        dim_val: channels of values of a head; None: dim / num_heads.
-        head_agg: "none" concatenates the heads (num_heads * dim_val must be dim), "Linear" adds a linear layer to dim.
-        search: backend of the search, "auto" picks one.
-        shard: where a graph's nodes are divided over processes, attend to the nodes of all of them.
-        selection: what takes the place of T_k: `AnnealedKeys`, `DiverseKeys` and `RandomKeys`; None: `BestKeys`.
+        dim (int): channels in and out.
+        num_heads (int): heads.
+        dropout (float, optional): probability to drop a selected weight, in training only. (default: 0.0)
+        k (int, optional): keys per node and head. (default: 10)
+        dim_kq (int, optional): channels of queries and keys per head; None: dim / num_heads. (default: None)
+        dim_val (int, optional): channels of values per head; None: dim / num_heads. (default: None)
+        head_agg (str, optional): "none" concatenates the heads (num_heads * dim_val must be dim), "Linear" adds a
+            linear layer to dim. (default: "none")
+        search (str, optional): backend of the search, a registered search backend, or "auto".
+            (default: "auto")
+        shard (bool, optional): where a graph's nodes are sharded over processes, attend to the nodes of all of them.
+            (default: False)
+        selection (KeySelection, optional): another selection of keys than T_k: `AnnealedKeys`, `DiverseKeys` or
+            `RandomKeys`; None: `BestKeys`. (default: None)
 
     Shapes:
         x (N, dim); context a GraphContext, a batch vector (N,) or None; returns (N, dim).
@@ -76,7 +80,7 @@ class KMIPAttention(nn.Module):
         if shard and not self.selection.exact:
             raise InputError(
                 f"shard finds the keys of largest inner product, not those of {type(self.selection).__name__}: "
-                "switch one of them off"
+                "turn one of them off"
             )
 
     def forward(self, x: Tensor, context: GraphContext | Tensor | None = None) -> Tensor:
@@ -88,13 +92,13 @@ class KMIPAttention(nn.Module):
             index, score = self._select(q, k, context)
             return self.out(sparse_attention(q, k, v, index, score, dropout).flatten(1))
         if not self.shard:
-            raise InputError("the nodes of this graph are divided over processes: set gt.kmip.shard True")
+            raise InputError("the nodes of this graph are sharded over processes: set gt.kmip.shard True")
         num_keys = self.selection.num_keys(self.k, context)
         return self.out(sharded_kmip_attention(q, k, v, num_keys, backend=self.search, dropout=dropout).flatten(1))
 
     @torch.no_grad()
     def attention_graph(self, x: Tensor, context: GraphContext | Tensor | None = None) -> AttentionGraph:
-        """Return the selected keys and their weights, without dropout."""
+        """Return the selected keys and their weights before dropout."""
         context = GraphContext.of(context, x)
         q, k = self._heads(self.query, x), self._heads(self.key, x)
         index, score = self._select(q, k, context)
@@ -123,7 +127,7 @@ class KMIPAttention(nn.Module):
         return linear(x).unflatten(1, (self.num_heads, -1))  # (N, H, D)
 
     def _select(self, q: Tensor, k: Tensor, context: GraphContext) -> tuple[Tensor, Tensor]:
-        """T_k: index and score (H, N, K) with K = min(k, largest graph); scores of halves in float32."""
+        """T_k: index and score (H, N, K) with K = min(k, largest graph); float32 at least."""
         wide = torch.promote_types(q.dtype, torch.float32)
         q, k = (heads.transpose(0, 1).to(wide) for heads in (q, k))  # (H, N, D)
         return self.selection(q, k, context, self.selection.num_keys(self.k, context), self.search)

@@ -1,10 +1,8 @@
-"""Performer: linear attention by random features (Choromanski et al. 2021), with the settings of GraphGPS.
+"""Performer attention: linear attention by FAVOR+ random features (Choromanski et al. 2021, sections 2.3 and 2.4).
 
-Differs from GraphGPS, unless asked to repeat it: padding takes no part as a key, and gradients are exact.
-
-FAVOR+: positive orthogonal random features of the softmax kernel (Choromanski et al. 2021, sections 2.3 and 2.4).
-
-Random features drawn anew in the course of training, as the reference implementation of the Performer does it.
+Positive orthogonal random features estimate the softmax kernel; `redraw_regularly` draws them anew during training, as
+the reference implementation does. The settings are those of GraphGPS. Differs from it: padding is never a key, and
+gradients are exact.
 """
 
 from __future__ import annotations
@@ -85,16 +83,16 @@ class PerformerAttention(nn.Module):
 
     The sums run over the nodes m of the graph of n. The stabiliser s of a query is its largest ``<w_i, x> / D^(1/4)``,
     that of a key the largest one of all keys of its graph and head. So all terms of a sum share it, and, as the small
-    constant keeps it from cancelling, no other graph of the batch may take part in it. Memory is num_heads *
+    constant keeps it from cancelling, it must not depend on other graphs of the batch. Memory is num_heads *
     num_features * (N + B * D) numbers for N nodes in B graphs, time num_heads * num_features * N * D.
 
     Args:
-        dim: channels in and out.
-        num_heads: heads.
-        dropout: probability to drop an output channel, in training only.
-        dim_head: channels D of a head, whatever dim is.
-        num_features: random features of a head; None: floor(D ln D), 266 for 64.
-        use_bias: give queries, keys and values a bias.
+        dim (int): channels in and out.
+        num_heads (int): heads.
+        dropout (float, optional): probability to drop an output channel, in training only. (default: 0.0)
+        dim_head (int, optional): channels D per head, independent of dim. (default: 64)
+        num_features (int, optional): random features per head; None: floor(D ln D), 266 for 64. (default: None)
+        use_bias (bool, optional): give queries, keys and values a bias. (default: False)
 
     Shapes:
         x (N, dim); context a GraphContext, a batch vector (N,) or None; returns (N, dim).
@@ -171,7 +169,7 @@ class PerformerAttention(nn.Module):
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: GraphContext) -> Tensor:
         q = self._features(q, lambda largest: largest)  # (N, H, F)
-        k = self._features(k, lambda largest: _largest_in_graph(largest, context)[context.batch])
+        k = self._features(k, lambda largest: _max_per_graph(largest, context)[context.batch])
         tiles = Tiles.of_uneven(context, TILE)
         q, k = (to_padded(features.flatten(1), tiles.context)[0].unflatten(2, k.shape[1:]) for features in (q, k))
         v = pad(v, (0, 1), value=1.0)  # the last channel sums the features themselves: the denominator
@@ -188,8 +186,8 @@ class PerformerAttention(nn.Module):
         return positive_features(projected, half_norm, stabiliser_of(projected.amax(-1, keepdim=True)))
 
 
-def _largest_in_graph(values: Tensor, context: GraphContext) -> Tensor:
-    """Largest value of each graph and column, -inf where a graph has no node: (N, H, 1) -> (B, H, 1)."""
+def _max_per_graph(values: Tensor, context: GraphContext) -> Tensor:
+    """Maximum of each graph and column, -inf where a graph has no node: (N, H, 1) -> (B, H, 1)."""
     index = context.batch[:, None, None].expand_as(values)
     return values.new_full((context.num_graphs, *values.shape[1:]), -torch.inf).scatter_reduce(0, index, values, "amax")
 
@@ -201,12 +199,12 @@ def redraw_regularly(model: nn.Module, period: int = PERIOD) -> None:
     """Let a network draw the random vectors of all its `PerformerAttention` anew at every period-th call in training.
 
     They are a function of a seed, drawn from torch's generator here, and of the number of calls. Both are buffers of
-    the network, so that processes agree, a resumed run goes on as if never stopped, and torch's random numbers stay
-    as they are. Layers that are computed again in the backward pass see the same vectors twice.
+    the network, so that processes agree, a resumed run equals an uninterrupted one, and torch's generator is not
+    advanced. Layers that are computed again in the backward pass see the same vectors twice.
 
     Args:
-        model: network, changed in place.
-        period: calls from one draw to the next, at least 1.
+        model (Module): network, changed in place.
+        period (int, optional): calls from one draw to the next, at least 1. (default: PERIOD)
 
     Raises:
         ValueError: period < 1.

@@ -1,11 +1,8 @@
-"""SAN's attention (Kreuzer et al. 2021, section 3.3): along edges, and more weakly between all pairs without one.
+"""SAN attention (Kreuzer et al. 2021, section 3.3): along edges, and with a smaller weight between unconnected pairs.
 
-As GraphGPS has it, but for memory and time: see ``unlinked``.
-
-Attention between the nodes of a graph that no edge joins, by products of matrices with a mask.
-
-Nothing as long as pairs times channels is ever made, and where the pairs are many they are taken some queries at a
-time, and computed again in the backward.
+The mathematics is that of GraphGPS. Differs in memory: attention between pairs without an edge is a masked matrix
+product, so that no tensor of size pairs times channels exists; where there are many pairs, some queries are computed at
+a time, and again in the backward pass.
 """
 
 from __future__ import annotations
@@ -35,14 +32,14 @@ def between_unlinked(q: Tensor, k: Tensor, v: Tensor, context: GraphContext, sof
         w_{ij} = \exp(\mathrm{clamp}(\langle q_i, k_j \rangle / \sqrt{D}, -5, 5))
 
     or the softmax of these scores over j, without the clamp. A node with an edge from every other one gets 0. Costs
-    B * H * Nmax^2 * (D + C); memory is that of at most `LARGEST` weights.
+    B * H * Nmax^2 * (D + C); memory is that of `LARGEST` weights at most.
 
     Args:
-        q: queries.
-        k: keys.
-        v: values.
-        context: the graphs, with the edges between them.
-        softmax: normalise, instead of clamping.
+        q (Tensor): queries.
+        k (Tensor): keys.
+        v (Tensor): values.
+        context (GraphContext): the graphs, with the edges between them.
+        softmax (bool): normalise, instead of clamping.
 
     Shapes:
         q, k (N, H, D), v (N, H, C); returns (N, H, C). Gradients flow to q, k and v.
@@ -51,11 +48,11 @@ def between_unlinked(q: Tensor, k: Tensor, v: Tensor, context: GraphContext, sof
         return v
     nodes = (q / math.sqrt(q.size(-1)), k, v)
     q, k, v = (to_padded(x.flatten(1), context)[0].unflatten(2, x.shape[1:]).transpose(1, 2) for x in nodes)
-    most = q.size(2)  # q, k (B, H, Nmax, D), v (B, H, Nmax, C)
-    rows = max(1, LARGEST.get(q.device.type, LARGEST_ELSEWHERE) // (q.size(0) * q.size(1) * most))
-    kept = rows >= most
+    max_nodes = q.size(2)  # q, k (B, H, Nmax, D), v (B, H, Nmax, C)
+    rows = max(1, LARGEST.get(q.device.type, LARGEST_ELSEWHERE) // (q.size(0) * q.size(1) * max_nodes))
+    kept = rows >= max_nodes
     attend = _attend if kept else partial(checkpoint, _attend, use_reentrant=False, preserve_rng_state=False)
-    parts = [attend(q[:, :, i : i + rows], k, v, context, i, softmax) for i in range(0, most, rows)]
+    parts = [attend(q[:, :, i : i + rows], k, v, context, i, softmax) for i in range(0, max_nodes, rows)]
     sums = torch.cat(parts, dim=2).transpose(1, 2)  # (B, Nmax, H, C)
     return from_padded(sums.flatten(2), context).unflatten(1, sums.shape[2:])
 
@@ -63,40 +60,40 @@ def between_unlinked(q: Tensor, k: Tensor, v: Tensor, context: GraphContext, sof
 def _attend(q: Tensor, k: Tensor, v: Tensor, context: GraphContext, start: int, softmax: bool) -> Tensor:
     """Return the sums for R nodes of each graph, from its ``start``-th on: q (B, H, R, D) -> (B, H, R, C)."""
     score = (q @ k.mT).to(torch.promote_types(v.dtype, torch.float32))  # (B, H, R, Nmax)
-    apart = _unlinked(context, start, q.size(2))[:, None]  # (B, 1, R, Nmax)
+    unlinked = _unlinked(context, start, q.size(2))[:, None]  # (B, 1, R, Nmax)
     if softmax:  # a finite number, not -inf: a row without any pair would turn into NaN
-        weight = score.masked_fill(~apart, torch.finfo(score.dtype).min).softmax(-1)
+        weight = score.masked_fill(~unlinked, torch.finfo(score.dtype).min).softmax(-1)
     else:
         weight = score.clamp(-LARGEST_LOGIT, LARGEST_LOGIT).exp()
-    return weight.masked_fill(~apart, 0.0) @ v.to(score.dtype)
+    return weight.masked_fill(~unlinked, 0.0) @ v.to(score.dtype)
 
 
 def _unlinked(context: GraphContext, start: int, rows: int) -> Tensor:
-    """Tell which nodes have no edge to which others of their graph, of targets ``start`` to ``start + rows``.
+    """Mark pairs of nodes of a graph without an edge, for targets ``start`` to ``start + rows``.
 
     Shapes: returns (B, rows, Nmax), target before source; False for padding.
     """
     target = torch.arange(start, start + rows, device=context.ptr.device)
     source = torch.arange(context.max_nodes, device=context.ptr.device)
-    apart = (source < context.sizes[:, None, None]) & (source != target[:, None])
+    unlinked = (source < context.sizes[:, None, None]) & (source != target[:, None])
     if context.edge_index is not None:
         graph = context.batch[context.edge_index[0]]
-        source, target = context.edge_index - context.ptr[graph]  # in their graph
+        source, target = context.edge_index - context.ptr[graph]  # within their graph
         inside = (target >= start) & (target < start + rows)
-        apart[graph[inside], target[inside] - start, source[inside]] = False
-    return apart
+        unlinked[graph[inside], target[inside] - start, source[inside]] = False
+    return unlinked
 
 
 ALL_PAIRS, NO_PAIRS = "full_graph", "none"
 
 
 class SANStart(nn.Module):
-    """The learned feature that all pairs without an edge share; it exists once in a model, for all layers.
+    """The learned feature that all pairs without an edge share, once per model.
 
-    Shapes: context -> (1, C), or (0, C) where such pairs take no part.
+    Shapes: context -> (1, C), or (0, C) where such pairs are not used.
 
     Raises:
-        ValueError: when called: the graph is divided over processes.
+        ValueError: when called: the graph is sharded over processes.
     """
 
     def __init__(self, dim: int, fake: bool) -> None:
@@ -106,7 +103,7 @@ class SANStart(nn.Module):
     def forward(self, context: GraphContext) -> Tensor:
         """Return the feature."""
         if context.halo is not None:
-            raise InputError("SAN cannot attend in one graph divided over processes: start a single process")
+            raise InputError("SAN does not run on a graph sharded over processes: start a single process")
         return self.feature.weight
 
 
@@ -127,12 +124,15 @@ class SANAttention(nn.Module):
     of a bounded number of pairs (see `between_unlinked`).
 
     Args:
-        dim: channels in and out, of edge features too.
-        num_heads: heads; must divide dim.
-        dropout: probability to drop an entry of the heads' output, before the last map; in training only.
-        gamma: weight of a pair without an edge beside that of an edge; not read where ``separate`` learns it, from 0.5.
-        secondary_edges: which pairs stand beside the edges: "full_graph" as above, "none", or the name of an edge set.
-        separate: two softmaxes.
+        dim (int): channels in and out, of edge features too.
+        num_heads (int): heads; must divide dim.
+        dropout (float, optional): probability to drop an entry of the heads' output, before the last map; in training
+            only. (default: 0.0)
+        gamma (float, optional): weight of a pair without an edge relative to an edge; ``separate`` learns it instead,
+            from 0.5. (default: 1e-05)
+        secondary_edges (str, optional): pairs beside the edges: "full_graph" as above, "none", or the name of an edge
+            set. (default: ALL_PAIRS)
+        separate (bool, optional): two softmaxes (GraphGPS's SAN2). (default: False)
 
     Shapes:
         x (N, dim), context with edge_attr (E, dim), state of `SANStart` -> (N, dim), the same state;
@@ -164,14 +164,14 @@ class SANAttention(nn.Module):
         self.fake_query, self.fake_key, self.fake_edge = (
             nn.Linear(dim, dim, bias=False) if fake else None for _ in range(3)
         )
-        self.gamma = nn.Parameter(torch.tensor(0.5)) if separate else gamma  # without such pairs, too, as in GraphGPS
+        self.gamma = nn.Parameter(torch.tensor(0.5)) if separate else gamma  # even without such pairs, as in GraphGPS
         self.dropout, self.out = nn.Dropout(check_dropout(dropout)), nn.Linear(dim, dim)
         self.initial_state = SANStart(dim, fake)
 
     def forward(
         self, x: Tensor, context: GraphContext | Tensor | None = None, state: Tensor | None = None
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Attend inside each graph: x (N, dim) -> (N, dim), and the state as it is; without a state x alone."""
+        """Attend inside each graph: x (N, dim) -> (N, dim), and the state as it is; without a state only x."""
         context = GraphContext.of(context, x)
         if state is None:
             return self(x, context, own_state(self, context))[0]
@@ -220,7 +220,7 @@ class SANAttention(nn.Module):
 def along_edges(q: Tensor, k: Tensor, v: Tensor, e: Tensor, edge_index: Tensor, softmax: bool) -> Tensor:
     """Sum values over the edges into each node, weighted by clamped exponentials of scores or by a softmax of them.
 
-    Halves are computed in float32. Gradients flow to all but the edges.
+    Half-precision inputs are computed in float32. Gradients flow to all but the edges.
 
     Shapes:
         q, k (N, H, D), v (N, H, C), e (E, H, D) or (1, H, D), edge_index (2, E); returns (N, H, C).

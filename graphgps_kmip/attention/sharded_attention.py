@@ -1,10 +1,8 @@
-"""k-MIP attention over nodes sharded over processes: keys and values stay; what travels are queries and sums.
+"""Sharded k-MIP attention: the nodes of a graph are distributed over processes, queries and partial sums are sent.
 
-Ring attention (Liu et al. 2023) passes all keys and values around. Here a query meets at most K keys, so that each
-selected pair is sent once, to the rank that owns the key, and one partial sum of values returns for each visit of a
-query to a rank. Gradients take the same two ways.
-
-The ways of selected (query, key) pairs between the process of the query and that of the key, and back.
+Ring attention (Liu et al. 2023) sends all keys and values around. Here a query attends to at most K keys, so each
+selected pair is sent once, to the rank that owns the key, and one partial sum of values returns per visit of a query to
+a rank. Gradients are sent the same two ways. `Route` holds the send and receive lists of the selected pairs.
 """
 
 from __future__ import annotations
@@ -31,16 +29,16 @@ SLOTS_AT_ONCE = 2**18  # slots whose keys or values are gathered at a time: 16 M
 
 @dataclass(frozen=True, eq=False)
 class Route:
-    """The way of each selected pair to the rank of its key; a visit is one query (of one head) at one rank.
+    """Send and receive lists of the selected pairs; a visit is one query (of one head) at one rank.
 
     Args:
-        slot: for each pair that leaves, in order of rank, its place in the flat (n * H, K) lists.
-        visitor: for each visit that leaves, its row in the flat queries.
-        sent: visits, and pairs, that go to each rank.
-        row: for each pair that came, its row in the flat keys of this rank.
-        visit: for each pair that came, its visit.
-        first: for each visit that came, its first pair.
-        received: visits, and pairs, that came from each rank.
+        slot (Tensor): for each sent pair, in order of rank, its index in the flat (n * H, K) lists.
+        visitor (Tensor): for each sent visit, its row in the flat queries.
+        sent (tuple[list[int], list[int]]): number of visits, and of pairs, sent to each rank.
+        row (Tensor): for each received pair, its row in the flat keys of this rank.
+        visit (Tensor): for each received pair, its visit.
+        first (Tensor): for each received visit, its first pair.
+        received (tuple[list[int], list[int]]): number of visits, and of pairs, received from each rank.
 
     Shapes:
         slot (S,), visitor (V,), row and visit (S',), first (V',).
@@ -57,7 +55,7 @@ class Route:
 
     @classmethod
     def of(cls, index: Tensor, shards: Shards) -> Route:
-        """Sort the pairs by rank and tell each rank what comes: index (n, H, K) of global rows, -1 where missing."""
+        """Sort the pairs by rank and exchange the lists: index (n, H, K) of global rows, -1 where missing."""
         num_rows, num_heads, num_keys = index.shape
         num_queries = max(1, num_rows * num_heads)
         starts = torch.tensor(shards.starts, device=index.device)
@@ -85,18 +83,18 @@ class Route:
         return self.shards.exchange(rows[self.visitor], self.sent[0], self.received[0])
 
     def return_visits(self, sums: Tensor, num_rows: int) -> Tensor:
-        """Add what the visits bring home: (V', C) -> (n * H, C)."""
-        home = self.shards.exchange(sums, self.received[0], self.sent[0])
-        return sums.new_zeros(num_rows, sums.size(1)).index_add_(0, self.visitor, home)
+        """Return the sums of the visits and add them up per query: (V', C) -> (n * H, C)."""
+        returned = self.shards.exchange(sums, self.received[0], self.sent[0])
+        return sums.new_zeros(num_rows, sums.size(1)).index_add_(0, self.visitor, returned)
 
     def take_pairs(self, lists: Tensor) -> Tensor:
         """Send each pair's numbers to the rank of its key: (n * H, K, ...) -> (S', ...)."""
         return self.shards.exchange(lists.flatten(0, 1)[self.slot], self.sent[1], self.received[1])
 
     def return_pairs(self, numbers: Tensor, shape: torch.Size) -> Tensor:
-        """Bring a number for each pair home, 0 where there is no pair: (S',) -> (n * H, K)."""
-        home = self.shards.exchange(numbers, self.received[1], self.sent[1])
-        return numbers.new_zeros(shape.numel()).index_copy_(0, self.slot, home).view(shape)
+        """Return one number per pair, 0 where there is no pair: (S',) -> (n * H, K)."""
+        returned = self.shards.exchange(numbers, self.received[1], self.sent[1])
+        return numbers.new_zeros(shape.numel()).index_copy_(0, self.slot, returned).view(shape)
 
     def sum_of(self, values: Tensor, weight: Tensor) -> Tensor:
         """Weighted sum of rows for each visit: values (n * H, C), weight (S',) -> (V', C)."""
@@ -131,22 +129,24 @@ def sharded_kmip_attention(
     ``o_n = sum_j a_nj v_I(n,j)`` with ``a_n = softmax_j(<q_n, k_I(n,j)> / sqrt(D))`` and I(n, .) the K keys of the
     graph of n with the largest inner product, wherever they are: what ``topk_inner_product`` and ``sparse_attention``
     give on the unsharded rows, up to rounding and to the choice among equal scores. Without a process group, or with
-    one of a single rank, it is those two.
+    a single rank, it calls those two.
 
     Every rank must call it, and must run the backward if one does, with an empty shard too: both are collective.
-    Gradients reach q, k and v of every rank, once: a second derivative raises. Halves are computed in float32.
-    ``docs/sharded.md`` counts the bytes.
+    Gradients reach q, k and v of every rank, once: a second derivative raises. Half-precision inputs are computed in
+    float32. ``docs/sharded.md`` counts the bytes.
 
     Args:
-        q: queries of this rank's rows; heads second, as ``sparse_attention`` has them.
-        k: keys of the same rows.
-        v: values of the same rows.
-        num_keys: K >= 1; a query of a graph with fewer nodes attends to all of them.
-        ptr: boundaries of the graphs in the rows of all ranks, in order of rank; None: one graph. Graphs may straddle
-            shards.
-        group: process group whose ranks hold the shards; None: the default one.
-        backend: search backend, "auto" picks one.
-        dropout: probability to drop a weight (the others are divided by 1 - dropout), drawn by the query's rank.
+        q (Tensor): queries of this rank's rows; heads second, as ``sparse_attention`` has them.
+        k (Tensor): keys of the same rows.
+        v (Tensor): values of the same rows.
+        num_keys (int): K >= 1; a query of a graph with fewer nodes attends to all of them.
+        ptr (Tensor, optional): boundaries of the graphs in the rows of all ranks, in order of rank; None: one graph. A
+            graph may span shards. (default: None)
+        group (ProcessGroup, optional): process group whose ranks hold the shards; None: the default one.
+            (default: None)
+        backend (str, optional): search backend, "auto" picks one. (default: "auto")
+        dropout (float, optional): probability to drop a weight (the others are divided by 1 - dropout), drawn by the
+            query's rank. (default: 0.0)
 
     Shapes:
         q and k (n, H, D), v (n, H, C), ptr (B+1,); returns (n, H, C). The rows n may differ between ranks, and be 0.
@@ -177,12 +177,12 @@ def _num_ranks(group: dist.ProcessGroup | None) -> int:
     if not dist.is_available() or not dist.is_initialized():
         return 1
     if dist.get_rank(group) < 0:
-        raise ValueError("this process is not in the group it was given: call with a group that it is a member of")
+        raise ValueError("this process is not a member of the given process group: pass a group that contains it")
     return dist.get_world_size(group)
 
 
 class _ShardedAttention(Function):
-    """R queries of this rank meet, in each of K slots, a key and value of some rank; every step is collective."""
+    """R queries of this rank attend, in each of K slots, to a key and value of some rank; every step is collective."""
 
     @staticmethod
     def forward(
@@ -191,12 +191,12 @@ class _ShardedAttention(Function):
         """Shapes: q and k (R, D), v (R, C), weight and keep (R, K); returns (R, C)."""
         ctx.save_for_backward(q, k, v, weight, keep)
         ctx.dropout, ctx.route = dropout, route
-        came = route.take_pairs(dropped(weight, keep, dropout))
-        return route.return_visits(route.sum_of(v, came), len(q))
+        received = route.take_pairs(dropped(weight, keep, dropout))
+        return route.return_visits(route.sum_of(v, received), len(q))
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
-        """As the unsharded one: ``da = <g, v>`` comes home, ``ds = a (da - sum a da) / sqrt(D)`` goes out."""
+        """As the unsharded one: ``da = <g, v>`` is received, ``ds = a (da - sum a da) / sqrt(D)`` is sent."""
         if torch.is_grad_enabled():
             compute = partial(_ShardedAttention._gradients, ctx, grad_out)
             return *once_only("k-MIP attention over several processes", compute, (grad_out, *ctx.saved_tensors)), *[
@@ -212,8 +212,8 @@ class _ShardedAttention(Function):
         grad_used = route.return_pairs(route.dot(visitors[:, dim:], v), weight.shape)
         grad_weight = dropped(grad_used, keep, ctx.dropout)
         grad_score = weight * (grad_weight - (weight * grad_weight).sum(1, keepdim=True)) / math.sqrt(dim)
-        came = route.take_pairs(torch.stack([grad_score, dropped(weight, keep, ctx.dropout)], dim=-1))  # (S', 2)
-        score, used = came.unbind(1)
+        received = route.take_pairs(torch.stack([grad_score, dropped(weight, keep, ctx.dropout)], dim=-1))  # (S', 2)
+        score, used = received.unbind(1)
         grad_q = route.return_visits(route.sum_of(k, score.contiguous()), len(q))
         grad_k = route.scatter(visitors[:, :dim], score, len(k))
         grad_v = route.scatter(visitors[:, dim:], used, len(v))

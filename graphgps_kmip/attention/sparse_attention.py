@@ -80,7 +80,7 @@ def _flat_rows(index: Tensor, num_keys: int) -> Tensor:
 
 
 class _SparseAttention(Function):
-    """R queries meet, in each of K slots, one of S keys and values."""
+    """R queries attend, in each of K slots, to one of S keys and values."""
 
     @staticmethod
     def forward(
@@ -209,7 +209,7 @@ def _scatter_sum(values: Tensor, rows: Tensor, weight: Tensor, num_rows: int) ->
 
 
 def cpu_can_run(x: Tensor, num_slots: int) -> bool:
-    """Whether the C kernel takes tensors like x with this many selected keys (32 bits count them)."""
+    """Whether the C kernel supports tensors like x with this many selected keys (32-bit indices)."""
     fits = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) and num_slots < 2**31
     return fits and unavailable_reason("sparse_attention", *dtype_flags(x.dtype)) is None
 
@@ -262,7 +262,7 @@ def cpu_backward(
         *map(pointer, grads),
     )
     if failed:
-        raise MemoryError(f"the backward of sparse attention needs more memory for {rows.numel()} slots than there is")
+        raise MemoryError(f"not enough memory for the backward of sparse attention with {rows.numel()} slots")
     return grads
 
 

@@ -1,8 +1,8 @@
-"""Softmax attention over selected keys in fused GPU kernels (Triton): the same mathematics as sparse_attention.py.
+"""Triton kernels of sparse attention, host side: the mathematics of ``sparse_attention.py`` fused on a GPU.
 
 Beside q, k, v, their gradients and the output, only index, weight and the gradient of the score (R, K) are in memory.
-The gradients of keys and values are sums over the queries that selected a key; a stable sort of the index by key, in
-the place of atomic additions, makes them repeat bit for bit.
+The gradients of keys and values are sums over the queries that selected a key; a stable sort of the index by key,
+instead of atomic additions, makes them repeat bit for bit.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from torch import Tensor
 
 from graphgps_kmip.search.triton_search import failure
 
-# Entries that one program sums. Keys of large norm are selected by very many queries (hubs): their sums are cut, so
-# that no program takes much longer than the others.
+# Entries that one program sums. Keys of large norm are selected by very many queries (hubs): their sums are split,
+# so that no program takes much longer than the others.
 CHUNK = 1024
 LARGEST_TILE = 4096  # gathered values that a program holds at a time: 32 registers of each thread
 
 
 def can_run(x: Tensor) -> bool:
-    """Whether the kernels take tensors like x: triton installed, x on cuda where they give right answers, wide."""
+    """Whether the kernels support tensors like x: float32 or float64, on a GPU on which the self-check passes."""
     if x.dtype not in (torch.float32, torch.float64) or not _installed():
         return False
     if os.environ.get("TRITON_INTERPRET") == "1":
@@ -38,12 +38,12 @@ def sparse_attention_forward(
     """Compute ``a = softmax(score / sqrt(dim_kq))`` and ``o_r = sum_j a_rj keep_rj / (1 - dropout) v_rows(r,j)``.
 
     Args:
-        v: values, float32 or float64.
-        rows: row of v in each slot, -1 where there is none.
-        score: inner product of query and key, -inf where there is none.
-        dim_kq: dimension D of queries and keys.
-        keep: False where dropout drops a weight; None: nowhere.
-        dropout: probability with which it did.
+        v (Tensor): values, float32 or float64.
+        rows (Tensor): row of v in each slot, -1 where there is none.
+        score (Tensor): inner product of query and key, -inf where there is none.
+        dim_kq (int): dimension D of queries and keys.
+        keep (Tensor, optional): False where dropout drops a weight; None: nowhere. (default: None)
+        dropout (float, optional): probability with which it did. (default: 0.0)
 
     Shapes:
         v (S, C), rows, score and keep (R, K); returns out (R, C) and weight a (R, K), 0 in missing slots.
@@ -78,14 +78,14 @@ def sparse_attention_backward(
     They repeat bit for bit. Cost: a sort of R K keys, and K (C + D) products for each query.
 
     Args:
-        grad_out: gradient g of the output.
-        q: queries.
-        k: keys.
-        v: values.
-        rows: as in the forward.
-        weight: a, as the forward returned it.
-        keep: as in the forward.
-        dropout: as in the forward.
+        grad_out (Tensor): gradient g of the output.
+        q (Tensor): queries.
+        k (Tensor): keys.
+        v (Tensor): values.
+        rows (Tensor): as in the forward.
+        weight (Tensor): a, as the forward returned it.
+        keep (Tensor, optional): as in the forward. (default: None)
+        dropout (float, optional): as in the forward. (default: 0.0)
 
     Shapes:
         grad_out (R, C), q (R, D), k (S, D), v (S, C), rows, weight and keep (R, K); returns tensors like q, k and v.
@@ -118,13 +118,13 @@ def _segment_sum(values: Tensor, weight: Tensor, order: Tensor, bounds: Tensor, 
     end_of = ((bounds.diff() + CHUNK - 1) // CHUNK).cumsum(0)
     chunk = torch.arange(num_chunks, device=bounds.device)
     segment = torch.searchsorted(end_of, chunk, right=True)
-    past = torch.cat([end_of.new_zeros(1), end_of])  # first chunk of each segment
-    starts = bounds[segment] + (chunk - past[segment]) * CHUNK
+    offsets = torch.cat([end_of.new_zeros(1), end_of])  # first chunk of each segment
+    starts = bounds[segment] + (chunk - offsets[segment]) * CHUNK
     ends = torch.minimum(
         starts + CHUNK, bounds[(segment + 1).clamp(max=len(bounds) - 1)]
     )  # start >= end: no such chunk
     partial = _launch(values, weight, order, starts, ends, num_slots)
-    return _launch(partial, None, order, past[:-1], past[1:], 1)
+    return _launch(partial, None, order, offsets[:-1], offsets[1:], 1)
 
 
 def _launch(values: Tensor, weight: Tensor | None, order: Tensor, starts: Tensor, ends: Tensor, slots: int) -> Tensor:

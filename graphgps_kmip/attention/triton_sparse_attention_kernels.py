@@ -1,4 +1,4 @@
-"""The Triton kernels of attention to selected keys; importing this file imports triton, which is optional.
+"""Triton kernels of sparse attention, device side; importing this file imports triton, which is optional.
 
 Only registers ever hold gathered keys or values: (ROWS, SLOTS, WIDTH) of them at a time.
 """
@@ -91,7 +91,7 @@ def backward_kernel(
 def segment_kernel(
     values,  # (rows, C)
     weight,  # of each entry
-    order,  # the entries of a segment stand together in it
+    order,  # entries, those of a segment consecutively
     starts,  # (segments,) first place in order
     ends,  # (segments,)
     out,  # (segments, C)
@@ -123,7 +123,7 @@ def segment_kernel(
 
 @triton.jit
 def _slots(row, num_rows, num_slots, SLOTS: tl.constexpr):
-    """Place of each slot of these rows in (R, K), and whether there is such a slot: both (ROWS, SLOTS)."""
+    """Index of each slot of these rows in (R, K), and whether that slot exists: both (ROWS, SLOTS)."""
     slot = tl.arange(0, SLOTS)
     return row[:, None] * num_slots + slot[None, :], (row < num_rows)[:, None] & (slot < num_slots)[None, :]
 

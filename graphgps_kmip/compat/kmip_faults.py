@@ -1,4 +1,4 @@
-"""Faults of the public k-MIP code, for runs that must repeat it: padding among the keys, and key 0 in missing slots."""
+"""Faults of the public k-MIP code, for runs that must repeat them: padding among the keys, key 0 in missing slots."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from graphgps_kmip.errors import InputError
 
 
 class PaddedKMIPAttention(KMIPAttention):
-    """k-MIP attention whose graphs are padded with nodes of zeros to the largest one of the batch, as nodes like all.
+    """k-MIP attention whose graphs are padded with zeros to the largest one of the batch; the padding counts as nodes.
 
     These can be selected, so that a graph's output depends on the others: the quirk ``kmip_no_mask``. The arguments are
     those of `KMIPAttention`.
@@ -26,7 +26,7 @@ class PaddedKMIPAttention(KMIPAttention):
         """Attend inside each padded graph: x (N, dim) -> (N, dim)."""
         context = GraphContext.of(context, x)
         if context.halo is not None:
-            raise InputError("the nodes of this graph are divided over processes, which pad_keys cannot: switch it off")
+            raise InputError("pad_keys does not run on a graph sharded over processes: set gt.kmip.pad_keys False")
         out = super().forward(*with_padding(x, context))
         return from_padded(out.view(context.num_graphs, context.max_nodes, x.size(1)), context)
 
@@ -43,7 +43,7 @@ class FirstKeyAgain(KeySelection):
     So the output depends on the order of the nodes: the quirk ``kmip_duplicate_key_0``.
 
     Args:
-        among: what chooses the keys before; None: `BestKeys`.
+        among (KeySelection, optional): selection of the other keys; None: `BestKeys`. (default: None)
     """
 
     def __init__(self, among: KeySelection | None = None) -> None:
@@ -52,7 +52,7 @@ class FirstKeyAgain(KeySelection):
     def forward(
         self, q: Tensor, k: Tensor, context: GraphContext, num_keys: int, backend: str = "auto"
     ) -> tuple[Tensor, Tensor]:
-        """Choose, and fill up to num_keys; see `KeySelection`."""
+        """Select, and fill up to num_keys; see `KeySelection`."""
         index, score = self.among(q, k, context, num_keys, backend)
         missing = (0, num_keys - index.size(-1))
         return repeat_first_key(q, k, pad(index, missing, value=-1), pad(score, missing, value=-torch.inf), context)

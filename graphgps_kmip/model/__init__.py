@@ -1,4 +1,4 @@
-"""Networks made of injected parts: encoder, GPS layers with two branches, head. No config, no GraphGym."""
+"""Networks from injected parts: feature encoder, GPS layers with message passing and attention branches, head."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Feature encoding: raw node and edge attributes to vectors of one width, then an optional BatchNorm each.
+"""Feature encoder and pre-MLP: raw node and edge attributes to vectors of one width, with optional BatchNorm.
 
-Rows of length 1, as GraphGym's layers leave them (You et al. 2020, the key ``gnn.l2norm``).
+`UnitRows` normalises rows to length 1, as GraphGym's layers do (You et al. 2020; the key ``gnn.l2norm``).
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class UnitRows(nn.Module):
 
 
 class FeatureEncoder(nn.Module):
-    """Apply a node encoder and an edge encoder; either may be None, then those features pass unchanged.
+    """Apply a node encoder and an edge encoder; without one, those features are unchanged.
 
     Args:
-        dim: width C of the encoded features.
-        node: module ``batch -> batch`` that replaces ``batch.x`` by (N, C), or None.
-        edge: module ``batch -> batch`` that replaces ``batch.edge_attr`` by (E, C), or None.
-        node_norm: BatchNorm after the node encoder.
-        edge_norm: BatchNorm after the edge encoder.
-        dim_edge: width of the encoded edge features, C if None.
+        dim (int): width C of the encoded features.
+        node (Module or None): module ``batch -> batch`` that replaces ``batch.x`` by (N, C), or None.
+        edge (Module or None): module ``batch -> batch`` that replaces ``batch.edge_attr`` by (E, C), or None.
+        node_norm (bool, optional): BatchNorm after the node encoder. (default: False)
+        edge_norm (bool, optional): BatchNorm after the edge encoder. (default: False)
+        dim_edge (int, optional): width of the encoded edge features, C if None. (default: None)
     """
 
     def __init__(
@@ -79,18 +79,18 @@ def input_layers(
     l2norm: bool = False,
     dim_in: int | None = None,
 ) -> nn.Sequential | None:
-    """Layers between encoder and stack: ``num_layers`` of Linear, BatchNorm, dropout, activation; None for 0 layers.
+    """Pre-MLP between encoder and layers: ``num_layers`` of Linear, BatchNorm, dropout, activation; None for 0 layers.
 
     The linear map has a bias only where there is no BatchNorm to absorb it, as in GraphGym.
 
     Args:
-        dim: width C.
-        num_layers: how many.
-        norm: BatchNorm after each linear map.
-        dropout: probability.
-        act: builds the activation.
-        l2norm: scale each row to length 1 at the end of each layer, as GraphGym does unless told otherwise.
-        dim_in: columns of x, C if None.
+        dim (int): width C.
+        num_layers (int): number of layers.
+        norm (bool, optional): BatchNorm after each linear map. (default: True)
+        dropout (float, optional): probability. (default: 0.0)
+        act (callable, optional): builds the activation. (default: ReLU)
+        l2norm (bool, optional): scale each row to length 1 after each layer, GraphGym's default. (default: False)
+        dim_in (int, optional): columns of x, C if None. (default: None)
 
     Shapes: x (N, dim_in) -> (N, C).
     """

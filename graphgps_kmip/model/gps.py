@@ -1,4 +1,4 @@
-"""GPS layer and model: message passing and attention branches side by side (k-MIP thesis section 2.5)."""
+"""GPS layer and GPS model (GraphGPS, Rampášek et al. 2022): message passing and attention branches in parallel."""
 
 from __future__ import annotations
 
@@ -26,19 +26,22 @@ class GPSLayer(nn.Module):
         X' &= \mathrm{norm}(\mathrm{FFN}(\textstyle\sum X_M + \sum X_T) + \sum X_M + \sum X_T)
 
     with ``FFN = drop Linear(2C, C) drop act Linear(C, 2C)``. An MPNN with ``internal_residual`` (GatedGCN) gets neither
-    dropout nor residual here: it brings its own. All branches read the same X and E; of several that make new edge
-    features, the last one's go on. With ``chain_edges`` a message passing branch reads those of the branch before.
+    dropout nor residual here: it has its own. All branches read the same X and E; if several return new edge features,
+    those of the last one are used. With ``chain_edges`` a message passing branch reads those of the branch before.
 
     Args:
-        dim: width C.
-        local: message passing modules ``(x, edge_index, edge_attr) -> (x, edge_attr)``: one, several or None.
-        attention: attention modules ``(x, context) -> x``, or with a state (see `GPSModel`): one, several or None.
-        dropout: probability after each branch and inside the FFN.
-        norm: a row of `NORMS`.
-        act: builds the activation of the FFN.
-        chain_edges: message passing branches hand edge features to the next one in the same layer: Exphormer's
-            MultiModel.
-        ffn: False leaves out the FFN and its norm, ``X' = act(sum X_M + sum X_T)``: Exphormer's SingleModel.
+        dim (int): width C.
+        local (Module or sequence of Modules or None): message passing modules ``(x, edge_index, edge_attr) -> (x,
+            edge_attr)``: one, several or None.
+        attention (Module or sequence of Modules or None): attention modules ``(x, context) -> x``, or with a state (see
+            `GPSModel`): one, several or None.
+        dropout (float, optional): probability after each branch and inside the FFN. (default: 0.0)
+        norm (str, optional): a key of `NORMS`. (default: "batch")
+        act (callable, optional): builds the activation of the FFN. (default: ReLU)
+        ffn (bool, optional): False leaves out the FFN and its norm, ``X' = act(sum X_M + sum X_T)``: Exphormer's
+            SingleModel. (default: True)
+        chain_edges (bool, optional): message passing branches pass edge features to the next one in the same layer:
+            Exphormer's MultiModel. (default: False)
 
     Shapes:
         x (N, C), context, states -> (N, C), edge_attr (E, C) or None, states.
@@ -64,7 +67,7 @@ class GPSLayer(nn.Module):
             raise InputError(f"unknown norm {norm!r}: choose one of {', '.join(NORMS)}")
         self.local, self.attention = nn.ModuleList(_listed(local)), nn.ModuleList(_listed(attention))
         if not len(self.local) + len(self.attention):
-            raise InputError("a GPS layer needs a branch: gt.layer_type None+None leaves nothing to compute")
+            raise InputError("gt.layer_type None+None has no branch: name a message passing layer or an attention")
         self.local_norm = nn.ModuleList(NORMS[norm](dim) for _ in self.local)
         self.attention_norm = nn.ModuleList(NORMS[norm](dim) for _ in self.attention)
         self.ffn_norm = NORMS[norm](dim) if ffn else None
@@ -103,15 +106,16 @@ class GPSLayer(nn.Module):
 class GPSModel(nn.Module):
     """Encoder, optional input layers, a stack of GPS layers, prediction head: ``model(batch) -> (pred, true)``.
 
-    An attention that defines ``initial_state(context)`` gets that state in the first layer and each layer's new state
-    in the next one. Where this is a module, the first layer's serves all: its parameters exist once.
+    An attention that defines ``initial_state(context)`` gets that state in the first layer, and each layer's new state
+    in the next one. If it is a module, only the first layer keeps it: its parameters exist once.
 
     Args:
-        encoder: writes ``batch.x`` (N, C) and, where there are edge features, ``batch.edge_attr`` (E, C).
-        layers: the stack, first layer first.
-        head: ``(batch) -> (pred, true)``.
-        pre_mp: layers between encoder and stack, on ``batch.x``, or None.
-        recompute: keep nothing of a layer but its input, and compute it again in the backward pass (`recomputed`).
+        encoder (Module): writes ``batch.x`` (N, C) and, where there are edge features, ``batch.edge_attr`` (E, C).
+        layers (Sequence[GPSLayer]): the stack, first layer first.
+        head (Module): ``(batch) -> (pred, true)``.
+        pre_mp (Module, optional): layers between encoder and stack, on ``batch.x``, or None. (default: None)
+        recompute (bool, optional): gradient checkpointing: keep only the input of a layer, and recompute it in the
+            backward pass. (default: False)
     """
 
     def __init__(
@@ -151,7 +155,7 @@ class GPSModel(nn.Module):
 
 
 def initial_states(attentions: Iterable[nn.Module], context: GraphContext) -> States:
-    """Return the state that each attention begins with, None for those without."""
+    """Return the first state of each attention, None for those without."""
     return tuple(a.initial_state(context) if hasattr(a, "initial_state") else None for a in attentions)
 
 

@@ -1,4 +1,4 @@
-"""Layers that are computed again in the backward pass, so that a model keeps only what goes in (Chen et al. 2016)."""
+"""Gradient checkpointing: only the inputs of a layer are kept, the rest is recomputed (Chen et al. 2016)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from graphgps_kmip.search.search_memo import Memo
 
 
 def recomputed(layer: nn.Module, *args: Any) -> Any:
-    """Call a layer so that the backward pass computes its inside again instead of keeping it.
+    """Call a layer with gradient checkpointing.
 
     Results, gradients and buffers are those of ``layer(*args)``: dropout draws the same masks, batch norms count a
     batch once, and searches for keys, most of the time of k-MIP attention, are not repeated (`Memo`). Cost: a second
-    forward pass without its searches. Memory until the backward pass: the arguments, and what searches found.
+    forward pass without its searches. Memory until the backward pass: the arguments and the results of searches.
 
     Args:
-        layer: module.
+        layer (Module): module.
         *args: of its forward.
     """
     memo = Memo()
@@ -35,7 +35,7 @@ def recomputed(layer: nn.Module, *args: Any) -> Any:
 
 
 class _Again:
-    """A context made anew each time it is entered: torch enters one and the same in every backward pass of a graph.
+    """A context manager that can be entered several times: torch enters the same one in every backward pass of a graph.
 
     There are several with ``retain_graph`` and for second derivatives.
     """

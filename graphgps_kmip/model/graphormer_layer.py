@@ -1,4 +1,4 @@
-"""Graphormer's layer and head (Ying et al. 2021, section 3.2), in the form of GraphGPS."""
+"""Graphormer layer and prediction head (Ying et al. 2021, section 3.2), in the form of GraphGPS."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from graphgps_kmip.model.prediction_heads import GraphHead
 
 
 class GraphormerLayer(nn.Module):
-    r"""One layer of Graphormer (Ying et al. 2021, equations 8 and 9): norms come first, and nothing is widened.
+    r"""One layer of Graphormer (Ying et al. 2021, equations 8 and 9): pre-norm, and an MLP of constant width.
 
     .. math::
         X' &= X + \mathrm{drop}(\mathrm{attention}(\mathrm{LN}(X))) \\
         X'' &= X' + \mathrm{drop}(W_2 \, \mathrm{drop}(\mathrm{gelu}(W_1 \, \mathrm{LN}(X'))))
 
-    A `GPSModel` stacks these layers as it does its own. Edges pass.
+    A `GPSModel` stacks these layers like GPS layers. Edge features are unchanged.
 
     Args:
-        dim: width C.
-        attention: ``(x, context) -> x``, without a state: Graphormer's is `BiasedFullAttention`.
-        dropout: probability after the attention and after the MLP.
-        mlp_dropout: probability inside the MLP.
+        dim (int): width C.
+        attention (Module): ``(x, context) -> x``, without a state: Graphormer's is `BiasedFullAttention`.
+        dropout (float, optional): probability after the attention and after the MLP. (default: 0.0)
+        mlp_dropout (float, optional): probability inside the MLP. (default: 0.0)
 
     Shapes:
         x (N, C), context -> (N, C), edge_attr as the context has it, states as given.
@@ -53,12 +53,12 @@ class GraphormerLayer(nn.Module):
 class GraphormerHead(nn.Module):
     r"""One prediction per graph: LayerNorm of each node, pooling, one linear map.
 
-    The layers end without a norm; this one is theirs.
+    The pre-norm layers have no norm after the last one; this is it.
 
     Args:
-        dim: width C.
-        dim_out: number of outputs.
-        pooling: a registered pooling; Graphormer's is ``graph_token``.
+        dim (int): width C.
+        dim_out (int): number of outputs.
+        pooling (str, optional): a registered pooling; Graphormer's is ``graph_token``. (default: "graph_token")
 
     Shapes: batch.x (N, C) -> (B, dim_out); the labels are ``batch.y`` as they are.
     """

@@ -1,6 +1,6 @@
-"""The norms of a GPS layer, all called as ``norm(x, context)``; each row is one graph-aware choice.
+"""Normalisation layers of GPS layers: batch norm, layer norm per graph, GraphNorm; all called ``norm(x, context)``.
 
-Layer norm over all nodes and channels of each graph, with one tensor kept for the backward pass.
+`GraphLayerNorm` keeps one tensor for the backward pass.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class GraphLayerNorm(nn.Module):
     .. math::
         y_n = \frac{x_n - \mu_g}{\sqrt{\sigma_g^2 + \epsilon}} \odot w + b
 
-    with mean and biased variance of the C N_g numbers of the graph g of node n. Same numbers, parameter names and
-    defaults; differs in what is kept for the backward pass (x alone, a third) and in time.
+    with mean and biased variance of the C N_g numbers of the graph g of node n. Same results, parameter names and
+    defaults; differs in the memory of the backward pass (only x is kept, a third) and in time.
 
     Args:
-        dim: channels C.
-        eps: added to the variance.
+        dim (int): channels C.
+        eps (float, optional): added to the variance. (default: 1e-05)
 
     Shapes: x (N, C), batch (N,) -> (N, C).
     """
@@ -42,18 +42,18 @@ class GraphLayerNorm(nn.Module):
     def forward(
         self, x: Tensor, batch: Tensor, num_graphs: int, total: Callable[[Tensor], Tensor] | None = None
     ) -> Tensor:
-        """Normalise every graph by itself.
+        """Normalise each graph separately.
 
         Args:
-            x: node features.
-            batch: graph of each node.
-            num_graphs: B.
-            total: sum over processes, where the nodes of the graphs are divided over them; None: they are all here.
+            x (Tensor): node features.
+            batch (Tensor): graph of each node.
+            num_graphs (int): B.
+            total (callable, optional): sum over processes, for a sharded graph; None: whole graphs. (default: None)
         """
-        return _Normalise.apply(x, self.weight, self.bias, batch, num_graphs, self.eps, total or _alone)
+        return _Normalise.apply(x, self.weight, self.bias, batch, num_graphs, self.eps, total or _same)
 
 
-def _alone(value: Tensor) -> Tensor:
+def _same(value: Tensor) -> Tensor:
     return value
 
 
@@ -118,7 +118,7 @@ class _Normalise(Function):
 
 
 class LayerPerGraph(nn.Module):
-    """`GraphLayerNorm`, also of a graph whose nodes are divided over processes.
+    """`GraphLayerNorm`, also of a graph sharded over processes.
 
     Shapes: x (N, C) -> (N, C).
     """
@@ -128,12 +128,12 @@ class LayerPerGraph(nn.Module):
         self.norm = GraphLayerNorm(dim)
 
     def forward(self, x: Tensor, context: GraphContext) -> Tensor:
-        """Normalise every graph by itself."""
+        """Normalise each graph separately."""
         return self.norm(x, context.batch, context.num_graphs, context.halo.total if context.halo else None)
 
 
 class ChannelPerGraph(nn.Module):
-    """torch_geometric's GraphNorm (Cai et al. 2021), also of a graph whose nodes are divided over processes.
+    """torch_geometric's GraphNorm (Cai et al. 2021), also of a graph sharded over processes.
 
     Shapes: x (N, C) -> (N, C).
     """
@@ -143,7 +143,7 @@ class ChannelPerGraph(nn.Module):
         self.norm = GraphNorm(dim)
 
     def forward(self, x: Tensor, context: GraphContext) -> Tensor:
-        """Normalise every channel of every graph by itself."""
+        """Normalise each channel of each graph separately."""
         if context.halo is None:
             return self.norm(x, context.batch, context.num_graphs)
         size = context.halo.total(x.new_tensor(x.size(0)))
@@ -153,7 +153,7 @@ class ChannelPerGraph(nn.Module):
 
 
 class PerBatch(nn.Module):
-    """A norm over all nodes of the mini-batch; a batch of a single node falls back to the running statistics.
+    """A norm over all nodes of the mini-batch; a batch of one node uses the running statistics.
 
     Shapes: x (N, C) -> (N, C).
     """

@@ -1,9 +1,4 @@
-"""Layers of whole transformers: an attention over the nodes, without message passing; edges are only passed on.
-
-Layers without attention: one message passing module, then activation, dropout and residual.
-
-Dropout of features that are mostly zeros, such as bags of words.
-"""
+"""Plain layers beside GPS: transformer layer, message passing (GNN) layer, bare attention, sparse dropout."""
 
 from __future__ import annotations
 
@@ -17,12 +12,12 @@ from graphgps_kmip.model.gps import States
 
 
 class AttentionLayer(nn.Module):
-    """A layer that is one attention and nothing else: one with norms, residuals and a feed-forward network inside.
+    """One attention as a whole layer: BigBird's, which has norms, residuals and a feed-forward network of its own.
 
-    BigBird's is. A `GPSModel` stacks these layers as it does its own.
+    A `GPSModel` stacks these layers like GPS layers.
 
     Args:
-        attention: ``(x, context) -> x``, or with a state (see `GPSModel`).
+        attention (Module): ``(x, context) -> x``, or with a state (see `GPSModel`).
 
     Shapes:
         x (N, C), context, states -> (N, C), edge_attr as given, states.
@@ -47,13 +42,13 @@ class TransformerLayer(nn.Module):
         H = X + \mathrm{attention}(\mathrm{LN}(X)), \qquad X' = H + \mathrm{FFN}(\mathrm{LN}(H))
 
     with ``FFN = Linear(4C, C) drop act Linear(C, 4C)`` and LN over the channels of each node. The dropout of the
-    attention's output is its own. There is no norm behind the last layer of a stack.
+    attention's output is its own. There is no norm after the last layer of a stack.
 
     Args:
-        dim: width C.
-        attention: ``(x, context) -> x``, or with a state (see `GPSModel`).
-        dropout: probability inside the FFN.
-        act: builds the activation of the FFN.
+        dim (int): width C.
+        attention (Module): ``(x, context) -> x``, or with a state (see `GPSModel`).
+        dropout (float, optional): probability inside the FFN. (default: 0.0)
+        act (callable, optional): builds the activation of the FFN. (default: GELU)
 
     Shapes:
         x (N, C), context, states -> (N, C), edge_attr as given, states.
@@ -89,20 +84,20 @@ class GNNLayer(nn.Module):
 
     .. math:: X' = [X +] \; \mathrm{drop}(\mathrm{act}(\mathrm{MPNN}(X, E)))
 
-    A module that brings some of these itself (GatedGCN all three) is given without them, as the defaults are. A
-    `GPSModel` stacks these layers as it does its own.
+    The defaults are those of a module that has all three itself (GatedGCN). A `GPSModel` stacks these layers like GPS
+    layers.
 
     Args:
-        conv: message passing module ``(x, edge_index, edge_attr) -> (x, edge_attr)``.
-        act: builds the activation.
-        dropout: probability.
-        residual: add X.
+        conv (Module): message passing module ``(x, edge_index, edge_attr) -> (x, edge_attr)``.
+        act (callable, optional): builds the activation. (default: Identity)
+        dropout (float, optional): probability. (default: 0.0)
+        residual (bool, optional): add X. (default: False)
 
     Shapes:
         x (N, C), context -> (N, C), edge_attr (E, C) or None, states as given.
     """
 
-    attention = ()  # read by GPSModel: there is none, so there are no states
+    attention = ()  # read by GPSModel: no attention, no states
 
     def __init__(
         self,
@@ -124,14 +119,14 @@ class GNNLayer(nn.Module):
 
 
 class SparseDropout(nn.Module):
-    """Dropout that draws for the numbers other than zero only: the same distribution as ``nn.Dropout``.
+    """Dropout that draws for nonzero entries only: the same distribution as ``nn.Dropout``.
 
-    On CiteSeer, whose features are zeros but for 0.9 %, in a quarter of its time (one thread of a CPU).
+    On CiteSeer, of whose features 0.9 % are nonzero, it takes a quarter of the time (one thread of a CPU).
 
     Args:
-        p: probability to drop, in training only.
+        p (float): probability to drop, in training only.
 
-    Shapes: any -> the same. Gradients pass the zeros as they are: in the mean, as those of ``nn.Dropout`` do.
+    Shapes: any -> the same. Gradients of zeros pass unchanged: in expectation, those of ``nn.Dropout``.
     """
 
     def __init__(self, p: float) -> None:

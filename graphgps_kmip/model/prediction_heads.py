@@ -1,11 +1,4 @@
-"""Prediction heads: ``head(batch) -> (pred, true)``, one for each level a label can sit on.
-
-Prediction head for pairs of nodes: logits of labelled pairs, and the ranks of the positive ones.
-
-GraphGPS's head ``infer_links``: which pairs of nodes of a graph are edges of it.
-
-The head of a network whose last layer has the outputs already.
-"""
+"""Prediction heads for graphs, nodes, node pairs and word sequences: ``head(batch) -> (pred, true)``."""
 
 from __future__ import annotations
 
@@ -23,7 +16,7 @@ from graphgps_kmip.registry import lookup, register
 
 
 def first_node(x: Tensor, batch: Tensor, num_graphs: int) -> Tensor:
-    """Return the first node of each graph: its token, where it has one."""
+    """Return the first node of each graph: its token, if it has one."""
     graphs = torch.arange(num_graphs, device=batch.device)
     first, end = torch.searchsorted(batch, graphs), torch.searchsorted(batch, graphs, right=True)
     return torch.cat([x, x.new_zeros(1, x.size(1))])[first.where(first < end, len(x))]
@@ -59,14 +52,14 @@ class GraphHead(nn.Module):
     """One prediction per graph: pool the nodes, then an MLP.
 
     Args:
-        dim: width C.
-        dim_out: number of outputs.
-        num_layers: linear maps of the MLP.
-        pooling: a registered pooling.
-        dropout: probability between the MLP's layers.
-        act: builds the MLP's activation.
-        input_dropout: dropout before the MLP too, on the pooled nodes.
-        l2norm: hidden rows of length 1, see `mlp`.
+        dim (int): width C.
+        dim_out (int): number of outputs.
+        num_layers (int, optional): linear maps of the MLP. (default: 1)
+        pooling (str, optional): a registered pooling. (default: "mean")
+        dropout (float, optional): probability between the MLP's layers. (default: 0.0)
+        act (callable, optional): builds the MLP's activation. (default: ReLU)
+        input_dropout (bool, optional): dropout before the MLP too, on the pooled nodes. (default: False)
+        l2norm (bool, optional): hidden rows of length 1, see `mlp`. (default: False)
 
     Shapes: batch.x (N, C) -> (B, dim_out); the labels are ``batch.y`` as they are.
     """
@@ -94,13 +87,13 @@ class GraphHead(nn.Module):
 
 
 class SequenceHead(nn.Module):
-    """Several predictions per graph, one for each place of a sequence: pool the nodes, then a linear map per place.
+    """Several predictions per graph, one per position of a sequence: pool the nodes, then a linear map per position.
 
     Args:
-        dim: width C.
-        dim_out: number V of classes.
-        length: number L of places.
-        pooling: a registered pooling.
+        dim (int): width C.
+        dim_out (int): number V of classes.
+        length (int, optional): number L of positions. (default: 5)
+        pooling (str, optional): a registered pooling. (default: "mean")
 
     Shapes: batch.x (N, C) -> (B, L, V); the labels are ``batch.y`` (B, L).
     """
@@ -122,14 +115,15 @@ class NodeHead(nn.Module):
     """One prediction per node.
 
     Args:
-        dim: width C.
-        dim_out: number of outputs.
-        num_layers: linear maps of the MLP.
-        dropout: probability between the MLP's layers.
-        act: builds the MLP's activation.
-        masked: keep the nodes of ``batch[f"{batch.split}_mask"]`` only (one graph whose nodes are divided among
-            training, validation and test: the transductive case); False predicts every node (inductive).
-        l2norm: hidden rows of length 1, see `mlp`.
+        dim (int): width C.
+        dim_out (int): number of outputs.
+        num_layers (int, optional): linear maps of the MLP. (default: 1)
+        dropout (float, optional): probability between the MLP's layers. (default: 0.0)
+        act (callable, optional): builds the MLP's activation. (default: ReLU)
+        masked (bool, optional): keep the nodes of ``batch[f"{batch.split}_mask"]`` only (one graph whose nodes are
+            split into training, validation and test: the transductive case); False predicts every node (inductive).
+            (default: False)
+        l2norm (bool, optional): hidden rows of length 1, see `mlp`. (default: False)
 
     Shapes: batch.x (N, C) -> (N, dim_out), or the masked rows of it; labels alike.
     """
@@ -166,21 +160,21 @@ PAIRS = 2**20  # pairs scored at once for ranks: bounds the memory where graphs 
 
 
 class EdgeHead(nn.Module):
-    """One logit for each labelled pair of nodes and, where wanted, the rank of each positive pair.
+    """Link prediction: one logit per labelled pair of nodes and, optionally, the rank of each positive pair.
 
     The pairs are ``batch.edge_label_index`` (2, L), their labels ``batch.edge_label`` (L,), 1 for a positive pair.
     A positive pair (i, j) is ranked by its logit among those of (i, v), v the other nodes of its graph; equal logits
-    share the mean of their places, as in ogb. "filtered" leaves out every v for which (i, v) is positive itself,
+    share the mean of their ranks, as in ogb. "filtered" leaves out every v for which (i, v) is positive itself,
     "filtered, no self" also v = i.
 
     Args:
-        dim: width C.
-        num_layers: linear maps of the MLP, on nodes, or on pairs for "concat".
-        decoding: a row of `DECODINGS`, or "concat".
-        dropout: probability between the MLP's layers.
-        act: builds the MLP's activation.
-        ranked: give ranks too; their cost is that of all pairs (i, v), so not for one large graph.
-        l2norm: hidden rows of length 1, see `mlp`.
+        dim (int): width C.
+        num_layers (int, optional): linear maps of the MLP, on nodes, or on pairs for "concat". (default: 1)
+        decoding (str, optional): a key of `DECODINGS`, or "concat". (default: "dot")
+        dropout (float, optional): probability between the MLP's layers. (default: 0.0)
+        act (callable, optional): builds the MLP's activation. (default: ReLU)
+        ranked (bool, optional): return ranks too; costs all pairs (i, v), so not for one large graph. (default: True)
+        l2norm (bool, optional): hidden rows of length 1, see `mlp`. (default: False)
 
     Shapes: batch.x (N, C) -> (L, 1) logits, or (L, 5): logit, number of positive pairs in the pair's graph, rank, rank
         filtered, rank filtered without self (the last four are 0 for negative pairs); labels (L,).
@@ -211,7 +205,9 @@ class EdgeHead(nn.Module):
     def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Return logits (and ranks) of the labelled pairs, and their labels."""
         if batch.get("edge_label_index") is None or batch.get("edge_label") is None:
-            raise InputError("this head needs labelled pairs, edge_label_index (2, L) and edge_label (L,): use another")
+            raise InputError(
+                "this head needs edge_label_index (2, L) and edge_label (L,), which the data lacks: use another head"
+            )
         x = self.mlp(batch.x) if self.decode else batch.x
         pairs, true = batch.edge_label_index, batch.edge_label
         logits = self._logits(x, *pairs)[:, None]
@@ -224,7 +220,7 @@ class EdgeHead(nn.Module):
     def _logits(self, x: Tensor, first: Tensor, second: Tensor) -> Tensor:
         if self.decode is None:
             return self.mlp(torch.cat([x[first], x[second]], dim=-1)).squeeze(-1)
-        x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x  # else nearly all scores would tie
+        x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x  # else nearly all scores are equal
         return self.decode(x[first], x[second])
 
     @torch.no_grad()
@@ -234,7 +230,7 @@ class EdgeHead(nn.Module):
         head, tail = pairs[:, positive]
         graph = torch.searchsorted(ptr, head, right=True) - 1
         size = ptr.diff()[graph]
-        # All (head, v), flat (M,): `row` says of which positive pair, `node` is v.
+        # All (head, v), flat (M,): `row` is the positive pair, `node` is v.
         row = torch.repeat_interleave(size)
         node = torch.arange(len(row), device=x.device) + (ptr[graph] - size.cumsum(0) + size)[row]
         known = head * len(x) + tail
@@ -242,7 +238,7 @@ class EdgeHead(nn.Module):
         ranks = torch.ones(len(positive), 3, device=x.device)
         for p, v in zip(row.split(PAIRS), node.split(PAIRS), strict=True):
             score = self._logits(x, head[p], v)
-            ahead = (~(score <= own[p])).float() + (score == own[p]).float() / 2  # NaN is ahead of all
+            ahead = (~(score <= own[p])).float() + (score == own[p]).float() / 2  # NaN ranks first
             unknown = ~torch.isin(head[p] * len(x) + v, known)
             for column, counts in enumerate((v != tail[p], unknown, unknown & (v != head[p]))):
                 ranks[:, column].index_add_(0, p, ahead * counts)
@@ -257,8 +253,8 @@ class PairHead(nn.Module):
     .. math:: \mathrm{logits}_{ij} = w \, x_i^T x_j + b, \quad w, b \in R^2
 
     The pairs are those of one graph after the other, (0, 0), (0, 1), ..., (1, 0), ..., loops included, and their
-    labels are 1 where ``batch.edge_index`` has the pair: what the data says of its graphs or nodes is not read. Time
-    and memory are those of all pairs, so not for one large graph.
+    labels are 1 where ``batch.edge_index`` has the pair; labels of graphs or nodes are not read. Time and memory are
+    those of all pairs, so not for one large graph. GraphGPS's head ``infer_links``.
 
     Shapes: batch.x (N, C) -> (P, 2), labels (P,); P the sum of the squares of the graphs' sizes.
     """
@@ -280,19 +276,19 @@ class PairHead(nn.Module):
 
 
 def all_pairs(ptr: Tensor) -> tuple[Tensor, Tensor]:
-    """Return both nodes of all ordered pairs inside graphs, ptr (B + 1,) the first node of each: (P,) and (P,)."""
-    size = torch.repeat_interleave(ptr.diff(), ptr.diff())  # (N,), of the graph that a node is in
+    """Return first and second node of all ordered pairs inside graphs, (P,) and (P,); ptr (B + 1,)."""
+    size = torch.repeat_interleave(ptr.diff(), ptr.diff())  # (N,), of the graph of each node
     start = torch.repeat_interleave(ptr[:-1], ptr.diff())
     first = torch.repeat_interleave(size)  # (P,)
-    before = size.cumsum(0) - size  # pairs ahead of those of a node
+    before = size.cumsum(0) - size  # pairs before those of a node
     return first, torch.arange(len(first), device=ptr.device) + (start - before)[first]
 
 
 class OutputHead(nn.Module):
-    """Take node features as predictions: nothing is learned.
+    """Node features as predictions, for a network whose last layer has the outputs; without parameters.
 
     Args:
-        masked: keep the nodes of ``batch[f"{batch.split}_mask"]`` only, as in `NodeHead`.
+        masked (bool): keep the nodes of ``batch[f"{batch.split}_mask"]`` only, as in `NodeHead`.
 
     Shapes: batch.x (N, dim_out) as it is, or the masked rows of it; labels alike.
     """

@@ -1,7 +1,4 @@
-"""The layer of SAN (Kreuzer et al. 2021): attention, then two linear maps, each with residual and norm.
-
-The head of SAN (Kreuzer et al. 2021): one prediction per graph by an MLP whose layers halve the width.
-"""
+"""SAN layer and prediction head (Kreuzer et al. 2021), in the form of GraphGPS."""
 
 from __future__ import annotations
 
@@ -22,16 +19,17 @@ class SANLayer(nn.Module):
         Y &= \mathrm{norm}([X +] \; \mathrm{attention}(X, E)) \\
         X' &= \mathrm{norm}([Y +] \; \mathrm{FFN}(Y))
 
-    with ``FFN = Linear(2C, C) drop ReLU Linear(C, 2C)``. It is not a `GPSLayer`: nothing is dropped behind the last
-    linear maps, and the layer norm is that of single nodes.
+    with ``FFN = Linear(2C, C) drop ReLU Linear(C, 2C)``. Differs from `GPSLayer`: no dropout after the last
+    linear maps, and the layer norm is per node.
 
     Args:
-        dim: width C.
-        attention: module ``(x, context, state) -> (x, state)``, with dropout and output map of its own.
-        dropout: probability inside the linear maps.
-        layer_norm: normalise each node over its channels.
-        batch_norm: normalise each channel over all nodes of the batch, behind the layer norm where there are both.
-        residual: add X and Y.
+        dim (int): width C.
+        attention (Module): module ``(x, context, state) -> (x, state)``, with dropout and output map of its own.
+        dropout (float, optional): probability inside the linear maps. (default: 0.0)
+        layer_norm (bool, optional): normalise each node over its channels. (default: False)
+        batch_norm (bool, optional): normalise each channel over all nodes of the batch, after the layer norm if there
+            are both. (default: True)
+        residual (bool, optional): add X and Y. (default: True)
 
     Shapes:
         x (N, C), context, states (one) -> (N, C), edge_attr (E, C) as given, states.
@@ -48,7 +46,7 @@ class SANLayer(nn.Module):
         residual: bool = True,
     ) -> None:
         super().__init__()
-        self.attention, self.residual = nn.ModuleList([attention]), residual  # a list, as a `GPSModel` wants it
+        self.attention, self.residual = nn.ModuleList([attention]), residual  # a list: read by GPSModel
         self.attention_norm, self.ffn_norm = (_norms(dim, layer_norm, batch_norm) for _ in range(2))
         self.ffn = nn.Sequential(nn.Linear(dim, 2 * dim), nn.ReLU(), nn.Dropout(dropout), nn.Linear(2 * dim, dim))
 
@@ -76,11 +74,11 @@ def san_graph_head(
     """Return a head that pools the nodes of a graph, then applies `shrinking_mlp`.
 
     Args:
-        dim: width C.
-        dim_out: number of outputs.
-        pooling: a registered pooling.
-        halvings: linear maps before the last one.
-        act: builds the activation between the linear maps.
+        dim (int): width C.
+        dim_out (int): number of outputs.
+        pooling (str, optional): a registered pooling. (default: "mean")
+        halvings (int, optional): linear maps before the last one. (default: 2)
+        act (callable, optional): builds the activation between the linear maps. (default: ReLU)
 
     Shapes: batch.x (N, C) -> (B, dim_out).
     """
@@ -93,13 +91,13 @@ def shrinking_mlp(dim: int, dim_out: int, halvings: int, act: Callable[[], nn.Mo
     """Biased linear maps ``C -> C // 2 -> C // 4 ... -> dim_out`` with an activation between them.
 
     Raises:
-        ValueError: no channel would be left.
+        ValueError: the width is less than 2^halvings.
     """
     widths = [dim // 2**i for i in range(halvings + 1)]
     if not widths[-1]:
         raise InputError(
-            f"the head san_graph halves the width {halvings} times, and of gnn.dim_inner {dim} nothing is left: set it "
-            f"to {2**halvings} or more"
+            f"the head san_graph halves the width {halvings} times, and gnn.dim_inner is {dim}: set it to "
+            f"{2**halvings} or more"
         )
     hidden = [[nn.Linear(wide, narrow), act()] for wide, narrow in zip(widths, widths[1:], strict=False)]
     return nn.Sequential(*(module for pair in hidden for module in pair), nn.Linear(widths[-1], dim_out))

@@ -1,18 +1,17 @@
-"""Message passing layers, one mechanism a file, and their call contract in words.
+"""Message passing layers (GatedGCN, GCN, GINE, GIN, GAT, GATv2, GENConv, PNA) and their call contract.
 
 Contract: ``layer(x, edge_index, edge_attr, encoding=None) -> (x, edge_attr)``.
 
 * ``x`` is (N, C), or a pair (x_source (M, C), x_target (N, C)) as torch_geometric's convolutions take it:
-  ``edge_index[0]`` counts rows of x_source, ``edge_index[1]`` rows of x_target, and the result has N rows. So a graph
-  that is divided over processes gets the nodes that it does not own. A layer that cannot raises ValueError.
+  ``edge_index[0]`` counts rows of x_source, ``edge_index[1]`` rows of x_target, and the result has N rows. So the
+  shard of a graph gets the nodes of its halo. A layer that does not support pairs raises ValueError.
 * ``edge_index`` is (2, E) as (source j, target i). ``edge_attr`` (E, C) is None where there are no edge features; a
-  layer that needs them raises ValueError. A layer that does not change them returns what it was given.
-* ``encoding`` (N, C) are the columns of EquivStableLapPE, for layers built with ``equivstable_pe=True`` and no others;
-  a pair where x is a pair.
+  layer that needs them raises ValueError. A layer that does not change them returns its argument.
+* ``encoding`` (N, C) are the columns of EquivStableLapPE, only for layers built with ``equivstable_pe=True``; a pair
+  where x is a pair.
 
-A class says in ``internal_residual`` whether it adds its own input to its output (and brings its own dropout), so that
-the GPS layer around it does not do so a second time. Those without hold neither activation, dropout nor residual of
-their result: these belong to the network around them.
+``internal_residual`` of a class is True if it adds its input to its output and applies its own dropout, which the GPS
+layer then leaves out. The others apply neither activation, dropout nor residual: these belong to the network.
 """
 
 from __future__ import annotations

@@ -12,15 +12,15 @@ from graphgps_kmip.mpnn.message_passing import Nodes, ends, unused
 
 
 class DistanceGate(nn.Module):
-    r"""One number in (0, 1) for each edge, from how far apart its ends are in the encoding p.
+    r"""One number in (0, 1) per edge, from the distance between its source and target node in the encoding p.
 
     .. math:: r_{ij} = \sigma(w_2^T \, \mathrm{act}(w_1 \lVert p_i - p_j \rVert^2 + b_1) + b_2)
 
-    Distances do not change where signs or bases of eigenvectors do, so neither does the gate.
+    Distances, and so the gate, are invariant to signs and bases of the eigenvectors.
 
     Args:
-        dim: hidden width.
-        act: builds the activation.
+        dim (int): hidden width.
+        act (callable, optional): builds the activation. (default: ReLU)
 
     Shapes:
         encoding (N, P) or a pair (M, P), (N, P), edge_index (2, E) -> (E, 1).

@@ -1,7 +1,4 @@
-"""GAT (Veličković et al. 2018, with edge features as in torch_geometric).
-
-GATv2 (Brody et al. 2022).
-"""
+"""GAT (Veličković et al. 2018) and GATv2 (Brody et al. 2022) message passing, with edge features."""
 
 from __future__ import annotations
 
@@ -29,21 +26,24 @@ class GAT(nn.Module):
     loop are the mean of those of the edges into i.
 
     Args:
-        dim: width C of nodes and edges.
-        dropout: not used, as all siblings have it; weights are not dropped, as in GraphGPS.
-        act: not used, as all siblings have it.
-        heads: number of heads, which divides C.
-        use_edge_attr: whether e takes part. Not in the public k-MIP code's networks of GAT alone.
+        dim (int): width C of nodes and edges.
+        dropout (float, optional): not used, for a common signature; weights are not dropped, as in GraphGPS.
+            (default: 0.0)
+        act (callable, optional): not used, for a common signature. (default: ReLU)
+        heads (int, optional): number of heads; must divide C. (default: 1)
+        use_edge_attr (bool, optional): use the edge features e. False in the public k-MIP code's networks of GAT only.
+            (default: True)
 
     Shapes:
         x (N, C), edge_index (2, E), edge_attr (E, C) -> (N, C), edge_attr as given.
 
     Raises:
-        ValueError: heads do not divide C when built; edge_attr is None where it takes part; x is a pair: self loops are
-            told by equal numbers of source and target. An encoding is given.
+        ValueError: heads do not divide C; when called: edge_attr is None although it is used, x is a pair (self loops
+            cannot be recognised), or an encoding is given.
     """
 
     internal_residual = False
+    convolution: type[nn.Module] = GATConv
 
     def __init__(
         self,
@@ -56,68 +56,31 @@ class GAT(nn.Module):
     ) -> None:
         super().__init__()
         if heads < 1 or dim % heads:
-            raise InputError(f"gt.gat.heads: the width {dim} must be a multiple of it, got {heads}")
+            raise InputError(
+                f"gt.{type(self).__name__.lower()}.heads: the width {dim} must be a multiple of it, got {heads}"
+            )
         self.use_edge_attr = use_edge_attr
-        self.conv = GATConv(dim, dim // heads, heads, edge_dim=dim if use_edge_attr else None)
+        self.conv = self.convolution(dim, dim // heads, heads, edge_dim=dim if use_edge_attr else None)
 
     def forward(
         self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Return new node features, and the edge features as they are."""
-        unused("GAT", encoding)
-        x = one_set("GAT", x, "it could not tell self loops")
-        used = needed("GAT with use_edge_attr", edge_attr) if self.use_edge_attr else None
+        unused(type(self).__name__, encoding)
+        x = one_set(type(self).__name__, x, "self loops cannot be recognised in pairs")
+        used = needed(f"{type(self).__name__} with use_edge_attr", edge_attr) if self.use_edge_attr else None
         return self.conv(x, edge_index, used), edge_attr
 
 
 @register("message_passing", "GATv2")
-class GATv2(nn.Module):
+class GATv2(GAT):
     r"""Graph attention over neighbours whose ranking depends on the query, unlike GAT's.
 
     .. math::
         a_{ij} = \mathrm{softmax}_j(u^T \mathrm{LeakyReLU}(W_r x_i + W_l x_j + W_e e_{ij})), \qquad
         x_i' = b + \textstyle\sum_j a_{ij} W_l x_j
 
-    per head, W_l and W_r with biases; the heads stand side by side. j runs over the in-neighbours of i and i itself;
-    the edge features of a self loop are the mean of those of the edges into i.
-
-    Args:
-        dim: width C of nodes and edges.
-        dropout: not used, as all siblings have it; weights are not dropped, as in GraphGPS.
-        act: not used, as all siblings have it.
-        heads: number of heads, which divides C.
-        use_edge_attr: whether e takes part. Not in the public k-MIP code's networks of GAT alone.
-
-    Shapes:
-        x (N, C), edge_index (2, E), edge_attr (E, C) -> (N, C), edge_attr as given.
-
-    Raises:
-        ValueError: heads do not divide C when built; edge_attr is None where it takes part; x is a pair: self loops are
-            told by equal numbers of source and target. An encoding is given.
+    per head, W_l and W_r with biases; arguments, shapes and errors are those of `GAT`.
     """
 
-    internal_residual = False
-
-    def __init__(
-        self,
-        dim: int,
-        dropout: float = 0.0,  # noqa: ARG002
-        act: Callable[[], nn.Module] = nn.ReLU,  # noqa: ARG002
-        *,
-        heads: Annotated[int, HEADS] = 1,
-        use_edge_attr: bool = True,
-    ) -> None:
-        super().__init__()
-        if heads < 1 or dim % heads:
-            raise InputError(f"gt.gatv2.heads: the width {dim} must be a multiple of it, got {heads}")
-        self.use_edge_attr = use_edge_attr
-        self.conv = GATv2Conv(dim, dim // heads, heads, edge_dim=dim if use_edge_attr else None)
-
-    def forward(
-        self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None = None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return new node features, and the edge features as they are."""
-        unused("GATv2", encoding)
-        x = one_set("GATv2", x, "it could not tell self loops")
-        used = needed("GATv2 with use_edge_attr", edge_attr) if self.use_edge_attr else None
-        return self.conv(x, edge_index, used), edge_attr
+    convolution = GATv2Conv

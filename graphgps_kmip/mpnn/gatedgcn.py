@@ -43,22 +43,24 @@ class GatedGCN(nn.Module):
         e_{ij}' &= e_{ij} + \mathrm{drop}(\mathrm{act}(\mathrm{BN}(g_{ij})))
 
     where j runs over the in-neighbours of i, and r is 1, or the gate of EquivStableLapPE (see `DistanceGate`). All five
-    linear maps have biases. Of an edge, the backward keeps the gate g and what the edge update needs (see `gated_sum`).
+    linear maps have biases. Per edge, the gate g and the input of the edge update are kept for the backward pass.
 
     Args:
-        dim: width C of nodes and edges.
-        dropout: probability, on both updates.
-        act: builds the activation.
-        residual: add ``x`` to the node update. Off in the public k-MIP code (methods: "three public codes differ").
-        edge_residual: add ``edge_attr`` to the edge update.
-        equivstable_pe: gate by the distance of the ends in ``encoding``.
+        dim (int): width C of nodes and edges.
+        dropout (float, optional): probability, on both updates. (default: 0.0)
+        act (callable, optional): builds the activation. (default: ReLU)
+        residual (bool, optional): add ``x`` to the node update. Off in the public k-MIP code (methods: "three public
+            codes differ"). (default: True)
+        edge_residual (bool, optional): add ``edge_attr`` to the edge update. (default: True)
+        equivstable_pe (bool, optional): gate by the distance of source and target node in ``encoding``.
+            (default: False)
 
     Shapes:
         x (N, C) or a pair (M, C), (N, C), edge_index (2, E) as (source j, target i), edge_attr (E, C), encoding like x
         -> (N, C), (E, C).
 
     Raises:
-        ValueError: edge_attr is None, the gate needs edge features; encoding is None or not as ``equivstable_pe`` says.
+        ValueError: when called: edge_attr is None, or encoding does not fit ``equivstable_pe``.
     """
 
     internal_residual = True
@@ -75,7 +77,7 @@ class GatedGCN(nn.Module):
     ) -> None:
         super().__init__()
         self.A, self.B, self.C, self.D, self.E = (nn.Linear(dim, dim) for _ in range(5))
-        # A batch may hold one node, or one edge or none: then the running statistics serve.
+        # a batch of one node, or of at most one edge, is normalised by the running statistics
         self.node_norm, self.edge_norm = (BatchNorm(dim, allow_single_element=True) for _ in range(2))
         self.gate = DistanceGate(dim, act) if equivstable_pe else None
         self.act, self.dropout = act(), nn.Dropout(dropout)
@@ -99,7 +101,7 @@ class GatedGCN(nn.Module):
             own, other = _side_by_side(x, self.A, self.D), _side_by_side(x_source, self.B, self.E)
             return gated_mean(own, other, edge, factor, source, target)
         gate = edge
-        gate += self.D(x).index_select(0, target)  # in place: (E, C) is what a layer has little room for
+        gate += self.D(x).index_select(0, target)  # in place: (E, C) tensors dominate the memory of a layer
         gate += self.E(x_source).index_select(0, source)
         weighted, normaliser = gated_sum(gate, self.B(x_source), factor, source, target, x.size(0))
         return self.A(x) + weighted / (normaliser + EPS), gate
@@ -114,7 +116,7 @@ def _side_by_side(x: Tensor, first: nn.Linear, second: nn.Linear) -> Tensor:
 
 
 def cpu_can_run(*tensors: Tensor) -> bool:
-    """Whether the kernel takes these tensors of nodes and edges (32 bits count edges)."""
+    """Whether the C kernel supports these tensors of nodes and edges (32-bit indices)."""
     first = tensors[0]
     fits = first.dtype in (torch.float32, torch.float64)
     fits &= all(x.device.type == "cpu" and x.dtype == first.dtype and len(x) < 2**31 for x in tensors)
@@ -130,23 +132,23 @@ def gated_mean(
         g_e = c_e + d_{t(e)} + h_{s(e)}, \qquad w_e = f_e \, \sigma(g_e), \qquad
         o_i = a_i + \sum_{e: t(e) = i} w_e \odot b_{s(e)} / (\textstyle\sum_{e: t(e) = i} w_e + 10^{-6})
 
-    Gradients flow to own, other, edge and factor, as often as wanted (a second derivative keeps what is as long as
-    edges times channels). Results repeat bit for bit, on any number of threads.
+    Gradients flow to own, other, edge and factor, as often as wanted (a second derivative keeps tensors of
+    size edges times channels). Results repeat bit for bit, on any number of threads.
 
     Args:
-        own: a and d of the targets, side by side.
-        other: b and h of the sources, side by side.
-        edge: c; its memory is used for g.
-        factor: f, or None for 1.
-        source: s, row of other.
-        target: t, row of own.
+        own (Tensor): a and d of the targets, side by side.
+        other (Tensor): b and h of the sources, side by side.
+        edge (Tensor): c; its memory is used for g.
+        factor (Tensor or None): f, or None for 1.
+        source (Tensor): s, row of other.
+        target (Tensor): t, row of own.
 
     Shapes:
         own (N, 2 C), other (M, 2 C), edge (E, C), factor (E, 1), source and target (E,) -> o (N, C), g (E, C).
 
     Raises:
-        IndexError: an end of an edge is not there.
-        MemoryError: there is none for the lists of edges.
+        IndexError: the source or target of an edge is not a node.
+        MemoryError: not enough for the lists of edges.
     """
     return _GatedMean.apply(own, other, edge, factor, source, target)
 
@@ -156,7 +158,7 @@ class _GatedMean(Function):
     def forward(
         ctx: Any, own: Tensor, other: Tensor, edge: Tensor, factor: Tensor | None, source: Tensor, target: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Write the gates over ``edge``; keep them, the means, and what these were divided by."""
+        """Write the gates over ``edge``; keep them, the means, and the inverse sums of gates."""
         own, other = own.contiguous(), other.contiguous()
         source, target = source.long().contiguous(), target.long().contiguous()
         factor = None if factor is None else factor.contiguous()
@@ -171,7 +173,7 @@ class _GatedMean(Function):
         )
         ctx.mark_dirty(edge)
         ctx.save_for_backward(other, edge, factor, source, target, mean, inverse)
-        ctx.set_materialize_grads(False)  # the edges of the last layer go nowhere
+        ctx.set_materialize_grads(False)  # the edge output of a last layer is unused
         return out, edge
 
     @staticmethod
@@ -198,7 +200,7 @@ def _differentiable(
     grad_out: Tensor | None,
     grad_gate: Tensor | None,
     inputs: tuple[Tensor, Tensor, Tensor | None],
-    ends: tuple[Tensor, Tensor],
+    edge_index: tuple[Tensor, Tensor],
     num_targets: int,
 ) -> tuple[Tensor | None, ...]:
     """Gradients of own, other, edge and factor in operations that are differentiable again.
@@ -206,7 +208,7 @@ def _differentiable(
     ``inputs`` holds the gates g that the forward wrote over the edges: a function of own, other and edge, whose
     gradient flows through this backward once more.
     """
-    (gate, other, factor), (source, target), dim = inputs, ends, inputs[0].size(1)
+    (gate, other, factor), (source, target), dim = inputs, edge_index, inputs[0].size(1)
     plain = partial(_plain_mean, source=source, target=target, num_targets=num_targets)
     grad_edge, grad_other, grad_factor = differentiable_gradients(plain, (gate, other, factor), (grad_out,))
     if grad_gate is not None:
@@ -238,32 +240,32 @@ def _library(x: Tensor) -> ctypes.CDLL:
 
 def _check(failed: int) -> None:
     if failed == errno.EINVAL:
-        raise IndexError("edge_index names nodes that are not there")
+        raise IndexError("edge_index names nodes that do not exist")
     if failed:
-        raise MemoryError("GatedGCN needs more memory for lists of its edges than there is")
+        raise MemoryError("not enough memory for GatedGCN's lists of edges")
 
 
 def gated_sum(
     gate: Tensor, value: Tensor, factor: Tensor | None, source: Tensor, target: Tensor, num_targets: int
 ) -> tuple[Tensor, Tensor]:
-    r"""Sum gated values, and the gates themselves, over the edges that end in each node.
+    r"""Sum gated values, and the gates themselves, over the edges into each node.
 
     .. math::
         w_e = f_e \, \sigma(g_e), \qquad
         \mathrm{total}_i = \sum_{e: t(e) = i} w_e \odot v_{s(e)}, \qquad
         \mathrm{normaliser}_i = \sum_{e: t(e) = i} w_e
 
-    Gradients flow to gate, value and factor, as often as wanted (a second derivative keeps what is as long as edges
+    Gradients flow to gate, value and factor, as often as wanted (a second derivative keeps tensors of size edges
     times channels). Sums are taken in float32 at least; on a CPU they repeat bit for bit. A node without edges gets
     zeros.
 
     Args:
-        gate: g, before the sigmoid.
-        value: v, of the source nodes.
-        factor: f, a further factor of each edge, or None for 1.
-        source: s, row of value.
-        target: t, row of the result.
-        num_targets: rows N of the result.
+        gate (Tensor): g, before the sigmoid.
+        value (Tensor): v, of the source nodes.
+        factor (Tensor or None): f, a further factor of each edge, or None for 1.
+        source (Tensor): s, row of value.
+        target (Tensor): t, row of the result.
+        num_targets (int): rows N of the result.
 
     Shapes:
         gate (E, C), value (M, C), factor (E, 1), source and target (E,) -> (N, C), (N, C).

@@ -1,4 +1,4 @@
-"""GCN (Kipf and Welling 2017)."""
+"""GCN message passing: graph convolution with symmetric normalisation (Kipf and Welling 2017, equation 2)."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ class GCN(nn.Module):
 
     .. math:: x_i' = b + \textstyle\sum_{j \in N(i) \cup \{i\}} W x_j / \sqrt{d_j d_i}
 
-    with degrees d that count edges into a node and its self loop.
+    with degrees d that count the edges into a node and its self loop.
 
     Args:
-        dim: width C.
-        dropout: not used, as all siblings have it.
-        act: not used, as all siblings have it.
+        dim (int): width C.
+        dropout (float, optional): not used, for a common signature. (default: 0.0)
+        act (callable, optional): not used, for a common signature. (default: ReLU)
 
     Shapes:
         x (N, C), edge_index (2, E), edge_attr anything -> (N, C), edge_attr as given.
 
     Raises:
-        ValueError: x is a pair: the degrees of the sources are not known then. An encoding is given.
+        ValueError: x is a pair, for which the degrees of the sources are unknown; an encoding is given.
     """
 
     internal_residual = False

@@ -1,4 +1,4 @@
-"""GENConv (Li et al. 2020, DeeperGCN)."""
+"""GENConv message passing: softmax aggregation (Li et al. 2020, DeeperGCN)."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class GENConv(nn.Module):
     with W_1 to width 2C and no biases: torch_geometric's defaults, as in GraphGPS. Without edge features e is 0.
 
     Args:
-        dim: width C of nodes and edges.
-        dropout: not used, as all siblings have it.
-        act: not used, as all siblings have it.
+        dim (int): width C of nodes and edges.
+        dropout (float, optional): not used, for a common signature. (default: 0.0)
+        act (callable, optional): not used, for a common signature. (default: ReLU)
 
     Shapes:
         x (N, C) or a pair (M, C), (N, C), edge_index (2, E), edge_attr (E, C) or None -> (N, C), edge_attr as given.

@@ -1,6 +1,6 @@
-"""GIN (Xu et al. 2019).
+"""GIN (Xu et al. 2019) and GINE (GIN with edge features, Hu et al. 2020) message passing.
 
-GINE: GIN with edge features (Hu et al. 2020), with the gate of EquivStableLapPE (Wang et al. 2022) if wanted.
+GINE optionally has the gate of EquivStableLapPE (Wang et al. 2022).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class GIN(nn.Module):
     Differs from the paper: no learned weight of x_i (epsilon is 0), no BatchNorm inside, as in GraphGPS.
 
     Args:
-        dim: width C.
-        dropout: not used, as all siblings have it.
-        act: builds the activation inside.
+        dim (int): width C.
+        dropout (float, optional): not used, for a common signature. (default: 0.0)
+        act (callable, optional): builds the activation inside. (default: ReLU)
 
     Shapes:
         x (N, C) or a pair (M, C), (N, C), edge_index (2, E), edge_attr anything -> (N, C), edge_attr as given.
@@ -55,7 +55,7 @@ class GIN(nn.Module):
 
 
 Act = Callable[[], nn.Module]
-# The public codes differ: GraphGPS and Exphormer, LRGB's networks of GINE alone, the k-MIP code and LRGB's GPS layers.
+# Of GraphGPS and Exphormer; of LRGB's networks of GINE only; of the k-MIP code and LRGB's GPS layers.
 INNER: dict[str, Callable[[int, float, Act], nn.Sequential]] = {
     "mlp": lambda dim, _dropout, act: nn.Sequential(nn.Linear(dim, dim), act(), nn.Linear(dim, dim)),
     "mlp_dropout": lambda dim, dropout, act: nn.Sequential(
@@ -76,19 +76,20 @@ class GINE(nn.Module):
     torch_geometric's GINEConv only by r; epsilon is 0.
 
     Args:
-        dim: width C of nodes and edges.
-        dropout: probability, inside ``mlp_dropout`` only.
-        act: builds the activation of the inner network.
-        inner: mlp (Linear, act, Linear), mlp_dropout (the same with a dropout after act and at the end), or norm_linear
-            (BatchNorm, Linear).
-        equivstable_pe: gate by the distance of the ends in ``encoding``.
+        dim (int): width C of nodes and edges.
+        dropout (float, optional): probability, inside ``mlp_dropout`` only. (default: 0.0)
+        act (Act, optional): builds the activation of the inner network. (default: ReLU)
+        inner (str, optional): mlp (Linear, act, Linear), mlp_dropout (the same with a dropout after act and at the
+            end), or norm_linear (BatchNorm, Linear). (default: "mlp")
+        equivstable_pe (bool, optional): gate by the distance of source and target node in ``encoding``.
+            (default: False)
 
     Shapes:
         x (N, C) or a pair (M, C), (N, C), edge_index (2, E), edge_attr (E, C), encoding like x
         -> (N, C), edge_attr as given.
 
     Raises:
-        ValueError: an unknown inner network when built; edge_attr is None, or encoding not as ``equivstable_pe`` says.
+        ValueError: an unknown inner network; when called: edge_attr is None, encoding does not fit ``equivstable_pe``.
     """
 
     internal_residual = False

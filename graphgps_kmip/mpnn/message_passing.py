@@ -1,7 +1,4 @@
-"""What layers do with the two ends of an edge, and what they say of inputs that they cannot use.
-
-A convolution of torch_geometric as a message passing module, also one that changes the width.
-"""
+"""Helpers of message passing layers: features of source and target nodes, errors, and a wrapper of PyG convolutions."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ def ends(x: Nodes) -> tuple[Tensor, Tensor]:
 
 
 def needed(layer: str, edge_attr: Tensor | None) -> Tensor:
-    """Return the edge features of a layer that cannot do without.
+    """Return the edge features of a layer that needs them.
 
     Raises:
         ValueError: they are None.
@@ -32,7 +29,7 @@ def needed(layer: str, edge_attr: Tensor | None) -> Tensor:
 
 
 def one_set(layer: str, x: Nodes, why: str) -> Tensor:
-    """Return the node features of a layer that cannot tell sources from targets.
+    """Return the node features of a layer that supports one set of nodes only.
 
     Raises:
         ValueError: they are a pair.
@@ -43,7 +40,7 @@ def one_set(layer: str, x: Nodes, why: str) -> Tensor:
 
 
 def unused(layer: str, encoding: Nodes | None) -> None:
-    """Refuse an encoding that a layer would not read.
+    """Refuse an encoding that a layer does not read.
 
     Raises:
         ValueError: it is not None.
@@ -55,16 +52,16 @@ def unused(layer: str, encoding: Nodes | None) -> None:
 
 
 class PlainConv(nn.Module):
-    """A convolution of torch_geometric, called as our message passing modules are; edge features are not used.
+    """A torch_geometric convolution with the call contract of this package; edge features are not used.
 
     Args:
-        conv: ``(x, edge_index) -> x``.
+        conv (Module): ``(x, edge_index) -> x``.
 
     Shapes:
         x (N, C), edge_index (2, E), edge_attr anything -> (N, C'), edge_attr as given.
 
     Raises:
-        ValueError: x is a pair: self loops are told by equal numbers of source and target.
+        ValueError: x is a pair, in which self loops cannot be recognised.
     """
 
     def __init__(self, conv: nn.Module) -> None:
@@ -73,4 +70,6 @@ class PlainConv(nn.Module):
 
     def forward(self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Return new node features, and the edge features as they are."""
-        return self.conv(one_set(type(self.conv).__name__, x, "it could not tell self loops"), edge_index), edge_attr
+        return self.conv(
+            one_set(type(self.conv).__name__, x, "self loops cannot be recognised in pairs"), edge_index
+        ), edge_attr

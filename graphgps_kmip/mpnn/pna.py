@@ -1,4 +1,4 @@
-"""PNA (Corso et al. 2020) without degree scalers, as in GraphGPS."""
+"""PNA message passing: several aggregations side by side (Corso et al. 2020), without degree scalers as in GraphGPS."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class PNA(nn.Module):
     is the identity, so the degrees of the training set play no part; one tower.
 
     Args:
-        dim: width C.
-        dropout: not used, as all siblings have it.
-        act: not used, as all siblings have it.
-        edge_dim: width of the edge features; None is C.
+        dim (int): width C.
+        dropout (float, optional): not used, for a common signature. (default: 0.0)
+        act (callable, optional): not used, for a common signature. (default: ReLU)
+        edge_dim (int, optional): width of the edge features; None is C. (default: None)
 
     Shapes:
         x (N, C) or a pair (M, C), (N, C), edge_index (2, E), edge_attr (E, edge_dim) -> (N, C), edge_attr as given.

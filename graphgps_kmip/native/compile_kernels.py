@@ -1,8 +1,8 @@
-"""Compiles a C file of this folder once for each compiler and CPU, keeps the library in a cache, and loads it.
+"""Compile the C kernels of this directory at first use, cache the libraries per compiler and CPU, and load them.
 
 A package with compiled parts would need a wheel for each platform; a compiler is on most machines that train, and two
 seconds at the first use buy code for exactly this CPU (``-march=native``). Without a compiler the callers go on in
-plain torch and say so once. What is loaded runs with the rights of the user: see cache.py for what is trusted.
+plain torch and say so once. What is loaded runs with the rights of the user: kernel_cache.py says what is trusted.
 """
 
 from __future__ import annotations

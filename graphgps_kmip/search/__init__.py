@@ -1,4 +1,4 @@
-"""Exact search of the k largest inner products (k-MIP), in ragged batches of graphs, by several backends."""
+"""k-MIP search: the k largest inner products, exactly, in batches of graphs of different sizes, by several backends."""
 
 from graphgps_kmip.search.dispatch import (
     check_backend_name,

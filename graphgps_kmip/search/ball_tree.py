@@ -1,7 +1,7 @@
-"""Ball tree: prunes whole balls of keys by a bound on their inner products (thesis, section 4.2: a negative result).
+"""Ball tree search: prunes balls of keys by a bound on inner products (k-MIP thesis, section 4.2: a negative result).
 
 Bound and search: Ram and Gray 2012, "Maximum inner-product search using tree data-structures" (arXiv:1202.6101). The
-thesis names no rule for the split; it is theirs. `run/bench/tree.py` measures where the tree pays.
+thesis names no rule for the split; this is the one of Ram and Gray.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class BallTree:
 
     ``<q, x> <= <q, c> + r |q|`` for every key x of a ball. A ball with more than ``leaf_size`` keys is split: a is the
     key farthest from a random one, b the key farthest from a, each key goes to the nearer of both (equal keys are
-    halved). Expected cost O(M log M); a worst case O(M^2).
+    split evenly). Expected cost O(M log M); a worst case O(M^2).
 
     Args:
-        keys: what is searched, on the CPU.
-        leaf_size: most keys of a ball that is not split.
-        seed: draws the random keys; it changes the tree, not what is found.
+        keys (Tensor): the keys, on the CPU.
+        leaf_size (int, optional): maximum number of keys of a ball that is not split. (default: 100)
+        seed (int, optional): seed of the random keys; it changes the tree, not the result. (default: 0)
 
     Shapes:
         keys (M, D), M >= 1.
@@ -50,9 +50,9 @@ class BallTree:
         self._leaf_size = min(leaf_size, num_keys)
         self._keys = keys.detach().to(torch.float64, copy=True, memory_format=torch.contiguous_format)
         self._ids = torch.arange(num_keys)
-        most = 2 * num_keys - 1  # nodes of a tree with one key a leaf; pages that are never written cost nothing
-        self._nodes = torch.empty(most, 4, dtype=torch.int64)
-        self._centre, self._radius = (torch.empty(most, *shape, dtype=torch.float64) for shape in ((dim,), ()))
+        max_nodes = 2 * num_keys - 1  # with one key per leaf; pages that are never written cost nothing
+        self._nodes = torch.empty(max_nodes, 4, dtype=torch.int64)
+        self._centre, self._radius = (torch.empty(max_nodes, *shape, dtype=torch.float64) for shape in ((dim,), ()))
         build = load("ball_tree").ball_tree_build
         build.restype = ctypes.c_long
         self.num_nodes = build(
@@ -71,12 +71,12 @@ class BallTree:
         A ball is left out when its bound is no larger than the K-th best score so far. Scores are sums in float64.
 
         Args:
-            q: queries, on the CPU.
-            num_keys: K >= 1.
+            q (Tensor): queries, on the CPU.
+            num_keys (int): K >= 1.
 
         Shapes:
             q (N, D); returns index (N, K) int64 (-1: missing), score (N, K) in the dtype of q (-inf: missing), both by
-            falling score, and visited (N,) int64: how many balls were entered.
+            descending score, and visited (N,) int64: number of balls entered.
 
         Raises:
             ValueError: q does not fit the keys, or num_keys < 1.
@@ -108,8 +108,8 @@ def search_ball_tree(problem: SearchProblem, leaf_size: int = 100) -> tuple[Tens
     """Find the K largest inner products for each query with one ball tree for each head and graph.
 
     Args:
-        problem: what to search, on the CPU.
-        leaf_size: most keys of a ball that is not split.
+        problem (SearchProblem): the search problem, on the CPU.
+        leaf_size (int, optional): maximum number of keys of a ball that is not split. (default: 100)
 
     Shapes:
         returns index (H, N, K) int64 (-1: missing) and score (H, N, K) (-inf: missing).
@@ -133,10 +133,10 @@ def search_ball_tree(problem: SearchProblem, leaf_size: int = 100) -> tuple[Tens
 
 
 def ball_tree_not_supported_reasons(problem: SearchProblem) -> list[str]:
-    """Say what keeps the ball tree from this problem; an empty list when nothing does."""
+    """Return the reasons why the ball tree does not support this problem."""
     reasons = []
     if problem.q.device.type != "cpu":
         reasons.append(f"the ball tree runs on cpu, not on {problem.q.device.type}")
-    if compiler() is None:  # asked without compiling: "auto" asks every backend for every problem
+    if compiler() is None:  # without compiling: "auto" checks every backend for every problem
         reasons.append("the ball tree needs a C compiler: install one (Debian, Ubuntu: apt install gcc) or set CC")
     return reasons

@@ -1,9 +1,8 @@
-"""Blocked search in plain torch with bounded memory: the CPU default.
+"""Search in plain torch: `search_chunked` with bounded memory on any device, `search_exact` as reference.
 
-Graphs of similar size are padded into one block, so that many small graphs cost one matrix product and not one each;
-the rows of a block are taken in chunks whose scores fit the memory bound.
-
-The readable reference: the full score matrix, masked to the query's graph, then top-k.
+Graphs of similar size are padded into one block, so that many small graphs need one matrix product, not one each; the
+queries of a block are processed in chunks whose scores fit the memory bound. The reference computes the full score
+matrix, masks it to the query's graph, and takes the top k.
 """
 
 from __future__ import annotations
@@ -15,7 +14,8 @@ from graphgps_kmip.search.problem import SearchProblem
 
 # Scores that take about as long as starting one more block (0.2 ms at 5 ns a score): less padding is cheaper.
 BLOCK_OVERHEAD = 40_000
-# Keys a group, and the fewest groups for which group maxima beat a plain top-k (by 1.6 at 480 keys, 2 at 10^4).
+# Keys per group, and the minimum number of groups for which group maxima beat a plain top-k (by 1.6 at 480 keys, 2 at
+# 10^4).
 GROUP, MIN_GROUPS = 8, 60
 
 
@@ -23,15 +23,15 @@ def search_chunked(problem: SearchProblem, memory_mib: float = 32) -> tuple[Tens
     """Find the K largest inner products for each query, block by block.
 
     Args:
-        problem: what to search.
-        memory_mib: bound on the scores held at a time, in MiB (one row of scores for each head at least); on a CPU 16
-            to 32 is fastest.
+        problem (SearchProblem): the search problem.
+        memory_mib (float, optional): bound on the scores held at a time, in MiB (at least one row of scores per head);
+            on a CPU 16 to 32 is fastest. (default: 32)
 
     Shapes:
         returns index (H, N, K) int64 (-1: missing) and score (H, N, K) (-inf: missing).
     """
     max_scores = int(memory_mib * 2**20) // (problem.q.element_size() * problem.num_heads)
-    shape = (problem.num_heads, problem.q.size(1) + 1, problem.num_keys)  # one more row takes what is padding
+    shape = (problem.num_heads, problem.q.size(1) + 1, problem.num_keys)  # the last row receives padding
     index = torch.full(shape, -1, dtype=torch.int64, device=problem.q.device)
     score = torch.full(shape, -torch.inf, dtype=problem.q.dtype, device=problem.q.device)
     for graphs in blocks(problem, max_scores):
@@ -43,8 +43,8 @@ def search_chunked(problem: SearchProblem, memory_mib: float = 32) -> tuple[Tens
 def blocks(problem: SearchProblem, max_scores: int) -> list[list[int]]:
     """Group the graphs into blocks of similar size, each of one graph or at most ``max_scores`` scores a head.
 
-    The graphs come by falling number of keys; one joins the block at hand while the padding of that block costs less
-    than starting one more block.
+    In descending order of the number of keys, a graph joins the current block while the padding of that block costs
+    less than starting another one.
     """
     sizes_q, sizes_k = _sizes(problem.bounds_q), _sizes(problem.bounds_k)
     order = [graph for graph in range(problem.num_graphs) if sizes_q[graph] and sizes_k[graph]]
@@ -75,7 +75,7 @@ def _search_block(problem: SearchProblem, graphs: list[int], max_scores: int, in
         block = problem.q[:, rows.clamp(max=problem.q.size(1) - 1)] @ k  # (H, b, n, m)
         block[..., shortest:].masked_fill_(padding, -torch.inf)
         score[:, rows, :num_keys], local = _largest(block, num_keys)
-        index[:, rows, :num_keys] = local + keys[:, :1, None]  # the keys of a graph stand together
+        index[:, rows, :num_keys] = local + keys[:, :1, None]  # the keys of a graph are consecutive
 
 
 def _largest(score: Tensor, num_keys: int) -> tuple[Tensor, Tensor]:
@@ -91,7 +91,7 @@ def _largest(score: Tensor, num_keys: int) -> tuple[Tensor, Tensor]:
 
 
 def _padded_rows(ptr: Tensor, bounds: list[int], graphs: list[int]) -> tuple[Tensor, int]:
-    """Rows of each graph (b, longest), where there is none the total number of rows; and the size of the smallest."""
+    """Rows of each graph (b, longest), padded with the total number of rows; and the size of the smallest graph."""
     sizes = [bounds[graph + 1] - bounds[graph] for graph in graphs]
     longest = max(sizes)
     if longest >= GROUP * MIN_GROUPS:

@@ -1,4 +1,4 @@
-"""Search backends: registry entries, the choice among them, and `topk_inner_product`."""
+"""k-MIP search: `topk_inner_product`, its backends, and the automatic choice among them."""
 
 from __future__ import annotations
 
@@ -34,9 +34,8 @@ def _register(name: str, search: Search, summary: str, **traits: Any) -> None:
     register("search_backend", name, search, summary=summary, **traits)
 
 
-# All are exact and differ in speed, memory and what they run on: problem -> (index, score), both (H, N, K), for
-# problems with a query and a key. "auto" takes the first that can solve the problem and is preferred for it, else the
-# first that can.
+# All are exact: problem with queries and keys -> (index, score), both (H, N, K). "auto" takes the first one that
+# supports the problem and is preferred for it, else the first one that supports it.
 _register(
     "tree",
     search_tree,
@@ -89,24 +88,24 @@ def topk_inner_product(
 ) -> tuple[Tensor, Tensor]:
     """Find, for each query, the keys of its own graph with the largest inner products, exactly.
 
-    ``index[.., n, :] = argtopk_m <q_n, k_m>``, ``score`` the inner products themselves (not scaled), by falling score.
-    Of equal scores any may come first. Neither carries a gradient. Half inputs are searched in float32.
+    ``index[.., n, :] = argtopk_m <q_n, k_m>``, ``score`` the inner products (not scaled), in descending order; equal
+    scores in any order. Neither carries a gradient. Half-precision inputs are searched in float32.
 
     Args:
-        q: queries; leading dimensions are heads.
-        k: keys; leading dimensions as those of q.
-        ptr_q: graph boundaries of the queries; None: one graph.
-        ptr_k: graph boundaries of the keys; None: one graph.
-        num_keys: K >= 1; slots beyond the size of a graph have index -1 and score -inf.
-        backend: a registered search backend, or "auto".
-        explain: log (level INFO) which backend was taken and why not the others.
+        q (Tensor): queries; leading dimensions are heads.
+        k (Tensor): keys; leading dimensions as those of q.
+        ptr_q (Tensor, optional): graph boundaries of the queries; None: one graph. (default: None)
+        ptr_k (Tensor, optional): graph boundaries of the keys; None: one graph. (default: None)
+        num_keys (int, optional): K >= 1; slots beyond the size of a graph have index -1 and score -inf. (default: 10)
+        backend (str, optional): a registered search backend, or "auto". (default: "auto")
+        explain (bool, optional): log (level INFO) which backend is used and why not the others. (default: False)
 
     Shapes:
         q (..., N, D), k (..., M, D), ptr (B+1,); index (..., N, K) int64, score (..., N, K) in the dtype of q.
 
     Raises:
-        ValueError: inputs that do not fit together, an unknown backend, or one that cannot solve this problem.
-        NotFinite: NaN or infinite values, or inner products among the K largest that the dtype of q cannot hold.
+        ValueError: inputs that do not fit together, an unknown backend, or one that does not support this problem.
+        NotFinite: NaN or infinite values, or inner products among the K largest that overflow the dtype of q.
     """
     given = SearchProblem.of(q, k, ptr_q, ptr_k, num_keys)
     problem = given.searchable()
@@ -128,10 +127,10 @@ def topk_inner_product(
 
 
 def choose(problem: SearchProblem, name: str = "auto") -> Spec:
-    """Pick the backend of this name, or the best one for the problem ("auto").
+    """Return the backend of this name, or the best one for the problem ("auto").
 
     Raises:
-        ValueError: the name is unknown, the named backend cannot solve the problem, or (auto) none can.
+        ValueError: the name is unknown, or the named backend, or with "auto" every one, does not support the problem.
     """
     check_backend_name(name)
     if name != "auto":
@@ -139,25 +138,24 @@ def choose(problem: SearchProblem, name: str = "auto") -> Spec:
         if reasons := backend.traits.not_supported_reasons(problem):
             raise InputError(f"search backend {name!r} cannot solve this problem: {'; '.join(reasons)}; use 'auto'")
         return backend
-    backends = entries("search_backend").values()
-    able = (backend for backend in backends if not backend.traits.not_supported_reasons(problem))  # as far as needed
-    passed_over = []
-    for backend in able:
-        if not backend.traits.not_preferred_reasons(problem):
-            return backend
-        passed_over.append(backend)
-    if not passed_over:
+    supported = []
+    for backend in entries("search_backend").values():
+        if not backend.traits.not_supported_reasons(problem):
+            if not backend.traits.not_preferred_reasons(problem):
+                return backend
+            supported.append(backend)
+    if not supported:
         raise InputError(f"no search backend can solve this problem:\n{_reasons(problem)}")
-    return passed_over[0]
+    return supported[0]
 
 
 def explain_choice(problem: SearchProblem, name: str = "auto") -> str:
-    """Say which backend ``choose`` takes, and what speaks against each of the others."""
+    """Return a text that names the backend of `choose`, and the reasons against each of the others."""
     return f"search backend {choose(problem, name).name!r} taken for {name!r}:\n{_reasons(problem)}"
 
 
 def check_backend_name(name: str) -> None:
-    """Refuse a name that is neither "auto" nor registered, with near misses.
+    """Refuse a name that is neither "auto" nor registered; the error names near misses.
 
     Raises:
         ValueError: the name is unknown.

@@ -1,13 +1,13 @@
-"""Fused search on a CPU in C: no score leaves the registers unless it enters a list of the K best.
+"""Fused C kernel of k-MIP search on a CPU: a score leaves the registers only to enter a list of the K best.
 
-Eight queries meet 48 keys in registers; a block is looked at again only where a score exceeds its row's threshold, the
-K-th best so far. Three ideas keep that rare and cheap:
+Eight queries are multiplied with 48 keys in registers; a block is processed further only if a score exceeds the
+threshold of its query, the K-th best so far. Three ideas keep that rare and cheap:
 
 * thresholds start from group maxima of the first keys (a value that K maxima exceed, K keys exceed);
-* keys come by falling norm, so a row ends when ``|q| |k|`` falls under its threshold (Cauchy-Schwarz), as in the norm
-  order of LEMP (Teflioudi et al., 2015);
+* keys are in descending order of norm, so the search of a query ends once ``|q| |k|`` is below its threshold
+  (Cauchy-Schwarz), as in the norm order of LEMP (Teflioudi et al., 2015);
 * where the CPU multiplies bytes (AVX-512 VNNI), 8-bit integers screen the keys against a threshold lowered by a bound
-  on their rounding, and only what passes is scored in full: what is skipped cannot be among the K best.
+  on their rounding, and only keys that pass are scored in full: skipped keys cannot be among the K best.
 
 The kernel is ``native/kmip_search.c``; docs/exact-search.md has its measurements.
 """
@@ -36,7 +36,7 @@ THREAD_WORK = 2_000_000
 
 
 class ScanCounts(NamedTuple):
-    """What a search did: pairs scored in full and screened, keys that entered a list, survivors of the screen."""
+    """Work of a search: pairs scored in full, pairs screened, keys inserted into lists, keys that passed the screen."""
 
     scored: int
     screened: int
@@ -47,8 +47,8 @@ class ScanCounts(NamedTuple):
 def search_cpu(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     """Find the K largest inner products for each query, on as many threads as torch uses.
 
-    Of equal scores the key that is visited first is kept. Holds, beside the inputs, about three copies of the keys of
-    one graph and head, and nothing of size N x M.
+    Of equal scores the key that is visited first is kept. Memory beside the inputs: about three copies of the keys of
+    one graph and head, nothing of size N x M.
 
     Shapes:
         returns index (H, N, K) int64 (-1: missing) and score (H, N, K) (-inf: missing).
@@ -57,13 +57,13 @@ def search_cpu(problem: SearchProblem) -> tuple[Tensor, Tensor]:
 
 
 def scan(problem: SearchProblem, order: str = "norm", screen: bool | None = None) -> tuple[Tensor, Tensor, ScanCounts]:
-    """Search as ``search_cpu``, say how many pairs were looked at, and let benchmarks switch the ideas off.
+    """Search as `search_cpu`, with counts of the work, and options by which benchmarks turn the three ideas off.
 
     Args:
-        problem: what to search.
-        order: how keys are visited in graphs of 1,024 keys and more: as they are "given", by falling "norm", or where
-            the boxes of a k-d "tree" may hold one of the K best.
-        screen: use the integer screen where the CPU has it; None: where it pays.
+        problem (SearchProblem): the search problem.
+        order (str, optional): order of the keys in graphs of 1,024 keys and more: as "given", by descending "norm", or
+            by the boxes of a k-d "tree" that may hold one of the K best. (default: "norm")
+        screen (bool, optional): use the integer screen if the CPU supports it; None: if it is faster. (default: None)
     """
     q, k, ptr_q, ptr_k = (tensor.contiguous() for tensor in (problem.q, problem.k, problem.ptr_q, problem.ptr_k))
     heads, rows, dim = q.shape
@@ -83,12 +83,12 @@ def scan(problem: SearchProblem, order: str = "norm", screen: bool | None = None
         *map(pointer, (index, score, counts)),
     )
     if failed:
-        raise MemoryError(f"the search needs more memory for {k.size(1)} keys of {dim} channels than there is")
+        raise MemoryError(f"not enough memory for the search among {k.size(1)} keys of {dim} channels")
     return index, score, ScanCounts(*counts.tolist())
 
 
 def cpu_not_supported_reasons(problem: SearchProblem) -> list[str]:
-    """Say what keeps the kernel from this problem; an empty list when nothing does."""
+    """Return the reasons why the kernel does not support this problem."""
     reasons = []
     if problem.q.device.type != "cpu":
         reasons.append(f"it runs on cpu, not on {problem.q.device.type}")
@@ -100,7 +100,7 @@ def cpu_not_supported_reasons(problem: SearchProblem) -> list[str]:
 
 
 def cpu_not_preferred_reasons(problem: SearchProblem) -> list[str]:
-    """Say why plain torch is faster; an empty list when it is not."""
+    """Return the reasons why plain torch is faster; an empty list if it is not."""
     largest = max((d - c for _, _, c, d in _bounds(problem)), default=0)
     if problem.num_keys > SEEDED and problem.num_keys * SHARE > largest:
         return [f"a K of {problem.num_keys} is so large a part of {largest} keys that nearly all are collected"]
@@ -108,7 +108,7 @@ def cpu_not_preferred_reasons(problem: SearchProblem) -> list[str]:
 
 
 def num_threads(problem: SearchProblem) -> int:
-    """Threads that are worth their start: no more than torch uses."""
+    """Number of threads that are worth their start, at most torch's."""
     work = sum((b - a) * (d - c) for a, b, c, d in _bounds(problem)) * problem.num_heads * problem.q.size(2)
     return max(1, min(torch.get_num_threads(), work // THREAD_WORK))
 

@@ -1,9 +1,9 @@
-"""Exact pruning in few dimensions: a k-d tree of boxes over the keys, in the fused kernel of cpu.py.
+"""k-d tree search for few dimensions: exact pruning by boxes over the keys, in the fused C kernel of fused_cpu.py.
 
-Median splits of the widest side end at panels of 48 keys; in a box with centre c and half sides e no score exceeds
-``sum_i q_i c_i + |q_i| e_i``. Queries are put into the order of their directions, so that eight of them go down
-together, and start from thresholds that the keys of their neighbours reach. The thesis' ball tree, a query at a time,
-is in ball_tree.py; docs/exact-search.md compares them.
+The widest side is split at its median down to panels of 48 keys; in a box with centre c and half side lengths e no
+score exceeds ``sum_i q_i c_i + |q_i| e_i``. Queries are sorted by direction, so that eight of them descend together,
+and start from thresholds that the keys of their neighbours reach. docs/exact-search.md compares it with the thesis'
+ball tree.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from graphgps_kmip.search.fused_cpu import scan
 from graphgps_kmip.search.problem import SearchProblem
 
 # Measured at 10^5 keys (docs/benchmarks.md): above LARGEST_DIM nearly all boxes are opened; below FEWEST_KEYS the build
-# is not paid back; where less than CROWD of the keys are within NEAR of the largest norm, norm order prunes as much.
+# costs more than it saves; if less than CROWD of the keys are within NEAR of the
+# largest norm, norm order prunes as much.
 LARGEST_DIM, FEWEST_KEYS, NEAR, CROWD = 5, 8_192, 0.8, 0.012
 
 
 def search_tree(problem: SearchProblem) -> tuple[Tensor, Tensor]:
-    """Find the K largest inner products for each query; graphs of less than 1,024 keys are scanned as by ``cpu``.
+    """Find the K largest inner products for each query; graphs of less than 1,024 keys are searched as by ``cpu``.
 
     Time: O(N log N) to build, cold, in each call; then the fraction of pairs that ``scan(problem, "tree")`` reports.
     Holds the keys three times, and one copy of the queries.
@@ -31,7 +32,7 @@ def search_tree(problem: SearchProblem) -> tuple[Tensor, Tensor]:
 
 
 def tree_not_preferred_reasons(problem: SearchProblem) -> list[str]:
-    """Say why a scan is faster; an empty list for few dimensions, many keys, and norms that say little."""
+    """Return the reasons why a scan is faster; an empty list for few dimensions, many keys, and similar norms."""
     reasons = []
     if problem.q.size(-1) > LARGEST_DIM:
         reasons.append(f"pays up to {LARGEST_DIM} dimensions a head, not for {problem.q.size(-1)}")

@@ -1,4 +1,4 @@
-"""Search by symbolic matrices (PyKeOps), as the thesis and the paper do: nothing of size N x M is ever in memory."""
+"""KeOps search: symbolic matrices (PyKeOps) as in the thesis and the paper; nothing of size N x M is in memory."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from torch import Tensor
 
 from graphgps_kmip.search.problem import SearchProblem
 
-LARGEST_FLOAT32_INDEX = 2**24  # KeOps hands indices back as floats of the input's dtype
+LARGEST_FLOAT32_INDEX = 2**24  # KeOps returns indices as floats of the input's dtype
 
 
 def search_keops(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     """Find the K largest inner products for each query by ``argKmin`` of ``-<q_n, k_m>``, head after head.
 
-    Graphs are block ranges, without padding. Compiles once (seconds) for each pair (D, K); the scores are computed anew
-    from the indices.
+    Graphs are block ranges, without padding. Compiles once (seconds) per pair (D, K); the scores are recomputed from
+    the indices.
 
     Shapes:
         returns index (H, N, K) int64 (-1: missing) and score (H, N, K) (-inf: missing).
     """
     os.environ.setdefault("PYKEOPS_VERBOSE", "0")
     ranges = _block_ranges(problem)
-    with contextlib.redirect_stdout(io.StringIO()):  # KeOps prints what it finds and compiles, even when not verbose
+    with contextlib.redirect_stdout(io.StringIO()):  # KeOps prints even when not verbose
         index = torch.stack(
             [_search_head(q, k, ranges, problem.num_keys) for q, k in zip(problem.q, problem.k, strict=True)]
         )
-    index = index.masked_fill(problem.missing, 0)  # KeOps fills them with some index
+    index = index.masked_fill(problem.missing, 0)  # where KeOps returns arbitrary indices
     score = torch.stack([_selected_scores(q, k, at) for q, k, at in zip(problem.q, problem.k, index, strict=True)])
     # another order of summation than in KeOps can swap two nearly equal scores
     score, order = score.masked_fill(problem.missing, -torch.inf).sort(dim=-1, descending=True, stable=True)
@@ -40,7 +40,7 @@ def search_keops(problem: SearchProblem) -> tuple[Tensor, Tensor]:
 
 
 def keops_not_supported_reasons(problem: SearchProblem) -> list[str]:
-    """Say what keeps KeOps from this problem; an empty list when nothing does."""
+    """Return the reasons why KeOps does not support this problem."""
     reasons = []
     if importlib.util.find_spec("pykeops") is None:
         reasons.append("pykeops is not installed (pip install pykeops)")
@@ -54,13 +54,13 @@ def keops_not_supported_reasons(problem: SearchProblem) -> list[str]:
 
 
 def cxx_compiler() -> str:
-    """Name the C++ compiler that KeOps will look for."""
+    """Return the name of the C++ compiler that KeOps uses."""
     default = "clang++" if sys.platform == "darwin" else "g++"
     return (os.environ.get("CXX") or default).split()[0]
 
 
 def _block_ranges(problem: SearchProblem) -> tuple[Tensor, ...] | None:
-    """KeOps' description of "queries of graph g meet keys of graph g"; None for a single graph."""
+    """KeOps' block ranges that restrict queries to the keys of their graph; None for a single graph."""
     if problem.num_graphs == 1:
         return None
     blocks_q, blocks_k = (torch.stack([ptr[:-1], ptr[1:]], dim=1).int() for ptr in (problem.ptr_q, problem.ptr_k))
@@ -71,7 +71,7 @@ def _block_ranges(problem: SearchProblem) -> tuple[Tensor, ...] | None:
 
 
 def _search_head(q: Tensor, k: Tensor, ranges: tuple[Tensor, ...] | None, num_keys: int) -> Tensor:
-    from pykeops.torch import LazyTensor  # an import of seconds that only this backend needs
+    from pykeops.torch import LazyTensor  # takes seconds to import
 
     distance = -(LazyTensor(q.contiguous()[:, None]) | LazyTensor(k.contiguous()[None]))  # (N, M), symbolic
     if ranges is not None:

@@ -1,4 +1,4 @@
-"""The validated input of a k-maximum-inner-product search: what every backend may rely on."""
+"""SearchProblem: validated input of a k-MIP search (k maximum inner products), on which all backends rely."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 class NotFinite(InputError, FloatingPointError):
     """A query, a key or an inner product of theirs is NaN or infinite.
 
-    A training loop takes the FloatingPointError for a run that diverged.
+    As a FloatingPointError it tells a training loop that the run diverged.
     """
 
 
 @dataclass(frozen=True, eq=False)
 class SearchProblem:
-    """For each query the ``num_keys`` keys of its own graph with the largest inner product, for each head alone.
+    """For each query the ``num_keys`` keys of its own graph with the largest inner product, separately per head.
 
     Args:
-        q: queries, float32 or float64 (halves are widened: their products are exact there), no gradient.
-        k: keys, as q.
-        ptr_q: first query of each graph, and N at the end.
-        ptr_k: first key of each graph, and M at the end.
-        num_keys: K, how many keys to find for each query; a graph may have fewer.
-        largest_q: largest absolute value of q, where it is known: then inner products that overflow are noticed.
-        largest_k: likewise of k.
+        q (Tensor): queries, float32 or float64 (half-precision inputs are widened: their products are exact there), no
+            gradient.
+        k (Tensor): keys, as q.
+        ptr_q (Tensor): first query of each graph, and N at the end.
+        ptr_k (Tensor): first key of each graph, and M at the end.
+        num_keys (int): K, how many keys to find for each query; a graph may have fewer.
+        largest_q (float, optional): largest absolute value of q, if known: then overflowing inner products are
+            detected. (default: 0.0)
+        largest_k (float, optional): likewise of k. (default: 0.0)
 
     Shapes:
         q (H, N, D), k (H, M, D), ptr_q and ptr_k (B+1,).
@@ -48,14 +50,14 @@ class SearchProblem:
 
     @classmethod
     def of(cls, q: Tensor, k: Tensor, ptr_q: Tensor | None, ptr_k: Tensor | None, num_keys: int) -> SearchProblem:
-        """Check the input, flatten the heads, and widen halves to float32.
+        """Check the input, flatten the heads, and widen half-precision inputs to float32.
 
         Args:
-            q: queries; leading dimensions are heads.
-            k: keys; leading dimensions as those of q.
-            ptr_q: graph boundaries of the queries; None: one graph (then ptr_k must be None too).
-            ptr_k: graph boundaries of the keys.
-            num_keys: K >= 1.
+            q (Tensor): queries; leading dimensions are heads.
+            k (Tensor): keys; leading dimensions as those of q.
+            ptr_q (Tensor or None): graph boundaries of the queries; None: one graph (then ptr_k must be None too).
+            ptr_k (Tensor or None): graph boundaries of the keys.
+            num_keys (int): K >= 1.
 
         Shapes:
             q (..., N, D), k (..., M, D), ptr_q and ptr_k (B+1,) int64.
@@ -83,7 +85,7 @@ class SearchProblem:
         return self.q.size(-1) * self.largest_q * self.largest_k <= torch.finfo(dtype).max
 
     def searchable(self) -> SearchProblem:
-        """Return the problem as a backend should solve it: no more slots than keys, and no sum that can overflow.
+        """Return the problem for a backend: no more slots than keys, and a dtype in which no sum can overflow.
 
         Raises:
             NotFinite: the sums may leave the range of float64.
@@ -134,7 +136,9 @@ class SearchProblem:
                     f"got shape {tuple(ptr.shape)} of {ptr.dtype} on {ptr.device}"
                 )
             if not bounds or bounds[0] != 0 or bounds[-1] != rows or bounds != sorted(bounds):
-                raise ValueError(f"{name} must rise from 0 to {rows} (the rows of {name[-1]}), got {shorten(bounds)}")
+                raise ValueError(
+                    f"{name} must increase from 0 to {rows} (the rows of {name[-1]}), got {shorten(bounds)}"
+                )
         if self.ptr_q.numel() != self.ptr_k.numel():
             raise ValueError(
                 "ptr_q and ptr_k must describe the same graphs, "
@@ -143,12 +147,12 @@ class SearchProblem:
 
 
 def overflow(largest_q: float, largest_k: float, dtype: torch.dtype) -> NotFinite:
-    """Make the error that says of which values the inner products leave the range of a dtype.
+    """Return the error for inner products that overflow a dtype.
 
     Args:
-        largest_q: largest absolute value of the queries.
-        largest_k: likewise of the keys.
-        dtype: of the scores.
+        largest_q (float): largest absolute value of the queries.
+        largest_k (float): likewise of the keys.
+        dtype (torch.dtype): of the scores.
     """
     return NotFinite(
         f"inner products of queries up to {largest_q:.2g} and keys up to {largest_k:.2g} overflow "
@@ -159,12 +163,12 @@ def overflow(largest_q: float, largest_k: float, dtype: torch.dtype) -> NotFinit
 
 
 def shorten(numbers: list[int]) -> str:
-    """Print a list of numbers in at most ten entries."""
+    """Format a list of numbers with at most ten entries."""
     return str(numbers) if len(numbers) <= 10 else f"[{', '.join(map(str, numbers[:9]))}, ...]"
 
 
 def _check_tensors(q: Tensor, k: Tensor) -> tuple[float, float]:
-    """Refuse what does not fit together, and return the largest absolute values of q and k (0 where there are none)."""
+    """Check q and k, and return their largest absolute values (0 without rows)."""
     if q.dim() < 2 or k.dim() < 2 or q.shape[:-2] != k.shape[:-2] or q.size(-1) != k.size(-1):
         raise ValueError(
             "q and k must be (..., N, D) and (..., M, D) with equal heads and equal D, "
@@ -181,6 +185,6 @@ def _check_tensors(q: Tensor, k: Tensor) -> tuple[float, float]:
     for name, (low, high) in (("q", values[:2]), ("k", values[2:])):
         if not (math.isfinite(low) and math.isfinite(high)):
             raise NotFinite(
-                f"{name} has NaN or infinite values: inner products with them have no order; look at what made them"
+                f"{name} has NaN or infinite values: inner products with them have no order; find what produced them"
             )
     return max(map(abs, values[:2])), max(map(abs, values[2:]))

@@ -1,4 +1,4 @@
-"""What searches found, for when a layer is computed a second time: they carry no gradient, and cost the most."""
+"""Memo of search results for gradient checkpointing: a layer that is recomputed does not search again."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _current: ContextVar[Memo | None] = ContextVar("search memo", default=None)
 
 
 class Memo:
-    """The results of the searches in one piece of a model, in order: recorded once, given back as often as it is rerun.
+    """Results of the searches of a module, in order: recorded once, returned whenever the module is recomputed.
 
-    Kept are score, and index in int32 where that can count the keys: 8 bytes for each head, query and slot.
+    Stores score, and index in int32 where that is enough: 8 bytes per head, query and slot.
     """
 
     def __init__(self) -> None:
         self.found: list[Found] = []
-        self.rest: Iterator[Found] | None = None  # of what is given back; None: searches are recorded
+        self.rest: Iterator[Found] | None = None  # results to return; None: searches are recorded
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Keep the results of all searches in this block."""
+        """Record the results of all searches in this block."""
         yield from self._active(None)
 
     @contextmanager
     def replaying(self) -> Iterator[None]:
-        """Give back, in the same order, what was kept, instead of searching."""
+        """Return the recorded results, in the same order, instead of searching."""
         yield from self._active(iter(self.found))
 
     def _active(self, rest: Iterator[Found] | None) -> Iterator[None]:
@@ -44,11 +44,11 @@ class Memo:
             _current.reset(token)
 
     def answer(self, search: Callable[[], Found]) -> Found:
-        """Return what a search finds, or what was kept of it."""
+        """Return the result of a search, or the recorded one."""
         if self.rest is not None:
             index, score = next(self.rest)
             return index.long(), score
-        token = _current.set(None)  # a search may be made of others, of which only the whole is kept
+        token = _current.set(None)  # a search may consist of others: only the whole is recorded
         try:
             index, score = search()
         finally:
@@ -59,7 +59,7 @@ class Memo:
 
 
 def remembered(search: Callable[Arguments, Found]) -> Callable[Arguments, Found]:
-    """Make a search one that a `Memo` records and gives back."""
+    """Decorator of a search function whose results a `Memo` records and returns."""
 
     @wraps(search)
     def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Found:

@@ -1,10 +1,9 @@
-"""Exact k-MIP search over nodes that are sharded over processes: keys stay, queries visit, candidates come back.
+"""Sharded k-MIP search: exact, over nodes sharded over processes; queries are sent, candidates are returned.
 
 The K best keys of all shards are among the K best of each shard, so merging lists of K candidates is exact in any
-order. A step sends the queries straight to the rank whose keys they meet and their candidates straight back: a ring
-that carries the lists along would send as many bytes, and one more hop to bring them home.
-
-Which process holds which rows of a batch of graphs: agreed on by all, so that an error of one is raised by all.
+order. A step sends queries directly to the rank of the keys and their candidates directly back; a ring that passes
+the lists on would send as many bytes and one more hop. `Shards` is the partition of the rows that all ranks agree on,
+so that an error of one rank is raised by all.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from graphgps_kmip.search.problem import DTYPES, NotFinite, SearchProblem, short
 from graphgps_kmip.search.search_memo import remembered
 
 SOUND, REFUSED, NOT_FINITE = range(3)
-# What each rank tells the others before anything else travels; all but the first four must be equal.
+# What each rank sends to the others first; all but the first four must be equal.
 FACTS = (
     "outcome",
     "rows",
@@ -42,14 +41,15 @@ FACTS = (
 
 @dataclass(frozen=True, eq=False)
 class Shards:
-    """Which rank holds which rows of a batch of graphs, as this rank sees it; rows are numbered in order of rank.
+    """Partition of the rows of a batch of graphs over ranks; rows are numbered in order of rank.
 
     Args:
-        rank: this process in the group.
-        starts: first row of each rank's shard, and N at the end; a shard may have no row, a graph may span shards.
-        ptr: first row of each graph of the whole batch, and N at the end.
-        bounds: the same as plain integers.
-        group: process group, None for the default one.
+        rank (int): rank of this process in the group.
+        starts (list[int]): first row of each rank's shard, and N at the end; a shard may be empty, a graph may span
+            shards.
+        ptr (Tensor): first row of each graph of the whole batch, and N at the end.
+        bounds (list[int]): the same as plain integers.
+        group (ProcessGroup or None): process group, None for the default one.
 
     Shapes:
         starts R + 1 numbers for R ranks, ptr (B+1,).
@@ -78,14 +78,14 @@ class Shards:
             q and k (n, H, D), v (n, H, C), ptr (B+1,) of the whole batch.
 
         Raises:
-            ValueError: on every rank if on any; a rank whose own input is sound names those that refused theirs.
+            ValueError: on every rank if on any; a rank with valid input names the others.
             NotFinite: on every rank, where q or k of some rank is NaN or infinite, or so large that inner products may
                 overflow.
         """
         error, facts = None, [0] * len(FACTS)
         try:
             facts = _facts(q, k, v, num_keys, ptr, backend)
-        except ValueError as caught:  # a rank that left here would let the others wait
+        except ValueError as caught:  # if this rank raised here, the others would wait
             error = caught
             facts[0] = NOT_FINITE if isinstance(caught, NotFinite) else REFUSED
         table = _gather(torch.tensor(facts, device=q.device), group)
@@ -118,7 +118,7 @@ class Shards:
     def common(self, one: int, other: int) -> tuple[slice, slice]:
         """Local rows of two different ranks' shards that belong to a graph which has rows in both; empty where none.
 
-        There is at most one such graph, for rows stand in order of graphs: the last of the lower shard.
+        There is at most one such graph, as rows are sorted by graph: the last one of the lower shard.
         """
         low, high = min(one, other), max(one, other)
         if self.starts[low] == self.starts[low + 1] or self.starts[high] == self.starts[high + 1]:
@@ -134,25 +134,25 @@ class Shards:
         return rows[0], rows[1]
 
     def exchange(self, rows: Tensor, sent: list[int], received: list[int]) -> Tensor:
-        """Send the first ``sent[0]`` rows to rank 0, the next ``sent[1]`` to rank 1, ...; return those that come."""
+        """Send the first ``sent[0]`` rows to rank 0, the next ``sent[1]`` to rank 1, ...; return the received rows."""
         out = rows.new_empty(sum(received), *rows.shape[1:])
         dist.all_to_all_single(out, rows.contiguous(), received, sent, group=self.group)
         return out
 
     def swap(self, rows: Tensor, to: int, source: int, num_rows: int) -> Tensor:
-        """Send all rows to one rank and return the ``num_rows`` that come from another."""
+        """Send all rows to one rank and return the ``num_rows`` received from another."""
         sent, received = [0] * self.count, [0] * self.count
         sent[to], received[source] = rows.size(0), num_rows
         return self.exchange(rows, sent, received)
 
 
 def index_dtype(num_rows: int) -> torch.dtype:
-    """Return the narrowest of int32 and int64 that numbers so many rows: half of what travels is indices."""
+    """Return the narrowest of int32 and int64 that numbers so many rows: half of the sent bytes are indices."""
     return torch.int32 if num_rows < 2**31 else torch.int64
 
 
 def _facts(q: Tensor, k: Tensor, v: Tensor, num_keys: int, ptr: Tensor | None, backend: str) -> list[int]:
-    """Check what can be checked alone and return the numbers that ``FACTS`` names."""
+    """Check the input of this rank and return the numbers that ``FACTS`` names."""
     check_heads(q, k, v)
     problem = SearchProblem.of(q.transpose(0, 1), k.transpose(0, 1), None, None, num_keys)
     choose(problem, backend)
@@ -164,7 +164,7 @@ def _facts(q: Tensor, k: Tensor, v: Tensor, num_keys: int, ptr: Tensor | None, b
                 f"got shape {tuple(ptr.shape)} of {ptr.dtype} on {ptr.device}"
             )
         if not bounds or bounds[0] != 0 or bounds != sorted(bounds):
-            raise ValueError(f"ptr must rise from 0 to the rows of all ranks together, got {shorten(bounds)}")
+            raise ValueError(f"ptr must increase from 0 to the rows of all ranks together, got {shorten(bounds)}")
     gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (q, k, v))
     widths = [q.size(1), q.size(2), v.size(2)]
     checksum = zlib.crc32(repr(bounds).encode())
@@ -197,12 +197,12 @@ def _gather(facts: Tensor, group: dist.ProcessGroup | None) -> list[list[int]]:
 
 
 def _check_agreement(table: list[list[int]]) -> None:
-    """Raise, on every rank alike, where one refused its input or two told different facts."""
+    """Raise on every rank if one refused its input or two sent different facts."""
     outcomes = [row[0] for row in table]
     if any(outcomes):
         refused = ", ".join(str(rank) for rank, outcome in enumerate(outcomes) if outcome)
         kind = NotFinite if NOT_FINITE in outcomes else ValueError
-        raise kind(f"rank {refused} refused its shard: its own error says why")
+        raise kind(f"rank {refused} refused its shard: see the error of that rank")
     for name, values in list(zip(FACTS, zip(*table, strict=True), strict=True))[4:]:
         if len(set(values)) > 1:
             shown = [DTYPES[value] for value in values] if "dtype" in name else list(values)
@@ -210,7 +210,7 @@ def _check_agreement(table: list[list[int]]) -> None:
 
 
 def _check_range(table: list[list[int]], dtype: torch.dtype) -> None:
-    """Raise, on every rank alike, where a query of one rank and a key of another may overflow."""
+    """Raise on every rank if the product of a query of one rank and a key of another may overflow."""
     dim = table[0][FACTS.index("the width D of queries and keys")]
     q, k = (max(row[column] for row in table) for column in (2, 3))  # all values are below 2^q and 2^k
     if math.log2(max(1, dim)) + q + k > math.log2(torch.finfo(dtype).max):
@@ -226,9 +226,9 @@ def topk_over_shards(
 ) -> tuple[Tensor, Tensor]:
     """Find, for each query of this rank, the keys of its graph on all ranks with the largest inner products, exactly.
 
-    As ``topk_inner_product``, with the rows of the whole batch as index; scores of halves in float32. Of equal scores
-    any may come first, the same in each run with the same shards. Memory beside the result: one visiting shard.
-    A step that no pair of ranks needs, for their graphs end inside their shards, is left out by all.
+    As ``topk_inner_product``, with the rows of the whole batch as index; scores in float32 at least. Equal scores
+    are in any order, the same in every run with the same shards. Memory beside the result: the queries of one shard.
+    A step that no pair of ranks needs, as no graph spans their shards, is skipped by all.
 
     Shapes:
         q and k (n, H, D); index (n, H, K), int32 below 2^31 rows, -1 where missing, score (n, H, K).
@@ -254,7 +254,7 @@ def topk_over_shards(
 def _search(
     q: Tensor, k: Tensor, start: int, dtype: torch.dtype, num_keys: int, backend: str, ptr: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Search keys whose first has the global row ``start``: rows first, (n, H, D) -> (n, H, K), wide scores."""
+    """Search keys whose first one has the global row ``start``: (n, H, D) -> (n, H, K), scores in float32 at least."""
     wide = torch.promote_types(q.dtype, torch.float32)
     heads = (tensor.transpose(0, 1).to(wide) for tensor in (q, k))
     index, score = topk_inner_product(*heads, ptr, ptr, num_keys, backend)

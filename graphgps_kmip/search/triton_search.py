@@ -1,11 +1,11 @@
-"""Fused search on a GPU (Triton): scores never reach memory, and most are seen in low precision only.
+"""Triton kernel of k-MIP search on a GPU, host side: scores stay in registers, most of them in low precision only.
 
-As flash attention (Dao et al. 2022) walks tiles of queries against tiles of keys, with the K best so far in the place
-of the running softmax. Two bounds save work and change no result. A score is computed in the input's own precision only
-if its value in low precision, plus a bound of the error, passes the query's K-th best. Keys come by falling norm, so
-that a tile ends once no key left can pass it (Cauchy-Schwarz; Teflioudi and Gemulla 2016, LEMP).
+Like flash attention (Dao et al. 2022) it walks tiles of queries against tiles of keys, with the K best so far in place
+of the running softmax. Two bounds save work without changing the result. A score is computed in the input's precision
+only if its low-precision value plus an error bound exceeds the query's K-th best. Keys are in descending order of norm,
+so that a tile ends once no remaining key can exceed it (Cauchy-Schwarz; Teflioudi and Gemulla 2016, LEMP).
 
-Whether Triton kernels are right on the GPU at hand: tried once in a process, before "auto" relies on them.
+A self-check compares the kernels with plain torch once per process, before "auto" uses them.
 """
 
 from __future__ import annotations
@@ -38,14 +38,15 @@ PROGRAMS = 4 * 132  # tiles that keep the multiprocessors of a large card busy
 
 
 class Tiling(NamedTuple):
-    """How the work is cut.
+    """Tile sizes.
 
     Args:
-        queries: of one program; a power of two >= 16, as the tensor cores want.
-        keys: of a block; likewise.
-        step: blocks between two decisions, which stop all warps of a program.
-        warps: of a program.
-        registers: most of a thread, 0: no bound; fewer let more programs hide each other's waiting.
+        queries (int): queries per program; a power of two >= 16, for the tensor cores.
+        keys (int): keys per block; likewise.
+        step (int): blocks between two decisions, which synchronise all warps of a program.
+        warps (int): warps per program.
+        registers (int, optional): maximum number of registers per thread, 0: no bound; fewer allow more programs at a
+            time. (default: 0)
     """
 
     queries: int
@@ -60,19 +61,20 @@ def search_triton(
 ) -> tuple[Tensor, Tensor]:
     """Find the K largest inner products for each query; every precision gives the same exact answer.
 
-    A candidate of the screening is scored anew before it may enter the K best, so no row is uncertain and none is
-    redone: with e = eps(dtype), each score is at least the true K-th largest less 4 D e |q| max|k|. What is returned is
-    summed once more, over the dimensions in order, whatever the precision and the tiling. Of equal scores the lower
-    index stands first; which of several at the K-th place is kept is not promised, but repeats.
+    A candidate of the screening is scored again before it may enter the K best, so no query has to be redone: with
+    e = eps(dtype), each score is at least the true K-th largest minus 4 D e |q| max|k|. The returned scores are summed
+    once more, over the dimensions in order, independent of precision and tiling. Of equal scores the lower index comes
+    first; which of several equal K-th ones is kept is not specified, but repeatable.
 
     Time: N M screened scores, fewer where norms differ. A block of keys with more candidates than K (ties, or the first
-    blocks) is scored whole, so equal scores cost what "exact" does. Scores that rise from block to block are the worst
-    case: K + 1 rounds of insertion for each block. Memory: three copies of q and k.
+    blocks) is scored whole, so equal scores cost as much as "exact". The worst case are
+    scores that increase from block to block: K + 1 rounds of insertion for each block. Memory: three copies of q and k.
 
     Args:
-        problem: what to search, float32 or float64.
-        precision: of the screening: "fp16" (fastest and no less sharp than "tf32"), "bf16", "tf32", or "exact" (none).
-        tiling: sizes of the tiles; None: chosen from the sizes of the problem.
+        problem (SearchProblem): the search problem, float32 or float64.
+        precision (str, optional): of the screening: "fp16" (fastest and no less accurate than "tf32"), "bf16", "tf32",
+            or "exact" (none). (default: "fp16")
+        tiling (Tiling, optional): sizes of the tiles; None: chosen from the sizes of the problem. (default: None)
 
     Shapes:
         returns index (H, N, K) int64 (-1: missing) and score (H, N, K) (-inf: missing).
@@ -89,7 +91,7 @@ def search_triton(
     width = max(16, _power_above(problem.q.size(-1)))
     q, norm_q, scale_q = _unit_scale(problem.q, per_row=True)
     k, norm_k, scale_k = _unit_scale(problem.k, per_row=False)
-    norm_k, order = _falling_norm(norm_k, problem)
+    norm_k, order = _descending_norm(norm_k, problem)
     k = k.gather(1, order[..., None].expand_as(k))
     turned = [x.mT.contiguous() for x in (q, k)]
     q, k = (pad(x, (0, width - x.size(-1))) for x in (q, k))
@@ -110,7 +112,7 @@ def search_triton(
 
 
 def triton_not_supported_reasons(problem: SearchProblem) -> list[str]:
-    """Say what keeps the Triton kernel from this problem; an empty list when nothing does."""
+    """Return the reasons why the Triton kernel does not support this problem, but a failed self-check."""
     reasons = []
     if importlib.util.find_spec("triton") is None:
         reasons.append("triton is not installed (pip install triton)")
@@ -134,8 +136,8 @@ def triton_not_supported_reasons(problem: SearchProblem) -> list[str]:
 def choose_tiling(problem: SearchProblem) -> Tiling:
     """Tiles as large as the registers allow, unless the graphs are smaller or too few programs would be left.
 
-    Every tile reads all keys of its graph, so that at 64 queries the second-level cache is about as busy as the
-    arithmetic; larger tiles read less. Reckoned from instructions and bytes, not measured.
+    Every tile reads all keys of its graph, so at 64 queries the second-level cache is about as busy as the arithmetic;
+    larger tiles read less. Estimated from instructions and bytes, not measured.
     """
     mean_q, mean_k = problem.q.size(1) // problem.num_graphs, problem.k.size(1) // problem.num_graphs
     width, slots = _power_above(problem.q.size(-1)), _power_above(problem.num_keys)
@@ -159,9 +161,9 @@ def _tiles(problem: SearchProblem, size: int) -> tuple[Tensor, Tensor]:
 
 
 def _unit_scale(x: Tensor, per_row: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Divide rows, or heads, by the power of two above their (largest) norm, which rounds nothing.
+    """Divide rows, or heads, by the power of two above their (largest) norm, which is exact.
 
-    Half precision then neither overflows nor loses small values, and all bounds of errors are relative to 1.
+    Half precision then neither overflows nor underflows, and all error bounds are relative to 1.
 
     Shapes:
         x (H, N, D); returns x, norms (H, N) float32 rounded up, and scale (H, N or 1, 1).
@@ -174,11 +176,11 @@ def _unit_scale(x: Tensor, per_row: bool) -> tuple[Tensor, Tensor, Tensor]:
     return x / scale, (norm / scale * (1 + 2**-22)).squeeze(-1).float(), scale
 
 
-def _falling_norm(norm: Tensor, problem: SearchProblem) -> tuple[Tensor, Tensor]:
-    """Sort the keys of each graph by falling norm: sorted norms and order, both (H, M)."""
+def _descending_norm(norm: Tensor, problem: SearchProblem) -> tuple[Tensor, Tensor]:
+    """Sort the keys of each graph by descending norm: sorted norms and order, both (H, M)."""
     graph = torch.arange(problem.num_graphs, device=norm.device)
     graph = graph.repeat_interleave(problem.ptr_k.diff(), output_size=norm.size(1))
-    # the bits of a float >= 0 rise with it, so that one sort of integers does: graph above, norm below
+    # the bits of a float >= 0 increase with it, so one sort of integers is enough: graph above, norm below
     order = ((graph << 32) - norm.contiguous().view(torch.int32)).argsort(dim=-1, stable=True)
     return norm.gather(1, order), order
 
@@ -186,8 +188,8 @@ def _falling_norm(norm: Tensor, problem: SearchProblem) -> tuple[Tensor, Tensor]
 def _error(rounding: float, width: int) -> tuple[float, float]:
     """Bounds on ``|screened - true|``, as factors of |q| |k| and of |q|, for rows scaled to norms in [1/2, 1).
 
-    Both factors of a product are rounded, and tensor cores sum with cut, not rounded, float32 (Fasi et al. 2021). Below
-    2^-14 the error of half precision is absolute, 2^-25: three times sqrt(256) of that at most.
+    Both factors of a product are rounded, and tensor cores sum in truncated, not rounded, float32 (Fasi et al. 2021).
+    Below 2^-14 the error of half precision is absolute, 2^-25: three times sqrt(256) of that at most.
     """
     return 2 * rounding + rounding**2 + (width + 8) * 2**-21, 2**-19
 
@@ -201,14 +203,13 @@ logger = logging.getLogger(__name__)
 
 @cache
 def failure(check: Callable[[torch.device], None], device: torch.device) -> str | None:
-    """Run a small check of kernels on a device and say, once and in the log, what failed; None when nothing did.
+    """Run a small check of kernels on a device; log and return the failure, None if it passes.
 
-    A kernel depends on compiler, driver and card together, and no test of a release sees them all. A wrong one must
-    not train a model.
+    A kernel depends on compiler, driver and card together, which no release is tested with in all combinations.
 
     Args:
-        check: raises whatever it raises when the kernels are wrong or do not compile.
-        device: where it runs.
+        check (callable): raises any exception if the kernels are wrong or do not compile.
+        device (torch.device): GPU of the check.
     """
     try:
         check(device)
@@ -220,7 +221,7 @@ def failure(check: Callable[[torch.device], None], device: torch.device) -> str 
 
 
 def check_search(device: torch.device) -> None:
-    """Compare the search kernel with ``exact`` on two graphs, small but of several tiles."""
+    """Compare the search kernel with ``exact`` on two small graphs of several tiles."""
     generator = torch.Generator().manual_seed(0)
     ptr = torch.tensor([0, 1100, 1370], device=device)
     q, k = (torch.randn(2, 1370, 10, generator=generator).to(device) for _ in range(2))
@@ -229,7 +230,7 @@ def check_search(device: torch.device) -> None:
 
 
 def triton_reasons(problem: SearchProblem) -> list[str]:
-    """Say what keeps the Triton kernel from this problem, a failed self-check included."""
+    """Return the reasons why the Triton kernel does not support this problem, a failed self-check included."""
     reasons = triton_not_supported_reasons(problem)
     if not reasons and problem.q.device.type == "cuda" and (failed := failure(check_search, problem.q.device)):
         reasons.append(failed)

@@ -1,4 +1,4 @@
-"""The Triton kernel of the fused search; importing this file imports triton, which is optional.
+"""Triton kernel of k-MIP search, device side; importing this file imports triton, which is optional.
 
 One program finds the K best keys for a tile of queries of one graph and head. Scores live in registers only, and one
 costs a product on the tensor cores and a maximum unless it could belong to the K best.
@@ -20,7 +20,7 @@ def search_kernel(
 
     Args:
         q: (H, N, WIDTH) scaled queries, 0 beyond D.
-        k: (H, M, WIDTH) scaled keys, those of a graph by falling norm.
+        k: (H, M, WIDTH) scaled keys, those of a graph by descending norm.
         q_turned: (H, D, N) the same, for whole blocks of scores.
         k_turned: (H, D, M).
         q_low: (H, N, WIDTH) the same in low precision, for screening.
@@ -56,7 +56,7 @@ def search_kernel(
     first, end = tl.load(ptr_k + graph), tl.load(ptr_k + graph + 1)
     reach = tl.load(norm_q + head * num_q + rows, mask=real, other=0.0)
     slots = tl.arange(0, SLOTS)[None, :]
-    # a slot that is none, or of a row that is none, holds +inf: it is never the worst, so nothing ever enters
+    # an unused slot, or one of an unused row, holds +inf: it is never the worst, so nothing is inserted
     best = tl.where(real[:, None] & (slots < num_keys), float("-inf"), float("inf")).to(q.dtype.element_ty)
     at = tl.full([QUERIES, SLOTS], -1, tl.int32)
     worst = tl.min(best, axis=1)
@@ -163,9 +163,9 @@ def _insert(score, margin, query, k, first, best, at, WIDTH: tl.constexpr, SLOTS
 
 @triton.jit
 def _store(index, score, q, k, order, rows, real, at, num_keys, D: tl.constexpr, WIDTH: tl.constexpr):
-    """Write the slots by falling score, of equal ones the lower index first; what is missing comes last.
+    """Write the slots by descending score, of equal ones the lower index first, missing ones last.
 
-    Scores are summed anew, in the order of the dimensions whatever the tiles.
+    Scores are summed again, in the order of the dimensions, independent of the tiles.
     """
     kept = at >= 0
     keys = tl.load(order + at, mask=kept, other=-1)

@@ -113,7 +113,7 @@ def test_a_graph_alone_equals_the_graph_in_a_batch_unless_the_public_pattern_is_
 
 def test_every_query_sees_some_key_even_where_all_is_padding() -> None:
     seen = torch.tensor([[False, False], [True, False]])  # a row without any key is NaN in some of torch's kernels
-    assert blockwise._some(seen).tolist() == [[True, True], [True, False]]
+    assert blockwise._visible(seen).tolist() == [[True, True], [True, False]]
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -154,7 +154,7 @@ def test_edges_without_features_are_refused() -> None:
 def test_a_graph_divided_over_processes_is_refused() -> None:
     _, context = make_batch([4], DIM)
     halo = Halo(torch.zeros(0, dtype=torch.long), (0,), (0,))
-    with pytest.raises(ValueError, match="divided over processes: start a single process"):
+    with pytest.raises(ValueError, match="sharded over processes: start a single process"):
         ExphormerAttention(DIM, HEADS).initial_state(replace(context, halo=halo))
 
 

@@ -95,7 +95,7 @@ def test_over_several_processes_k_falls_too(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"k": 5, "k_start": 4}, r"k_start must be 0 \(k stays as it is\) or at least k, got 4 and k 5"),
+        ({"k": 5, "k_start": 4}, r"k_start must be 0 \(constant k\) or at least k, got 4 and k 5"),
         ({"k_start": -1}, "k_start must be 0"),
         ({"anneal_until": 0.0}, r"anneal_until must be in \(0, 1\], got 0.0"),
         ({"anneal_until": 1.5}, r"anneal_until must be in \(0, 1\], got 1.5"),

@@ -95,7 +95,7 @@ def test_an_edge_of_a_node_that_is_not_there_is_an_error(wrong: int) -> None:
     for side in range(2):
         floats, indices = example(3, with_factor=False)
         indices[side][4] = wrong
-        with pytest.raises(IndexError, match="nodes that are not there"):
+        with pytest.raises(IndexError, match="nodes that do not exist"):
             run(floats, indices)
 
 

@@ -24,9 +24,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "one ptr": ({"ptr_k": None}, "got only one of them"),
     "ptr start": (
         {"ptr_q": torch.tensor([1, 2, 6])},
-        r"ptr_q must rise from 0 to 6 \(the rows of q\), got \[1, 2, 6\]",
+        r"ptr_q must increase from 0 to 6 \(the rows of q\), got \[1, 2, 6\]",
     ),
-    "ptr end": ({"ptr_k": PTR[:-1]}, r"ptr_k must rise from 0 to 6 \(the rows of k\), got \[0, 2\]"),
+    "ptr end": ({"ptr_k": PTR[:-1]}, r"ptr_k must increase from 0 to 6 \(the rows of k\), got \[0, 2\]"),
     "ptr falls": ({"ptr_q": torch.tensor([0, 4, 2, 6])}, r"got \[0, 4, 2, 6\]"),
     "ptr empty": ({"ptr_q": PTR[:0]}, r"got \[\]"),
     "ptr dtype": ({"ptr_q": PTR.float()}, "torch.float32"),

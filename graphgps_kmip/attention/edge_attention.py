@@ -17,8 +17,10 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn.functional import dropout as drop
 
+from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.sparse_attention import dropped
 from graphgps_kmip.common.gradients import differentiable_gradients
+from graphgps_kmip.errors import InputError
 
 
 def edge_attention(
@@ -66,6 +68,27 @@ def edge_softmax(score: Tensor, target: Tensor, num_targets: int) -> Tensor:
     unnormalised = torch.exp(score - top[target])
     total = unnormalised.new_zeros(top.shape).index_add(0, target, unnormalised)
     return unnormalised / total.masked_fill(total == 0, 1.0)[target]
+
+
+def encoded_edges(layer: str, context: GraphContext, dim: int, otherwise: str = "") -> Tensor:
+    """Return the edge features (E, dim) of a context.
+
+    Args:
+        layer (str): name of the attention, for the error.
+        context (GraphContext): the graphs.
+        dim (int): width of the model.
+        otherwise (str, optional): another fix, for the error. (default: "")
+
+    Raises:
+        ValueError: there are none, or of another width.
+    """
+    if context.edge_attr is None or context.edge_attr.shape[1:] != (dim,):
+        found = "no edge features" if context.edge_attr is None else f"shape {tuple(context.edge_attr.shape)}"
+        raise InputError(
+            f"{layer} needs encoded edge features (E, {dim}), got {found}: set dataset.edge_encoder True and "
+            f"dataset.edge_encoder_name DummyEdge (one learned vector){otherwise}"
+        )
+    return context.edge_attr
 
 
 LARGEST_LOGIT = 5.0  # of the public code: beyond it a score is constant, and has no gradient

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from graphgps_kmip.attention.context import GraphContext, own_state
-from graphgps_kmip.attention.edge_attention import clamped_attention
+from graphgps_kmip.attention.edge_attention import clamped_attention, encoded_edges
 from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.registry import register
@@ -84,7 +84,8 @@ class ExphormerStart(nn.Module):
     def _sets(self, context: GraphContext) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Yield edge_index (2, E), row of each edge among the set's features (E,), and these features (R, C)."""
         if self.add_edge_index and context.edge_index is not None:
-            yield context.edge_index, _count(context.edge_index), self._encoded(context)
+            encoded = encoded_edges("Exphormer", context, self.dim, ", or prep.add_edge_index False")
+            yield context.edge_index, torch.arange(len(encoded), device=encoded.device), encoded
         if self.use_exp_edges:
             nothing = context.batch.new_empty(2, 0)
             edge_index, _ = context.edge_sets.get(EXPANDER, (nothing, None))
@@ -95,15 +96,6 @@ class ExphormerStart(nn.Module):
             virtual = len(context.batch) + number * context.num_graphs + context.batch[node]
             yield torch.stack([node, virtual]), number, self.to_virtual.weight
             yield torch.stack([virtual, node]), number, self.from_virtual.weight
-
-    def _encoded(self, context: GraphContext) -> Tensor:
-        if context.edge_attr is None or context.edge_attr.shape[1:] != (self.dim,):
-            found = "no edge features" if context.edge_attr is None else f"shape {tuple(context.edge_attr.shape)}"
-            raise InputError(
-                f"Exphormer needs encoded edge features (E, {self.dim}), got {found}: set dataset.edge_encoder True "
-                "and dataset.edge_encoder_name DummyEdge (one learned vector), or prep.add_edge_index False"
-            )
-        return context.edge_attr
 
 
 # Without expander edges nothing reads their embedding.
@@ -201,10 +193,6 @@ class ExphormerAttention(nn.Module):
 
     def _heads(self, linear: nn.Linear, x: Tensor) -> Tensor:
         return linear(x).unflatten(1, (self.num_heads, -1))  # (M, H, D)
-
-
-def _count(edge_index: Tensor) -> Tensor:
-    return torch.arange(edge_index.size(1), device=edge_index.device)
 
 
 class ExpanderMessages(nn.Module):

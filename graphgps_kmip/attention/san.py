@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from graphgps_kmip.attention.context import GraphContext, own_state
 from graphgps_kmip.attention.dense import from_padded, to_padded
-from graphgps_kmip.attention.edge_attention import EPS, LARGEST_LOGIT, edge_softmax
+from graphgps_kmip.attention.edge_attention import EPS, LARGEST_LOGIT, edge_softmax, encoded_edges
 from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
 from graphgps_kmip.errors import InputError
 
@@ -193,13 +193,8 @@ class SANAttention(nn.Module):
     def _edges(self, x: Tensor, v: Tensor, context: GraphContext) -> Tensor:
         if context.edge_index is None:
             return torch.zeros_like(v)
-        if context.edge_attr is None or context.edge_attr.shape[1:] != (self.dim,):
-            found = "no edge features" if context.edge_attr is None else f"shape {tuple(context.edge_attr.shape)}"
-            raise InputError(
-                f"SAN needs encoded edge features (E, {self.dim}), got {found}: set dataset.edge_encoder True and "
-                "dataset.edge_encoder_name DummyEdge (one learned vector)"
-            )
-        q, k, e = (self._heads(*each) for each in ((self.query, x), (self.key, x), (self.edge, context.edge_attr)))
+        edge_attr = encoded_edges("SAN", context, self.dim)
+        q, k, e = (self._heads(*each) for each in ((self.query, x), (self.key, x), (self.edge, edge_attr)))
         return along_edges(q, k, v, e, context.edge_index, self.separate)
 
     def _secondary(self, x: Tensor, v: Tensor, context: GraphContext, state: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from graphgps_kmip.search.triton_search import failure
+from graphgps_kmip.search.triton_search import failure, power_above
 
 # Entries that one program sums. Keys of large norm are selected by very many queries (hubs): their sums are split,
 # so that no program takes much longer than the others.
@@ -37,13 +37,7 @@ def sparse_attention_forward(
 ) -> tuple[Tensor, Tensor]:
     """Compute ``a = softmax(score / sqrt(dim_kq))`` and ``o_r = sum_j a_rj keep_rj / (1 - dropout) v_rows(r,j)``.
 
-    Args:
-        v (Tensor): values, float32 or float64.
-        rows (Tensor): row of v in each slot, -1 where there is none.
-        score (Tensor): inner product of query and key, -inf where there is none.
-        dim_kq (int): dimension D of queries and keys.
-        keep (Tensor, optional): False where dropout drops a weight; None: nowhere. (default: None)
-        dropout (float, optional): probability with which it did. (default: 0.0)
+    Arguments are those of `sparse_attention.torch_forward`.
 
     Shapes:
         v (S, C), rows, score and keep (R, K); returns out (R, C) and weight a (R, K), 0 in missing slots.
@@ -77,15 +71,7 @@ def sparse_attention_backward(
 
     They repeat bit for bit. Cost: a sort of R K keys, and K (C + D) products for each query.
 
-    Args:
-        grad_out (Tensor): gradient g of the output.
-        q (Tensor): queries.
-        k (Tensor): keys.
-        v (Tensor): values.
-        rows (Tensor): as in the forward.
-        weight (Tensor): a, as the forward returned it.
-        keep (Tensor, optional): as in the forward. (default: None)
-        dropout (float, optional): as in the forward. (default: 0.0)
+    Arguments are those of `sparse_attention.torch_backward`.
 
     Shapes:
         grad_out (R, C), q (R, D), k (S, D), v (S, C), rows, weight and keep (R, K); returns tensors like q, k and v.
@@ -131,7 +117,7 @@ def _launch(values: Tensor, weight: Tensor | None, order: Tensor, starts: Tensor
     from graphgps_kmip.attention import triton_sparse_attention_kernels
 
     out = values.new_empty(len(starts), values.size(1))
-    width = min(_power_above(values.size(1)), 128)
+    width = min(power_above(values.size(1)), 128)
     triton_sparse_attention_kernels.segment_kernel[(len(starts), -(-values.size(1) // width))](
         values, order if weight is None else weight.contiguous(), order, starts.contiguous(), ends.contiguous(), out,
         slots, C=values.size(1), ENTRIES=max(1, 512 // width), WIDTH=width, WEIGHTED=weight is not None, num_warps=1,
@@ -141,12 +127,8 @@ def _launch(values: Tensor, weight: Tensor | None, order: Tensor, starts: Tensor
 
 def _tile(num_slots: int, channels: int) -> dict[str, int]:
     """Rows, slots and columns of the values that a program gathers at a time."""
-    slots, width = _power_above(num_slots), min(_power_above(channels), 32)
+    slots, width = power_above(num_slots), min(power_above(channels), 32)
     return {"ROWS": max(1, min(16, LARGEST_TILE // (slots * width))), "SLOTS": slots, "WIDTH": width}
-
-
-def _power_above(number: int) -> int:
-    return 1 << max(number - 1, 0).bit_length()
 
 
 @cache

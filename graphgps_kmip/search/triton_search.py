@@ -88,7 +88,7 @@ def search_triton(
         raise InputError(f"unknown precision {precision!r} of search_triton, allowed are {', '.join(PRECISIONS)}")
     tiling = tiling or choose_tiling(problem)
     dtype, rounding = PRECISIONS[precision]
-    width = max(16, _power_above(problem.q.size(-1)))
+    width = max(16, power_above(problem.q.size(-1)))
     q, norm_q, scale_q = _unit_scale(problem.q, per_row=True)
     k, norm_k, scale_k = _unit_scale(problem.k, per_row=False)
     norm_k, order = _descending_norm(norm_k, problem)
@@ -104,7 +104,7 @@ def search_triton(
             q, k, *turned, *low, norm_q, norm_k, order.int(), rows, graphs,
             problem.ptr_q.int(), problem.ptr_k.int(), index, score, q.size(1), k.size(1), problem.num_keys,
             *_error(rounding, width),
-            D=problem.q.size(-1), WIDTH=width, SLOTS=_power_above(problem.num_keys),
+            D=problem.q.size(-1), WIDTH=width, SLOTS=power_above(problem.num_keys),
             QUERIES=tiling.queries, KEYS=tiling.keys, STEP=tiling.step, SCREEN=precision != "exact",
             num_warps=tiling.warps, maxnreg=tiling.registers or None,
         )  # fmt: skip
@@ -125,7 +125,7 @@ def triton_not_supported_reasons(problem: SearchProblem) -> list[str]:
         reasons.append(f"the kernel keeps at most {LARGEST_K} keys for each query, not {problem.num_keys}")
     if problem.q.size(-1) == 0 or problem.q.size(-1) > LARGEST_DIM:
         reasons.append(f"the kernel takes 1 to {LARGEST_DIM} dimensions a head, not {problem.q.size(-1)}")
-    width = max(16, _power_above(problem.q.size(-1)))
+    width = max(16, power_above(problem.q.size(-1)))
     if max(problem.q.size(1), problem.k.size(1)) * width >= 2**31:
         reasons.append(f"the kernel's int32 offsets reach {2**31 // width - 1} nodes at this dimension")
     if problem.num_heads > 65535:
@@ -140,7 +140,7 @@ def choose_tiling(problem: SearchProblem) -> Tiling:
     larger tiles read less. Estimated from instructions and bytes, not measured.
     """
     mean_q, mean_k = problem.q.size(1) // problem.num_graphs, problem.k.size(1) // problem.num_graphs
-    width, slots = _power_above(problem.q.size(-1)), _power_above(problem.num_keys)
+    width, slots = power_above(problem.q.size(-1)), power_above(problem.num_keys)
     largest = min(mean_q, problem.num_heads * problem.q.size(1) // PROGRAMS, 16 if width * slots > 1024 else 128)
     keys, step = 64 if mean_k >= 512 else 32, 4 if mean_k >= 4096 else 1
     if largest < 64:
@@ -194,7 +194,8 @@ def _error(rounding: float, width: int) -> tuple[float, float]:
     return 2 * rounding + rounding**2 + (width + 8) * 2**-21, 2**-19
 
 
-def _power_above(number: int) -> int:
+def power_above(number: int) -> int:
+    """Return the smallest power of two that is at least a number."""
     return 1 << max(number - 1, 0).bit_length()
 
 

@@ -6,7 +6,7 @@ distinct from those that are attended to anyway, and no global random state is t
 
 Blocks are numbered within a graph, in the order of its nodes. A table (T, H, S) of the blocks that each block attends
 to is computed elementwise, without a loop over graphs. The attention itself has two forms: gathered blocks, and a list
-of pairs of nodes. In both, the first and the last block of a graph attend to all its nodes, whatever the table says.
+of pairs of nodes. In both, the first and the last block of a graph attend to all its nodes, independent of the table.
 """
 
 from __future__ import annotations

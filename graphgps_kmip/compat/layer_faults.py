@@ -1,7 +1,7 @@
 """Faults of GraphGPS's Performer, BigBird and GINE layers and of GraphGym's encoder, for runs that must repeat them.
 
 Each fault is a subclass of the correct operator. Its config key is an option of the builder, beside those of the
-operator: ``build_performer``, ``build_bigbird`` and ``build_gine`` are what the registry knows by these names.
+operator: ``build_performer``, ``build_bigbird`` and ``build_gine`` are the registry entries of these names.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from graphgps_kmip.compat.padded_graphs import PaddedContext, with_padding
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.model.feature_encoding import FeatureEncoder
 from graphgps_kmip.mpnn.gin import GINE
-from graphgps_kmip.mpnn.message_passing import Nodes, ends
+from graphgps_kmip.mpnn.message_passing import Nodes, source_and_target
 from graphgps_kmip.ranges import Choice
 from graphgps_kmip.registry import register
 
@@ -209,7 +209,7 @@ class FirstRowGINE(GINE):
     ) -> tuple[Tensor, Tensor]:
         """Return new node features, and the edge features as they are."""
         total = self._sum_of_messages(x, edge_index, edge_attr, encoding)
-        return self.inner(total + ends(x)[1][1]), edge_attr
+        return self.inner(total + source_and_target(x)[1][1]), edge_attr
 
 
 @register("message_passing", "GINE")

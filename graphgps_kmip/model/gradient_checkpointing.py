@@ -17,7 +17,7 @@ def recomputed(layer: nn.Module, *args: Any) -> Any:
     """Call a layer with gradient checkpointing.
 
     Results, gradients and buffers are those of ``layer(*args)``: dropout draws the same masks, batch norms count a
-    batch once, and searches for keys, most of the time of k-MIP attention, are not repeated (`Memo`). Cost: a second
+    batch once, and k-MIP searches, which take most of the time, are not repeated (`Memo`). Cost: a second
     forward pass without its searches. Memory until the backward pass: the arguments and the results of searches.
 
     Args:

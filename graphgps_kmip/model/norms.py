@@ -168,7 +168,7 @@ class PerBatch(nn.Module):
 
 
 # The thesis uses "batch"; the k-MIP paper's LRGB rows "layer" (mean and variance over all nodes AND channels of a
-# graph, not per node); Exphormer's code means "graph" where it says layer_norm.
+# graph, not per node); Exphormer's code means "graph" by layer_norm.
 NORMS: dict[str, Callable[[int], nn.Module]] = {
     "batch": lambda dim: PerBatch(BatchNorm(dim, allow_single_element=True)),
     "layer": LayerPerGraph,

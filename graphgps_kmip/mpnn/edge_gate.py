@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.mpnn.message_passing import Nodes, ends, unused
+from graphgps_kmip.mpnn.message_passing import Nodes, refuse_encoding, source_and_target
 
 
 class DistanceGate(nn.Module):
@@ -40,7 +40,7 @@ class DistanceGate(nn.Module):
                 "a layer with equivstable_pe=True needs the encoding: set posenc_EquivStableLapPE.enable True and "
                 "name EquivStableLapPE in dataset.node_encoder_name"
             )
-        (p_source, p_target), (source, target) = ends(encoding), edge_index
+        (p_source, p_target), (source, target) = source_and_target(encoding), edge_index
         difference = p_target.index_select(0, target) - p_source.index_select(0, source)
         return torch.sigmoid(self.mlp(difference.square().sum(dim=1, keepdim=True)))
 
@@ -52,5 +52,5 @@ def factor_of(layer: str, gate: DistanceGate | None, encoding: Nodes | None, edg
         ValueError: an encoding without a gate, or a gate without an encoding.
     """
     if gate is None:
-        return unused(layer, encoding)
+        return refuse_encoding(layer, encoding)
     return gate(encoding, edge_index)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GATv2Conv
 
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.mpnn.message_passing import Nodes, needed, one_set, unused
+from graphgps_kmip.mpnn.message_passing import Nodes, refuse_encoding, required_edge_attr, single_set
 from graphgps_kmip.ranges import HEADS
 from graphgps_kmip.registry import register
 
@@ -22,7 +22,7 @@ class GAT(nn.Module):
         a_{ij} = \mathrm{softmax}_j(\mathrm{LeakyReLU}(u^T W x_i + v^T W x_j + w^T W_e e_{ij})), \qquad
         x_i' = b + \textstyle\sum_j a_{ij} W x_j
 
-    per head; the heads stand side by side. j runs over the in-neighbours of i and i itself; the edge features of a self
+    per head; the heads are concatenated. j runs over the in-neighbours of i and i itself; the edge features of a self
     loop are the mean of those of the edges into i.
 
     Args:
@@ -66,9 +66,11 @@ class GAT(nn.Module):
         self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Return new node features, and the edge features as they are."""
-        unused(type(self).__name__, encoding)
-        x = one_set(type(self).__name__, x, "self loops cannot be recognised in pairs")
-        used = needed(f"{type(self).__name__} with use_edge_attr", edge_attr) if self.use_edge_attr else None
+        refuse_encoding(type(self).__name__, encoding)
+        x = single_set(type(self).__name__, x, "self loops cannot be recognised in pairs")
+        used = (
+            required_edge_attr(f"{type(self).__name__} with use_edge_attr", edge_attr) if self.use_edge_attr else None
+        )
         return self.conv(x, edge_index, used), edge_attr
 
 

@@ -3,7 +3,7 @@ r"""GatedGCN message passing with edge features (Bresson and Laurent 2017; the f
 Differs from the plain form only in memory and time. On a CPU gates and means come from fused C loops
 (``native/gated_sum.c``): edges are sorted by target, for the backward by source too (a counting sort), and each row of
 an edge is read and written once in a pass, where tensor operations pass over it some ten times. Elsewhere the sums over
-edges walk chunks of edges. Either way gates and values alone are kept for the backward, where the plain form keeps
+edges walk chunks of edges. Either way only gates and values are kept for the backward pass, where the plain form keeps
 gathered values, sigmoids and messages of every edge.
 """
 
@@ -23,7 +23,7 @@ from torch_geometric.nn import BatchNorm
 
 from graphgps_kmip.common.gradients import differentiable_gradients
 from graphgps_kmip.mpnn.edge_gate import DistanceGate, factor_of
-from graphgps_kmip.mpnn.message_passing import Nodes, ends, needed
+from graphgps_kmip.mpnn.message_passing import Nodes, required_edge_attr, source_and_target
 from graphgps_kmip.native import dtype_flags, load, pointer, unavailable_reason
 from graphgps_kmip.registry import register
 
@@ -87,7 +87,8 @@ class GatedGCN(nn.Module):
         self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return the updated node and edge features."""
-        edge_attr, (x_source, x), (source, target) = needed("GatedGCN", edge_attr), ends(x), edge_index
+        edge_attr = required_edge_attr("GatedGCN", edge_attr)
+        (x_source, x), (source, target) = source_and_target(x), edge_index
         factor = factor_of("GatedGCN", self.gate, encoding, edge_index)
         mean, gate = self._gated(x, x_source, self.C(edge_attr), factor, source, target)
         x_new, edge_new = self._update(mean, self.node_norm), self._update(gate, self.edge_norm)

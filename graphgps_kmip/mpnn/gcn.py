@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
-from graphgps_kmip.mpnn.message_passing import Nodes, one_set, unused
+from graphgps_kmip.mpnn.message_passing import Nodes, refuse_encoding, single_set
 from graphgps_kmip.registry import register
 
 
@@ -41,6 +41,6 @@ class GCN(nn.Module):
         self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Return new node features, and the edge features as they are."""
-        unused("GCN", encoding)
-        x = one_set("GCN", x, "it needs the degrees of sources")
+        refuse_encoding("GCN", encoding)
+        x = single_set("GCN", x, "it needs the degrees of sources")
         return self.conv(x, edge_index), edge_attr

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import BatchNorm
 from torch_geometric.nn import GENConv as Convolution
 
-from graphgps_kmip.mpnn.message_passing import Nodes, unused
+from graphgps_kmip.mpnn.message_passing import Nodes, refuse_encoding
 from graphgps_kmip.registry import register
 
 
@@ -46,5 +46,5 @@ class GENConv(nn.Module):
         self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Return new node features, and the edge features as they are."""
-        unused("GENConv", encoding)
+        refuse_encoding("GENConv", encoding)
         return self.conv(x, edge_index, edge_attr), edge_attr

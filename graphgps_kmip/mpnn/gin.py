@@ -15,7 +15,7 @@ from torch_geometric.utils import scatter
 
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.mpnn.edge_gate import DistanceGate, factor_of
-from graphgps_kmip.mpnn.message_passing import Nodes, ends, needed, unused
+from graphgps_kmip.mpnn.message_passing import Nodes, refuse_encoding, required_edge_attr, source_and_target
 from graphgps_kmip.ranges import Choice
 from graphgps_kmip.registry import register
 
@@ -50,7 +50,7 @@ class GIN(nn.Module):
         self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Return new node features, and the edge features as they are."""
-        unused("GIN", encoding)
+        refuse_encoding("GIN", encoding)
         return self.conv(x, edge_index), edge_attr
 
 
@@ -113,12 +113,14 @@ class GINE(nn.Module):
         self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return new node features, and the edge features as they are."""
-        return self.inner(self._sum_of_messages(x, edge_index, edge_attr, encoding) + ends(x)[1]), edge_attr
+        total = self._sum_of_messages(x, edge_index, edge_attr, encoding)
+        return self.inner(total + source_and_target(x)[1]), edge_attr
 
     def _sum_of_messages(
         self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None
     ) -> Tensor:
-        edge_attr, (x_source, x_target), (source, target) = needed("GINE", edge_attr), ends(x), edge_index
+        edge_attr = required_edge_attr("GINE", edge_attr)
+        (x_source, x_target), (source, target) = source_and_target(x), edge_index
         factor = factor_of("GINE", self.gate, encoding, edge_index)
         message = torch.relu(x_source.index_select(0, source) + edge_attr)
         return scatter(message if factor is None else message * factor, target, dim_size=x_target.size(0))

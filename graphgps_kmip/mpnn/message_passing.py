@@ -9,12 +9,12 @@ from graphgps_kmip.errors import InputError
 Nodes = Tensor | tuple[Tensor, Tensor]
 
 
-def ends(x: Nodes) -> tuple[Tensor, Tensor]:
+def source_and_target(x: Nodes) -> tuple[Tensor, Tensor]:
     """Return features of sources and of targets; one tensor serves as both."""
     return x if isinstance(x, tuple) else (x, x)
 
 
-def needed(layer: str, edge_attr: Tensor | None) -> Tensor:
+def required_edge_attr(layer: str, edge_attr: Tensor | None) -> Tensor:
     """Return the edge features of a layer that needs them.
 
     Raises:
@@ -28,7 +28,7 @@ def needed(layer: str, edge_attr: Tensor | None) -> Tensor:
     return edge_attr
 
 
-def one_set(layer: str, x: Nodes, why: str) -> Tensor:
+def single_set(layer: str, x: Nodes, why: str) -> Tensor:
     """Return the node features of a layer that supports one set of nodes only.
 
     Raises:
@@ -39,7 +39,7 @@ def one_set(layer: str, x: Nodes, why: str) -> Tensor:
     return x
 
 
-def unused(layer: str, encoding: Nodes | None) -> None:
+def refuse_encoding(layer: str, encoding: Nodes | None) -> None:
     """Refuse an encoding that a layer does not read.
 
     Raises:
@@ -71,5 +71,5 @@ class PlainConv(nn.Module):
     def forward(self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Return new node features, and the edge features as they are."""
         return self.conv(
-            one_set(type(self.conv).__name__, x, "self loops cannot be recognised in pairs"), edge_index
+            single_set(type(self.conv).__name__, x, "self loops cannot be recognised in pairs"), edge_index
         ), edge_attr

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import PNAConv
 
-from graphgps_kmip.mpnn.message_passing import Nodes, needed, unused
+from graphgps_kmip.mpnn.message_passing import Nodes, refuse_encoding, required_edge_attr
 from graphgps_kmip.ranges import WIDTH
 from graphgps_kmip.registry import register
 
@@ -56,11 +56,11 @@ class PNA(nn.Module):
         self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return new node features, and the edge features as they are."""
-        unused("PNA", encoding)
-        edge_attr = needed("PNA", edge_attr)
+        refuse_encoding("PNA", encoding)
+        edge_attr = required_edge_attr("PNA", edge_attr)
         if not isinstance(x, tuple):
             return self.conv(x, edge_index, edge_attr), edge_attr
-        # PNAConv knows one set of nodes: let the targets be further nodes after the sources, which no edge leaves.
+        # PNAConv has one set of nodes: the targets become further nodes after the sources, without outgoing edges
         num_sources = x[0].size(0)
         edge_index = torch.stack([edge_index[0], edge_index[1] + num_sources])
         return self.conv(torch.cat(x), edge_index, edge_attr)[num_sources:], edge_attr

@@ -2,7 +2,7 @@
 
 A package with compiled parts would need a wheel for each platform; a compiler is on most machines that train, and two
 seconds at the first use buy code for exactly this CPU (``-march=native``). Without a compiler the callers go on in
-plain torch and say so once. What is loaded runs with the rights of the user: kernel_cache.py says what is trusted.
+plain torch and say so once. A library runs with the rights of the user: see kernel_cache.py for what is trusted.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _cached_library(name: str, flags: tuple[str, ...]) -> Path:
 
 
 def _compile(command: list[str], source: Path, library: Path) -> None:
-    # the second try is for compilers that know no -march=native (clang on some ARM machines)
+    # second try: compilers without -march=native (clang on some ARM machines)
     for native in (["-march=native"], []):
         unfinished = library.with_name(f"{library.name}.{os.getpid()}.part")
         words = [*command, *native, str(source), "-o", str(unfinished), "-lm"]
@@ -167,7 +167,7 @@ def _version(command: str) -> str:
 
 
 def _cpu() -> str:
-    """What ``-march=native`` depends on: a cache on a shared home directory serves machines of several kinds."""
+    """CPU model and flags, on which ``-march=native`` depends: several machines may share a home directory."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -111,7 +111,7 @@ def _check(path: Path, status: os.stat_result, is_kind: Callable[[int], bool]) -
 
 
 def _make(folder: Path) -> None:
-    """Make a folder, and those above it, for this user alone: ``Path.mkdir`` gives its mode to the last one only."""
+    """Make a folder, and those above it, for this user only: ``Path.mkdir`` gives its mode to the last one only."""
     for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)
 
@@ -132,7 +132,7 @@ def _process_folder(process: int) -> Path:
 
 @functools.cache
 def _say_once(reason: str, folder: Path) -> None:
-    logger.warning("%s: compiled kernels go to %s, for this process alone", reason, folder)
+    logger.warning("%s: compiled kernels are stored in %s, for this process only", reason, folder)
 
 
 def _remove(folder: Path, process: int) -> None:

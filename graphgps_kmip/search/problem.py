@@ -15,9 +15,9 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class NotFinite(InputError, FloatingPointError):
-    """A query, a key or an inner product of theirs is NaN or infinite.
+    """A query, a key or an inner product is NaN or infinite.
 
-    As a FloatingPointError it tells a training loop that the run diverged.
+    A FloatingPointError, so that a training loop recognises a diverged run.
     """
 
 

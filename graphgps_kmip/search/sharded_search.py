@@ -35,7 +35,7 @@ FACTS = (
     "num_keys",
     "the end of ptr",
     "the checksum of ptr (global rows, of all shards)",
-    "whether a gradient is asked for",
+    "whether a gradient is required",
 )
 
 

@@ -129,7 +129,7 @@ def triton_not_supported_reasons(problem: SearchProblem) -> list[str]:
     if max(problem.q.size(1), problem.k.size(1)) * width >= 2**31:
         reasons.append(f"the kernel's int32 offsets reach {2**31 // width - 1} nodes at this dimension")
     if problem.num_heads > 65535:
-        reasons.append(f"a CUDA grid has room for 65535 heads, not {problem.num_heads}")
+        reasons.append(f"a CUDA grid holds at most 65535 heads, not {problem.num_heads}")
     return reasons
 
 

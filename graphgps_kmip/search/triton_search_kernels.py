@@ -139,7 +139,7 @@ def _visit(
 
 @triton.jit
 def _insert(score, margin, query, k, first, best, at, WIDTH: tl.constexpr, SLOTS: tl.constexpr, KEYS: tl.constexpr):
-    """Score the candidates of each row anew, by falling score; a better one replaces the worst of the best.
+    """Score the candidates of each row again, in descending order; a better one replaces the worst of the K best.
 
     Ends when no candidate is left. Without margin that is after K + 1 rounds at most: scores fall, so none can pass K
     that came before it.

@@ -31,7 +31,7 @@ ERRORS = {
     "another ptr": (None, "the checksum of ptr .* must be the same on every rank"),
     "no ptr": (None, "the end of ptr must be the same on every rank, got .*37, -1]"),
     "a ptr of the shard": (None, r"ptr must end at 37, the rows of all ranks together, got \[0, 5\]"),
-    "a gradient on one rank": (None, "whether a gradient is asked for must be the same on every rank, got .*1, 0]"),
+    "a gradient on one rank": (None, "whether a gradient is required must be the same on every rank, got .*1, 0]"),
     "a falling ptr": (r"ptr must increase from 0 .*, got \[0, 7, 5, 37\]", "refused its shard"),
     "a ptr of floats": (r"ptr must be \(B\+1,\) of torch.int64 on cpu, got shape \(2,\) of torch.float32", "refused"),
     "NaN in q": ("q has NaN or infinite values", "refused its shard"),

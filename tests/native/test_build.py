@@ -108,7 +108,7 @@ def test_a_cache_that_cannot_be_written_gives_way_to_a_temporary_folder(
     monkeypatch.setenv("GRAPHGPS_KMIP_CACHE", str(folder / "file" / "cache"))
     assert build.load("small", "-DNUMBER=3").answer() == 3
     assert "cannot be written" in caplog.text
-    assert "for this process alone" in caplog.text
+    assert "for this process only" in caplog.text
 
 
 @compiler

@@ -117,7 +117,7 @@ def table(args: argparse.Namespace) -> int:
 
 def figure(args: argparse.Namespace) -> int:
     """Draw the figures of some experiments."""
-    from graphgps_kmip.report.figures import draw_figure
+    from graphgps_kmip.report.draw_figure import draw_figure
     from graphgps_kmip.report.result_table import build_table
 
     printed, out = load_printed(MANIFESTS / "printed"), ROOT / args.out

@@ -16,7 +16,7 @@ from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.experiments.experiment_spec import Experiment
 from graphgps_kmip.experiments.printed_tables import PrintedTable
 from graphgps_kmip.experiments.run_status import Extent, HashOf, State, Status, extent, statuses
-from graphgps_kmip.report.figures import draw_figure
+from graphgps_kmip.report.draw_figure import draw_figure
 from graphgps_kmip.report.provenance import Failure, Origin, duration, failures, origins
 from graphgps_kmip.report.result_table import ResultTable, build_table
 from graphgps_kmip.report.table_formats import FORMATS

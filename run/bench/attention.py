@@ -16,7 +16,7 @@ import importlib.util
 
 import torch
 
-from graphgps_kmip.attention.gather import softmax_weight
+from graphgps_kmip.attention.sparse_attention import softmax_weight
 from graphgps_kmip.search import SearchProblem
 
 from . import bench_records, search_methods

@@ -22,7 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 from graphgps_kmip.attention.dense import from_padded, to_padded
-from graphgps_kmip.attention.gather import sparse_attention
+from graphgps_kmip.attention.sparse_attention import sparse_attention
 from graphgps_kmip.registry import entries
 from graphgps_kmip.search import SearchProblem, topk_inner_product
 from graphgps_kmip.search.fused_cpu import ScanCounts, cpu_not_supported_reasons, scan

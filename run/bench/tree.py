@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from graphgps_kmip.registry import entries
-from graphgps_kmip.report.figures import ball_tree
+from graphgps_kmip.report.figures import ball_tree_growth as ball_tree
 from graphgps_kmip.search import SearchProblem
 from graphgps_kmip.search.ball_tree import BallTree
 

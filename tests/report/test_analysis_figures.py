@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from matplotlib.collections import PathCollection
 
-from graphgps_kmip.report.figures.approximation import draw_approximation, draw_cumulative
-from graphgps_kmip.report.figures.attention_graphs import draw_attention_graphs
+from graphgps_kmip.report.figures.approximation_curves import draw_approximation, draw_cumulative
+from graphgps_kmip.report.figures.learned_graphs import draw_attention_graphs
 from graphgps_kmip.report.figures.out_degrees import binned, draw_out_degrees
 
 COUNTS = [1, 4, 10, 40]

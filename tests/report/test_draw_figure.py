@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 
 from graphgps_kmip.experiments.experiment_spec import FigureSpec
 from graphgps_kmip.experiments.printed_tables import PrintedCell
-from graphgps_kmip.report.figures import draw_figure
-from graphgps_kmip.report.figures.ball_tree import draw_time
+from graphgps_kmip.report.draw_figure import draw_figure
+from graphgps_kmip.report.figures.ball_tree_growth import draw_time
 from graphgps_kmip.report.result_table import Cell, Ours
 from tests.report.example_figures import EXPERIMENT, RUN, SPECS, TREE, tables, texts
 
@@ -51,7 +51,7 @@ def test_a_pdf_of_the_same_numbers_is_the_same_file(out: Path) -> None:
 
 def test_title_and_provenance_stand_around_and_a_sample_is_marked(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Figure] = []
-    monkeypatch.setattr("graphgps_kmip.report.figures.save", lambda figure, path, **_: seen.append(figure) or path)
+    monkeypatch.setattr("graphgps_kmip.report.draw_figure.save", lambda figure, path, **_: seen.append(figure) or path)
     for name, sample in (("pareto", False), ("pareto", True), ("ball_tree_time", False)):
         paths = draw_figure(EXPERIMENT, SPECS[name], tables(), out, sample)
         assert paths[0].parent.name == ("figures-sample" if sample else "figures")
@@ -124,7 +124,7 @@ def test_an_artefact_that_lacks_what_is_drawn_is_told_in_one_line(out: Path) -> 
 
 def test_means_of_fewer_runs_than_planned_are_named_below(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Figure] = []
-    monkeypatch.setattr("graphgps_kmip.report.figures.save", lambda figure, path, **_: seen.append(figure) or path)
+    monkeypatch.setattr("graphgps_kmip.report.draw_figure.save", lambda figure, path, **_: seen.append(figure) or path)
     found = tables()
     few = found["p/score"].rows["k=2"]
     few["A"] = dataclasses.replace(few["A"], ours=dataclasses.replace(few["A"].ours, wanted=5))

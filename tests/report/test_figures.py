@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from graphgps_kmip.report.figures.breakdown import draw_breakdown
-from graphgps_kmip.report.figures.pareto import draw_pareto, frontier
 from graphgps_kmip.report.figures.runtimes import draw_runtimes
+from graphgps_kmip.report.figures.score_over_time import draw_pareto, frontier
 from graphgps_kmip.report.figures.time_against_score import draw_time_against_score
 from tests.report.example_figures import PANELS, STAGES, cell, table, tables, texts
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from run.bench import tree
 
-from graphgps_kmip.report.figures import ball_tree
+from graphgps_kmip.report.figures import ball_tree_growth as ball_tree
 
 SIZES = (100, 1000, 3162, 10_000, 31_623)
 

@@ -13,7 +13,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from graphgps_kmip.experiments.manifest import load_manifest
-from graphgps_kmip.report.figures.colourings import draw_iteration, draw_pair
+from graphgps_kmip.report.figures.expressivity_figures import draw_iteration, draw_pair
 from graphgps_kmip.report.figures.hardmax import draw_hardmax
 from graphgps_kmip.report.figures.toy_fit import draw_toy_fit
 from run import expressivity

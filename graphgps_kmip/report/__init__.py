@@ -1,4 +1,4 @@
-"""Results on disk, read and drawn: nothing here trains."""
+"""Tables, figures and pages from results on disk; nothing here trains."""
 
 from graphgps_kmip.report.aggregate import Spread, Summary, aggregate, check_results
 from graphgps_kmip.report.figures.attention_graphs import draw_attention

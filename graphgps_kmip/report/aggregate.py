@@ -1,4 +1,4 @@
-"""Mean and spread over the runs of one experiment, in GraphGym's `agg/` layout."""
+"""Aggregation over seeds: mean and spread over the runs of one experiment, in GraphGym's `agg/` layout."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def aggregate(
         out_dir: folder of the experiment; its runs are the sub-folders whose names are whole numbers.
         metric_best: the metric that selects each run's epoch; `auto`: the lowest validation loss.
         metric_agg: `argmax` or `argmin`.
-        experiment: count only runs whose record.json has this `experiment`; None: all. Runs of other settings may lie
-            in the same folder, and must not be averaged with these.
+        experiment: count only runs whose record.json has this `experiment`; None: all. Runs of other settings may be in
+            the same folder, and must not be averaged with these.
 
     Raises:
         ResultsError: no run is finished, the statistics of one are damaged, or do not have the metric.
@@ -102,9 +102,9 @@ def check_results(
     experiment: str | None = None,
     replaced: Sequence[str] = (),
 ) -> None:
-    """Look, before hours of training, whether `aggregate` will be able to read the runs that are there already.
+    """Check, before hours of training, that `aggregate` will be able to read the runs on disk.
 
-    What is damaged, and will not count, is logged.
+    Damaged runs, which will not count, are logged.
 
     Args:
         out_dir: as of `aggregate`, as are the next three; it need not exist yet.

@@ -1,4 +1,4 @@
-"""Several experiments side by side: what differs in their configs, and what came out, over seeds."""
+"""Comparison of experiments: settings in which they differ, and test scores over seeds."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from graphgps_kmip.common.json_files import is_count, is_number
+from graphgps_kmip.common.yaml_files import flatten
 from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.results.finished_runs import FinishedRuns, finished_runs, read_run_config
 
@@ -18,7 +19,7 @@ NOT_COMPARED = ("out_dir", "run_dir", "seed", "custom_modules", "name_tag")
 def comparison(out_dirs: list[Path], num_runs: int) -> str:
     """Return a table of test scores (mean and sample standard deviation), parameters and seconds, baseline first.
 
-    Above it stand the settings in which the experiments differ, so that an unfair comparison shows.
+    Above it are the settings in which the experiments differ, so that an unfair comparison shows.
 
     Args:
         out_dirs: results folders, ``results/<config name>``.
@@ -54,7 +55,7 @@ def comparison(out_dirs: list[Path], num_runs: int) -> str:
 
 
 def check_distinct(folders: dict[str, Path], count: int) -> None:
-    """Refuse experiments that share a results folder: one would overwrite the other and stand in the table as both.
+    """Refuse experiments that share a results folder: one would overwrite the other and be in the table as both.
 
     Args:
         folders: what each experiment is called -> its results folder.
@@ -104,16 +105,8 @@ def _differences(runs: dict[Path, FinishedRuns]) -> list[str]:
 
 
 def _settings(run_dir: Path, record: dict[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    stack = [("", read_run_config(run_dir, record))]
-    while stack:
-        prefix, tree = stack.pop()
-        for key, value in tree.items():
-            if isinstance(value, dict):
-                stack.append((f"{prefix}{key}.", value))
-            elif f"{prefix}{key}" not in NOT_COMPARED:
-                flat[f"{prefix}{key}"] = value
-    return flat
+    settings = flatten(read_run_config(run_dir, record))
+    return {key: value for key, value in settings if key not in NOT_COMPARED}
 
 
 def _columns(rows: list[list[str]]) -> list[str]:

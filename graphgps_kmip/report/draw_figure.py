@@ -1,13 +1,14 @@
-"""The figures of the experiments: one drawing function a file, the names that the manifests call them by, and paper.
+"""Drawing the figures of an experiment: names of the drawing functions, checks, title, provenance, PNG and PDF.
 
-A drawing function is called ``(tables, artefacts, options)`` and returns a matplotlib Figure without a title:
-`tables` are those that the figure names, in its order; `artefacts` are the files it names, ``<command>/<file>`` ->
-path, each of which exists; `options` are the figure's. Title, provenance and the mark of a sample are added here.
+A drawing function returns a matplotlib Figure without a title. It takes those of these arguments that it names:
+``tables``, id -> table, in the figure's order; ``artefact``, the path of the figure's only file; ``options``, the
+figure's own. Title, provenance and the mark of a sample are added here.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -20,29 +21,27 @@ from graphgps_kmip.common.project import reproduce_command
 from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.experiments.experiment_spec import Experiment, FigureSpec
 from graphgps_kmip.experiments.run_status import State, command_status
-from graphgps_kmip.report.figures.points import ours
 from graphgps_kmip.report.plot_style import FAINT, INK, save
 from graphgps_kmip.report.provenance import hardware_in_words, origins
 from graphgps_kmip.report.result_table import ResultTable
 from graphgps_kmip.results.run_record import read_record
 
-ROOM = "graphgps_kmip.report.figures"
 # name -> "module:function"; a module is imported when its figure is drawn
 DRAWERS = {
     "approximation": "approximation_curves:draw_approximation",
-    "attention_graphs": "learned_graphs:draw_attention_graphs",
+    "attention_graphs": "attention_graphs:attention_figure",
     "ball_tree_nodes": "ball_tree_growth:draw_nodes",
     "ball_tree_time": "ball_tree_growth:draw_time",
-    "breakdown": "breakdown:draw_breakdown",
+    "breakdown": "runtimes:draw_breakdown",
     "colourings_iteration": "expressivity_figures:draw_iteration",
     "colourings_pair": "expressivity_figures:draw_pair",
     "cumulative": "approximation_curves:draw_cumulative",
-    "hardmax": "hardmax:draw_hardmax",
-    "out_degrees": "out_degrees:draw_out_degrees",
+    "hardmax": "expressivity_figures:draw_hardmax",
+    "out_degrees": "attention_graphs:draw_out_degrees",
     "pareto": "score_over_time:draw_pareto",
     "runtimes": "runtimes:draw_runtimes",
-    "time_against_score": "time_against_score:draw_time_against_score",
-    "toy_fit": "toy_fit:draw_toy_fit",
+    "time_against_score": "score_over_time:draw_time_against_score",
+    "toy_fit": "expressivity_figures:draw_toy_fit",
 }
 CHARACTERS = 13.5  # of a title in an inch
 
@@ -64,7 +63,7 @@ def draw_figure(
 
     Raises:
         ValueError: no such drawing function, a table without a number of ours, an artefact of a command that is not
-            finished as it stands in the manifest, or one that lacks what is drawn.
+            finished as the manifest has it, or one that lacks what is drawn.
     """
     where = f"{experiment.id}, figure {spec.name}"
     if spec.draw not in DRAWERS:
@@ -72,12 +71,13 @@ def draw_figure(
     again = f"{reproduce_command()} run {experiment.id}{' --sample' if sample else ''}"
     artefacts = {source: _artefact(experiment, source, out, sample, where, again) for source in spec.sources}
     used = {key: _table(tables, key, where) for key in spec.tables}
-    if used and not any(ours(cell) is not None for table in used.values() for cell in _cells(table)):
+    if used and not any(cell.our_mean is not None for table in used.values() for cell in _cells(table)):
         raise ResultsError(f"{where}: no number of ours in {', '.join(used)}: run it first ({again})")
     module, function = DRAWERS[spec.draw].split(":")
-    draw = getattr(importlib.import_module(f"{ROOM}.{module}"), function)
+    draw = getattr(importlib.import_module(f"graphgps_kmip.report.figures.{module}"), function)
+    given = {"tables": used, "artefact": next(iter(artefacts.values()), None), "options": spec.options}
     try:
-        figure = draw(used, artefacts, spec.options)
+        figure = draw(**{name: given[name] for name in inspect.signature(draw).parameters})
     except KeyError as error:
         raise ResultsError(f"{where}: what it draws holds no {error}: make it again ({again})") from error
     below = _provenance(used.values(), artefacts.values())
@@ -132,7 +132,7 @@ def _write_around(figure: Figure, title: str, below: str, sample: bool) -> None:
 
 
 def _provenance(tables: Iterable[ResultTable], artefacts: Iterable[Path]) -> str:
-    """Say what the numbers were measured on: ours and the paper's."""
+    """Return on what the numbers were measured: ours and the paper's."""
     tables = list(tables)
     partial = dict.fromkeys(name for table in tables for name in _partial(table))
     found = {(one.hardware, one.date[:10], one.code_version) for table in tables for one in origins(table)}
@@ -153,5 +153,5 @@ def _partial(table: ResultTable) -> Iterator[str]:
     """Yield ``GCN on Paris (3 of 4)`` for each cell that is drawn though runs are missing."""
     for row, cells in table.rows.items():
         for column, cell in cells.items():
-            if ours(cell) is not None and not cell.ours.complete:
+            if cell.our_mean is not None and not cell.ours.complete:
                 yield f"{row} on {column} ({cell.ours.n} of {cell.ours.wanted})"

@@ -1,4 +1,4 @@
-"""The learning curves of one run: loss and metric of every split over the epochs."""
+"""Learning curves of one run: loss and metric of every split over the epochs."""
 
 from __future__ import annotations
 

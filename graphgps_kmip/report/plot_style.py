@@ -1,4 +1,4 @@
-"""One look for all pictures: colours, figures without pyplot, quiet axes."""
+"""Plot style of all figures: colours, markers, axes, and saving as PNG or PDF in one step."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.results.run_folder import writing
@@ -36,6 +37,14 @@ def tidy(axes: Axes) -> None:
     axes.tick_params(colors=INK, labelsize=9, width=0.8, color=FAINT)
 
 
+def logarithmic(axes: Axes) -> None:
+    """Make the axis of time logarithmic, with plain numbers also where it spans less than a power of ten."""
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
 def save(figure: Figure, path: Path, dpi: int = 160, tight: bool = False) -> Path:
     """Write a PNG or PDF, as the name ends, at once: a reader finds the earlier picture or the new one.
 
@@ -57,11 +66,3 @@ def save(figure: Figure, path: Path, dpi: int = 160, tight: bool = False) -> Pat
     with writing(path, "The results that it shows are complete."):
         replace_file(path, picture.getvalue())
     return path
-
-
-def duration(milliseconds: float, _: object = None) -> str:
-    """Write a time in the unit that leaves a short number; fits matplotlib's `FuncFormatter`."""
-    if milliseconds >= 1000:
-        seconds = milliseconds / 1000
-        return f"{seconds:,.0f} s" if seconds >= 1000 else f"{seconds:.3g} s"
-    return f"{milliseconds:.3g} ms" if milliseconds >= 0.1 or milliseconds == 0 else f"{1000 * milliseconds:.3g} µs"

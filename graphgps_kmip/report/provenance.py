@@ -1,8 +1,6 @@
-"""Where each number of a table comes from: config, code, machine and date of every run behind it.
+"""Provenance of a result table: config, code version, hardware and date behind each number, failures, and the notes.
 
-The sentences below a table: how to read it, what failed and why, and what it was made on.
-
-Which runs and commands failed and why, and how long the finished ones took.
+The notes are the sentences below a table: how to read it, what failed and why, and what it was measured on.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from graphgps_kmip.common.durations import duration
 from graphgps_kmip.experiments.run_status import State, Status, read_failure
 from graphgps_kmip.report.result_table import Cell, ResultTable
 
@@ -34,7 +33,7 @@ class Origin:
 
 
 def origins(table: ResultTable) -> list[Origin]:
-    """Return the origin of every value in a table, row by row; a command that fills many cells of a row stands once."""
+    """Return the origin of every value in a table, row by row, once for a command that fills many cells of a row."""
     merged: dict[tuple[str, str, str], Origin] = {}
     for origin in _origins(table):
         key = (origin.row, origin.run, origin.folder)
@@ -77,7 +76,7 @@ def _origin(row: str, column: str, run: str, value: str, status: Status) -> Orig
 
 
 def _short(config_hash: str) -> str:
-    return config_hash if len(config_hash) <= 12 else ""  # of a command it is its text, which stands elsewhere
+    return config_hash if len(config_hash) <= 12 else ""  # of a command it is its text, which is shown elsewhere
 
 
 def seconds_of(record: dict[str, Any]) -> float | None:
@@ -92,7 +91,7 @@ def hardware_in_words(facts: dict[str, Any]) -> str:
     return str(facts.get("gpu") or f"{facts.get('cpu', 'CPU')}, {facts.get('cores', '?')} cores")
 
 
-Place = tuple[str, str, Cell]  # row, column and what stands there
+Place = tuple[str, str, Cell]  # row, column and the cell
 
 SPREAD = "ours: mean ± sample standard deviation (n - 1) over n runs"
 OTHER_SPREAD = "the papers do not say which kind theirs is"
@@ -105,7 +104,7 @@ SETTINGS = {
 
 
 def notes(table: ResultTable, partial: bool) -> Iterator[str]:
-    """Yield the notes of a table, whose entries are written with or without `partial` means."""
+    """Yield the notes of a table, written with or without `partial` means."""
     places = [(row, column, cell) for row, cells in table.rows.items() for column, cell in cells.items()]
     printed = [cell.printed for *_, cell in places if cell.printed]
     if not places:
@@ -172,13 +171,10 @@ def failures(found: Iterable[Status], out: Path) -> list[Failure]:
     ]
 
 
-def duration(found: Iterable[Status]) -> str:
-    """Return how long the finished ones took together, such as ``3.5 h``; empty if none is finished."""
+def total_time(found: Iterable[Status]) -> str:
+    """Return how long the finished ones took together, such as ``3 h 30 min``; empty if none is finished."""
     records = [status.record for status in found if status.state is State.DONE]
-    seconds = sum(seconds_of(record) or 0.0 for record in records)
-    if not records:
-        return ""
-    return f"{seconds / 3600:,.1f} h" if seconds >= 3600 else f"{seconds / 60:.1f} min"
+    return duration(sum(seconds_of(record) or 0.0 for record in records)) if records else ""
 
 
 def _log(path: Path) -> str:

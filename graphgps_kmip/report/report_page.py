@@ -1,4 +1,4 @@
-"""One self-contained HTML page of all that is done: tables, figures, and where each number comes from."""
+"""Report page: one self-contained HTML file of all results, with tables, figures and the provenance of each number."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graphgps_kmip.experiments.experiment_spec import Experiment
 from graphgps_kmip.experiments.printed_tables import PrintedTable
 from graphgps_kmip.experiments.run_status import Extent, HashOf, State, Status, extent, statuses
 from graphgps_kmip.report.draw_figure import draw_figure
-from graphgps_kmip.report.provenance import Failure, Origin, duration, failures, origins
+from graphgps_kmip.report.provenance import Failure, Origin, failures, origins, total_time
 from graphgps_kmip.report.result_table import ResultTable, build_table
 from graphgps_kmip.report.table_formats import FORMATS
 from graphgps_kmip.results.run_folder import writing
@@ -38,7 +38,7 @@ class Section:
     Args:
         experiment: itself.
         extent: how much of it is done.
-        runs: folder -> how far it is.
+        runs: folder -> run status.
         failures: runs that failed.
         tables: as HTML.
         pictures: its figures.
@@ -58,7 +58,7 @@ class Section:
     @property
     def time(self) -> str:
         """How long its finished runs took together."""
-        return duration(self.runs.values())
+        return total_time(self.runs.values())
 
     @property
     def anchor(self) -> str:
@@ -97,7 +97,7 @@ def write_page(
         sampled=[one for one in sections if one.extent.sampled and not one.extent.done],
         date=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
         runs=sum(status.state is State.DONE for status in runs.values()),
-        time=duration(runs.values()),
+        time=total_time(runs.values()),
         machines=sorted({origin.hardware for section in shown for origin in section.origins} - {"?"}),
         versions=sorted({origin.code_version for section in shown for origin in section.origins} - {"?"}),
     )

@@ -1,8 +1,6 @@
-"""A table of results: our runs beside the printed numbers. Built by `build.py`, written by `formats.py`.
+"""Result tables: the scores of our finished runs beside a paper's printed numbers, read from results on disk.
 
-From results on disk to a table: our runs, and the printed numbers beside them.
-
-What a table takes of a finished run.
+`build_table` makes a table; `table_layout` puts it into words, `table_formats` writes it as Markdown, LaTeX, CSV, HTML.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ class Ours:
         values: of the finished runs, in the unit of the column.
         seeds: of the finished runs, one for each value; empty for the values of a command.
         wanted: how many runs the experiment asks for.
-        unfinished: seed (or the command's name) -> how far it is, of the others.
+        unfinished: seed (or the command's name) -> status, of the others.
         sources: seed (or the command's name) -> status of what was read, for provenance.
         text: what a command says in place of numbers, such as ``OOM``.
     """
@@ -79,6 +77,21 @@ class Cell:
     ours: Ours | None = None
     printed: PrintedCell | None = None
 
+    @property
+    def our_mean(self) -> float | None:
+        """Mean of our values; None without one."""
+        return self.ours and self.ours.mean
+
+    @property
+    def our_spread(self) -> float:
+        """Sample standard deviation of our values; 0 for fewer than two."""
+        return (self.ours and self.ours.std) or 0.0
+
+    @property
+    def paper_mean(self) -> float | None:
+        """Printed mean; None where no number is printed."""
+        return self.printed and self.printed.mean
+
     def difference(self, partial: bool) -> Difference | None:
         """Return ours - printed where both are numbers, and ours is shown."""
         if self.ours is None or self.printed is None or self.printed.mean is None or not self.ours.shown(partial):
@@ -97,7 +110,7 @@ class ResultTable:
         columns: name -> ``metric``, ``better`` (``higher``, ``lower`` or None), ``unit``.
         rows: row -> column -> cell, every row with every column.
         settings: row -> ``exact``, ``ours`` or ``none`` (see `Experiment`).
-        sample: made of runs on sample data, which are no results; printed numbers do not stand beside.
+        sample: made of runs on sample data, which are no results; printed numbers are left out.
         printed_hardware: what the paper used.
         notes: of the printed table and the experiment.
     """
@@ -177,7 +190,7 @@ def build_table(
     hash_of: HashOf,
     sample: bool = False,
 ) -> ResultTable:
-    """Return a table of what lies on disk, with every row and column of the printed table of the same id.
+    """Return a table of the results on disk, with every row and column of the printed table of the same id.
 
     A table of our own has the columns of its `spec`, and the rows of its trainings or of its command's file.
 
@@ -288,7 +301,7 @@ def _of_command(
     path = _checked(status, sample).path / file
     cells = _cells(read_artefact(path), path)
     for place, found in (((row, column), cells[row][column]) for row in cells for column in cells[row]):
-        # A text, such as OOM, stands where a size could not be measured.
+        # A text, such as OOM, is in the place of a size that could not be measured.
         text, numbers = (found, ()) if isinstance(found, str) else ("", found)
         values = tuple(float(number) * _factor(spec, place[1]) for number in numbers)
         yield place, Ours(values=values, wanted=len(values), sources={name: status}, text=text)

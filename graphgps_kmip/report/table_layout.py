@@ -1,8 +1,7 @@
-"""A result table in words, before any format: what stands in each cell, its rank, and the notes below.
+"""Layout of a result table, before any format: the text of each cell, ranks of a column, blocks, and notes.
 
-One entry of a table in words: our mean or how far it is, the printed number, the difference, the counts.
-
-Best, second and third of a column: among our complete cells, and among the printed ones, each for itself.
+A cell has four entries: our mean (or the progress of its runs), the printed number, the difference with its interval,
+and the counts. First, second and third of a column are ranked among our complete cells and, apart, among the printed.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class Text:
     """One entry.
 
     Args:
-        text: what stands there.
+        text: as it is shown.
         kind: ``ours``, ``paper``, ``difference`` or ``n``.
         rank: 1, 2, 3 in its column, else 0.
         mark: letter of a footnote.
@@ -71,7 +70,7 @@ def _unfinished(ours: Ours) -> Iterator[str]:
 
 
 def number(mean: float, std: float | None, decimals: int, values: tuple[float, ...] = ()) -> str:
-    """Return ``mean ± std``; a count that is the same in all runs, such as parameters, stands alone."""
+    """Return ``mean ± std``; a count that is the same in all runs, such as parameters, has no spread."""
     if std is None or (std == 0 and all(float(value).is_integer() for value in values)):
         return f"{mean:.{decimals}f}"
     spread = f"{std:.{decimals}f}"
@@ -198,7 +197,7 @@ class Layout:
         columns: name -> kinds of its entries.
         facts: column -> ``accuracy, %, higher is better``.
         rows: row -> column -> entries, one for each kind.
-        settings: row -> word; empty where all rows have the same, which the notes tell.
+        settings: row -> word; empty where all rows have the same, which the notes say.
         ranked: whether an entry has a rank.
         notes: sentences.
         quoted: letter -> whom the paper quotes.
@@ -243,7 +242,7 @@ def lay_out(table: ResultTable, partial: bool = False) -> Layout:
 
 
 def heading(layout: Layout, column: str) -> str:
-    """Return the column's name with its facts, which stand above all of its entries."""
+    """Return the column's name with its facts, the heading above all of its entries."""
     facts = layout.facts[column]
     return f"{column} ({facts})" if facts else column
 

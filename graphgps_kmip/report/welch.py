@@ -1,7 +1,7 @@
-"""The difference of two means with its Welch interval, from mean, standard deviation and number of runs of each side.
+"""Welch interval: difference of two means, from mean, standard deviation and number of runs of each side.
 
 B. L. Welch, "The generalization of Student's problem when several different population variances are involved",
-Biometrika 34 (1947): unlike Student's, it does not take the spreads of the two sides for equal.
+Biometrika 34 (1947): unlike Student's, it does not assume equal spreads of the two sides.
 """
 
 from __future__ import annotations

@@ -11,16 +11,15 @@ import pytest
 from matplotlib.collections import PathCollection
 
 from graphgps_kmip.report.figures.approximation_curves import draw_approximation, draw_cumulative
-from graphgps_kmip.report.figures.learned_graphs import draw_attention_graphs
-from graphgps_kmip.report.figures.out_degrees import binned, draw_out_degrees
+from graphgps_kmip.report.figures.attention_graphs import attention_figure, binned, draw_out_degrees
 
 COUNTS = [1, 4, 10, 40]
 
 
-def written(folder: Path, content: dict[str, Any]) -> dict[str, Path]:
+def written(folder: Path, content: dict[str, Any]) -> Path:
     path = folder / "analysis.json"
     path.write_text(json.dumps(content))
-    return {"command/analysis.json": path}
+    return path
 
 
 def group(mean: list[float]) -> dict[str, Any]:
@@ -33,13 +32,13 @@ def curves(measure: str, **further: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def distance(tmp_path: Path) -> dict[str, Path]:
+def distance(tmp_path: Path) -> Path:
     reference = {name: {"mean": mean, "std": 0.4, "std_graphs": 0.2} for name, mean in (("first", 3), ("others", 4.5))}
     return written(tmp_path, curves("distance", reference=reference))
 
 
-def test_distances_stand_beside_those_of_gaussian_samples(distance: dict[str, Path]) -> None:
-    figure = draw_approximation({}, distance, {})
+def test_distances_stand_beside_those_of_gaussian_samples(distance: Path) -> None:
+    figure = draw_approximation(distance, {})
     (axes,) = figure.axes
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["first layer", "other layers"]
@@ -53,8 +52,8 @@ def test_distances_stand_beside_those_of_gaussian_samples(distance: dict[str, Pa
     assert min(path.vertices[:, 1].min() for band in axes.collections for path in band.get_paths()) == 0
 
 
-def test_options_choose_the_layers_and_the_spread(distance: dict[str, Path]) -> None:
-    figure = draw_approximation({}, distance, {"groups": ["others"], "std": "std_graphs"})
+def test_options_choose_the_layers_and_the_spread(distance: Path) -> None:
+    figure = draw_approximation(distance, {"groups": ["others"], "std": "std_graphs"})
     (axes,) = figure.axes
     (band,) = axes.collections
     vertices = band.get_paths()[0].vertices
@@ -67,7 +66,7 @@ def test_weights_are_drawn_with_the_k_that_reach_half_and_four_fifths(tmp_path: 
     cells = {f"k for attention weight {level}": {"value": [k]} for level, k in ((0.5, 12.4), (0.8, 30.0))}
     content = curves("cumulative", cells=cells)
     content["groups"] |= {name: group([0.2, 0.4, 0.7, 1.0]) for name in ("others", "gaussian")}
-    figure = draw_cumulative({}, written(tmp_path, content), {})
+    figure = draw_cumulative(written(tmp_path, content), {})
     (axes,) = figure.axes
     assert [text.get_text() for text in axes.texts][1:] == ["0.5 at k = 12", "0.8 at k = 30"]
     assert all(path.vertices[:, 1].max() <= 1 for band in axes.collections for path in band.get_paths())
@@ -77,13 +76,13 @@ def test_weights_are_drawn_with_the_k_that_reach_half_and_four_fifths(tmp_path: 
     ("options", "message"),
     [({"groups": ["other"]}, "no 'other'. Did you mean others"), ({"std": "std_graph"}, "Did you mean std_graphs")],
 )
-def test_wrong_options_and_files_are_refused(distance: dict[str, Path], options: dict[str, Any], message: str) -> None:
+def test_wrong_options_and_files_are_refused(distance: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        draw_approximation({}, distance, options)
+        draw_approximation(distance, options)
     with pytest.raises(ValueError, match="make it with run/analyse.py cumulative"):
-        draw_cumulative({}, distance, {})
+        draw_cumulative(distance, {})
     with pytest.raises(ValueError, match="make it with run/analyse.py degrees"):
-        draw_out_degrees({}, distance, {})
+        draw_out_degrees(distance, {})
 
 
 def test_degrees_are_put_into_bins_by_nodes_and_by_edges() -> None:
@@ -99,7 +98,7 @@ def degrees(models: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("models", [1, 2])
 def test_out_degrees_have_a_row_for_each_layer_and_whiskers_over_models(tmp_path: Path, models: int) -> None:
-    figure = draw_out_degrees({}, written(tmp_path, degrees(models)), {})
+    figure = draw_out_degrees(written(tmp_path, degrees(models)), {})
     assert len(figure.axes) == 4
     last = figure.axes[2]
     assert [label.get_text() for label in last.get_xticklabels()] == ["0 to 1", "2 to 3", "4 to 7", "8 or more"]
@@ -116,10 +115,10 @@ def test_out_degrees_have_a_row_for_each_layer_and_whiskers_over_models(tmp_path
 
 def test_bins_can_be_given_and_must_rise(tmp_path: Path) -> None:
     files = written(tmp_path, degrees(1))
-    last = draw_out_degrees({}, files, {"bins": [1, 3]}).axes[2]
+    last = draw_out_degrees(files, {"bins": [1, 3]}).axes[2]
     assert [label.get_text() for label in last.get_xticklabels()] == ["0", "1 to 2", "3 or more"]
-    with pytest.raises(ValueError, match="bins: expected rising numbers"):
-        draw_out_degrees({}, files, {"bins": [3, 3]})
+    with pytest.raises(ValueError, match="bins: expected increasing numbers"):
+        draw_out_degrees(files, {"bins": [3, 3]})
 
 
 def test_attention_graphs_have_a_panel_for_each_layer_and_head(tmp_path: Path) -> None:
@@ -129,7 +128,7 @@ def test_attention_graphs_have_a_panel_for_each_layer_and_head(tmp_path: Path) -
         arrays |= {f"index_{layer}": np.zeros((3, 4, 1), int), f"weight_{layer}": np.ones((3, 4, 1))}
     path = tmp_path / "graph-1.npz"
     np.savez(path, **arrays)
-    first, *panels, _ = draw_attention_graphs({}, {"graphs/graph-1.npz": path}, {}).axes
+    first, *panels, _ = attention_figure(path).axes
     assert "label 3" in first.get_title()
     assert len(panels) == 6
     (nodes,) = (one for one in panels[0].collections if isinstance(one, PathCollection))

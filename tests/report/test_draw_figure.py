@@ -65,7 +65,7 @@ def test_title_and_provenance_stand_around_and_a_sample_is_marked(out: Path, mon
 
 def test_the_tree_is_drawn_with_its_fitted_exponent(out: Path) -> None:
     path = TREE.out_dir(EXPERIMENT.id, out) / "tree.json"
-    assert any("N^{1.50}" in text for text in texts(draw_time({}, {"tree/tree.json": path}, {})))
+    assert any("N^{1.50}" in text for text in texts(draw_time(path)))
 
 
 def wrong(name: str, **changes: object) -> FigureSpec:

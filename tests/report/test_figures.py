@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from graphgps_kmip.report.figures.breakdown import draw_breakdown
-from graphgps_kmip.report.figures.runtimes import draw_runtimes
-from graphgps_kmip.report.figures.score_over_time import draw_pareto, frontier
-from graphgps_kmip.report.figures.time_against_score import draw_time_against_score
+from graphgps_kmip.report.figures.runtimes import draw_breakdown, draw_runtimes
+from graphgps_kmip.report.figures.score_over_time import draw_pareto, draw_time_against_score, frontier
 from tests.report.example_figures import PANELS, STAGES, cell, table, tables, texts
 
 
 def test_runtimes_mark_where_memory_ran_out_of_ours_and_of_the_paper() -> None:
-    figure = draw_runtimes({"p/sizes": tables()["p/sizes"]}, {}, {"panels": PANELS})
+    figure = draw_runtimes({"p/sizes": tables()["p/sizes"]}, {"panels": PANELS})
     (axes,) = figure.axes
     assert [text.xy for text in axes.texts] == [(1000, 45.0), (10_000, pytest.approx(324 * 1.05))]
     assert {"ours", "paper", "then out of memory"} <= set(texts(figure))
@@ -21,11 +19,11 @@ def test_runtimes_mark_where_memory_ran_out_of_ours_and_of_the_paper() -> None:
 
 def test_runtimes_without_a_printed_number_show_no_paper() -> None:
     bare = table("p/sizes", {"total": {}, "other": {}}, {"N=10^2.0": [cell(1.0), cell(2.0)]})
-    assert set(texts(draw_runtimes({"p/sizes": bare}, {}, {"panels": PANELS}))) == {"ours and theirs", "another"}
+    assert set(texts(draw_runtimes({"p/sizes": bare}, {"panels": PANELS}))) == {"ours and theirs", "another"}
 
 
 def test_stages_are_stacked_and_quick_bars_are_drawn_again_enlarged() -> None:
-    left, right = draw_breakdown({"p/stages": tables()["p/stages"]}, {}, {"stages": STAGES}).axes
+    left, right = draw_breakdown({"p/stages": tables()["p/stages"]}, {"stages": STAGES}).axes
     assert [bar.get_y() + bar.get_height() for bar in left.containers[1]] == pytest.approx([39 * 1.05, 2.1 * 1.05])
     assert [label.get_text() for label in right.get_xticklabels()] == ["k-MIP"]
 
@@ -45,7 +43,7 @@ def test_labels_cover_neither_points_nor_each_other(draw: type) -> None:
     time = table(
         "p/time", tables()["p/time"].columns, {name: [cell(1 + i / 9, 1.2 + i / 9)] for i, name in enumerate(close)}
     )
-    figure = draw({"p/score": score, "p/time": time}, {}, {})
+    figure = draw({"p/score": score, "p/time": time}, {})
     (axes,) = figure.axes
     boxes = [text.get_window_extent() for text in axes.texts if text.get_text()]
     assert len(boxes) >= 4

@@ -139,8 +139,8 @@ def test_titles_are_escaped(page: Path) -> None:
 def test_the_time_of_runs_that_two_experiments_share_is_counted_once(page: Path) -> None:
     twice = EXPERIMENTS | {"A/2": dataclasses.replace(EXPERIMENTS["A/1"], id="A/2")}
     text = write_page(twice, PRINTED, page.parent, lambda words: "abc123").read_text()  # noqa: ARG005
-    assert "from 2 finished runs (3.0 min in all)" in text
-    assert [row[4] for row in Reader(text).tables[0][1:]] == ["3.0 min", "3.0 min", "", ""]  # what is done first
+    assert "from 2 finished runs (3 min in all)" in text
+    assert [row[4] for row in Reader(text).tables[0][1:]] == ["3 min", "3 min", "", ""]  # what is done first
 
 
 def test_failed_runs_are_listed_with_reason_and_log_also_where_nothing_else_is_done(page: Path) -> None:

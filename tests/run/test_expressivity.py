@@ -13,9 +13,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from graphgps_kmip.experiments.manifest import load_manifest
-from graphgps_kmip.report.figures.expressivity_figures import draw_iteration, draw_pair
-from graphgps_kmip.report.figures.hardmax import draw_hardmax
-from graphgps_kmip.report.figures.toy_fit import draw_toy_fit
+from graphgps_kmip.report.figures.expressivity_figures import draw_hardmax, draw_iteration, draw_pair, draw_toy_fit
 from run import expressivity
 
 ROOT = Path(__file__).parents[2]
@@ -148,7 +146,7 @@ def test_fit_holds_one_error_for_each_seed_and_number_of_blocks(out: Path) -> No
 
 
 def drawn(out: Path, draw: Callable[..., Figure], file: str) -> Figure:
-    return draw({}, {f"command/{file}": out / file}, {})
+    return draw(out / file)
 
 
 def test_the_figure_of_a_round_has_the_signature_of_each_node(out: Path) -> None:

@@ -1,4 +1,7 @@
-"""K-MIP attention beside full attention, over k (thesis, figures 6.6 and 6.7; k-MIP paper, figure 8)."""
+"""Figures of k-MIP attention against full attention over k: distance, and cumulative attention weight.
+
+Thesis, figures 6.6 and 6.7; k-MIP paper, figure 8.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,7 @@ from matplotlib.figure import Figure
 from graphgps_kmip.common.json_files import read_artefact
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import ResultsError
-from graphgps_kmip.report.figures.panels import logarithmic
-from graphgps_kmip.report.plot_style import FAINT, INK, PALETTE, tidy
-from graphgps_kmip.report.result_table import ResultTable
+from graphgps_kmip.report.plot_style import FAINT, INK, PALETTE, logarithmic, tidy
 
 GROUPS = {
     "first": ("first layer", PALETTE[1]),
@@ -26,25 +27,20 @@ SPREADS = {"std": "graphs, layers and heads", "std_graphs": "graphs"}
 LEVELS = (0.5, 0.8)  # of the weight: both papers name the k that reaches them
 
 
-def draw_approximation(
-    tables: Mapping[str, ResultTable],  # noqa: ARG001
-    artefacts: Mapping[str, Path],
-    options: Mapping[str, Any],
-) -> Figure:
+def draw_approximation(artefact: Path, options: Mapping[str, Any]) -> Figure:
     """Draw the distance between k-MIP and full attention over k, and that of Gaussian samples as a broken line.
 
     Thick lines are means over graphs, layers and heads, bands a standard deviation, thin lines single heads.
 
     Args:
-        tables: none.
-        artefacts: one file of ``run/analyse.py distance``.
+        artefact: a file of ``run/analyse.py distance``.
         options: ``groups``: of layers, ``first`` and ``others`` (default: both); ``std``: ``std`` over graphs, layers
             and heads (default), ``std_graphs`` over graphs.
 
     Raises:
         ValueError: the file or an option does not fit.
     """
-    figure, axes, content = _curves(artefacts, "distance", options)
+    figure, axes, content = _curves(artefact, "distance", options)
     references = {name: content["reference"][name] for name in _groups(content, options)}
     highest = max(references, key=lambda name: references[name]["mean"])
     for name, reference in references.items():
@@ -59,22 +55,17 @@ def draw_approximation(
     return figure
 
 
-def draw_cumulative(
-    tables: Mapping[str, ResultTable],  # noqa: ARG001
-    artefacts: Mapping[str, Path],
-    options: Mapping[str, Any],
-) -> Figure:
+def draw_cumulative(artefact: Path, options: Mapping[str, Any]) -> Figure:
     """Draw the share of the attention weight on the k keys of largest score, with its values at 0.5 and 0.8.
 
     Args:
-        tables: none.
-        artefacts: one file of ``run/analyse.py cumulative``.
+        artefact: a file of ``run/analyse.py cumulative``.
         options: as `draw_approximation`, with the group ``gaussian``.
 
     Raises:
         ValueError: the file or an option does not fit.
     """
-    figure, axes, content = _curves(artefacts, "cumulative", options)
+    figure, axes, content = _curves(artefact, "cumulative", options)
     color = GROUPS["others" if "others" in content["groups"] else "first"][1]  # whose k it is
     for level in LEVELS:
         (k,) = content["cells"][f"k for attention weight {level}"]["value"]
@@ -86,13 +77,10 @@ def draw_cumulative(
     return figure
 
 
-def _curves(
-    artefacts: Mapping[str, Path], measure: str, options: Mapping[str, Any]
-) -> tuple[Figure, Axes, dict[str, Any]]:
-    (path,) = artefacts.values()
-    content = read_artefact(path)
+def _curves(artefact: Path, measure: str, options: Mapping[str, Any]) -> tuple[Figure, Axes, dict[str, Any]]:
+    content = read_artefact(artefact)
     if content.get("measure") != measure:
-        raise ResultsError(f"{path} does not hold the measure {measure!r}: make it with run/analyse.py {measure}")
+        raise ResultsError(f"{artefact} does not hold the measure {measure!r}: make it with run/analyse.py {measure}")
     std, counts = _std(options), content["k"]
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.subplots()
@@ -100,8 +88,8 @@ def _curves(
         label, color = GROUPS[name]
         group = content["groups"][name]
         mean, deviation = np.array(group["mean"]), np.array(group[std])
-        most = 1.0 if measure == "cumulative" else np.inf  # neither a distance nor a share can be outside
-        band = (mean - deviation).clip(0), (mean + deviation).clip(max=most)
+        highest = 1.0 if measure == "cumulative" else np.inf  # neither a distance nor a share can be outside
+        band = (mean - deviation).clip(0), (mean + deviation).clip(max=highest)
         axes.fill_between(counts, *band, color=color, alpha=0.12, linewidth=0)
         for curve in (curve for layer in group["heads"] for curve in layer if name != "gaussian"):
             axes.plot(counts, curve, color=color, linewidth=0.6, alpha=0.45)

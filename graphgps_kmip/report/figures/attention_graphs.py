@@ -1,10 +1,14 @@
-"""A graph in the plane beside what every layer and head attends to in it (thesis, "attention graphs": out-degree)."""
+"""Figures of attention graphs: a graph beside what each layer and head attends to in it, and out-degrees by layer.
+
+Thesis, figures 6.8, 6.9, B.1 to B.6 (graphs) and 6.10 (out-degrees: how often nodes are selected as keys).
+"""
 
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,9 +16,11 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import LinearSegmentedColormap, Normalize, PowerNorm
 from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
 
+from graphgps_kmip.common.json_files import read_artefact
 from graphgps_kmip.errors import ResultsError
-from graphgps_kmip.report.plot_style import FAINT, INK, save
+from graphgps_kmip.report.plot_style import FAINT, INK, PALETTE, save, tidy
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -24,6 +30,9 @@ BEND = 0.09  # height of the arc of an edge, as a share of its length
 CLEAR_EDGES = 400  # up to here the edges of a panel can be told apart at full opacity
 # Light to dark in one direction, so it reads in grey and with any colour vision.
 DEGREE_MAP = LinearSegmentedColormap.from_list("degree", ["#FFF3D6", "#FDBB63", "#E8623C", "#8E1B3A", "#2D0A33"])
+MULTIPLES = (1, 2, 4)  # of k, which is the mean out-degree where no graph has fewer nodes
+PANEL = (3.3, 1.7)  # inches
+SIDES = ("share of the nodes", "share of the edges that leave them")
 
 
 def draw_attention(npz_path: Path | str, png_path: Path | str) -> Path:
@@ -31,7 +40,7 @@ def draw_attention(npz_path: Path | str, png_path: Path | str) -> Path:
     return save(attention_figure(npz_path), Path(png_path))
 
 
-def attention_figure(npz_path: Path | str) -> Figure:
+def attention_figure(artefact: Path | str) -> Figure:
     """Draw the input graph (left) and a grid of learned attention graphs, one row a layer and one column a head.
 
     An edge runs from key (wide end) to query (point); its opacity is its weight, in a crowded panel times a common
@@ -39,8 +48,9 @@ def attention_figure(npz_path: Path | str) -> Figure:
     that head select it as a key.
 
     Args:
-        npz_path: arrays `pos`, `value` (ink), `edge_index`, `label`, `prediction`, and of each layer l = 0, 1, ...
-            `index_l` (row of the key, -1 = none) and `weight_l`.
+        artefact: npz file of main.py or of ``run/analyse.py graphs`` with the arrays `pos`, `value` (ink),
+            `edge_index`, `label`, `prediction`, and of each layer l = 0, 1, ... `index_l` (row of the key, -1 = none)
+            and `weight_l`.
 
     Shapes: pos `(N, 2)`, value `(N,)`, edge_index `(2, E)`, index_l and weight_l `(H, N, K)`.
 
@@ -48,15 +58,15 @@ def attention_figure(npz_path: Path | str) -> Figure:
         ValueError: an array is missing.
     """
     try:
-        with np.load(npz_path) as file:
+        with np.load(artefact) as file:
             arrays = {name: file[name] for name in file.files}
     except (ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:  # the last: a single array, no archive
-        raise ResultsError(f"{npz_path} is damaged ({error}): delete it, and main.py makes it again") from error
+        raise ResultsError(f"{artefact} is damaged ({error}): delete it, and main.py makes it again") from error
     layers = [(arrays[f"index_{i}"], arrays[f"weight_{i}"]) for i in range(len(arrays)) if f"index_{i}" in arrays]
     missing = {"pos", "value", "edge_index", "label", "prediction"} - set(arrays)
     if missing or not layers:
         raise ResultsError(
-            f"{npz_path} has no {', '.join(sorted(missing)) or 'layer (index_0, weight_0)'}; save it again."
+            f"{artefact} has no {', '.join(sorted(missing)) or 'layer (index_0, weight_0)'}; save it again."
         )
     rows, columns = len(layers), max(len(index) for index, _ in layers)
     degrees = [_out_degree(index, len(arrays["pos"])) for index, _ in layers]
@@ -162,3 +172,76 @@ def _add_color_bar(figure: Figure, panels: list[Axes], norm: Normalize) -> None:
     bar.set_label("out-degree: times selected", fontsize=9, color=INK)
     bar.ax.tick_params(labelsize=8, colors=INK)
     bar.outline.set_visible(False)
+
+
+def draw_out_degrees(artefact: Path, options: Mapping[str, Any]) -> Figure:
+    """Draw for each layer which share of nodes has an out-degree in each bin, and which share of edges leaves them.
+
+    Bars are means over models, whiskers their sample standard deviation, as in the tables.
+
+    Args:
+        artefact: a file of ``run/analyse.py degrees``.
+        options: ``bins``: where bins after the first begin. The thesis has four bins, and prints no bounds; by default
+            they begin at k, 2k and 4k.
+
+    Raises:
+        ValueError: the file or the bins do not fit.
+    """
+    content = read_artefact(artefact)
+    if content.get("measure") != "degrees":
+        raise ResultsError(f"{artefact} holds no out-degrees: make it with run/analyse.py degrees")
+    starts = [0, *options.get("bins", [multiple * max(content["num_keys"]) for multiple in MULTIPLES])]
+    if any(low >= high for low, high in zip(starts, starts[1:], strict=False)):
+        raise ResultsError(f"bins: expected increasing numbers above 0, got {starts[1:]}")
+    layers = list(zip(*content["counts"], strict=True))  # of each layer, the counts of each model
+    figure = Figure(figsize=(2 * PANEL[0], PANEL[1] * len(layers) + 0.5), layout="constrained")
+    panels = figure.subplots(len(layers), 2, squeeze=False, sharex=True, sharey=True)
+    for number, (pair, models) in enumerate(zip(panels, layers, strict=True), start=1):
+        shares = np.array([binned(counts, starts) for counts in models])  # (models, 2, bins)
+        for axes, share in zip(pair, shares.transpose(1, 0, 2), strict=True):
+            _bars(axes, share, f"layer {number}" if axes is pair[0] else "")
+    names = [_name(low, high) for low, high in zip(starts, [*starts[1:], None], strict=True)]
+    for axes, side in zip(panels[0], SIDES, strict=True):
+        axes.set_title(side, fontsize=9.5, color=INK)
+    panels[0, 0].set_ylim(0, None)
+    panels[0, 0].yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    for axes in panels[-1]:
+        axes.set_xticks(range(len(names)), names)
+    models = len(content["runs"])
+    over = f"mean ± std over {models} models" if models > 1 else "one model"
+    figure.supxlabel(
+        f"out-degree: queries that select a node ({over}, {content['graphs']} graphs)", fontsize=9, color=INK
+    )
+    return figure
+
+
+def binned(counts: Sequence[int], starts: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the share of nodes and of edges in each bin.
+
+    Args:
+        counts: number of nodes with out-degree 0, 1, 2, ...
+        starts: smallest out-degree of each bin, from 0 up.
+    """
+    degree, nodes = np.arange(len(counts)), np.asarray(counts, dtype=float)
+    place = np.digitize(degree, starts) - 1
+    totals = [np.bincount(place, weights, minlength=len(starts)) for weights in (nodes, nodes * degree)]
+    return tuple(total / total.sum() for total in totals)
+
+
+def _bars(axes: Axes, share: np.ndarray, label: str) -> None:
+    mean, std = share.mean(0), share.std(0, ddof=1) if len(share) > 1 else None
+    error = {"ecolor": INK, "elinewidth": 1, "capsize": 3}
+    axes.bar(range(len(mean)), mean, 0.7, yerr=std, color=PALETTE[0], error_kw=error)
+    for at, value in enumerate(mean):
+        top = value if std is None else value + std[at]
+        text = f"{100 * value:.0f}" if value >= 0.01 or value == 0 else f"{100 * value:.1g}"
+        axes.annotate(text, (at, top), (0, 2), textcoords="offset points", ha="center", fontsize=8, color=INK)
+    tidy(axes)
+    axes.margins(y=0.2)
+    axes.set_ylabel(label, fontsize=9, color=INK)
+
+
+def _name(low: int, high: int | None) -> str:
+    if high is None:
+        return f"{low} or more"
+    return f"{low} to {high - 1}" if high - low > 1 else str(low)

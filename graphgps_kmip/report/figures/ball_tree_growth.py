@@ -1,10 +1,9 @@
-"""The ball tree: growth with the number of keys, fitted and drawn from a record of `bench/tree.py` (thesis, 6.3)."""
+"""Figures of the ball tree search: visited nodes and time over the number of keys, with fitted powers (thesis, 6.3)."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -46,7 +45,7 @@ def fits(rows: list[Row], key: str) -> list[Row]:
 
 
 def all_fits(rows: list[Row]) -> list[Row]:
-    """Return the fits of every contestant and dimension, in the order of the rows."""
+    """Return the fits of every method and dimension, in the order of the rows."""
     result = []
     for (part, name, dim), group in _series(rows):
         key = "visited" if part == "nodes" else "seconds"
@@ -54,22 +53,14 @@ def all_fits(rows: list[Row]) -> list[Row]:
     return result
 
 
-def draw_nodes(
-    tables: Mapping[str, Any],  # noqa: ARG001
-    artefacts: Mapping[str, Path],
-    options: Mapping[str, Any],  # noqa: ARG001
-) -> Figure:
+def draw_nodes(artefact: Path) -> Figure:
     """Draw the mean number of visited nodes, one line for each dimension (figure 6.3), from the one artefact."""
-    return _nodes(_rows(artefacts, "nodes"))
+    return _nodes(_rows(artefact, "nodes"))
 
 
-def draw_time(
-    tables: Mapping[str, Any],  # noqa: ARG001
-    artefacts: Mapping[str, Path],
-    options: Mapping[str, Any],  # noqa: ARG001
-) -> Figure:
+def draw_time(artefact: Path) -> Figure:
     """Draw the seconds of every search, one panel for each dimension (figure 6.4), from the one artefact."""
-    return _time(_rows(artefacts, "time"))
+    return _time(_rows(artefact, "time"))
 
 
 def draw(record: dict[str, Any], stem: Path) -> list[Path]:
@@ -86,11 +77,10 @@ def draw(record: dict[str, Any], stem: Path) -> list[Path]:
     return paths
 
 
-def _rows(artefacts: Mapping[str, Path], part: str) -> list[Row]:
-    (path,) = artefacts.values()
-    rows = [row for row in read_artefact(path)["rows"] if row["part"] == part]
+def _rows(artefact: Path, part: str) -> list[Row]:
+    rows = [row for row in read_artefact(artefact)["rows"] if row["part"] == part]
     if not rows:
-        raise ResultsError(f"{path} holds no row of part {part}: measure it with run/bench/tree.py --part {part}")
+        raise ResultsError(f"{artefact} holds no row of part {part}: measure it with run/bench/tree.py --part {part}")
     return rows
 
 
@@ -173,7 +163,7 @@ def _r2(values: list[float], fitted: list[float]) -> float:
 
 
 def _series(rows: list[Row]) -> list[tuple[tuple[str, str, int], list[Row]]]:
-    """Rows of one part, contestant and dimension together, each by size, in the order in which they first appear."""
+    """Return the rows of one part, method and dimension together, each by size, in order of appearance."""
     order = list(dict.fromkeys((row["part"], row["contestant"], row["dim"]) for row in rows))
     place = {key: at for at, key in enumerate(order)}
     by_key = sorted(rows, key=lambda row: (place[row["part"], row["contestant"], row["dim"]], row["n"]))

@@ -57,8 +57,8 @@ class OutOfMemory(RunError, RuntimeError):
     """A model or a batch that did not fit into memory."""
 
 
-# What torch's allocators say; on CPU it is a plain RuntimeError.
-_NO_MEMORY = ("can't allocate memory", "out of memory", "std::bad_alloc")
+# What the allocators of CUDA, of the CPU (Linux, Windows) and of KeOps say, in lower case, in a plain RuntimeError.
+NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "std::bad_alloc")
 
 # What torch's backends say in a process that waits for one that has ended.
 _NO_PARTNER = ("Connection closed by peer", "Connection reset by peer", "remote process exited")
@@ -72,7 +72,7 @@ def is_left_alone(error: BaseException) -> bool:
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error says that memory is exhausted, on the CPU or on an accelerator."""
     return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
+        isinstance(error, RuntimeError) and any(words in str(error).lower() for words in NO_MEMORY)
     )
 
 

@@ -1,4 +1,4 @@
-"""What trained k-MIP models do: how near to full attention they are, and which graphs they learn (thesis 6.7, 6.8)."""
+"""Analysis of trained k-MIP models: distance to full attention, and learned attention graphs (thesis 6.7, 6.8)."""
 
 from graphgps_kmip.analysis.attention_analysis import (
     Heads,

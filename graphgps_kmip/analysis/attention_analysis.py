@@ -1,13 +1,8 @@
-"""How near k-MIP attention comes to full attention on the same q, k, v (thesis 6.7; k-MIP paper, appendix I.1).
+"""Attention analysis: distance of k-MIP from full attention, cumulative weight, out-degrees of attention graphs.
 
-Exact and for many k at once: the scores of a graph are sorted once, and what k-MIP attention gives at k is the sum over
-the first k keys. All functions take the heads of one graph; scores are divided by sqrt(D), as in the layer.
-
-Queries, keys and values of the k-MIP layers of a model, as they are in its forward pass.
-
-Out-degrees in the attention graphs: how many queries select a node as a key (thesis 6.8).
-
-Mean and spread of curves over graphs, layers and heads.
+Thesis 6.7 and 6.8; k-MIP paper, appendix I.1. Exact and for many k at once: the scores of a graph are sorted once, and
+k-MIP attention at k is the sum over the first k keys. Functions of q, k and v take the heads of one graph, which
+`collect_heads` reads from the forward pass of a model; scores are divided by sqrt(D), as in the layer.
 """
 
 from __future__ import annotations
@@ -32,10 +27,10 @@ from graphgps_kmip.errors import InputError
 SCORES = 2**22  # held at a time: some 100 MB with their order and weights
 
 
-def key_counts(most: int, points: int, *further: int) -> list[int]:
-    """Return numbers of keys from 1 to `most`: about `points`, evenly in their logarithm, and further ones."""
-    grid = {round(float(value)) for value in np.geomspace(1, most, points)}
-    return sorted(grid | {value for value in further if value <= most})
+def key_counts(max_keys: int, points: int, *further: int) -> list[int]:
+    """Return numbers of keys from 1 to `max_keys`: about `points`, evenly in their logarithm, and further ones."""
+    grid = {round(float(value)) for value in np.geomspace(1, max_keys, points)}
+    return sorted(grid | {value for value in further if value <= max_keys})
 
 
 @torch.no_grad()
@@ -46,7 +41,7 @@ def kmip_outputs(q: Tensor, k: Tensor, v: Tensor, counts: Sequence[int]) -> Tens
     result, and of N^2 numbers in parts.
 
     Shapes:
-        q and k (H, N, D), v (H, N, C), counts K numbers in rising order; returns (H, K, N, C).
+        q and k (H, N, D), v (H, N, C), counts K numbers in increasing order; returns (H, K, N, C).
     """
     ends = _inside(counts, k)
     return torch.stack([_outputs_of_head(*head, ends) for head in zip(q, k, v, strict=True)])
@@ -58,7 +53,7 @@ def distance_to_full(q: Tensor, k: Tensor, v: Tensor, counts: Sequence[int]) -> 
     The rows are those of one head, before the heads are joined: the thesis speaks of its average over heads.
 
     Shapes:
-        q and k (H, N, D), v (H, N, C), counts K numbers in rising order; returns (H, K).
+        q and k (H, N, D), v (H, N, C), counts K numbers in increasing order; returns (H, K).
     """
     outputs = kmip_outputs(q, k, v, [*counts, k.size(1)] if counts[-1] < k.size(1) else counts)
     return (outputs[:, : len(counts)] - outputs[:, -1:]).norm(dim=-1).mean(-1)
@@ -92,7 +87,7 @@ def cumulative_weight(q: Tensor, k: Tensor, counts: Sequence[int]) -> Tensor:
     Both papers print a sum over the queries (thesis, equation 6.1; paper, equation 39); a weight of 0.5 is a mean.
 
     Shapes:
-        q and k (H, N, D), counts K numbers in rising order; returns (H, K).
+        q and k (H, N, D), counts K numbers in increasing order; returns (H, K).
     """
     ends = _inside(counts, k)
     heads = (_ranked(*head) for head in zip(q, k, strict=True))
@@ -114,7 +109,7 @@ def _inside(counts: Sequence[int], k: Tensor) -> Tensor:
 
 
 def _ranked(q: Tensor, k: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield, for R queries at a time, the full attention weights in falling order, and their keys: (R, N) each."""
+    """Yield, for R queries at a time, the full attention weights in descending order, and their keys: (R, N) each."""
     for queries in q.split(_queries(k)):
         score, index = (queries @ k.mT).sort(dim=-1, descending=True, stable=True)
         yield softmax_weight(score, q.size(-1)), index
@@ -137,7 +132,7 @@ def _outputs_of_head(q: Tensor, k: Tensor, v: Tensor, ends: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Heads:
-    """What the heads of one layer attend with.
+    """Queries, keys and values of the heads of one layer.
 
     Args:
         q: queries, before any scaling: k-MIP attention divides the scores by sqrt(D).
@@ -214,7 +209,7 @@ def degree_counts(graphs: list[AttentionGraph]) -> Tensor:
 
 
 def by_layer(values: Tensor) -> dict[str, Tensor]:
-    """Part the ``first`` layer from the ``others``, if there are any: many of its inputs are identical (thesis, 6.7).
+    """Split the ``first`` layer from the ``others``, if there are any: many of its inputs are identical (thesis, 6.7).
 
     Shapes:
         values (G, L, ...).
@@ -239,7 +234,7 @@ def spread(values: Tensor) -> dict[str, list[float]]:
 
 
 def crossing(counts: Sequence[int], curve: Sequence[float], level: float) -> float:
-    """Return where a rising curve reaches a level, linearly between points; the first point if it begins above it."""
+    """Return where an increasing curve reaches a level, linearly between points; its first point if that is above."""
     for i, value in enumerate(curve):
         if value >= level:
             if i == 0:

@@ -1,1 +1,1 @@
-"""What every package may use: atomic writes, locks, signals, YAML and JSON files, near misses, gradient helpers."""
+"""Shared helpers: atomic writes, locks, signals, durations, YAML, JSON and torch files, near misses, gradients."""

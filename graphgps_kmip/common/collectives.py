@@ -1,4 +1,4 @@
-"""Sums and exchanges over processes through which gradients flow; every process must make every call, and backward."""
+"""Differentiable collectives: all-reduce sum and all-to-all exchange; every process makes each call, and backward."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def total(value: Tensor) -> Tensor:
 
 
 def exchange(rows: Tensor, send: Sequence[int], receive: Sequence[int]) -> Tensor:
-    """Send the first ``send[0]`` rows to rank 0, the next ``send[1]`` to rank 1, ...; return those that come.
+    """Send the first ``send[0]`` rows to rank 0, the next ``send[1]`` to rank 1, ...; return the received ones.
 
     Shapes: rows (sum of send, ...) -> (sum of receive, ...), in order of rank.
     """

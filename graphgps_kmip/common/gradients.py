@@ -1,7 +1,7 @@
-"""Second derivatives of fused operators: through plain torch where there is a formula, else an error in every case.
+"""Second derivatives of fused operators: by autograd on a plain form where there is one, else an error in every case.
 
 torch's ``once_differentiable`` does not serve: it raises only where the gradient of the output carries a graph itself.
-Where a second derivative flows through the saved inputs alone it takes the first one for a constant, without a word.
+Where a second derivative flows through the saved inputs alone it silently treats the first one as a constant.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reading JSON that other programs, full disks and text editors may have damaged."""
+"""JSON reading that says how a file is damaged, by other programs, full disks or text editors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def read_bytes(path: Path) -> bytes | None:
 
     Raises:
         Damaged: it is a directory.
-        RunFolderError: the operating system does not let us read it; what it holds is not known.
+        RunFolderError: it cannot be read, so that its content is not known.
     """
     try:
         return path.read_bytes()
@@ -34,10 +34,10 @@ def read_bytes(path: Path) -> bytes | None:
 
 
 def parsed(text: bytes) -> Any:
-    """Return what a JSON text says; NaN and Infinity are numbers, as Python writes them.
+    """Return the value of a JSON text; NaN and Infinity are numbers, as Python writes them.
 
     Raises:
-        Damaged: it says nothing, or is no JSON in UTF-8.
+        Damaged: it is empty, or no JSON in UTF-8.
     """
     if not text.strip():
         raise Damaged("it is empty")
@@ -55,7 +55,7 @@ def parsed_object(text: bytes) -> dict[str, Any]:
     """Return the JSON object of a text.
 
     Raises:
-        Damaged: it says nothing, is no JSON, or JSON of another type.
+        Damaged: it is empty, no JSON, or JSON of another type.
     """
     content = parsed(text)
     if not isinstance(content, dict):
@@ -68,7 +68,7 @@ def read_artefact(path: Path) -> dict[str, Any]:
 
     Raises:
         ResultsError: the file is missing or damaged.
-        RunFolderError: the operating system does not let us read it.
+        RunFolderError: it cannot be read.
     """
     try:
         text = read_bytes(path)

@@ -1,4 +1,4 @@
-"""Look-ups by name, and near misses of a misspelt one for error messages."""
+"""Near misses: suggestions for a misspelt name in error messages, and look-up by name."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def look_up(table: Mapping[str, Record], name: str, key: str) -> Record:
     """Return ``table[name]``.
 
     Args:
-        table: rows by name.
+        table: entries by name.
         name: the name a user gave.
         key: the config key it was given for, named in the error.
 
     Raises:
-        ConfigError: no such row; near misses are suggested.
+        ConfigError: no such entry; near misses are suggested.
     """
     if not isinstance(name, str) or name not in table:
         shown, hint = reprlib.repr(name), suggest(str(name)[:100], table)

@@ -1,4 +1,4 @@
-"""Where the project's own configs, experiments and scripts are: beside the package, or their copies in a wheel."""
+"""Project files: paths of the configs, experiments and scripts beside the package, or of their copies in a wheel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def own_files() -> Path:
 
 
 def installed() -> bool:
-    """Tell whether the package runs from a wheel, without a checkout around it."""
+    """Return whether the package runs from a wheel, without a checkout around it."""
     return SHIPPED.is_dir()
 
 

@@ -1,4 +1,4 @@
-"""Reading files that torch.save wrote: tensors and plain containers only, nothing of the file is run."""
+"""Safe loading of torch.save files: tensors and plain containers only, no code of the file is run."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def load_plain(file: Source) -> Any:
 def load_leaving_objects(file: Path) -> tuple[Any, list[str]]:
     """Return the content of a file of torch.save and the names of the classes whose objects were left out.
 
-    Other codes keep optimizers and configs beside their tensors. In their place stand empty mappings; the classes are
+    Other codes keep optimizers and configs beside their tensors. Empty mappings take their place; the classes are
     not even imported.
 
     Args:

@@ -1,4 +1,4 @@
-"""Pairs of graphs to compare: the standard ones by name, and random ones."""
+"""Graph pairs for expressivity tests: the standard ones by name, and random ones."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _bonded_square(kinds: list[int]) -> Graph:
 
 
 def standard_pairs() -> list[Pair]:
-    """Return pairs whose outcome is known. The drawings of the papers (figure 6; 3.3) name theirs nowhere in words."""
+    """Return pairs whose outcome is known. The papers draw theirs (figure 6; 3.3) without a name."""
     star = [(0, leaf) for leaf in (1, 2, 3)]
     return [
         Pair("hexagon, two triangles", cycle(6), union(cycle(3), cycle(3)), wl=False),
@@ -141,8 +141,8 @@ def random_pair(seed: int) -> Pair:
 def _random_graph(generator: torch.Generator) -> Graph:
     """Draw a graph of 4 to 9 nodes, two kinds of nodes and of edges, each edge with its kind in both directions."""
     size = int(torch.randint(4, 10, (), generator=generator))
-    ends = torch.rand(size, size, generator=generator).triu(1) > 0.65
-    edges = ends.nonzero().tolist()
+    linked = torch.rand(size, size, generator=generator).triu(1) > 0.65
+    edges = linked.nonzero().tolist()
     kinds = torch.randint(2, (len(edges), 1), generator=generator)
     x = torch.randint(2, (size, 1), generator=generator)
     return undirected(edges, size).with_features(x=x, edge_attr=torch.cat([kinds, kinds]))
@@ -155,14 +155,14 @@ def _copy(generator: torch.Generator) -> Pair:
 
 
 def _cycles(generator: torch.Generator) -> Pair:
-    """Draw two ways to divide some nodes into cycles: regular, so alike for 1-WL."""
+    """Draw two ways to partition some nodes into cycles: regular, so alike for 1-WL."""
     first, second, third = (int(n) for n in torch.randint(3, 6, (3,), generator=generator))
     one, other = union(cycle(first + second), cycle(third)), union(cycle(first), cycle(second + third))
     return Pair("unions of cycles", one, other, isomorphic=first == third, wl=False)
 
 
 def _rewired(generator: torch.Generator) -> Pair:
-    """Draw a graph, and one with the ends of two of its edges exchanged: all degrees stay."""
+    """Draw a graph, and one with the target nodes of two of its edges exchanged: all degrees stay."""
     graph = _random_graph(generator)
     half = graph.edge_index.size(1) // 2
     links = graph.edge_index[:, :half].T.tolist()

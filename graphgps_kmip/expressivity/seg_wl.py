@@ -1,11 +1,7 @@
-"""Structural encoding schemes S = (f_A, f_R): what SEG-WL is told of nodes and of pairs (Zhu et al. 2023).
+"""Colour refinement of several graphs at once: 1-WL, and SEG-WL with structural encoding schemes (Zhu et al. 2023).
 
-A small graph with features, as colourings and models of this room take it.
-
-Colour refinement of several graphs at once: 1-WL, and SEG-WL with structural encodings (Zhu et al. 2023).
-
-Exact: a colour is an integer that stands for one signature, looked up in a table that all graphs share (hash-consing),
-not a hash that may collide. Numbers count by value.
+A scheme S = (f_A, f_R) gives SEG-WL values of nodes and of pairs. Exact: a colour is an integer for one signature,
+looked up in a table that all graphs share (hash-consing), not a hash that may collide. Numbers compare by value.
 """
 
 from __future__ import annotations
@@ -24,11 +20,11 @@ from graphgps_kmip.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Nodes, edges (source, target) and their features; both directions of an undirected edge stand there.
+    """Nodes, edges (source, target) and their features; with both directions of an undirected edge.
 
     Args:
         num_nodes: N.
-        edge_index: edges; one that stands there twice counts twice.
+        edge_index: edges; a repeated one counts twice.
         x: features of nodes, or None: all alike.
         edge_attr: features of edges, or None: all alike.
 
@@ -44,10 +40,10 @@ class Graph:
     edge_attr: Tensor | None = None
 
     def __post_init__(self) -> None:
-        ends = self.edge_index
-        if ends.numel() and (int(ends.min()) < 0 or int(ends.max()) >= self.num_nodes):
-            raise InputError(f"edge_index names node {int(ends.max())}, but the graph has {self.num_nodes} nodes")
-        for name, rows, count in (("x", self.x, self.num_nodes), ("edge_attr", self.edge_attr, ends.size(1))):
+        index = self.edge_index
+        if index.numel() and (int(index.min()) < 0 or int(index.max()) >= self.num_nodes):
+            raise InputError(f"edge_index names node {int(index.max())}, but the graph has {self.num_nodes} nodes")
+        for name, rows, count in (("x", self.x, self.num_nodes), ("edge_attr", self.edge_attr, index.size(1))):
             if rows is not None and len(rows) != count:
                 raise InputError(f"{name} has {len(rows)} rows, expected {count}: one for each of them")
 
@@ -93,8 +89,8 @@ def union(*graphs: Graph) -> Graph:
 
 Value = tuple[float, ...]
 
-# Added before rounding, in units of the last decimal. Encodings love fractions such as 27/512 = 0.052734375, which lie
-# right between two decimals, where rounding follows the last bit; no fraction lies at an irrational place.
+# Added before rounding, in units of the last decimal. Encodings often have fractions such as 27/512 = 0.052734375,
+# exactly between two decimals, where rounding depends on the last bit; no fraction is at an irrational place.
 SHIFT = 1 / math.pi
 
 
@@ -121,7 +117,7 @@ class Scheme:
 
     Args:
         node: f_A(v, G) of every node.
-        pair: f_R(v, u, G), row v, column u: what v is told of u.
+        pair: f_R(v, u, G), row v, column u: what v sees of u.
     """
 
     node: Sequence[Hashable]
@@ -132,7 +128,7 @@ def theorem_scheme(graph: Graph, encoding: Encoding | None = None) -> Scheme:
     """Return the scheme of the theorem on GPS models (k-MIP paper, theorem 1, equations 3 and 4; thesis theorem 12).
 
     ``f_A(v) = nu(A)_v``; ``f_R(v, u) = ([edge u -> v], [u = v], E_uv, mu(A)_uv)``, and where there is no edge the two
-    last ones are empty. Of edges that stand there several times, it holds the multiset. ``encoding.pair``, which the
+    last ones are empty. Of repeated edges it holds the multiset. ``encoding.pair``, which the
     theorem does not have, joins ``f_R`` of all pairs.
 
     Raises:
@@ -156,7 +152,7 @@ def theorem_scheme(graph: Graph, encoding: Encoding | None = None) -> Scheme:
 def constant_scheme(graph: Graph) -> Scheme:
     """Return the scheme that makes SEG-WL the 1-WL test of graphs without features (paper, equations 5 and 6).
 
-    It does not tell a node which one it is itself (it is not strongly regular), so with features of nodes SEG-WL sees
+    It does not mark a node itself (it is not strongly regular), so with features of nodes SEG-WL sees
     less with it than 1-WL does.
     """
     linked = [[False] * graph.num_nodes for _ in range(graph.num_nodes)]
@@ -188,7 +184,7 @@ def values(rows: Tensor | None, count: int, what: str) -> list[Value]:
 def rounded(encoding: Encoding, decimals: int) -> Encoding:
     """Return the encoding with floats rounded: what differs only by the order of additions becomes equal.
 
-    Two values on either side of a boundary stay different, however near they are. The boundaries lie at odd places
+    Two values on either side of a boundary stay different, however near they are. The boundaries are at odd places
     (see `SHIFT`); a value moves by less than one unit of the last decimal.
     """
     shift = SHIFT / 10**decimals
@@ -214,7 +210,7 @@ class Colouring:
     Args:
         history: colours before any round, after one round, ...: of each graph (N,). Colours of one round are comparable
             between graphs, those of different rounds are not.
-        stable: no further round tells more.
+        stable: no further round refines the colours.
     """
 
     history: tuple[Colours, ...]
@@ -226,7 +222,7 @@ class Colouring:
         return len(self.history) - 1
 
     def multiset(self, graph: int, after: int = -1) -> Counter[int]:
-        """Return how often each colour stands in a graph after a number of rounds, -1: the last one."""
+        """Return how often each colour is in a graph after a number of rounds, -1: the last one."""
         return Counter(self.history[after][graph].tolist())
 
     def separated_after(self, first: int = 0, second: int = 1) -> int | None:
@@ -271,7 +267,7 @@ def seg_wl(graphs: Sequence[Graph], schemes: Sequence[Scheme], rounds: int | Non
 
     .. math:: c^0(v) = (x_v, f_A(v)), \qquad c^l(v) = \{\{(c^{l-1}(u), f_R(v, u)) : u \in V\}\}
 
-    A node's own colour is in there, and known as its own where f_R tells it. Costs N^2 log N a round.
+    A node's own colour is included, and known as its own where f_R marks it. Costs N^2 log N a round.
 
     Args:
         graphs: compared with each other.
@@ -303,7 +299,7 @@ def _refined(
 ) -> Colouring:
     """Refine until the partition of all nodes of all graphs has been there before, or for some rounds.
 
-    Colours are numbered as they first stand there, so equal partitions have equal colours.
+    Colours are numbered in order of appearance, so equal partitions have equal colours.
     """
     history = [_coloured(first)]
     while rounds is None or len(history) <= rounds:

@@ -1,4 +1,4 @@
-"""The theorem on GPS models, checked: what SEG-WL leaves equal, a model leaves equal (paper theorem 1, thesis 12)."""
+"""Check of theorem 1 on GPS models: graphs that SEG-WL leaves equal, a model leaves equal (thesis, theorem 12)."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def spread(colouring: Colouring, outputs: list[Tensor]) -> float:
     colours = torch.cat([torch.from_numpy(of_graph) for of_graph in colouring.history[-1]])
     out, index = torch.cat(outputs), colours[:, None].expand(-1, outputs[0].size(1))
     empty = out.new_zeros(int(colours.max()) + 1, out.size(1))
-    most, least = (empty.scatter_reduce(0, index, out, kind, include_self=False) for kind in ("amax", "amin"))
-    return float((most - least).max())
+    highest, lowest = (empty.scatter_reduce(0, index, out, kind, include_self=False) for kind in ("amax", "amin"))
+    return float((highest - lowest).max())
 
 
 def difference(one: Tensor, other: Tensor) -> float:
@@ -85,7 +85,7 @@ class Reach:
     Args:
         inside: it has the properties that the proof uses (paper, appendix B: A1 to A3).
         why: one line.
-        per_round: l layers tell no more than l rounds; else only stable colours bound them.
+        per_round: l layers separate no more than l rounds; else only stable colours bound them.
     """
 
     inside: bool
@@ -112,6 +112,8 @@ REACH: dict[str, Reach] = {
     "GENConv": Reach(True, "a sum over incoming edges"),
     "GIN": Reach(True, "a sum over incoming edges"),
     "GINE": Reach(True, "a sum over incoming edges"),
-    "GatedGCN": Reach(True, "a sum over incoming edges; edges see their ends; batch norms are taken out"),
+    "GatedGCN": Reach(
+        True, "a sum over incoming edges; edges see their source and target nodes; batch norms are taken out"
+    ),
     "PNA": Reach(True, "mean, maximum and sum over incoming edges"),
 }

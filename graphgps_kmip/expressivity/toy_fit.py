@@ -1,12 +1,9 @@
-"""A toy for theorem 2: k-MIP transformers of many narrow blocks are fitted to a fixed function (paper, section 4.2).
+"""Toy for theorem 2 of the k-MIP paper: narrow k-MIP transformers fitted to a function, and the limit to hardmax.
 
-The theorem says that such transformers exist, with as many blocks as it takes. It does not say that gradient descent
-finds them, nor how many blocks: this is what the toy looks at, on few tokens in few dimensions.
-
-Top-k softmax tends to hardmax as scores are scaled up: the step that theorem 2 rests on (k-MIP paper, appendix C).
-
+The theorem (section 4.2) says that such transformers exist, with as many blocks as it takes, not that gradient descent
+finds them, nor how many blocks: the toy tests this, on few tokens in few dimensions. Its proof (appendix C) needs
 ``softmax(T_k(lambda Z)) -> hardmax(Z)`` row by row, where hardmax shares the weight evenly among the maxima of a row.
-That needs k to be at least their number m: the top-k of m > k tied maxima keeps only k of them, whatever lambda is.
+That needs k to be at least their number m: the top-k of m > k tied maxima keeps only k of them, for any lambda.
 """
 
 from __future__ import annotations
@@ -57,7 +54,7 @@ def hardmax_bound(z: Tensor, k: int, scale: float) -> Tensor:
 
     .. math:: 2 (1 - m / Z) \le 2 (k' - m) e^{-\lambda g} / m, \qquad Z = m + (k' - m) e^{-\lambda g}
 
-    for m <= k'; the error falls at least as fast as exp(-lambda g). For m > k' it is 2 (1 - k' / m) at every lambda.
+    for m <= k'; the error decreases at least as exp(-lambda g). For m > k' it is 2 (1 - k' / m) at every lambda.
     """
     top = z.amax(-1, keepdim=True)
     count = (z == top).sum(-1).to(z.dtype)
@@ -164,7 +161,7 @@ def fit(
 ) -> list[float]:
     """Fit one transformer a seed to a target by Adam, on new inputs in each step, and return their test errors.
 
-    The learning rate rises for a tenth of the steps and then falls along a half cosine.
+    The learning rate increases for a tenth of the steps and then decreases along a half cosine.
 
     Returns:
         Root mean square error, divided by that of the best constant (the same for all inputs): 1 is no better than it.

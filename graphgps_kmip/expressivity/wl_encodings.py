@@ -1,4 +1,4 @@
-"""Table of the encodings whose power is compared: ``(graph) -> Encoding``, rounded so that equals are equal.
+"""Encodings for SEG-WL: ``(graph) -> Encoding`` by name, rounded so that equal values compare equal.
 
 Computed in floating point: nodes that the mathematics makes alike get values that differ in the last digits. So all
 values are rounded to `DECIMALS` decimals (see `rounded` for what that leaves open).

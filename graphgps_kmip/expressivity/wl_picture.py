@@ -1,4 +1,4 @@
-"""What the figures of colourings show: places of nodes, and their colours (thesis figures 3.2, 3.3; paper 5, 6)."""
+"""Data of the figures of colour refinement: positions and colours of nodes (thesis figures 3.2, 3.3; paper 5, 6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The best epoch of a run: one rule for training, checkpoints, curves and tables."""
+"""Best epoch of a run: one rule for training, checkpoints, curves and tables."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from graphgps_kmip.results.run_stats import Line, metric_names
 
 
 def is_better(value: float, old: float | None, maximize: bool) -> bool:
-    """Return whether `value` takes the place of `old` as the best so far.
+    """Return whether `value` replaces `old` as the best so far.
 
-    The first of equals stays. What is NaN or infinite never takes the place of another value, and loses its place to
-    the first finite one; of a run without any finite value the first epoch is the best.
+    Of equal values the first is kept. NaN and infinite values never replace another value, and are replaced by the
+    first finite one; of a run without any finite value the first epoch is the best.
 
     Args:
         value (float): of the later epoch.

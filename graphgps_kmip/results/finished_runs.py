@@ -1,4 +1,4 @@
-"""The finished runs of an experiment, checked against their records; why the others do not count."""
+"""Finished runs of an experiment: records checked against statistics and configs; reasons why others do not count."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def finished_runs(out_dir: Path, experiment: str | None = None) -> FinishedRuns:
         experiment: count only runs whose record has this `experiment`; None: all.
 
     Raises:
-        RunFolderError: the operating system does not let us read a record.
+        RunFolderError: a record cannot be read.
     """
     found = FinishedRuns()
     hashes: dict[str, Path] = {}

@@ -1,4 +1,4 @@
-"""Layout of a run folder: which file is where, which names a folder may have, and what a failed write says.
+"""Run folder: paths of its files, checkpoints in it, allowed names, and errors of a failed write.
 
 ::
 
@@ -103,7 +103,7 @@ def writing(path: Path, safe: str = "What was there before is unchanged.") -> It
 
     Args:
         path (Path): what is being written.
-        safe (str, optional): ends the message; what the failure did not cost.
+        safe (str, optional): ends the message: what the failure did not change.
 
     Raises:
         RunFolderError: in place of the OSError.

@@ -1,4 +1,4 @@
-"""record.json: reading, checking and writing the record of a run or command."""
+"""record.json: read, check and write the record of a run or command."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _is_best(value: Any) -> bool:
     )
 
 
-# key -> whether its value is one, and what is expected. Others, of later versions, are left alone.
+# key -> whether its value is one, and what is expected. Other keys, of later versions, are not checked.
 CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("finished", "sample"), (_is_flag, "true or false")),
     **dict.fromkeys(
@@ -74,7 +74,7 @@ def examine_record(run_dir: Path) -> tuple[dict[str, Any] | None, str]:
         ``(record, "")``; ``(None, "")`` if there is none; ``(None, what is wrong)`` if the file is damaged.
 
     Raises:
-        RunFolderError: the operating system does not let us read it.
+        RunFolderError: it cannot be read.
     """
     try:
         text = read_bytes(run_dir / RECORD)
@@ -96,7 +96,7 @@ def read_record(run_dir: Path) -> dict[str, Any] | None:
     A run without a record is never a result: tables leave it out, and a training moves its folder aside.
 
     Raises:
-        RunFolderError: the operating system does not let us read it.
+        RunFolderError: it cannot be read.
     """
     record, damage = examine_record(run_dir)
     if damage:
@@ -105,7 +105,7 @@ def read_record(run_dir: Path) -> dict[str, Any] | None:
 
 
 def damage_line(run_dir: Path, damage: str) -> str:
-    """Return the line that a user reads about a damaged record."""
+    """Return the log line about a damaged record."""
     return (
         f"{run_dir / RECORD} is damaged ({damage}): this run does not count as finished; restore the file, or train "
         "again, which moves the folder aside"

@@ -34,7 +34,7 @@ def read_stats(run_dir: Path | str, split: str) -> dict[int, Line]:
 
     Raises:
         ResultsError: the file is damaged; names file and line.
-        RunFolderError: the operating system does not let us read it.
+        RunFolderError: it cannot be read.
     """
     by_epoch = {line["epoch"]: line for line, _ in _lines(Path(run_dir), split)}
     return dict(sorted(by_epoch.items()))
@@ -127,7 +127,7 @@ def sync_stats(run_dir: Path) -> None:
 
 
 def lost_epochs(run_dir: Path, split: str, expected: Collection[int]) -> str:
-    """Return which epochs a split's file lacks, in words such as ``val/stats.json lacks epochs 2, 3``; empty if none.
+    """Return which epochs a split's file lacks, such as ``val/stats.json lacks epochs 2, 3``; empty if none.
 
     Raises:
         ResultsError: the file is damaged.

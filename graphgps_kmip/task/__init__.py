@@ -1,4 +1,4 @@
-"""What is learned and how it is judged: losses, scores, metrics, and the `Task` that binds them."""
+"""Tasks: losses, metrics, and the `Task` that combines them."""
 
 from graphgps_kmip.task import metrics, table  # noqa: F401 (imported for their registry entries)
 from graphgps_kmip.task.make_task import functions_of, make_task

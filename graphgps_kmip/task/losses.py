@@ -1,4 +1,4 @@
-"""Losses in the form (total, weight), loss = total / weight, so that several processes can reduce them exactly."""
+"""Losses as (total, weight) with loss = total / weight, so that several processes can reduce them exactly."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def _finish(value: Tensor, weight: Tensor) -> Terms:
     return value.sum(), weight.sum().to(value.dtype).clamp(min=NO_WEIGHT).detach()
 
 
-def check_shape(got: Tensor, want: tuple[int, ...], repair: str) -> None:
-    """Raise a ValueError that names the mend if labels have another shape than the output wants."""
-    if tuple(got.shape) != want:
-        raise InputError(f"The labels have shape {tuple(got.shape)}; this output of the model needs {want}; {repair}.")
+def check_shape(got: Tensor, expected: tuple[int, ...], fix: str) -> None:
+    """Raise an `InputError` with the fix if labels have another shape than the model output needs."""
+    if tuple(got.shape) != expected:
+        raise InputError(f"The labels have shape {tuple(got.shape)}; this output of the model needs {expected}; {fix}.")
 
 
 def _class_labels(pred: Tensor, true: Tensor, num_classes: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""From the words of a config (task_type, loss_fun, metric_best, ...) to a `Task`."""
+"""Task from config values (task_type, loss_fun, metric_best, ...)."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def make_task(
         dim_out: number of classes, labels or targets.
         loss_fun: a registered loss that fits the task.
         metric_best: a metric of the task selects the epoch; `auto` (or `loss`): the lowest validation loss.
-        metric_agg: `argmax` or `argmin`, as the metric wants it; not used with `auto`.
+        metric_agg: `argmax` or `argmin`, as fits the metric; not used with `auto`.
         reduction: `mean` or `sum` over the rows (GraphGym's `model.size_average`).
         thresh: a probability above it counts as yes (two classes, several labels).
 

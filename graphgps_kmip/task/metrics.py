@@ -1,13 +1,8 @@
-"""Metrics over a whole split; equal to scikit-learn's (ogb's for several labels) on every edge case tested.
+"""Metrics of a whole split: classification, regression, and link ranking (MRR, Hits@k); the registry `METRICS`.
 
-Exact ranking metrics of one column of scores: area under the ROC curve and average precision.
-
-Written here because torchmetrics passes logits through a float32 sigmoid, which ties confident scores, and counts a
-class without positives as an area of 0. Two sorts and a merge also make it several times faster.
-
-Metrics of one real target.
-
-Metrics of pairs of nodes: means over given ranks, hits among the negatives of a split.
+They equal scikit-learn's (ogb's for several labels) on every edge case tested. Area under the ROC curve and average
+precision are our own: torchmetrics passes logits through a float32 sigmoid, which ties confident scores, and counts a
+class without positives as an area of 0; two sorts and a merge are also several times faster.
 """
 
 from __future__ import annotations
@@ -27,7 +22,7 @@ from graphgps_kmip.task.word_sequences import f1_of_words
 
 
 def _sorted_parts(score: Tensor, true: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """Return the scores of the positives and those of the negatives, each in rising order."""
+    """Return the scores of the positives and those of the negatives, each in increasing order."""
     score, true = score.cpu().numpy(), true.bool().cpu().numpy()
     return np.sort(score[true]), np.sort(score[~true])
 
@@ -97,14 +92,14 @@ def spearman(score: Tensor, true: Tensor) -> float:
         return float(spearmanr(true.cpu().numpy(), score.cpu().numpy()).statistic)
 
 
-# Name, what is taken of a rank, in words.
+# Name, function of a rank, summary.
 OF_RANK: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "hits@1": (lambda rank: rank <= 1, "share of positive pairs of rank 1"),
     "hits@3": (lambda rank: rank <= 3, "share of positive pairs of rank 3 or better"),
     "hits@10": (lambda rank: rank <= 10, "share of positive pairs of rank 10 or better"),
     "mrr": (lambda rank: 1 / rank, "mean reciprocal rank of the positive pairs"),
 }
-# Suffix of the metric's name, column of the score that holds the rank, in words; see EdgeHead.
+# Suffix of the metric's name, column of the score that holds the rank, summary; see EdgeHead.
 CANDIDATES = (
     ("", 2, "among all nodes of the graph"),
     ("_filt", 3, "other positive pairs left out"),
@@ -118,7 +113,7 @@ def mean_over_graphs(column: int, value: Callable[[Tensor], Tensor]) -> Callable
     Graphs without positive pairs have no rank and are left out (GraphGPS lets them count 0).
 
     Args:
-        column: of the score, where the rank stands; column 1 holds the number of positive pairs in the pair's graph.
+        column: of the score, with the rank; column 1 holds the number of positive pairs in the pair's graph.
         value: what is averaged.
 
     Shapes: score (L, 5), true (L,) 0 or 1 -> a number, nan without positive pairs.
@@ -180,7 +175,7 @@ def _auc_binary(score: Tensor, true: Tensor, _thresh: float) -> float:
 
 
 def _of_classes(metric: Callable[..., Tensor], **fixed: str) -> Metric:
-    """Judge the most probable class."""
+    """Score the most probable class."""
 
     def judge(score: Tensor, true: Tensor, _thresh: float) -> float:
         return float(metric(score.argmax(-1), true, num_classes=score.shape[-1], validate_args=False, **fixed))

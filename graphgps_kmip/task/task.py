@@ -1,4 +1,4 @@
-"""What a training run must know about its task: a loss, a score, the metrics, and which of them selects the epoch."""
+"""Task: loss, score, metrics, and the one that selects the epoch; all that the trainer knows of a data set."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Task:
             over several processes `sum of totals / sum of weights`. `all_reduce` sums a tensor over the processes
             and returns the sum. `weight` has no gradient and is always positive: where nothing counts (no rows, no
             labels) `total` is 0 and `weight` is 1e-30, which adds nothing to a sum of real weights.
-        score: raw model output -> what the metrics get (log-softmax, sigmoid, most probable words, or the output
+        score: raw model output -> input of the metrics (log-softmax, sigmoid, most probable words, or the output
             itself), in float32.
         metrics: name -> `metric(score, true) -> float` over a whole split; nan where it is not defined.
         metric_best: the value that selects the epoch: a key of `metrics`, or `"loss"`.

@@ -1,4 +1,4 @@
-"""Names as sequences of words (ogbg-code2): numbers 0..V-1 of a vocabulary whose last two stand for unknown and end."""
+"""Subtoken prediction (ogbg-code2): loss, score and F1 of word sequences; the vocabulary ends with unknown and end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training: the loop, checkpoints, results, optimisers and schedulers."""
+"""Training: loop, checkpoints, distributed training, writers, optimizers and learning-rate schedules."""
 
 from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.errors import CheckpointError, OutOfMemory, RunError, RunFolderError, TrainingDiverged

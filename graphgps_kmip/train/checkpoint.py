@@ -1,6 +1,6 @@
-"""Checkpoints: the whole state of a run after an epoch, so that a run resumed from it ends with the same numbers.
+"""Checkpoint files: model, optimizer, schedule, run state and random generators after an epoch.
 
-The states of all random generators of this process, in types that `torch.load(weights_only=True)` takes.
+A run resumed from one ends with the same numbers. All types are those that `torch.load(weights_only=True)` reads.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def load_training_state(optimizer: Optimizer, scheduler: LRScheduler, content: M
 
 
 def _check_moments(state: Mapping[int, Mapping[str, Any]], parameters: Sequence[nn.Parameter]) -> None:
-    """Check shapes beforehand: load_state_dict takes any shape: a wrong one would only show in the first step."""
+    """Check shapes beforehand: load_state_dict accepts any, and a wrong one would only show in the first step."""
     for index, values in state.items():
         if index not in range(len(parameters)):
             raise CheckpointError(f"it has a state of parameter {index}, the model {len(parameters)} parameters")
@@ -186,7 +186,7 @@ def _check_moments(state: Mapping[int, Mapping[str, Any]], parameters: Sequence[
 
 
 def _check_keys(own: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-    """A schedule takes over whatever it is given: look at names and types before."""
+    """Check names and types beforehand: a schedule loads any state."""
     for key in own.keys() | state.keys():
         if key not in own or key not in state:
             raise KeyError(f"{key} is only in one of the schedule and its state")

@@ -1,4 +1,4 @@
-"""When checkpoints are written, which are kept, and from which one a run goes on."""
+"""Checkpointer: writes checkpoints of a run, removes older ones, and resumes from the newest or a given one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from graphgps_kmip.train.settings import RunState, TrainSettings
 log = logging.getLogger(__name__)
 
 
-class Keeper:
+class Checkpointer:
     """Keeps the state after the last completed epoch in memory, and writes it when it is due or the run is stopped.
 
     Args:
@@ -69,7 +69,7 @@ class Keeper:
         self._latest: dict | None = None
 
     def keep(self, state: RunState, new_best: bool) -> None:
-        """Take the state after an epoch, and write it if it is due or the best."""
+        """Keep the state after an epoch, and write it if it is due or the best."""
         if not self.settings.enable_ckpt:
             return
         rng = gather_objects(random_state())
@@ -159,7 +159,7 @@ class Keeper:
         return path
 
     def _newest_with_statistics(self, there: dict[int, Path]) -> Path | None:
-        """Return the newest checkpoint with the statistics of all epochs up to its own, None if there is no checkpoint.
+        """Return the newest checkpoint with the statistics of all epochs up to its own; None without a checkpoint.
 
         Going on from one whose statistics are lost would end in tables that lack epochs.
         """
@@ -182,7 +182,7 @@ class Keeper:
         )
 
     def _lost(self, epoch: int) -> str:
-        """Return which statistics up to `epoch` are lost, in words; empty if none are."""
+        """Return which statistics up to `epoch` are lost (``val/stats.json lacks epoch 3``); empty if none are."""
         epochs = range(epoch + 1)
         evaluated = [one for one in epochs if self.settings.evaluates(one)]
         expected = {"train": epochs, "val": evaluated}

@@ -1,4 +1,4 @@
-"""Several processes, one global batch each step.
+"""Multi-process training (DDP): one global batch for each step, and collectives for losses, scores and objects.
 
 Rank r of W trains on rows r, r + W, r + 2W, ... of each global batch; a rank whose share is empty gets one graph in a
 batch with `filler = True`, which runs forward and backward so that the collectives match, but none of its rows counts
@@ -24,7 +24,7 @@ from graphgps_kmip.errors import RunError
 
 Result = TypeVar("Result")
 REPORTED = "graphgps_kmip: the first process has printed its error"
-PATIENCE = 10.0  # seconds; a mistake that all processes find, they find within less
+PATIENCE = 10.0  # seconds; a mistake that all processes make, they find within less
 
 
 def make_fabric(accelerator: str = "auto", devices: int | list[int] = 1, precision: str = "32-true") -> Fabric:
@@ -109,7 +109,7 @@ def on_rank_zero(fabric: Fabric, function: Callable[[], Result]) -> Result:
 
 
 def tells_error(patience: float = PATIENCE) -> bool:
-    """Return whether this process should print its error: for one line in place of one for each process.
+    """Return whether this process should print its error: one line instead of one for each process.
 
     The first process always does, and lets the others know; a further one does if the first has found none within
     some seconds.

@@ -1,4 +1,4 @@
-"""One pass over one split: training or evaluation."""
+"""One epoch: a pass over one split, of training with optimizer steps or of evaluation."""
 
 from __future__ import annotations
 
@@ -14,35 +14,37 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from graphgps_kmip.common.signals import StopSignals
-from graphgps_kmip.errors import InputError, TrainingDiverged
+from graphgps_kmip.errors import InputError, OutOfMemory, TrainingDiverged, is_out_of_memory
 from graphgps_kmip.results.run_stats import rounded
 from graphgps_kmip.task.task import Task
 from graphgps_kmip.train.distributed import all_reduce
-from graphgps_kmip.train.metric_accumulator import Tally
-from graphgps_kmip.train.out_of_memory import explain_out_of_memory
+from graphgps_kmip.train.metric_accumulator import MetricAccumulator
 from graphgps_kmip.train.settings import TrainSettings
 
-# Reading a loss makes the host wait for CUDA, so there it is looked at every so many batches and at the end of a pass.
+# Reading a loss makes the host wait for CUDA, so there it is checked every so many batches and at the end of a pass.
 CUDA_CHECK_PERIOD = 32
 
 
 @dataclass(frozen=True)
 class Session:
-    """What every pass works with: the model and optimizer as Fabric set them up, and what steers them."""
+    """What every pass works with: the model and optimizer as Fabric set them up, and the settings.
+
+    Without an optimizer, a session evaluates a trained model: no split is trained on, and schedules are at their end.
+    """
 
     fabric: Fabric
     model: torch.nn.Module
-    optimizer: torch.optim.Optimizer
-    task: Task
+    optimizer: torch.optim.Optimizer | None
+    task: Task | None
     settings: TrainSettings
     stop: StopSignals
     num_params: int
 
 
 def run_epoch(session: Session, loader: Iterable, split: str, epoch: int) -> dict[str, Any]:
-    """Run the model over a split, with steps if it is "train", and return GraphGym's statistics of the pass.
+    """Run the model over a split, with optimizer steps if it is "train", and return GraphGym's statistics of the pass.
 
-    Each batch gets `batch.split` and `batch.progress = epoch / (max_epoch - 1)`. Seconds include the metrics.
+    Each batch gets `batch.split` and `batch.progress`, see `prepare`. Seconds include the metrics.
 
     Raises:
         TrainingDiverged: a loss is NaN or infinite.
@@ -50,13 +52,14 @@ def run_epoch(session: Session, loader: Iterable, split: str, epoch: int) -> dic
         Stopped: a signal came.
     """
     began = time.perf_counter()
-    lr = session.optimizer.param_groups[0]["lr"]
-    if hasattr(loader, "set_epoch"):
+    lr = session.optimizer.param_groups[0]["lr"] if session.optimizer else 0.0
+    if session.optimizer and hasattr(loader, "set_epoch"):
         loader.set_epoch(epoch)
-    session.model.train(split == "train")
-    with torch.set_grad_enabled(split == "train"):
-        tally = _run_batches(session, loader, split, epoch)
-    summary = tally.summary(session.task, session.fabric.device)
+    training = split == "train" and session.optimizer is not None
+    session.model.train(training)
+    with torch.set_grad_enabled(training):
+        accumulator = _run_batches(session, loader, split, epoch)
+    summary = accumulator.summary(session.task, session.fabric.device)
     seconds = time.perf_counter() - began
     stats = {
         "epoch": epoch,
@@ -64,37 +67,64 @@ def run_epoch(session: Session, loader: Iterable, split: str, epoch: int) -> dic
         "loss": summary.pop("loss"),
         "lr": lr,
         "params": session.num_params,
-        "time_iter": seconds / len(tally.sums),
+        "time_iter": seconds / len(accumulator.sums),
         **summary,
     }
     return rounded(stats, session.settings.round)
 
 
-def _run_batches(session: Session, loader: Iterable, split: str, epoch: int) -> Tally:
-    tally = Tally()
-    where = f"{split} epoch {epoch}"
+def _run_batches(session: Session, loader: Iterable, split: str, epoch: int) -> MetricAccumulator:
+    accumulator = MetricAccumulator()
+    where = f"{split} epoch {epoch}" if session.optimizer else f"the evaluation of {split}"
     number = -1
     check_period = CUDA_CHECK_PERIOD if session.fabric.device.type == "cuda" else 1
     for number, loaded in enumerate(loader):
         session.stop.check()
         batch = prepare(session, loaded, split, epoch)
         with explain_out_of_memory(batch), explain_not_finite(f"{where}, batch {number}"):
-            run_batch(session, batch, tally)
-            if split == "train" and (number + 1) % session.settings.batch_accumulation == 0:
+            run_batch(session, batch, accumulator)
+            if session.model.training and (number + 1) % session.settings.batch_accumulation == 0:
                 _step(session)
         if (number + 1) % check_period == 0:
-            tally.check(where)
+            accumulator.check(where)
     if number < 0:
         raise InputError(f"The {split} split has no batches; give it at least one sample (dataset.split).")
-    tally.check(where)
-    if split == "train" and (number + 1) % session.settings.batch_accumulation != 0:
+    accumulator.check(where)
+    if session.model.training and (number + 1) % session.settings.batch_accumulation != 0:
         _step(session)
-    return tally
+    return accumulator
+
+
+@contextmanager
+def explain_out_of_memory(batch: Any) -> Iterator[None]:
+    """Turn an allocator's error into one line with the size of the batch and the config keys to change.
+
+    Raises:
+        OutOfMemory: the block ran out of memory; any other error passes through.
+    """
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise OutOfMemory(
+            f"Out of memory on a batch of {_describe(batch)}. Lower train.batch_size and raise "
+            "optim.batch_accumulation by the same factor, set share.gradient_checkpointing True, or lower "
+            f"gt.dim_hidden. ({str(error).splitlines()[0] if str(error) else 'MemoryError'})"
+        ) from error
+
+
+def _describe(batch: Any) -> str:
+    ptr = getattr(batch, "ptr", None)
+    if ptr is None:
+        return f"1 graph of {getattr(batch, 'num_nodes', 'unknown')} nodes"
+    sizes = ptr.diff()
+    return f"{len(sizes)} graphs, the largest of {int(sizes.max())} nodes"
 
 
 @contextmanager
 def explain_not_finite(where: str) -> Iterator[None]:
-    """A model may notice NaN inside itself, before there is a loss, as the k-MIP search does."""
+    """Turn what a model raises on NaN inside itself, as the k-MIP search does, into `TrainingDiverged`."""
     try:
         yield
     except FloatingPointError as error:
@@ -102,18 +132,21 @@ def explain_not_finite(where: str) -> Iterator[None]:
 
 
 def prepare(session: Session, loaded: Any, split: str, epoch: int) -> Any:
-    """Return the batch on its device, in the precision of the run, with what the model finds beside its data."""
+    """Return the batch on its device, in the precision of the run.
+
+    It has `batch.split`, and `batch.progress`: ``epoch / (max_epoch - 1)``, or 1 in a session that only evaluates.
+    """
     # A shallow copy: a loader may yield the same object again, and the model and the lines below set attributes.
     batch = session.fabric.to_device(copy.copy(loaded))
     if session.settings.precision == "64-true":
         batch = batch.apply(lambda tensor: tensor.double() if tensor.is_floating_point() else tensor)
     batch.split = split
-    batch.progress = epoch / max(1, session.settings.max_epoch - 1)
+    batch.progress = epoch / max(1, session.settings.max_epoch - 1) if session.optimizer else 1.0
     return batch
 
 
-def run_batch(session: Session, batch: Any, tally: Tally) -> None:
-    """Put a batch through model, loss and score into the tally, and in training its gradient into the parameters."""
+def run_batch(session: Session, batch: Any, accumulator: MetricAccumulator) -> None:
+    """Add loss and score of a batch to the accumulator, and in training its gradient to the parameters."""
     pred, true = session.model(batch)
     if getattr(batch, "filler", False):
         pred, true = pred[:0], true[:0]  # runs, counts nowhere
@@ -121,7 +154,7 @@ def run_batch(session: Session, batch: Any, tally: Tally) -> None:
     sums = all_reduce(torch.stack([total.detach(), weight.to(total)]))
     if session.model.training:
         _backward(session, total, sums[1])
-    tally.add(sums, session.task.score(pred.detach()), true)
+    accumulator.add(sums, session.task.score(pred.detach()), true)
 
 
 def _backward(session: Session, total: Tensor, weight: Tensor) -> None:

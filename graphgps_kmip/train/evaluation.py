@@ -1,4 +1,4 @@
-"""A trained model on each split once, without training."""
+"""Evaluation of a trained model: statistics of each split, or its raw outputs, without training."""
 
 from __future__ import annotations
 
@@ -14,14 +14,11 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from graphgps_kmip.common.signals import Stopped, StopSignals
-from graphgps_kmip.errors import InputError
 from graphgps_kmip.results.run_record import write_record
-from graphgps_kmip.results.run_stats import append_stats, rounded
+from graphgps_kmip.results.run_stats import append_stats
 from graphgps_kmip.task.task import Task
 from graphgps_kmip.train.distributed import on_rank_zero
-from graphgps_kmip.train.epoch import Session, explain_not_finite, prepare, run_batch
-from graphgps_kmip.train.metric_accumulator import Tally
-from graphgps_kmip.train.out_of_memory import explain_out_of_memory
+from graphgps_kmip.train.epoch import Session, explain_out_of_memory, prepare, run_epoch
 from graphgps_kmip.train.run_lock import locked
 from graphgps_kmip.train.run_recording import check_folder, closed_record, open_record
 from graphgps_kmip.train.settings import RunState, TrainSettings
@@ -40,8 +37,8 @@ def evaluate(
     """Evaluate a model, and write what training writes for one epoch: stats.json of each split, record.json.
 
     Args:
-        model: `model(batch) -> (pred, true)`, trained; finds `batch.split`, and `batch.progress` 1: schedules have come
-            to their end.
+        model: `model(batch) -> (pred, true)`, trained; finds `batch.split`, and `batch.progress` 1: schedules are at
+            their end.
         loaders: split -> loader.
         task: loss, score and metrics.
         settings: digits, precision, seed, hash and name; all else belongs to training.
@@ -67,7 +64,7 @@ def evaluate(
         on_rank_zero(fabric, lambda: check_folder(run_dir, settings))
         record = on_rank_zero(fabric, lambda: open_record(run_dir, settings))
         try:
-            stats = {split: _evaluate_split(session, loader, split) for split, loader in loaders.items()}
+            stats = {split: run_epoch(session, loader, split, 0) for split, loader in loaders.items()}
         except Stopped:
             raise SystemExit(stop.exit_code) from None
         state = RunState(epoch=0, seconds=time.perf_counter() - began)
@@ -100,39 +97,7 @@ def predict(model: nn.Module, loader: Iterable, settings: TrainSettings, fabric:
     session = Session(fabric, model, None, None, settings, StopSignals(), 0)
     outputs = []
     for loaded in loader:
-        batch = _batch_of(session, loaded, split)
+        batch = prepare(session, loaded, split, 0)
         with explain_out_of_memory(batch):
             outputs.append(model(batch)[0].float().cpu())
     return torch.cat(outputs)
-
-
-def _batch_of(session: Session, loaded: Any, split: str) -> Any:
-    batch = prepare(session, loaded, split, epoch=0)
-    batch.progress = 1.0
-    return batch
-
-
-@torch.no_grad()
-def _evaluate_split(session: Session, loader: Iterable, split: str) -> dict[str, Any]:
-    began, tally = time.perf_counter(), Tally()
-    session.model.eval()
-    for loaded in loader:
-        session.stop.check()
-        batch = _batch_of(session, loaded, split)
-        with explain_out_of_memory(batch), explain_not_finite(f"the evaluation of {split}"):
-            run_batch(session, batch, tally)
-    if not tally.sums:
-        raise InputError(f"The {split} split has no batches; give it at least one sample (dataset.split).")
-    tally.check(f"the evaluation of {split}")
-    summary = tally.summary(session.task, session.fabric.device)
-    seconds = time.perf_counter() - began
-    stats = {
-        "epoch": 0,
-        "time_epoch": seconds,
-        "loss": summary.pop("loss"),
-        "lr": 0.0,
-        "params": session.num_params,
-        "time_iter": seconds / len(tally.sums),
-        **summary,
-    }
-    return rounded(stats, session.settings.round)

@@ -1,4 +1,4 @@
-"""The training loop: epochs, evaluation, the best epoch, checkpoints, and how a run ends."""
+"""Training loop: epochs, evaluation, best epoch, checkpoints, and the end of a run by itself, a signal or an error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from graphgps_kmip.errors import CheckpointError, InputError, RunFolderError, Tr
 from graphgps_kmip.results.run_folder import SPLITS
 from graphgps_kmip.results.run_record import write_record
 from graphgps_kmip.task.task import Task
-from graphgps_kmip.train.checkpointer import Keeper
+from graphgps_kmip.train.checkpointer import Checkpointer
 from graphgps_kmip.train.distributed import make_fabric, on_rank_zero
 from graphgps_kmip.train.epoch import Session, run_epoch
 from graphgps_kmip.train.reporter import Reporter
@@ -60,7 +60,7 @@ def train(
 
     Raises:
         ValueError: loaders, task and scheduler do not fit together.
-        RunError: the run cannot go on; one line says why and what to do.
+        RunError: the run cannot go on; one line with the reason and how to fix it.
         SystemExit: 130 after Ctrl-C, 143 after SIGTERM, with the last completed epoch saved.
     """
     began = time.perf_counter()
@@ -76,24 +76,24 @@ def train(
         model = share_batch_norms(model)
         num_params = sum(parameter.numel() for parameter in model.parameters())
         session = Session(fabric, *fabric.setup(model, optimizer), task, settings, stop, num_params)
-        keeper = Keeper(run_dir, settings, model, optimizer, scheduler, named.keys(), fabric)
+        checkpointer = Checkpointer(run_dir, settings, model, optimizer, scheduler, named.keys(), fabric)
         on_rank_zero(fabric, lambda: check_folder(run_dir, settings))
-        state = keeper.resume() if settings.auto_resume else RunState()
+        state = checkpointer.resume() if settings.auto_resume else RunState()
         earlier = state.seconds
         record = on_rank_zero(fabric, lambda: open_record(run_dir, settings))
         reporter = Reporter(run_dir, settings, task.metric_best, writers, state.epoch + 1, fabric.is_global_zero)
         stack.callback(reporter.close)
         try:
-            _fit(session, named, scheduler, state, keeper, reporter)
+            _fit(session, named, scheduler, state, checkpointer, reporter)
         except TrainingDiverged as error:
-            raise TrainingDiverged(f"{error} {_last_good(keeper)}") from error
+            raise TrainingDiverged(f"{error} {_last_good(checkpointer)}") from error
         except RunFolderError as error:  # a full disk: what can be saved of the epochs before is saved
-            raise RunFolderError(f"{error} {_saved(keeper)}") from error
+            raise RunFolderError(f"{error} {_saved(checkpointer)}") from error
         except (Stopped, RuntimeError):
             if not stop.signum:  # after a signal loader workers and other processes break off with RuntimeErrors
                 raise
-            keeper.write_latest()
-            _exit(stop, f"stopped; {_last_good(keeper)}")
+            checkpointer.write_latest()
+            _exit(stop, f"stopped; {_last_good(checkpointer)}")
         record = closed_record(record, session, state, earlier + time.perf_counter() - began)
         on_rank_zero(fabric, lambda: write_record(run_dir, record))
         if stop.signum:
@@ -106,7 +106,7 @@ def _fit(
     loaders: dict[str, Iterable],
     scheduler: LRScheduler,
     state: RunState,
-    keeper: Keeper,
+    checkpointer: Checkpointer,
     reporter: Reporter,
 ) -> None:
     settings = session.settings
@@ -123,7 +123,7 @@ def _fit(
         state.epoch = epoch
         state.seconds += seconds
         reporter.report(stats, state, seconds)
-        keeper.keep(state, new_best)
+        checkpointer.keep(state, new_best)
 
 
 def _evaluate(session: Session, loaders: dict[str, Iterable], state: RunState, stats: dict[str, dict]) -> bool:
@@ -149,20 +149,20 @@ def _check_parameters(session: Session, epoch: int) -> None:
             raise TrainingDiverged(f"The parameter {name} is not finite after the last batch of train epoch {epoch}.")
 
 
-def _last_good(keeper: Keeper) -> str:
-    path = keeper.newest()
+def _last_good(checkpointer: Checkpointer) -> str:
+    path = checkpointer.newest()
     if path is None:
         return "no checkpoint was written."
     return f"the last good checkpoint is {path}; train.auto_resume True goes on from it."
 
 
-def _saved(keeper: Keeper) -> str:
+def _saved(checkpointer: Checkpointer) -> str:
     """Try once more to save the last completed epoch, and say from where the run can go on."""
     try:
-        keeper.write_latest()
+        checkpointer.write_latest()
     except (CheckpointError, RunFolderError):  # the disk takes nothing at all
         log.debug("the last epoch could not be saved", exc_info=True)
-    return _last_good(keeper)
+    return _last_good(checkpointer)
 
 
 def _exit(stop: StopSignals, message: str) -> None:

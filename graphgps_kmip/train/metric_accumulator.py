@@ -1,4 +1,4 @@
-"""Loss, scores and labels of one pass over a split, collected batch by batch and over all processes."""
+"""Metric accumulator: loss, scores and labels of one pass over a split, by batch and over all processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from graphgps_kmip.task.task import Task
 from graphgps_kmip.train.distributed import all_reduce, gather_rows
 
 
-class Tally:
+class MetricAccumulator:
     """Collects (total, weight) of each global batch, and this process's scores and labels, without waiting for CUDA."""
 
     def __init__(self) -> None:
@@ -20,13 +20,13 @@ class Tally:
         self._checked = 0
 
     def add(self, sums: Tensor, score: Tensor, true: Tensor) -> None:
-        """Take in one batch: the reduced `(total, weight)`, and the local score and labels."""
+        """Add one batch: the reduced `(total, weight)`, and the local score and labels."""
         self.sums.append(sums)
         self.scores.append(_to_cpu(score))
         self.labels.append(_to_cpu(true))
 
     def check(self, where: str) -> None:
-        """Look at the losses added since the last call.
+        """Check the losses added since the last call.
 
         Raises:
             TrainingDiverged: one of them is NaN or infinite; names the first such batch, `where` says the pass.

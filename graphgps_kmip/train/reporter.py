@@ -1,7 +1,4 @@
-"""Where the statistics of an epoch go: files, writers, the progress bar.
-
-Time to go, measured, and the one progress bar of a run.
-"""
+"""Progress reports of a run: stats.json, writers, and one progress bar or log lines with the measured ETA."""
 
 from __future__ import annotations
 
@@ -14,6 +11,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from graphgps_kmip.common.durations import duration
 from graphgps_kmip.results.run_stats import append_stats, rounded
 from graphgps_kmip.train.settings import RunState, TrainSettings
 from graphgps_kmip.train.writers import Writer
@@ -36,7 +34,7 @@ class Clock:
         """Return the median, which the first epoch (compilers, caches) does not move; of the other kind if need be."""
         return statistics.median(self.seconds[evaluated] or self.seconds[not evaluated])
 
-    def to_go(self, epoch: int) -> float:
+    def eta(self, epoch: int) -> float:
         """Return the seconds left after `epoch`."""
         left = [self.settings.evaluates(later) for later in range(epoch + 1, self.settings.max_epoch)]
         return float(sum(self.per_epoch(kind) * left.count(kind) for kind in set(left)))
@@ -65,21 +63,21 @@ class Bar:
         """Show the state after an epoch."""
         chosen = "" if best is None else f", best {self.metric} {best:g}"
         pace = f"{clock.per_epoch(self.settings.evaluates(epoch)):.2f} s/epoch"
-        line = f"{self.settings.name} loss {loss:.4g}{chosen}, {pace}{self._to_go(epoch, clock)}".strip()
+        line = f"{self.settings.name} loss {loss:.4g}{chosen}, {pace}{self._eta(epoch, clock)}".strip()
         if not self.bar.disable:
             self.bar.set_description_str(line, refresh=False)
             self.bar.update()
         elif self.settings.evaluates(epoch):
             log.info("epoch %d/%d %s", epoch + 1, self.settings.max_epoch, line)
 
-    def _to_go(self, epoch: int, clock: Clock) -> str:
-        """Return the time to go, at least a second while epochs are left; nothing after the last one."""
+    def _eta(self, epoch: int, clock: Clock) -> str:
+        """Return the ETA, at least a second while epochs are left; nothing after the last one."""
         if epoch + 1 >= self.settings.max_epoch:
             return ""
-        return f", {tqdm.format_interval(max(1.0, round(clock.to_go(epoch))))} to go"
+        return f", ETA {duration(max(1.0, clock.eta(epoch)))}"
 
     def close(self) -> None:
-        """Leave the bar as it stands."""
+        """Leave the bar as it is."""
         self.bar.close()
 
 
@@ -111,12 +109,12 @@ class Reporter:
         self.bar = Bar(settings, metric, done) if active else None
 
     def report(self, stats: dict[str, dict[str, Any]], state: RunState, seconds: float) -> None:
-        """Report the statistics of one epoch by split, and what `state` says after it."""
+        """Report the statistics of one epoch by split, and the state after it."""
         self.clock.add(state.epoch, seconds)
         if self.bar is None:
             return
-        to_go = self.clock.to_go(state.epoch)
-        eta = rounded({"eta": to_go, "eta_hours": to_go / 3600}, self.settings.round)
+        left = self.clock.eta(state.epoch)
+        eta = rounded({"eta": left, "eta_hours": left / 3600}, self.settings.round)
         for split, line in {**stats, "train": {**stats["train"], **eta}}.items():
             append_stats(self.run_dir, split, line)
             for writer in self.writers:
@@ -124,6 +122,6 @@ class Reporter:
         self.bar.show(state.epoch, stats["train"]["loss"], state.best.get("value"), self.clock)
 
     def close(self) -> None:
-        """Leave the bar as it stands."""
+        """Leave the bar as it is."""
         if self.bar is not None:
             self.bar.close()

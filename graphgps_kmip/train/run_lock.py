@@ -1,4 +1,4 @@
-"""The folder of a run: who may write it, and what happens to what it holds."""
+"""Lock of a run folder, and its preparation: resume, repeat, or move an earlier run aside."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def locked(run_dir: str | Path, wait: float = LOCK_WAIT) -> Iterator[None]:
     """Hold the run folder for this process; the lock dies with the process, and may be taken again within it.
 
     Args:
-        run_dir: the run's folder, `<out_dir>/<seed>`; the lock lies beside it as `.<seed>.lock`, so that the folder
+        run_dir: the run's folder, `<out_dir>/<seed>`; the lock is beside it as `.<seed>.lock`, so that the folder
             can be moved while it is held.
         wait: seconds to wait for another process.
 
@@ -47,7 +47,7 @@ def locked(run_dir: str | Path, wait: float = LOCK_WAIT) -> Iterator[None]:
 def prepare_run_dir(
     run_dir: str | Path, config_hash: str, overwrite: bool = False, auto_resume: bool = False, wait: float = LOCK_WAIT
 ) -> str:
-    """Make the run's folder ready and say what to do: "run", "resume" or "finished".
+    """Prepare the run's folder and return what to do: "run", "resume" or "finished".
 
     A finished run of the same configuration is not repeated; an unfinished one is resumed if `auto_resume`. Any other
     content is moved to `<run_dir>.old-N` with the smallest free N, never deleted.
@@ -83,4 +83,4 @@ def _move_aside(run_dir: Path) -> None:
         return
     target = free_name(run_dir, "old")
     run_dir.rename(target)
-    log.warning("%s held another or an unfinished run, which now lies in %s.", run_dir, target)
+    log.warning("%s held another or an unfinished run, which is now in %s.", run_dir, target)

@@ -64,14 +64,14 @@ def reduce_on_plateau(
 
 @register("scheduler", "linear_with_warmup")
 def linear_with_warmup(optimizer: Optimizer, num_warmup_epochs: int, max_epoch: int) -> LambdaLR:
-    """Rise over `num_warmup_epochs` W, then fall to 0: factor `max(0, (T - e) / (T - W))`, T = `max_epoch`."""
+    """Increase over `num_warmup_epochs` W, then decrease to 0: factor `max(0, (T - e) / (T - W))`, T = `max_epoch`."""
     length = max(1, max_epoch - num_warmup_epochs)
     return _with_warmup(optimizer, num_warmup_epochs, lambda epoch: max(0.0, (max_epoch - epoch) / length))
 
 
 @register("scheduler", "cosine_with_warmup")
 def cosine_with_warmup(optimizer: Optimizer, num_warmup_epochs: int, max_epoch: int) -> LambdaLR:
-    """Rise over `num_warmup_epochs` W, then half a cosine: factor `(1 + cos(pi (e - W) / (T - W))) / 2`."""
+    """Increase over `num_warmup_epochs` W, then half a cosine: factor `(1 + cos(pi (e - W) / (T - W))) / 2`."""
     length = max(1, max_epoch - num_warmup_epochs)
 
     def after(epoch: int) -> float:
@@ -82,11 +82,11 @@ def cosine_with_warmup(optimizer: Optimizer, num_warmup_epochs: int, max_epoch: 
 
 @register("scheduler", "polynomial_with_warmup")
 def polynomial_with_warmup(optimizer: Optimizer, num_warmup_epochs: int, max_epoch: int) -> LambdaLR:
-    """Rise over `num_warmup_epochs`, then fall along a straight line (power 1) to the learning rate 1e-7."""
+    """Increase over `num_warmup_epochs`, then decrease along a straight line (power 1) to the learning rate 1e-7."""
     base_lr = optimizer.defaults["lr"]
     if base_lr <= POLYNOMIAL_END:
         raise InputError(
-            f"optim.base_lr is {base_lr}; polynomial_with_warmup falls to {POLYNOMIAL_END}: set it higher."
+            f"optim.base_lr is {base_lr}; polynomial_with_warmup decreases to {POLYNOMIAL_END}: set it higher."
         )
     length, end = max(1, max_epoch - num_warmup_epochs), POLYNOMIAL_END / base_lr
 

@@ -1,7 +1,4 @@
-"""The plain values that steer a training run.
-
-What a run knows besides its tensors: how far it is, and its best epoch.
-"""
+"""Training settings (`TrainSettings`) and the progress of a run (`RunState`), as plain values."""
 
 from __future__ import annotations
 
@@ -19,18 +16,18 @@ PRECISIONS = ("32-true", "bf16-mixed", "64-true")
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """How long to train, when to evaluate and save, and how to step; the config key stands behind each name.
+    """How long to train, when to evaluate and save, and how to step; the config key is in brackets.
 
     Args:
         max_epoch: number of epochs (`optim.max_epoch`).
-        eval_period: evaluate every so many epochs, and at the first and the last (`train.eval_period`).
+        eval_period: epochs from one evaluation to the next; first and last are evaluated, too (`train.eval_period`).
         eval_test: evaluate the test split at "every" evaluation, or only at a new "best" (`train.eval_test`).
         batch_accumulation: batches per step; the step also comes at the last batch (`optim.batch_accumulation`).
         accumulation_mean: divide each loss by `batch_accumulation` before its backward pass, as the public k-MIP code
             does; False sums the gradients, as GraphGPS does.
-        clip_grad_norm: largest total norm of the gradient; None: no clipping (`optim.clip_grad_norm_value`).
+        clip_grad_norm: maximum total norm of the gradient; None: no clipping (`optim.clip_grad_norm_value`).
         enable_ckpt: keep checkpoints at all (`train.enable_ckpt`).
-        ckpt_period: write one every so many epochs, and at the last (`train.ckpt_period`).
+        ckpt_period: epochs from one to the next; the last is written, too (`train.ckpt_period`).
         ckpt_best: also keep `ckpt/best.ckpt` (`train.ckpt_best`).
         ckpt_clean: of the numbered checkpoints keep the newest only (`train.ckpt_clean`).
         auto_resume: go on from a checkpoint of the same configuration (`train.auto_resume`).

@@ -1,4 +1,4 @@
-"""Batch norm over the rows of all processes, on any device; torch's own needs CUDA."""
+"""Synchronised batch norm over the rows of all processes, on any device; torch's SyncBatchNorm needs CUDA."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from graphgps_kmip.common.collectives import total
 class SharedBatchNorm(nn.BatchNorm1d):
     """`torch.nn.BatchNorm1d` whose statistics in training are those of the rows of all processes together.
 
-    Every process must call it, with no row too. Of a single row in all, the running statistics serve.
+    Every process must call it, also with no row. A single row in all is normalised by the running statistics.
 
     Shapes: x (n, C) -> (n, C), n differing between processes.
     """

@@ -1,4 +1,4 @@
-"""Where else the statistics go: TensorBoard, Weights & Biases, or anything with these two methods."""
+"""Writers of statistics: TensorBoard, Weights & Biases, or any object with the two methods of `Writer`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from graphgps_kmip.results.run_folder import writing
 
 
 class Writer(Protocol):
-    """Takes the statistics that also go into stats.json."""
+    """Receives the statistics that are also written to stats.json."""
 
     def log(self, split: str, stats: Mapping[str, Any], epoch: int) -> None:
-        """Take the statistics of one split after one epoch."""
+        """Receive the statistics of one split after one epoch."""
 
     def close(self, exit_code: int = 0) -> None:
         """Finish; `exit_code` is not 0 if the run failed or was stopped."""
@@ -52,7 +52,7 @@ class TensorBoardWriter:
         """Write every number as a scalar at step `epoch`."""
         with writing(Path(self._log_dir), "stats.json has the same statistics."):
             if self._writer is None:  # only now is it known from which epoch a resumed run repeats what was written
-                _tell_once()
+                _report_once()
                 self._writer = self._make(self._log_dir, purge_step=epoch)
             try:
                 for name, value in _numbers(stats).items():
@@ -69,10 +69,10 @@ class TensorBoardWriter:
                 writer.close()
 
 
-def _tell_once() -> None:
+def _report_once() -> None:
     """Keep TensorBoard's thread from printing a traceback of an error of the disk, which the next call raises again."""
     before = threading.excepthook
-    if getattr(before, "tells_once", False):
+    if getattr(before, "reports_once", False):
         return
 
     def hook(args: threading.ExceptHookArgs) -> None:
@@ -81,7 +81,7 @@ def _tell_once() -> None:
         if not (of_tensorboard and issubclass(args.exc_type, OSError)):
             before(args)
 
-    hook.tells_once = True
+    hook.reports_once = True
     threading.excepthook = hook
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import json
 import logging
@@ -10,8 +11,10 @@ from typing import Any
 
 import pytest
 
+import graphgps_kmip
 from graphgps_kmip.errors import RunFolderError
 from graphgps_kmip.results.run_record import CHECKS, examine_record, read_record, write_record
+from graphgps_kmip.train import prepare_run_dir
 from tests.results.damages import DAMAGES, refuse_reading
 
 RECORD = {
@@ -71,3 +74,26 @@ def test_a_record_that_the_system_does_not_let_us_read_is_an_error_for_it_may_be
     refuse_reading(monkeypatch, "record.json", code)
     with pytest.raises(RunFolderError, match=r"^Cannot read .*record.json: .*; make it readable"):
         read_record(tmp_path)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("auto_resume", [False, True])
+def test_a_training_moves_a_run_with_a_damaged_record_aside(damage: str, auto_resume: bool, tmp_path: Path) -> None:
+    (tmp_path / "0").mkdir()
+    write_record(tmp_path / "0", RECORD)
+    assert prepare_run_dir(tmp_path / "0", RECORD["config_hash"], auto_resume=auto_resume) == "finished"
+    DAMAGES[damage](tmp_path / "0" / "record.json")
+    assert prepare_run_dir(tmp_path / "0", RECORD["config_hash"], auto_resume=auto_resume) == "run"
+    assert (tmp_path / "0.old-1" / "record.json").exists()
+    assert read_record(tmp_path / "0") == {"finished": False, "config_hash": RECORD["config_hash"], "resumes": 0}
+
+
+def test_no_other_module_names_the_file_and_so_reads_it_by_itself() -> None:
+    package = Path(graphgps_kmip.__file__).parent
+    named = {
+        file.relative_to(package).as_posix()
+        for file in package.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Constant) and node.value == "record.json"
+    }
+    assert named == {"results/run_folder.py"}

@@ -9,7 +9,7 @@ import torch
 from torch_geometric.data import Batch
 
 from graphgps_kmip.train import OutOfMemory, TrainingDiverged, TrainSettings, read_record
-from graphgps_kmip.train.metric_accumulator import Tally
+from graphgps_kmip.train.metric_accumulator import MetricAccumulator
 from tests.train.toy import TASK, ToyLoader, make_graphs, make_loaders, read_stats, run
 
 
@@ -30,14 +30,14 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_epoch_batch_and_check
 
 
 def test_losses_looked_at_late_still_name_the_first_bad_batch() -> None:
-    tally = Tally()  # as on CUDA, where they are looked at every so many batches
+    accumulator = MetricAccumulator()  # as on CUDA, where they are looked at every so many batches
     for total in (1.0, 2.0):
-        tally.add(torch.tensor([total, 1.0]), torch.zeros(1), torch.zeros(1))
-    tally.check("train epoch 0")
+        accumulator.add(torch.tensor([total, 1.0]), torch.zeros(1), torch.zeros(1))
+    accumulator.check("train epoch 0")
     for total in (3.0, math.inf, math.nan):
-        tally.add(torch.tensor([total, 1.0]), torch.zeros(1), torch.zeros(1))
+        accumulator.add(torch.tensor([total, 1.0]), torch.zeros(1), torch.zeros(1))
     with pytest.raises(TrainingDiverged, match="The loss is inf in train epoch 0, batch 3"):
-        tally.check("train epoch 0")
+        accumulator.check("train epoch 0")
 
 
 def test_parameters_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:

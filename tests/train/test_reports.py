@@ -95,16 +95,16 @@ def test_tensorboard_shows_a_resumed_run_without_the_repeated_epochs(tmp_path: P
     assert [(event.step, event.value) for event in events.Scalars("val/loss")] == [(e, e / 2) for e in range(6)]
 
 
-def test_the_time_to_go_counts_the_evaluations_still_to_come() -> None:
+def test_the_eta_counts_the_evaluations_still_to_come() -> None:
     clock = Clock(TrainSettings(max_epoch=21, eval_period=10))
     clock.add(0, 30.0)  # evaluated, and the first: slow
     for epoch in range(1, 9):
         clock.add(epoch, 1.0)
     clock.add(9, 4.0)  # evaluated
-    assert clock.to_go(9) == 9 * 1.0 + 2 * 17.0  # epochs 10-18 plain, 19 and 20 evaluated; the median of 30 and 4
+    assert clock.eta(9) == 9 * 1.0 + 2 * 17.0  # epochs 10-18 plain, 19 and 20 evaluated; the median of 30 and 4
     clock.add(19, 4.0)
-    assert clock.to_go(19) == 4.0
-    assert clock.to_go(20) == 0.0
+    assert clock.eta(19) == 4.0
+    assert clock.eta(20) == 0.0
 
 
 def show_two_epochs() -> None:
@@ -116,9 +116,9 @@ def show_two_epochs() -> None:
     bar.close()
 
 
-@pytest.mark.parametrize(("seconds", "to_go"), [(0.001, "00:01"), (0.4, "00:01"), (0.7, "00:02"), (61.0, "03:03")])
-def test_the_time_to_go_is_never_zero_while_epochs_are_left(
-    seconds: float, to_go: str, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("seconds", "eta"), [(0.001, "1 s"), (0.4, "1 s"), (0.7, "2 s"), (61.0, "3 min 3 s")])
+def test_the_eta_is_never_zero_while_epochs_are_left(
+    seconds: float, eta: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = TrainSettings(max_epoch=4, eval_period=1, name="toy")
     clock, bar = Clock(settings), Bar(settings, "accuracy", 0)
@@ -127,9 +127,9 @@ def test_the_time_to_go_is_never_zero_while_epochs_are_left(
             clock.add(epoch, seconds)
             bar.show(epoch, 0.25, 0.875, clock)
     first, *_, third, last = (record.getMessage() for record in caplog.records)
-    assert first.endswith(f", {to_go} to go")
-    assert third.endswith(" to go")
-    assert "00:00" not in third
+    assert first.endswith(f", ETA {eta}")
+    assert ", ETA " in third
+    assert "ETA 0" not in third
     assert last.endswith(" s/epoch")  # nothing is left
 
 
@@ -137,7 +137,7 @@ def test_on_a_terminal_there_is_one_bar(capsys: pytest.CaptureFixture, monkeypat
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     show_two_epochs()
     shown = capsys.readouterr().err
-    assert "2/4 toy loss 0.25, best accuracy 0.875, 2.00 s/epoch, 00:04 to go" in shown
+    assert "2/4 toy loss 0.25, best accuracy 0.875, 2.00 s/epoch, ETA 4 s" in shown
     assert shown.count("\n") == 1
 
 
@@ -148,5 +148,5 @@ def test_elsewhere_there_is_one_line_an_evaluation_and_no_bar(
         show_two_epochs()
     assert capsys.readouterr().err == ""
     assert [record.getMessage() for record in caplog.records] == [
-        "epoch 1/4 toy loss 0.25, best accuracy 0.875, 2.00 s/epoch, 00:06 to go"
+        "epoch 1/4 toy loss 0.25, best accuracy 0.875, 2.00 s/epoch, ETA 6 s"
     ]

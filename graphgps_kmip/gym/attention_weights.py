@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.attention import collect_attention
+from graphgps_kmip.common.atomic_write import replacing
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.results.run_folder import writing
 
@@ -36,18 +36,13 @@ def save_weights(model: nn.Module, graphs: Sequence[Data], path: Path, limit: in
         ConfigError: no layer of the model has attention weights.
         RunFolderError: the file cannot be written.
     """
-    device, part = next(model.parameters()).device, path.with_suffix(".part")
+    device = next(model.parameters()).device
     count = min(limit, len(graphs))
-    try:
-        with writing(path), zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
-            for g in range(count):
-                for name, value in _arrays(model, graphs[g], device).items():
-                    with archive.open(f"graph_{g}/{name}.npy", "w", force_zip64=True) as file:
-                        np.lib.format.write_array(file, value.detach().cpu().numpy())
-        with writing(path):
-            os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    with writing(path), replacing(path) as part, zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
+        for g in range(count):
+            for name, value in _arrays(model, graphs[g], device).items():
+                with archive.open(f"graph_{g}/{name}.npy", "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, value.detach().cpu().numpy())
     return count
 
 

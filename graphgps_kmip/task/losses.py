@@ -1,4 +1,7 @@
-"""Losses as (total, weight) with loss = total / weight, so that several processes can reduce them exactly."""
+"""Losses (registry kind ``loss``, ``model.loss_fun``) as (total, weight) with loss = total / weight.
+
+In this form several processes can reduce them exactly.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.registry import register
 from graphgps_kmip.task.task import identity
 
 Reduce = Callable[[Tensor], Tensor]  # sums a tensor over the processes; only class weights need it
@@ -144,6 +148,12 @@ def weighted_cross_entropy_binary(pred: Tensor, true: Tensor, all_reduce: Reduce
     return _finish(weight * value, torch.ones_like(true))
 
 
+def cross_entropy_words(pred: Tensor, true: Tensor, all_reduce: Reduce = identity) -> Terms:
+    """Mean cross entropy of all places of all names: pred `(N, L, V)`, true `(N, L)` in 0..V-1."""
+    check_shape(true, tuple(pred.shape[:2]), "give one word a place, as the head ogb_code_graph predicts")
+    return cross_entropy_multi(pred.flatten(0, 1), true.flatten(), all_reduce)
+
+
 def elementwise(function: Callable[..., Tensor]) -> Loss:
     """Turn a function of predicted and true targets into a loss: the mean over all entries."""
 
@@ -162,3 +172,41 @@ def summed(loss: Loss) -> Loss:
         return total, 1 / all_reduce(torch.ones_like(weight))
 
     return sum_loss
+
+
+register(
+    "loss",
+    "cross_entropy",
+    {
+        "classification_multi": cross_entropy_multi,
+        "classification_binary": cross_entropy_binary,
+        "classification_multilabel": cross_entropy_multilabel,
+        "link_ranking": cross_entropy_ranked,
+        "link_prediction": cross_entropy_binary,
+        "subtoken_prediction": cross_entropy_words,
+    },
+    summary="cross entropy; several classes, two classes (one logit), several labels (NaN = unknown), pairs or words",
+)
+register(
+    "loss",
+    "subtoken_cross_entropy",
+    {"subtoken_prediction": cross_entropy_words},
+    summary="cross_entropy of words under ogb's name",
+)
+register(
+    "loss",
+    "weighted_cross_entropy",
+    {
+        "classification_multi": weighted_cross_entropy_multi,
+        "classification_binary": weighted_cross_entropy_binary,
+    },
+    summary="cross entropy with class weights (n - n_c) / n from the batch",
+)
+register(
+    "loss",
+    "l1",
+    {"regression": elementwise(F.l1_loss), "link_ranking": l1_ranked},
+    summary="mean absolute error; of pairs, of the score to its label 0 or 1",
+)
+register("loss", "smoothl1", {"regression": elementwise(F.smooth_l1_loss)}, summary="Huber-like L1, quadratic below 1")
+register("loss", "mse", {"regression": elementwise(F.mse_loss)}, summary="mean squared error")

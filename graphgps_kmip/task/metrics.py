@@ -1,4 +1,4 @@
-"""Metrics of a whole split: classification, regression, and link ranking (MRR, Hits@k); the registry `METRICS`.
+"""Metrics (registry kind ``metric``) of a whole split: classification, regression, and link ranking (MRR, Hits@k).
 
 They equal scikit-learn's (ogb's for several labels) on every edge case tested. Area under the ROC curve and average
 precision are our own: torchmetrics passes logits through a float32 sigmoid, which ties confident scores, and counts a

@@ -1,20 +1,11 @@
-"""Subtoken prediction (ogbg-code2): loss, score and F1 of word sequences; the vocabulary ends with unknown and end."""
+"""Subtoken prediction (ogbg-code2): score and F1 of word sequences; the vocabulary ends with unknown and end."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from graphgps_kmip.task.losses import Reduce, Terms, check_shape, cross_entropy_multi
-from graphgps_kmip.task.task import identity
-
 WORDS = 5_000  # of ogbg-code2's vocabulary
 UNKNOWN, END = WORDS, WORDS + 1
-
-
-def cross_entropy_words(pred: Tensor, true: Tensor, all_reduce: Reduce = identity) -> Terms:
-    """Mean cross entropy of all places of all names: pred `(N, L, V)`, true `(N, L)` in 0..V-1."""
-    check_shape(true, tuple(pred.shape[:2]), "give one word a place, as the head ogb_code_graph predicts")
-    return cross_entropy_multi(pred.flatten(0, 1), true.flatten(), all_reduce)
 
 
 def most_probable(pred: Tensor) -> Tensor:

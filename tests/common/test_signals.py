@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 
@@ -23,12 +24,13 @@ def test_a_training_stops_at_its_next_check() -> None:
 
 
 def test_a_second_signal_is_passed_on_as_a_kill_unless_it_is_an_echo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signals, "ECHO_SECONDS", math.inf)
     with StopSignals(forward=True) as stop:
         os.kill(os.getpid(), signal.SIGHUP)
         assert [stop.order(), stop.order()] == [signal.SIGINT, 0]
         os.kill(os.getpid(), signal.SIGINT)
         assert stop.order() == 0
-        monkeypatch.setattr(signals, "ECHO_SECONDS", 0.0)
+        monkeypatch.setattr(signals, "ECHO_SECONDS", -1.0)
         os.kill(os.getpid(), signal.SIGINT)
         assert stop.order() == signal.SIGKILL
     assert stop.signum == signal.SIGHUP

@@ -36,7 +36,7 @@ class StopSignals:
         self.forward = forward
         self.signum = 0
         self._noted_at = 0.0
-        self._order = 0
+        self._order = self._sent = 0
         self._previous: dict[int, object] = {}
 
     def __enter__(self) -> StopSignals:
@@ -59,7 +59,10 @@ class StopSignals:
 
     def order(self) -> int:
         """Return, once, what to send to the children: SIGINT after the first signal, SIGKILL after a further one."""
-        order, self._order = self._order, 0
+        order = self._order  # the handler may run between any two steps: it alone writes this one
+        if order == self._sent:
+            return 0
+        self._sent = order
         return order
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import signal
 
 import pytest
@@ -16,7 +15,7 @@ def test_a_training_stops_at_its_next_check() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with StopSignals() as stop:
         stop.check()
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
         with pytest.raises(Stopped):
             stop.check()
     assert stop.exit_code == 143
@@ -26,12 +25,12 @@ def test_a_training_stops_at_its_next_check() -> None:
 def test_a_second_signal_is_passed_on_as_a_kill_unless_it_is_an_echo(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signals, "ECHO_SECONDS", math.inf)
     with StopSignals(forward=True) as stop:
-        os.kill(os.getpid(), signal.SIGHUP)
+        signal.raise_signal(signal.SIGHUP)
         assert [stop.order(), stop.order()] == [signal.SIGINT, 0]
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
         assert stop.order() == 0
         monkeypatch.setattr(signals, "ECHO_SECONDS", -1.0)
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
         assert stop.order() == signal.SIGKILL
     assert stop.signum == signal.SIGHUP
 
@@ -40,7 +39,7 @@ def test_a_signal_that_is_ignored_stays_ignored_where_children_do_the_work() -> 
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with StopSignals(forward=True) as stop:
-            os.kill(os.getpid(), signal.SIGHUP)
+            signal.raise_signal(signal.SIGHUP)
         assert stop.signum == 0
     finally:
         signal.signal(signal.SIGHUP, before)

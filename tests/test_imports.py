@@ -1,29 +1,35 @@
-"""The import arrows of the house: which room may use which."""
+"""Layering of the package: which sub-package may import which, as CONTRIBUTING.md draws it; names and sizes of files.
+
+Every import counts, those inside functions included.
+"""
 
 from __future__ import annotations
 
 import ast
+import functools
+import graphlib
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "graphgps_kmip"
-ROOMS = {
+# Sub-package -> what it may import besides itself and `BOTTOM`: whole sub-packages, or single modules of one.
+ARROWS = {
     "native": set(),
     "search": {"native"},
     "attention": {"search", "native"},
     "mpnn": {"native"},
     "encoding": {"native"},
     "model": {"attention.context", "search.search_memo"},
-    "common": set(),
-    "results": set(),
-    "task": set(),
     "compat": {"attention", "mpnn", "model"},
+    "task": set(),
+    "results": set(),
     "data": {"encoding", "task.task"},
     "train": {"task.task", "results"},
     "experiments": {"results"},
-    "expressivity": {"encoding"},
     "analysis": {"attention", "search"},
+    "expressivity": {"encoding"},
     "report": {"experiments", "results"},
     "networks": {"attention", "mpnn", "encoding", "model", "compat"},
     "gym": {
@@ -31,19 +37,23 @@ ROOMS = {
         "results",
     },
 }
-# Modules at the top of the package that every package may use.
-SHARED = {
-    "__version__",
-    "common",
-    "errors",
-    "ranges",
-    "registry",
-    "signatures",
-}
+# What every module may import: it imports nothing above itself.
+BOTTOM = {"__version__", "common", "errors", "ranges", "registry", "signatures"}
+# Base names that several sub-packages may have.
+SHARED_NAMES = {"__init__.py"}
+MAX_LINES = 450
+
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 
+def sub_package(file: Path) -> str:
+    """Return the sub-package of a file, its own name for a module at the top."""
+    return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+@functools.cache
 def imported(file: Path) -> set[str]:
+    """Return the full names that a file imports."""
     names = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
@@ -53,29 +63,55 @@ def imported(file: Path) -> set[str]:
     return names
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
-def test_a_file_imports_only_what_its_room_may_use(file: Path) -> None:
-    room = file.relative_to(PACKAGE).parts[0]
-    if room.endswith(".py"):
-        return
-    allowed = ROOMS[room] | {room} | SHARED
-    for name in imported(file):
-        if name.startswith("graphgps_kmip."):
-            inner = name.removeprefix("graphgps_kmip.")
-            assert any(inner == one or inner.startswith(f"{one}.") for one in allowed), (
-                f"{room} must not import {inner}"
-            )
+def own_imports(file: Path) -> set[str]:
+    """Return what a file imports of this package, without the package's name."""
+    return {name.removeprefix("graphgps_kmip.") for name in imported(file) if name.startswith("graphgps_kmip.")}
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
-def test_only_the_gym_knows_graphgym_and_yacs(file: Path) -> None:
-    if file.relative_to(PACKAGE).parts[0] != "gym":
-        foreign = {name for name in imported(file) if name.startswith(("torch_geometric.graphgym", "yacs"))}
-        assert not foreign, f"{foreign} belongs in gym/"
+def outside(names: set[str], allowed: set[str]) -> list[str]:
+    return sorted(name for name in names if not any(name == one or name.startswith(f"{one}.") for one in allowed))
 
 
-@pytest.mark.parametrize(
-    "file", [f for f in FILES if f.relative_to(PACKAGE).parts[0] in ("report", "results")], ids=lambda f: f.name
-)
-def test_reports_read_results_and_import_no_model_code(file: Path) -> None:
-    assert not {name for name in imported(file) if name.split(".")[0] in ("torch", "torch_geometric")}
+@pytest.mark.parametrize("name", sorted({path.parent.name for path in PACKAGE.glob("*/__init__.py")} - BOTTOM))
+def test_a_sub_package_imports_only_those_below_it(name: str) -> None:
+    for file in (PACKAGE / name).rglob("*.py"):
+        wrong = outside(own_imports(file), ARROWS[name] | {name} | BOTTOM)
+        assert not wrong, f"{file.relative_to(PACKAGE)} must not import {', '.join(wrong)}"
+
+
+def test_the_bottom_imports_nothing_above_itself() -> None:
+    for file in FILES:
+        if sub_package(file) in BOTTOM:
+            assert not outside(own_imports(file), BOTTOM), file.relative_to(PACKAGE)
+
+
+def test_the_arrows_form_no_circle() -> None:
+    graphlib.TopologicalSorter(
+        {name: {one.partition(".")[0] for one in below} for name, below in ARROWS.items()}
+    ).prepare()
+
+
+def test_only_gym_imports_graphgym_and_yacs() -> None:
+    for file in FILES:
+        if sub_package(file) != "gym":
+            foreign = {name for name in imported(file) if name.startswith(("torch_geometric.graphgym", "yacs"))}
+            assert not foreign, f"{file.relative_to(PACKAGE)} imports {foreign}, which belongs in gym/"
+
+
+def test_reports_and_results_import_no_model_code() -> None:
+    for file in FILES:
+        if sub_package(file) in ("report", "results"):
+            foreign = {name for name in imported(file) if name.split(".")[0] in ("torch", "torch_geometric")}
+            assert not foreign, f"{file.relative_to(PACKAGE)} imports {foreign}"
+
+
+def test_a_base_name_is_there_once() -> None:
+    places = defaultdict(list)
+    for file in FILES:
+        places[file.name].append(str(file.relative_to(PACKAGE)))
+    assert not {name: found for name, found in places.items() if len(found) > 1 and name not in SHARED_NAMES}
+
+
+def test_no_file_holds_more_than_one_concept_by_its_length() -> None:
+    lengths = {str(file.relative_to(PACKAGE)): len(file.read_text().splitlines()) for file in FILES}
+    assert not {name: length for name, length in lengths.items() if length > MAX_LINES}

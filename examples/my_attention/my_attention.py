@@ -4,10 +4,11 @@ import torch
 from torch import nn
 from torch_geometric.utils import scatter
 
+from graphgps_kmip import register
 from graphgps_kmip.attention import AttentionGraph, GraphContext
-from graphgps_kmip.gym import register_attention
 
 
+@register("attention", "Linear")
 class LinearAttention(nn.Module):
     """Softmax attention with elu(x / temperature) + 1 in place of the exponential."""
 
@@ -37,6 +38,3 @@ class LinearAttention(nn.Module):
         score = torch.einsum("nhd,mhd->hnm", q, k) * same  # (H, N, N)
         index = torch.arange(len(x), device=x.device).where(same, -1).expand_as(score)
         return AttentionGraph(index, score / score.sum(-1, keepdim=True))
-
-
-register_attention("Linear", LinearAttention)

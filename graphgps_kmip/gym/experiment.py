@@ -27,6 +27,7 @@ from graphgps_kmip.errors import ConfigError, UserError, one_line
 from graphgps_kmip.gym.data import enter_info
 from graphgps_kmip.gym.devices import check_devices
 from graphgps_kmip.gym.fingerprint import config_hash
+from graphgps_kmip.gym.graphgym_registries import of_others
 from graphgps_kmip.gym.load import flatten
 from graphgps_kmip.gym.loaders import current_loaders
 from graphgps_kmip.gym.modes import TRAINING, check_mode
@@ -198,13 +199,12 @@ def execute(run: Run, fabric: Fabric, overwrite: bool = False) -> dict[str, Any]
             return None
         on_rank_zero(fabric, lambda: _write_config(run_dir / cfg.cfg_dest))
         log_to_run_dir(fabric)
-        mode = train_dict[cfg.train.mode]
-        if mode is components("train_mode").get(
-            cfg.train.mode
-        ):  # ours: needs the Fabric, for which GraphGym's signature has no place
-            record = mode([], loaders, parts.model, optimizer, scheduler, fabric)
+        theirs = of_others()["train_mode"].get(cfg.train.mode)
+        if theirs is None:
+            mode = components("train_mode")[cfg.train.mode]
+            record = mode(loaders, parts.model, optimizer, scheduler, fabric)
         else:
-            record = mode(create_logger(), loaders, parts.model.to(fabric.device), optimizer, scheduler)
+            record = theirs(create_logger(), loaders, parts.model.to(fabric.device), optimizer, scheduler)
         if fabric.is_global_zero:
             save_attention(parts.model, parts.dataset, run_dir / "attention.npz")
         return record

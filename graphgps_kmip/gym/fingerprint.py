@@ -17,7 +17,7 @@ from yacs.config import CfgNode
 from graphgps_kmip.compat.key_translation import UNREAD
 from graphgps_kmip.gym.config import NAME
 from graphgps_kmip.gym.load import flatten
-from graphgps_kmip.registry import entries, named, with_groups
+from graphgps_kmip.registry import KINDS, entries, named, with_groups
 
 # Where and how comfortably a run happens, or what is derived from the data: without influence on its numbers.
 NOT_HASHED = frozenset(
@@ -30,8 +30,8 @@ NOT_HASHED = frozenset(
 # Where model.auto_satisfy_param_budget searches for them, they follow from the other settings.
 SEARCHED = frozenset({"gnn.dim_inner", "gt.dim_hidden", "graphormer.embed_dim", "gt.kmip.dim_val"})
 
-# Keys that name components, joined by a plus.
-NAMING = ("gt.layer_type", "gnn.layer_type", "model.type", "dataset.node_encoder_name", "dataset.edge_encoder_name")
+# Keys that name components, some of them joined by a plus.
+NAMING = tuple(sorted({kind.key for kind in KINDS.values()} | {"gnn.layer_type", "gnn.layer_act"}))
 
 
 # Message passing layers of ours that give edge features back as they were; those among them that read none.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import reduce
 from typing import Any
@@ -15,22 +16,28 @@ from graphgps_kmip.gym.graphgym_network import LAYERS
 from graphgps_kmip.gym.graphgym_registries import (
     GRAPHGYM_REGISTRIES,
     OURS,
+    WATCHERS,
     offer,
     stand_first,
     stand_last,
     tolerate_later_packages,
 )
 from graphgps_kmip.gym.network_building import build_network, current_plan
-from graphgps_kmip.gym.task import loss_and_score
+from graphgps_kmip.gym.task import from_graphgym, loss_and_score
 from graphgps_kmip.networks.encoder_builders import build_encoder
 from graphgps_kmip.networks.network_stack import build_head
-from graphgps_kmip.registry import Spec, watch
+from graphgps_kmip.registry import Spec, named, register, watch
+from graphgps_kmip.task.make_task import SCORES
 
 
 def register_all() -> None:
     """Enter every component into GraphGym's registries, those registered later too; harmless when called again."""
     if not OURS:
         watch(_enter)
+        WATCHERS.append(_adopt)
+        for registry in (graphgym.loss_dict, graphgym.pooling_dict, graphgym.metric_dict):
+            for key, entry in list(registry.items()):
+                _adopt(registry, key, entry)
     for key, entry in LAYERS.items():
         offer(graphgym.layer_dict, key, entry)
     for registry, entry in (
@@ -53,6 +60,18 @@ def _enter(spec: Spec) -> None:
         enter_group(cfg, spec)
 
 
+def _adopt(registry: dict[Any, Any], key: Any, entry: Any) -> None:
+    """Register losses and poolings that others registered with GraphGym: our task and our heads read the registry."""
+    if registry is graphgym.loss_dict and key != NAME and key not in named("loss"):
+        register("loss", key, from_graphgym(entry), tasks=tuple(SCORES), summary=f"loss of {entry.__module__}")
+    if registry is graphgym.pooling_dict and key not in named("pooling"):
+        register("pooling", key, entry)
+    if registry is graphgym.metric_dict:
+        logging.warning(
+            "register_metric %r: read by GraphGym's own loop alone, use register('metric', %r, ...)", key, key
+        )
+
+
 def _has_group(spec: Spec) -> bool:
     return reduce(lambda node, name: node.get(name) if node else None, spec.group.split("."), cfg) is not None
 
@@ -60,6 +79,7 @@ def _has_group(spec: Spec) -> bool:
 def _for_graphgym(spec: Spec) -> Callable[..., Any]:
     """Return a component in the form that GraphGym calls: its options come from the config."""
     forms: dict[str, Callable[..., Any]] = {
+        "train_mode": lambda loggers, loaders, *rest: spec.component(loaders, *rest),  # noqa: ARG005 (our loop logs)
         "network": lambda dim_in, dim_out: build_network(spec.name, dim_in, dim_out),
         "head": lambda dim_in, dim_out: build_head(current_plan(), spec, dim_in, dim_out),
         "node_encoder": lambda dim: build_encoder(current_plan(), spec, dim),

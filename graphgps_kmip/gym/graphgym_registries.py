@@ -15,6 +15,7 @@ from torch_geometric.graphgym import register as graphgym
 
 from graphgps_kmip.gym.config import NAME
 
+WATCHERS: list[Callable[[dict[Any, Any], Any, Any], None]] = []  # called with what others register
 OURS: dict[int, dict[Any, Any]] = {}  # id of a registry -> our entries in it
 NETWORKS = "GPSModel MultiModel SingleModel SANTransformer Performer BigBird Graphormer custom_gnn gnn".split()
 ESSENTIAL = {
@@ -26,6 +27,7 @@ GRAPHGYM_REGISTRIES = {
     "activation": graphgym.act_dict,
     "train_mode": graphgym.train_dict,
     "head": graphgym.head_dict,
+    "pooling": graphgym.pooling_dict,
     "node_encoder": graphgym.node_encoder_dict,
     "edge_encoder": graphgym.edge_encoder_dict,
     "optimizer": graphgym.optimizer_dict,
@@ -39,7 +41,7 @@ def of_others() -> dict[str, dict[str, Any]]:
     """Return kind -> name -> what GraphGym itself or another package registered: its entries that are not ours."""
     return {
         kind: {name: entry for name, entry in registry.items() if OURS.get(id(registry), {}).get(name) is not entry}
-        for kind, registry in GRAPHGYM_REGISTRIES.items()
+        for kind, registry in {**GRAPHGYM_REGISTRIES, "layer": graphgym.layer_dict}.items()
     }
 
 
@@ -92,6 +94,8 @@ def tolerate_later_packages() -> None:
             mapping[key] = module
         else:
             original(mapping, key, module)
+            for tell in WATCHERS:
+                tell(mapping, key, module)
         if mapping is graphgym.config_dict and NAME in mapping:
             stand_last(mapping)
         return None

@@ -1,4 +1,4 @@
-"""Train modes (``train.mode``) by their public names: GraphGym's signature, with our Fabric behind it."""
+"""Train modes (``train.mode``) by their public names: training, evaluation, attention weights, leaderboard."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from lightning_fabric import Fabric
 from torch import Tensor, nn
+from torch.optim import Optimizer
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.errors import ConfigError
@@ -26,33 +27,41 @@ LEADERBOARD = ("test-dev", "test-challenge")  # what val and test of PCQM4Mv2-in
 
 
 @register("train_mode", "standard")
-def standard(*args: Any) -> dict[str, Any]:
+def standard(
+    loaders: Sequence[Any], model: nn.Module, optimizer: Optimizer, scheduler: Any, fabric: Fabric | None = None
+) -> dict[str, Any]:
     """Train as custom does, in place of GraphGym's loop on Lightning."""
     logging.info("train.mode standard: GraphGym's loop on Lightning is not used, but ours, as for custom")
-    return custom(*args)
+    return custom(loaders, model, optimizer, scheduler, fabric)
 
 
 @register("train_mode", "inference-only")
-def inference_only(_: Any, loaders: Sequence[Any], model: nn.Module, *rest: Any) -> dict[str, Any]:
+def inference_only(
+    loaders: Sequence[Any], model: nn.Module, optimizer: Optimizer, scheduler: Any, fabric: Fabric
+) -> dict[str, Any]:
     """Evaluate the model of pretrained.dir on all three splits, without training."""
-    return _evaluated(dict(zip(SPLITS, loaders, strict=True)), model, rest[-1])
+    del optimizer, scheduler
+    return _evaluated(dict(zip(SPLITS, loaders, strict=True)), model, fabric)
 
 
 @register("train_mode", "log-attn-weights")
-def log_attn_weights(_: Any, loaders: Sequence[Any], model: nn.Module, *rest: Any) -> dict[str, Any]:
+def log_attn_weights(
+    loaders: Sequence[Any], model: nn.Module, optimizer: Optimizer, scheduler: Any, fabric: Fabric
+) -> dict[str, Any]:
     """Evaluate as inference-only, and save what each layer and head attends to in the first test graphs."""
-    fabric = rest[-1]
     path = Path(cfg.run_dir) / "attention_weights.npz"
     if fabric.is_global_zero:  # first: that a model has none should not cost an evaluation
         count = save_weights(fabric.to_device(model), loaders[-1].dataset, path)
         logging.info("attention weights of %d test graphs: %s", count, path)
-    return inference_only(_, loaders, model, *rest)
+    return inference_only(loaders, model, optimizer, scheduler, fabric)
 
 
 @register("train_mode", "PCQM4Mv2-inference")
-def pcqm4mv2_inference(_: Any, loaders: Sequence[Any], model: nn.Module, *rest: Any) -> dict[str, Any]:
+def pcqm4mv2_inference(
+    loaders: Sequence[Any], model: nn.Module, optimizer: Optimizer, scheduler: Any, fabric: Fabric
+) -> dict[str, Any]:
     """Evaluate on the official validation molecules, and save the predictions for both tests of the leaderboard."""
-    fabric = rest[-1]
+    del optimizer, scheduler
     for loader, name in zip(loaders[1:], LEADERBOARD, strict=True):
         outputs = predict(model, loader, current_settings(), fabric, name)
         path = Path(cfg.run_dir) / f"y_pred_pcqm4m-v2_{name}.npz"

@@ -23,8 +23,10 @@ from graphgps_kmip.compat.parameter_renaming import constants_of, read_state, re
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.load import flatten, load_config, read_settings
 from graphgps_kmip.gym.ranges import check_ranges
+from graphgps_kmip.results.finished_runs import config_file
+from graphgps_kmip.results.run_folder import best_or_newest
+from graphgps_kmip.results.run_record import read_record
 from graphgps_kmip.train import CheckpointError
-from graphgps_kmip.train.checkpoint import numbered
 
 ADOPTED = ("gt", "gnn")  # groups that the earlier run decides, and those of all encodings
 # Must be as in the earlier run: the network and the encoders that its parameters are of.
@@ -105,19 +107,19 @@ def _run_dir() -> Path:
 
 def _config_file() -> Path:
     run_dir = _run_dir()
-    places = (run_dir / cfg.cfg_dest, run_dir.parent / cfg.cfg_dest)  # ours, GraphGPS's
+    own = config_file(run_dir, read_record(run_dir))
+    places = (own, run_dir / cfg.cfg_dest, run_dir.parent / cfg.cfg_dest)  # the last: GraphGPS's
     found = next((path for path in places if path.is_file()), None)
     if found is None:
         raise ConfigError(
-            f"pretrained.dir: there is neither {places[0]} nor {places[1]}: put the config of that run there"
+            f"pretrained.dir: there is neither {places[1]} nor {places[2]}: put the config of that run there"
         )
     return found
 
 
 def _checkpoint() -> Path:
     run_dir = _run_dir()
-    best = run_dir / "ckpt" / "best.ckpt"
-    path = best if best.is_file() else next(reversed(numbered(run_dir).values()), None)
+    path = best_or_newest(run_dir)
     if path is None:
         raise CheckpointError(
             f"pretrained.dir: no checkpoint in {run_dir / 'ckpt'}; train that run with train.enable_ckpt True, "

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import torch
 from torch import Tensor
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.registry import named
 from graphgps_kmip.task import Task, make_task
+from graphgps_kmip.task.task import identity
 
 # Public YAML files call these a classification; what is scored, the head decides.
 OF_HEADS = {
@@ -27,7 +32,20 @@ def current_task() -> Task:
         cfg.metric_agg,
         cfg.model.size_average,
         cfg.model.thresh,
+        lambda spec: cfg[spec.kind][spec.name.lower()],
     )
+
+
+def from_graphgym(function: Callable[..., Any]) -> Callable[..., tuple[Tensor, Tensor]]:
+    """Return a loss of GraphGym's ``register_loss``, ``(pred, true) -> (loss, score)``, as a loss of the registry."""
+
+    def loss(pred: Tensor, true: Tensor, all_reduce: Callable[[Tensor], Tensor] = identity) -> tuple[Tensor, Tensor]:
+        del all_reduce  # a mean over the batch knows no other process
+        value, _ = function(pred, true)
+        weight = torch.tensor(float(len(pred)), device=pred.device)
+        return value * weight, weight
+
+    return loss
 
 
 def loss_and_score(pred: Tensor, true: Tensor) -> tuple[Tensor, Tensor] | None:

@@ -1,4 +1,4 @@
-"""Train mode ``custom``: GraphGym's call into our loop, with everything it needs taken from ``cfg``."""
+"""Train mode ``custom``: our training loop, with settings and writers from ``cfg``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from lightning_fabric import Fabric
 from torch import nn
 from torch.optim import Optimizer
 from torch_geometric.graphgym.config import cfg
@@ -21,12 +22,11 @@ from graphgps_kmip.train import MissingWriter, TensorBoardWriter, TrainSettings,
 
 @register("train_mode", "custom")
 def custom(
-    loggers: Sequence[Any],  # noqa: ARG001 (GraphGym's signature; our loop writes the same files itself)
     loaders: Sequence[Any],
     model: nn.Module,
     optimizer: Optimizer,
     scheduler: Any,
-    fabric: Any = None,
+    fabric: Fabric | None = None,
 ) -> dict[str, Any]:
     """Train as the config says, on the data that the loaders give, and return the final record."""
     return train(

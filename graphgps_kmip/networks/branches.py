@@ -49,11 +49,12 @@ def branch_rows(plan: NetworkPlan) -> list[Branch]:
     Raises:
         ConfigError: an unknown name, or one with an ending that is not `ALONG_EXPANDER` of a message passing layer.
     """
-    return [_branch(name) for name in plan.settings.gt.layer_type.split("+") if name != "None"]
+    return [_branch(plan, name) for name in plan.settings.gt.layer_type.split("+") if name != "None"]
 
 
-def _branch(name: str) -> Branch:
+def _branch(plan: NetworkPlan, name: str) -> Branch:
     name, mark, edges = name.partition("__")
+    refuse_graphgym_layer(plan, name, KEY)
     spec = lookup(("attention", "message_passing"), name)
     if not mark:
         return Branch(spec)
@@ -63,6 +64,19 @@ def _branch(name: str) -> Branch:
             f"({', '.join(named('message_passing'))}): leave it out"
         )
     return Branch(spec, along_expander=True)
+
+
+def refuse_graphgym_layer(plan: NetworkPlan, name: str, key: str) -> None:
+    """Refuse a layer of GraphGym's ``register_layer``, which is called in another way.
+
+    Raises:
+        ConfigError: it is one; says what to use.
+    """
+    if name in plan.others.get("layer", {}) and name not in named("attention", "message_passing"):
+        raise ConfigError(
+            f"{key}: {name} is a layer of GraphGym's register_layer, for model.type gnn: take that network, or "
+            f"register('message_passing', {name!r}, ...) (docs/extending.md)"
+        )
 
 
 def edge_width(plan: NetworkPlan) -> int | None:

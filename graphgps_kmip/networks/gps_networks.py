@@ -9,7 +9,7 @@ from torch import nn
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.model import GNNLayer, GPSLayer
-from graphgps_kmip.networks.branches import branch_rows, branches, edge_width
+from graphgps_kmip.networks.branches import branch_rows, branches, edge_width, refuse_graphgym_layer
 from graphgps_kmip.networks.network_plan import NetworkPlan
 from graphgps_kmip.networks.network_stack import layers_width, stack
 from graphgps_kmip.registry import named, register
@@ -85,6 +85,8 @@ def _conv_layer(plan: NetworkPlan, dim: int) -> GNNLayer:
     gnn, gt = plan.settings.gnn, plan.settings.gt
     name = gnn.layer_type
     known = named("message_passing")
+    if name not in CONVS:
+        refuse_graphgym_layer(plan, name, "gnn.layer_type")
     spec = look_up(known | {public: known[ours] for public, ours in CONVS.items()}, name, "gnn.layer_type")
     given: dict[str, Any] = {
         "heads": gt.n_heads,

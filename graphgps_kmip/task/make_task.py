@@ -11,7 +11,7 @@ from torch import Tensor
 
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.registry import named
+from graphgps_kmip.registry import Spec, named
 from graphgps_kmip.task.losses import full_precision, squeeze, summed
 from graphgps_kmip.task.metrics import Metric
 from graphgps_kmip.task.task import Task
@@ -46,12 +46,20 @@ def _unknown(key: str, got: str, allowed: Iterable[str]) -> InputError:
     return InputError(f"{key} is {got!r}, which does not fit.{suggest(got, allowed)}")
 
 
-def functions_of(kind: str, task: str) -> dict[str, Callable[..., Any]]:
+Options = Callable[[Spec], Mapping[str, Any]]
+
+
+def _defaults(spec: Spec) -> Mapping[str, Any]:  # noqa: ARG001
+    return {}
+
+
+def functions_of(kind: str, task: str, options: Options = _defaults) -> dict[str, Callable[..., Any]]:
     """Return the losses or metrics of one task by name, aliases included.
 
     Args:
         kind (str): ``"loss"`` or ``"metric"``.
         task (str): Name as of `Task.name`.
+        options (callable, optional): Registry entry -> values of its keyword-only arguments. (default: their defaults)
     """
     found = {}
     for name, spec in named(kind).items():
@@ -60,7 +68,7 @@ def functions_of(kind: str, task: str) -> dict[str, Callable[..., Any]]:
         else:
             function = spec.component if task in spec.traits.tasks else None
         if function is not None:
-            found[name] = function
+            found[name] = partial(function, **options(spec)) if spec.options else function
     return found
 
 
@@ -99,6 +107,7 @@ def make_task(
     metric_agg: str = "argmax",
     reduction: str = "mean",
     thresh: float = 0.5,
+    options: Options = _defaults,
 ) -> Task:
     """Build the task that a config describes.
 
@@ -111,17 +120,18 @@ def make_task(
         metric_agg: `argmax` or `argmin`, as fits the metric; not used with `auto`.
         reduction: `mean` or `sum` over the rows (GraphGym's `model.size_average`).
         thresh: a probability above it counts as yes (two classes, several labels).
+        options (callable, optional): Registry entry of a loss or metric -> values of its options. (default: theirs)
 
     Raises:
         ValueError: an unknown name, a loss or metric that does not fit the task, a direction that keeps the worst.
     """
     name = _task_name(task_type, dim_out)
-    losses = functions_of("loss", name)
+    losses = functions_of("loss", name, options)
     if loss_fun not in losses:
         raise _unknown(f"model.loss_fun (task {name})", loss_fun, losses)
     if reduction not in ("mean", "sum"):
         raise _unknown("model.size_average", reduction, ["mean", "sum"])
-    forms = functions_of("metric", name)
+    forms = functions_of("metric", name, options)
     best, maximize = _selection(metric_best, metric_agg, forms)
     return Task(
         name=name,

@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 # Name -> module that has it.
 _LAZY = {
     "create_model": "graphgps_kmip.networks.create_model",
-    "load_model": "graphgps_kmip.gym.trained",
+    "load_model": "graphgps_kmip.gym.running.trained",
     "register": "graphgps_kmip.registry",
     "register_attention": "graphgps_kmip.registry",
 }

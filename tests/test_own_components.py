@@ -14,8 +14,8 @@ from torch_geometric.graphgym import register as graphgym
 from torch_geometric.graphgym.config import cfg
 
 import main
-from graphgps_kmip.gym import experiment
-from graphgps_kmip.gym.experiment import Parts
+from graphgps_kmip.gym.running import experiment
+from graphgps_kmip.gym.running.experiment import Parts
 from graphgps_kmip.registry import entries
 
 ROOT = Path(__file__).parents[1]

@@ -10,9 +10,9 @@ from typing import Any
 from torch_geometric.graphgym import register as graphgym
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.gym.config import NAME, enter_group, set_defaults
-from graphgps_kmip.gym.data import load_dataset
-from graphgps_kmip.gym.graphgym_network import LAYERS
+from graphgps_kmip.gym.building.graphgym_network import LAYERS
+from graphgps_kmip.gym.building.network_building import build_network, current_plan
+from graphgps_kmip.gym.config.config_keys.config_keys import NAME, enter_group, set_defaults
 from graphgps_kmip.gym.graphgym_registries import (
     GRAPHGYM_REGISTRIES,
     OURS,
@@ -22,8 +22,8 @@ from graphgps_kmip.gym.graphgym_registries import (
     stand_last,
     tolerate_later_packages,
 )
-from graphgps_kmip.gym.network_building import build_network, current_plan
-from graphgps_kmip.gym.task import from_graphgym, loss_and_score
+from graphgps_kmip.gym.running.data_loading import load_dataset
+from graphgps_kmip.gym.running.task import from_graphgym, loss_and_score
 from graphgps_kmip.networks.encoder_builders import build_encoder
 from graphgps_kmip.networks.network_stack import build_head
 from graphgps_kmip.registry import Spec, named, register, watch

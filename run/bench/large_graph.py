@@ -27,8 +27,8 @@ from torch.utils._pytree import tree_iter
 from torch_geometric.data import Batch
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.gym.load import load_config
-from graphgps_kmip.gym.network_building import build_network
+from graphgps_kmip.gym.building.network_building import build_network
+from graphgps_kmip.gym.config.config_loading import load_config
 
 from . import bench_records
 from .harness import CLEAR_REFS, MIB, Row, resident_mib

@@ -18,8 +18,8 @@ import graphgps_kmip.compat
 import graphgps_kmip.gym
 from graphgps_kmip.compat.key_translation import KEYS, UNREAD, UNREAD_ELSEWHERE, VALUES, refuse, translate
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.config import set_defaults
-from graphgps_kmip.gym.load import flatten, load_config
+from graphgps_kmip.gym.config.config_keys.config_keys import set_defaults
+from graphgps_kmip.gym.config.config_keys.config_loading import flatten, load_config
 from graphgps_kmip.gym.posenc import times
 from graphgps_kmip.registry import register
 
@@ -123,7 +123,7 @@ def test_a_component_may_have_the_name_of_a_key_that_nothing_reads() -> None:
 
 
 def test_no_part_reads_the_keys_that_are_said_to_be_unread() -> None:
-    files = [file for folder in ROOMS for file in folder.glob("*.py")]
+    files = [file for folder in ROOMS for file in folder.rglob("*.py")]
     nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text()))]
     named = (ast.unparse(node) for node in nodes if isinstance(node, ast.Attribute))
     reads = {re.sub(r"^(cfg|(plan\.)?settings)\.", "", name) for name in named}

@@ -8,10 +8,10 @@ from torch import nn
 from torch_geometric.data import Batch
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.gym.data import load_dataset
-from graphgps_kmip.gym.experiment import assemble, configured, planned_runs
-from graphgps_kmip.gym.load import load_config
+from graphgps_kmip.gym.config.config_keys.config_loading import load_config
 from graphgps_kmip.gym.posenc import EDGE_PARTS, NODE_PARTS
+from graphgps_kmip.gym.running.data_loading import load_dataset
+from graphgps_kmip.gym.running.experiment import assemble, configured, planned_runs
 
 ROOT = Path(__file__).parents[2]
 MODELS = {"LapPE": "DeepSet", "SignNet": "MLP", "RWSE": "Linear", "HKdiagSE": "mlp", "ElstaticSE": "Linear"}

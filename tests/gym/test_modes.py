@@ -15,10 +15,10 @@ from torch_geometric.graphgym.register import train_dict
 
 import main
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym import modes
-from graphgps_kmip.gym.experiment import assemble, configured, planned_runs
-from graphgps_kmip.gym.load import load_config
-from graphgps_kmip.gym.pretrained import adopt_settings
+from graphgps_kmip.gym.config.config_keys.config_loading import load_config
+from graphgps_kmip.gym.config.config_keys.pretrained import adopt_settings
+from graphgps_kmip.gym.running import modes
+from graphgps_kmip.gym.running.experiment import assemble, configured, planned_runs
 from graphgps_kmip.registry import components
 from tests.gym.earlier import after, lines, restored, train_earlier  # noqa: F401
 from tests.test_main import DIGITS, SHORT

@@ -11,7 +11,7 @@ import torch
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.model_builder import create_model
 
-from graphgps_kmip.gym.network_building import NARROWEST, WIDEST, count_parameters, enter_width
+from graphgps_kmip.gym.building.network_building import NARROWEST, WIDEST, count_parameters, enter_width
 from tests.gym.networks import configure
 
 GPS = {"model.type": "GPSModel", "gt.layers": 2, "gt.n_heads": 4, "gt.kmip.dim_kq": 5, "gt.kmip.head_agg": "Linear"}

@@ -12,8 +12,8 @@ import torch
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.data import load_dataset
 from graphgps_kmip.gym.posenc import NODE_PARTS, POSENC, enabled_encodings, times
+from graphgps_kmip.gym.running.data_loading import load_dataset
 from tests.gym.posenc_config import NARROW, load, model_and_batch
 
 

@@ -24,20 +24,20 @@ from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.compat.key_translation import refuse
 from graphgps_kmip.data import DatasetInfo, GraphDataset
 from graphgps_kmip.errors import ConfigError, UserError, one_line
-from graphgps_kmip.gym.data import enter_info
-from graphgps_kmip.gym.devices import check_devices
-from graphgps_kmip.gym.fingerprint import config_hash
+from graphgps_kmip.gym.building.network_building import build_model, current_plan, enter_width
+from graphgps_kmip.gym.config.config_keys.config_hash import config_hash
+from graphgps_kmip.gym.config.config_keys.config_loading import flatten
+from graphgps_kmip.gym.config.config_keys.pretrained import load_parameters
 from graphgps_kmip.gym.graphgym_registries import of_others
-from graphgps_kmip.gym.load import flatten
-from graphgps_kmip.gym.loaders import current_loaders
-from graphgps_kmip.gym.modes import TRAINING, check_mode
-from graphgps_kmip.gym.network_building import build_model, current_plan, enter_width
-from graphgps_kmip.gym.optimizer import current_optimizer, current_scheduler
-from graphgps_kmip.gym.pictures import save_attention
-from graphgps_kmip.gym.pretrained import load_parameters
-from graphgps_kmip.gym.run_log import log_to_run_dir
-from graphgps_kmip.gym.task import current_task
-from graphgps_kmip.gym.train import current_settings
+from graphgps_kmip.gym.running.attention_arrays import save_attention
+from graphgps_kmip.gym.running.data_loading import enter_info
+from graphgps_kmip.gym.running.devices import check_devices
+from graphgps_kmip.gym.running.loaders import current_loaders
+from graphgps_kmip.gym.running.modes import TRAINING, check_mode
+from graphgps_kmip.gym.running.optimizer import current_optimizer, current_scheduler
+from graphgps_kmip.gym.running.run_log import log_to_run_dir
+from graphgps_kmip.gym.running.task import current_task
+from graphgps_kmip.gym.running.train_modes import current_settings
 from graphgps_kmip.networks.branches import warn_of_unread_settings
 from graphgps_kmip.ranges import SEED, refusal, whole
 from graphgps_kmip.registry import components

@@ -22,7 +22,7 @@ from graphgps_kmip.encoding.graphormer_bias import GraphormerEncoder, GraphToken
 from graphgps_kmip.encoding.kernel_encoder import KernelEncoder
 from graphgps_kmip.encoding.laplacian import EquivStableLapPEEncoder, LapPEEncoder
 from graphgps_kmip.encoding.signnet import SignNetEncoder
-from graphgps_kmip.gym.graphgym_network import GraphGymLayer
+from graphgps_kmip.gym.building.graphgym_network import GraphGymLayer
 from graphgps_kmip.model import (
     AttentionLayer,
     EdgeHead,

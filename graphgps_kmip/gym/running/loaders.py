@@ -10,7 +10,7 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.data import GraphDataset, GraphLoader, NodeLoader, Sampling, make_loaders
 from graphgps_kmip.data.loaders import with_node_budget
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.network_building import current_plan
+from graphgps_kmip.gym.building.network_building import current_plan
 from graphgps_kmip.networks.branches import branch_rows
 
 

@@ -15,9 +15,9 @@ from torch.optim import Optimizer
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.attention_weights import save_weights
-from graphgps_kmip.gym.task import current_task
-from graphgps_kmip.gym.train import current_settings, current_writers, custom
+from graphgps_kmip.gym.running.attention_weights import save_weights
+from graphgps_kmip.gym.running.task import current_task
+from graphgps_kmip.gym.running.train_modes import current_settings, current_writers, custom
 from graphgps_kmip.registry import entries, register
 from graphgps_kmip.results.run_folder import SPLITS, writing
 from graphgps_kmip.train import replace_file

@@ -10,8 +10,8 @@ from yacs.config import CfgNode
 from graphgps_kmip.compat.key_translation import UNREAD
 from graphgps_kmip.encoding.expander_graph import ALGORITHMS
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.optimizer import DECAYED
 from graphgps_kmip.gym.posenc import posenc_group
+from graphgps_kmip.gym.running.optimizer import DECAYED
 from graphgps_kmip.networks.network_settings import NETWORK_DEFAULTS
 from graphgps_kmip.ranges import (
     COUNT,

@@ -9,9 +9,9 @@ from torch import nn
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.data import find, published_rows
-from graphgps_kmip.gym.count import count_layers
-from graphgps_kmip.gym.data import missing_data, stand_in
-from graphgps_kmip.gym.experiment import Parts, assemble
+from graphgps_kmip.gym.building.parameter_count import count_layers
+from graphgps_kmip.gym.running.data_loading import missing_data, stand_in
+from graphgps_kmip.gym.running.experiment import Parts, assemble
 
 
 def dry_run() -> str:

@@ -22,7 +22,7 @@ from torch_geometric.nn import BatchNorm
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.errors import ConfigError, InputError
-from graphgps_kmip.gym.network_building import current_plan
+from graphgps_kmip.gym.building.network_building import current_plan
 from graphgps_kmip.model import GPSModel
 from graphgps_kmip.model.feature_encoding import UnitRows
 from graphgps_kmip.networks.network_plan import NetworkPlan

@@ -1,0 +1,1 @@
+"""Networks from the config, their parameter counts, and what a dry run prints."""

@@ -1,0 +1,1 @@
+"""Config: keys with defaults and ranges, loading of YAML files, config hash, settings of an earlier run."""

@@ -1,0 +1,1 @@
+"""Runs: data, train modes, one experiment of several seeds, finished runs as models."""

@@ -1,4 +1,4 @@
-"""Point clouds on disk: what is read is what was written, one cloud in memory at a time, one connection a process."""
+"""Point clouds on disk: what is read is what was written, one cloud in memory at a time, one connection per process."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from graphgps_kmip.data.point_clouds import Cloud, CloudDataset, CloudSource, op
 from graphgps_kmip.encoding.knn import nearest_neighbors
 
 CLASSES, K = 4, 3
-SIZES = [7, 2, 30, 1, 12, 9, 5, 8, 6]  # fewer points than k, and one alone, among them
+SIZES = [7, 2, 30, 1, 12, 9, 5, 8, 6]  # fewer points than k, and a single one, among them
 PARTS = ["train"] * 6 + ["test"] * 2 + ["train"]
 
 
 def cloud(number: int) -> Cloud:
     rng = np.random.default_rng(number)
     x = rng.integers(0, 3, (SIZES[number % len(SIZES)], 5)).astype(np.float32)  # many ties
-    return Cloud(x, rng.integers(0, CLASSES, len(x)), PARTS[number % len(PARTS)])
+    return Cloud(x, rng.integers(0, CLASSES, len(x)), PARTS[number % len(PARTS)], Path())
 
 
 def read(_raw: Path, clouds: tuple[int, ...]) -> Iterator[Cloud]:
@@ -34,13 +34,11 @@ def read(_raw: Path, clouds: tuple[int, ...]) -> Iterator[Cloud]:
 
 
 def source(clouds: int = len(SIZES), reader: Callable[[Path], Iterator[Cloud]] | None = None) -> CloudSource:
-    return CloudSource("", ("all.txt",), reader or partial(read, clouds=tuple(range(clouds))), 5, 1, CLASSES, K)
+    return CloudSource(reader or partial(read, clouds=tuple(range(clouds))), 5, 1, CLASSES, K)
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> str:
-    (tmp_path / "raw").mkdir()
-    (tmp_path / "raw/all.txt").touch()
     return str(tmp_path)
 
 
@@ -52,7 +50,7 @@ def test_what_is_read_is_what_was_written_with_the_nearest_neighbours(home: str)
     dataset = CloudDataset(home, source(), distance=True)
     assert len(dataset) == len(SIZES)
     for number, graph in enumerate(dataset):
-        x, y, _ = cloud(number)
+        x, y, *_ = cloud(number)
         assert (graph.x.dtype, graph.y.dtype, graph.edge_index.dtype) == (torch.float32, torch.int64, torch.int64)
         assert graph.x.tolist() == x.tolist()
         assert graph.pos.tolist() == x[:, 1:4].tolist()
@@ -181,7 +179,7 @@ def test_too_few_training_clouds_to_draw_from_are_refused(home: str) -> None:
 
 
 @pytest.mark.parametrize("damage", [lambda content: content[: len(content) // 2], lambda content: b"?" * len(content)])
-def test_a_damaged_database_is_named_with_the_mend(home: str, damage: Callable[[bytes], bytes]) -> None:
+def test_a_damaged_database_is_named_with_the_fix(home: str, damage: Callable[[bytes], bytes]) -> None:
     CloudDataset(home, source(400))
     path = Path(home) / "processed/points.db"
     path.write_bytes(damage(path.read_bytes()))

@@ -6,6 +6,7 @@ from graphgps_kmip.data.dataset import GraphDataset, Summary
 from graphgps_kmip.data.dataset_card import card_text, mismatches, published_rows
 from graphgps_kmip.data.dataset_info import DatasetInfo
 from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
+from graphgps_kmip.data.dataset_registry import datasets, find, find_title, register
 from graphgps_kmip.data.loaders import GraphLoader, make_loaders
 from graphgps_kmip.data.node_loader import NodeLoader, Sampling
 from graphgps_kmip.data.open_dataset import open_dataset, sampled
@@ -13,7 +14,6 @@ from graphgps_kmip.data.precomputed_encodings import Encoding, encoded
 from graphgps_kmip.data.raw_files import at_hand, missing_line
 from graphgps_kmip.data.sets import all_records
 from graphgps_kmip.data.splits import Splits, random_split
-from graphgps_kmip.data.table import datasets, find, find_title, register
 from graphgps_kmip.errors import DataError
 
 __all__ = [

@@ -80,7 +80,7 @@ def array(kind: type, shape: tuple[int, ...], code: Any) -> np.ndarray:  # noqa:
 def set_array(value: np.ndarray, state: Any) -> None:
     """Fill an array made by `array` from (version, shape, dtype, column-major, content)."""
     state = (1, *state) if isinstance(state, tuple) and len(state) == 4 else state  # the oldest have no version
-    _check(isinstance(state, tuple) and len(state) == 5 and type(value) is np.ndarray, "an array without a state")
+    _check(isinstance(state, tuple) and len(state) == 5 and isinstance(value, np.ndarray), "an array without a state")
     _, shape, kind, columns, content = state
     _check(value.shape == (0,) and value.flags.owndata, "an array that is filled twice")
     _check(_is_plain(kind) and _is_shape(shape), "an array of a dtype or a shape that is none")
@@ -91,7 +91,7 @@ def set_array(value: np.ndarray, state: Any) -> None:
         _check(isinstance(content, bytes | bytearray | str), "an array whose content is no bytes")
         content = _content(content)
         _check(len(content) == count * kind.itemsize, "an array larger or smaller than its content")
-    value.__setstate__((1, shape, kind, bool(columns), content))
+    np.ndarray.__setstate__(value, (1, shape, kind, bool(columns), content))
 
 
 def scalar(kind: np.dtype, content: Raw = b"") -> Any:

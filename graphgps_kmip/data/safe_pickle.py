@@ -331,15 +331,11 @@ class _DType:
         values.set_dtype(self.value, state)
 
 
-class _Array:
-    """An array while torch's reader makes it, for the same reason."""
-
-    def __init__(self, kind: Any, shape: Any, code: Any) -> None:
-        self.value = values.array(np.ndarray if kind is _ArrayClass else kind, shape, code)
+class _Array(np.ndarray):
+    """An array that torch's reader makes: to a real one the file could give any state."""
 
     def __setstate__(self, state: Any) -> None:
-        parts = state if isinstance(state, tuple) else ()
-        values.set_array(self.value, _finished(tuple(map(_bare, parts))))
+        values.set_array(self, tuple(map(_bare, state)) if isinstance(state, tuple) else state)
 
 
 class _ArrayClass:
@@ -349,59 +345,28 @@ class _ArrayClass:
         raise UnsafeFile("it calls ndarray, which no data needs")
 
 
-def _bare(part: Any) -> Any:
-    return part.value if isinstance(part, _DType) else part
-
-
-def _torch_globals() -> list[tuple[Callable, str]]:
-    """Return what torch's reader may call beside its own functions: (ours, name in the file)."""
-    made: dict[str, Callable] = {"numpy.ndarray": _ArrayClass, "numpy.dtype": _DType}
-    made |= {f"{module}._reconstruct": _Array for module in MULTIARRAY}
-    made |= {f"{module}.scalar": _scalar for module in MULTIARRAY}
-    made |= {f"{module}.bytes": latin1_bytes for module in ("builtins", "__builtin__")}  # of an array without numbers
-    made |= {f"{module}._frombuffer": _from_buffer for module in NUMERIC}
-    made |= {f"{one.__module__}.{one.__qualname__}": one for one in GRAPHS}
-    return [(one, name) for name, one in made.items()]
+def _array(kind: Any, shape: Any, code: Any) -> np.ndarray:
+    empty = values.array(np.ndarray if kind is _ArrayClass else kind, shape, code)
+    return np.ndarray.__new__(_Array, empty.shape, empty.dtype)
 
 
 def _scalar(kind: Any, *content: Any) -> Any:
     return values.scalar(_bare(kind), *content)
 
 
-def _from_buffer(content: Any, kind: Any, *more: Any) -> np.ndarray:
-    return values.from_buffer(content, _bare(kind), *more)
+def _bare(part: Any) -> Any:
+    return part.value if isinstance(part, _DType) else part
 
 
-def _finished(content: Any) -> Any:
-    """Return content with the arrays in place of what stood for them, in containers changed in place.
-
-    Raises:
-        UnsafeFile: its containers stand in each other a thousand deep.
-    """
-    done: dict[int, tuple[Any, Any]] = {}  # of what was seen: itself, so that its id stays its own, and what it became
-
-    def finish(one: Any) -> Any:
-        if id(one) in done:
-            return done[id(one)][1]
-        if isinstance(one, _Array | _DType):
-            return one.value
-        if not isinstance(one, (dict, list, tuple, *GRAPHS)):
-            return one
-        done[id(one)] = (one, one)
-        if isinstance(one, dict):
-            one.update({key: finish(value) for key, value in one.items()})
-        elif type(one) is list:
-            one[:] = [finish(value) for value in one]
-        elif type(one) is tuple:
-            done[id(one)] = (one, tuple(finish(value) for value in one))
-        elif isinstance(one, GRAPHS):
-            finish(vars(one))
-        return done[id(one)][1]
-
-    try:
-        return finish(content)
-    except RecursionError as error:
-        raise UnsafeFile("it holds containers in containers, deeper than any data") from error
+def _torch_globals() -> list[tuple[Callable, str]]:
+    """Return what torch's reader may build beside its own types: (ours, name in the file)."""
+    made: dict[str, Callable] = {"numpy.ndarray": _ArrayClass, "numpy.dtype": _DType}
+    made |= {f"{module}._reconstruct": _array for module in MULTIARRAY}
+    made |= {f"{module}.scalar": _scalar for module in MULTIARRAY}
+    made |= {f"{module}.bytes": latin1_bytes for module in ("builtins", "__builtin__")}  # of an array without numbers
+    made |= {f"{one.__module__}.{one.__qualname__}": one for one in GRAPHS}
+    made["\n"] = _Array  # its state may be set; no file can name it
+    return [(one, name) for name, one in made.items()]
 
 
 def load_torch(file: Path | BinaryIO) -> Any:
@@ -414,7 +379,7 @@ def load_torch(file: Path | BinaryIO) -> Any:
     with allowing(_torch_globals()):
         try:
             check_archive(file)
-            return _finished(torch.load(file, map_location="cpu", weights_only=True))
+            return torch.load(file, map_location="cpu", weights_only=True)
         except UnreadableFile as error:
             raise UnsafeFile(str(error)) from error
         except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
@@ -427,15 +392,15 @@ def load_torch(file: Path | BinaryIO) -> Any:
 
 @contextmanager
 def weights_only() -> Iterator[None]:
-    """Let every ``torch.load`` of the process read tensors, graphs and plain containers only, whatever it asks for.
+    """Let every ``torch.load`` of the process read tensors, arrays, graphs and plain containers only.
 
-    By torch's own switch: loading classes say ``weights_only=False``, or do where True fails.
+    By torch's own switch, for loading classes that ask for ``weights_only=False``, or do so where True fails.
     """
     switch = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
     before = os.environ.get(switch)
     os.environ[switch] = "1"
     try:
-        with allowing((one, f"{one.__module__}.{one.__qualname__}") for one in GRAPHS):
+        with allowing(_torch_globals()):
             yield
     finally:
         if before is None:

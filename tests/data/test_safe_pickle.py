@@ -223,8 +223,7 @@ def test_bombs_that_cost_nothing_are_read_without_harm() -> None:
             many = b"\x80\x02" + b"]" * 10**4 + b"a" * (10**4 - 1) + b"."
             archive.writestr(name, many if name.endswith("data.pkl") else content)
     file.seek(0)
-    with pytest.raises(UnsafeFile, match="containers in containers"):
-        load_torch(file)
+    assert len(load_torch(file)) == 1
 
 
 def test_a_compressed_archive_of_torch_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
@@ -282,7 +281,7 @@ def same(one: Any, other: Any) -> bool:
     if scipy.sparse.issparse(one):
         return type(one) is type(other) and one.dtype == other.dtype and (one != other).nnz == 0
     if isinstance(one, np.ndarray):
-        alike = (type(other), other.dtype, other.shape) == (np.ndarray, one.dtype, one.shape)
+        alike = isinstance(other, np.ndarray) and (other.dtype, other.shape) == (one.dtype, one.shape)
         alike = alike and (one.size < 2 or one.strides == other.strides)
         return alike and all(map(same, one.ravel().tolist(), other.ravel().tolist()))
     if isinstance(one, torch.Tensor):
@@ -317,7 +316,7 @@ def test_graphs_are_read_from_files_of_torch() -> None:
     graph = Data(x=torch.ones(2, 3), edge_index=torch.tensor([[0], [1]]), names=np.array([1, 2]))
     found, again = load_torch(saved(True, [graph, graph]))
     assert found is again
-    assert type(found.names) is np.ndarray
+    assert found.names.tolist() == [1, 2]
     assert torch.equal(found.x, graph.x)
     assert isinstance(found._store, GlobalStorage)
     assert found.num_nodes == 2
@@ -336,10 +335,11 @@ def test_loading_classes_read_tensors_and_graphs_whatever_they_ask_for(
     zipped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    graph = saved(zipped, (Data(x=torch.ones(2, 3)), None))
+    graph = saved(zipped, (Data(x=torch.ones(2, 3), names=np.arange(2)), None))
     code = saved(zipped, HOSTILE["a command"])
     with weights_only():
-        assert torch.load(graph, weights_only=False)[0].x.shape == (2, 3)
+        found = torch.load(graph, weights_only=False)[0]
+        assert (found.x.shape, found.names.tolist()) == ((2, 3), [0, 1])
         with pytest.raises(pickle.UnpicklingError, match="system"):
             torch.load(code, weights_only=False)
     assert os.listdir() == []

@@ -160,7 +160,7 @@ def _place(members: list[Member], parts: tuple[str, ...]) -> tuple[str, ...]:
         for member in members
         for form in forms
         for first in range(len(member.parts) - len(form) + 1)
-        if member.parts[first : first + len(form)] == form and "__MACOSX" not in member.parts
+        if member.parts[first : first + len(form)] == form
     }
     return min(found, key=lambda place: (len(place), place), default=())
 

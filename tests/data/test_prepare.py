@@ -247,7 +247,10 @@ def test_what_was_processed_follows_its_raw_files_and_heals(tmp_path: Path) -> N
     assert values(tmp_path) == [1, 5]
     made = tmp_path / "Numbers" / "processed" / "data.pt"
     made.write_bytes(made.read_bytes()[:100])
-    with pytest.raises(DataError, match="processed is damaged .*start again, it is made anew"):
+    with pytest.raises(
+        DataError,
+        match=r"processed is damaged \(it is not a file of torch.save.* start again, it is made anew",
+    ):
         open_dataset(RECORD, tmp_path)
     assert values(tmp_path) == [1, 5]
 

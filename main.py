@@ -1,4 +1,4 @@
-"""Entry point of a checkout: ``python main.py --cfg FILE [flags] [key value ...]``; see graphgps_kmip.gym.command_line."""
+"""Entry point of a checkout: ``python main.py --cfg FILE [flags] [key value ...]``."""
 
 from __future__ import annotations
 

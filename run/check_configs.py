@@ -21,8 +21,8 @@ from torch_geometric.graphgym.optim import create_optimizer
 from graphgps_kmip.data import make_loaders
 from graphgps_kmip.errors import TrainingDiverged, is_users, one_line
 from graphgps_kmip.gym import cfg
-from graphgps_kmip.gym.config.config_keys.pretrained import adopt_settings
 from graphgps_kmip.gym.config.config_loading import load_config
+from graphgps_kmip.gym.config.pretrained import adopt_settings
 from graphgps_kmip.gym.running.experiment import assemble, configured, planned_runs
 from graphgps_kmip.gym.running.task import current_task
 

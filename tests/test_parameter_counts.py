@@ -17,7 +17,7 @@ from torch_geometric.graphgym.model_builder import create_model
 
 from graphgps_kmip.data import make_loaders
 from graphgps_kmip.gym.building.parameter_count import count_by_component
-from graphgps_kmip.gym.config.config_keys.config_loading import load_config
+from graphgps_kmip.gym.config.config_loading import load_config
 from graphgps_kmip.gym.running.data_loading import enter_info
 from graphgps_kmip.gym.running.experiment import assemble, configured, planned_runs
 from graphgps_kmip.gym.running.task import current_task

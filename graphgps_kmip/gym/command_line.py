@@ -15,9 +15,9 @@ from graphgps_kmip.experiments.run_status import DIVERGED_CODE
 from graphgps_kmip.gym import cfg
 from graphgps_kmip.gym.building.describe import dry_run
 from graphgps_kmip.gym.component_list import listing
-from graphgps_kmip.gym.config.config_keys.config_hash import config_hash
-from graphgps_kmip.gym.config.config_keys.config_loading import load_config
-from graphgps_kmip.gym.config.config_keys.pretrained import adopt_settings
+from graphgps_kmip.gym.config.config_hash import config_hash
+from graphgps_kmip.gym.config.config_loading import load_config
+from graphgps_kmip.gym.config.pretrained import adopt_settings
 from graphgps_kmip.gym.running.data_loading import show_data
 from graphgps_kmip.gym.running.experiment import configured, execute, launch, planned_runs, set_out_dir
 from graphgps_kmip.gym.running.run_log import close_screen, log_to_screen

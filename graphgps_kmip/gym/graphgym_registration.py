@@ -12,7 +12,7 @@ from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.gym.building.graphgym_network import LAYERS
 from graphgps_kmip.gym.building.network_building import build_network, current_plan
-from graphgps_kmip.gym.config.config_keys.config_keys import NAME, enter_group, set_defaults
+from graphgps_kmip.gym.config.config_keys import NAME, enter_group, set_defaults
 from graphgps_kmip.gym.graphgym_registries import (
     GRAPHGYM_REGISTRIES,
     OURS,

@@ -11,7 +11,7 @@ from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.compat.dialect_detection import MARKERS, detect
 from graphgps_kmip.compat.dialects import DIALECTS
-from graphgps_kmip.gym.config.config_keys.config_loading import flatten, load_config
+from graphgps_kmip.gym.config.config_loading import flatten, load_config
 from tests.compat.test_key_translation import CODES, HEAD, PUBLIC
 
 Logs = pytest.LogCaptureFixture

@@ -15,7 +15,7 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.data.transductive import with_normalized_features
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.building.network_building import build_network
-from graphgps_kmip.gym.config.config_keys.config_loading import load_config
+from graphgps_kmip.gym.config.config_loading import load_config
 from graphgps_kmip.gym.running.data_loading import load_dataset
 from graphgps_kmip.gym.running.experiment import execute, launch, planned_runs
 from graphgps_kmip.gym.running.optimizer import current_optimizer

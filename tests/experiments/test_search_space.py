@@ -16,8 +16,8 @@ from graphgps_kmip.experiments.hyperparameter_search import coordinate_search
 from graphgps_kmip.experiments.manifest import load_manifest, narrowed
 from graphgps_kmip.experiments.search_space import Search, load_ranges, searches
 from graphgps_kmip.gym.building.network_building import NARROWEST
-from graphgps_kmip.gym.config.config_keys.config_loading import load_config
-from graphgps_kmip.gym.config.config_keys.planned import planned_hash
+from graphgps_kmip.gym.config.config_loading import load_config
+from graphgps_kmip.gym.config.planned import planned_hash
 from graphgps_kmip.gym.running.experiment import assemble, configured, planned_runs
 from tests.experiments.search_cases import FACTORS, RANGES, toy
 

@@ -8,7 +8,7 @@ from torch import nn
 from torch_geometric.data import Batch
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.gym.config.config_keys.config_loading import load_config
+from graphgps_kmip.gym.config.config_loading import load_config
 from graphgps_kmip.gym.posenc import EDGE_PARTS, NODE_PARTS
 from graphgps_kmip.gym.running.data_loading import load_dataset
 from graphgps_kmip.gym.running.experiment import assemble, configured, planned_runs

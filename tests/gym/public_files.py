@@ -12,7 +12,7 @@ from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.optim import create_optimizer
 
 from graphgps_kmip.data import make_loaders
-from graphgps_kmip.gym.config.config_keys.config_loading import load_config
+from graphgps_kmip.gym.config.config_loading import load_config
 from graphgps_kmip.gym.running.experiment import Parts, assemble, configured, planned_runs
 from graphgps_kmip.gym.running.task import current_task
 

@@ -12,7 +12,7 @@ from torch_geometric.graphgym.config import cfg
 
 import main
 from graphgps_kmip.attention import collect_attention
-from graphgps_kmip.gym.config.config_keys.config_loading import load_config
+from graphgps_kmip.gym.config.config_loading import load_config
 from graphgps_kmip.gym.running.attention_weights import save_weights
 from graphgps_kmip.gym.running.experiment import assemble, configured, planned_runs
 from tests.gym.earlier import after, lines, restored, train_earlier  # noqa: F401

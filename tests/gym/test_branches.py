@@ -10,7 +10,7 @@ from torch_geometric.data import Batch
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.config.config_keys.config_loading import load_config
+from graphgps_kmip.gym.config.config_loading import load_config
 from graphgps_kmip.gym.running.experiment import Parts, assemble, configured, planned_runs
 from tests.gym.posenc_config import ROOT
 

@@ -15,8 +15,8 @@ from torch_geometric.graphgym.register import train_dict
 
 import main
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.config.config_keys.config_loading import load_config
-from graphgps_kmip.gym.config.config_keys.pretrained import adopt_settings
+from graphgps_kmip.gym.config.config_loading import load_config
+from graphgps_kmip.gym.config.pretrained import adopt_settings
 from graphgps_kmip.gym.running import modes
 from graphgps_kmip.gym.running.experiment import assemble, configured, planned_runs
 from graphgps_kmip.registry import components

@@ -15,8 +15,8 @@ from torch_geometric.graphgym.config import set_cfg
 from yacs.config import CfgNode
 
 from graphgps_kmip.compat.key_translation import UNREAD
-from graphgps_kmip.gym.config.config_keys.config_keys import NAME
-from graphgps_kmip.gym.config.config_keys.config_loading import flatten
+from graphgps_kmip.gym.config.config_keys import NAME
+from graphgps_kmip.gym.config.config_loading import flatten
 from graphgps_kmip.registry import KINDS, entries, named, with_groups
 
 # Where and how comfortably a run happens, or what is derived from the data: without influence on its numbers.

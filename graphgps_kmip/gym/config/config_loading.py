@@ -18,9 +18,9 @@ from graphgps_kmip.compat.dialects import in_dialect
 from graphgps_kmip.compat.key_translation import log_unread, translate
 from graphgps_kmip.compat.quirks import log_quirks
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.config.config_keys.config_ranges import check_ranges
-from graphgps_kmip.gym.config.config_keys.custom_modules import import_modules
-from graphgps_kmip.gym.config.config_keys.yaml_settings import flatten, parse_yaml, read_settings, read_yaml
+from graphgps_kmip.gym.config.config_ranges import check_ranges
+from graphgps_kmip.gym.config.custom_modules import import_modules
+from graphgps_kmip.gym.config.yaml_settings import flatten, parse_yaml, read_settings, read_yaml
 
 __all__ = ["flatten", "load_config", "parse_overrides", "read_settings", "read_yaml"]
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.common.project import find_config
-from graphgps_kmip.gym.config.config_keys.config_hash import config_hash
-from graphgps_kmip.gym.config.config_keys.config_loading import load_config, parse_overrides, read_settings
-from graphgps_kmip.gym.config.config_keys.pretrained import adopt_settings
+from graphgps_kmip.gym.config.config_hash import config_hash
+from graphgps_kmip.gym.config.config_loading import load_config, parse_overrides, read_settings
+from graphgps_kmip.gym.config.pretrained import adopt_settings
 from graphgps_kmip.gym.running.experiment import configured, planned_runs, results_folder
 from graphgps_kmip.results.run_folder import check_name
 

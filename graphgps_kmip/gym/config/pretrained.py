@@ -21,8 +21,8 @@ from graphgps_kmip.compat.dialect_detection import name_dialect
 from graphgps_kmip.compat.key_translation import UNREAD, UNREAD_ELSEWHERE, translate
 from graphgps_kmip.compat.parameter_renaming import constants_of, read_state, renamed
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.config.config_keys.config_loading import flatten, load_config, read_settings
-from graphgps_kmip.gym.config.config_keys.config_ranges import check_ranges
+from graphgps_kmip.gym.config.config_loading import flatten, load_config, read_settings
+from graphgps_kmip.gym.config.config_ranges import check_ranges
 from graphgps_kmip.results.finished_runs import config_file
 from graphgps_kmip.results.run_folder import best_or_newest
 from graphgps_kmip.results.run_record import read_record

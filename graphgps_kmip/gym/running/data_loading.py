@@ -35,7 +35,7 @@ from graphgps_kmip.data.graph_folder import FORMAT as FOLDER
 from graphgps_kmip.data.graph_folder import folder_record
 from graphgps_kmip.data.transductive import with_normalized_features, with_reverse_edges, with_self_loops
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.config.config_keys.config_keys import NAME
+from graphgps_kmip.gym.config.config_keys import NAME
 from graphgps_kmip.gym.expander import expanders
 from graphgps_kmip.gym.posenc import enabled_encodings
 from graphgps_kmip.networks.head_builders import check_head

@@ -25,9 +25,9 @@ from graphgps_kmip.compat.key_translation import refuse
 from graphgps_kmip.data import DatasetInfo, GraphDataset
 from graphgps_kmip.errors import ConfigError, UserError, one_line
 from graphgps_kmip.gym.building.network_building import build_model, current_plan, enter_width
-from graphgps_kmip.gym.config.config_keys.config_hash import config_hash
-from graphgps_kmip.gym.config.config_keys.config_loading import flatten
-from graphgps_kmip.gym.config.config_keys.pretrained import load_parameters
+from graphgps_kmip.gym.config.config_hash import config_hash
+from graphgps_kmip.gym.config.config_loading import flatten
+from graphgps_kmip.gym.config.pretrained import load_parameters
 from graphgps_kmip.gym.graphgym_registries import of_others
 from graphgps_kmip.gym.running.attention_arrays import save_attention
 from graphgps_kmip.gym.running.data_loading import enter_info

@@ -12,8 +12,8 @@ from torch import nn
 from torch.optim import Optimizer
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.gym.config.config_keys.config_hash import config_hash
-from graphgps_kmip.gym.config.config_keys.config_loading import flatten
+from graphgps_kmip.gym.config.config_hash import config_hash
+from graphgps_kmip.gym.config.config_loading import flatten
 from graphgps_kmip.gym.running.task import current_task
 from graphgps_kmip.registry import register
 from graphgps_kmip.results.run_folder import CONFIG

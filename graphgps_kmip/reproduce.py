@@ -40,7 +40,7 @@ from graphgps_kmip.experiments.progress import Progress
 from graphgps_kmip.experiments.run_status import extent
 from graphgps_kmip.experiments.search_space import load_ranges
 from graphgps_kmip.experiments.slurm import run_on_slurm
-from graphgps_kmip.gym.config.planned import planned_hash
+from graphgps_kmip.gym.running.planned_runs import planned_hash
 from graphgps_kmip.train.run_recording import code_version, hardware, package_versions
 
 # Where jobs run and results go: the project's root, or the working directory where the package runs from a wheel.

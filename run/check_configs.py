@@ -23,8 +23,9 @@ from graphgps_kmip.errors import TrainingDiverged, is_users, one_line
 from graphgps_kmip.gym import cfg
 from graphgps_kmip.gym.config.config_loading import load_config
 from graphgps_kmip.gym.config.pretrained import adopt_settings
-from graphgps_kmip.gym.running.experiment import assemble, configured, planned_runs
-from graphgps_kmip.gym.running.task import current_task
+from graphgps_kmip.gym.running.experiment import assemble
+from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
+from graphgps_kmip.gym.running.train_modes import current_task
 
 SMALL = "dataset.sample True train.batch_size 4 num_workers 0 num_threads 1".split()
 STEPS = 2

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from graphgps_kmip.errors import is_users, one_line
-from graphgps_kmip.gym.config.planned import planned_folder
+from graphgps_kmip.gym.running.planned_runs import planned_folder
 from graphgps_kmip.report.comparison import check_distinct, comparison
 
 MAIN = Path(__file__).resolve().parents[1] / "main.py"

@@ -15,8 +15,9 @@ from torch_geometric.graphgym.optim import create_optimizer
 
 from graphgps_kmip.data import make_loaders
 from graphgps_kmip.gym.config.config_loading import load_config
-from graphgps_kmip.gym.running.experiment import assemble, configured, planned_runs
-from graphgps_kmip.gym.running.task import current_task
+from graphgps_kmip.gym.running.experiment import assemble
+from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
+from graphgps_kmip.gym.running.train_modes import current_task
 
 pytestmark = pytest.mark.usefixtures("small_samples")
 ROOT = Path(__file__).parents[1]

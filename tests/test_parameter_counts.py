@@ -19,8 +19,9 @@ from graphgps_kmip.data import make_loaders
 from graphgps_kmip.gym.building.parameter_count import count_by_component
 from graphgps_kmip.gym.config.config_loading import load_config
 from graphgps_kmip.gym.running.data_loading import enter_info
-from graphgps_kmip.gym.running.experiment import assemble, configured, planned_runs
-from graphgps_kmip.gym.running.task import current_task
+from graphgps_kmip.gym.running.experiment import assemble
+from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
+from graphgps_kmip.gym.running.train_modes import current_task
 
 ROOT = Path(__file__).parents[1]
 PRINTED: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "tests" / "parameter_counts.yaml").read_text())

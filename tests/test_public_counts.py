@@ -11,7 +11,8 @@ from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.encoding.molecule import AtomEncoder
 from graphgps_kmip.gym.config.config_loading import load_config
-from graphgps_kmip.gym.running.experiment import assemble, configured, planned_runs
+from graphgps_kmip.gym.running.experiment import assemble
+from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
 
 PRINTED: dict[str, dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "public_counts.yaml").read_text())
 

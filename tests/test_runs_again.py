@@ -241,7 +241,7 @@ def test_a_limit_on_file_sizes_ends_a_run_in_one_line_at_whichever_file_is_first
 def test_a_log_that_cannot_be_written_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from graphgps_kmip.gym.running.run_log import RunLog
+    from graphgps_kmip.gym.running.experiment import RunLog
 
     def flush(handler: RunLog) -> None:
         if (tmp_path / "digits-kmip/0/train/stats.json").exists():

@@ -13,14 +13,14 @@ from graphgps_kmip.common.project import find_config, train_command
 from graphgps_kmip.errors import ConfigError, TrainingDiverged, is_users, one_line
 from graphgps_kmip.experiments.run_status import DIVERGED_CODE
 from graphgps_kmip.gym import cfg
-from graphgps_kmip.gym.building.describe import dry_run
+from graphgps_kmip.gym.building.parameter_count import dry_run
 from graphgps_kmip.gym.component_list import listing
 from graphgps_kmip.gym.config.config_hash import config_hash
 from graphgps_kmip.gym.config.config_loading import load_config
 from graphgps_kmip.gym.config.pretrained import adopt_settings
 from graphgps_kmip.gym.running.data_loading import show_data
-from graphgps_kmip.gym.running.experiment import configured, execute, launch, planned_runs, set_out_dir
-from graphgps_kmip.gym.running.run_log import close_screen, log_to_screen
+from graphgps_kmip.gym.running.experiment import close_screen, execute, launch, log_to_screen
+from graphgps_kmip.gym.running.planned_runs import configured, planned_runs, set_out_dir
 from graphgps_kmip.report import aggregate, check_results, draw_attention, draw_curves
 from graphgps_kmip.results.run_record import is_finished, read_record
 from graphgps_kmip.train import on_rank_zero

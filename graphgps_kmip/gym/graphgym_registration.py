@@ -10,8 +10,7 @@ from typing import Any
 from torch_geometric.graphgym import register as graphgym
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.gym.building.graphgym_network import LAYERS
-from graphgps_kmip.gym.building.network_building import build_network, current_plan
+from graphgps_kmip.gym.building.network_building import LAYERS, build_network, current_plan
 from graphgps_kmip.gym.config.config_keys import NAME, enter_group, set_defaults
 from graphgps_kmip.gym.graphgym_registries import (
     GRAPHGYM_REGISTRIES,
@@ -23,7 +22,7 @@ from graphgps_kmip.gym.graphgym_registries import (
     tolerate_later_packages,
 )
 from graphgps_kmip.gym.running.data_loading import load_dataset
-from graphgps_kmip.gym.running.task import from_graphgym, loss_and_score
+from graphgps_kmip.gym.running.train_modes import from_graphgym, loss_and_score
 from graphgps_kmip.networks.encoder_builders import build_encoder
 from graphgps_kmip.networks.network_stack import build_head
 from graphgps_kmip.registry import Spec, named, register, watch

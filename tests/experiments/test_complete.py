@@ -14,7 +14,7 @@ from graphgps_kmip.experiments.experiment_spec import Experiment, TableSpec
 from graphgps_kmip.experiments.listing import experiment_markdown
 from graphgps_kmip.experiments.manifest import load_manifest
 from graphgps_kmip.experiments.printed_tables import PrintedCell, load_printed
-from graphgps_kmip.gym.config.planned import planned_hash
+from graphgps_kmip.gym.running.planned_runs import planned_hash
 from graphgps_kmip.report.result_table import build_table
 
 ROOT = Path(__file__).parents[2]

@@ -17,8 +17,9 @@ from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.building.network_building import build_network
 from graphgps_kmip.gym.config.config_loading import load_config
 from graphgps_kmip.gym.running.data_loading import load_dataset
-from graphgps_kmip.gym.running.experiment import execute, launch, planned_runs
-from graphgps_kmip.gym.running.optimizer import current_optimizer
+from graphgps_kmip.gym.running.experiment import execute, launch
+from graphgps_kmip.gym.running.planned_runs import planned_runs
+from graphgps_kmip.gym.running.train_modes import current_optimizer
 from graphgps_kmip.model.plain_layers import SparseDropout
 from graphgps_kmip.networks.plain_gnns import gat, gcn
 

@@ -11,7 +11,8 @@ from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config.config_loading import load_config
-from graphgps_kmip.gym.running.experiment import Parts, assemble, configured, planned_runs
+from graphgps_kmip.gym.running.experiment import Parts, assemble
+from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
 from tests.gym.posenc_config import ROOT
 
 DIGITS = ROOT / "configs/quickstart/digits-kmip.yaml"

@@ -69,7 +69,7 @@ def test_config_functions_of_other_packages_change_nothing_unless_their_keys_are
     assert hash_of(DIGITS, "theirs.width", "4") != before
 
 
-IMPORTS = "from pathlib import Path; from graphgps_kmip.gym.config.planned import planned_hash\n"
+IMPORTS = "from pathlib import Path; from graphgps_kmip.gym.running.planned_runs import planned_hash\n"
 
 
 def printed(*orders: list[str]) -> list[dict[str, str]]:

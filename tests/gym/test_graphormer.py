@@ -22,8 +22,9 @@ from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.building.network_building import enter_width
 from graphgps_kmip.gym.building.parameter_count import count_by_component
 from graphgps_kmip.gym.config.config_loading import load_config
-from graphgps_kmip.gym.running.experiment import Parts, assemble, configured, planned_runs
-from graphgps_kmip.gym.running.task import current_task
+from graphgps_kmip.gym.running.experiment import Parts, assemble
+from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
+from graphgps_kmip.gym.running.train_modes import current_task
 from tests.gym.graphormer_files import BESIDE, BOTH, CORNELL, FILES, ZINC, Tree, public_shapes
 
 

@@ -17,8 +17,9 @@ import main
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config.config_loading import load_config
 from graphgps_kmip.gym.config.pretrained import adopt_settings
-from graphgps_kmip.gym.running import modes
-from graphgps_kmip.gym.running.experiment import assemble, configured, planned_runs
+from graphgps_kmip.gym.running.experiment import assemble
+from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
+from graphgps_kmip.gym.running.train_modes import check_mode
 from graphgps_kmip.registry import components
 from tests.gym.earlier import after, lines, restored, train_earlier  # noqa: F401
 from tests.test_main import DIGITS, SHORT
@@ -142,12 +143,12 @@ def test_a_mode_that_cannot_do_its_work_is_refused_before_the_data_is_loaded(kin
     right = ["train.mode", "PCQM4Mv2-inference", "dataset.name", "PCQM4Mv2-inference", "pretrained.dir", "there"]
     load_config(cfg, DIGITS, [*right, *words])
     with pytest.raises(ConfigError, match=message):
-        modes.check_mode(processes)
+        check_mode(processes)
 
 
 @pytest.mark.parametrize("reset", [True, False])
 def test_inference_with_a_new_head_is_warned_of(reset: bool, caplog: pytest.LogCaptureFixture) -> None:
     words = ["train.mode", "inference-only", "pretrained.dir", "there", "pretrained.reset_prediction_head", str(reset)]
     load_config(cfg, DIGITS, words)
-    modes.check_mode()
+    check_mode()
     assert ("its outputs mean nothing" in caplog.text) == reset

@@ -13,7 +13,8 @@ from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.building.network_building import build_network
-from graphgps_kmip.gym.running.experiment import execute, launch, planned_runs
+from graphgps_kmip.gym.running.experiment import execute, launch
+from graphgps_kmip.gym.running.planned_runs import planned_runs
 from graphgps_kmip.model.feature_encoding import UnitRows
 from graphgps_kmip.mpnn import GAT, GINE, GatedGCN
 from graphgps_kmip.networks.gps_networks import width_step

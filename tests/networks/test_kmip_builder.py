@@ -14,7 +14,8 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.attention import AnnealedKeys, BestKeys, DiverseKeys, KMIPAttention, RandomKeys
 from graphgps_kmip.compat.kmip_faults import FirstKeyAgain, PaddedKMIPAttention
 from graphgps_kmip.gym.config.config_loading import load_config
-from graphgps_kmip.gym.running.experiment import assemble, configured, planned_runs
+from graphgps_kmip.gym.running.experiment import assemble
+from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
 from graphgps_kmip.networks.kmip_builder import build_kmip
 from graphgps_kmip.signatures import options
 from tests.gym.posenc_config import ROOT

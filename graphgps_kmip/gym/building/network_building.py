@@ -1,20 +1,32 @@
-"""Networks from GraphGym's config: `build_network`, `build_model`, and the width search of ``model.param_budget``."""
+"""Networks from the config: `build_network`, GraphGym's own network, and the width search of model.param_budget."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.graphgym import register as graphgym
 from torch_geometric.graphgym.config import cfg
+from torch_geometric.graphgym.init import init_weights
+from torch_geometric.graphgym.models.layer import GeneralLayer, LayerConfig, new_layer_config
+from torch_geometric.nn import BatchNorm
 
+from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.common.near_misses import look_up
+from graphgps_kmip.errors import ConfigError, InputError
 from graphgps_kmip.gym.graphgym_registries import of_others
+from graphgps_kmip.model import GPSModel
+from graphgps_kmip.model.feature_encoding import UnitRows
 from graphgps_kmip.networks.branches import GPS, branch_rows
 from graphgps_kmip.networks.gps_networks import HEADED, width_step
 from graphgps_kmip.networks.network_plan import NetworkPlan
-from graphgps_kmip.registry import Spec, named
+from graphgps_kmip.networks.network_stack import encoder, input_part, prediction_head
+from graphgps_kmip.registry import Spec, entries, named, register
 
 NARROWEST, WIDEST = 32, 512  # of the public k-MIP code's search
 
@@ -119,3 +131,114 @@ def _set_width(width: int) -> None:
         cfg.gt.dim_hidden = width
         if cfg.model.type in GPS and any(one.name == "kMIP" for one in branch_rows(current_plan())):
             cfg.gt.kmip.dim_val = width // cfg.gt.n_heads
+
+
+# gnn.stage_type -> how (old, new) node features of a layer become those of the next one
+STAGES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "stack": lambda _, new: new,
+    "skipsum": lambda old, new: old + new,
+    "skipconcat": lambda old, new: torch.cat([old, new], dim=1),
+}
+
+
+class GraphGymLayer(nn.Module):
+    """One of GraphGym's layers, of which a `GPSModel` can stack several.
+
+    Args:
+        layer: ``(batch) -> batch``.
+        join: see `STAGES`.
+        l2norm: scale the rows to length 1 at last.
+
+    Shapes:
+        x (N, C), context -> (N, C'), edge_attr as the layer leaves it, states as given.
+
+    Raises:
+        ValueError: one graph is divided over processes: these layers do not know of it.
+    """
+
+    attention = ()  # read by GPSModel
+
+    def __init__(self, layer: nn.Module, join: Callable[[Tensor, Tensor], Tensor], l2norm: bool = False) -> None:
+        super().__init__()
+        self.layer, self.join, self.unit = layer, join, UnitRows() if l2norm else nn.Identity()
+
+    def forward(
+        self, x: Tensor, context: GraphContext, states: tuple[object, ...] = ()
+    ) -> tuple[Tensor, Tensor | None, tuple[object, ...]]:
+        """Return new node features, edge features and the states."""
+        if context.halo is not None:
+            raise InputError("model.type gnn cannot divide a graph over processes: take custom_gnn or GPSModel")
+        batch = Data(x=x, edge_index=context.edge_index, edge_attr=context.edge_attr, batch=context.batch)
+        batch = self.layer(batch)
+        return self.unit(self.join(x, batch.x)), batch.edge_attr, states
+
+
+@register("network", "gnn")
+def graphgym_gnn(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa: ARG001
+    """GraphGym's own network: layers of gnn.layer_type, norm, dropout, activation, rows of length 1 (gnn.l2norm)."""
+    dim, depth = cfg.gnn.dim_inner, cfg.gnn.layers_mp
+    join = look_up(STAGES, cfg.gnn.stage_type, "gnn.stage_type")
+    grows = cfg.gnn.stage_type == "skipconcat"
+    features = encoder(plan, dim)
+    features.apply(init_weights)  # of its linear maps; those of GraphGym's own layers keep their initial values
+    layers = [
+        GraphGymLayer(
+            _general_layer(plan, dim * (i + 1) if grows else dim, dim),
+            STAGES["stack"] if grows and i == depth - 1 else join,
+            l2norm=cfg.gnn.l2norm and i == depth - 1,
+        )
+        for i in range(depth)
+    ]
+    head = prediction_head(plan, dim, dim_out)
+    return GPSModel(features, layers, head, input_part(plan, dim), recompute=cfg.share.gradient_checkpointing)
+
+
+def _general_layer(plan: NetworkPlan, dim_in: int, dim: int) -> nn.Module:
+    """Return GraphGym's layer with all that follows a convolution in it."""
+    look_up(graphgym.layer_dict, cfg.gnn.layer_type, "gnn.layer_type")
+    look_up(graphgym.act_dict, cfg.gnn.act, "gnn.act")
+    edge_dim = dim if cfg.dataset.edge_encoder else plan.edge_dim
+    config = replace(new_layer_config(dim_in, dim, 1, has_act=True, has_bias=False, cfg=cfg), edge_dim=edge_dim)
+    layer = GeneralLayer(cfg.gnn.layer_type, config)
+    layer.apply(init_weights)
+    if config.has_batchnorm:  # torch's own refuses a batch of one node
+        layer.post_layer[0] = BatchNorm(dim, config.bn_eps, config.bn_mom, allow_single_element=True)
+    return layer
+
+
+class OnBatch(nn.Module):
+    """A message passing layer as GraphGym calls its own: ``(batch) -> batch``.
+
+    Args:
+        conv: ``(x, edge_index, edge_attr) -> (x, edge_attr)``.
+    """
+
+    def __init__(self, conv: nn.Module) -> None:
+        super().__init__()
+        self.conv = conv
+
+    def forward(self, batch: Any) -> Any:
+        """Replace node and edge features."""
+        batch.x, batch.edge_attr = self.conv(batch.x, batch.edge_index, batch.edge_attr)
+        return batch
+
+
+def _as_layer(name: str, given: dict[str, Any]) -> Callable[..., nn.Module]:
+    def make(layer_config: LayerConfig) -> nn.Module:
+        dim = layer_config.dim_out
+        if layer_config.dim_in != dim:
+            raise ConfigError(
+                f"gnn.layer_type {cfg.gnn.layer_type} keeps its width, got {layer_config.dim_in} to {dim} columns: set "
+                "gnn.stage_type stack or skipsum"
+            )
+        spec = entries("message_passing")[name]
+        return OnBatch(current_plan().build(spec, dim, 0.0, nn.ReLU, **{"equivstable_pe": False} | given))
+
+    return make
+
+
+# What GraphGPS adds to GraphGym's values of gnn.layer_type; dropout and residual are GraphGym's there.
+LAYERS: dict[str, Callable[..., nn.Module]] = {
+    "gatedgcnconv": _as_layer("GatedGCN", {"residual": False, "edge_residual": False}),
+    "gineconv": _as_layer("GINE", {"inner": "mlp"}),
+}

@@ -1,12 +1,14 @@
-"""Parameters by component: which part of a network they belong to, in the words of the k-MIP thesis' architectures."""
+"""Parameter counts by component, in the words of the k-MIP thesis, and the text of a dry run."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from torch import nn
+from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.models.layer import GeneralLayer
 from torch_geometric.nn import GATConv, GCNConv
 
@@ -16,13 +18,16 @@ from graphgps_kmip.attention.full import FullAttention
 from graphgps_kmip.attention.kmip import KMIPAttention
 from graphgps_kmip.attention.performer import PerformerAttention
 from graphgps_kmip.attention.san import SANAttention, SANStart
+from graphgps_kmip.data import find, published_rows
 from graphgps_kmip.encoding.degree import DegreeEncoder
 from graphgps_kmip.encoding.feature_encoders import OnEdges
 from graphgps_kmip.encoding.graphormer_bias import GraphormerEncoder, GraphToken
 from graphgps_kmip.encoding.kernel_encoder import KernelEncoder
 from graphgps_kmip.encoding.laplacian import EquivStableLapPEEncoder, LapPEEncoder
 from graphgps_kmip.encoding.signnet import SignNetEncoder
-from graphgps_kmip.gym.building.graphgym_network import GraphGymLayer
+from graphgps_kmip.gym.building.network_building import GraphGymLayer
+from graphgps_kmip.gym.running.data_loading import missing_data, stand_in
+from graphgps_kmip.gym.running.experiment import Parts, assemble
 from graphgps_kmip.model import (
     AttentionLayer,
     EdgeHead,
@@ -147,3 +152,51 @@ def _last_of_head(network: nn.Module) -> set[int]:
     """Return the ids of the parameters of the last linear map of a head's MLP."""
     mlp = getattr(getattr(network, "head", None), "mlp", None)
     return {id(parameter) for parameter in mlp[-1].parameters()} if isinstance(mlp, nn.Sequential) else set()
+
+
+def dry_run() -> str:
+    """Return what `describe` says of the loaded config, which is frozen by it.
+
+    Where the raw files of the data set are missing, nothing is downloaded: the model is built from the dims that its
+    record knows, and the last section says what is missing and where it goes.
+
+    Raises:
+        DataError: the files are missing, and only they tell the dims (Folder data).
+    """
+    missing = missing_data()
+    if not missing:
+        return describe(assemble())
+    with stand_in():
+        parts = assemble()
+    record = find(cfg.dataset.format, cfg.dataset.name)
+    return describe(parts, [*published_rows(record, parts.info), ("missing", missing)])
+
+
+def describe(parts: Parts, data: Sequence[tuple[str, str]] | None = None) -> str:
+    """Return config, model, counts and data statistics as text.
+
+    Args:
+        parts: of the run.
+        data: rows (what, value) on the data set; None: what was found in it.
+    """
+    sections = {
+        "config": cfg.dump().rstrip(),
+        "model": str(parts.model),
+        "parameters": parameter_table(parts.model),
+        "data": "\n".join(f"{name:<28} {value}" for name, value in data or parts.info.describe()),
+    }
+    return "\n\n".join(f"--- {title}\n{text}" for title, text in sections.items())
+
+
+def parameter_table(model: nn.Module) -> str:
+    """Return the parameter count of each component, once those of layers that are alike, and their sum."""
+    once, layers = count_layers(model)
+    rows = list(once.items())
+    start = 0
+    for layer, alike in groupby(layers):
+        stop = start + len(list(alike))
+        name = f"layers.{start}" if stop == start + 1 else f"layers.{start} to layers.{stop - 1}, each"
+        rows += [(name, sum(layer.values())), *((f"  {part}", count) for part, count in layer.items())]
+        start = stop
+    rows.append(("total", sum(once.values()) + sum(sum(layer.values()) for layer in layers)))
+    return "\n".join(f"{name:<28} {count:>12,}" for name, count in rows)

@@ -11,7 +11,6 @@ from graphgps_kmip.compat.key_translation import UNREAD
 from graphgps_kmip.encoding.expander_graph import ALGORITHMS
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.posenc import posenc_group
-from graphgps_kmip.gym.running.optimizer import DECAYED
 from graphgps_kmip.networks.network_settings import NETWORK_DEFAULTS
 from graphgps_kmip.ranges import (
     COUNT,
@@ -32,6 +31,7 @@ from graphgps_kmip.ranges import (
 from graphgps_kmip.registry import Spec, entries, with_groups
 from graphgps_kmip.train.settings import EVAL_TEST, PRECISIONS
 
+DECAYED = ("all", "first")  # values of optim.weight_decay_layers
 NAME = "graphgps_kmip"  # our key in GraphGym's registries without names of their own: config, loader, loss
 # Key -> default, with the rule for other values; a bool alone takes True and False. Names as in GraphGPS where it has
 # them; a comment marks what is ours or differs.

@@ -1,28 +1,146 @@
-"""Load a YAML file and command-line overrides into ``cfg``, with one clear line for each thing that can be wrong."""
+"""Config loading: a YAML file, its base files and custom modules, and command-line overrides into GraphGym's config."""
 
 from __future__ import annotations
 
 import ast
+import importlib
+import importlib.util
+import logging
 import reprlib
+import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from torch_geometric.graphgym.config import assert_cfg, set_cfg
 from yacs.config import CfgNode
 
+from graphgps_kmip.common import yaml_files
 from graphgps_kmip.common.near_misses import suggest
-from graphgps_kmip.common.project import train_command
+from graphgps_kmip.common.project import find_config, train_command
+from graphgps_kmip.common.yaml_files import flatten
 from graphgps_kmip.compat.dialect_detection import name_dialect
 from graphgps_kmip.compat.dialects import in_dialect
 from graphgps_kmip.compat.key_translation import log_unread, translate
 from graphgps_kmip.compat.quirks import log_quirks
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config.config_ranges import check_ranges
-from graphgps_kmip.gym.config.custom_modules import import_modules
-from graphgps_kmip.gym.config.yaml_settings import flatten, parse_yaml, read_settings, read_yaml
+from graphgps_kmip.ranges import Each, Text, refusal
 
-__all__ = ["flatten", "load_config", "parse_overrides", "read_settings", "read_yaml"]
+
+def read_settings(file: Path, readers: tuple[Path, ...] = ()) -> list[tuple[str, Any, str]]:
+    """Return (dotted key, value, file) for each setting of a YAML file, those of its ``base:`` file before its own.
+
+    Args:
+        file: a YAML file; ``base: other.yaml`` in it is relative to its own folder.
+        readers: files whose base this is, to find a circle.
+
+    Raises:
+        ConfigError: a file that cannot be read, is no YAML, or is its own base.
+    """
+    content = read_yaml(file, f"{readers[-1]}: base" if readers else "--cfg")
+    base = content.pop("base", None)
+    try:
+        own = [(key, value, str(file)) for key, value in flatten(content)]
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from error
+    if base is None:
+        return own
+    if not isinstance(base, str) or not base.strip() or not base.isprintable():
+        raise ConfigError(f"{file}: base: expected the path of a YAML file, got {reprlib.repr(base)}")
+    base = find_config(Path(base), file.parent)
+    if any(base.resolve() == reader.resolve() for reader in (file, *readers)):
+        raise ConfigError(f"{file}: base: {base} leads back here: a file cannot be its own base")
+    return read_settings(base, (*readers, file)) + own
+
+
+def read_yaml(file: Path, named_by: str = "--cfg") -> dict[str, Any]:
+    """Return the mapping in a YAML file; the log names each key that one group has twice, as public files do.
+
+    Args:
+        file: the file.
+        named_by: what names the file, for messages: ``--cfg``, or the key ``base`` of another file.
+
+    Raises:
+        ConfigError: missing, unreadable, no YAML (line and column), or no mapping.
+    """
+    return yaml_files.read_yaml(file, named_by, on_duplicate=partial(_warn_of_duplicate, f"{file}:"))
+
+
+def parse_yaml(text: str) -> Any:
+    """Return what a value of the command line says in YAML.
+
+    Raises:
+        ConfigError: it is not valid YAML.
+    """
+    return yaml_files.parse_yaml(text, partial(_warn_of_duplicate, "line "))
+
+
+def _warn_of_duplicate(where: str, line: int, key: str) -> None:
+    logging.warning(
+        "config: %s%d: %s is there twice in one group, and only the later one counts: delete one",
+        where, line, reprlib.repr(key),
+    )  # fmt: skip
+
+
+def import_modules(names: list[str] | str, folder: Path) -> list[str]:
+    """Import modules that register components; return the path of each, or the name of an installed one.
+
+    Args:
+        names: each a path (with or without ``.py``) relative to ``folder`` or to the current folder, or the dotted
+            name of an importable module.
+        folder: where the YAML file lies; tried first.
+
+    Raises:
+        ConfigError: no such file or module, or its name is taken. What the user's own code raises passes through.
+    """
+    names = [names] if isinstance(names, str) else names
+    rule = Each(Text(empty=False))
+    if why := refusal(rule, names):
+        raise ConfigError(f"custom_modules: {why} Name Python files or modules, as in custom_modules: [my_file]")
+    found = []
+    for name in names:
+        path = _module_file(name, folder)
+        _import_installed(name, folder) if path is None else _import_file(path)
+        found.append(name if path is None else str(path))
+    return found
+
+
+def _module_file(name: str, folder: Path) -> Path | None:
+    """Return the file that an entry names, or None if it must be the name of an installed module."""
+    stem = name.removesuffix(".py")
+    paths = [base / f"{path}.py" for path in (stem, stem.replace(".", "/")) for base in (folder, Path.cwd())]
+    return next((path.resolve() for path in paths if path.is_file()), None)
+
+
+def _import_file(path: Path) -> ModuleType:
+    loaded = sys.modules.get(path.stem)
+    if loaded is not None and getattr(loaded, "__file__", None) == str(path):
+        return loaded  # its registrations stand already
+    if loaded is not None or path.stem in sys.stdlib_module_names:
+        raise ConfigError(f"custom_modules: {path} has the name of another module, {path.stem}: rename the file")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # before execution, as for any import: its classes can be pickled
+    try:
+        spec.loader.exec_module(module)  # what the user's code raises is theirs to see, traceback and all
+    except BaseException:
+        del sys.modules[path.stem]
+        raise
+    return module
+
+
+def _import_installed(name: str, folder: Path) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and name.split(".")[0] == error.name.split(".")[0]:
+            places = f"{folder.resolve()} and {Path.cwd()}"
+            raise ConfigError(f"custom_modules: no file or module {name!r} (looked in {places})") from error
+        raise
+
 
 PLAIN = (str, int, float, list, tuple, type(None))
 

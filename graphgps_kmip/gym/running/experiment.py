@@ -1,11 +1,12 @@
-"""One experiment: a config, trained for several seeds or splits, each into a folder of its own."""
+"""Experiment: a config trained for several seeds or splits, each in a folder of its own; devices and log of a run."""
 
 from __future__ import annotations
 
+import io
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+import sys
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,9 @@ from torch import nn
 from torch_geometric import seed_everything
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.loader import load_dataset
-from torch_geometric.graphgym.logger import create_logger
+from torch_geometric.graphgym.logger import create_logger, set_printing
 from torch_geometric.graphgym.register import network_dict, optimizer_dict, scheduler_dict, train_dict
 
-from graphgps_kmip.common.atomic_write import TEMPORARY
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.compat.key_translation import refuse
 from graphgps_kmip.data import DatasetInfo, GraphDataset
@@ -30,32 +30,139 @@ from graphgps_kmip.gym.config.config_loading import flatten
 from graphgps_kmip.gym.config.pretrained import load_parameters
 from graphgps_kmip.gym.graphgym_registries import of_others
 from graphgps_kmip.gym.running.attention_arrays import save_attention
-from graphgps_kmip.gym.running.data_loading import enter_info
-from graphgps_kmip.gym.running.devices import check_devices
-from graphgps_kmip.gym.running.loaders import current_loaders
-from graphgps_kmip.gym.running.modes import TRAINING, check_mode
-from graphgps_kmip.gym.running.optimizer import current_optimizer, current_scheduler
-from graphgps_kmip.gym.running.run_log import log_to_run_dir
-from graphgps_kmip.gym.running.task import current_task
-from graphgps_kmip.gym.running.train_modes import current_settings
+from graphgps_kmip.gym.running.data_loading import current_loaders, enter_info
+from graphgps_kmip.gym.running.planned_runs import Run, configured
+from graphgps_kmip.gym.running.train_modes import (
+    TRAINING,
+    check_mode,
+    current_optimizer,
+    current_scheduler,
+    current_settings,
+    current_task,
+)
 from graphgps_kmip.networks.branches import warn_of_unread_settings
-from graphgps_kmip.ranges import SEED, refusal, whole
 from graphgps_kmip.registry import components
-from graphgps_kmip.results.run_folder import RESERVED, check_name, numbered, writing
+from graphgps_kmip.results.run_folder import numbered, writing
 from graphgps_kmip.results.run_record import is_finished
 from graphgps_kmip.train import locked, make_fabric, on_rank_zero, prepare_run_dir, read_record, replace_file
 from graphgps_kmip.train.checkpoint import load_model_state, read_checkpoint
 
-REPEATS = whole(1, 100_000)  # a slip of a digit would else fill the memory with planned runs
+
+def check_devices(accelerator: str, devices: int | list[int]) -> None:
+    """Refuse devices that this machine does not have.
+
+    Args:
+        accelerator: "auto", "cpu", "cuda", "gpu", "mps" or "tpu".
+        devices: how many, or which.
+
+    Raises:
+        ConfigError: there is no such device, or not so many.
+    """
+    here = f"{accelerator}:{devices[0]}" if isinstance(devices, list) else accelerator
+    if accelerator in ("cpu", "auto") and isinstance(devices, list):
+        raise ConfigError(f"accelerator {here}: only cuda devices have numbers: write accelerator {accelerator}")
+    if accelerator == "mps" and not torch.backends.mps.is_available():
+        raise ConfigError("accelerator mps: this machine has no such device: write accelerator auto, or cpu")
+    if accelerator == "tpu":
+        raise ConfigError("accelerator tpu: this package has not been made for it: write accelerator auto, cuda or cpu")
+    if accelerator not in ("cuda", "gpu"):
+        return
+    found = torch.cuda.device_count()
+    if not found:
+        raise ConfigError(
+            f"accelerator {here}: torch finds no CUDA device on this machine: write accelerator auto, or cpu"
+        )
+    if isinstance(devices, list) and devices[0] >= found:
+        raise ConfigError(f"accelerator {here}: this machine has {found} CUDA devices, numbered from 0: choose one")
+    if isinstance(devices, int) and devices > found:
+        raise ConfigError(f"devices {devices}: this machine has {found} CUDA devices: write {found} or fewer")
 
 
-@dataclass(frozen=True)
-class Run:
-    """One training: the name of its folder, its seed and its split."""
+SAFE = "The results so far are unchanged."
 
-    name: str
-    seed: int
-    split_index: int
+
+class RunLog(logging.FileHandler):
+    """File of a run's log; a full disk ends the run with one line, not with a traceback for each line of the log."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (the name that logging calls)
+        """Raise an error of the operating system, once, as a `RunFolderError`."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+            return
+        logging.root.removeHandler(self)
+        with writing(Path(self.baseFilename), SAFE):
+            raise error
+
+
+class ScreenLog(logging.StreamHandler):
+    """Standard output as a log that a run can go on without: a reader that went away, or a full disk behind it.
+
+    In ``main.py ... | head`` the end is silent, as that of other programs; any other error is one line.
+    """
+
+    def __init__(self, formatter: logging.Formatter | None = None) -> None:
+        super().__init__(sys.stdout)
+        self.setFormatter(formatter or logging.Formatter("%(message)s"))
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (the name that logging calls)
+        """Log no more to the screen after an error of the operating system."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+            return
+        logging.root.removeHandler(self)
+        logging.root.addHandler(logging.NullHandler())  # without any, logging makes one for standard error
+        close_screen()
+        if not isinstance(error, BrokenPipeError):
+            print(
+                f"warning: standard output cannot be written ({error.strerror}): from now on the log is only in the "
+                "logging.log of each run",
+                file=sys.stderr,
+            )
+
+
+def log_to_screen() -> None:
+    """Log to standard output, before there is a run; characters that it cannot show are escaped."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # where the locale is C, an accent would else cost each line
+        sys.stdout.reconfigure(errors="backslashreplace")
+    logging.basicConfig(level=logging.INFO, handlers=[ScreenLog()], force=True)
+
+
+def close_screen() -> None:
+    """Let standard output lead nowhere: Python would else complain at its end of what is left in the buffer."""
+    if sys.stdout is None:  # closed by the shell, as in `>&-`
+        return
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except io.UnsupportedOperation:  # it is no file, but something of another program's in this process
+        pass
+
+
+def log_to_run_dir(fabric: Fabric) -> None:
+    """Log to screen and ``cfg.run_dir/logging.log`` as ``cfg.print`` says; further processes show warnings only.
+
+    Raises:
+        RunFolderError: the file cannot be written, now or later.
+    """
+    if not fabric.is_global_zero:
+        logging.basicConfig(level=logging.WARNING, format=f"process {fabric.global_rank}: %(message)s", force=True)
+        return
+    with writing(Path(cfg.run_dir) / "logging.log", SAFE):
+        set_printing()
+        for handler in logging.root.handlers[:]:
+            logging.root.removeHandler(handler)
+            handler.close()
+            logging.root.addHandler(_ours(handler))
+
+
+def _ours(handler: logging.Handler) -> logging.Handler:
+    """Return our handler in the place of GraphGym's."""
+    if not isinstance(handler, logging.FileHandler):
+        return ScreenLog(handler.formatter)
+    ours = RunLog(handler.baseFilename)
+    ours.setFormatter(handler.formatter)
+    return ours
 
 
 @dataclass(frozen=True)
@@ -67,82 +174,12 @@ class Parts:
     model: nn.Module
 
 
-def planned_runs(repeat: int) -> list[Run]:
-    """Return the runs of the loaded config: ``repeat`` seeds from ``cfg.seed`` on, or ``cfg.run_multiple_splits``.
-
-    Raises:
-        ConfigError: both are asked for, ``repeat`` is not of `REPEATS`, a split is no index, or a name would lead out
-            of its folder.
-    """
-    check_names()
-    if why := refusal(REPEATS, repeat):
-        raise ConfigError(f"--repeat: {why}")
-    for split in cfg.run_multiple_splits:
-        if isinstance(split, bool) or not isinstance(split, int) or split < 0:
-            raise ConfigError(f"run_multiple_splits: {split!r} is no index of a split: give whole numbers from 0 on")
-    if not cfg.run_multiple_splits:
-        if not SEED.allows(cfg.seed + repeat - 1):
-            raise ConfigError(f"--repeat {repeat} from seed {cfg.seed} on: a seed is {SEED}: lower one of the two")
-        seeds = range(cfg.seed, cfg.seed + repeat)
-        return [Run(str(seed), seed, cfg.dataset.split_index) for seed in seeds]
-    if repeat > 1:
-        raise ConfigError("--repeat and run_multiple_splits exclude each other: drop one of them")
-    return [Run(str(split), cfg.seed, split) for split in cfg.run_multiple_splits]
-
-
 def launch() -> Fabric:
     """Return the launched Fabric that the config asks for: device, precision, number of processes."""
     accelerator, _, index = cfg.accelerator.partition(":")  # public files say "cuda:0"
     devices = [int(index)] if index else cfg.devices
     check_devices(accelerator, devices)
     return make_fabric(accelerator, devices, cfg.train.precision)
-
-
-def check_names() -> None:
-    """Refuse a ``name_tag`` or ``cfg_dest`` that leads out of its folder, or that would overwrite results.
-
-    Raises:
-        ConfigError: it is no plain name; names the key.
-    """
-    check_name(cfg.name_tag, "name_tag")
-    check_name(cfg.cfg_dest, "cfg_dest", ending=TEMPORARY)
-    if not cfg.cfg_dest or cfg.cfg_dest.removesuffix(TEMPORARY) in RESERVED:
-        raise ConfigError(
-            f"cfg_dest: {cfg.cfg_dest!r} cannot name the config of a run, whose folder has other files of these names: "
-            "give another one, such as config.yaml"
-        )
-
-
-def set_out_dir(file: Path) -> None:
-    """Set ``cfg.out_dir`` to the folder of the experiment, see `results_folder`."""
-    cfg.out_dir = str(results_folder(file, cfg.out_dir, cfg.name_tag, cfg.dataset.sample))
-
-
-def results_folder(file: Path, out_dir: str, name_tag: str, sample: bool) -> Path:
-    """Return ``<out_dir>/<name of the YAML>[-<name_tag>]``, GraphGPS's naming.
-
-    Runs on sample data have a root of their own, ``<out_dir>-sample``: they must never stand among results.
-
-    Raises:
-        ConfigError: this is no name that a folder can have.
-    """
-    tag = f"-{name_tag}" if name_tag else ""
-    check_name(file.stem, "name_tag, with the name of the file" if tag else "--cfg", ending=tag)
-    return Path(f"{out_dir.rstrip('/')}-sample" if sample else out_dir) / f"{file.stem}{tag}"
-
-
-@contextmanager
-def configured(run: Run) -> Iterator[None]:
-    """Set ``cfg`` for one run, and put it back afterwards."""
-    before = cfg.clone()
-    cfg.seed, cfg.dataset.split_index = run.seed, run.split_index
-    cfg.run_dir = str(Path(cfg.out_dir) / run.name)
-    try:
-        yield
-    finally:
-        cfg.defrost()
-        cfg.clear()
-        cfg.update(before)
 
 
 def assemble() -> Parts:

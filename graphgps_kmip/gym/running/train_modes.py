@@ -1,23 +1,132 @@
-"""Train mode ``custom``: our training loop, with settings and writers from ``cfg``."""
+"""Train modes (train.mode), with the task, optimizer, schedule, settings and writers of the config."""
 
 from __future__ import annotations
 
+import io
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from lightning_fabric import Fabric
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch_geometric.graphgym.config import cfg
+from torch_geometric.graphgym.config import cfg, from_config
+from torch_geometric.graphgym.optim import create_optimizer, create_scheduler
 
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config.config_hash import config_hash
+from graphgps_kmip.gym.config.config_keys import DECAYED
 from graphgps_kmip.gym.config.config_loading import flatten
-from graphgps_kmip.gym.running.task import current_task
-from graphgps_kmip.registry import register
-from graphgps_kmip.results.run_folder import CONFIG
-from graphgps_kmip.train import MissingWriter, TensorBoardWriter, TrainSettings, WandbWriter, Writer, train
+from graphgps_kmip.gym.running.attention_arrays import save_weights
+from graphgps_kmip.registry import entries, named, register
+from graphgps_kmip.results.run_folder import CONFIG, SPLITS, writing
+from graphgps_kmip.task import Task, make_task
+from graphgps_kmip.task.task import identity
+from graphgps_kmip.train import (
+    MissingWriter,
+    TensorBoardWriter,
+    TrainSettings,
+    WandbWriter,
+    Writer,
+    replace_file,
+    train,
+)
+from graphgps_kmip.train.evaluation import evaluate, predict
+
+# Public YAML files call these a classification; what is scored, the head decides.
+OF_HEADS = {
+    "inductive_edge": "link_ranking",
+    "link_pred": "link_prediction",
+    "edge": "link_prediction",
+    "infer_links": "classification_multi",
+}
+
+
+def current_task() -> Task:
+    """Return the task that the config and the loaded data describe."""
+    return make_task(
+        OF_HEADS.get(cfg.gnn.head, cfg.dataset.task_type),
+        cfg.share.dim_out,
+        cfg.model.loss_fun,
+        cfg.metric_best,
+        cfg.metric_agg,
+        cfg.model.size_average,
+        cfg.model.thresh,
+        lambda spec: cfg[spec.kind][spec.name.lower()],
+    )
+
+
+def from_graphgym(function: Callable[..., Any]) -> Callable[..., tuple[Tensor, Tensor]]:
+    """Return a loss of GraphGym's ``register_loss``, ``(pred, true) -> (loss, score)``, as a loss of the registry."""
+
+    def loss(pred: Tensor, true: Tensor, all_reduce: Callable[[Tensor], Tensor] = identity) -> tuple[Tensor, Tensor]:
+        del all_reduce  # a mean over the batch knows no other process
+        value, _ = function(pred, true)
+        weight = torch.tensor(float(len(pred)), device=pred.device)
+        return value * weight, weight
+
+    return loss
+
+
+def loss_and_score(pred: Tensor, true: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Return (loss, score) as GraphGym's ``compute_loss`` wants them; None leaves an unknown loss to other packages."""
+    if cfg.model.loss_fun not in named("loss"):
+        return None
+    task = current_task()
+    total, weight = task.loss(pred, true)
+    return total / weight, task.score(pred)
+
+
+def current_optimizer(model: nn.Module) -> Optimizer:
+    """Return the optimiser of a model's parameters; weight decay is for those of ``optim.weight_decay_layers``.
+
+    Raises:
+        ConfigError: another value than `DECAYED`; or ``first``, and something that learns stands before the layers.
+    """
+    learned = (parameter for parameter in model.parameters() if parameter.requires_grad)
+    optimizer = _created("optimizer", cfg.optim.optimizer, learned, create_optimizer)
+    layers = cfg.optim.weight_decay_layers
+    if layers not in DECAYED:
+        raise ConfigError(f"optim.weight_decay_layers: expected one of {', '.join(DECAYED)}, got {layers!r}")
+    if layers == "first":
+        _decay_only(optimizer, _first_layer(getattr(model, "model", model)))  # GraphGym wraps its networks once
+    return optimizer
+
+
+def _first_layer(network: nn.Module) -> set[nn.Parameter]:
+    before = [part for name, part in network.named_children() if name in ("encoder", "pre_mp")]
+    if not hasattr(network, "layers") or any(True for part in before for _ in part.parameters()):
+        raise ConfigError(
+            f"optim.weight_decay_layers first: of model.type {cfg.model.type} it is not clear which layer is first: "
+            "take GCN or GAT, or all"
+        )
+    return set(network.layers[0].parameters())
+
+
+def _decay_only(optimizer: Optimizer, decayed: set[nn.Parameter]) -> None:
+    """Move all other parameters to a group of their own, without weight decay."""
+    (group,) = optimizer.param_groups
+    others = [parameter for parameter in group["params"] if parameter not in decayed]
+    group["params"] = [parameter for parameter in group["params"] if parameter in decayed]
+    optimizer.add_param_group({**group, "params": others, "weight_decay": 0.0})
+
+
+def current_scheduler(optimizer: Optimizer) -> Any:
+    """Return the learning rate schedule ``optim.scheduler``."""
+    return _created("scheduler", cfg.optim.scheduler, optimizer, create_scheduler)
+
+
+def _created(kind: str, name: str, first: Any, create: Callable[..., Any]) -> Any:
+    """Return an optimizer or a schedule; options of its own come from its config group, the rest from ``optim``."""
+    spec = named(kind).get(name)
+    if spec is None or not spec.options:
+        return create(first, cfg.optim)
+    group = {option: cfg[kind][spec.name.lower()][option] for option in spec.options}
+    return from_config(partial(spec.component, **group))(first, cfg=cfg.optim)
 
 
 @register("train_mode", "custom")
@@ -92,3 +201,89 @@ def _wandb() -> Writer:
     run = f"{Path(cfg.out_dir).name}-{Path(cfg.run_dir).name}"
     key = f"{run}-{config_hash(cfg)}"  # the same for a run and its resumption
     return WandbWriter(cfg.wandb.entity, cfg.wandb.project, cfg.wandb.name or run, dict(flatten(cfg)), key)
+
+
+LEADERBOARD = ("test-dev", "test-challenge")  # what val and test of PCQM4Mv2-inference are
+
+
+@register("train_mode", "standard")
+def standard(
+    loaders: Sequence[Any], model: nn.Module, optimizer: Optimizer, scheduler: Any, fabric: Fabric | None = None
+) -> dict[str, Any]:
+    """Train as custom does, in place of GraphGym's loop on Lightning."""
+    logging.info("train.mode standard: GraphGym's loop on Lightning is not used, but ours, as for custom")
+    return custom(loaders, model, optimizer, scheduler, fabric)
+
+
+@register("train_mode", "inference-only")
+def inference_only(
+    loaders: Sequence[Any], model: nn.Module, optimizer: Optimizer, scheduler: Any, fabric: Fabric
+) -> dict[str, Any]:
+    """Evaluate the model of pretrained.dir on all three splits, without training."""
+    del optimizer, scheduler
+    return _evaluated(dict(zip(SPLITS, loaders, strict=True)), model, fabric)
+
+
+@register("train_mode", "log-attn-weights")
+def log_attn_weights(
+    loaders: Sequence[Any], model: nn.Module, optimizer: Optimizer, scheduler: Any, fabric: Fabric
+) -> dict[str, Any]:
+    """Evaluate as inference-only, and save what each layer and head attends to in the first test graphs."""
+    path = Path(cfg.run_dir) / "attention_weights.npz"
+    if fabric.is_global_zero:  # first: that a model has none should not cost an evaluation
+        count = save_weights(fabric.to_device(model), loaders[-1].dataset, path)
+        logging.info("attention weights of %d test graphs: %s", count, path)
+    return inference_only(loaders, model, optimizer, scheduler, fabric)
+
+
+@register("train_mode", "PCQM4Mv2-inference")
+def pcqm4mv2_inference(
+    loaders: Sequence[Any], model: nn.Module, optimizer: Optimizer, scheduler: Any, fabric: Fabric
+) -> dict[str, Any]:
+    """Evaluate on the official validation molecules, and save the predictions for both tests of the leaderboard."""
+    del optimizer, scheduler
+    for loader, name in zip(loaders[1:], LEADERBOARD, strict=True):
+        outputs = predict(model, loader, current_settings(), fabric, name)
+        path = Path(cfg.run_dir) / f"y_pred_pcqm4m-v2_{name}.npz"
+        _save_predictions(outputs, path)
+        logging.info("predictions for %d molecules of %s: %s", len(outputs), name, path)
+    return _evaluated({"train": loaders[0]}, model, fabric)
+
+
+TRAINING = ("custom", "standard")
+
+
+def check_mode(processes: int = 1) -> None:
+    """Refuse a mode that cannot do its work with the settings at hand.
+
+    Raises:
+        ConfigError: there are no trained parameters, the data is not the leaderboard's, or there are several processes.
+    """
+    mode = cfg.train.mode
+    if mode not in entries("train_mode") or mode in TRAINING:
+        return
+    if not cfg.pretrained.dir:
+        raise ConfigError(f"train.mode {mode} does not train: name the run whose parameters it takes, pretrained.dir")
+    if cfg.pretrained.reset_prediction_head:
+        logging.warning(
+            "train.mode %s with a new prediction head: its outputs mean nothing; set pretrained.reset_prediction_head "
+            "False",
+            mode,
+        )
+    if mode == "PCQM4Mv2-inference" and cfg.dataset.name != mode:
+        raise ConfigError(f"train.mode {mode} predicts the data set dataset.name {mode}, not {cfg.dataset.name}")
+    if mode == "PCQM4Mv2-inference" and processes > 1:
+        raise ConfigError(f"train.mode {mode} writes its predictions in order, in one process: set devices 1")
+
+
+def _evaluated(loaders: Mapping[str, Any], model: nn.Module, fabric: Fabric) -> dict[str, Any]:
+    writers = current_writers() if fabric.is_global_zero else ()
+    return evaluate(model, loaders, current_task(), current_settings(), Path(cfg.run_dir), fabric, writers)
+
+
+def _save_predictions(outputs: Tensor, path: Path) -> None:
+    """Write ogb's form of a submission: ``y_pred`` (graphs,) in float32."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, y_pred=outputs.squeeze(-1).numpy().astype(np.float32))
+    with writing(path):
+        replace_file(path, buffer.getvalue())

@@ -32,6 +32,11 @@ def options(component: Callable[..., Any], given: Collection[str] = ()) -> dict[
     return found
 
 
+def defaults(component: Callable[..., Any], given: Collection[str] = ()) -> dict[str, Any]:
+    """Return the options of a component with their defaults; for ``given`` see `options`."""
+    return {name: p.default for name, p in options(component, given).items()}
+
+
 def bind(
     component: Callable[..., Any],
     node: Mapping[str, Any],

@@ -83,7 +83,7 @@ def save_weights(model: nn.Module, graphs: Sequence[Data], path: Path, limit: in
         ConfigError: no layer of the model has attention weights.
         RunFolderError: the file cannot be written.
     """
-    device = next(model.parameters()).device
+    device, count = next(model.parameters()).device, min(limit, len(graphs))
     with writing(path), replacing(path) as part, zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
         for g in range(count):
             for name, value in _arrays(model, graphs[g], device).items():

@@ -20,7 +20,7 @@ from graphgps_kmip.gym.config.pretrained import adopt_settings
 from graphgps_kmip.gym.running.experiment import assemble
 from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
 from graphgps_kmip.gym.running.train_modes import check_mode
-from graphgps_kmip.registry import components
+from graphgps_kmip.registry import entries
 from tests.gym.earlier import after, lines, restored, train_earlier  # noqa: F401
 from tests.test_main import DIGITS, SHORT
 
@@ -29,7 +29,7 @@ TIMES = ("time_epoch", "time_iter", "lr", "eta", "eta_hours")
 
 
 def test_every_mode_is_registered() -> None:
-    assert components("train_mode").items() <= train_dict.items()
+    assert entries("train_mode").keys() <= train_dict.keys()
 
 
 @pytest.fixture(scope="module")

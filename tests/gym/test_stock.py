@@ -12,7 +12,7 @@ MAIN = """
 import sys
 from types import SimpleNamespace
 import torch
-import graphgps_kmip
+import graphgps_kmip.gym
 from torch_geometric import seed_everything
 from torch_geometric.graphgym.config import cfg, dump_cfg, load_cfg, set_cfg, set_out_dir, set_run_dir
 from torch_geometric.graphgym.loader import create_loader

@@ -109,7 +109,7 @@ def _of_others(settings: Mapping[str, Any], modules: Iterable[str]) -> set[str]:
         return set()
     owners = _owners(foreign)
     defaults = _all_defaults()
-    names = {name for key in NAMING for name in str(settings.get(key, "")).split("+")}
+    names = {name for key in NAMING for name in str(settings.get(key, "")).split("+")} - {""}
     return {
         key
         for key in foreign

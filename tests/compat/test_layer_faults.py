@@ -15,7 +15,7 @@ from graphgps_kmip.compat import layer_faults
 from graphgps_kmip.compat.layer_faults import build_bigbird, build_gine, build_performer
 from graphgps_kmip.compat.padded_graphs import with_padding
 from graphgps_kmip.mpnn import GINE
-from graphgps_kmip.signatures import defaults, rules_of
+from graphgps_kmip.signatures import options, rules_of
 
 BUILDERS: list[tuple[Callable[..., nn.Module], type[nn.Module], dict[str, Any]]] = [
     (build_performer, PerformerAttention, {"mask_keys": True, "detach_stabiliser": False}),
@@ -28,14 +28,15 @@ BUILDERS: list[tuple[Callable[..., nn.Module], type[nn.Module], dict[str, Any]]]
 def test_the_options_are_those_of_the_operator_and_of_its_faults(
     build: Callable[..., nn.Module], operator: type[nn.Module], faults: dict[str, Any]
 ) -> None:
-    assert defaults(build) == defaults(operator) | faults
+    found, clean = ({name: option.default for name, option in options(one).items()} for one in (build, operator))
+    assert found == clean | faults
     assert rules_of(build).items() >= rules_of(operator).items()
     assert build.__doc__ == operator.__doc__
     assert not faults.keys() & signature(operator).parameters.keys()
 
 
 @pytest.mark.parametrize(
-    ("build", "options", "name"),
+    ("build", "given", "name"),
     [
         (build_performer, {}, "PerformerAttention"),
         (build_performer, {"mask_keys": False}, "PaddedPerformerAttention"),
@@ -49,12 +50,12 @@ def test_the_options_are_those_of_the_operator_and_of_its_faults(
     ],
 )
 def test_a_builder_chooses_the_class_by_its_faults(
-    build: Callable[..., nn.Module], options: dict[str, Any], name: str
+    build: Callable[..., nn.Module], given: dict[str, Any], name: str
 ) -> None:
-    module = build(8, 0.0) if build is build_gine and not options else build(8, 2, **options)
+    module = build(8, 0.0, **given) if build is build_gine else build(8, 2, **given)
     assert type(module).__name__ == name
     assert type(module) is getattr(layer_faults, name)
-    if "block_size" in options:
+    if "block_size" in given:
         assert module.block_size == 2
 
 

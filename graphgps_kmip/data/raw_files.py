@@ -86,8 +86,8 @@ def prepared(record: DatasetRecord, root: str | Path, load: Callable[[str], Load
     home = folder.parents[len(PurePath(raw.base).parts) - 1] if raw.base else folder
     with locked(folder / ".lock", record.title), naming_disk(f"preparing {record.title}", folder):
         try:
-            if missing := _missing(folder, raw):
-                _fetch(record, folder, missing, load)
+            if _missing(folder, raw):
+                _fetch(record, folder, load)
             if not _is_current(folder, raw):
                 _check(record, folder)
                 _process(record, folder, load)
@@ -137,7 +137,7 @@ def _is_there(path: Path) -> bool:
 HIDDEN = ".preparing"
 
 
-def _fetch(record: DatasetRecord, folder: Path, missing: list[str], load: Callable[[str], Any]) -> None:
+def _fetch(record: DatasetRecord, folder: Path, load: Callable[[str], Any]) -> None:
     """Put missing raw files into place: from archives that are on disk, else from their addresses."""
     part, raw = _emptied(folder / HIDDEN), record.raw
     log.info("%s: fetching its raw files", record.title)
@@ -158,7 +158,8 @@ def _fetch(record: DatasetRecord, folder: Path, missing: list[str], load: Callab
         if not raw.urls and _missing(folder, raw):
             _fetch_by_class(part, folder, raw, load)
     except NetworkError as error:
-        raise DataError(missing_files(record, folder, missing, f"fetching them: {error}")) from error
+        reason = f"fetching them: {error}"
+        raise DataError(missing_files(record, folder, _missing(folder, raw), reason)) from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
     if absent := _missing(folder, raw):

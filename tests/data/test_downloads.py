@@ -78,3 +78,17 @@ def test_a_server_without_the_file_is_one_line(key: tuple[str, str], tmp_path: P
     assert not list(served.iterdir())
     with pytest.raises(DataError, match=r"raw files are missing \(fetching them: .*(Not Found|File not found)"):
         open_dataset(find(*key), tmp_path / "data")
+
+
+def test_what_was_downloaded_before_an_error_stays_and_is_not_asked_for(tmp_path: Path, served: Path) -> None:
+    record = find("PyG-Planetoid", "Cora")
+    test_planetoid.place(record, served)
+    for file in (served / record.raw.folder / "raw").iterdir():
+        file.rename(served / file.name)
+    last = (served / "ind.cora.test.index").rename(tmp_path / "last")
+    with pytest.raises(DataError, match=r"fetching them: File not found\): place raw/ind.cora.test.index from"):
+        open_dataset(record, tmp_path / "data")
+    last.rename(served / "ind.cora.test.index")
+    for file in served.glob("ind.cora.[!t]*"):
+        file.unlink()
+    assert len(open_dataset(record, tmp_path / "data")) == 1

@@ -144,7 +144,7 @@ def test_options_that_do_not_go_together_are_refused(options: dict[str, bool], m
 
 def test_several_processes_are_refused_in_python_too() -> None:
     for selection in (RandomKeys(), DiverseKeys(1.0), FirstKeyAgain(), AnnealedKeys(20, among=RandomKeys())):
-        with pytest.raises(ValueError, match=rf"shard finds .* not those of {type(selection).__name__}: switch"):
+        with pytest.raises(ValueError, match=rf"shard finds .* not those of {type(selection).__name__}: turn"):
             KMIPAttention(8, 2, shard=True, selection=selection)
     context = replace(GraphContext.of(None, torch.randn(6, 8)), halo=Halo(torch.arange(0), (0,), (0,)))
     with pytest.raises(ValueError, match="pad_keys does not run on a graph sharded over processes"):

@@ -204,7 +204,7 @@ def redraw_regularly(model: nn.Module, period: int = PERIOD) -> None:
 
     Args:
         model (Module): network, changed in place.
-        period (int, optional): calls from one draw to the next, at least 1. (default: PERIOD)
+        period (int, optional): calls from one draw to the next, at least 1. (default: 1001)
 
     Raises:
         ValueError: period < 1.

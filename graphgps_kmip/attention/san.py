@@ -131,7 +131,7 @@ class SANAttention(nn.Module):
         gamma (float, optional): weight of a pair without an edge relative to an edge; ``separate`` learns it instead,
             from 0.5. (default: 1e-05)
         secondary_edges (str, optional): pairs beside the edges: "full_graph" as above, "none", or the name of an edge
-            set. (default: ALL_PAIRS)
+            set. (default: "full_graph")
         separate (bool, optional): two softmaxes (GraphGPS's SAN2). (default: False)
 
     Shapes:

@@ -21,9 +21,10 @@ import sys
 from pathlib import Path
 
 import torch
-from filelock import FileLock, Timeout
+from filelock import Timeout
 from torch import Tensor
 
+from graphgps_kmip.common.file_lock import held
 from graphgps_kmip.native.kernel_cache import Untrusted, cache_folder, load_trusted
 
 logger = logging.getLogger(__name__)
@@ -124,7 +125,7 @@ def _cached_library(name: str, flags: tuple[str, ...]) -> Path:
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     try:
         library = cache_folder() / f"{name}-{key[:20]}{'.dll' if sys.platform == 'win32' else '.so'}"
-        with FileLock(f"{library}.lock", timeout=LOCK_SECONDS):
+        with held(Path(f"{library}.lock"), LOCK_SECONDS):
             if not library.exists():
                 _compile([command, *FLAGS, *flags], SOURCES / f"{name}.c", library)
     except Timeout as error:

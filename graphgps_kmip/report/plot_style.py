@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.results.run_folder import writing
 
-# Okabe and Ito's palette: told apart with every kind of colour blindness.
+# Okabe and Ito's palette: distinguishable with every kind of colour blindness.
 COLORS = {"train": "#0072B2", "val": "#E69F00", "test": "#009E73"}
 # The same for any number of series, without the yellow, which is too faint for a line.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -22,7 +22,7 @@ FAINT = "#8C959F"
 
 
 def series_style(place: int) -> dict[str, str]:
-    """Return colour and marker of the series at a place: after seven colours, the next marker tells them apart."""
+    """Return colour and marker of the series at a place: after seven colours, the next marker is used."""
     return {"color": PALETTE[place % len(PALETTE)], "marker": MARKERS[place % len(MARKERS)]}
 
 

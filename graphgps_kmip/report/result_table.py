@@ -203,7 +203,7 @@ def build_table(
         sample: make it of the runs on sample data, without printed numbers.
 
     Raises:
-        ValueError: the spec names what does not exist, two trainings fill one cell, a sample stands among results or a
+        ValueError: the spec names what does not exist, two trainings fill one cell, a sample is among results or a
             result among samples, or a finished run does not hold the value.
     """
     paper = printed.get(spec.id)

@@ -1,4 +1,4 @@
-r"""Table formats: a result table as Markdown, LaTeX, CSV or HTML, all from the same `Layout` in words.
+r"""Table formats: a result table as Markdown, LaTeX, CSV or HTML, all from the same `Layout`.
 
 Markdown reads well in a terminal, too. In all but CSV, columns that do not fit side by side are in blocks below each
 other. LaTeX needs ``\usepackage{booktabs, adjustbox}``; a table of many blocks is higher than a page, where it warns
@@ -56,7 +56,7 @@ NEGATIVE = re.compile(r"(?<![\w-])-(?=\d)")
 
 
 def markdown(table: ResultTable, partial: bool = False) -> str:
-    """Return the table in GitHub's Markdown; the rows' names stand in each block."""
+    """Return the table in GitHub's Markdown; the rows' names are in each block."""
     layout = lay_out(table, partial)
     facts = _facts_above(layout)
     lines = [f"### {layout.title}", "", *facts, *([""] if facts else [])]
@@ -88,7 +88,7 @@ def _facts_above(layout: Layout) -> list[str]:
 
 
 def _strips(layout: Layout, column: str, kinds: tuple[str, ...]) -> list[list[str]]:
-    """Return what stands below each other, the heading first, for each kind of entry of a column."""
+    """Return the texts below each other, the heading first, for each kind of entry of a column."""
     headings = [HEADINGS[kind] for kind in kinds]
     headings[0] = column if kinds == ("ours",) else f"{column}: {headings[0]}"
     entries = [cells[column] for cells in layout.rows.values()]
@@ -96,7 +96,7 @@ def _strips(layout: Layout, column: str, kinds: tuple[str, ...]) -> list[list[st
 
 
 def _aligned(texts: list[Text]) -> list[str]:
-    """Return the entries with their marks; what follows a number is filled up, so that digits stand below digits."""
+    """Return the entries with their marks, padded after the number so that digits are below digits."""
     marks = [MARKDOWN_RANKS[text.rank] for text in texts]
     ends = [end + (f" [{text.mark}]" if text.mark else "") for text, (_, end) in zip(texts, marks, strict=True)]
     width = max(map(len, ends), default=0)

@@ -190,7 +190,7 @@ HEADINGS = {"ours": "ours", "paper": "paper", "difference": "difference [95 %]",
 
 @dataclass(frozen=True)
 class Layout:
-    """A table in words.
+    """The texts of a table.
 
     Args:
         title: one line, with the ids of table and experiment, and how many runs are finished.
@@ -214,7 +214,7 @@ class Layout:
 
 
 def lay_out(table: ResultTable, partial: bool = False) -> Layout:
-    """Return the words of a table; with `partial` means of the finished runs where some are missing."""
+    """Return the texts of a table; with `partial` means of the finished runs where some are missing."""
     columns = {column: _kinds(table, column) for column in table.columns}
     marks = _marks(table)
     rows: dict[str, dict[str, tuple[Text, ...]]] = {row: {} for row in table.rows}

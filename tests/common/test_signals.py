@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import math
 import signal
+from collections.abc import Iterator
 
 import pytest
 
 from graphgps_kmip.common import signals
 from graphgps_kmip.common.signals import Stopped, StopSignals
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_ignored() -> Iterator[None]:
+    """A shell that starts the tests in the background has SIGINT ignored."""
+    before = {signum: signal.signal(signum, signal.SIG_DFL) for signum in (signal.SIGINT, signal.SIGHUP)}
+    yield
+    for signum, handler in before.items():
+        signal.signal(signum, handler)
 
 
 def test_a_training_stops_at_its_next_check() -> None:
@@ -36,10 +46,7 @@ def test_a_second_signal_is_passed_on_as_a_kill_unless_it_is_an_echo(monkeypatch
 
 
 def test_a_signal_that_is_ignored_stays_ignored_where_children_do_the_work() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with StopSignals(forward=True) as stop:
-            signal.raise_signal(signal.SIGHUP)
-        assert stop.signum == 0
-    finally:
-        signal.signal(signal.SIGHUP, before)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with StopSignals(forward=True) as stop:
+        signal.raise_signal(signal.SIGHUP)
+    assert stop.signum == 0

@@ -120,7 +120,7 @@ def test_where_nothing_can_be_stored_there_is_no_kernel_and_a_reason(
         raise OSError(30, "Read-only file system")
 
     if failing == "no locks":
-        monkeypatch.setattr(build.FileLock, "acquire", refused)
+        monkeypatch.setattr("graphgps_kmip.common.file_lock.FileLock.acquire", refused)
     else:
         (folder / "file").write_text("")
         monkeypatch.setenv("GRAPHGPS_KMIP_CACHE", str(folder / "file" / "cache"))

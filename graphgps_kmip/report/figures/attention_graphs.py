@@ -27,7 +27,7 @@ Arrays = Mapping[str, np.ndarray]
 CELL = 2.5  # inches: side of one panel
 EDGE = np.array([0.10, 0.18, 0.32])  # dark blue: carries opacity well on white
 BEND = 0.09  # height of the arc of an edge, as a share of its length
-CLEAR_EDGES = 400  # up to here the edges of a panel can be told apart at full opacity
+CLEAR_EDGES = 400  # up to here the edges of a panel are distinguishable at full opacity
 # Light to dark in one direction, so it reads in grey and with any colour vision.
 DEGREE_MAP = LinearSegmentedColormap.from_list("degree", ["#FFF3D6", "#FDBB63", "#E8623C", "#8E1B3A", "#2D0A33"])
 MULTIPLES = (1, 2, 4)  # of k, which is the mean out-degree where no graph has fewer nodes

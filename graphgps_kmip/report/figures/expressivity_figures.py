@@ -19,7 +19,7 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 from graphgps_kmip.common.json_files import read_artefact
 from graphgps_kmip.report.plot_style import FAINT, INK, series_style, tidy
 
-# Light enough for dark numbers on them; numbers tell colours beyond the last one apart.
+# Light enough for dark numbers on them; numbers distinguish colours beyond the last one.
 FILLS = ("#A6D3F2", "#F7C873", "#8FD6BE", "#E8B4D0", "#F2EBA0", "#C9CED4")
 NODE = 340  # points squared
 APART = 1.03  # factor on x between attentions, so that their seeds do not cover each other
@@ -90,7 +90,7 @@ def draw_hardmax(artefact: Path) -> Figure:
     figure = Figure(figsize=(7.2, 4.0), layout="constrained")
     axes = figure.subplots()
     for place, row in enumerate(found["rows"]):
-        style = series_style(place) | {"markersize": 11 - 2 * place}  # what lies below shows around what is above
+        style = series_style(place) | {"markersize": 11 - 2 * place}  # a marker below shows around the one above
         exact = not any(row["error"])
         label = f"{row['maxima']} {'maximum' if row['maxima'] == 1 else 'tied maxima'}, k = {row['k']}"
         label += ": 0 at every λ" if exact else ""

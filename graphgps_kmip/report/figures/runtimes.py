@@ -32,7 +32,7 @@ def draw_runtimes(tables: Mapping[str, ResultTable], options: Mapping[str, Any])
     """Draw one panel beside the other, both axes logarithmic, a line for each method: ours solid, the paper's dashed.
 
     A cross behind the end of a line: at a larger size memory ran out. The exponent of N, fitted to a line of ours from
-    10^4 nodes on, stands in the legend of a panel.
+    10^4 nodes on, is in the legend of a panel.
 
     Args:
         tables: rows ``N=10^x``, columns in ms or MB.
@@ -47,7 +47,7 @@ def draw_runtimes(tables: Mapping[str, ResultTable], options: Mapping[str, Any])
     down = -(-len(panels) // across)
     figure = Figure(figsize=(PANEL[0] * across, PANEL[1] * down + 0.25), layout="constrained")
     grid = list(figure.subplots(down, across, squeeze=False).flat)
-    drawn: dict[str, bool] = {}  # name -> whether the paper's line stands beside somewhere
+    drawn: dict[str, bool] = {}  # name -> whether the paper's line is drawn, too
     for axes, (title, lines) in zip(grid, panels.items(), strict=False):
         for name, (key, column) in lines.items():
             table = _checked(tables, key, column, title)

@@ -179,7 +179,7 @@ def _panels(scores: ResultTable, times: ResultTable, options: Mapping[str, Any])
 
 
 def _legend(figure: Figure, tables: Mapping[str, ResultTable], *more: Line2D) -> None:
-    """Tell ours from the paper's, where both are drawn."""
+    """Add the legend of ours and the paper's points, where both are drawn."""
     cells = [cell for table in tables.values() for row in table.rows.values() for cell in row.values()]
     grey = {"color": INK, "marker": "o", "linestyle": ""}
     handles = [Line2D([], [], label="ours", **grey)] if any(cell.our_mean is not None for cell in cells) else []
@@ -226,7 +226,7 @@ def _place_labels(figure: Figure, labels: Mapping[Axes, Iterable[Label]], fontsi
 def _cost(
     label: Annotation, place: tuple[float, float], axes: Axes, taken: list[Bbox], renderer: RendererBase
 ) -> float:
-    """Return how bad a place is: what it covers, lines least, and then how far it is."""
+    """Return the cost of a place: what it covers, lines at the lowest weight, and then its distance."""
     _move(label, place)
     box, frame = label.get_window_extent(renderer), axes.get_window_extent()
     frame = frame.padded(-2)

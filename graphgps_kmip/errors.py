@@ -53,6 +53,9 @@ class TrainingDiverged(RunError, RuntimeError):
     """A loss or a parameter that became NaN or infinite."""
 
 
+DIVERGED_CODE = 3  # exit code of a training that raised `TrainingDiverged`
+
+
 class OutOfMemory(RunError, RuntimeError):
     """A model or a batch that did not fit into memory."""
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from graphgps_kmip.common.json_files import Damaged, parsed_object, read_bytes
+from graphgps_kmip.errors import DIVERGED_CODE
 from graphgps_kmip.experiments.experiment_spec import Command, Experiment, Training
 from graphgps_kmip.results.run_record import examine_record, is_finished
 
 # Arguments of main.py -> the config hash that its record will have. Reading a config needs GraphGym, which only gym/
 # knows: the callers pass this function in.
 HashOf = Callable[[list[str]], str]
-DIVERGED_CODE = 3  # exit code of main.py
 
 
 class State(enum.StrEnum):

@@ -10,8 +10,7 @@ import threading
 from pathlib import Path
 
 from graphgps_kmip.common.project import find_config, train_command
-from graphgps_kmip.errors import ConfigError, TrainingDiverged, is_users, one_line
-from graphgps_kmip.experiments.run_status import DIVERGED_CODE
+from graphgps_kmip.errors import DIVERGED_CODE, ConfigError, TrainingDiverged, is_users, one_line
 from graphgps_kmip.gym import cfg
 from graphgps_kmip.gym.building.parameter_count import dry_run
 from graphgps_kmip.gym.component_list import listing

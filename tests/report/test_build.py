@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from graphgps_kmip.errors import DIVERGED_CODE
 from graphgps_kmip.experiments.experiment_spec import TableSpec, Training
-from graphgps_kmip.experiments.run_status import DIVERGED_CODE, State, failure_file
+from graphgps_kmip.experiments.run_status import State, failure_file
 from tests.report.example_runs import EXPERIMENT, GCN, build, record
 
 

@@ -17,7 +17,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from functools import partial
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any
 
@@ -190,7 +190,7 @@ class Spec:
         """Module that defines the component."""
         return getattr(self.component, "__module__", "")
 
-    @property
+    @cached_property
     def options(self) -> dict[str, inspect.Parameter]:
         """Its keyword-only arguments by name, but those that come from elsewhere, see `Kind`."""
         row = KINDS[self.kind]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphgps_kmip.encoding.coco_voc_superpixels import SuperpixelEdgeEncoder, SuperpixelNodeEncoder
 from graphgps_kmip.encoding.feature_encoders import (
     ConstantEdgeEncoder,
     ConstantNodeEncoder,
@@ -12,7 +13,6 @@ from graphgps_kmip.encoding.feature_encoders import (
 )
 from graphgps_kmip.encoding.knn import KNNGraph, knn_graph, nearest_neighbors
 from graphgps_kmip.encoding.molecule import AtomEncoder, BondEncoder
-from graphgps_kmip.encoding.superpixel import SuperpixelEdgeEncoder, SuperpixelNodeEncoder
 from graphgps_kmip.encoding.syntax import SyntaxEdgeEncoder, SyntaxNodeEncoder
 
 __all__ = [

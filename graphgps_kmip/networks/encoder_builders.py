@@ -12,6 +12,15 @@ from typing import Any
 from torch import nn
 
 from graphgps_kmip.common.near_misses import look_up
+from graphgps_kmip.encoding.coco_voc_superpixels import (
+    COCO_EDGE,
+    COCO_NODE,
+    VOC_EDGE,
+    VOC_NODE,
+    Scale,
+    SuperpixelEdgeEncoder,
+    SuperpixelNodeEncoder,
+)
 from graphgps_kmip.encoding.feature_encoders import (
     ConstantEdgeEncoder,
     ConstantNodeEncoder,
@@ -21,15 +30,6 @@ from graphgps_kmip.encoding.feature_encoders import (
     TypeDictNodeEncoder,
 )
 from graphgps_kmip.encoding.molecule import ATOM, BOND, AtomEncoder, BondEncoder
-from graphgps_kmip.encoding.superpixel import (
-    COCO_EDGE,
-    COCO_NODE,
-    VOC_EDGE,
-    VOC_NODE,
-    Scale,
-    SuperpixelEdgeEncoder,
-    SuperpixelNodeEncoder,
-)
 from graphgps_kmip.encoding.syntax import SyntaxEdgeEncoder, SyntaxNodeEncoder
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.networks.network_plan import NetworkPlan

@@ -7,7 +7,7 @@ import torch
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.encoding import SuperpixelEdgeEncoder, SuperpixelNodeEncoder
-from graphgps_kmip.encoding.superpixel import COCO_EDGE, COCO_NODE, VOC_EDGE, VOC_NODE, Scale
+from graphgps_kmip.encoding.coco_voc_superpixels import COCO_EDGE, COCO_NODE, VOC_EDGE, VOC_NODE, Scale
 
 DIM = 5
 EDGES = torch.tensor([[0, 1, 2, 2], [1, 2, 0, 1]])

@@ -143,7 +143,7 @@ KINDS: dict[str, Kind] = {
         part=True,
         given=("plan", "edge_dim", "num_types"),
     ),
-    "encoding": Kind("encoding", "dataset.node_encoder_name", "posenc_{!s}", part=True),
+    "encoding": Kind("encoding", "dataset.node_encoder_name", "posenc_{!s}", part=True, given=("name",)),
     "dataset": Kind("data set", "dataset.format"),
     "head": Kind("head", "gnn.head", "head.{}", given=_OF_HEADS),
     "pooling": Kind("pooling", "model.graph_pooling"),

@@ -5,6 +5,7 @@ They are its config group, so that each default exists once.
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import types
 import typing
@@ -82,7 +83,8 @@ def rules_of(component: Callable[..., Any], given: Collection[str] = ()) -> dict
 
 def _hints(component: Callable[..., Any], include_extras: bool = False) -> dict[str, Any]:
     try:
-        called = component.__init__ if inspect.isclass(component) else component
+        plain = inspect.isclass(component) and not dataclasses.is_dataclass(component)
+        called = component.__init__ if plain else component  # fields are annotated in the module of their own class
         return typing.get_type_hints(called, include_extras=include_extras)
     except NameError:  # an annotation imported for type checkers only: nothing to check against
         return {}

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from torch import nn
 
+from graphgps_kmip.encoding import PositionalEncoding
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.registry import (
     KINDS,
@@ -34,12 +35,19 @@ class Mine(nn.Module):
         self.dim, self.strength = dim, strength
 
 
+class MyEncoding(PositionalEncoding):
+    """A component of a user's."""
+
+    strength: float = 0.5
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_registers_in_the_same_way_as_a_call_and_as_a_decorator(kind: str) -> None:
-    assert register(kind, "Mine", Mine, aliases=("Ours",)) is Mine
-    decorated = register(kind, "Decorated")(type("Decorated", (Mine,), {}))
+    mine = MyEncoding if kind == "encoding" else Mine
+    assert register(kind, "Mine", mine, aliases=("Ours",)) is mine
+    decorated = register(kind, "Decorated")(type("Decorated", (mine,), {"__module__": __name__}))
     spec = lookup(kind, "Ours")
-    assert (spec.kind, spec.name, spec.component, spec.aliases) == (kind, "Mine", Mine, ("Ours",))
+    assert (spec.kind, spec.name, spec.component, spec.aliases) == (kind, "Mine", mine, ("Ours",))
     assert spec.summary == "A component of a user's."
     assert list(spec.options) == (["strength"] if KINDS[kind].group else [])
     assert lookup(kind, "Decorated").component is decorated

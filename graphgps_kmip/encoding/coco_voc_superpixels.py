@@ -75,7 +75,7 @@ class SuperpixelNodeEncoder(_StandardLinear):
     Shapes: batch.x (N, 14) -> (N, C), in the dtype of the weights.
 
     Raises:
-        ValueError: batch.x has another number of columns, when called.
+        InputError: batch.x has another number of columns, when called.
     """
 
     def forward(self, batch: Batch) -> Batch:
@@ -95,7 +95,7 @@ class SuperpixelEdgeEncoder(_StandardLinear):
     Shapes: batch.edge_attr (E, 2) -> (E, C), in the dtype of the weights.
 
     Raises:
-        ValueError: the edges have no features or another number of columns, when called.
+        InputError: the edges have no features or another number of columns, when called.
     """
 
     def forward(self, batch: Batch) -> Batch:

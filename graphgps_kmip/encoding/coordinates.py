@@ -23,13 +23,13 @@ def encode_coordinates(features: Tensor, train: Tensor) -> Tensor:
     statistics are those of the training nodes; the computation is in float64.
 
     Args:
-        features: longitude, latitude, and any other columns.
-        train: True for the nodes that train.
+        features (Tensor): Longitude, latitude, and any other columns.
+        train (Tensor): True for the nodes that train.
 
     Shapes: features (N, 2 + C), train (N,) -> (N, 4 * NUM_FREQUENCIES + C) float32.
 
     Raises:
-        ValueError: no coordinates, or no training node.
+        InputError: no coordinates, or no training node.
     """
     if features.dim() != 2 or features.size(1) < 2:
         raise InputError(f"features must be (N, 2 + C), longitude and latitude first, got {tuple(features.shape)}")
@@ -42,8 +42,8 @@ def sines_and_cosines(angles: Tensor, num_frequencies: int = NUM_FREQUENCIES) ->
     """Return v = [sin(2^0 x), .., sin(2^(F-1) x), cos(2^0 x), .., cos(2^(F-1) x)] of each angle x, in float64.
 
     Args:
-        angles: in radians.
-        num_frequencies: F.
+        angles (Tensor): In radians.
+        num_frequencies (int, optional): F. (default: ``NUM_FREQUENCIES``)
 
     Shapes: angles (N,) -> (N, 2F).
     """

@@ -1,17 +1,54 @@
-"""Degrees of nodes, and the local degree profile: statistics of the degrees around a node (Cai and Wang 2018).
+"""Degree encodings of nodes: Degree, an embedding of the degree, and LDP, the local degree profile.
 
-An embedding of each node's degree beside its features.
+LDP: Cai and Wang 2018, "A simple yet effective baseline for non-attributed graph classification".
 """
 
 from __future__ import annotations
 
+from typing import Annotated, ClassVar
+
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Batch
+from torch_geometric.data import Batch, Data
 
+from graphgps_kmip.encoding.kernel_encoder import append_columns, precomputed
+from graphgps_kmip.encoding.positional_encoding import NodeEncoding, PositionalEncoding
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.ranges import WIDTH, whole
+from graphgps_kmip.registry import register
 
-NUM_STATISTICS = 5  # of a profile
+
+@register("encoding", "Degree")
+class Degree(PositionalEncoding):
+    """Embedding of the degree (ours)."""
+
+    dim_pe: Annotated[int, WIDTH] = 16
+    max_degree: Annotated[int, whole(0, 1_000_000)] = 63
+
+    def settings(self) -> dict[str, int]:
+        """Return nothing: every graph has its degrees."""
+        return {}
+
+    @staticmethod
+    def compute(graph: Data) -> dict[str, Tensor]:
+        """Return `out_degrees`."""
+        return {"pestat_Degree": out_degrees(graph.edge_index, graph.num_nodes)}
+
+    def encoder(self, dim: int, dim_x: int | None) -> nn.Module:
+        """Return a `DegreeEncoder`."""
+        return DegreeEncoder(dim, dim_x, **self.arguments(DegreeEncoder))
+
+
+@register("encoding", "LDP")
+class LDP(NodeEncoding):
+    """Degree, and statistics of the neighbours' degrees (ours; Cai and Wang 2018)."""
+
+    num_columns: ClassVar[int] = 5
+
+    @staticmethod
+    def compute(graph: Data) -> Tensor:
+        """Return the `local_degree_profile`."""
+        return local_degree_profile(graph.edge_index, graph.num_nodes)
 
 
 def out_degrees(edge_index: Tensor, num_nodes: int) -> Tensor:
@@ -28,9 +65,9 @@ def local_degree_profile(edge_index: Tensor, num_nodes: int, *, dtype: torch.dty
     The standard deviation divides by the number of successors. A node without successors has 0 everywhere.
 
     Args:
-        edge_index: edges of one graph or of a batch; a repeated edge counts as often as it stands there.
-        num_nodes: N.
-        dtype: of the result; float64 inside.
+        edge_index (Tensor): Edges of one graph or of a batch; a repeated edge counts as often as it occurs.
+        num_nodes (int): N.
+        dtype (dtype, optional): Of the result; float64 inside. (default: ``torch.float32``)
 
     Shapes: edge_index (2, E) -> (N, 5).
     """
@@ -43,9 +80,9 @@ def local_degree_profile(edge_index: Tensor, num_nodes: int, *, dtype: torch.dty
         return empty.index_add(0, row, values) / degree.clamp(min=1)
 
     average = mean(around)
-    least, most = (empty.scatter_reduce(0, row, around, kind, include_self=False) for kind in ("amin", "amax"))
+    minimum, maximum = (empty.scatter_reduce(0, row, around, kind, include_self=False) for kind in ("amin", "amax"))
     deviation = mean((around - average[row]).square()).sqrt()
-    return torch.stack([degree, least, most, average, deviation], dim=1).to(dtype)
+    return torch.stack([degree, minimum, maximum, average, deviation], dim=1).to(dtype)
 
 
 class DegreeEncoder(nn.Module):
@@ -54,16 +91,16 @@ class DegreeEncoder(nn.Module):
     The keyword-only arguments are options of the config group ``posenc_Degree``.
 
     Args:
-        dim: width C of the result.
-        dim_x: columns of ``batch.x``, which a linear layer maps to C - dim_pe. None: another encoder has made
-            ``batch.x`` that wide, and it passes as it is.
-        dim_pe: width of the encoding in the result.
-        max_degree: larger degrees count as this one.
+        dim (int): Width C of the result.
+        dim_x (int or None, optional): Columns of ``batch.x``, which a linear layer maps to C - dim_pe. None: another
+            encoder has made ``batch.x`` that wide, and it passes as it is. (default: ``None``)
+        dim_pe (int, optional): Width of the encoding in the result. (default: 16)
+        max_degree (int, optional): Larger degrees count as this one. (default: 63)
 
     Shapes: batch.x (N, dim_x), batch.pestat_Degree (N,), integers -> batch.x (N, C), in the dtype of the weights.
 
     Raises:
-        ValueError: no room for features, or max_degree < 0, when built; degrees missing when called.
+        InputError: no room for features, or max_degree < 0, when built; degrees missing when called.
     """
 
     def __init__(self, dim: int, dim_x: int | None = None, *, dim_pe: int = 16, max_degree: int = 63) -> None:
@@ -77,8 +114,6 @@ class DegreeEncoder(nn.Module):
 
     def forward(self, batch: Batch) -> Batch:
         """Replace ``batch.x``."""
-        if "pestat_Degree" not in batch:
-            raise InputError("Degree needs pestat_Degree, but the graphs do not have it: set posenc_Degree.enable True")
-        encoding = self.encoder(batch.pestat_Degree.clamp(max=self.encoder.num_embeddings - 1))  # (N, dim_pe)
-        batch.x = torch.cat([self.linear_x(batch.x.to(encoding.dtype)), encoding], dim=1)
-        return batch
+        degrees = precomputed(batch, "Degree", "pestat_Degree", ())
+        encoding = self.encoder(degrees.clamp(max=self.encoder.num_embeddings - 1))  # (N, dim_pe)
+        return append_columns(self, batch, encoding, encoding.dtype)

@@ -1,8 +1,8 @@
-"""Probabilities of random walks between the ends of edges (RWSEEdge): entries (i, j) of P, P^2, ..., P^k, P = D^-1 A.
+"""Random walk encoding of edges (RWSEEdge): entries (i, j) of P, P^2, ..., P^k for each edge (i, j), with P = D^-1 A.
 
-The public k-MIP code has an encoding of this name for the loops of all nodes, the edges, and edges to and from two hub
+The public k-MIP code has an encoding of this name for self-loops of all nodes, the edges, and edges to and from two hub
 nodes of a graph, dropping each of the latter with probability 0.2; it has no key for the numbers of steps and cannot be
-switched on. Ours is of the edges alone: the loops are `random_walk.return_probabilities`, hubs are left out.
+enabled. Ours encodes the edges alone: for self-loops there is `random_walk.return_probabilities`, hubs are left out.
 
 No power is ever held whole: a walk from i that is at its neighbour j after k steps has not been further away from i
 than (k + 1) / 2 hops, so a block of start nodes needs only the nodes around it.
@@ -10,18 +10,40 @@ than (k + 1) / 2 hops, so a block of start nodes needs only the nodes around it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 from torch import Tensor
+from torch_geometric.data import Data
 
+from graphgps_kmip.encoding.positional_encoding import EdgeEncoding
+from graphgps_kmip.encoding.random_walk import Times, TimesEncoding, joined, nodes_within, ranges
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.ranges import FRACTION, NATURAL
+from graphgps_kmip.registry import register
 
 Array = np.ndarray
 WIDTH = 64  # start nodes of a block
+
+
+@register("encoding", "RWSEEdge")
+class RWSEEdge(TimesEncoding, EdgeEncoding):
+    """Probabilities of random walks from one end of an edge to the other."""
+
+    kernel: Times = Times(times_func="range(1, 21)")
+    num_global: Annotated[int, NATURAL] = 2  # public, and without influence, as the next one: see above
+    global_edge_dropout: Annotated[float, FRACTION] = 0.2
+    norm: ClassVar[bool] = True
+
+    def attributes(self, graphs: Sequence[Data], settings: Mapping[str, Any]) -> list[dict[str, Tensor]]:
+        """Return the `edge_walk_probabilities`, of all graphs at once."""
+        edges, sizes = joined(graphs)
+        table = edge_walk_probabilities(edges, sum(sizes), **settings)
+        return [{self.attribute: part} for part in table.split([graph.num_edges for graph in graphs])]
 
 
 def edge_walk_probabilities(
@@ -34,19 +56,21 @@ def edge_walk_probabilities(
 ) -> Tensor:
     """Return how likely a random walk along the edges, started at i, is at j after each number of steps.
 
-    A repeated edge counts as often as it stands there. A walk ends at a node without outgoing edges.
+    A repeated edge counts as often as it occurs. A walk ends at a node without outgoing edges.
 
     Args:
-        edge_index: edges (i, j) of one graph, or of several graphs one after another, as in a `Batch`.
-        num_nodes: N.
-        times: numbers of steps; the columns come in ascending order, as those of `return_probabilities`.
-        dtype: of the result and of all sums.
-        memory: bytes that the walks of one block of start nodes may take, next to the graph and the result.
+        edge_index (Tensor): Edges (i, j) of one graph, or of several graphs one after another, as in a `Batch`.
+        num_nodes (int): N.
+        times (Sequence[int]): Numbers of steps; the columns come in ascending order, as those of
+            `return_probabilities`.
+        dtype (dtype, optional): Of the result and of all sums. (default: ``torch.float32``)
+        memory (int, optional): Bytes that the walks of one block of start nodes may take, next to the graph and the
+            result. (default: ``256 << 20``)
 
     Shapes: edge_index (2, E) -> (E, len(times)).
 
     Raises:
-        ValueError: no or negative times, or an edge names a node that does not exist.
+        InputError: no or negative times, or an edge names a node that does not exist.
     """
     times = sorted(times)
     if not times or times[0] < 0:
@@ -64,9 +88,9 @@ def edge_walk_probabilities(
     found = np.zeros((len(source), len(times)), numpy_dtype)
     width = int(np.clip(memory // (3 * max(num_nodes, 1) * numpy_dtype.itemsize), 1, WIDTH))  # two arrays of walks
     for block in _blocks(pattern, width):
-        edges = by_source[_ranges(first, block)]
+        edges = by_source[ranges(first, block)]
         starts = np.repeat(np.arange(len(block)), first[block + 1] - first[block])  # column of each edge's walk
-        ball = _ball(pattern, block, (times[-1] + 1) // 2)
+        ball, _ = nodes_within(pattern, block, max((times[-1] + 1) // 2, 1))
         place = np.empty(num_nodes, np.int64)
         place[ball] = np.arange(len(ball))
         ends = place[target[edges]]
@@ -92,21 +116,3 @@ def _blocks(pattern: sp.csr_array, width: int) -> Iterator[Array]:
     order = reverse_cuthill_mckee(pattern, symmetric_mode=True).astype(np.int64)
     order = order[np.diff(pattern.indptr)[order] > 0]
     yield from (order[start : start + width] for start in range(0, len(order), width))
-
-
-def _ball(pattern: sp.csr_array, block: Array, hops: int) -> Array:
-    """Return the nodes within so many hops (one at least) of a block, its own first."""
-    seen = np.zeros(pattern.shape[0], bool)
-    seen[block] = True
-    layers = [block]
-    for _ in range(max(hops, 1)):
-        near = np.unique(pattern.indices[_ranges(pattern.indptr, layers[-1])])
-        layers.append(near[~seen[near]])
-        seen[layers[-1]] = True
-    return np.concatenate(layers)
-
-
-def _ranges(first: Array, rows: Array) -> Array:
-    """Return first[row], ..., first[row + 1] - 1 of one row after the other."""
-    count = (first[rows + 1] - first[rows]).astype(np.int64)
-    return np.arange(count.sum()) + np.repeat(first[rows] - (np.cumsum(count) - count), count)

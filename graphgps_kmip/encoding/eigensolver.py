@@ -1,13 +1,13 @@
-"""Which solver finds the smallest eigenpairs of which matrix: dense, compiled or sparse, component by component.
+"""Eigensolver: the smallest eigenpairs of sparse symmetric matrices, many small ones at once or one large one.
 
-The smallest eigenpairs of large sparse matrices: shift-invert Lanczos, and what to do where it fails.
+`smallest_eigenpairs` chooses a solver by size, component by component:
 
-The smallest eigenpairs of many middle-sized sparse matrices in one call of a compiled solver.
-
-Matrices of some hundred rows are the least comfortable ones: a dense decomposition costs N^3, and a sparse solver that
-is called for each spends its time in calls. In an order that keeps neighbours close the factors of trees, molecules,
-meshes and superpixel graphs stay in a narrow envelope, and all of the solver is 450 lines of C (``native/spectrum.c``):
-shift-invert Lanczos with full reorthogonalisation, and an exact count of the eigenvalues that it missed.
+- up to 75 rows a stack of dense matrices;
+- up to 1,500 rows a compiled solver (``native/spectrum.c``). There a dense decomposition costs N^3, and a sparse solver
+  that is called for each matrix spends its time in calls. In an order that keeps neighbours close the factors of trees,
+  molecules, meshes and superpixel graphs stay in a narrow envelope: shift-invert Lanczos with full
+  reorthogonalisation, and an exact count of the eigenvalues that it missed;
+- above, shift-invert Lanczos of SciPy, and block iterations where it fails.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ def sparse_eigenpairs(matrix: csc_array, count: int) -> tuple[np.ndarray, np.nda
     fill the memory; there nothing is counted). Every such step is logged.
 
     Args:
-        matrix: symmetric, positive semi-definite, float64, with all of its diagonal stored; best of a connected graph.
-        count: eigenpairs wanted, fewer than N / 4.
+        matrix (csc_array): Symmetric, positive semi-definite, float64, with all of its diagonal stored; best of a
+            connected graph.
+        count (int): Eigenpairs wanted, fewer than N / 4.
 
     Shapes: (N, N) -> (count,), (N, count).
     """
@@ -233,9 +234,9 @@ def envelope_eigenpairs(blocks: Blocks, chosen: np.ndarray, count: int) -> tuple
     repeats. A matrix has the same result in any company.
 
     Args:
-        blocks: positive semi-definite.
-        chosen: numbers of matrices; each of more than ``count`` rows.
-        count: eigenpairs, at least 1.
+        blocks (Blocks): Positive semi-definite.
+        chosen (ndarray): Numbers of matrices; each of more than ``count`` rows.
+        count (int): Eigenpairs, at least 1.
 
     Shapes: returns (M, count), (N, count) with the rows of all blocks, those of other matrices undefined, and a status
         (M,): `FOUND`, one of `ROUTINE` or a key of `FAILURES`; other rows than those that are found are undefined.
@@ -273,14 +274,15 @@ STACK_ENTRIES = 2**22  # of one stack of matrices: 32 MB
 Pairs = tuple[np.ndarray, np.ndarray]
 
 
-def smallest_eigenpairs(blocks: Blocks, most: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def smallest_eigenpairs(blocks: Blocks, max_pairs: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yield the smallest eigenvalues, ascending, and orthonormal eigenvectors of matrices, several of a size at once.
 
     Args:
-        blocks: positive semi-definite matrices of one row at least, each component with an eigenvalue 0 or of one row.
-        most: eigenpairs of each, all where a matrix has fewer.
+        blocks (Blocks): Positive semi-definite matrices of one row at least, each component with an eigenvalue 0 or of
+            one row.
+        max_pairs (int): Eigenpairs of each, all where a matrix has fewer.
 
-    Shapes: yields numbers of matrices (M,), values (M, k), vectors (M, N, k) with k = min(most, N).
+    Shapes: yields numbers of matrices (M,), values (M, k), vectors (M, N, k) with k = min(max_pairs, N).
     """
     sizes = np.diff(blocks.ptr)
     for size in np.unique(sizes[sizes <= STACK_NODES]):
@@ -289,19 +291,19 @@ def smallest_eigenpairs(blocks: Blocks, most: int) -> Iterator[tuple[np.ndarray,
         for chunk in np.split(same, range(step, len(same), step)):
             stack = torch.from_numpy(np.stack([blocks.dense(number) for number in chunk]))
             values, vectors = torch.linalg.eigh(stack)
-            yield chunk, values[:, :most].numpy(), vectors[:, :, :most].numpy()
-    for number, (values, vectors) in _large(blocks, np.flatnonzero(sizes > STACK_NODES), most):
+            yield chunk, values[:, :max_pairs].numpy(), vectors[:, :, :max_pairs].numpy()
+    for number, (values, vectors) in _large(blocks, np.flatnonzero(sizes > STACK_NODES), max_pairs):
         yield np.array([number]), values[None], vectors[None]
 
 
-def _large(blocks: Blocks, numbers: np.ndarray, most: int) -> Iterator[tuple[int, Pairs]]:
+def _large(blocks: Blocks, numbers: np.ndarray, max_pairs: int) -> Iterator[tuple[int, Pairs]]:
     """Yield number and eigenpairs of some matrices, those first that the compiled solver can do."""
     sizes = np.diff(blocks.ptr)[numbers]
-    suits = (sizes <= ENVELOPE_NODES) & (4 * most < sizes)
+    suits = (sizes <= ENVELOPE_NODES) & (4 * max_pairs < sizes)
     suits &= suits.any() and can_run()
     compiled, left = numbers[suits], numbers[~suits].tolist()
     if len(compiled):
-        values, vectors, status = envelope_eigenpairs(blocks, compiled, most)
+        values, vectors, status = envelope_eigenpairs(blocks, compiled, max_pairs)
         for row, (number, how) in enumerate(zip(compiled.tolist(), status.tolist(), strict=True)):
             first, end = blocks.ptr[number : number + 2]
             if how == FOUND:
@@ -311,7 +313,7 @@ def _large(blocks: Blocks, numbers: np.ndarray, most: int) -> Iterator[tuple[int
             if how in FAILURES:
                 LOG.warning("compiled Lanczos on %d nodes: %s; another solver follows", end - first, FAILURES[how])
     for number in left:
-        yield number, _by_components(blocks.matrix(number), min(most, np.diff(blocks.ptr)[number]))
+        yield number, _by_components(blocks.matrix(number), min(max_pairs, np.diff(blocks.ptr)[number]))
 
 
 def _by_components(matrix: csr_array, count: int) -> Pairs:

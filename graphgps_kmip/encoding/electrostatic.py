@@ -1,13 +1,35 @@
-"""Electrostatic statistics of nodes (ElstaticSE): potentials between unit charges on the nodes."""
+"""Electrostatic encoding of nodes (ElstaticSE): potentials between unit charges on the nodes, as in GraphGPS."""
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
 
 from graphgps_kmip.encoding.heat_kernel import undirected_laplacian
+from graphgps_kmip.encoding.random_walk import Times, TimesEncoding
+from graphgps_kmip.registry import register
 
-NUM_STATISTICS = 10
+NUM_COLUMNS = 10
+
+
+@register("encoding", "ElstaticSE")
+class ElstaticSE(TimesEncoding):
+    """Statistics of electrostatic potentials."""
+
+    kernel: Times = Times(times_func="range(10)")  # of the public files, and without influence
+    num_columns: ClassVar[int] = NUM_COLUMNS
+
+    def settings(self) -> dict[str, Any]:
+        """Return nothing: the graph alone decides the values."""
+        return {}
+
+    @staticmethod
+    def compute(graph: Data) -> Tensor:
+        """Return the `electrostatic_statistics`."""
+        return electrostatic_statistics(graph.edge_index, graph.num_nodes)
 
 
 def electrostatic_statistics(edge_index: Tensor, num_nodes: int, *, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -22,17 +44,17 @@ def electrostatic_statistics(edge_index: Tensor, num_nodes: int, *, dtype: torch
     deviation over a single node is 0 as well.
 
     Args:
-        edge_index: edges of one graph; a directed graph is made undirected.
-        num_nodes: N.
-        dtype: of the result; everything is computed in float64.
+        edge_index (Tensor): Edges of one graph; a directed graph is made undirected.
+        num_nodes (int): N.
+        dtype (dtype, optional): Of the result; everything is computed in float64. (default: ``torch.float32``)
 
     Shapes: edge_index (2, E) -> (N, 10).
 
     Raises:
-        ValueError: more nodes than a dense matrix can hold.
+        InputError: more nodes than a dense matrix can hold.
     """
     if num_nodes == 0:
-        return torch.zeros(0, NUM_STATISTICS, dtype=dtype)
+        return torch.zeros(0, NUM_COLUMNS, dtype=dtype)
     laplacian = undirected_laplacian(edge_index, num_nodes)
     inverse = torch.linalg.pinv(laplacian, hermitian=True)  # cuts at N eps: zero eigenvalues really become zero
     potential = inverse - inverse.diagonal()

@@ -9,8 +9,9 @@ in the degrees, so that a graph in pieces can pass; ``raw`` does as it does.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import sqrt
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -19,7 +20,9 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import eigsh
 from torch import Tensor
+from torch_geometric.data import Data
 
+from graphgps_kmip.encoding.positional_encoding import PositionalEncoding
 from graphgps_kmip.errors import InputError
 
 LOG = logging.getLogger(__name__)
@@ -56,6 +59,31 @@ ALGORITHMS: dict[str, Callable[[int, int, np.random.Generator], Pairs]] = {
 }
 
 
+class Expander(PositionalEncoding):
+    """Edge set ``expander_edge_index`` of each graph, precomputed for data and seed; arguments of `expander_edges`.
+
+    It is no part of an encoder's name: the config asks for it with ``prep.exp``.
+    """
+
+    deg: int = 5
+    algorithm: str = "Random-d"
+    max_num_iters: int = 100
+    raw: bool = False
+    seed: int = 0
+    FROM_CONFIG: ClassVar[Mapping[str, str]] = {
+        "seed": "seed",
+        **{name: f"prep.exp_{name}" for name in ("deg", "algorithm", "max_num_iters", "raw")},
+    }
+    random: ClassVar[bool] = True
+    reads: ClassVar[tuple[str, ...]] = ()
+
+    @staticmethod
+    def compute(graph: Data, deg: int, algorithm: str, max_num_iters: int, raw: bool, seed: int) -> dict[str, Tensor]:
+        """Return the `expander_edges`, which are random by seed and graph."""
+        rng, options = expander_generator(seed, graph.graph_id), {"max_num_iters": max_num_iters, "raw": raw}
+        return {"expander_edge_index": expander_edges(graph.num_nodes, deg, algorithm, rng=rng, **options)}
+
+
 def expander_generator(seed: int, graph_id: int) -> np.random.Generator:
     """Return the random generator of one graph of a data set."""
     return np.random.default_rng((seed, graph_id))
@@ -79,19 +107,19 @@ def expander_edges(
     than 100,000 nodes are not tested. Costs degree * N memory and, for the test, 3 ms at 1,000 nodes.
 
     Args:
-        num_nodes: N.
-        degree: number of permutations or cycles, the config's ``prep.exp_deg``.
-        algorithm: key of `ALGORITHMS`, ``prep.exp_algorithm``.
-        rng: source of randomness, such as `expander_generator`.
-        max_num_iters: most draws, ``prep.exp_max_num_iters``.
-        check_spectrum: test what is drawn; False takes the first draw.
-        raw: as in the public code: loops and repeated edges stay in the result, the test's degrees count loops, and its
-            bound is that of the degree asked for, reduced or not.
+        num_nodes (int): N.
+        degree (int, optional): Number of permutations or cycles, the config's ``prep.exp_deg``. (default: 5)
+        algorithm (str, optional): Key of `ALGORITHMS`, ``prep.exp_algorithm``. (default: ``"Random-d"``)
+        rng (np.random.Generator): Source of randomness, such as `expander_generator`.
+        max_num_iters (int, optional): Maximum number of draws, ``prep.exp_max_num_iters``. (default: 100)
+        check_spectrum (bool, optional): Test what is drawn; False takes the first draw. (default: ``True``)
+        raw (bool, optional): As in the public code: loops and repeated edges stay in the result, the test's degrees
+            count loops, and its bound is that of the degree asked for, reduced or not. (default: ``False``)
 
     Shapes: (2, E), int64: both directions of every edge; sorted, unless raw.
 
     Raises:
-        ValueError: an unknown algorithm, a negative num_nodes, or a degree or max_num_iters < 1.
+        InputError: an unknown algorithm, a negative num_nodes, or a degree or max_num_iters < 1.
     """
     _check(num_nodes, degree, algorithm, max_num_iters)
     if num_nodes <= COMPLETE_AT_MOST:
@@ -119,7 +147,7 @@ def expander_edges(
 
 
 def spectral_bound(degree: int) -> float:
-    """Return the least eigenvalue that passes: ``max(0, 2 degree - 2 sqrt(2 degree - 1) - 0.1)``."""
+    """Return the smallest eigenvalue that passes: ``max(0, 2 degree - 2 sqrt(2 degree - 1) - 0.1)``."""
     return max(0.0, 2 * degree - 2 * sqrt(2 * degree - 1) - SLACK)
 
 
@@ -127,9 +155,10 @@ def spectral_value(edges: np.ndarray, num_nodes: int, raw: bool = False) -> floa
     """Return the second smallest eigenvalue of D - A, where A counts repeated edges and has no loops.
 
     Args:
-        edges: both directions of every edge.
-        num_nodes: N, at least 2.
-        raw: D counts loops, as in the public code (the matrix is then no Laplacian).
+        edges (ndarray): Both directions of every edge.
+        num_nodes (int): N, at least 2.
+        raw (bool, optional): D counts loops, as in the public code (the matrix is then no Laplacian). (default:
+            ``False``)
 
     Shapes: edges (2, E).
     """

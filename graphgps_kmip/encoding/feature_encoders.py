@@ -1,10 +1,7 @@
-"""Node encoder modules: ``batch -> batch`` with ``batch.x`` replaced by vectors of width C.
+"""Input encoders of node and edge features: LinearNode, TypeDictNode, LinearEdge, TypeDictEdge, DummyEdge.
 
-Edge encoder modules: ``batch -> batch`` with ``batch.edge_attr`` replaced by vectors of width C.
-
-Categorical inputs: checks and look-ups shared by the encoders of nodes and edges.
-
-An encoder of nodes at work on edges (ERE, RWSEEdge): precomputed numbers of an edge beside its features.
+Modules ``batch -> batch`` that replace ``batch.x`` or ``batch.edge_attr`` by vectors of width C; and the look-ups of
+categorical columns that all input encoders share.
 """
 
 from __future__ import annotations
@@ -12,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from torch import Tensor, nn
-from torch_geometric.data import Batch, Data
-from torch_geometric.nn import BatchNorm
+from torch_geometric.data import Batch
 
 from graphgps_kmip.errors import InputError
 
@@ -22,15 +18,15 @@ def type_ids(types: Tensor, num_types: int, name: str, key: str) -> Tensor:
     """Return types as int64 (rows,) after checking that an embedding table of ``num_types`` rows has them.
 
     Args:
-        types: one column of integers, of any dtype.
-        num_types: size of the table.
-        name: attribute that holds the types, for the error.
-        key: config key of the table's size, for the error.
+        types (Tensor): One column of integers, of any dtype.
+        num_types (int): Size of the table.
+        name (str): Attribute that holds the types, for the error.
+        key (str): Config key of the table's size, for the error.
 
     Shapes: (rows,) or (rows, 1) -> (rows,).
 
     Raises:
-        ValueError: several columns, or a type outside 0..num_types - 1 (on a GPU the table itself could not say which).
+        InputError: several columns, or a type outside 0..num_types - 1 (on a GPU the table itself could not say which).
     """
     if types.dim() > 2 or (types.dim() == 2 and types.size(1) != 1):
         raise InputError(f"{name} must hold one type a row, got shape {tuple(types.shape)}: use a linear encoder")
@@ -45,15 +41,15 @@ def embedded(tables: Collection[nn.Embedding], columns: Tensor, name: str, encod
     """Return the sum over the columns of the vector that a column's table has for the value in it.
 
     Args:
-        tables: one for each column.
-        columns: integers, of any dtype.
-        name: attribute that holds them, for the error.
-        encoder: public name of the encoder, for the error.
+        tables (Collection[nn.Embedding]): One for each column.
+        columns (Tensor): Integers, of any dtype.
+        name (str): Attribute that holds them, for the error.
+        encoder (str): Public name of the encoder, for the error.
 
     Shapes: (rows, len(tables)) -> (rows, C).
 
     Raises:
-        ValueError: another number of columns, or a value without a row (on a GPU the table itself could not say which).
+        InputError: another number of columns, or a value without a row (on a GPU the table itself could not say which).
     """
     if columns.dim() != 2 or columns.size(1) != len(tables):
         raise InputError(f"{encoder} needs {name} (rows, {len(tables)}), integers, got shape {tuple(columns.shape)}")
@@ -73,8 +69,8 @@ class LinearNodeEncoder(nn.Module):
     """Encode float features: x' = W x + b.
 
     Args:
-        dim_in: columns of the raw features.
-        dim: width C.
+        dim_in (int): Columns of the raw features.
+        dim (int): Width C.
 
     Shapes: batch.x (N, dim_in) -> (N, C), in the dtype of the weights.
     """
@@ -93,13 +89,13 @@ class TypeDictNodeEncoder(nn.Module):
     """Look up a learned vector for the type of each node.
 
     Args:
-        num_types: number of types, the config's ``dataset.node_encoder_num_types``.
-        dim: width C.
+        num_types (int): Number of types, the config's ``dataset.node_encoder_num_types``.
+        dim (int): Width C.
 
     Shapes: batch.x (N,) or (N, 1), types in 0..num_types - 1 -> (N, C).
 
     Raises:
-        ValueError: num_types < 1 when built; a type outside the range, or several columns, when called.
+        InputError: num_types < 1 when built; a type outside the range, or several columns, when called.
     """
 
     def __init__(self, num_types: int, dim: int) -> None:
@@ -119,7 +115,7 @@ class ConstantNodeEncoder(nn.Module):
     """Give every node the same learned vector, for graphs whose nodes have no features; ``batch.x`` is not read.
 
     Args:
-        dim: width C.
+        dim (int): Width C.
 
     Shapes: N nodes -> batch.x (N, C).
     """
@@ -138,11 +134,11 @@ def edge_features(batch: Batch, encoder: str) -> Tensor:
     """Return ``batch.edge_attr``.
 
     Args:
-        batch: graphs.
-        encoder: public name of the encoder that needs it, for the error.
+        batch (Batch): Graphs.
+        encoder (str): Public name of the encoder that needs it, for the error.
 
     Raises:
-        ValueError: there is none.
+        InputError: there is none.
     """
     if batch.edge_attr is None:
         raise InputError(f"{encoder} needs edge features, these graphs have none: use the edge encoder DummyEdge")
@@ -153,13 +149,13 @@ class LinearEdgeEncoder(nn.Module):
     """Encode float features: e' = W e + b.
 
     Args:
-        dim_in: columns of the raw features.
-        dim: width C.
+        dim_in (int): Columns of the raw features.
+        dim (int): Width C.
 
     Shapes: batch.edge_attr (E, dim_in), or (E,) for one column -> (E, C), in the dtype of the weights.
 
     Raises:
-        ValueError: the edges have no features, when called.
+        InputError: the edges have no features, when called.
     """
 
     def __init__(self, dim_in: int, dim: int) -> None:
@@ -178,13 +174,13 @@ class TypeDictEdgeEncoder(nn.Module):
     """Look up a learned vector for the type of each edge.
 
     Args:
-        num_types: number of types, the config's ``dataset.edge_encoder_num_types``.
-        dim: width C.
+        num_types (int): Number of types, the config's ``dataset.edge_encoder_num_types``.
+        dim (int): Width C.
 
     Shapes: batch.edge_attr (E,) or (E, 1), types in 0..num_types - 1 -> (E, C).
 
     Raises:
-        ValueError: num_types < 1 when built; no types, one outside the range, or several columns, when called.
+        InputError: num_types < 1 when built; no types, one outside the range, or several columns, when called.
     """
 
     def __init__(self, num_types: int, dim: int) -> None:
@@ -205,7 +201,7 @@ class ConstantEdgeEncoder(nn.Module):
     """Give every edge the same learned vector (the public name is ``DummyEdge``); raw edge features are not read.
 
     Args:
-        dim: width C.
+        dim (int): Width C.
 
     Shapes: edge_index (2, E) -> batch.edge_attr (E, C).
     """
@@ -217,33 +213,4 @@ class ConstantEdgeEncoder(nn.Module):
     def forward(self, batch: Batch) -> Batch:
         """Replace ``batch.edge_attr``."""
         batch.edge_attr = self.encoder.weight.expand(batch.edge_index.size(1), -1)  # (E, C)
-        return batch
-
-
-class OnEdges(nn.Module):
-    """Give an encoder the edges of a batch as if they were nodes.
-
-    Args:
-        encoder: module that reads ``x`` and statistics (rows of nodes), and replaces ``x``.
-        statistics: name of what it reads beside ``x``; the batch has it as ``edge_<statistics>``, as torch_geometric
-            goes by names where a graph has as many nodes as edges.
-        dim_norm: columns of the edge features before it, which then pass a BatchNorm first; None: no norm.
-
-    Shapes: batch.edge_attr (E, C'), batch.edge_<statistics> (E, K) -> batch.edge_attr (E, C).
-
-    Raises:
-        ValueError: no edge features, when called; and what the encoder raises.
-    """
-
-    def __init__(self, encoder: nn.Module, statistics: str, dim_norm: int | None = None) -> None:
-        super().__init__()
-        self.encoder, self.statistics = encoder, statistics
-        self.norm = nn.Identity() if dim_norm is None else BatchNorm(dim_norm, allow_single_element=True)
-
-    def forward(self, batch: Batch) -> Batch:
-        """Replace ``batch.edge_attr``."""
-        edges = Data(x=self.norm(edge_features(batch, self.statistics)))
-        if f"edge_{self.statistics}" in batch:
-            edges[self.statistics] = batch[f"edge_{self.statistics}"]
-        batch.edge_attr = self.encoder(edges).x
         return batch

@@ -1,36 +1,124 @@
-"""Distances, degrees and paths of edges inside a graph, as Graphormer reads them (Ying et al. 2021, section 3.1).
+"""Graphormer encodings (GraphormerBias): degree embeddings, attention bias of shortest paths, and the graph token.
 
-Graphormer's encodings in a model (Ying et al. 2021): degree embeddings, and a bias of attention for pairs of nodes.
+Ying et al. 2021, section 3.1. What differs from the public code:
 
-What differs from the public code: the bias also goes to attention over several graphs at once, whose pairs stand in a
-flat list; the places behind the end of a path add nothing to the bias; values beyond a table share its last row, where
-the public code fails.
-
-Graphormer's graph token (Ying et al. 2021, section 3.1.1, "VNode"): a learned node in front of each graph.
-
-What differs from the public code: edges stay between the nodes that they joined. There they keep their numbers while
-all nodes move up, so that message passing beside the attention reads other nodes (``move_edges`` False does so, too).
+- The bias also reaches attention over several graphs at once, whose pairs are a flat list; the places behind the end of
+  a path add nothing to it (``pad_paths`` True repeats the fault); values beyond a table share its last row, where the
+  public code fails.
+- Edges stay between the nodes that they joined when the graph token is inserted. There they keep their numbers while
+  all nodes move up, so that message passing beside the attention reads other nodes (``move_edges`` False does so, too).
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from scipy.sparse.csgraph import shortest_path
 from torch import Tensor, nn
-from torch_geometric.data import Batch
+from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.errors import InputError
+from graphgps_kmip.encoding.kernel_encoder import precomputed
+from graphgps_kmip.encoding.positional_encoding import PositionalEncoding
+from graphgps_kmip.errors import ConfigError, InputError
+from graphgps_kmip.ranges import FLAG, NATURAL, whole
+from graphgps_kmip.registry import register
 
 Array = np.ndarray
-MOST_NODES = 10_000  # of one graph: 1 GB of distances, and its solver takes 1.2 GB more
+MAX_NODES = 10_000  # of one graph: 1 GB of distances, and its solver takes 1.2 GB more
 UNREACHABLE = -1
 NO_EDGE = -1
+GROUP = "posenc_GraphormerBias"
+INITIAL_STD = 0.02  # of Graphormer's tables
+Rows = Annotated[int | None, whole(1, 1_000_000)]
+
+
+@register("encoding", "GraphormerBias")
+class GraphormerBias(PositionalEncoding):
+    """Embeddings of degrees, an attention bias of shortest paths, a graph token; takes no columns."""
+
+    node_degrees_only: bool = False
+    dim_pe: Annotated[int, NATURAL] = 0
+    num_spatial_types: Rows = None
+    num_in_degrees: Rows = None
+    num_out_degrees: Rows = None
+    # ours: the bias reads the types of edges on shortest paths; None: if the config says their number
+    edge_types: Annotated[bool | None, FLAG] = None
+    unread_tables: bool = False  # ours: the tables for edges on paths exist even if nothing reads them
+    pad_paths: bool = False  # ours: a fault of the public code, see above
+    move_edges: bool = True  # ours: False is a fault of the public code, see above
+    num_edge_types: int = 0
+    num_heads: int = 8
+    graphormer_heads: int = 4
+    network: str = ""
+    input_dropout: float = 0.0
+    use_graph_token: bool = False
+    encoder_name: str = "GraphormerBias"
+    FROM_CONFIG: ClassVar[Mapping[str, str]] = {
+        "num_edge_types": "dataset.edge_encoder_num_types",
+        "num_heads": "gt.n_heads",
+        "graphormer_heads": "graphormer.num_heads",
+        "network": "model.type",
+        "input_dropout": "graphormer.input_dropout",
+        "use_graph_token": "graphormer.use_graph_token",
+        "encoder_name": "dataset.node_encoder_name",
+    }
+
+    def settings(self) -> dict[str, Any]:
+        """Return whether pairs of nodes have distances, and of how many edges of a path the types are kept."""
+        read = self.edge_types is not False and not self.node_degrees_only and self.num_edge_types > 0
+        longest = max((self.num_spatial_types or 1) - 1, 0) if read else 0
+        return {"node_degrees_only": self.node_degrees_only, "longest": longest}
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Return the attributes of a graph on which the values depend."""
+        return ("edge_index", "edge_attr") if self.settings()["longest"] else ("edge_index",)
+
+    @staticmethod
+    def compute(graph: Data, node_degrees_only: bool, longest: int) -> dict[str, Tensor]:
+        """Return degrees; distances of all pairs unless only degrees are asked for; types along paths if asked for."""
+        given = graph.edge_index, graph.num_nodes
+        found = dict(zip(("in_degrees", "out_degrees"), in_and_out_degrees(*given), strict=True))
+        if not node_degrees_only:
+            found["spatial_types"] = shortest_distances(*given)
+        if longest:
+            found["path_types"] = path_types(*given, graph.edge_attr, longest)
+        return found
+
+    def encoder(self, dim: int, dim_x: int | None) -> nn.Module:
+        """Return degree embeddings and the attention bias, one for each head, and the graph token if there is one.
+
+        Raises:
+            ConfigError: columns of x are asked for, edge types of an unknown number, or a token before other encodings.
+        """
+        if self.dim_pe:
+            raise ConfigError(f"{GROUP}.dim_pe must be 0, got {self.dim_pe}: it is added to the features")
+        if self.edge_types and self.num_edge_types < 1:
+            raise ConfigError(
+                f"{GROUP}.edge_types needs dataset.edge_encoder_num_types, the number of edge types: set it"
+            )
+        heads = self.graphormer_heads if self.network == "Graphormer" else self.num_heads
+        types = None if self.edge_types is False else self.num_edge_types or None
+        if types is None and self.unread_tables:
+            types = 0
+        encoder = GraphormerEncoder(dim, dim_x, heads, **self.arguments(GraphormerEncoder) | {"num_edge_types": types})
+        if not self.use_graph_token:
+            return encoder
+        if self.encoder_name.split("+")[-1] != "GraphormerBias":
+            raise ConfigError(
+                f"graphormer.use_graph_token: in dataset.node_encoder_name {self.encoder_name}, parts after "
+                "GraphormerBias have nothing for the token: put it last, or set graphormer.use_graph_token False"
+            )
+        heads = None if self.node_degrees_only else heads
+        return nn.Sequential(encoder, GraphToken(dim, heads, self.input_dropout, move_edges=self.move_edges))
 
 
 def in_and_out_degrees(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    """Return how many edges end in each node, and how many leave it; a repeated edge counts as often as it stands.
+    """Return how many edges end in each node, and how many leave it; a repeated edge counts as often as it occurs.
 
     Shapes: edge_index (2, E) -> (N,), (N,), int64.
     """
@@ -42,13 +130,13 @@ def shortest_distances(edge_index: Tensor, num_nodes: int) -> Tensor:
     """Return how many edges the shortest path from each node i to each node j has; `UNREACHABLE` where there is none.
 
     Args:
-        edge_index: directed edges of one graph.
-        num_nodes: N.
+        edge_index (Tensor): Directed edges of one graph.
+        num_nodes (int): N.
 
     Shapes: edge_index (2, E) -> (N * N,), int16, pair (i, j) in row i * N + j.
 
     Raises:
-        ValueError: more than `MOST_NODES` nodes, or an edge names a node that does not exist.
+        InputError: more than `MAX_NODES` nodes, or an edge names a node that does not exist.
     """
     return torch.from_numpy(_paths(edge_index, num_nodes)[0].reshape(-1))
 
@@ -59,15 +147,15 @@ def path_types(edge_index: Tensor, num_nodes: int, edge_types: Tensor, longest: 
     Which of several shortest paths it is depends on the order of the nodes; of repeated edges the first one counts.
 
     Args:
-        edge_index: directed edges of one graph.
-        num_nodes: N.
-        edge_types: one integer for each edge.
-        longest: L, edges that are kept of a path.
+        edge_index (Tensor): Directed edges of one graph.
+        num_nodes (int): N.
+        edge_types (Tensor): One integer for each edge.
+        longest (int): L, edges that are kept of a path.
 
     Shapes: edge_index (2, E), edge_types (E,) or (E, 1) -> (N * N, L), int16; `NO_EDGE` behind the end of a path.
 
     Raises:
-        ValueError: as `shortest_distances`, or edges without a single integral type.
+        InputError: as `shortest_distances`, or edges without a single integral type.
     """
     types = _types(edge_types, edge_index.size(1))
     distances, before = _paths(edge_index, num_nodes)
@@ -90,9 +178,9 @@ def path_types(edge_index: Tensor, num_nodes: int, edge_types: Tensor, longest: 
 
 def _paths(edge_index: Tensor, num_nodes: int) -> tuple[Array, Array]:
     """Return distances, and the node before j on a shortest path from i to j: (N, N), (N, N)."""
-    if num_nodes > MOST_NODES:
+    if num_nodes > MAX_NODES:
         raise InputError(
-            f"GraphormerBias keeps a number for all pairs of nodes, possible up to {MOST_NODES} nodes, got "
+            f"GraphormerBias keeps a number for all pairs of nodes, possible up to {MAX_NODES} nodes, got "
             f"{num_nodes}: set posenc_GraphormerBias.node_degrees_only True"
         )
     source, target = edge_index.cpu().numpy().astype(np.int64).reshape(2, -1)
@@ -116,9 +204,6 @@ def _types(edge_types: Tensor, num_edges: int) -> Array:
     return types
 
 
-INITIAL_STD = 0.02  # as of Graphormer's tables
-
-
 class GraphToken(nn.Module):
     r"""Put one learned node in front of the nodes of each graph: without edges, and with a bias of its own.
 
@@ -127,15 +212,15 @@ class GraphToken(nn.Module):
     for all nodes j of the graph and the token itself; u is one number for each head.
 
     Args:
-        dim: width C.
-        num_heads: H, heads of the attention that reads the bias; None: there is no bias.
-        dropout: probability to drop a number of t.
-        move_edges: False repeats a fault of the public code, see above.
+        dim (int): Width C.
+        num_heads (int or None): H, heads of the attention that reads the bias; None: there is no bias.
+        dropout (float, optional): Probability to drop a number of t. (default: 0.0)
+        move_edges (bool, optional): False repeats a fault of the public code, see above. (default: ``True``)
 
     Shapes: batch.x (N, C) -> (N + B, C), with batch.batch and batch.ptr of these nodes; batch.edge_index and the
         further edge sets with the new numbers of the nodes; batch.pair_index (2, P) -> (2, P + 2N + B) and
-        batch.pair_attr (P, H) -> (P + 2N + B, H). Other attributes of nodes, as statistics of encodings, stay (N, ...):
-        this comes after all that reads them.
+        batch.pair_attr (P, H) -> (P + 2N + B, H). Other attributes of nodes, such as precomputed encodings, stay
+        (N, ...): the token comes after all that reads them.
     """
 
     def __init__(self, dim: int, num_heads: int | None, dropout: float = 0.0, *, move_edges: bool = True) -> None:
@@ -186,9 +271,6 @@ def _spread(rows: Tensor, moved: Tensor, num_tokens: int) -> Tensor:
     return rows.new_zeros(len(rows) + num_tokens, rows.size(1)).index_copy(0, moved, rows)
 
 
-GROUP = "posenc_GraphormerBias"
-
-
 class GraphormerEncoder(nn.Module):
     r"""Add degree embeddings to the node features, and make the attention bias of all pairs inside graphs.
 
@@ -202,25 +284,26 @@ class GraphormerEncoder(nn.Module):
     read with ``pad_paths`` only.
 
     Args:
-        dim: width C of the result.
-        dim_x: columns of ``batch.x``, which a linear layer maps to C. None: it is that wide already.
-        num_heads: H, heads of the attention that reads the bias.
-        num_spatial_types: distances that are told apart; unreachable pairs have a row of their own beside them.
-        num_in_degrees: in-degrees that are told apart.
-        num_out_degrees: out-degrees that are told apart.
-        node_degrees_only: no bias.
-        num_edge_types: types of edges in ``batch.path_types``. None: the bias does not read paths; 0: neither, but it
-            has the matrices, as in the public code.
-        input_dropout: probability to drop a number of the result.
-        pad_paths: repeat a fault of the public code: the places behind the end of a path, and those of pairs without
-            one, hold edges of type 0.
+        dim (int): Width C of the result.
+        dim_x (int or None): Columns of ``batch.x``, which a linear layer maps to C. None: it is that wide already.
+        num_heads (int): H, heads of the attention that reads the bias.
+        num_spatial_types (int or None, optional): Distances that are distinguished; unreachable pairs have a further
+            row. (default: ``None``)
+        num_in_degrees (int or None, optional): In-degrees that are distinguished. (default: ``None``)
+        num_out_degrees (int or None, optional): Out-degrees that are distinguished. (default: ``None``)
+        node_degrees_only (bool, optional): No bias. (default: ``False``)
+        num_edge_types (int or None, optional): Types of edges in ``batch.path_types``. None: the bias does not read
+            paths; 0: neither, but it has the matrices, as in the public code. (default: ``None``)
+        input_dropout (float, optional): Probability to drop a number of the result. (default: 0.0)
+        pad_paths (bool, optional): Repeat a fault of the public code: the places behind the end of a path, and those of
+            pairs without one, hold edges of type 0. (default: ``False``)
 
     Shapes: batch.x (N, dim_x), batch.in_degrees and batch.out_degrees (N,), batch.spatial_types (P,) and
         batch.path_types (P, num_spatial_types - 1) of the P = sum n^2 pairs of all graphs -> batch.x (N, C),
         batch.pair_index (2, P), the attending node first, and batch.pair_attr (P, H).
 
     Raises:
-        ValueError: a table without rows when built; statistics missing, or not of whole graphs, when called.
+        InputError: a table without rows when built; values missing, or not of whole graphs, when called.
     """
 
     def __init__(
@@ -260,15 +343,15 @@ class GraphormerEncoder(nn.Module):
     def forward(self, batch: Batch) -> Batch:
         """Replace ``batch.x``, and set ``batch.pair_index`` and ``batch.pair_attr``."""
         x = self.linear_x(batch.x.to(self.in_degree_encoder.weight.dtype))
-        x = x + _look_up(self.in_degree_encoder, _statistic(batch, "in_degrees"))
-        batch.x = self.input_dropout(x + _look_up(self.out_degree_encoder, _statistic(batch, "out_degrees")))
+        x = x + _look_up(self.in_degree_encoder, _precomputed(batch, "in_degrees"))
+        batch.x = self.input_dropout(x + _look_up(self.out_degree_encoder, _precomputed(batch, "out_degrees")))
         if self.spatial_encoder is not None:
             batch.pair_index = all_pairs(batch)
             batch.pair_attr = self._bias(batch)
         return batch
 
     def _bias(self, batch: Batch) -> Tensor:
-        distances = _statistic(batch, "spatial_types").long()
+        distances = _precomputed(batch, "spatial_types").long()
         if len(distances) != batch.pair_index.size(1):
             raise InputError(
                 f"GraphormerBias: spatial_types are of {len(distances)} pairs of nodes, these graphs have "
@@ -280,7 +363,7 @@ class GraphormerEncoder(nn.Module):
         if not self.reads_paths:
             return bias
         # The number of a row is that of the edges of its paths.
-        return bias + self._paths(_statistic(batch, "path_types")) / rows.clamp(min=1)[:, None]
+        return bias + self._paths(_precomputed(batch, "path_types")) / rows.clamp(min=1)[:, None]
 
     def _paths(self, types: Tensor) -> Tensor:
         """Return the sum over the edges of each path, (P, L) -> (P, H), without an array (P, L, H)."""
@@ -324,7 +407,5 @@ def _look_up(table: nn.Embedding, values: Tensor) -> Tensor:
     return table(values.long().clamp(max=table.num_embeddings - 1))
 
 
-def _statistic(batch: Batch, name: str) -> Tensor:
-    if name not in batch:
-        raise InputError(f"GraphormerBias needs {name}, but the graphs do not have it: set {GROUP}.enable True")
-    return batch[name]
+def _precomputed(batch: Batch, attribute: str) -> Tensor:
+    return precomputed(batch, "GraphormerBias", attribute)

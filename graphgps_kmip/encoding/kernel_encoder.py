@@ -1,43 +1,45 @@
-"""The encoder of RWSE, HKdiagSE and ElstaticSE: precomputed numbers of a node, mapped and put beside its features."""
+"""Encoder modules of precomputed columns: `KernelEncoder` of nodes (RWSE, HKdiagSE, ...), `OnEdges`, shared layers."""
 
 from __future__ import annotations
 
-from torch import Tensor, cat, nn
-from torch_geometric.data import Batch
+from collections.abc import Sequence
+from itertools import pairwise
 
-from graphgps_kmip.encoding.layers import raw_norm, relu_layers
+from torch import Tensor, cat, dtype, nn
+from torch_geometric.data import Batch, Data
+from torch_geometric.nn import BatchNorm
+
+from graphgps_kmip.encoding.feature_encoders import edge_features
 from graphgps_kmip.errors import InputError
 
-MODELS = ("linear", "mlp")
+NORMS = {"none": nn.Identity, "batchnorm": nn.BatchNorm1d}
 
 
 class KernelEncoder(nn.Module):
-    """Map a node's statistics to ``dim_pe`` numbers and append them to its features.
-
-    The keyword-only arguments are options of the config group ``posenc_<name>``.
+    """Map the precomputed values of a node to ``dim_pe`` numbers and append them to its features.
 
     Args:
-        name: RWSE, HKdiagSE or ElstaticSE; the statistics are read from ``batch.pestat_<name>``.
-        num_stats: their columns, K (RWSE and HKdiagSE: the number of times; ElstaticSE: 10).
-        dim: width C of the result.
-        dim_x: columns of ``batch.x``, which a linear layer maps to C - dim_pe. None: another encoder has made
-            ``batch.x`` that wide, and it passes as it is.
-        model: Linear, or mlp (hidden width 2 dim_pe, ReLU after every layer, the last one too).
-        dim_pe: width of the encoding in the result.
-        layers: linear layers of the mlp.
-        raw_norm_type: BatchNorm (of the statistics) or none.
-        pass_as_var: whether ``batch.pe_<name>`` keeps the encoding too.
+        name (str): Name of the encoding, RWSE for one; the values are read from ``batch.pestat_<name>``.
+        num_columns (int): K, their columns.
+        dim (int): Width C of the result.
+        dim_x (int, optional): Columns of ``batch.x``, which a linear layer maps to C - dim_pe. (default: ``None``,
+            another encoder has made ``batch.x`` that wide, and it passes as it is)
+        model (str): Linear, or mlp (hidden width 2 dim_pe, ReLU after every layer, the last one too).
+        dim_pe (int, optional): Width of the encoding in the result. (default: 16)
+        layers (int, optional): Linear layers of the MLP. (default: 3)
+        raw_norm_type (str, optional): BatchNorm (of the values) or none. (default: ``"none"``)
+        pass_as_var (bool, optional): Keep the encoding as ``batch.pe_<name>``, too. (default: ``False``)
 
     Shapes: batch.x (N, dim_x), batch.pestat_<name> (N, K) -> batch.x (N, C), in the dtype of the weights.
 
     Raises:
-        ValueError: an unknown option, or no room for features when built; other statistics than K columns when called.
+        InputError: an unknown option, or no room for features when built; values of other than K columns when called.
     """
 
     def __init__(
         self,
         name: str,
-        num_stats: int,
+        num_columns: int,
         dim: int,
         dim_x: int | None = None,
         *,
@@ -48,33 +50,100 @@ class KernelEncoder(nn.Module):
         pass_as_var: bool = False,
     ) -> None:
         super().__init__()
-        group = f"posenc_{name}"
-        if model.lower() not in MODELS:
-            raise InputError(f"{group}.model must be Linear or mlp, got {model!r}")
-        if not 1 <= dim_pe < dim or layers < 1:
-            raise InputError(f"{group} needs 1 <= dim_pe < width {dim} and layers >= 1, got {dim_pe=}, {layers=}")
-        self.name, self.num_stats, self.pass_as_var = name, num_stats, pass_as_var
+        if model.lower() not in ("linear", "mlp"):
+            raise InputError(f"posenc_{name}.model must be Linear or mlp, got {model!r}")
+        check_width(name, dim, dim_pe, layers)
+        self.name, self.num_columns, self.pass_as_var = name, num_columns, pass_as_var
         self.linear_x = nn.Identity() if dim_x is None else nn.Linear(dim_x, dim - dim_pe)
-        self.raw_norm = raw_norm(name, raw_norm_type, num_stats)
+        self.raw_norm = raw_norm(name, raw_norm_type, num_columns)
         hidden = [2 * dim_pe] * (layers - 1)
         linear = model.lower() == "linear"
-        self.pe_encoder = nn.Linear(num_stats, dim_pe) if linear else relu_layers([num_stats, *hidden, dim_pe])
+        self.pe_encoder = nn.Linear(num_columns, dim_pe) if linear else relu_layers([num_columns, *hidden, dim_pe])
 
     def forward(self, batch: Batch) -> Batch:
         """Replace ``batch.x``."""
         dtype = next(self.pe_encoder.parameters()).dtype
-        encoding = self.pe_encoder(self.raw_norm(self._statistics(batch).to(dtype)))  # (N, dim_pe)
-        batch.x = cat([self.linear_x(batch.x.to(dtype)), encoding], dim=1)
-        if self.pass_as_var:
-            batch[f"pe_{self.name}"] = encoding
+        values = precomputed(batch, self.name, f"pestat_{self.name}", (self.num_columns,)).to(dtype)
+        return append_columns(self, batch, self.pe_encoder(self.raw_norm(values)), dtype)
+
+
+class OnEdges(nn.Module):
+    """Apply a node encoder to edge attributes.
+
+    Args:
+        encoder (Module): Reads ``x`` and precomputed values, and replaces ``x``.
+        attribute (str): The values that it reads; the batch has them as ``edge_<attribute>``, as torch_geometric goes
+            by names where a graph has as many nodes as edges.
+        dim_norm (int, optional): Columns of the edge features before it, which then pass a BatchNorm first.
+            (default: ``None``, no norm)
+
+    Shapes: batch.edge_attr (E, C'), batch.edge_<attribute> (E, K) -> batch.edge_attr (E, C).
+
+    Raises:
+        InputError: no edge features, when called; and what the encoder raises.
+    """
+
+    def __init__(self, encoder: nn.Module, attribute: str, dim_norm: int | None = None) -> None:
+        super().__init__()
+        self.encoder, self.attribute = encoder, attribute
+        self.norm = nn.Identity() if dim_norm is None else BatchNorm(dim_norm, allow_single_element=True)
+
+    def forward(self, batch: Batch) -> Batch:
+        """Replace ``batch.edge_attr``."""
+        edges = Data(x=self.norm(edge_features(batch, self.attribute)))
+        if f"edge_{self.attribute}" in batch:
+            edges[self.attribute] = batch[f"edge_{self.attribute}"]
+        batch.edge_attr = self.encoder(edges).x
         return batch
 
-    def _statistics(self, batch: Batch) -> Tensor:
-        key = f"pestat_{self.name}"
-        if key not in batch:
-            raise InputError(
-                f"{self.name} needs {key}, but the graphs do not have it: set posenc_{self.name}.enable True"
-            )
-        if batch[key].dim() != 2 or batch[key].size(1) != self.num_stats:
-            raise InputError(f"{key} must be (nodes, {self.num_stats}), got {tuple(batch[key].shape)}")
-        return batch[key]
+
+def precomputed(batch: Batch, name: str, attribute: str, shape: tuple[int, ...] | None = None, key: str = "") -> Tensor:
+    """Return the precomputed values of an encoding.
+
+    Args:
+        batch (Batch): Graphs.
+        name (str): Name of the encoding, for errors.
+        attribute (str): What holds the values.
+        shape (tuple[int], optional): Their shape after the first dimension. (default: ``None``, any)
+        key (str, optional): Option that decides the shape, for errors. (default: ``""``)
+
+    Raises:
+        InputError: they are missing, or of another shape.
+    """
+    if attribute not in batch:
+        raise InputError(f"{name} needs {attribute}, but the graphs do not have it: set posenc_{name}.enable True")
+    if shape is not None and tuple(batch[attribute].shape[1:]) != shape:
+        wanted = ", ".join(map(str, ("nodes", *shape)))
+        hint = f": check posenc_{name}.{key}" if key else ""
+        raise InputError(f"{attribute} must be ({wanted}), got {tuple(batch[attribute].shape)}{hint}")
+    return batch[attribute]
+
+
+def append_columns(module: nn.Module, batch: Batch, encoding: Tensor, dtype: dtype) -> Batch:
+    """Set ``batch.x`` to ``module.linear_x(batch.x)`` with the encoding beside it; see ``pass_as_var`` for the rest."""
+    batch.x = cat([module.linear_x(batch.x.to(dtype)), encoding], dim=1)
+    if getattr(module, "pass_as_var", False):
+        batch[f"pe_{module.name}"] = encoding
+    return batch
+
+
+def check_width(name: str, dim: int, dim_pe: int, layers: int = 1) -> None:
+    """Raise an `InputError` where an encoding leaves no column to the features, or has no layer."""
+    if not 1 <= dim_pe < dim or layers < 1:
+        raise InputError(f"posenc_{name} needs 1 <= dim_pe < width {dim} and layers >= 1, got {dim_pe=}, {layers=}")
+
+
+def relu_layers(widths: Sequence[int]) -> nn.Sequential:
+    """Linear layers from each width to the next, with ReLU after every one, the last one too."""
+    return nn.Sequential(*[module for pair in pairwise(widths) for module in (nn.Linear(*pair), nn.ReLU())])
+
+
+def raw_norm(name: str, kind: str, num_columns: int) -> nn.Module:
+    """Return the norm of the precomputed values of an encoding: ``posenc_<name>.raw_norm_type``, in any capitals.
+
+    Raises:
+        InputError: another kind than BatchNorm and none.
+    """
+    if kind.lower() not in NORMS:
+        raise InputError(f"posenc_{name}.raw_norm_type must be BatchNorm or none, got {kind!r}")
+    return NORMS[kind.lower()](num_columns)

@@ -26,14 +26,14 @@ def nearest_neighbors(points: np.ndarray, k: int, num_workers: int = -1) -> np.n
     O(N log N) unless very many points tie.
 
     Args:
-        points: coordinates, finite.
-        k: number of neighbours, at least 1; N - 1 where there are fewer.
-        num_workers: threads of the tree's queries, -1 for all cores.
+        points (ndarray): Coordinates, finite.
+        k (int): Number of neighbours, at least 1; N - 1 where there are fewer.
+        num_workers (int, optional): Threads of the tree's queries, -1 for all cores. (default: -1)
 
     Shapes: points (N, D) -> (N, min(k, N - 1)) int64.
 
     Raises:
-        ValueError: k < 1, points not (N, D), or squared distances that are not finite in float64.
+        InputError: k < 1, points not (N, D), or squared distances that are not finite in float64.
     """
     points = _checked(points, k)
     num = len(points)
@@ -41,7 +41,7 @@ def nearest_neighbors(points: np.ndarray, k: int, num_workers: int = -1) -> np.n
     if k == 0:
         return np.empty((num, 0), dtype=np.int64)
     # Points sorted by coordinates (stable: then by index) make the tie rule "the smaller row first". Of duplicates one
-    # place stands for all, or they would crowd the tree's answers; their rows are adjacent.
+    # place represents all, or they would crowd the tree's answers; their rows are adjacent.
     order = np.lexsort(points.T[::-1])
     points = points[order]
     first = np.flatnonzero(np.append(True, (points[1:] != points[:-1]).any(axis=1)))  # row of a place's first point
@@ -68,9 +68,9 @@ def knn_graph(pos: Tensor, k: int, num_workers: int = -1) -> Tensor:
     Every point has exactly min(k, N - 1) in-edges. Edges are sorted by point, then as in `nearest_neighbors`.
 
     Args:
-        pos: coordinates.
-        k: number of neighbours, at least 1.
-        num_workers: threads, -1 for all cores.
+        pos (Tensor): Coordinates.
+        k (int): Number of neighbours, at least 1.
+        num_workers (int, optional): Threads, -1 for all cores. (default: -1)
 
     Shapes: pos (N, D) -> (2, N * min(k, N - 1)) int64, row 0 the neighbour, row 1 the point.
     """
@@ -101,12 +101,13 @@ class KNNGraph(BaseTransform):
     """Set ``data.edge_index`` to the directed k-nearest-neighbour graph of ``data.pos``.
 
     Args:
-        k: in-edges of each point, at least 1; fewer where there are not so many other points.
-        num_workers: threads, -1 for all cores.
-        distance: also set ``data.edge_attr`` to the Euclidean distances, (E, 1) in the dtype of ``pos``.
+        k (int): In-edges of each point, at least 1; fewer where there are not so many other points.
+        num_workers (int, optional): Threads, -1 for all cores. (default: -1)
+        distance (bool, optional): Also set ``data.edge_attr`` to the Euclidean distances, (E, 1) in the dtype of
+            ``pos``. (default: ``False``)
 
     Raises:
-        ValueError: ``data.pos`` is missing, or the data is a batch of several graphs.
+        InputError: ``data.pos`` is missing, or the data is a batch of several graphs.
     """
 
     def __init__(self, k: int, num_workers: int = -1, distance: bool = False) -> None:
@@ -169,10 +170,10 @@ def _other_points(rows: np.ndarray, nearest: np.ndarray, first: np.ndarray, k: i
     """Return the points at the places ``rows`` and the k other points nearest to each.
 
     Args:
-        rows: places.
-        nearest: of each the places nearest to it, itself included.
-        first: first point of each place, and the number of points.
-        k: how many other points.
+        rows (ndarray): Places.
+        nearest (ndarray): Of each the places nearest to it, itself included.
+        first (ndarray): First point of each place, and the number of points.
+        k (int): How many other points.
 
     Shapes: rows (R,), nearest (R, W), first (U + 1,) -> (P,), (P, k).
     """

@@ -1,25 +1,33 @@
-"""Eigenvalues and eigenvectors of graph Laplacians (Dwivedi et al. 2020), of many graphs at once or of a large one.
+"""Laplacian positional encodings, LapPE and EquivStableLapPE: eigenvectors of graph Laplacians, random sign flips.
 
-Definitions are those of the public GraphGPS code, with one exception: its "rw" hands a matrix that is not symmetric to
+LapPE: Dwivedi et al. 2020 ("Benchmarking Graph Neural Networks") and Kreuzer et al. 2021 (SAN); EquivStableLapPE: Wang
+et al. 2022. Eigenvectors have no sign: in training, LapPE flips the sign of each column at random (`random_signs`).
+
+Definitions are those of the public GraphGPS code, with one exception: its "rw" gives a matrix that is not symmetric to
 a solver for symmetric ones and so depends on the order of the nodes; ours are the eigenvectors of I - D^-1 A.
-
-Encoders of Laplacian eigenvectors: LapPE (Dwivedi et al. 2020; SAN 2021) and EquivStableLapPE (Wang et al. 2022).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from math import pi
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch_geometric.data import Batch
+from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.encoding.eigensolver import Blocks, smallest_eigenpairs
-from graphgps_kmip.encoding.layers import raw_norm, relu_layers
+from graphgps_kmip.encoding.feature_encoders import LinearNodeEncoder
+from graphgps_kmip.encoding.kernel_encoder import append_columns, check_width, precomputed, raw_norm, relu_layers
+from graphgps_kmip.encoding.positional_encoding import NodeEncoding, PositionalEncoding
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.ranges import Choice, Registered, whole
+from graphgps_kmip.registry import register
 
 EPS = 1e-12
 LAPLACIAN_NORMS = ("none", "sym", "rw")
@@ -34,16 +42,16 @@ def laplacian_eigenpairs(
     where an eigenvalue repeats up to a rotation. No gradients.
 
     Args:
-        edge_index: edges, int64.
-        num_nodes: N, at least 1; isolated nodes count (eigenvalue 0 with "none", 1 with "sym" and "rw").
-        max_freqs: K, at least 1; where N < K, the last columns are NaN.
-        laplacian_norm: "none" D - A, "sym" I - D^-1/2 A D^-1/2, "rw" I - D^-1 A.
-        eigvec_norm: key of `EIGVEC_NORMS`: how eigenvectors are scaled.
+        edge_index (Tensor): Edges, int64.
+        num_nodes (int): N, at least 1; isolated nodes count (eigenvalue 0 with "none", 1 with "sym" and "rw").
+        max_freqs (int, optional): K, at least 1; where N < K, the last columns are NaN. (default: 10)
+        laplacian_norm (str, optional): "none" D - A, "sym" I - D^-1/2 A D^-1/2, "rw" I - D^-1 A. (default: ``"sym"``)
+        eigvec_norm (str, optional): Key of `EIGVEC_NORMS`: how eigenvectors are scaled. (default: ``"L2"``)
 
     Shapes: (2, E) -> (K,), (N, K), float64, on the CPU.
 
     Raises:
-        ValueError: an unknown norm, max_freqs or num_nodes < 1, or an edge to a node that does not exist.
+        InputError: an unknown norm, max_freqs or num_nodes < 1, or an edge to a node that does not exist.
     """
     return laplacian_eigenpairs_of([(edge_index, num_nodes)], max_freqs, laplacian_norm, eigvec_norm)[0]
 
@@ -132,6 +140,92 @@ EIGVEC_NORMS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Eigen:
+    """Which eigenvectors: the config group ``eigen``; see `laplacian_eigenpairs`."""
+
+    laplacian_norm: Annotated[str, Choice(LAPLACIAN_NORMS)] = "sym"
+    eigvec_norm: Annotated[str, Choice(EIGVEC_NORMS)] = "L2"
+    max_freqs: Annotated[int, whole(1, 10_000)] = 10
+
+
+class EigenvectorEncoding(NodeEncoding):
+    """Base class of encodings of Laplacian eigenvectors (N, K), and eigenvalues repeated for each node, (N, K, 1).
+
+    Attributes:
+        VECTORS: Attribute that holds the eigenvectors.
+        VALUES: Attribute that holds the eigenvalues; empty: they are not kept.
+    """
+
+    model: Annotated[str, Registered("of the encoder")] = "none"
+    eigen: Eigen = Eigen()
+    VECTORS: ClassVar[str] = "EigVecs"
+    VALUES: ClassVar[str] = "EigVals"
+
+    def settings(self) -> dict[str, Any]:
+        """Return number and norms of the eigenvectors."""
+        return vars(self.eigen).copy()
+
+    def attributes(self, graphs: Sequence[Data], settings: Mapping[str, Any]) -> list[dict[str, Tensor]]:
+        """Return eigenvectors and eigenvalues, small graphs of one size at once."""
+        return eigen_attributes(graphs, settings, self.VECTORS, self.VALUES)
+
+
+def eigen_attributes(
+    graphs: Sequence[Data], settings: Mapping[str, Any], vectors: str, values: str = ""
+) -> list[dict[str, Tensor]]:
+    """Return eigenvectors, and eigenvalues if they have a name, of each graph."""
+    pairs = laplacian_eigenpairs_of([(graph.edge_index, graph.num_nodes) for graph in graphs], **settings)
+    found = [{vectors: one} for _, one in pairs]
+    # Each node has its graph's eigenvalues, (N, K, 1): a batch needs to know nothing of them.
+    for attributes, (known, one) in zip(found, pairs, strict=True) if values else ():
+        attributes[values] = known.repeat(len(one), 1)[..., None]
+    return found
+
+
+@register("encoding", "LapPE")
+class LapPE(EigenvectorEncoding):
+    """Eigenvectors of the Laplacian."""
+
+    def encoder(self, dim: int, dim_x: int | None) -> nn.Module:
+        """Return a `LapPEEncoder`."""
+        return LapPEEncoder(dim, dim_x, **self.arguments(LapPEEncoder), max_freqs=self.eigen.max_freqs)
+
+
+@register("encoding", "EquivStableLapPE")
+class EquivStableLapPE(PositionalEncoding):
+    """Eigenvectors of the Laplacian, for the gates of message passing; takes no columns.
+
+    In the config its Laplacian is that of LapPE, as in the public code.
+    """
+
+    FROM_CONFIG: ClassVar[Mapping[str, str]] = {
+        "laplacian_norm": "posenc_LapPE.eigen.laplacian_norm",
+        "layer_width": "gnn.dim_inner",
+    }
+    raw_norm_type: Annotated[str, Registered("BatchNorm or none")] = "none"
+    eigen: Eigen = Eigen()
+    laplacian_norm: str | None = None
+    layer_width: int | None = None
+
+    def settings(self) -> dict[str, Any]:
+        """Return number and norms of the eigenvectors."""
+        norm = self.laplacian_norm or self.eigen.laplacian_norm
+        if norm != self.eigen.laplacian_norm:
+            logging.info("EquivStableLapPE takes posenc_LapPE.eigen.laplacian_norm (%s) instead of its own", norm)
+        return {**vars(self.eigen), "laplacian_norm": norm}
+
+    def attributes(self, graphs: Sequence[Data], settings: Mapping[str, Any]) -> list[dict[str, Tensor]]:
+        """Return the eigenvectors, of which a node may have another number than those of LapPE."""
+        return eigen_attributes(graphs, settings, "eigvecs_es")
+
+    def encoder(self, dim: int, dim_x: int | None) -> nn.Module:
+        """Return an `EquivStableLapPEEncoder` as wide as the layers; behind a linear map if x is raw."""
+        given = {"max_freqs": self.eigen.max_freqs, "raw_norm_type": self.raw_norm_type, "vectors": "eigvecs_es"}
+        module = EquivStableLapPEEncoder(self.layer_width or dim, **given)
+        return module if dim_x is None else nn.Sequential(LinearNodeEncoder(dim_x, dim), module)
+
+
 class LapPEEncoder(nn.Module):
     """Encode the first eigenvectors of the Laplacian of each graph and append the encoding to the node features.
 
@@ -142,24 +236,28 @@ class LapPEEncoder(nn.Module):
     The keyword-only arguments are options of the config group ``posenc_LapPE``.
 
     Args:
-        dim: width C of the result.
-        dim_x: columns of ``batch.x``, which a linear layer maps to C - dim_pe. None: another encoder has made
-            ``batch.x`` that wide, and it passes as it is.
-        model: DeepSet (linear layers and ReLU, hidden width 2 dim_pe) or Transformer (among the eigenpairs of a node).
-        dim_pe: width of the encoding in the result.
-        layers: layers of the model.
-        n_heads: attention heads of the Transformer.
-        post_layers: linear layers with ReLU after the sum, 0 for none.
-        max_freqs: eigenpairs K of a node, the config's ``eigen.max_freqs``.
-        raw_norm_type: BatchNorm (of eigenpair k over the nodes, padding as zeros) or none.
-        pass_as_var: whether ``batch.pe_LapPE`` keeps the encoding too.
+        dim (int): Width C of the result.
+        dim_x (int or None, optional): Columns of ``batch.x``, which a linear layer maps to C - dim_pe. None: another
+            encoder has made ``batch.x`` that wide, and it passes as it is. (default: ``None``)
+        model (str, optional): DeepSet (linear layers and ReLU, hidden width 2 dim_pe) or Transformer (among the
+            eigenpairs of a node). (default: ``"none"``)
+        dim_pe (int, optional): Width of the encoding in the result. (default: 16)
+        layers (int, optional): Layers of the model. (default: 3)
+        n_heads (int, optional): Attention heads of the Transformer. (default: 4)
+        post_layers (int, optional): Linear layers with ReLU after the sum, 0 for none. (default: 0)
+        max_freqs (int, optional): Eigenpairs K of a node, the config's ``eigen.max_freqs``. (default: 10)
+        raw_norm_type (str, optional): BatchNorm (of eigenpair k over the nodes, padding as zeros) or none. (default:
+            ``"none"``)
+        pass_as_var (bool, optional): Whether ``batch.pe_LapPE`` keeps the encoding too. (default: ``False``)
 
     Shapes: batch.x (N, dim_x), batch.EigVecs (N, K), batch.EigVals (N, K, 1) -> batch.x (N, C), dtype of the weights.
 
     Raises:
-        ValueError: an unknown option, or no room for features when built; statistics missing or not of K columns when
+        InputError: an unknown option, or no room for features when built; eigenvectors missing or not of K columns when
             called.
     """
+
+    name = "LapPE"
 
     def __init__(
         self,
@@ -180,8 +278,7 @@ class LapPEEncoder(nn.Module):
             raise InputError(f"posenc_LapPE.model must be DeepSet or Transformer, got {model!r}")
         if model == "Transformer" and dim_pe % n_heads:
             raise InputError(f"posenc_LapPE.dim_pe ({dim_pe}) must be a multiple of posenc_LapPE.n_heads ({n_heads})")
-        if not 1 <= dim_pe < dim or layers < 1:
-            raise InputError(f"posenc_LapPE needs 1 <= dim_pe < width {dim} and layers >= 1, got {dim_pe=}, {layers=}")
+        check_width(self.name, dim, dim_pe, layers)
         self.max_freqs, self.pass_as_var = max_freqs, pass_as_var
         self.linear_x = nn.Identity() if dim_x is None else nn.Linear(dim_x, dim - dim_pe)
         self.raw_norm = raw_norm("LapPE", raw_norm_type, max_freqs)
@@ -199,8 +296,8 @@ class LapPEEncoder(nn.Module):
     def forward(self, batch: Batch) -> Batch:
         """Replace ``batch.x``."""
         dtype = next(self.pe_encoder.parameters()).dtype
-        vectors = _columns(batch, "LapPE", "EigVecs", (self.max_freqs,)).to(dtype)
-        values = _columns(batch, "LapPE", "EigVals", (self.max_freqs, 1)).to(dtype)
+        vectors = precomputed(batch, "LapPE", "EigVecs", (self.max_freqs,), "eigen.max_freqs").to(dtype)
+        values = precomputed(batch, "LapPE", "EigVals", (self.max_freqs, 1), "eigen.max_freqs").to(dtype)
         empty = vectors.isnan()  # (N, K)
         if self.training:
             vectors = vectors * random_signs(vectors, of_all="halo_rows" in batch)
@@ -210,10 +307,7 @@ class LapPEEncoder(nn.Module):
         else:
             encoded = self.pe_encoder(pairs)
         encoding = self.post_mlp(encoded.masked_fill(empty[..., None], 0.0).sum(dim=1))  # (N, dim_pe)
-        batch.x = torch.cat([self.linear_x(batch.x.to(dtype)), encoding], dim=1)
-        if self.pass_as_var:
-            batch.pe_LapPE = encoding
-        return batch
+        return append_columns(self, batch, encoding, dtype)
 
 
 class EquivStableLapPEEncoder(nn.Module):
@@ -223,15 +317,16 @@ class EquivStableLapPEEncoder(nn.Module):
     up to the linear map. There are no sign flips.
 
     Args:
-        dim: width C.
-        max_freqs: eigenvectors K of a node, the config's ``posenc_EquivStableLapPE.eigen.max_freqs``.
-        raw_norm_type: BatchNorm (of the eigenvectors, padding as zeros) or none.
-        vectors: the attribute with the eigenvectors.
+        dim (int): Width C.
+        max_freqs (int, optional): Eigenvectors K of a node, the config's ``posenc_EquivStableLapPE.eigen.max_freqs``.
+            (default: 10)
+        raw_norm_type (str, optional): BatchNorm (of the eigenvectors, padding as zeros) or none. (default: ``"none"``)
+        vectors (str, optional): The attribute with the eigenvectors. (default: ``"EigVecs"``)
 
     Shapes: batch.EigVecs (N, K) -> batch.pe_EquivStableLapPE (N, C), in the dtype of the weights.
 
     Raises:
-        ValueError: an unknown norm when built; statistics missing or not of K columns when called.
+        InputError: an unknown norm when built; eigenvectors missing or not of K columns when called.
     """
 
     def __init__(self, dim: int, *, max_freqs: int = 10, raw_norm_type: str = "none", vectors: str = "EigVecs") -> None:
@@ -242,8 +337,9 @@ class EquivStableLapPEEncoder(nn.Module):
 
     def forward(self, batch: Batch) -> Batch:
         """Set ``batch.pe_EquivStableLapPE``."""
-        vectors = _columns(batch, "EquivStableLapPE", self.vectors, (self.max_freqs,)).to(self.linear.weight.dtype)
-        batch.pe_EquivStableLapPE = self.linear(self.raw_norm(vectors.nan_to_num(nan=0.0)))
+        vectors = precomputed(batch, "EquivStableLapPE", self.vectors, (self.max_freqs,), "eigen.max_freqs")
+        vectors = vectors.to(self.linear.weight.dtype).nan_to_num(nan=0.0)
+        batch.pe_EquivStableLapPE = self.linear(self.raw_norm(vectors))
         return batch
 
 
@@ -251,8 +347,9 @@ def random_signs(vectors: Tensor, of_all: bool = False) -> Tensor:
     """Return -1 or 1 for each column, each with probability 1/2, from the generator of the device.
 
     Args:
-        vectors: eigenvectors.
-        of_all: the first process draws for all, because the nodes of one graph are divided over them.
+        vectors (Tensor): Eigenvectors.
+        of_all (bool, optional): The first process draws for all, because the nodes of one graph are divided over them.
+            (default: ``False``)
 
     Shapes: (N, K) -> (K,).
     """
@@ -260,13 +357,3 @@ def random_signs(vectors: Tensor, of_all: bool = False) -> Tensor:
     if of_all:
         dist.broadcast(signs, 0)
     return signs
-
-
-def _columns(batch: Batch, name: str, key: str, shape: tuple[int, ...]) -> Tensor:
-    if key not in batch:
-        raise InputError(f"{name} needs {key}, but the graphs do not have it: set posenc_{name}.enable True")
-    if tuple(batch[key].shape[1:]) != shape:
-        raise InputError(
-            f"{key} must be {('nodes', *shape)}, got {tuple(batch[key].shape)}: check posenc_{name}.eigen.max_freqs"
-        )
-    return batch[key]

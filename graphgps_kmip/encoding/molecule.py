@@ -18,13 +18,13 @@ class AtomEncoder(nn.Module):
     """Sum the learned vectors of an atom's features; parameters are named as ogb's, so that checkpoints fit.
 
     Args:
-        vocabulary: number of values of each column.
-        dim: width C.
+        vocabulary (Sequence[int]): Number of values of each column.
+        dim (int): Width C.
 
     Shapes: batch.x (N, len(vocabulary)), integers -> (N, C).
 
     Raises:
-        ValueError: another number of columns, or a value outside its vocabulary, when called.
+        InputError: another number of columns, or a value outside its vocabulary, when called.
     """
 
     def __init__(self, vocabulary: Sequence[int], dim: int) -> None:
@@ -41,13 +41,13 @@ class BondEncoder(nn.Module):
     """Sum the learned vectors of a bond's features; parameters are named as ogb's, so that checkpoints fit.
 
     Args:
-        vocabulary: number of values of each column.
-        dim: width C.
+        vocabulary (Sequence[int]): Number of values of each column.
+        dim (int): Width C.
 
     Shapes: batch.edge_attr (E, len(vocabulary)), integers -> (E, C).
 
     Raises:
-        ValueError: no edge features, another number of columns, or a value outside its vocabulary, when called.
+        InputError: no edge features, another number of columns, or a value outside its vocabulary, when called.
     """
 
     def __init__(self, vocabulary: Sequence[int], dim: int) -> None:

@@ -1,4 +1,6 @@
-"""Return probabilities of random walks (RWSE): the diagonals of P, P^2, ..., P^k, where P = D^-1 A.
+"""Random walk encoding (RWSE): return probabilities of random walks, the diagonals of P, ..., P^k with P = D^-1 A.
+
+Dwivedi et al. 2022, "Graph Neural Networks with Learnable Structural and Positional Representations" (RWPE).
 
 No power is ever held whole. (P^(a+b))_jj is the dot product of row j of P^a and column j of P^b, so walks of half the
 length do, and in an undirected graph the scaled S = D^-1/2 A D^-1/2 has the same diagonals and equal rows and columns.
@@ -7,16 +9,23 @@ Half a walk stays close to its start: a block of neighbouring nodes needs only t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
+from typing import Annotated, Any
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 from torch import Tensor
+from torch_geometric.data import Data
 
-from graphgps_kmip.errors import InputError
+from graphgps_kmip.encoding.positional_encoding import NodeEncoding
+from graphgps_kmip.errors import ConfigError, InputError
+from graphgps_kmip.ranges import Each, Range, Registered
+from graphgps_kmip.registry import register
 
 Array = np.ndarray
 Step = Callable[[Array, int], Array]  # (X, half) -> one step more; half counts from 1
@@ -26,6 +35,89 @@ PANEL = 1 << 20  # bytes of one group of small graphs: what the caches of a core
 WIDTH = 256  # start nodes of a block: of fewer, calls take most of the time (on a road 1.0 s with 256, 1.7 with 64)
 DENSE = 0.05  # filled entries above which a product with a dense matrix is the faster one
 DENSE_SIZES = range(64, 4097)  # nodes; of fewer, the overhead of a product decides; of more, memory
+RANGE = re.compile(r"range\(\s*(\d{1,15})\s*(?:,\s*(\d{1,15})\s*)?\)")
+MAX_TIMES = 10_000  # far more steps than any walk needs; each is a column of the encoding
+
+
+@dataclass(frozen=True)
+class TimesFunction:
+    """Rule for ``kernel.times_func``: an empty text, or a range that is neither empty nor longer than `MAX_TIMES`."""
+
+    def allows(self, value: Any) -> bool:
+        """Return whether the value is such a text."""
+        if not isinstance(value, str) or (value.strip() and not RANGE.fullmatch(value.strip())):
+            return False
+        return not value.strip() or 0 < len(_range_of(value)) and _range_of(value)[-1] <= MAX_TIMES
+
+    def __str__(self) -> str:
+        """Return the rule in words."""
+        return f"range(end) or range(start, end) of at least one number, up to {MAX_TIMES}"
+
+
+def _range_of(text: str) -> range:
+    return range(*(int(number) for number in RANGE.fullmatch(text.strip()).groups() if number))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Times:
+    """Numbers of steps, or diffusion times: the config group ``kernel``.
+
+    Args:
+        times (tuple[float], optional): The numbers. (default: ``()``)
+        times_func (str, optional): Instead of them a range, such as ``"range(1, 21)"``. (default: ``""``)
+    """
+
+    times: Annotated[Sequence[float], Each(Range(0, 1e6))] = ()
+    times_func: Annotated[str, TimesFunction()] = ""
+
+    def numbers(self, group: str) -> list[float]:
+        """Return the numbers.
+
+        Args:
+            group (str): Config group of the encoding, for errors.
+
+        Raises:
+            ConfigError: there are none, or the function is not a range.
+        """
+        if not TimesFunction().allows(self.times_func):
+            raise ConfigError(f"{group}.kernel.times_func: expected {TimesFunction()}, got {self.times_func[:100]!r}")
+        numbers = list(_range_of(self.times_func)) if self.times_func.strip() else list(self.times)
+        if not numbers:
+            raise ConfigError(f"{group}.kernel: it names no times: set times_func to range(1, 21), or times to a list")
+        return numbers
+
+
+class TimesEncoding(NodeEncoding):
+    """Base class of encodings with one column for each number of the group ``kernel``."""
+
+    model: Annotated[str, Registered("of the encoder")] = "none"
+    kernel: Times = Times()
+
+    @property
+    def num_columns(self) -> int:
+        """Return how many numbers there are."""
+        return len(self.kernel.numbers(self.group))
+
+    def settings(self) -> dict[str, Any]:
+        """Return the numbers."""
+        return {"times": self.kernel.numbers(self.group)}
+
+
+@register("encoding", "RWSE")
+class RWSE(TimesEncoding):
+    """Return probabilities of random walks."""
+
+    def attributes(self, graphs: Sequence[Data], settings: Mapping[str, Any]) -> list[dict[str, Tensor]]:
+        """Return the `return_probabilities`, of all graphs at once."""
+        edges, sizes = joined(graphs)
+        return [{self.attribute: part} for part in return_probabilities(edges, sizes, **settings).split(sizes)]
+
+
+def joined(graphs: Sequence[Data]) -> tuple[Tensor, list[int]]:
+    """Return the edges of graphs one after another, in node numbers of all of them, and the sizes of the graphs."""
+    sizes = [graph.num_nodes for graph in graphs]
+    starts = torch.tensor([0, *sizes]).cumsum(0)
+    return torch.cat([graph.edge_index + start for graph, start in zip(graphs, starts, strict=False)], dim=1), sizes
 
 
 def return_probabilities(
@@ -38,20 +130,23 @@ def return_probabilities(
 ) -> Tensor:
     """Return how likely a random walk along the edges is back at its start after each number of steps.
 
-    A repeated edge counts as often as it stands there. A walk ends at a node without outgoing edges.
+    A repeated edge counts as often as it occurs. A walk ends at a node without outgoing edges.
 
     Args:
-        edge_index: edges of one graph, or of several graphs one after another, as in a `Batch`; directed or not.
-        sizes: number of nodes, of each graph. Many small graphs at once are faster than one by one.
-        times: numbers of steps; the columns come in ascending order, as in the public code.
-        dtype: of the result and of all sums (of positive numbers: the relative error is a few roundings).
-        memory: bytes that the walks of one block of nodes of a large graph may take, next to the graph itself (some
-            copies of it) and the result. Small graphs take a few MB at a time.
+        edge_index (Tensor): Edges of one graph, or of several graphs one after another, as in a `Batch`; directed or
+            not.
+        sizes (int or Sequence[int]): Number of nodes, of each graph. Many small graphs at once are faster than one by
+            one.
+        times (Sequence[int]): Numbers of steps; the columns come in ascending order, as in the public code.
+        dtype (dtype, optional): Of the result and of all sums (of positive numbers: the relative error is a few
+            roundings). (default: ``torch.float32``)
+        memory (int, optional): Bytes that the walks of one block of nodes of a large graph may take, next to the graph
+            itself (some copies of it) and the result. Small graphs take a few MB at a time. (default: ``256 << 20``)
 
     Shapes: edge_index (2, E) -> (N, len(times)).
 
     Raises:
-        ValueError: no or negative times, or edges that leave their graph.
+        InputError: no or negative times, or edges that leave their graph.
     """
     times = sorted(times)
     if not times or times[0] < 0:
@@ -122,36 +217,30 @@ def _diagonals(steps: list[Step], start: Array) -> Iterator[Array]:
 def _group(matrices: list[sp.csr_array], starts: Array) -> Iterator[Array]:
     """Yield the diagonals of several small graphs: all walks of all of them in one (graphs, nodes, starts) array."""
     sizes = np.diff(starts)
-    count, most = len(sizes), sizes[-1]
+    count, largest = len(sizes), sizes[-1]
     local = np.concatenate([np.arange(size) for size in sizes])
-    padded = np.repeat(np.arange(count) * most, sizes) + local
-    shape = (count, most, most)
+    padded = np.repeat(np.arange(count) * largest, sizes) + local
+    shape = (count, largest, largest)
     filled = matrices[0].indptr[starts[-1]] - matrices[0].indptr[starts[0]]
 
     def step(matrix: sp.csr_array) -> Step:
         entries = matrix[starts[0] : starts[-1]].tocoo()
         row, column = padded[entries.row], padded[entries.col - starts[0]]
-        if most in DENSE_SIZES and filled > DENSE * np.square(sizes).sum():
-            dense = np.zeros((count * most, most), matrix.dtype)
-            dense[row, column % most] = entries.data
+        if largest in DENSE_SIZES and filled > DENSE * np.square(sizes).sum():
+            dense = np.zeros((count * largest, largest), matrix.dtype)
+            dense[row, column % largest] = entries.data
             return lambda walks, _: np.matmul(dense.reshape(shape), walks)
-        sparse = sp.csr_array((entries.data, (row, column)), shape=(count * most,) * 2)
-        return lambda walks, _: (sparse @ walks.reshape(count * most, most)).reshape(shape)
+        sparse = sp.csr_array((entries.data, (row, column)), shape=(count * largest,) * 2)
+        return lambda walks, _: (sparse @ walks.reshape(count * largest, largest)).reshape(shape)
 
-    start = np.broadcast_to(np.eye(most, dtype=matrices[0].dtype), shape)
+    start = np.broadcast_to(np.eye(largest, dtype=matrices[0].dtype), shape)
     for diagonal in _diagonals([step(matrix) for matrix in matrices], start):
         yield diagonal.reshape(-1)[padded]
 
 
 def _block(matrices: list[sp.csr_array], pattern: sp.csr_array, block: Array, halves: int) -> Iterator[Array]:
     """Yield the diagonals of the walks that start in a block of nodes, held for the nodes they can have reached."""
-    reached, counts = [block], [len(block)]
-    seen = np.zeros(pattern.shape[0], bool)
-    seen[block] = True
-    for _ in range(halves):
-        reached.append(_unseen(pattern, reached[-1], seen))
-        counts.append(counts[-1] + len(reached[-1]))
-    ball = np.concatenate(reached)  # nearest first, so the nodes of h hops are the first counts[h]
+    ball, counts = nodes_within(pattern, block, halves)
 
     def step(matrix: sp.csr_array) -> Step:
         local = matrix[ball][:, ball]
@@ -160,6 +249,16 @@ def _block(matrices: list[sp.csr_array], pattern: sp.csr_array, block: Array, ha
         return lambda walks, half: local[: counts[half], : counts[half - 1]] @ walks
 
     return _diagonals([step(matrix) for matrix in matrices], np.eye(len(block), dtype=matrices[0].dtype))
+
+
+def nodes_within(pattern: sp.csr_array, block: Array, hops: int) -> tuple[Array, Array]:
+    """Return the nodes within so many hops of a block, nearest first, and how many are within 0, 1, ..., hops."""
+    seen = np.zeros(pattern.shape[0], bool)
+    seen[block] = True
+    reached = [block]
+    for _ in range(hops):
+        reached.append(_unseen(pattern, reached[-1], seen))
+    return np.concatenate(reached), np.cumsum([len(one) for one in reached])
 
 
 def _blocks(pattern: sp.csr_array, first: int, width: int) -> Iterator[Array]:
@@ -182,11 +281,15 @@ def _blocks(pattern: sp.csr_array, first: int, width: int) -> Iterator[Array]:
         yield block
 
 
-def _unseen(pattern: sp.csr_array, nodes: Array, seen: Array, most: int | None = None) -> Array:
-    """Return neighbours of the nodes that were not seen before, at most so many, and mark them as seen."""
-    begin, count = pattern.indptr[nodes], pattern.indptr[nodes + 1] - pattern.indptr[nodes]
-    entries = np.arange(count.sum()) + np.repeat(begin - np.cumsum(count) + count, count)
-    found = pattern.indices[entries]
-    found = np.unique(found[~seen[found]])[:most]
+def _unseen(pattern: sp.csr_array, nodes: Array, seen: Array, limit: int | None = None) -> Array:
+    """Return neighbours of the nodes that were not seen before, at most ``limit``, and mark them as seen."""
+    found = pattern.indices[ranges(pattern.indptr, nodes)]
+    found = np.unique(found[~seen[found]])[:limit]
     seen[found] = True
     return found
+
+
+def ranges(first: Array, rows: Array) -> Array:
+    """Return first[row], ..., first[row + 1] - 1 of one row after the other."""
+    count = (first[rows + 1] - first[rows]).astype(np.int64)
+    return np.arange(count.sum()) + np.repeat(first[rows] - (np.cumsum(count) - count), count)

@@ -1,4 +1,4 @@
-"""Effective resistances between nodes, and embeddings whose squared distances they are (Spielman and Srivastava 2008).
+"""Effective resistance encodings: ERN, an embedding of nodes, and ERE, of edges (Spielman and Srivastava 2008).
 
 The graph is a network of wires of 1 ohm. The resistance between nodes i and j is r_ij = (e_i - e_j)^T L^+ (e_i - e_j),
 L the Laplacian D - A. With the incidence matrix B of the edges, L = B^T B and r_ij = |B L^+ e_i - B L^+ e_j|^2: node i
@@ -8,7 +8,8 @@ gets an embedding of as many numbers as there are edges, and a random projection
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,13 +17,90 @@ import torch
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import splu
 from torch import Tensor
+from torch_geometric.data import Data
 
-from graphgps_kmip.errors import InputError
+from graphgps_kmip.encoding.positional_encoding import EdgeEncoding, NodeEncoding
+from graphgps_kmip.errors import ConfigError, InputError
+from graphgps_kmip.ranges import Range, Registered
+from graphgps_kmip.registry import register
 
 Array = np.ndarray
 
 DENSE = 1_000  # nodes: up to here a dense factorisation is fast and takes 8 MB at most
 ENTRIES = 1 << 22  # of one block of right sides: 32 MB
+Accuracy = Annotated[float, Range(0, 1e6, above=True)]
+
+
+@register("encoding", "ERN")
+class ERN(NodeEncoding):
+    """Random embedding whose distances are effective resistances.
+
+    Each graph has its own width, then columns of zeros up to ``er_dim``; "none" is the width of the largest graph.
+    """
+
+    model: Annotated[str, Registered("of the encoder")] = "none"
+    accuracy: Accuracy = 0.1
+    er_dim: Annotated[str, Registered("a number, or none")] = "none"
+    seed: int = 0
+    dim_er: int = 0
+    FROM_CONFIG: ClassVar[Mapping[str, str]] = {"seed": "seed", "dim_er": "share.dim_er"}
+    random: ClassVar[bool] = True
+
+    @property
+    def needs_data(self) -> bool:
+        """Whether the width is that of the largest graph."""
+        return self.er_dim == "none"
+
+    def facts(self, graphs: Sequence[Data]) -> dict[str, int]:
+        """Return the width that holds the embedding of every graph, those that validate and test included.
+
+        A number of columns scales nothing and says nothing about them, and with fewer their embeddings would lose rows.
+        It is derived from the data, so it is no value of ``er_dim``: a run would not be found again under a config that
+        it has changed.
+        """
+        if not self.needs_data or not len(graphs):
+            return {}
+        return {"dim_er": max(embedding_width(graph.num_nodes, graph.num_edges, self.accuracy) for graph in graphs)}
+
+    @property
+    def num_columns(self) -> int:
+        """Return the columns of the embedding.
+
+        Raises:
+            ConfigError: ``er_dim`` is no number, or says none before the data was seen.
+        """
+        given = str(self.dim_er) if self.needs_data else str(self.er_dim)
+        if not given.isdecimal() or int(given) < 1:
+            raise ConfigError(
+                f"{self.group}.er_dim: expected a number, or none to take the width of the loaded data, got "
+                f"{self.er_dim!r}"
+            )
+        return int(given)
+
+    def settings(self) -> dict[str, Any]:
+        """Return accuracy, width and seed."""
+        return {"accuracy": self.accuracy, "er_dim": self.num_columns, "seed": self.seed}
+
+    @staticmethod
+    def compute(graph: Data, accuracy: float, er_dim: int, seed: int) -> Tensor:
+        """Return the `resistance_embedding`, which is random by seed and graph."""
+        width = min(embedding_width(graph.num_nodes, graph.num_edges, accuracy), er_dim)
+        rng = np.random.default_rng([seed, graph.graph_id])
+        embedding = resistance_embedding(graph.edge_index, graph.num_nodes, width, rng)
+        return torch.nn.functional.pad(embedding, (0, er_dim - width))
+
+
+@register("encoding", "ERE", aliases=("ER",))
+class ERE(EdgeEncoding):
+    """Effective resistances of edges."""
+
+    model: Annotated[str, Registered("of the encoder")] = "none"
+    accuracy: Accuracy = 0.1
+
+    @staticmethod
+    def compute(graph: Data, accuracy: float) -> Tensor:
+        """Return the `edge_resistances`."""
+        return edge_resistances(graph.edge_index, graph.num_nodes, accuracy)[:, None]
 
 
 def effective_resistances(edge_index: Tensor, num_nodes: int, pairs: Tensor) -> Tensor:
@@ -33,14 +111,14 @@ def effective_resistances(edge_index: Tensor, num_nodes: int, pairs: Tensor) -> 
     with sparse factors, which stay small on roads, planar graphs and trees.
 
     Args:
-        edge_index: edges of one graph.
-        num_nodes: N.
-        pairs: nodes i and j.
+        edge_index (Tensor): Edges of one graph.
+        num_nodes (int): N.
+        pairs (Tensor): Nodes i and j.
 
     Shapes: edge_index (2, E), pairs (2, P) -> (P,), float64.
 
     Raises:
-        ValueError: an edge or a pair names a node that does not exist.
+        InputError: an edge or a pair names a node that does not exist.
     """
     circuit = _Circuit(edge_index, num_nodes)
     first, second = _ends(pairs, num_nodes, "pairs")
@@ -65,15 +143,15 @@ def edge_resistances(edge_index: Tensor, num_nodes: int, accuracy: float = 0.1, 
     one block at a time: right to a factor of 1 +- epsilon with high probability.
 
     Args:
-        edge_index: edges of one graph; a self-loop has resistance 0.
-        num_nodes: N.
-        accuracy: epsilon.
-        seed: of the random signs.
+        edge_index (Tensor): Edges of one graph; a self-loop has resistance 0.
+        num_nodes (int): N.
+        accuracy (float, optional): Epsilon. (default: 0.1)
+        seed (int, optional): Of the random signs. (default: 0)
 
     Shapes: edge_index (2, E) -> (E,), float64.
 
     Raises:
-        ValueError: accuracy <= 0, or an edge names a node that does not exist.
+        InputError: accuracy <= 0, or an edge names a node that does not exist.
     """
     rows = _enough_rows(edge_index.size(1), accuracy)
     if num_nodes <= rows:
@@ -92,15 +170,15 @@ def resistance_embedding(edge_index: Tensor, num_nodes: int, rows: int, rng: np.
     mean 0. It depends on the draw: only distances have a meaning. An isolated node is 0.
 
     Args:
-        edge_index: edges of one graph, as in `effective_resistances`.
-        num_nodes: N.
-        rows: k; distances are right to a few times sqrt(2 / k).
-        rng: where the signs come from.
+        edge_index (Tensor): Edges of one graph, as in `effective_resistances`.
+        num_nodes (int): N.
+        rows (int): K; distances are right to a few times sqrt(2 / k).
+        rng (np.random.Generator): Where the signs come from.
 
     Shapes: edge_index (2, E) -> (N, rows), float64.
 
     Raises:
-        ValueError: rows < 1, or an edge names a node that does not exist.
+        InputError: rows < 1, or an edge names a node that does not exist.
     """
     if rows < 1:
         raise InputError(f"a resistance embedding needs 1 row or more, got {rows}: check posenc_ERN.er_dim")
@@ -117,12 +195,12 @@ def embedding_width(num_nodes: int, num_edges: int, accuracy: float) -> int:
     are right to a few times 2 / sqrt(N).
 
     Args:
-        num_nodes: N.
-        num_edges: E, directed edges.
-        accuracy: epsilon.
+        num_nodes (int): N.
+        num_edges (int): E, directed edges.
+        accuracy (float): Epsilon.
 
     Raises:
-        ValueError: accuracy <= 0.
+        InputError: accuracy <= 0.
     """
     return max(1, min(math.ceil(num_nodes / 2), _enough_rows(num_edges, accuracy)))
 
@@ -159,7 +237,7 @@ def _solver(matrix: sp.csc_array) -> Callable[[Array], Array]:
     if matrix.shape[0] <= DENSE:
         factor = torch.linalg.cholesky(torch.from_numpy(matrix.toarray()))  # SciPy's takes all cores in each process
         return lambda right: torch.cholesky_solve(torch.from_numpy(right), factor).numpy()
-    # Symmetric positive definite: pivots stay on the diagonal, and the order is that of least degree.
+    # Symmetric positive definite: pivots stay on the diagonal, and the order is that of minimum degree.
     return splu(matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}).solve
 
 

@@ -1,15 +1,34 @@
-"""SignNet (Lim et al. 2022): an encoding of eigenvectors that does not depend on their signs."""
+"""SignNet positional encoding (Lim et al. 2022): Laplacian eigenvectors, encoded invariant to their signs."""
 
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 from torch_geometric.nn import GINConv
 
+from graphgps_kmip.encoding.kernel_encoder import append_columns, precomputed
+from graphgps_kmip.encoding.laplacian import EigenvectorEncoding
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.ranges import WIDTH
+from graphgps_kmip.registry import register
+
+
+@register("encoding", "SignNet")
+class SignNet(EigenvectorEncoding):
+    """Eigenvectors of the Laplacian, invariant to their signs."""
+
+    phi_out_dim: Annotated[int, WIDTH] = 4
+    phi_hidden_dim: Annotated[int, WIDTH] = 64
+    VECTORS: ClassVar[str] = "eigvecs_sn"
+    VALUES: ClassVar[str] = "eigvals_sn"
+
+    def encoder(self, dim: int, dim_x: int | None) -> nn.Module:
+        """Return a `SignNetEncoder`."""
+        return SignNetEncoder(dim, dim_x, **self.arguments(SignNetEncoder), max_freqs=self.eigen.max_freqs)
 
 
 class SignNetEncoder(nn.Module):
@@ -22,25 +41,27 @@ class SignNetEncoder(nn.Module):
     The keyword-only arguments are options of the config group ``posenc_SignNet``.
 
     Args:
-        dim: width C of the result.
-        dim_x: columns of ``batch.x``, which a linear layer maps to C - dim_pe. None: another encoder has made
-            ``batch.x`` that wide, and it passes as it is.
-        model: MLP (rho reads K vectors side by side, padding as the eigenvector 0) or DeepSet (rho reads their sum
-            over the eigenvectors a graph has).
-        dim_pe: width of the encoding in the result.
-        layers: GIN layers of phi; 2 are the fewest, also for 1.
-        post_layers: linear layers of rho, at least 1.
-        max_freqs: eigenvectors K of a node, the config's ``eigen.max_freqs``.
-        phi_out_dim: width of phi's result.
-        phi_hidden_dim: hidden width of phi and rho.
-        pass_as_var: whether ``batch.pe_SignNet`` keeps the encoding too.
+        dim (int): Width C of the result.
+        dim_x (int or None, optional): Columns of ``batch.x``, which a linear layer maps to C - dim_pe. None: another
+            encoder has made ``batch.x`` that wide, and it passes as it is. (default: ``None``)
+        model (str, optional): MLP (rho reads K vectors side by side, padding as the eigenvector 0) or DeepSet (rho
+            reads their sum over the eigenvectors a graph has). (default: ``"none"``)
+        dim_pe (int, optional): Width of the encoding in the result. (default: 16)
+        layers (int, optional): GIN layers of phi; 2 are the fewest, also for 1. (default: 3)
+        post_layers (int, optional): Linear layers of rho, at least 1. (default: 0)
+        max_freqs (int, optional): Eigenvectors K of a node, the config's ``eigen.max_freqs``. (default: 10)
+        phi_out_dim (int, optional): Width of phi's result. (default: 4)
+        phi_hidden_dim (int, optional): Hidden width of phi and rho. (default: 64)
+        pass_as_var (bool, optional): Whether ``batch.pe_SignNet`` keeps the encoding too. (default: ``False``)
 
     Shapes: batch.x (N, dim_x), batch.eigvecs_sn (N, K) -> batch.x (N, C), in the dtype of the weights.
 
     Raises:
-        ValueError: an unknown model, too few layers, or no room for features when built; statistics missing or not of
+        InputError: an unknown model, too few layers, or no room for features when built; eigenvectors missing or not of
             K columns when called.
     """
+
+    name = "SignNet"
 
     def __init__(
         self,
@@ -72,7 +93,7 @@ class SignNetEncoder(nn.Module):
     def forward(self, batch: Batch) -> Batch:
         """Replace ``batch.x``."""
         dtype = self.rho[-1].weight.dtype
-        vectors = self._vectors(batch).to(dtype)
+        vectors = precomputed(batch, "SignNet", "eigvecs_sn", (self.max_freqs,), "eigen.max_freqs").to(dtype)
         empty = vectors.isnan()  # (N, K)
         num_nodes, num_freqs = vectors.shape
         # All eigenvectors at once: K copies of the graph, one below the other.
@@ -84,20 +105,7 @@ class SignNetEncoder(nn.Module):
         if self.pooled:
             encoded = encoded.masked_fill(empty[..., None], 0.0).sum(dim=1)
         encoding = self.rho(encoded.reshape(num_nodes, -1))  # (N, dim_pe)
-        batch.x = torch.cat([self.linear_x(batch.x.to(dtype)), encoding], dim=1)
-        if self.pass_as_var:
-            batch.pe_SignNet = encoding
-        return batch
-
-    def _vectors(self, batch: Batch) -> Tensor:
-        if "eigvecs_sn" not in batch:
-            raise InputError("SignNet needs eigvecs_sn, but the graphs do not have it: set posenc_SignNet.enable True")
-        if batch.eigvecs_sn.dim() != 2 or batch.eigvecs_sn.size(1) != self.max_freqs:
-            shape = tuple(batch.eigvecs_sn.shape)
-            raise InputError(
-                f"eigvecs_sn must be (nodes, {self.max_freqs}), got {shape}: check posenc_SignNet.eigen.max_freqs"
-            )
-        return batch.eigvecs_sn
+        return append_columns(self, batch, encoding, dtype)
 
 
 class _GIN(nn.Module):

@@ -13,15 +13,15 @@ class SyntaxNodeEncoder(nn.Module):
     """Sum the learned vectors of a node's type, its attribute and its depth in the tree.
 
     Args:
-        dim: width C.
-        num_types: node types of ogbg-code2.
-        num_attributes: node attributes of ogbg-code2.
-        max_depth: deeper nodes count as this deep.
+        dim (int): Width C.
+        num_types (int, optional): Node types of ogbg-code2. (default: 98)
+        num_attributes (int, optional): Node attributes of ogbg-code2. (default: 10030)
+        max_depth (int, optional): Deeper nodes count as this deep. (default: 20)
 
     Shapes: batch.x (N, 2), type and attribute, and batch.node_depth (N,) or (N, 1), integers -> batch.x (N, C).
 
     Raises:
-        ValueError: node_depth is missing, other columns, or a value outside its vocabulary, when called.
+        InputError: node_depth is missing, other columns, or a value outside its vocabulary, when called.
     """
 
     def __init__(self, dim: int, num_types: int = 98, num_attributes: int = 10030, max_depth: int = 20) -> None:
@@ -44,12 +44,12 @@ class SyntaxEdgeEncoder(nn.Module):
     """Sum the learned vectors of an edge's type (0 syntax tree, 1 next token) and direction (0 as is, 1 reversed).
 
     Args:
-        dim: width C.
+        dim (int): Width C.
 
     Shapes: batch.edge_attr (E, 2), type and direction -> (E, C).
 
     Raises:
-        ValueError: no edge features, other columns, or a value other than 0 and 1, when called.
+        InputError: no edge features, other columns, or a value other than 0 and 1, when called.
     """
 
     def __init__(self, dim: int) -> None:

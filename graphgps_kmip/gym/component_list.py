@@ -57,7 +57,7 @@ def _tables() -> dict[str, Rows]:
         title = HEADINGS.get(kind, f"{row.title} ({row.key})")
         tables[title] = {name: ({name}, line) for name, line in _others(kind).items()}
         for spec in entries(kind).values():
-            on_edges = kind == "encoding" and spec.component.edges
+            on_edges = kind == "encoding" and spec.component.on_edges
             shown, names = _names(spec)
             tables.setdefault(EDGE_ENCODINGS if on_edges else title, {})[shown] = (names, spec.summary)
     return tables

@@ -21,6 +21,7 @@ from graphgps_kmip.gym.graphgym_registries import (
     stand_last,
     tolerate_later_packages,
 )
+from graphgps_kmip.gym.posenc import check_encoding
 from graphgps_kmip.gym.running.data_loading import load_dataset
 from graphgps_kmip.gym.running.train_modes import from_graphgym, loss_and_score
 from graphgps_kmip.networks.encoder_builders import build_encoder
@@ -55,6 +56,8 @@ def _enter(spec: Spec) -> None:
     if spec.kind in GRAPHGYM_REGISTRIES:
         for name in (spec.name, *spec.aliases):
             offer(GRAPHGYM_REGISTRIES[spec.kind], name, _for_graphgym(spec))
+    if spec.kind == "encoding":
+        check_encoding(spec)
     if spec.options and "gt" in cfg and not cfg.is_frozen() and not _has_group(spec):
         enter_group(cfg, spec)
 

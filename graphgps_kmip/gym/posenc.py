@@ -1,51 +1,90 @@
-"""Positional and structural encodings by name: their config groups, and what is computed of each graph."""
+"""Positional encodings in the config: groups ``posenc_<name>``, what a run precomputes, parts of encoder names.
+
+It knows no encoding by name: the registry has them, from this package and from a user's own file.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 from collections.abc import Sequence
-from copy import copy
 from functools import partial
+from pathlib import Path
 
 from torch_geometric.data import Data
 from torch_geometric.graphgym.config import cfg
 from yacs.config import CfgNode
 
 from graphgps_kmip.data import Encoding
+from graphgps_kmip.encoding.positional_encoding import PositionalEncoding, encoding_parts, from_settings, own_options
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.posenc_build import enter_width, times
-from graphgps_kmip.gym.posenc_table import EDGE_PARTS, NODE_PARTS, POSENC, PosEnc
-from graphgps_kmip.ranges import default_of
-
-__all__ = ["EDGE_PARTS", "NODE_PARTS", "POSENC", "PosEnc", "enabled_encodings", "posenc_group", "times"]
+from graphgps_kmip.registry import Spec, entries
 
 
-def posenc_group(row: PosEnc) -> CfgNode:
-    """Return the config group of an encoding with the public defaults."""
-    inner = {
-        name: CfgNode({key: copy(default_of(one)) for key, one in keys.items()}) for name, keys in row.inner.items()
-    }
-    return CfgNode({**{key: copy(default_of(one)) for key, one in row.keys.items()}, **inner})
+def posenc_group(component: type[PositionalEncoding]) -> CfgNode:
+    """Return the config group of an encoding: ``enable``, and its options with their defaults."""
+    return CfgNode({"enable": False, **own_options(component)})
+
+
+def check_encoding(spec: Spec) -> None:
+    """Raise a `ConfigError` where a component that is registered as an encoding is no `PositionalEncoding`."""
+    if not (isinstance(spec.component, type) and issubclass(spec.component, PositionalEncoding)):
+        raise ConfigError(
+            f"register encoding: {spec.name!r} is no subclass of NodeEncoding, EdgeEncoding or PositionalEncoding of "
+            "graphgps_kmip.encoding: make it one"
+        )
+
+
+def current(spec: Spec) -> PositionalEncoding:
+    """Return a registered encoding with the options that the config gives it."""
+    return from_settings(spec.component, spec.name, cfg)
+
+
+def enabled() -> list[Spec]:
+    """Return the encodings that the config enables."""
+    return [spec for spec in entries("encoding").values() if spec.group in cfg and cfg[spec.group].enable]
 
 
 def enabled_encodings(graphs: Sequence[Data]) -> list[Encoding]:
-    """Return what the config asks to be computed of each graph, having entered the width of ERN into the share.
+    """Return what the config asks to be precomputed for each graph.
+
+    Facts of the data set that an encoding needs, such as the width of ERN, are entered into ``cfg.share``.
 
     Args:
-        graphs: all of the data set, for the width of ERN.
+        graphs (Sequence[Data]): All of the data set.
 
     Raises:
-        ConfigError: a part of an encoder's name is not enabled, or its block has a wrong value.
+        ConfigError: a part of an encoder's name is not enabled, or its group has a wrong value.
     """
-    for kind, parts in (("node", NODE_PARTS), ("edge", EDGE_PARTS)):
+    for kind, parts in (("node", encoding_parts()), ("edge", encoding_parts(on_edges=True))):
         names = cfg.dataset[f"{kind}_encoder_name"].split("+") if cfg.dataset[f"{kind}_encoder"] else ()
         for name in names:
             if name in parts and not cfg[parts[name].group].enable:
                 raise ConfigError(f"dataset.{kind}_encoder_name: {name} needs {parts[name].group}.enable True")
-    enter_width(graphs)
-    return [_encoding(row) for row in POSENC.values() if cfg[row.group].enable]
+    for spec in enabled():
+        for key, value in current(spec).facts(graphs).items():
+            cfg.share[key] = value
+    return [precomputation(current(spec)) for spec in enabled()]
 
 
-def _encoding(row: PosEnc) -> Encoding:
-    settings = row.settings(cfg[row.group])
-    reads = ("edge_index", "edge_attr") if settings.get("longest") else ("edge_index",)
-    return Encoding(row.name, settings, partial(row.compute, settings=settings), random=row.random, reads=reads)
+def precomputation(encoding: PositionalEncoding) -> Encoding:
+    """Return what is precomputed for an encoding, with the settings that key its cache on disk."""
+    settings = encoding.settings()
+    return Encoding(
+        encoding.name,
+        settings | _source(type(encoding)),
+        partial(encoding.attributes, settings=settings),
+        version=encoding.version,
+        random=encoding.random,
+        reads=encoding.reads,
+    )
+
+
+def _source(component: type[PositionalEncoding]) -> dict[str, str]:
+    """Return a digest of the user's file that defines an encoding; for those of this package there are versions."""
+    if component.__module__.startswith("graphgps_kmip."):
+        return {}
+    try:
+        return {"source": hashlib.sha256(Path(inspect.getfile(component)).read_bytes()).hexdigest()}
+    except (TypeError, OSError):  # typed into an interpreter
+        return {}

@@ -1,4 +1,4 @@
-/* The smallest eigenpairs of many sparse symmetric matrices (called by encoding/envelope.py): Lanczos runs on the
+/* The smallest eigenpairs of many sparse symmetric matrices (called by encoding/eigensolver.py): Lanczos runs on the
  * factorised matrix, and an exact count of what they missed.
  *
  * One run sees a repeated eigenvalue once. So the eigenvalues below the last one found are counted (the signs of the

@@ -30,10 +30,11 @@ from graphgps_kmip.encoding.feature_encoders import (
     TypeDictNodeEncoder,
 )
 from graphgps_kmip.encoding.molecule import ATOM, BOND, AtomEncoder, BondEncoder
+from graphgps_kmip.encoding.positional_encoding import PositionalEncoding, encoding_parts, from_settings
 from graphgps_kmip.encoding.syntax import SyntaxEdgeEncoder, SyntaxNodeEncoder
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.networks.network_plan import NetworkPlan
-from graphgps_kmip.registry import Spec, components, named, register
+from graphgps_kmip.registry import Spec, named, register
 
 
 # The columns of CityNetwork are made when the data is loaded.
@@ -138,12 +139,12 @@ def node_encoder(plan: NetworkPlan, name: str, dim: int) -> nn.Module:
     Raises:
         ConfigError: an unknown part, or no width left for the features.
     """
-    key, parts = "dataset.node_encoder_name", encodings(edges=False)
+    key, parts = "dataset.node_encoder_name", encoding_parts()
     if name in _known(plan, "node_encoder"):
         return _features(plan, "node_encoder", name, dim)
     first, *rest = name.split("+")
     if first in parts and not rest:
-        return parts[first].encoder(dim, plan.dim_in)
+        return _encoding(plan, parts[first]).encoder(dim, plan.dim_in)
     look_up(_known(plan, "node_encoder"), first, key)
     return _composed(plan, "node_encoder", first, [look_up(parts, part, key) for part in rest], dim, f"{key}: {name}")
 
@@ -161,7 +162,7 @@ def edge_encoder(plan: NetworkPlan, name: str, dim: int) -> nn.Module:
     Raises:
         ConfigError: an unknown part, or no width left for the features.
     """
-    key, parts = "dataset.edge_encoder_name", encodings(edges=True)
+    key, parts = "dataset.edge_encoder_name", encoding_parts(on_edges=True)
     if name in _known(plan, "edge_encoder"):
         return _features(plan, "edge_encoder", name, dim)
     first, *rest = name.split("+")
@@ -171,9 +172,8 @@ def edge_encoder(plan: NetworkPlan, name: str, dim: int) -> nn.Module:
     return _composed(plan, "edge_encoder", first, [look_up(parts, part, key) for part in rest], dim, f"{key}: {name}")
 
 
-def encodings(edges: bool) -> dict[str, Any]:
-    """Return the encodings of nodes, or of edges, by name and alias."""
-    return {name: row for name, row in components("encoding").items() if row.edges == edges}
+def _encoding(plan: NetworkPlan, spec: Spec) -> PositionalEncoding:
+    return from_settings(spec.component, spec.name, plan.settings)
 
 
 def _known(plan: NetworkPlan, kind: str) -> dict[str, Any]:
@@ -194,12 +194,13 @@ def build_encoder(plan: NetworkPlan, spec: Spec, dim: int) -> nn.Module:
     return plan.build(spec, dim, dim_in=plan.dim_in, edge_dim=plan.edge_dim, num_types=types)
 
 
-def _composed(plan: NetworkPlan, kind: str, first: str, rows: list[Any], dim: int, where: str) -> nn.Module:
-    width = dim - sum(row.width for row in rows)
+def _composed(plan: NetworkPlan, kind: str, first: str, specs: list[Spec], dim: int, where: str) -> nn.Module:
+    encodings = [_encoding(plan, spec) for spec in specs]
+    width = dim - sum(encoding.width for encoding in encodings)
     if width < 1:
         raise ConfigError(f"{where}: its encodings take {dim - width} of {dim} columns: lower their dim_pe")
     modules = [_features(plan, kind, first, width)]
-    for row in rows:
-        width += row.width
-        modules.append(row.encoder(width, None))
+    for encoding in encodings:
+        width += encoding.width
+        modules.append(encoding.encoder(width, None))
     return nn.Sequential(*modules)

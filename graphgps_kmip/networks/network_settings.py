@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphgps_kmip.common.near_misses import suggest
+from graphgps_kmip.encoding.positional_encoding import option_keys
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.mpnn.gin import INNER
 from graphgps_kmip.ranges import (
@@ -25,7 +26,7 @@ from graphgps_kmip.ranges import (
     refusal,
     whole,
 )
-from graphgps_kmip.registry import KINDS, with_groups
+from graphgps_kmip.registry import KINDS, entries, with_groups
 from graphgps_kmip.signatures import rules_of
 
 # Key -> default, with the rule for other values; names as in GraphGPS where it has them, a comment marks what is ours.
@@ -92,7 +93,6 @@ GRAPHGYM_DEFAULTS: dict[str, Any] = {
     "dataset.edge_encoder_name": "LinearEdge",
     "dataset.edge_encoder_bn": False,
     "posenc_EquivStableLapPE.enable": False,
-    "posenc_GraphormerBias.node_degrees_only": False,
 }
 
 
@@ -114,6 +114,8 @@ def known_keys() -> dict[str, Any]:
         for name, option in spec.options.items():
             rule = rules.get(name)
             options[f"{spec.group}.{name}"] = option.default if rule is None else Default(option.default, rule)
+    for spec in entries("encoding").values():
+        options |= {f"{spec.group}.{key}": one for key, one in option_keys(spec.component).items()}
     return NETWORK_DEFAULTS | GRAPHGYM_DEFAULTS | options
 
 

@@ -17,10 +17,10 @@ from yacs.config import CfgNode
 import graphgps_kmip.compat
 import graphgps_kmip.gym
 from graphgps_kmip.compat.key_translation import KEYS, UNREAD, UNREAD_ELSEWHERE, VALUES, refuse, translate
+from graphgps_kmip.encoding.random_walk import Times
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config.config_keys import set_defaults
 from graphgps_kmip.gym.config.config_loading import flatten, load_config
-from graphgps_kmip.gym.posenc import times
 from graphgps_kmip.registry import register
 
 # key -> value as text -> letters of the codes whose files have it
@@ -62,7 +62,7 @@ def test_every_public_value_of_a_key_is_accepted_and_means_what_it_says(key: str
 
 def test_public_ranges_name_their_times() -> None:
     ranges = {text for key, values in PUBLIC.items() if key.endswith("times_func") for text in values}
-    found = {text: times(CfgNode({"kernel": {"times": [], "times_func": text}}), "posenc_RWSE") for text in ranges}
+    found = {text: Times(times_func=text).numbers("posenc_RWSE") for text in ranges}
     assert {text: (one[0], one[-1]) for text, one in found.items()} == {
         "range(1,9)": (1, 8),
         "range(1,17)": (1, 16),

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.encoding.feature_encoders import OnEdges
-from graphgps_kmip.encoding.kernel_encoder import KernelEncoder
+from graphgps_kmip.encoding.kernel_encoder import KernelEncoder, OnEdges
 
 EDGES = torch.tensor([[0, 1, 2], [1, 2, 0]])
 

@@ -111,6 +111,6 @@ def test_edges_without_one_type_each_are_refused(types: Tensor, message: str) ->
 def test_too_large_graphs_and_edges_out_of_the_graph_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="outside the graph, which has 3 nodes"):
         shortest_distances(LINE, 3)
-    monkeypatch.setattr(graphormer, "MOST_NODES", 3)
+    monkeypatch.setattr(graphormer, "MAX_NODES", 3)
     with pytest.raises(ValueError, match="up to 3 nodes, got 4: set posenc_GraphormerBias.node_degrees_only True"):
         shortest_distances(LINE, 4)

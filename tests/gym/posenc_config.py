@@ -8,8 +8,8 @@ from torch import nn
 from torch_geometric.data import Batch
 from torch_geometric.graphgym.config import cfg
 
+from graphgps_kmip.encoding.positional_encoding import encoding_parts
 from graphgps_kmip.gym.config.config_loading import load_config
-from graphgps_kmip.gym.posenc import EDGE_PARTS, NODE_PARTS
 from graphgps_kmip.gym.running.data_loading import load_dataset
 from graphgps_kmip.gym.running.experiment import assemble
 from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
@@ -24,7 +24,7 @@ TABLES = {"num_spatial_types": 4, "num_in_degrees": 9, "num_out_degrees": 9}
 def load(name: str, *words: str, enable: bool = True, edges: str = "") -> None:
     """Load the digits' config with encoders of nodes and edges, and the blocks of their encodings switched on."""
     blocks = ["dataset.edge_encoder_name", edges, "dataset.edge_encoder", "True"] if edges else []
-    parts = NODE_PARTS | EDGE_PARTS
+    parts = encoding_parts() | encoding_parts(on_edges=True)
     for row in [parts[part] for part in f"{name}+{edges}".split("+") if part in parts]:
         blocks += [f"{row.group}.enable", str(enable)]
         blocks += [f"{row.group}.dim_pe", "4"] if row.name not in NARROW else []

@@ -11,9 +11,12 @@ import pytest
 import torch
 from torch_geometric.graphgym.config import cfg
 
+from graphgps_kmip.encoding.positional_encoding import encoding_parts
+from graphgps_kmip.encoding.random_walk import Times
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.posenc import NODE_PARTS, POSENC, enabled_encodings, times
+from graphgps_kmip.gym.posenc import current, enabled_encodings
 from graphgps_kmip.gym.running.data_loading import load_dataset
+from graphgps_kmip.registry import entries
 from tests.gym.posenc_config import NARROW, load, model_and_batch
 
 
@@ -26,7 +29,7 @@ def config() -> Iterator[None]:
 @pytest.mark.parametrize(
     "name",
     [
-        *NODE_PARTS,
+        *encoding_parts(),
         "LinearNode+LapPE",
         "LinearNode+LapPE+RWSE",
         "LinearNode+RWSE+HKdiagSE",
@@ -107,8 +110,7 @@ def test_an_encoder_whose_block_is_off_is_refused() -> None:
     ],
 )
 def test_the_times_of_a_kernel_are_a_list_or_a_range(kernel: dict[str, Any], wanted: list[int]) -> None:
-    node = type(cfg)({"kernel": type(cfg)(kernel)})
-    assert times(node, "posenc_RWSE") == wanted
+    assert Times(**kernel).numbers("posenc_RWSE") == wanted
 
 
 def test_the_public_defaults_stand() -> None:
@@ -116,8 +118,9 @@ def test_the_public_defaults_stand() -> None:
     assert (cfg.posenc_LapPE.eigen.laplacian_norm, cfg.posenc_LapPE.eigen.max_freqs) == ("sym", 10)
     assert cfg.posenc_ElstaticSE.kernel.times_func == "range(10)"
     assert (cfg.posenc_SignNet.phi_out_dim, cfg.posenc_SignNet.phi_hidden_dim) == (4, 64)
-    assert all(not cfg[row.group].enable for row in POSENC.values())
-    assert {row.name: row.width for row in POSENC.values() if row.width != 16} == dict.fromkeys(NARROW, 0)
+    known = [current(spec) for spec in entries("encoding").values() if spec.module.startswith("graphgps_kmip.")]
+    assert all(not cfg[one.group].enable for one in known)
+    assert {one.name: one.width for one in known if one.width != 16} == dict.fromkeys(NARROW, 0)
     assert "dim_pe" not in cfg.posenc_EquivStableLapPE
     assert (cfg.posenc_ERN.accuracy, cfg.posenc_ERN.er_dim, cfg.posenc_ERE.accuracy) == (0.1, "none", 0.1)
     assert (cfg.posenc_RWSEEdge.num_global, cfg.posenc_RWSEEdge.global_edge_dropout) == (2, 0.2)

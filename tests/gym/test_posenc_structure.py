@@ -18,9 +18,10 @@ from graphgps_kmip.encoding.laplacian import laplacian_eigenpairs
 from graphgps_kmip.encoding.resistance import embedding_width, resistance_embedding
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.building.network_building import current_plan
-from graphgps_kmip.gym.posenc import POSENC, enabled_encodings
+from graphgps_kmip.gym.posenc import current, enabled_encodings
 from graphgps_kmip.gym.running.data_loading import load_dataset
 from graphgps_kmip.networks.encoder_builders import node_encoder
+from graphgps_kmip.registry import entries
 from tests.gym.posenc_config import load, sample
 
 
@@ -131,7 +132,7 @@ def test_types_on_paths_are_computed_where_they_are_asked_for() -> None:
 def test_a_mistake_in_graphormers_block_is_one_line(words: tuple[str, ...], line: str) -> None:
     def start() -> None:
         load("LinearNode+GraphormerBias", *words)
-        POSENC["GraphormerBias"].encoder(12, None)
+        current(entries("encoding")["GraphormerBias"]).encoder(12, None)
 
     with pytest.raises(ValueError, match=line):
         start()

@@ -20,9 +20,8 @@ from graphgps_kmip.attention.performer import PerformerAttention
 from graphgps_kmip.attention.san import SANAttention, SANStart
 from graphgps_kmip.data import find, published_rows
 from graphgps_kmip.encoding.degree import DegreeEncoder
-from graphgps_kmip.encoding.feature_encoders import OnEdges
 from graphgps_kmip.encoding.graphormer_bias import GraphormerEncoder, GraphToken
-from graphgps_kmip.encoding.kernel_encoder import KernelEncoder
+from graphgps_kmip.encoding.kernel_encoder import KernelEncoder, OnEdges
 from graphgps_kmip.encoding.laplacian import EquivStableLapPEEncoder, LapPEEncoder
 from graphgps_kmip.encoding.signnet import SignNetEncoder
 from graphgps_kmip.gym.building.network_building import GraphGymLayer

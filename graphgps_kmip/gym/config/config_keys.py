@@ -97,9 +97,7 @@ DEFAULTS: dict[str, Any] = {
 def set_defaults(cfg: CfgNode) -> None:
     """Add our keys to GraphGym's config; groups that other packages made keep their keys."""
     _enter(cfg, DEFAULTS)
-    for spec in entries("encoding").values():
-        cfg[spec.group] = posenc_group(spec.component)
-    for spec in with_groups():
+    for spec in (*entries("encoding").values(), *with_groups()):
         enter_group(cfg, spec)
     _enter(cfg, UNREAD)  # last, for some stand in the groups of components
 
@@ -117,7 +115,8 @@ def enter_group(node: CfgNode, spec: Spec) -> None:
         raise ConfigError(
             f"register {spec.kind}: {spec.name!r} would need the key {spec.group}, which is taken: rename it"
         )
-    node[leaf] = CfgNode({name: p.default for name, p in spec.options.items()})
+    options = {name: p.default for name, p in spec.options.items()}
+    node[leaf] = posenc_group(spec.component) if spec.kind == "encoding" else CfgNode(options)
 
 
 def _enter(cfg: CfgNode, defaults: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from yacs.config import CfgNode
 
 from graphgps_kmip.compat.key_translation import UNREAD
+from graphgps_kmip.encoding.positional_encoding import option_keys
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config.config_keys import DEFAULTS
 from graphgps_kmip.gym.config.config_loading import flatten
@@ -34,7 +35,7 @@ from graphgps_kmip.ranges import (
     refusal,
     whole,
 )
-from graphgps_kmip.registry import KINDS, components, with_groups
+from graphgps_kmip.registry import KINDS, entries, with_groups
 from graphgps_kmip.signatures import rules_of
 
 NAME = Registered("--list")
@@ -152,19 +153,14 @@ def rules(cfg: CfgNode) -> dict[str, Rule]:
     declared: dict[str, Any] = dict(GRAPHGYM)
     declared |= {key: Unread() for key in UNREAD}
     declared |= {key: one.rule for key, one in DEFAULTS.items() if isinstance(one, Default)}
-    for row in components("encoding").values():
-        declared |= _ruled(f"{row.group}.", row.keys)
-        for name, keys in row.inner.items():
-            declared |= _ruled(f"{row.group}.{name}.", keys)
+    for spec in entries("encoding").values():
+        keys = option_keys(spec.component).items()
+        declared |= {f"{spec.group}.{key}": one.rule for key, one in keys if isinstance(one, Default)}
     for spec in with_groups():
         declared |= {
             f"{spec.group}.{name}": rule for name, rule in rules_of(spec.component, KINDS[spec.kind].given).items()
         }
     return {key: declared.get(key) or (FLAG if isinstance(value, bool) else Unruled()) for key, value in flatten(cfg)}
-
-
-def _ruled(prefix: str, keys: Mapping[str, Any]) -> dict[str, Rule]:
-    return {f"{prefix}{key}": one.rule for key, one in keys.items() if isinstance(one, Default)}
 
 
 def check_ranges(cfg: CfgNode, origins: Mapping[str, str]) -> None:

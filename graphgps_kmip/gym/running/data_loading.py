@@ -40,11 +40,12 @@ from graphgps_kmip.data.graph_folder import FORMAT as FOLDER
 from graphgps_kmip.data.graph_folder import folder_record
 from graphgps_kmip.data.loaders import with_node_budget
 from graphgps_kmip.data.transductive import with_normalized_features, with_reverse_edges, with_self_loops
+from graphgps_kmip.encoding.expander_graph import Expander
+from graphgps_kmip.encoding.positional_encoding import from_settings
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.building.network_building import current_plan
 from graphgps_kmip.gym.config.config_keys import NAME
-from graphgps_kmip.gym.expander import expanders
-from graphgps_kmip.gym.posenc import enabled_encodings
+from graphgps_kmip.gym.posenc import current, enabled, enabled_encodings, precomputation
 from graphgps_kmip.networks.branches import branch_rows
 from graphgps_kmip.networks.head_builders import check_head
 
@@ -86,11 +87,11 @@ def stand_in() -> Iterator[None]:
 def missing_data() -> str:
     """Return the line for the configured data set if its raw files are missing and its record knows its dims, else "".
 
-    Folder data, formats that GraphGym loads itself, and widths that follow from the sizes of the graphs (posenc_ERN)
+    Folder data, formats that GraphGym loads itself, and widths of encodings that follow from the sizes of the graphs
     are known from the files alone.
     """
     format, name, root = cfg.dataset.format, cfg.dataset.name, cfg.dataset.dir  # noqa: A001
-    if cfg.dataset.sample or format == FOLDER or (cfg.posenc_ERN.enable and cfg.posenc_ERN.er_dim == "none"):
+    if cfg.dataset.sample or format == FOLDER or any(current(spec).needs_data for spec in enabled()):
         return ""
     if format not in {key[0] for key in datasets()} or (format == GRAPHGYM_FORMAT and (format, name) not in datasets()):
         return ""
@@ -132,7 +133,8 @@ def _open(record: DatasetRecord, root: str) -> GraphDataset:
             f"dataset.normalize_features: {record.title} is not one graph whose nodes are classified, set it to False"
         )
     kept = None if standing_in else Path(root, "encodings", record.key.replace("/", "-"))
-    return encoded(dataset, [*enabled_encodings(dataset.graphs), *expanders()], kept)
+    expanders = [precomputation(from_settings(Expander, "Expander", cfg))] if cfg.prep.exp else []
+    return encoded(dataset, [*enabled_encodings(dataset.graphs), *expanders], kept)
 
 
 def _prepared(dataset: GraphDataset, record: DatasetRecord) -> GraphDataset:

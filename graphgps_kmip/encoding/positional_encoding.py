@@ -1,0 +1,289 @@
+"""Positional and structural encodings: base classes, options and precomputation, and the transform `AddEncoding`.
+
+An encoding is one class. Its fields are its options, and its config group ``posenc_<name>``; `compute` is the
+mathematics, a function of a graph and of nothing but the `settings`, under which the values are cached on disk;
+`encoder` builds the module that reads them in the model. For example, with the option ``normalised``::
+
+    @register("encoding", "Clustering")
+    class Clustering(NodeEncoding):
+        normalised: bool = True
+
+        @staticmethod
+        def compute(graph, normalised):
+            return coefficients(graph.edge_index, graph.num_nodes, normalised)[:, None]  # (N, 1)
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import reduce
+from typing import Annotated, Any, ClassVar
+
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.transforms import BaseTransform
+
+from graphgps_kmip.common.near_misses import suggest
+from graphgps_kmip.encoding.kernel_encoder import KernelEncoder, OnEdges
+from graphgps_kmip.errors import ConfigError
+from graphgps_kmip.ranges import HEADS, NATURAL, SOME_LAYERS, Default, Registered, refusal
+from graphgps_kmip.registry import Spec, lookup, named
+from graphgps_kmip.signatures import options, rules_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class PositionalEncoding:
+    """Base class of encodings; every subclass becomes a frozen dataclass, whose fields are its options.
+
+    A field of a dataclass type is a group inside the config group. An annotated rule limits a field's values, as in
+    ``accuracy: Annotated[float, Range(0, 1)] = 0.1``.
+
+    Args:
+        name (str, optional): Name under which it is registered. (default: the name of the class)
+
+    Attributes:
+        FROM_CONFIG: Fields that are no options of their own group: name -> config key that has the value.
+        on_edges: It is a part of ``dataset.edge_encoder_name``, not of ``dataset.node_encoder_name``.
+        random: `compute` draws: it needs a field ``seed``, and graphs have their number in the data set, ``graph_id``.
+        reads: Attributes of a graph, beside ``num_nodes``, on which the values depend.
+        version: To be raised when the definition changes, so that values of before are not read from disk.
+    """
+
+    name: str = ""
+    FROM_CONFIG: ClassVar[Mapping[str, str]] = {}
+    on_edges: ClassVar[bool] = False
+    random: ClassVar[bool] = False
+    reads: ClassVar[tuple[str, ...]] = ("edge_index",)
+    version: ClassVar[int] = 1
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            object.__setattr__(self, "name", type(self).__name__)
+
+    @property
+    def group(self) -> str:
+        """Config group, for errors."""
+        return f"posenc_{self.name}"
+
+    @property
+    def width(self) -> int:
+        """Columns of the node or edge features that it takes."""
+        return getattr(self, "dim_pe", 0)
+
+    @property
+    def needs_data(self) -> bool:
+        """Whether only the graphs of the data set say how wide it is."""
+        return False
+
+    def settings(self) -> dict[str, Any]:
+        """Return all that decides the values beside the graph: plain values, which key the cache on disk.
+
+        As a default these are the fields that a subclass adds; a field that shapes the module alone is better left out.
+        """
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ENCODER_OPTIONS}
+
+    def facts(self, graphs: Sequence[Data]) -> dict[str, int]:  # noqa: ARG002
+        """Return facts of the whole data set, which are entered into the config as ``share.<key>``."""
+        return {}
+
+    @staticmethod
+    def compute(graph: Data, **settings: Any) -> Any:
+        """Return the values of one graph: a dict of attributes, or what a base class says."""
+        raise NotImplementedError
+
+    def attributes(self, graphs: Sequence[Data], settings: Mapping[str, Any]) -> list[dict[str, Tensor]]:
+        """Return the new attributes of each graph; overridden where many graphs at once are faster.
+
+        Args:
+            graphs (Sequence[Data]): Are not changed.
+            settings (Mapping): What `settings` returns.
+        """
+        return [self.compute(graph, **settings) for graph in graphs]
+
+    def encoder(self, dim: int, dim_x: int | None) -> nn.Module:
+        """Return the module ``batch -> batch`` that reads the attributes.
+
+        Args:
+            dim (int): Width C of the features after it.
+            dim_x (int or None): Width of the raw features, which it maps to C - `width`; None: they are that wide.
+        """
+        raise NotImplementedError
+
+    def arguments(self, module: Callable[..., Any]) -> dict[str, Any]:
+        """Return the keyword-only arguments of a module that are options of this encoding."""
+        return {one: getattr(self, one) for one in options(module) if hasattr(self, one)}
+
+
+class NodeEncoding(PositionalEncoding):
+    """Encoding whose values are ``num_columns`` numbers of each node, which `KernelEncoder` maps to ``dim_pe`` columns.
+
+    ``compute(graph, **settings)`` returns them as (N, num_columns), kept as ``pestat_<name>``.
+
+    Args:
+        model (str, optional): ``"Linear"`` or ``"mlp"``. (default: ``"Linear"``)
+        dim_pe (int, optional): Columns that it appends to the features. (default: 16)
+        layers (int, optional): Linear layers of the MLP. (default: 3)
+        n_heads (int, optional): Not read: a key that every public block has, as the next one. (default: 4)
+        post_layers (int, optional): Not read. (default: 0)
+        raw_norm_type (str, optional): ``"BatchNorm"`` of the values, or ``"none"``. (default: ``"none"``)
+        pass_as_var (bool, optional): Keep the encoded columns as ``batch.pe_<name>``, too. (default: ``False``)
+    """
+
+    model: Annotated[str, Registered("of the encoder")] = "Linear"
+    dim_pe: Annotated[int, NATURAL] = 16
+    layers: Annotated[int, SOME_LAYERS] = 3
+    n_heads: Annotated[int, HEADS] = 4
+    post_layers: Annotated[int, SOME_LAYERS] = 0
+    raw_norm_type: Annotated[str, Registered("BatchNorm or none")] = "none"
+    pass_as_var: bool = False
+    num_columns: ClassVar[int] = 1
+
+    @property
+    def attribute(self) -> str:
+        """Attribute of the graphs that holds the values."""
+        return f"pestat_{self.name}"
+
+    def attributes(self, graphs: Sequence[Data], settings: Mapping[str, Any]) -> list[dict[str, Tensor]]:
+        """Return the values of each graph."""
+        return [{self.attribute: self.compute(graph, **settings)} for graph in graphs]
+
+    def encoder(self, dim: int, dim_x: int | None) -> nn.Module:
+        """Return a `KernelEncoder`."""
+        return KernelEncoder(self.name, self.num_columns, dim, dim_x, **self.arguments(KernelEncoder))
+
+
+class EdgeEncoding(NodeEncoding):
+    """Encoding whose values are ``num_columns`` numbers of each edge, kept as ``edge_pestat_<name>``.
+
+    Attributes:
+        norm: The features before it pass a BatchNorm.
+    """
+
+    on_edges: ClassVar[bool] = True
+    norm: ClassVar[bool] = False
+
+    @property
+    def attribute(self) -> str:
+        """Attribute of the graphs that holds the values."""
+        return f"edge_pestat_{self.name}"
+
+    def encoder(self, dim: int, dim_x: int | None) -> nn.Module:
+        """Return a `KernelEncoder` that is applied to edges."""
+        return OnEdges(super().encoder(dim, dim_x), f"pestat_{self.name}", dim - self.dim_pe if self.norm else None)
+
+
+ENCODER_OPTIONS = frozenset(one.name for one in fields(NodeEncoding))
+
+
+class AddEncoding(BaseTransform):
+    """Transform that adds the precomputed values of an encoding to a graph, as ``AddLaplacianEigenvectorPE`` does.
+
+    ::
+
+        data = AddEncoding("LapPE", eigen={"max_freqs": 4})(data)  # data.EigVecs (N, 4), data.EigVals (N, 4, 1)
+
+    Args:
+        name (str): Name of a registered encoding.
+        **options: Its options, as in the YAML: groups inside the group are mappings.
+
+    Raises:
+        ConfigError: no such encoding or option, with near misses, or a value that is out of range.
+    """
+
+    def __init__(self, name: str, **options: Any) -> None:
+        spec = lookup("encoding", name)
+        self.encoding = with_options(spec.component, options, spec.group, name=spec.name)
+
+    def forward(self, data: Data) -> Data:
+        """Return the graph with its new attributes; floats are float32, as in training."""
+        graph = copy.copy(data)
+        graph.graph_id = data.get("graph_id", 0)
+        for name, value in self.encoding.attributes([graph], self.encoding.settings())[0].items():
+            data[name] = value.float() if value.is_floating_point() else value
+        return data
+
+    def __repr__(self) -> str:
+        return f"AddEncoding({self.encoding})"
+
+
+def encoding_parts(on_edges: bool = False) -> dict[str, Spec]:
+    """Return the encodings that can be parts of a node encoder's name, or of an edge encoder's, by name and alias."""
+    return {name: spec for name, spec in named("encoding").items() if spec.component.on_edges is on_edges}
+
+
+def from_settings(component: type[PositionalEncoding], name: str, settings: Any) -> PositionalEncoding:
+    """Return an encoding with the options that a config gives it.
+
+    Args:
+        component (type): Its class.
+        name (str): Name under which it is registered; without a group ``posenc_<name>``, all comes from other keys.
+        settings (Mapping): The config: groups by name, as in a YAML file; what it lacks has the default of its field.
+
+    Raises:
+        ConfigError: a value that is not allowed.
+    """
+    group = settings.get(f"posenc_{name}", {})
+    given = {key: group[key] for key in own_options(component) if key in group}
+    outside = {"name": name}
+    for field, key in component.FROM_CONFIG.items():
+        value = reduce(lambda node, part: (node or {}).get(part), key.split("."), settings)
+        outside |= {} if value is None else {field: value}
+    return with_options(component, given, f"posenc_{name}", **outside)
+
+
+def with_options(base: Any, given: Mapping[str, Any], group: str, **outside: Any) -> Any:
+    """Return an encoding of options by name.
+
+    Args:
+        base (type): Its class; of a group of options inside it, their default.
+        given (Mapping): Options; those that are left out have their defaults, groups of options are mappings.
+        group (str): Their config group, for errors.
+        **outside: Further arguments, which do not stand in its group.
+
+    Raises:
+        ConfigError: an unknown option, or a value that is not allowed.
+    """
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{group}: expected a group of options, {', '.join(own_options(base))}, got {given!r}")
+    known, rules, values = options(_class(base)), rules_of(_class(base)), {}
+    for key, value in given.items():
+        if key not in known:
+            raise ConfigError(f"{group}.{key}: unknown option.{suggest(key, known)}")
+        if is_dataclass(known[key].default):
+            value = with_options(known[key].default, value, f"{group}.{key}")
+        elif key in rules and (why := refusal(rules[key], value)):
+            raise ConfigError(f"{group}.{key}: {why}")
+        values[key] = value
+    return base(**values, **outside) if isinstance(base, type) else replace(base, **values)
+
+
+def own_options(base: Any) -> dict[str, Any]:
+    """Return the options of a config group with their defaults: a group inside it as a dict, a sequence as a list."""
+    found = {}
+    for name, parameter in options(_class(base)).items():
+        if name == "name" or name in getattr(base, "FROM_CONFIG", ()):
+            continue
+        value = parameter.default if isinstance(base, type) else getattr(base, name)
+        found[name] = own_options(value) if is_dataclass(value) else list(value) if type(value) is tuple else value
+    return found
+
+
+def option_keys(base: Any) -> dict[str, Any]:
+    """Return key below the config group -> default, with its rule where it has one; those of groups inside it too."""
+    rules, found = rules_of(_class(base)), {}
+    for name, value in own_options(base).items():
+        if isinstance(value, dict):
+            inner = options(_class(base))[name].default
+            found |= {f"{name}.{key}": one for key, one in option_keys(inner).items()}
+        else:
+            found[name] = Default(value, rules[name]) if name in rules else value
+    return found
+
+
+def _class(base: Any) -> type:
+    return base if isinstance(base, type) else type(base)

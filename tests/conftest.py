@@ -52,11 +52,12 @@ def own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let what a test registers end with it, its groups in GraphGym's config included."""
     monkeypatch.setattr(registry, "_SPECS", {kind: dict(specs) for kind, specs in registry._SPECS.items()})
     monkeypatch.setattr(registry, "_WATCHERS", list(registry._WATCHERS))
-    gt = getattr(sys.modules.get("graphgps_kmip.gym"), "cfg", {}).get("gt", {})
-    groups = set(gt)
+    config = getattr(sys.modules.get("graphgps_kmip.gym"), "cfg", {})
+    before = [(node, set(node)) for node in (config, config.get("gt", {}))]
     yield
-    for name in set(gt) - groups:
-        del gt[name]
+    for node, groups in before:
+        for name in set(node) - groups:
+            del node[name]
 
 
 @pytest.fixture

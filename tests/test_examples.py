@@ -39,7 +39,7 @@ def commands() -> list[str]:
 
 
 def test_the_page_shows_the_commands_that_matter() -> None:
-    for part in ("--dry-run", "compare.py", "--attention", "examples/my_dataset"):
+    for part in ("--dry-run", "compare.py", "--attention", "examples/my_dataset", "examples/my_encoding"):
         assert sum(part in command for command in commands()) == 1, part
 
 
@@ -48,7 +48,8 @@ def test_a_training_command_of_the_page_works(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(ROOT)
-    assert main.run(shlex.split(command)[2:] + [*SHORT, "out_dir", str(tmp_path)]) == 0
+    folders = ["out_dir", str(tmp_path), "dataset.dir", str(tmp_path / "data")]
+    assert main.run(shlex.split(command)[2:] + [*SHORT, *folders]) == 0
     assert ("temperature: 0.5" if "--dry-run" in command else "test at the best epoch") in capsys.readouterr().out
 
 
@@ -114,6 +115,11 @@ def test_an_own_attention_has_a_picture_if_it_has_an_attention_graph(
     assert ("has a method attention_graph" in capsys.readouterr().out) is not pictured
 
 
-def test_the_page_shows_the_yaml_as_it_is() -> None:
-    block = re.search(r"```yaml\n(.*?)```", PAGE, re.S).group(1)
-    assert block in (ROOT / "examples" / "my_attention" / "digits-linear.yaml").read_text()
+@pytest.mark.parametrize("file", ["my_attention/digits-linear.yaml", "my_encoding/digits-clustering.yaml"])
+def test_the_page_shows_the_yaml_as_it_is(file: str) -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", PAGE, re.S)
+    assert any(block in (ROOT / "examples" / file).read_text() for block in blocks)
+
+
+def test_the_page_shows_the_encoding_as_it_is() -> None:
+    assert python_block("class Clustering") in (ROOT / "examples/my_encoding/my_encoding.py").read_text()

@@ -1,0 +1,191 @@
+"""An encoding from a user's own file: config group, precomputation on all cores, cache on disk, encoder, errors."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import networkx as nx
+import pytest
+import torch
+from torch_geometric.data import Data
+from torch_geometric.graphgym.config import cfg
+from torch_geometric.utils import to_networkx
+
+from graphgps_kmip import registry
+from graphgps_kmip.data import GraphDataset, encoded
+from graphgps_kmip.encoding import AddEncoding, NodeEncoding, PositionalEncoding
+from graphgps_kmip.errors import ConfigError
+from graphgps_kmip.gym.component_list import listing
+from graphgps_kmip.gym.config.config_hash import config_hash
+from graphgps_kmip.gym.config.config_loading import load_config
+from graphgps_kmip.gym.posenc import enabled_encodings
+from graphgps_kmip.gym.running.data_loading import load_dataset
+from graphgps_kmip.registry import register
+from tests.gym.posenc_config import ROOT, model_and_batch
+
+FILE = ROOT / "examples" / "my_encoding" / "digits-clustering.yaml"
+DIGITS = ("dataset.format", "sklearn", "dataset.name", "digits")
+
+
+@pytest.fixture(autouse=True)
+def as_before(own_registry: None) -> Iterator[None]:  # noqa: ARG001
+    yield
+    sys.modules.pop("my_encoding", None)  # or it would not be registered again
+    cfg.defrost()
+
+
+def load(*words: str) -> None:
+    load_config(cfg, FILE, [*words])
+
+
+def random_graph(nodes: int, seed: int) -> Data:
+    edges = list(nx.gnp_random_graph(nodes, 0.4, seed=seed, directed=True).edges)
+    return Data(edge_index=torch.tensor(edges, dtype=torch.long).reshape(-1, 2).T, num_nodes=nodes)
+
+
+def test_its_config_group_is_made_of_its_fields() -> None:
+    load()
+    assert (cfg.posenc_Clustering.enable, cfg.posenc_Clustering.dim_pe, cfg.posenc_Clustering.normalised) == (
+        True,
+        8,
+        True,
+    )
+    assert (cfg.posenc_Clustering.model, cfg.posenc_Clustering.layers) == ("Linear", 3)
+    with pytest.raises(ConfigError, match=r"posenc_Clustering\.dim_pe: expected a whole number"):
+        load("posenc_Clustering.dim_pe", "-1")
+    with pytest.raises(ConfigError, match=r"Did you mean posenc_Clustering\.normalised"):
+        load("posenc_Clustering.normalized", "True")
+
+
+def test_its_values_are_those_of_networkx_and_do_not_depend_on_the_number_of_processes() -> None:
+    load()
+    graphs = [random_graph(nodes, nodes) for nodes in range(1, 30)]
+    (encoding,) = enabled_encodings(graphs)
+    alone, shared = (encoded(GraphDataset(graphs), [encoding], None, workers).graphs for workers in (1, 2))
+    for graph, one, two in zip(graphs, alone, shared, strict=True):
+        wanted = nx.clustering(to_networkx(graph, to_undirected=True))
+        torch.testing.assert_close(
+            one.pestat_Clustering[:, 0], torch.tensor([float(wanted[n]) for n in range(len(wanted))])
+        )
+        assert torch.equal(one.pestat_Clustering, two.pestat_Clustering)
+
+
+def test_it_is_kept_on_disk_and_only_what_decides_its_values_computes_it_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    def folders(*words: str) -> int:
+        caplog.clear()
+        load("dataset.dir", str(tmp_path), *words)
+        load_dataset("sklearn", "digits", str(tmp_path))
+        return len(list((tmp_path / "encodings" / "sklearn-digits").glob("Clustering-*")))
+
+    assert folders() == 1
+    assert "Clustering: computing it for 1,797 graphs" in caplog.text
+    assert folders("posenc_Clustering.dim_pe", "4", "posenc_Clustering.model", "mlp") == 1
+    assert "computing" not in caplog.text
+    assert folders("posenc_Clustering.normalised", "False") == 2
+
+
+def test_its_values_are_computed_again_when_its_file_has_changed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    file = tmp_path / "my_encoding.py"
+    text = FILE.with_name("my_encoding.py").read_text()
+    for factor in ("2", "3"):
+        sys.modules.pop("my_encoding", None)
+        registry._SPECS["encoding"].pop("Clustering", None)
+        file.write_text(text.replace("connected / pairs", f"{factor} * connected / pairs"))
+        words = ("dataset.dir", str(tmp_path), "custom_modules", f"[{file}]", *DIGITS)
+        load(*words)
+        load_dataset("sklearn", "digits", str(tmp_path))
+        assert "Clustering: computing it" in caplog.text
+        caplog.clear()
+    load(*words)
+    load_dataset("sklearn", "digits", str(tmp_path))
+    assert "computing" not in caplog.text
+
+
+def test_a_network_reads_it_and_its_gradient_reaches_the_encoder(tmp_path: Path) -> None:
+    load("dataset.sample", "True", "dataset.dir", str(tmp_path), "gt.layers", "1")
+    model, batch = model_and_batch()
+    assert model.encoder(batch.clone()).x.shape == (batch.num_nodes, cfg.gnn.dim_inner)
+    pred, _ = model(batch)
+    pred.sum().backward()
+    assert bool(model.encoder.node[1].pe_encoder.weight.grad.any())
+
+
+def test_it_is_listed_and_a_near_miss_names_it() -> None:
+    load()
+    assert "Clustering  Local clustering coefficient" in listing(["clustering"])
+    load("dataset.node_encoder_name", "LinearNode+Clusterin", "dataset.sample", "True")
+    with pytest.raises(ConfigError, match="unknown name 'Clusterin'. Did you mean Clustering"):
+        model_and_batch()
+    load("posenc_Clustering.enable", "False")
+    with pytest.raises(ConfigError, match=r"Clustering needs posenc_Clustering\.enable True"):
+        enabled_encodings([])
+
+
+def test_registering_one_leaves_the_hash_of_configs_that_do_not_name_it_as_it_was() -> None:
+    plain = ROOT / "configs" / "quickstart" / "digits-kmip.yaml"
+    load_config(cfg, plain, [])
+    before = config_hash(cfg)
+    load()
+    assert config_hash(cfg) != before
+    load_config(cfg, plain, [])
+    assert "posenc_Clustering" in cfg
+    assert config_hash(cfg) == before
+
+
+def test_an_encoding_with_its_own_encoder_random_numbers_and_edges() -> None:
+    @register("encoding", "Marks", summary="Random marks of edges.")
+    class Marks(PositionalEncoding):
+        seed: int = 0
+        FROM_CONFIG = {"seed": "seed"}
+        on_edges = random = True
+
+        @staticmethod
+        def compute(graph: Data, seed: int) -> dict[str, torch.Tensor]:
+            rng = torch.Generator().manual_seed(1000 * seed + graph.graph_id)
+            return {"marks": torch.rand(graph.num_edges, 2, generator=rng)}
+
+    load_config(cfg, ROOT / "configs" / "quickstart" / "digits-kmip.yaml", ["posenc_Marks.enable", "True", "seed", "7"])
+    graphs = [random_graph(6, 0), random_graph(6, 0)]
+    (encoding,) = enabled_encodings(graphs)
+    assert encoding.settings["seed"] == 7
+    one, two = encoded(GraphDataset(graphs), [encoding], None, 1).graphs
+    assert one.marks.shape == (graphs[0].num_edges, 2)
+    assert not torch.equal(one.marks, two.marks)
+    assert "encoding of edges" in listing(["Marks"])
+    assert list(cfg.posenc_Marks) == ["enable"]
+
+
+def test_the_transform_adds_it_to_a_graph_without_graphgym(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "examples" / "my_encoding")
+    own = importlib.import_module("my_encoding").Clustering
+    graph = random_graph(9, 1)
+    found = AddEncoding("Clustering", normalised=False)(graph)
+    assert torch.equal(found.pestat_Clustering, own.compute(graph, normalised=False).float())
+    assert "pestat_Clustering" not in graph
+    assert issubclass(own, NodeEncoding)
+    with pytest.raises(ConfigError, match=r"posenc_Clustering\.normalized: unknown option. Did you mean normalised"):
+        AddEncoding("Clustering", normalized=True)
+    with pytest.raises(ConfigError, match="unknown name 'Clusterin'. Did you mean Clustering"):
+        AddEncoding("Clusterin")
+
+
+def test_a_component_that_is_no_encoding_is_refused_when_it_is_registered() -> None:
+    with pytest.raises(ConfigError, match="register encoding: 'Other' is no subclass of NodeEncoding"):
+        register("encoding", "Other", torch.nn.Flatten, summary="An encoder alone.")
+
+
+def test_one_that_is_registered_later_gets_its_group_in_the_config_as_it_is() -> None:
+    load_config(cfg, ROOT / "configs" / "quickstart" / "digits-kmip.yaml", [])
+    register("encoding", "Later", type("Later", (NodeEncoding,), {"__doc__": "Later.", "__module__": __name__}))
+    assert cfg.posenc_Later.dim_pe == 16

@@ -1,4 +1,4 @@
-"""A finished run again: its data, and its model with the parameters of the best epoch."""
+"""Finished runs as models: `load_model`, and `trained` with the data of the run."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.data import GraphDataset
 from graphgps_kmip.errors import ConfigError
+from graphgps_kmip.gym.building.network_building import build_model
 from graphgps_kmip.gym.config.config_loading import load_config, read_yaml
 from graphgps_kmip.gym.running.experiment import assemble
 from graphgps_kmip.gym.running.planned_runs import Run, configured
@@ -53,12 +54,7 @@ def trained(run_dir: Path) -> Iterator[Trained]:
         ConfigError: the folder holds no finished run, or the run kept no checkpoint.
         CheckpointError: the checkpoint is damaged or does not fit.
     """
-    record = read_record(run_dir) or {}
-    if not is_finished(record):
-        raise ConfigError(f"{run_dir}: no finished run is there, give a folder such as results/digits-kmip/0")
-    path = _checkpoint(run_dir)
-    content = read_checkpoint(path, record.get("config_hash", ""))
-    _load(config_file(run_dir, record))
+    record, path, content = _opened(run_dir)
     with configured(Run(run_dir.name, cfg.seed, cfg.dataset.split_index)):
         parts = assemble()
         load_model_state(parts.model, content["model_state"], path)
@@ -71,6 +67,42 @@ def trained(run_dir: Path) -> Iterator[Trained]:
             **{key: record.get(key, "?") for key in ("config_hash", "code_version")},
         }
         yield Trained(parts.model.eval(), parts.dataset, facts)
+
+
+def load_model(run_dir: str | Path) -> nn.Module:
+    """Return the model of a finished run with the parameters of its best epoch, in eval mode, on the CPU.
+
+    It needs no data; GraphGym's config stays as it was. ``load_model(folder)(batch_of(graphs, "test"))`` returns
+    predictions and labels of torch_geometric graphs with the features of the run's data set.
+
+    Args:
+        run_dir (str or Path): Folder of the run, such as ``results/digits-kmip/0``.
+
+    Raises:
+        ConfigError: the folder holds no finished run, or the run kept no checkpoint.
+        CheckpointError: the checkpoint is damaged or does not fit.
+    """
+    before = cfg.clone()
+    try:
+        _, path, content = _opened(Path(run_dir))
+        model = build_model(cfg.share.dim_in, cfg.share.dim_out, cfg.dataset.edge_dim)
+        load_model_state(model, content["model_state"], path)
+    finally:
+        cfg.defrost()
+        cfg.clear()
+        cfg.update(before)
+    return model.eval()
+
+
+def _opened(run_dir: Path) -> tuple[dict[str, Any], Path, dict[str, Any]]:
+    """Load the config of a finished run, and return its record, and path and content of its checkpoint."""
+    record = read_record(run_dir) or {}
+    if not is_finished(record):
+        raise ConfigError(f"{run_dir}: no finished run is there, give a folder such as results/digits-kmip/0")
+    path = _checkpoint(run_dir)
+    content = read_checkpoint(path, record.get("config_hash", ""))
+    _load(config_file(run_dir, record))
+    return record, path, content
 
 
 def batch_of(graphs: list[Data], split: str) -> Batch:

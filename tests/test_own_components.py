@@ -14,8 +14,10 @@ from torch_geometric.graphgym import register as graphgym
 from torch_geometric.graphgym.config import cfg
 
 import main
+from graphgps_kmip.gym.config.config_loading import load_config
 from graphgps_kmip.gym.running import experiment
 from graphgps_kmip.gym.running.experiment import Parts
+from graphgps_kmip.gym.running.train_modes import current_optimizer, current_scheduler, current_task
 from graphgps_kmip.registry import entries
 
 ROOT = Path(__file__).parents[1]
@@ -149,6 +151,22 @@ def test_every_kind_of_the_page_trains_from_one_file(
 def test_a_network_of_ones_own_trains(tmp_path: Path, parts: list[Parts]) -> None:
     assert run(tmp_path, "my_parts.py", PARTS, YAML, "model.type", "Tiny", "network.tiny.depth", "2") == 0
     assert len(parts[0].model.model.layers) == 2
+
+
+def test_their_options_reach_loss_metric_optimizer_and_schedule(tmp_path: Path) -> None:
+    (tmp_path / "my_parts.py").write_text(PARTS)
+    (tmp_path / "own.yaml").write_text(YAML.replace("configs/", f"{ROOT}/configs/"))
+    words = "optimizer.nadam.momentum_decay 0.1 scheduler.inverse.power 2.0 metric.top.k 5 optim.base_lr 0.5".split()
+    load_config(cfg, tmp_path / "own.yaml", words)
+    cfg.share.dim_out = 10
+    task = current_task()
+    assert task.loss.keywords == {"smoothing": 0.2}
+    assert task.metrics["top"].keywords["form"].keywords == {"k": 5}
+    optimizer = current_optimizer(torch.nn.Linear(2, 2))
+    scheduler = current_scheduler(optimizer)
+    optimizer.step()
+    scheduler.step()
+    assert (optimizer.param_groups[0]["momentum_decay"], optimizer.param_groups[0]["lr"]) == (0.1, 0.5 / 4)
 
 
 @pytest.mark.parametrize(

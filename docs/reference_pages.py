@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import pkgutil
 import re
 import subprocess
@@ -119,6 +120,7 @@ def config_page() -> list[str]:
     """Return every config key with its default, a table for each group."""
     from torch_geometric.graphgym.config import cfg, set_cfg  # noqa: TID251
 
+    logging.getLogger().setLevel(logging.WARNING)  # registering logs the names that GraphGym had before
     importlib.import_module(f"{PACKAGE.__name__}.gym")
     set_cfg(cfg)
     groups = {"": []}

@@ -26,7 +26,6 @@ nb_execution_mode = "off"  # the outputs stored in a notebook are shown; tests/d
 
 # Docstrings: plain text in Google style.
 autodoc_member_order = "bysource"
-autodoc_preserve_defaults = True
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
 default_role = "literal"

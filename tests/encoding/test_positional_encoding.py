@@ -13,11 +13,34 @@ from graphgps_kmip.encoding import AddEncoding
 from graphgps_kmip.encoding.laplacian import laplacian_eigenpairs
 from graphgps_kmip.encoding.random_walk import return_probabilities
 from graphgps_kmip.errors import ConfigError
+from graphgps_kmip.registry import entries
 
 GRAPHS = [
     Data(x=torch.ones(5, 3), edge_index=torch.tensor([[0, 1, 2, 3, 1, 2, 3, 0], [1, 2, 3, 0, 0, 1, 2, 3]])),
     Data(x=torch.ones(3, 3), edge_index=torch.tensor([[0, 1], [1, 0]])),
 ]
+
+
+OPTIONS = {"RWSE": {"kernel": {"times": [1, 3]}}, "HKdiagSE": {"kernel": {"times": [2]}}, "ERN": {"er_dim": "2"}}
+
+
+@pytest.mark.parametrize("name", sorted(entries("encoding")))
+def test_values_of_a_graph_depend_on_no_other_graph_and_leave_it_as_it_is(name: str) -> None:
+    empty = torch.empty(2, 0, dtype=torch.long)
+    graphs = [*GRAPHS, *(Data(x=torch.ones(size, 3), edge_index=empty) for size in (1, 4))]
+    for number, graph in enumerate(graphs):
+        graph.graph_id = number
+    before = [dict(graph.to_dict()) for graph in graphs]
+    encoding = AddEncoding(name, **OPTIONS.get(name, {})).encoding
+    together = encoding.attributes(graphs, encoding.settings())
+    for graph, found in zip(graphs, together, strict=True):
+        (alone,) = encoding.attributes([graph], encoding.settings())
+        assert alone.keys() == found.keys()
+        for key, value in found.items():
+            torch.testing.assert_close(value, alone[key], rtol=1e-6, atol=1e-6, equal_nan=True)
+    for graph, kept in zip(graphs, before, strict=True):
+        assert graph.to_dict().keys() == kept.keys()
+        assert torch.equal(graph.edge_index, kept["edge_index"])
 
 
 def test_a_transform_adds_what_the_mathematics_says() -> None:

@@ -25,7 +25,7 @@ from graphgps_kmip.common.project import SHIPPED, installed, own_files, reproduc
 from graphgps_kmip.errors import ManifestError, is_users, one_line
 from graphgps_kmip.experiments.experiment_spec import Experiment
 from graphgps_kmip.experiments.hyperparameter_search import Options, run_search, runner_of
-from graphgps_kmip.experiments.job_runner import JobsStopped, Outcome, Setup, run_jobs
+from graphgps_kmip.experiments.job_runner import JobsStopped, Outcome, Progress, Setup, run_jobs
 from graphgps_kmip.experiments.jobs import Job, Place, check_configs, kept_of, plan_jobs, with_needs, with_pending_needs
 from graphgps_kmip.experiments.listing import (
     experiment_markdown,
@@ -36,7 +36,6 @@ from graphgps_kmip.experiments.listing import (
 )
 from graphgps_kmip.experiments.manifest import load_manifest, select
 from graphgps_kmip.experiments.printed_tables import load_printed
-from graphgps_kmip.experiments.progress import Progress
 from graphgps_kmip.experiments.run_status import extent
 from graphgps_kmip.experiments.search_space import load_ranges
 from graphgps_kmip.experiments.slurm import run_on_slurm

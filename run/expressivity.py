@@ -34,14 +34,13 @@ from graphgps_kmip.attention import (
     RandomKeys,
 )
 from graphgps_kmip.common.atomic_write import replace_file
-from graphgps_kmip.compat.kmip_faults import FirstKeyAgain
+from graphgps_kmip.compat.layer_faults import FirstKeyAgain
 from graphgps_kmip.encoding.expander_graph import expander_edges, expander_generator
 from graphgps_kmip.expressivity import wl_picture as picture
-from graphgps_kmip.expressivity.graph_pairs import Pair, probes, random_pair, standard_pairs
 from graphgps_kmip.expressivity.seg_wl import Colouring, Encoding, Graph, seg_wl, theorem_scheme, wl
-from graphgps_kmip.expressivity.theorem import REACH, Outcome, try_model
+from graphgps_kmip.expressivity.theorem import REACH, Outcome, Pair, probes, random_pair, standard_pairs, try_model
 from graphgps_kmip.expressivity.toy_fit import TARGETS, fit, hardmax_bound, hardmax_error, linear_error
-from graphgps_kmip.expressivity.wl_encodings import DECIMALS, ENCODINGS, INVARIANT, encode, hops
+from graphgps_kmip.expressivity.wl_picture import DECIMALS, ENCODINGS, INVARIANT, encode, hops
 from graphgps_kmip.model.gps import GPSLayer, initial_states
 from graphgps_kmip.mpnn import GAT, GCN, GIN, GINE, PNA, GatedGCN, GATv2, GENConv
 

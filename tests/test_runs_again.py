@@ -194,7 +194,7 @@ WRITERS = {
     "record.json": "graphgps_kmip.results.run_record",
     "config.yaml": "graphgps_kmip.gym.running.experiment",
     "attention.npz": "graphgps_kmip.gym.running.attention_arrays",
-    "curves.png": "graphgps_kmip.report.plot_style",
+    "curves.png": "graphgps_kmip.report.learning_curves",
     "best.json": "graphgps_kmip.report.aggregate",
 }
 

@@ -18,8 +18,7 @@ from scipy.special import hyp1f1
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
-from graphgps_kmip.attention.attention_graph import AttentionGraph
-from graphgps_kmip.attention.context import GraphContext
+from graphgps_kmip.attention.context import AttentionGraph, GraphContext
 from graphgps_kmip.attention.kmip import KMIPAttention
 from graphgps_kmip.attention.sparse_attention import softmax_weight
 from graphgps_kmip.errors import InputError

@@ -1,8 +1,7 @@
 """Global attention among the nodes of each graph: ``attention(x, context) -> (N, C)``, see ``context.py``."""
 
-from graphgps_kmip.attention.attention_graph import AttentionGraph, collect_attention
 from graphgps_kmip.attention.bigbird import BigBirdAttention
-from graphgps_kmip.attention.context import GraphContext
+from graphgps_kmip.attention.context import AttentionGraph, GraphContext, collect_attention
 from graphgps_kmip.attention.exphormer import ExphormerAttention
 from graphgps_kmip.attention.full import BiasedFullAttention, FullAttention
 from graphgps_kmip.attention.k_annealing import AnnealedKeys

@@ -19,8 +19,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn.functional import scaled_dot_product_attention
 
-from graphgps_kmip.attention.attention_graph import AttentionGraph
-from graphgps_kmip.attention.context import GraphContext
+from graphgps_kmip.attention.context import AttentionGraph, GraphContext
 from graphgps_kmip.attention.dense import from_padded, to_padded
 from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
 from graphgps_kmip.common.gradients import differentiable_gradients

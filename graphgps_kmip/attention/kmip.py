@@ -7,8 +7,7 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
-from graphgps_kmip.attention.attention_graph import AttentionGraph
-from graphgps_kmip.attention.context import GraphContext
+from graphgps_kmip.attention.context import AttentionGraph, GraphContext
 from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
 from graphgps_kmip.attention.key_selection import BestKeys, KeySelection
 from graphgps_kmip.attention.sharded_attention import sharded_kmip_attention

@@ -3,18 +3,106 @@
 A dialect is a set of values for our own settings, and of keys that mean another of ours; ``dialect: kmip`` in a YAML
 file chooses one, and whatever the file sets itself wins. A quirk is a fault of a public code that ours corrects;
 ``quirks: [kmip_no_mask]`` switches it back on for a faithful run. No component knows of either.
+
+Whose file a public YAML file is: the dialect that its settings show, where it does not name one.
+
+Quirks: known faults of the public codes, corrected by default; ``quirks: [kmip_no_mask]`` switches one back on.
+
+No component knows of them: each is a value of one of our settings.
 """
 
 from __future__ import annotations
 
 import logging
 import reprlib
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterable
+from fnmatch import fnmatchcase
 from typing import Any
 
 from graphgps_kmip.common.near_misses import look_up
-from graphgps_kmip.compat.quirks import QUIRKS
 from graphgps_kmip.errors import ConfigError
+
+Config = Any  # GraphGym's tree of settings, whose package `gym` alone imports
+
+QUIRKS: dict[str, dict[str, Any]] = {
+    "kmip_no_mask": {"gt.kmip.pad_keys": True},
+    "kmip_duplicate_key_0": {"gt.kmip.repeat_first_key": True},
+    "performer_unmasked_keys": {"gt.performer.mask_keys": False},
+    "performer_detached_stabiliser": {"gt.performer.detach_stabiliser": True},
+    "bigbird_padded_blocks": {"gt.bigbird.pattern": "public"},
+    "bigbird_global_rng": {"gt.bigbird.pattern": "public_global_rng"},
+    "gine_row_1": {"gt.gine.broadcast_row_1": True},
+    "graphormer_padded_paths": {"posenc_GraphormerBias.pad_paths": True},
+    "graphormer_token_shifts_edges": {"posenc_GraphormerBias.move_edges": False},
+    "exphormer_raw_expander": {"prep.exp_raw": True},
+    "exphormer_double_edges": {"prep.raw_reverse_edges": True},
+    "edge_norm_on_nodes": {"dataset.edge_norm_on_nodes": True},
+}
+
+
+def _branches(cfg: Config) -> set[str]:
+    layered = cfg.model.type in ("GPSModel", "MultiModel", "SingleModel")
+    return set(cfg.gt.layer_type.split("+")) if layered else set()
+
+
+def _encodings(cfg: Config) -> set[str]:
+    return set(cfg.dataset.node_encoder_name.split("+")) if cfg.dataset.node_encoder else set()
+
+
+def _has_kmip(cfg: Config) -> bool:
+    return bool({"kMIP", "SparseAttention"} & _branches(cfg))
+
+
+def _has_performer(cfg: Config) -> bool:
+    return cfg.model.type == "Performer" or "Performer" in _branches(cfg)
+
+
+def _draws_expanders(cfg: Config) -> bool:
+    return cfg.prep.exp
+
+
+def _puts_tokens_in(cfg: Config) -> bool:
+    local = {name.partition("__")[0] for name in _branches(cfg)} & {"GINE", "CustomGatedGCN", "GatedGCN", "GAT", "PNA"}
+    return "GraphormerBias" in _encodings(cfg) and cfg.graphormer.use_graph_token and bool(local)
+
+
+# Quirk -> whether the public code of a file meets the fault, by the settings of the file.
+MET: dict[str, Callable[[Config], bool]] = {
+    "kmip_no_mask": _has_kmip,
+    "kmip_duplicate_key_0": _has_kmip,
+    "performer_unmasked_keys": _has_performer,
+    "performer_detached_stabiliser": lambda cfg: "Performer" in _branches(cfg),  # performer_pytorch's own is exact
+    "bigbird_padded_blocks": lambda cfg: "BigBird" in _branches(cfg),
+    "gine_row_1": lambda cfg: "GINE" in _branches(cfg) and "EquivStableLapPE" in _encodings(cfg),
+    "graphormer_padded_paths": lambda cfg: (
+        "GraphormerBias" in _encodings(cfg) and cfg.dataset.edge_encoder_num_types > 0
+    ),
+    "graphormer_token_shifts_edges": _puts_tokens_in,
+    "exphormer_raw_expander": _draws_expanders,
+    "edge_norm_on_nodes": lambda cfg: cfg.dataset.edge_encoder and cfg.dataset.edge_encoder_bn,
+}
+
+
+def quirks_met(cfg: Config) -> list[str]:
+    """Return the quirks by which a loaded file of a public code would repeat what that code computes.
+
+    Args:
+        cfg: the whole config; one without a dialect is ours, and meets none.
+    """
+    return [name for name, met in MET.items() if met(cfg)] if cfg.dialect else []
+
+
+def log_quirks(cfg: Config) -> None:
+    """Log in one line the faults that the public code of this file has and that are corrected here."""
+    corrected = [name for name in quirks_met(cfg) if name not in cfg.quirks]
+    if corrected:
+        logging.info(
+            "config: faults of the code of dialect %s that concern this file are corrected; "
+            "`quirks: [%s]` repeats them (docs/differences.md)",
+            cfg.dialect,
+            ", ".join(corrected),
+        )
+
 
 DEFAULT_WIDTH = 64  # gt.dim_hidden of the k-MIP codes, as of GraphGPS
 NONE = ("none", "None", "null")
@@ -137,3 +225,134 @@ def _meant(setting: Setting, meanings: dict[tuple[str, Any], tuple[str, Any]], d
     meant = f"{meant}+{rest}" if plus else meant
     logging.info("config: %s %s means %s %s in the dialect %s", key, value, ours, meant, dialect)
     return (ours, meant, origin)
+
+
+# Dialect -> settings ("key value") that only its code has, or it and those above it; the first that fits counts.
+MARKERS: dict[str, tuple[str, ...]] = {
+    "": (  # ours
+        "custom_modules *",
+        "quirks *",
+        "dataset.sample *",
+        "dataset.cache_edges *",
+        "train.precision *",
+        "train.eval_test *",
+        "train.max_nodes *",
+        "optim.accumulation_mean *",
+        "gnn.edge_residual *",
+        "gnn.gine_inner *",
+        "gnn.layer_act *",
+        "gt.graph_norm *",
+        *(f"gt.{group}.*" for group in ("kmip", "gatedgcn", "gine", "pna", "performer", "transformer", "exphormer")),
+        *(f"posenc_GraphormerBias.{key} *" for key in ("edge_types", "unread_tables", "pad_paths", "move_edges")),
+        "prep.exp_raw *",
+        "prep.raw_reverse_edges *",
+    ),
+    "kmip": (  # of its files, all but those of point clouds have a budget
+        "model.auto_satisfy_param_budget *",
+        "model.param_budget *",
+        "share.gradient_checkpointing *",
+        "dataset.format PyG-CityNetwork",
+    ),
+    "kmip-thesis": (
+        "gt.sparse.*",
+        "gt.layer_type *SparseAttention*",
+        "gt.vn_pooling *",
+        "train.shuffle *",
+        "dataset.debug *",
+        "pretrained.seed *",
+        "posenc_RWSEEdge.*",
+        "dataset.edge_encoder_name *RWSEEdge",
+        "dataset.format PyG-ShapeNet",
+        "dataset.format PyG-S3DIS*",
+        "dataset.format PyG-ModelNet*",
+    ),
+    "lrgb": (
+        "gnn.head mlp_graph",
+        "gnn.heads *",
+        "gnn.attn_dropout *",
+        "gnn.use_vn *",
+        "gnn.vn_pooling *",
+        "gnn.norm_type *",
+        "train.eval_smoothing_metrics *",
+        "dataset.node_encoder_name COCONode*",
+        "dataset.edge_encoder_name COCOEdge",
+    ),
+    "spexphormer": (
+        "model.type Exphormer",
+        "model.type Spexphormer",
+        "gt.layer_type ASE",
+        "gt.layer_type Spexphormer",
+        "gt.use_edge_feats *",
+        "gt.FFN *",
+        "gt.JK *",
+        "train.mode custom_train",
+        "train.mode custom_with_sampling",
+        "train.save_attention_scores *",
+        "train.temp_*",
+        "train.spexphormer_sampler *",
+        "train.*edge_s*",  # sample_new_edges, number_of_edge_sets, num_edge_samples, edge_sample_num_neighbors
+        "train.*_edges *",
+        "train.resampling_epochs *",
+        "prep.replace_combined_exp_edges *",
+        "prep.save_edges *",
+        "prep.load_edges *",
+        "prep.default_initial *",
+        "prep.num_edge_sets *",
+        "prep.edge_set_name *",
+        "dataset.edge_encoder_name TypeDictEdge2",
+        "dataset.format PyG-Heterophilous",
+        "dataset.format SNAP",
+    ),
+    "exphormer": (
+        "prep.*",
+        "model.type MultiModel",
+        "model.type SingleModel",
+        "posenc_ER[NE].*",
+        "gt.secondary_edges *",
+    ),
+}
+# Parts of gt.layer_type in public files; any other name is ours, or one that a user has registered.
+BRANCHES = frozenset(
+    """None GENConv GINE GAT PNA CustomGatedGCN GCN GIN Transformer BiasedTransformer Performer BigBird SparseAttention
+    ETransformer Exphormer SANLayer SAN2Layer ASE Spexphormer ExphormerInitial""".split()
+)
+
+
+def detect(settings: Iterable[tuple[str, Any, str]]) -> tuple[str, str]:
+    """Return the dialect of a file and the setting that shows it, the first of `MARKERS`; else GraphGPS's.
+
+    What one code copied from another counts as the other's: Exphormer's baselines are files of GraphGPS. Of the two
+    k-MIP codes, the paper's is known by its parameter budgets; what only k-MIP code has is else of the thesis, and a
+    warning says so, for the paper's point cloud files have no budget (`name_dialect`).
+
+    Args:
+        settings: (key, value, where it stands) of a file that does not name its dialect.
+
+    Returns:
+        A name, "" for our own meanings, and the reason in words.
+    """
+    texts = {f"{key} {value}".strip(): where for key, value, where in settings}
+    for text, where in texts.items():
+        key, _, value = text.partition(" ")
+        if key == "gt.layer_type" and {part.partition("__")[0] for part in value.split("+")} - BRANCHES:
+            return "", f"{text} ({where})"
+    for dialect, patterns in MARKERS.items():
+        for pattern in patterns:
+            for text, where in texts.items():
+                if fnmatchcase(text, pattern):
+                    return dialect, f"{text} ({where})"
+    return "graphgps", "nothing in it is of another code"
+
+
+def name_dialect(settings: list[tuple[str, Any, str]]) -> list[tuple[str, Any, str]]:
+    """Return the settings of a file with the dialect that it is found to be in before them, unless it names one."""
+    if any(key == "dialect" for key, _, _ in settings):
+        return settings
+    dialect, why = detect(settings)
+    logging.info("config: dialect %r, for %s; `dialect: NAME` overrides it", dialect or "ours", why)
+    if dialect == "kmip-thesis":
+        logging.warning(
+            "config: read as a file of the k-MIP thesis' code; the paper's code means other mathematics by the same "
+            "keys: set `dialect: kmip` if the file is the paper's, `dialect: kmip-thesis` if it is the thesis'"
+        )
+    return [("dialect", dialect, "the markers of the file"), *settings]

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from graphgps_kmip.data.dataset import GraphDataset, Summary
-from graphgps_kmip.data.dataset_card import card_text, mismatches, published_rows
-from graphgps_kmip.data.dataset_info import DatasetInfo
-from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
-from graphgps_kmip.data.dataset_registry import datasets, find, find_title, register
+from graphgps_kmip.data.dataset_info import DatasetInfo, card_text, mismatches, published_rows
+from graphgps_kmip.data.dataset_record import (
+    DatasetRecord,
+    Features,
+    RawFiles,
+    Source,
+    Statistics,
+    datasets,
+    find,
+    find_title,
+    register,
+)
 from graphgps_kmip.data.loaders import GraphLoader, make_loaders
 from graphgps_kmip.data.node_loader import NodeLoader, Sampling
 from graphgps_kmip.data.open_dataset import open_dataset, sampled

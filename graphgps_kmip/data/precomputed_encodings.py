@@ -21,7 +21,7 @@ from torch_geometric.data import Data
 from graphgps_kmip.data.dataset import GraphDataset, graph_words
 from graphgps_kmip.data.encoding_cache import SHAPE, Column, Packed, in_memory, kept
 from graphgps_kmip.data.file_errors import graph_at
-from graphgps_kmip.data.parallel_chunks import cores, in_order
+from graphgps_kmip.data.worker_processes import cores, in_order
 from graphgps_kmip.errors import InputError
 
 log = logging.getLogger(__name__)

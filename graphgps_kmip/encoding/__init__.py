@@ -5,7 +5,6 @@ from __future__ import annotations
 from graphgps_kmip.encoding.coco_voc_superpixels import SuperpixelEdgeEncoder, SuperpixelNodeEncoder
 from graphgps_kmip.encoding.degree import LDP, Degree
 from graphgps_kmip.encoding.edge_walk import RWSEEdge
-from graphgps_kmip.encoding.electrostatic import ElstaticSE
 from graphgps_kmip.encoding.expander_graph import Expander
 from graphgps_kmip.encoding.feature_encoders import (
     ConstantEdgeEncoder,
@@ -16,15 +15,14 @@ from graphgps_kmip.encoding.feature_encoders import (
     TypeDictNodeEncoder,
 )
 from graphgps_kmip.encoding.graphormer_bias import GraphormerBias
-from graphgps_kmip.encoding.heat_kernel import HKdiagSE
+from graphgps_kmip.encoding.heat_kernel import ElstaticSE, HKdiagSE
 from graphgps_kmip.encoding.knn import KNNGraph, knn_graph, nearest_neighbors
 from graphgps_kmip.encoding.laplacian import EquivStableLapPE, LapPE
-from graphgps_kmip.encoding.molecule import AtomEncoder, BondEncoder
+from graphgps_kmip.encoding.molecule import AtomEncoder, BondEncoder, SyntaxEdgeEncoder, SyntaxNodeEncoder
 from graphgps_kmip.encoding.positional_encoding import AddEncoding, EdgeEncoding, NodeEncoding, PositionalEncoding
 from graphgps_kmip.encoding.random_walk import RWSE
 from graphgps_kmip.encoding.resistance import ERE, ERN
 from graphgps_kmip.encoding.signnet import SignNet
-from graphgps_kmip.encoding.syntax import SyntaxEdgeEncoder, SyntaxNodeEncoder
 
 __all__ = [
     "ERE",

@@ -20,9 +20,8 @@ from graphgps_kmip.common.file_lock import held
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import InputError, ResultsError
 from graphgps_kmip.experiments.experiment_spec import Experiment, Training
-from graphgps_kmip.experiments.job_runner import Setup, run_jobs
+from graphgps_kmip.experiments.job_runner import Progress, Setup, run_jobs
 from graphgps_kmip.experiments.jobs import Place, training_job
-from graphgps_kmip.experiments.progress import Progress
 from graphgps_kmip.experiments.run_status import State, Status
 from graphgps_kmip.experiments.search_space import Choice, Factor, Ranges, Space, searches
 from graphgps_kmip.experiments.trial_log import Trial, TrialLog

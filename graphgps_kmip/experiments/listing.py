@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from graphgps_kmip.common.project import train_command
 from graphgps_kmip.experiments.experiment_spec import Experiment
 from graphgps_kmip.experiments.job_process import is_running
-from graphgps_kmip.experiments.job_runner import Outcome, Result
+from graphgps_kmip.experiments.job_runner import Outcome, Result, shortened
 from graphgps_kmip.experiments.jobs import Job
-from graphgps_kmip.experiments.progress import shortened
 from graphgps_kmip.experiments.run_status import Extent, State
 
 HEAD = ("id", "done", "sample", "hours", "memory", "card", "what it is, and what it makes")

@@ -1,4 +1,7 @@
-"""Check of theorem 1 on GPS models: graphs that SEG-WL leaves equal, a model leaves equal (thesis, theorem 12)."""
+"""Check of theorem 1 on GPS models: graphs that SEG-WL leaves equal, a model leaves equal (thesis, theorem 12).
+
+Graph pairs for expressivity tests: the standard ones by name, and random ones.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,199 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from graphgps_kmip.expressivity.graph_pairs import Pair
-from graphgps_kmip.expressivity.seg_wl import Colouring, Encoding, Graph, seg_wl, theorem_scheme
+from graphgps_kmip.expressivity.seg_wl import (
+    Colouring,
+    Encoding,
+    Graph,
+    circulant,
+    cycle,
+    directed,
+    seg_wl,
+    theorem_scheme,
+    undirected,
+    union,
+)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two graphs.
+
+    Args:
+        name: which they are.
+        first: one.
+        second: the other.
+        isomorphic: they are the same but for the order of nodes.
+        wl: 1-WL separates them; None: found out.
+    """
+
+    name: str
+    first: Graph
+    second: Graph
+    isomorphic: bool = False
+    wl: bool | None = None
+
+
+def path(num_nodes: int) -> Graph:
+    """Return one path of N nodes."""
+    return undirected([(node, node + 1) for node in range(num_nodes - 1)], num_nodes)
+
+
+def decalin() -> Graph:
+    """Return the carbon of decalin: two rings of six that share an edge."""
+    return undirected([(node, (node + 1) % 10) for node in range(10)] + [(0, 5)], 10)
+
+
+def bicyclopentyl() -> Graph:
+    """Return the carbon of bicyclopentyl: two rings of five, linked by an edge."""
+    rings = [(ring + node, ring + (node + 1) % 5) for ring in (0, 5) for node in range(5)]
+    return undirected([*rings, (0, 5)], 10)
+
+
+def prism() -> Graph:
+    """Return two triangles whose nodes are linked one to one."""
+    triangles = [(ring + node, ring + (node + 1) % 3) for ring in (0, 3) for node in range(3)]
+    return undirected(triangles + [(node, node + 3) for node in range(3)], 6)
+
+
+def utility() -> Graph:
+    """Return K(3,3): every one of three nodes linked to every one of three others."""
+    return undirected([(node, other) for node in range(3) for other in range(3, 6)], 6)
+
+
+def on_torus(steps: set[tuple[int, int]], size: int = 4) -> Graph:
+    """Return the graph on Z_n x Z_n that links places whose difference is one of some steps."""
+    places = [(a, b) for a in range(size) for b in range(size)]
+    edges = [
+        (i, j)
+        for i, (a, b) in enumerate(places)
+        for j, (c, d) in enumerate(places)
+        if ((c - a) % size, (d - b) % size) in steps
+    ]
+    return directed(edges, size**2)
+
+
+ROOK = {(0, step) for step in (1, 2, 3)} | {(step, 0) for step in (1, 2, 3)}
+SHRIKHANDE = {(0, 1), (0, 3), (1, 0), (3, 0), (1, 1), (3, 3)}
+
+
+def _permuted(name: str, graph: Graph, seed: int) -> Pair:
+    return Pair(name, graph, graph.permuted(_order(graph.num_nodes, seed)), isomorphic=True, wl=False)
+
+
+def _order(num_nodes: int, seed: int) -> Tensor:
+    return torch.randperm(num_nodes, generator=torch.Generator().manual_seed(seed))
+
+
+def _caterpillars() -> tuple[Graph, Graph]:
+    """Two trees of equal degrees: a path of six with a leaf at its third node, or at its second one."""
+    spine = [(node, node + 1) for node in range(5)]
+    return undirected([*spine, (2, 6)], 7), undirected([*spine, (1, 6)], 7)
+
+
+def _coloured_square(x: list[int]) -> Graph:
+    return cycle(4).with_features(x=torch.tensor(x)[:, None])
+
+
+def _bonded_square(kinds: list[int]) -> Graph:
+    return cycle(4).with_features(edge_attr=torch.tensor(kinds + kinds)[:, None])
+
+
+def standard_pairs() -> list[Pair]:
+    """Return pairs whose outcome is known. The papers draw theirs (figure 6; 3.3) without a name."""
+    star = [(0, leaf) for leaf in (1, 2, 3)]
+    return [
+        Pair("hexagon, two triangles", cycle(6), union(cycle(3), cycle(3)), wl=False),
+        Pair("decalin, bicyclopentyl", decalin(), bicyclopentyl(), wl=False),
+        Pair("octagon, two squares", cycle(8), union(cycle(4), cycle(4)), wl=False),
+        Pair("prism, K(3,3)", prism(), utility(), wl=False),
+        Pair("CSL(11, 2), CSL(11, 3)", circulant(11, [1, 2]), circulant(11, [1, 3]), wl=False),
+        Pair("CSL(41, 2), CSL(41, 3)", circulant(41, [1, 2]), circulant(41, [1, 3]), wl=False),
+        Pair("4x4 rook, Shrikhande", on_torus(ROOK), on_torus(SHRIKHANDE), wl=False),
+        Pair("star, path (4 nodes)", undirected(star, 4), path(4), wl=True),
+        Pair("trees of equal degrees", *_caterpillars(), wl=True),
+        Pair("square: colours aabb, abab", _coloured_square([0, 0, 1, 1]), _coloured_square([0, 1, 0, 1]), wl=True),
+        Pair("square: bonds aabb, abab", _bonded_square([0, 0, 1, 1]), _bonded_square([0, 1, 0, 1]), wl=True),
+        Pair("arrows in, arrows out", directed([(1, 0), (2, 0)], 3), directed([(0, 1), (0, 2)], 3), wl=True),
+        _permuted("decalin, permuted", decalin(), 1),
+        _permuted("Shrikhande, permuted", on_torus(SHRIKHANDE), 2),
+        _permuted("tree, permuted", _caterpillars()[0], 3),
+    ]
+
+
+def probes() -> list[Pair]:
+    """Return pairs that show what lies outside the theorem on GPS models, by the nodes' order or by pairs without edge.
+
+    Nodes that all differ, permuted; graphs whose nodes come in three kinds; trees that differ in the second round.
+    """
+    graph = circulant(14, [1, 3])
+    graph = graph.with_features(x=torch.randn(14, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64))
+    return [
+        _permuted("nodes that all differ, permuted", graph, 4),
+        Pair("decalin, bicyclopentyl", decalin(), bicyclopentyl()),
+        Pair("trees of equal degrees", *_caterpillars()),
+    ]
+
+
+def random_pair(seed: int) -> Pair:
+    """Draw a pair, of a random kind of `KINDS`."""
+    generator = torch.Generator().manual_seed(seed)
+    names = list(KINDS)
+    return KINDS[names[int(torch.randint(len(names), (), generator=generator))]](generator)
+
+
+def _random_graph(generator: torch.Generator) -> Graph:
+    """Draw a graph of 4 to 9 nodes, two kinds of nodes and of edges, each edge with its kind in both directions."""
+    size = int(torch.randint(4, 10, (), generator=generator))
+    linked = torch.rand(size, size, generator=generator).triu(1) > 0.65
+    edges = linked.nonzero().tolist()
+    kinds = torch.randint(2, (len(edges), 1), generator=generator)
+    x = torch.randint(2, (size, 1), generator=generator)
+    return undirected(edges, size).with_features(x=x, edge_attr=torch.cat([kinds, kinds]))
+
+
+def _copy(generator: torch.Generator) -> Pair:
+    graph = _random_graph(generator)
+    order = torch.randperm(graph.num_nodes, generator=generator)
+    return Pair("permuted copy", graph, graph.permuted(order), isomorphic=True, wl=False)
+
+
+def _cycles(generator: torch.Generator) -> Pair:
+    """Draw two ways to partition some nodes into cycles: regular, so alike for 1-WL."""
+    first, second, third = (int(n) for n in torch.randint(3, 6, (3,), generator=generator))
+    one, other = union(cycle(first + second), cycle(third)), union(cycle(first), cycle(second + third))
+    return Pair("unions of cycles", one, other, isomorphic=first == third, wl=False)
+
+
+def _rewired(generator: torch.Generator) -> Pair:
+    """Draw a graph, and one with the target nodes of two of its edges exchanged: all degrees stay."""
+    graph = _random_graph(generator)
+    half = graph.edge_index.size(1) // 2
+    links = graph.edge_index[:, :half].T.tolist()
+    present = {frozenset(link) for link in links}
+    for i in torch.randperm(half, generator=generator).tolist():
+        for j in range(half):
+            (a, b), (c, d) = links[i], links[j]
+            new = {frozenset((a, d)), frozenset((c, b))}
+            if len({a, b, c, d}) == 4 and not new & present:
+                links[i], links[j] = (a, d), (c, b)
+                other = undirected(links, graph.num_nodes).with_features(x=graph.x, edge_attr=graph.edge_attr)
+                return Pair("rewired", graph, other)
+    return Pair("rewired", graph, graph, isomorphic=True, wl=False)
+
+
+def _standard(generator: torch.Generator) -> Pair:
+    small = [pair for pair in standard_pairs() if pair.first.num_nodes <= 16]
+    return small[int(torch.randint(len(small), (), generator=generator))]
+
+
+KINDS: dict[str, Callable[[torch.Generator], Pair]] = {
+    "copy": _copy,
+    "cycles": _cycles,
+    "rewired": _rewired,
+    "standard": _standard,
+}
+
 
 Model = Callable[[Graph, Encoding], Tensor]  # (N, C)
 

@@ -29,9 +29,8 @@ from graphgps_kmip.encoding.feature_encoders import (
     TypeDictEdgeEncoder,
     TypeDictNodeEncoder,
 )
-from graphgps_kmip.encoding.molecule import ATOM, BOND, AtomEncoder, BondEncoder
+from graphgps_kmip.encoding.molecule import ATOM, BOND, AtomEncoder, BondEncoder, SyntaxEdgeEncoder, SyntaxNodeEncoder
 from graphgps_kmip.encoding.positional_encoding import PositionalEncoding, encoding_parts, from_settings
-from graphgps_kmip.encoding.syntax import SyntaxEdgeEncoder, SyntaxNodeEncoder
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.networks.network_plan import NetworkPlan
 from graphgps_kmip.registry import Spec, named, register

@@ -8,7 +8,7 @@ from graphgps_kmip.attention.head_arguments import check_share
 from graphgps_kmip.attention.k_annealing import AnnealedKeys, check_start
 from graphgps_kmip.attention.key_selection import BestKeys, DiverseKeys, KeySelection, RandomKeys
 from graphgps_kmip.attention.kmip import HEAD_AGGREGATIONS, KMIPAttention
-from graphgps_kmip.compat.kmip_faults import FirstKeyAgain, PaddedKMIPAttention
+from graphgps_kmip.compat.layer_faults import FirstKeyAgain, PaddedKMIPAttention
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import COUNT, NATURAL, NOT_NEGATIVE, WIDTH, Choice, Range, Registered
 from graphgps_kmip.registry import register

@@ -1,16 +1,19 @@
-"""Plan of a network: settings under their YAML names, dims of the data, and components of other packages."""
+"""Plan of a network: settings under their YAML names, dims of the data, and components of other packages.
+
+Activations by name: registry entries, those of GraphGym included.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 from torch import nn
 
 from graphgps_kmip.common.near_misses import look_up
-from graphgps_kmip.registry import Spec, build, components
+from graphgps_kmip.registry import Spec, build, components, register
 
 
 @dataclass(frozen=True)
@@ -59,3 +62,13 @@ class NetworkPlan:
         """Return whether an encoding is part of the node encoder."""
         dataset = self.settings.dataset
         return dataset.node_encoder and name in dataset.node_encoder_name.split("+")
+
+
+register("activation", "relu", nn.ReLU)
+register("activation", "gelu", nn.GELU)
+register("activation", "silu", nn.SiLU, aliases=("swish",))
+register("activation", "elu", nn.ELU)
+register("activation", "selu", nn.SELU)
+register("activation", "prelu", nn.PReLU)
+for _name, _slope in (("lrelu_01", 0.1), ("lrelu_025", 0.25), ("lrelu_05", 0.5)):
+    register("activation", _name, partial(nn.LeakyReLU, _slope), summary=f"LeakyReLU of negative slope {_slope}")

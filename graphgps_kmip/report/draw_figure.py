@@ -21,7 +21,7 @@ from graphgps_kmip.common.project import reproduce_command
 from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.experiments.experiment_spec import Experiment, FigureSpec
 from graphgps_kmip.experiments.run_status import State, command_status
-from graphgps_kmip.report.plot_style import FAINT, INK, save
+from graphgps_kmip.report.learning_curves import FAINT, INK, save
 from graphgps_kmip.report.provenance import hardware_in_words, origins
 from graphgps_kmip.report.result_table import ResultTable
 from graphgps_kmip.results.run_record import read_record

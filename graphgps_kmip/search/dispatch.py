@@ -15,8 +15,13 @@ from graphgps_kmip.errors import InputError
 from graphgps_kmip.registry import Spec, entries, named, register
 from graphgps_kmip.search.ball_tree import ball_tree_not_supported_reasons, search_ball_tree
 from graphgps_kmip.search.chunked import search_chunked, search_exact
-from graphgps_kmip.search.fused_cpu import cpu_not_preferred_reasons, cpu_not_supported_reasons, search_cpu
-from graphgps_kmip.search.kd_tree import search_tree, tree_not_preferred_reasons
+from graphgps_kmip.search.fused_cpu import (
+    cpu_not_preferred_reasons,
+    cpu_not_supported_reasons,
+    search_cpu,
+    search_tree,
+    tree_not_preferred_reasons,
+)
 from graphgps_kmip.search.keops import keops_not_supported_reasons, search_keops
 from graphgps_kmip.search.problem import SearchProblem, overflow
 from graphgps_kmip.search.search_memo import remembered

@@ -19,8 +19,7 @@ from graphgps_kmip.results.run_stats import append_stats
 from graphgps_kmip.task.task import Task
 from graphgps_kmip.train.distributed import on_rank_zero
 from graphgps_kmip.train.epoch import Session, explain_out_of_memory, prepare, run_epoch
-from graphgps_kmip.train.run_lock import locked
-from graphgps_kmip.train.run_recording import check_folder, closed_record, open_record
+from graphgps_kmip.train.run_recording import check_folder, closed_record, locked, open_record
 from graphgps_kmip.train.settings import RunState, TrainSettings
 from graphgps_kmip.train.writers import Writer, closing
 

@@ -20,13 +20,11 @@ from graphgps_kmip.results.run_folder import SPLITS
 from graphgps_kmip.results.run_record import write_record
 from graphgps_kmip.task.task import Task
 from graphgps_kmip.train.checkpointer import Checkpointer
-from graphgps_kmip.train.distributed import make_fabric, on_rank_zero
+from graphgps_kmip.train.distributed import make_fabric, on_rank_zero, share_batch_norms
 from graphgps_kmip.train.epoch import Session, run_epoch
 from graphgps_kmip.train.reporter import Reporter
-from graphgps_kmip.train.run_lock import locked
-from graphgps_kmip.train.run_recording import check_folder, closed_record, open_record
+from graphgps_kmip.train.run_recording import check_folder, closed_record, locked, open_record
 from graphgps_kmip.train.settings import RunState, TrainSettings, is_new_best
-from graphgps_kmip.train.synced_batch_norm import share_batch_norms
 from graphgps_kmip.train.writers import Writer, closing
 
 log = logging.getLogger(__name__)

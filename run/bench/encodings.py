@@ -33,8 +33,8 @@ from torch_geometric.transforms import AddLaplacianEigenvectorPE, AddRandomWalkP
 
 import graphgps_kmip.gym  # noqa: F401  (registers the config groups)
 from graphgps_kmip.data.dataset import GraphDataset
-from graphgps_kmip.data.parallel_chunks import cores, in_order
 from graphgps_kmip.data.precomputed_encodings import encoded
+from graphgps_kmip.data.worker_processes import cores, in_order
 from graphgps_kmip.encoding.laplacian import laplacian_eigenpairs
 from graphgps_kmip.gym.posenc import enabled_encodings
 

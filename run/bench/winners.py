@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from graphgps_kmip.registry import entries
-from graphgps_kmip.report.plot_style import INK, save
+from graphgps_kmip.report.learning_curves import INK, save
 from graphgps_kmip.search import choose, topk_inner_product
 
 from . import bench_records

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from graphgps_kmip.attention import AnnealedKeys, DiverseKeys, GraphContext, KMIPAttention, RandomKeys
 from graphgps_kmip.attention.context import Halo
-from graphgps_kmip.compat.kmip_faults import FirstKeyAgain
+from graphgps_kmip.compat.layer_faults import FirstKeyAgain
 from graphgps_kmip.networks.kmip_builder import build_kmip
 from tests.reference.attention import kmip_attention
 

@@ -17,8 +17,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphgps_kmip.data import GraphDataset, make_loaders
-from graphgps_kmip.data import parallel_chunks as processes
 from graphgps_kmip.data import precomputed_encodings as encoding_module
+from graphgps_kmip.data import worker_processes as processes
 from graphgps_kmip.data.precomputed_encodings import EncodedGraphs, Encoding, encoded
 from graphgps_kmip.errors import UserError
 from tests.data.toy_encodings import Counted, Rings, drawn, folders, ones

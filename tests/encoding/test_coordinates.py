@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.encoding.coordinates import encode_coordinates, scaled, sines_and_cosines, standardised
+from graphgps_kmip.data.sets.city_networks import encode_coordinates, scaled, sines_and_cosines, standardised
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.encoding.electrostatic import electrostatic_statistics
+from graphgps_kmip.encoding.heat_kernel import electrostatic_statistics
 from tests.recorded import TOLERANCE, load
 
 DOUBLE = torch.float64

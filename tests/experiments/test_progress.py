@@ -12,11 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from graphgps_kmip.experiments import progress
+from graphgps_kmip.experiments import job_runner as progress
 from graphgps_kmip.experiments.job_process import Running
-from graphgps_kmip.experiments.job_runner import Setup, run_jobs
+from graphgps_kmip.experiments.job_runner import Durations, Epochs, Progress, Setup, epochs, run_jobs, to_go
 from graphgps_kmip.experiments.jobs import Job, plan_jobs
-from graphgps_kmip.experiments.progress import Durations, Epochs, Progress, epochs, to_go
 from tests.experiments.project import experiment, make_project, training
 
 

@@ -10,7 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphgps_kmip.expressivity.graph_pairs import Pair, path, random_pair, standard_pairs
 from graphgps_kmip.expressivity.seg_wl import (
     Graph,
     Scheme,
@@ -23,7 +22,8 @@ from graphgps_kmip.expressivity.seg_wl import (
     union,
     wl,
 )
-from graphgps_kmip.expressivity.wl_encodings import ENCODINGS, INVARIANT, encode
+from graphgps_kmip.expressivity.theorem import Pair, path, random_pair, standard_pairs
+from graphgps_kmip.expressivity.wl_picture import ENCODINGS, INVARIANT, encode
 
 PAIRS = {pair.name: pair for pair in standard_pairs()}
 HEXAGON = PAIRS["hexagon, two triangles"]

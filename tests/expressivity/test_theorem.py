@@ -8,10 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from run.expressivity import ATTENTIONS, GPS, MPNNS, TOLERANCE, counterexample, trial
 
-from graphgps_kmip.expressivity.graph_pairs import Pair, probes, random_pair, standard_pairs
 from graphgps_kmip.expressivity.seg_wl import Encoding, cycle, union, wl
-from graphgps_kmip.expressivity.theorem import REACH, difference, spread, try_model
-from graphgps_kmip.expressivity.wl_encodings import hops
+from graphgps_kmip.expressivity.theorem import (
+    REACH,
+    Pair,
+    difference,
+    probes,
+    random_pair,
+    spread,
+    standard_pairs,
+    try_model,
+)
+from graphgps_kmip.expressivity.wl_picture import hops
 
 INSIDE = [name for name, reach in REACH.items() if reach.inside]
 OUTSIDE = [name for name, reach in REACH.items() if not (reach.inside and reach.per_round)]

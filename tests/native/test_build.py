@@ -12,7 +12,7 @@ import torch
 
 from graphgps_kmip.native import NoKernel
 from graphgps_kmip.native import compile_kernels as build
-from graphgps_kmip.native import kernel_cache as cache
+from graphgps_kmip.native import compile_kernels as cache
 from graphgps_kmip.search import topk_inner_product
 
 GOOD = "int answer(void) { return NUMBER; }\n"

@@ -12,7 +12,7 @@ from torch_geometric.data import Batch
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.attention import AnnealedKeys, BestKeys, DiverseKeys, KMIPAttention, RandomKeys
-from graphgps_kmip.compat.kmip_faults import FirstKeyAgain, PaddedKMIPAttention
+from graphgps_kmip.compat.layer_faults import FirstKeyAgain, PaddedKMIPAttention
 from graphgps_kmip.gym.config.config_loading import load_config
 from graphgps_kmip.gym.running.experiment import assemble
 from graphgps_kmip.gym.running.planned_runs import configured, planned_runs

@@ -13,7 +13,7 @@ from matplotlib.image import imread
 from sklearn.datasets import load_digits
 
 from graphgps_kmip.report import draw_attention, draw_curves
-from graphgps_kmip.report import plot_style as style
+from graphgps_kmip.report import learning_curves as style
 
 SPLITS = ("train", "val", "test")
 

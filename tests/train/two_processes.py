@@ -15,7 +15,7 @@ from torch import nn
 from torch_geometric.nn import BatchNorm
 
 from graphgps_kmip.train import make_fabric, on_rank_zero
-from graphgps_kmip.train.synced_batch_norm import share_batch_norms
+from graphgps_kmip.train.distributed import share_batch_norms
 from tests.train.killed import at_batch
 from tests.train.toy import TASK, ToyLoader, make_loaders, run, weighted_cross_entropy
 

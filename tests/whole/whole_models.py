@@ -16,9 +16,9 @@ from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.model_builder import create_model
 
 from graphgps_kmip.compat.checkpoint_names import PUBLIC
+from graphgps_kmip.compat.dialects import quirks_met
 from graphgps_kmip.compat.key_translation import refuse
 from graphgps_kmip.compat.parameter_renaming import constants_of, renamed
-from graphgps_kmip.compat.quirks import quirks_met
 from graphgps_kmip.encoding import laplacian as laplacian_encoder
 from graphgps_kmip.gym.config.config_loading import flatten, load_config
 from tests.whole.dropout_audit import audited, recorded

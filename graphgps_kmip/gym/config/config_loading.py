@@ -21,10 +21,8 @@ from graphgps_kmip.common import yaml_files
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.common.project import find_config, train_command
 from graphgps_kmip.common.yaml_files import flatten
-from graphgps_kmip.compat.dialect_detection import name_dialect
-from graphgps_kmip.compat.dialects import in_dialect
+from graphgps_kmip.compat.dialects import in_dialect, log_quirks, name_dialect
 from graphgps_kmip.compat.key_translation import log_unread, translate
-from graphgps_kmip.compat.quirks import log_quirks
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config.config_ranges import check_ranges
 from graphgps_kmip.ranges import Each, Text, refusal

@@ -17,7 +17,7 @@ from torch_geometric.graphgym.config import cfg
 from yacs.config import CfgNode
 
 from graphgps_kmip.compat.checkpoint_names import PUBLIC
-from graphgps_kmip.compat.dialect_detection import name_dialect
+from graphgps_kmip.compat.dialects import name_dialect
 from graphgps_kmip.compat.key_translation import UNREAD, UNREAD_ELSEWHERE, translate
 from graphgps_kmip.compat.parameter_renaming import constants_of, read_state, renamed
 from graphgps_kmip.errors import ConfigError

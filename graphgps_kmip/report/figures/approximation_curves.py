@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from graphgps_kmip.common.json_files import read_artefact
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import ResultsError
-from graphgps_kmip.report.plot_style import FAINT, INK, PALETTE, logarithmic, tidy
+from graphgps_kmip.report.learning_curves import FAINT, INK, PALETTE, logarithmic, tidy
 
 GROUPS = {
     "first": ("first layer", PALETTE[1]),

@@ -20,7 +20,7 @@ from matplotlib.ticker import PercentFormatter
 
 from graphgps_kmip.common.json_files import read_artefact
 from graphgps_kmip.errors import ResultsError
-from graphgps_kmip.report.plot_style import FAINT, INK, PALETTE, save, tidy
+from graphgps_kmip.report.learning_curves import FAINT, INK, PALETTE, save, tidy
 
 Arrays = Mapping[str, np.ndarray]
 

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from graphgps_kmip.common.json_files import read_artefact
 from graphgps_kmip.errors import ResultsError
-from graphgps_kmip.report.plot_style import FAINT, INK, save, series_style, tidy
+from graphgps_kmip.report.learning_curves import FAINT, INK, save, series_style, tidy
 
 Row = dict[str, Any]
 

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from graphgps_kmip.common.json_files import read_artefact
-from graphgps_kmip.report.plot_style import FAINT, INK, series_style, tidy
+from graphgps_kmip.report.learning_curves import FAINT, INK, series_style, tidy
 
 # Light enough for dark numbers on them; numbers distinguish colours beyond the last one.
 FILLS = ("#A6D3F2", "#F7C873", "#8FD6BE", "#E8B4D0", "#F2EBA0", "#C9CED4")

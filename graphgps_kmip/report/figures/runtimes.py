@@ -18,7 +18,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from graphgps_kmip.common.durations import axis_duration
 from graphgps_kmip.errors import ResultsError
-from graphgps_kmip.report.plot_style import INK, PALETTE, series_style, tidy
+from graphgps_kmip.report.learning_curves import INK, PALETTE, series_style, tidy
 from graphgps_kmip.report.result_table import Cell, ResultTable
 
 Points = list[tuple[float, float]]

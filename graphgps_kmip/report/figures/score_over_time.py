@@ -20,7 +20,7 @@ from matplotlib.transforms import Bbox
 
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import ResultsError
-from graphgps_kmip.report.plot_style import FAINT, INK, PALETTE, logarithmic, series_style, tidy
+from graphgps_kmip.report.learning_curves import FAINT, INK, PALETTE, logarithmic, series_style, tidy
 from graphgps_kmip.report.result_table import Cell, ResultTable
 
 Point = tuple[float, float]  # time, score

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from graphgps_kmip.data import DatasetInfo, DatasetRecord, find, open_dataset
-from graphgps_kmip.data.dataset_card import mismatches
+from graphgps_kmip.data.dataset_info import mismatches
 from graphgps_kmip.data.sets.heterophilous import PLATONOV as RECORDS
 from tests.data.sets.raw_files import Code
 from tests.data.sets.raw_nodes import (

@@ -16,7 +16,7 @@ import scipy.sparse
 import torch
 
 from graphgps_kmip.data import DatasetInfo, DatasetRecord, find, open_dataset
-from graphgps_kmip.data.dataset_card import mismatches
+from graphgps_kmip.data.dataset_info import mismatches
 from graphgps_kmip.data.sets.citation_networks import PLANETOID
 from tests.data.sets.raw_files import Code
 from tests.data.sets.raw_nodes import check_refused, edges_of, opened, raw_folder

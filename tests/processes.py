@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-HANGS = 1200.0  # seconds: forty times the longest wait on an idle machine, for others may use the same cores
+HANGS = 3600.0  # seconds: twenty times the longest wait on an idle machine, for others may use the same cores
 
 FORKING = """
 import json, os, sys

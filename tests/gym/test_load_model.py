@@ -27,7 +27,7 @@ def run_dir(tmp_path: Path, small_samples: None) -> Iterator[Path]:  # noqa: ARG
     handlers = logging.root.handlers[:]
     assert main.run(["--cfg", str(ROOT / "configs/quickstart/digits-kmip.yaml"), *SHORT, "out_dir", str(tmp_path)]) == 0
     logging.root.handlers = handlers
-    yield next(path.parent for path in tmp_path.parent.rglob("record.json"))
+    yield next(path.parent for path in Path(f"{tmp_path}-sample").rglob("record.json"))
     cfg.defrost()
 
 

@@ -13,7 +13,7 @@ Optional parts of the contract:
 * ``context.pair_index`` (2, P) and ``context.pair_attr`` (P, C) are dense pairs of nodes inside graphs with their
   features: the biases of Graphormer today, and the place for pair tensors and relative encodings.
 
-Attention graph of a layer: which keys each node attends to, with which weights; collected from a whole model.
+An `AttentionGraph` says which keys each node attends to, with which weights; `collect_attention` gets those of a model.
 """
 
 from __future__ import annotations

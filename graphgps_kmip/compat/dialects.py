@@ -1,14 +1,9 @@
 """Dialects and quirks: what the same keys meant in the public codes that made the printed numbers.
 
 A dialect is a set of values for our own settings, and of keys that mean another of ours; ``dialect: kmip`` in a YAML
-file chooses one, and whatever the file sets itself wins. A quirk is a fault of a public code that ours corrects;
-``quirks: [kmip_no_mask]`` switches it back on for a faithful run. No component knows of either.
-
-Whose file a public YAML file is: the dialect that its settings show, where it does not name one.
-
-Quirks: known faults of the public codes, corrected by default; ``quirks: [kmip_no_mask]`` switches one back on.
-
-No component knows of them: each is a value of one of our settings.
+file chooses one, and whatever the file sets itself wins. A public file that names none shows by its settings which code
+it belongs to. A quirk is a fault of a public code that is corrected by default; ``quirks: [kmip_no_mask]`` switches it
+back on for a faithful run. No component knows of either: each is a value of one of our settings.
 """
 
 from __future__ import annotations

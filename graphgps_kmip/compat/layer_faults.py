@@ -1,9 +1,8 @@
-"""Faults of GraphGPS's Performer, BigBird and GINE layers and of GraphGym's encoder, for runs that must repeat them.
+"""Faults of public layers, for runs that must repeat them: k-MIP, Performer, BigBird and GINE, padded graphs.
 
 Each fault is a subclass of the correct operator. Its config key is an option of the builder, beside those of the
-operator: ``build_performer``, ``build_bigbird`` and ``build_gine`` are the registry entries of these names.
-
-Faults of the public k-MIP code, for runs that must repeat them: padding among the keys, key 0 in missing slots.
+operator: ``build_performer``, ``build_bigbird`` and ``build_gine`` are the registry entries of these names. The public
+k-MIP code has padding among the keys, and key 0 in missing slots.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Facts derived from a loaded data set (dims, classes, sizes), and the checks that a user's own data must pass.
-
-Dataset card: what the record of a data set says, beside what was found in its files.
-"""
+"""Facts derived from a loaded data set (dims, classes, sizes), checks of a user's own data, and the dataset card."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`DatasetRecord`: task, features, published statistics, source and raw files of a data set, and how to load it.
+"""`DatasetRecord`: task, features, statistics, source and raw files of a data set; registration and look-up by name.
 
-Data sets by name: ``dataset.format`` and ``dataset.name`` -> `DatasetRecord`, and `register` of one more.
+``dataset.format`` and ``dataset.name`` of a YAML file name a record.
 """
 
 from __future__ import annotations

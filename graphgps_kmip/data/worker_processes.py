@@ -1,6 +1,6 @@
-"""DataLoader worker processes: batches of graphs, and their errors in one line with graph and file.
+"""Worker processes: batches of a DataLoader, and chunks of parallel work over all cores.
 
-Parallel work on chunks over all cores: results come in the order of the chunks, with a progress bar and its ETA.
+What fails in a worker is one line that names graph and file.
 """
 
 from __future__ import annotations

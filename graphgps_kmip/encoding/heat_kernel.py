@@ -1,6 +1,6 @@
-"""Heat kernel encoding (HKdiagSE): diagonals of the heat kernel, as in GraphGPS (Rampášek et al. 2022).
+"""Heat kernel and electrostatic encodings of nodes (HKdiagSE, ElstaticSE), as in GraphGPS (Rampášek et al. 2022).
 
-Electrostatic encoding of nodes (ElstaticSE): potentials between unit charges on the nodes, as in GraphGPS.
+HKdiagSE is the diagonal of the heat kernel at several times, ElstaticSE potentials between unit charges on the nodes.
 """
 
 from __future__ import annotations

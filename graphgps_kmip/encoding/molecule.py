@@ -1,7 +1,4 @@
-"""Encoders of atoms and bonds with ogb's integer features: the sum of one learned vector for each column.
-
-Encoders of syntax trees of programs (ogbg-code2): sums of one learned vector for each column.
-"""
+"""Encoders of atoms and bonds (ogb's features) and of syntax trees (ogbg-code2): sums of an embedding per column."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Our own: process pools and submitit's local executor know no dependencies, no finished results that are skipped, and no
 Ctrl-C after which each job saves and ends.
 
-Progress and ETA of running jobs: a line for each on the terminal, and one for all of them.
+Progress and ETA are a line for each running job on the terminal, and one for all of them.
 """
 
 from __future__ import annotations

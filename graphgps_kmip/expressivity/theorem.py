@@ -1,6 +1,6 @@
 """Check of theorem 1 on GPS models: graphs that SEG-WL leaves equal, a model leaves equal (thesis, theorem 12).
 
-Graph pairs for expressivity tests: the standard ones by name, and random ones.
+The graphs are pairs: the standard ones by name, and random ones.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Data of the figures of colour refinement: positions and colours of nodes (thesis figures 3.2, 3.3; paper 5, 6).
+"""Figures of colour refinement (thesis 3.2, 3.3; paper 5, 6), and encodings for SEG-WL by name.
 
-Encodings for SEG-WL: ``(graph) -> Encoding`` by name, rounded so that equal values compare equal.
-
-Computed in floating point: nodes that the mathematics makes alike get values that differ in the last digits. So all
-values are rounded to `DECIMALS` decimals (see `rounded` for what that leaves open).
+Encodings are computed in floating point: nodes that the mathematics makes alike get values that differ in the last
+digits. So all values are rounded to `DECIMALS` decimals (see `rounded` for what that leaves open).
 """
 
 from __future__ import annotations

@@ -2,9 +2,7 @@
 
 A package with compiled parts would need a wheel for each platform; a compiler is on most machines that train, and two
 seconds at the first use buy code for exactly this CPU (``-march=native``). Without a compiler the callers go on in
-plain torch and say so once. A library runs with the rights of the user: see kernel_cache.py for what is trusted.
-
-Where compiled kernels are stored, and which libraries may be loaded: those that nobody else could have written.
+plain torch and say so once.
 
 A library that is loaded runs with the rights of the user. So folder and file must belong to this user, and neither may
 be writable by group or others. The folder is opened before it is checked, and the library is loaded through what was

@@ -1,7 +1,4 @@
-"""Plan of a network: settings under their YAML names, dims of the data, and components of other packages.
-
-Activations by name: registry entries, those of GraphGym included.
-"""
+"""Plan of a network: settings under their YAML names, dims of the data, activations and other components."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Learning curves of one run: loss and metric of every split over the epochs.
-
-Plot style of all figures: colours, markers, axes, and saving as PNG or PDF in one step.
-"""
+"""Learning curves of one run, and the plot style of all figures: colours, markers, axes, saving as PNG and PDF."""
 
 from __future__ import annotations
 

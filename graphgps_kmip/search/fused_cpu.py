@@ -11,12 +11,10 @@ threshold of its query, the K-th best so far. Three ideas keep that rare and che
 
 The kernel is ``native/kmip_search.c``; docs/exact-search.md has its measurements.
 
-k-d tree search for few dimensions: exact pruning by boxes over the keys, in the fused C kernel of fused_cpu.py.
-
-The widest side is split at its median down to panels of 48 keys; in a box with centre c and half side lengths e no
-score exceeds ``sum_i q_i c_i + |q_i| e_i``. Queries are sorted by direction, so that eight of them descend together,
-and start from thresholds that the keys of their neighbours reach. docs/exact-search.md compares it with the thesis'
-ball tree.
+The k-d tree search for few dimensions (`tree`) prunes exactly by boxes over the keys, in the same kernel. The widest
+side is split at its median down to panels of 48 keys; in a box with centre c and half side lengths e no score exceeds
+``sum_i q_i c_i + |q_i| e_i``. Queries are sorted by direction, so that eight of them descend together, and start from
+thresholds that the keys of their neighbours reach. docs/exact-search.md compares it with the thesis' ball tree.
 """
 
 from __future__ import annotations

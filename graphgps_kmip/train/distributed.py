@@ -7,7 +7,7 @@ the task, rank r runs backward on total_r * W / sum_r weight_r; DDP averages ove
 sum(total) / sum(weight), as of one process on the global batch. Losses, scores and labels are gathered from the real
 rows only: no sample counts twice. Rank 0 writes all files, and all ranks must see the run folder.
 
-Synchronised batch norm over the rows of all processes, on any device; torch's SyncBatchNorm needs CUDA.
+Batch norm is synchronised over the rows of all processes, on any device; torch's SyncBatchNorm needs CUDA.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""One epoch: a pass over one split, of training with optimizer steps or of evaluation.
-
-Metric accumulator: loss, scores and labels of one pass over a split, by batch and over all processes.
-"""
+"""One epoch: a pass over one split, training or evaluation, and the accumulator of its metrics over processes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""record.json of a training run: opened when it starts, completed when it ends.
-
-Lock of a run folder, and its preparation: resume, repeat, or move an earlier run aside.
-"""
+"""Run folder of a training: its lock, what happens to an earlier run in it, and record.json from start to end."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """City-Networks: road networks of four cities, one graph each, with shipped masks and encoded coordinates.
 
-Longitude and latitude as sines and cosines (k-MIP paper, appendix on City-Networks, eq. 38).
-
-The paper keeps all other features beside the encodings; its parameter counts say that the two raw coordinates go.
+Longitude and latitude are sines and cosines (k-MIP paper, appendix on City-Networks, eq. 38). The paper keeps all
+other features beside the encodings; its parameter counts say that the two raw coordinates go.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ EQUAL = ("model.type",) + tuple(
     f"dataset.{kind}_encoder{part}" for kind in ("node", "edge") for part in ("", "_name", "_bn")
 )
 KEPT = ("gnn.head", "gnn.layers_post_mp", "gnn.act", "gnn.dropout")  # what the YAML at hand decides of these groups
-TOLD = ("model.graph_pooling", "model.edge_decoding", *KEPT)  # a difference is logged
+LOGGED = ("model.graph_pooling", "model.edge_decoding", *KEPT)  # a difference is logged
 HEAD = r"^head\."
 WRITTEN = ("dialect", "quirks", "custom_modules")  # stand in every config.yaml of ours, together in no other
 
@@ -57,7 +57,7 @@ def adopt_settings() -> None:
                 f"pretrained.dir: {key} is {_value(theirs, key)!r} in {file} and {_value(cfg, key)!r} here: its "
                 "parameters fit only where they are equal"
             )
-    for key in TOLD:
+    for key in LOGGED:
         if _value(theirs, key) != _value(cfg, key):
             logging.warning("pretrained: %s was %s, here it is %s", key, _value(theirs, key), _value(cfg, key))
     kept = {key.removeprefix("gnn."): _value(cfg, key) for key in KEPT}
@@ -136,7 +136,7 @@ def _settings_of(file: Path) -> CfgNode:
     known = CfgNode()
     load_config(known, None, [])
     keys = {key for key, _ in flatten(known)} - {*UNREAD, *UNREAD_ELSEWHERE}
-    matter = [(key, value) for key, value, _ in settings if key in (*EQUAL, *TOLD) or _is_adopted(key)]
+    matter = [(key, value) for key, value, _ in settings if key in (*EQUAL, *LOGGED) or _is_adopted(key)]
     read = [(key, value) for key, value in matter if translate(key, value)[0] in keys]
     if len(read) < len(matter):  # what a code notes down while it runs, too
         left = sorted({key for key, _ in matter} - {key for key, _ in read})

@@ -80,7 +80,7 @@ def draw(record: dict[str, Any], stem: Path) -> list[Path]:
 def _rows(artefact: Path, part: str) -> list[Row]:
     rows = [row for row in read_artefact(artefact)["rows"] if row["part"] == part]
     if not rows:
-        raise ResultsError(f"{artefact} holds no row of part {part}: measure it with run/bench/tree.py --part {part}")
+        raise ResultsError(f"{artefact} holds no row of part {part}: run python -m run.bench.tree --part {part}")
     return rows
 
 

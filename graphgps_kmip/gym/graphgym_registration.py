@@ -11,7 +11,7 @@ from torch_geometric.graphgym import register as graphgym
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.gym.building.network_building import LAYERS, build_network, current_plan
-from graphgps_kmip.gym.config.config_keys import NAME, enter_group, set_defaults
+from graphgps_kmip.gym.config.config_defaults import NAME, enter_group, set_defaults
 from graphgps_kmip.gym.graphgym_registries import (
     GRAPHGYM_REGISTRIES,
     OURS,

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch_geometric.graphgym import register as graphgym
 
-from graphgps_kmip.gym.config.config_keys import NAME
+from graphgps_kmip.gym.config.config_defaults import NAME
 
 WATCHERS: list[Callable[[dict[Any, Any], Any, Any], None]] = []  # called with what others register
 OURS: dict[int, dict[Any, Any]] = {}  # id of a registry -> our entries in it

@@ -19,7 +19,7 @@ import graphgps_kmip.gym
 from graphgps_kmip.compat.key_translation import KEYS, UNREAD, UNREAD_ELSEWHERE, VALUES, refuse, translate
 from graphgps_kmip.encoding.random_walk import Times
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.config.config_keys import set_defaults
+from graphgps_kmip.gym.config.config_defaults import set_defaults
 from graphgps_kmip.gym.config.config_loading import flatten, load_config
 from graphgps_kmip.registry import register
 

@@ -15,7 +15,7 @@ from torch_geometric.graphgym.config import set_cfg
 from yacs.config import CfgNode
 
 from graphgps_kmip.compat.key_translation import UNREAD
-from graphgps_kmip.gym.config.config_keys import NAME
+from graphgps_kmip.gym.config.config_defaults import NAME
 from graphgps_kmip.gym.config.config_loading import flatten
 from graphgps_kmip.registry import KINDS, entries, named, with_groups
 

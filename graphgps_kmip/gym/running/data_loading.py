@@ -44,7 +44,7 @@ from graphgps_kmip.encoding.expander_graph import Expander
 from graphgps_kmip.encoding.positional_encoding import from_settings
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.building.network_building import current_plan
-from graphgps_kmip.gym.config.config_keys import NAME
+from graphgps_kmip.gym.config.config_defaults import NAME
 from graphgps_kmip.gym.posenc import current, enabled, enabled_encodings, precomputation
 from graphgps_kmip.networks.branches import branch_rows
 from graphgps_kmip.networks.head_builders import check_head

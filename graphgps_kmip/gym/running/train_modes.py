@@ -18,8 +18,8 @@ from torch_geometric.graphgym.config import cfg, from_config
 from torch_geometric.graphgym.optim import create_optimizer, create_scheduler
 
 from graphgps_kmip.errors import ConfigError
+from graphgps_kmip.gym.config.config_defaults import DECAYED
 from graphgps_kmip.gym.config.config_hash import config_hash
-from graphgps_kmip.gym.config.config_keys import DECAYED
 from graphgps_kmip.gym.config.config_loading import flatten
 from graphgps_kmip.gym.running.attention_arrays import save_weights
 from graphgps_kmip.registry import entries, named, register

@@ -24,9 +24,9 @@ COPIED = {
     "E__configs__GPS__pcqm4m-GPSdeep+RWSE": "exphormer",
     "K__configs__Not-relevant__Experiments-from-GPS__GPS__pcqm4m-GPSdeep+RWSE": "kmip-thesis",
 }
-# Different, each for the reason that docs/public-files.md gives.
-DIFFERENT = {
-    "G__tests__configs__graph__ogbg-ppa": "rounding: a batch norm of equal rows, scaled to length 1, in train mode",
+# Rounding decides, on one processor more than on another, for the reason that docs/public-files.md gives.
+ROUNDED = {
+    "G__tests__configs__graph__ogbg-ppa": "a batch norm of equal rows, scaled to length 1, in train mode",
 }
 LATER = [name for name in NAMES if name.startswith("S__")]  # the low-width method
 
@@ -37,7 +37,7 @@ def _open_again() -> Iterator[None]:
     cfg.defrost()
 
 
-@pytest.mark.parametrize("name", sorted({*NAMES} - {*COPIED, *DIFFERENT, *LATER}))
+@pytest.mark.parametrize("name", sorted({*NAMES} - {*COPIED, *ROUNDED, *LATER}))
 def test_a_public_file_computes_what_its_own_code_computes(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,12 +55,14 @@ def test_a_copied_file_computes_what_its_own_code_computes_when_its_dialect_is_n
     assert compare_with_quirks(file, record, monkeypatch)[0].problems() == []
 
 
-@pytest.mark.parametrize("name", sorted({*NAMES} & {*DIFFERENT}))
-def test_a_file_that_the_docs_list_as_different_is_different(
+@pytest.mark.parametrize("name", sorted({*NAMES} & {*ROUNDED}))
+def test_a_file_that_rounding_decides_computes_nearly_the_same(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings, record = load_record(name)
-    assert compare_with_quirks(public_file(settings, tmp_path), record, monkeypatch)[0].problems()
+    result, _ = compare_with_quirks(public_file(settings, tmp_path), record, monkeypatch)
+    assert result.dropouts == []
+    assert max(error for error, _ in result.errors.values()) < 1e-6
 
 
 @pytest.mark.parametrize("name", LATER)

@@ -32,7 +32,7 @@ from graphgps_kmip.native import load, pointer, unavailable_reason
 LOG = logging.getLogger(__name__)
 DENSE_AT_MOST = 5000  # rows for which a dense decomposition may stand in: 200 MB, ten seconds
 # A factorisation is tried where the entries inside the band stay below this many (400 MB), or grow as slowly as on
-# planar graphs (roads: 0.2 n^1.5, triangulations: 3 n^1.5); on expanders and social graphs it would fill the memory.
+# planar graphs (streets: 0.2 n^1.5, triangulations: 3 n^1.5); on expanders and social graphs it would fill the memory.
 BAND_ENTRIES, PLANAR_BAND = 3e7, 5.0
 MAX_BLOCK_STEPS = 500
 TOLERANCE = 1e-12  # relative, of Lanczos; machine precision takes a third more steps
@@ -88,7 +88,7 @@ def _shift(num_rows: int) -> float:
     """Return a point just below the spectrum: the matrix minus it is positive definite.
 
     The nearer to the spectrum compared with the gaps in it, the fewer solves: on a road graph of 100,000 nodes (gaps of
-    3e-8) 63 with -1e-6, 590 with -1e-4, 26,000 with -1e-2. Gaps of roads shrink like 1 / N^2, so the distance does.
+    3e-8) 63 with -1e-6, 590 with -1e-4, 26,000 with -1e-2. Gaps of these shrink like 1 / N^2, so the distance does.
     """
     return -min(1e-6, max(1e-9, 1e3 / num_rows**2))
 

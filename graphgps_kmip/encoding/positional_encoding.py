@@ -27,7 +27,7 @@ from torch_geometric.transforms import BaseTransform
 
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.encoding.kernel_encoder import KernelEncoder, OnEdges
-from graphgps_kmip.errors import ConfigError
+from graphgps_kmip.errors import ConfigError, InputError
 from graphgps_kmip.ranges import HEADS, NATURAL, SOME_LAYERS, Default, Registered, refusal
 from graphgps_kmip.registry import Spec, lookup, named
 from graphgps_kmip.signatures import options, rules_of
@@ -92,9 +92,9 @@ class PositionalEncoding:
         return {}
 
     @staticmethod
-    def compute(graph: Data, **settings: Any) -> Any:
+    def compute(graph: Data, **settings: Any) -> Any:  # noqa: ARG004
         """Return the values of one graph: a dict of attributes, or what a base class says."""
-        raise NotImplementedError
+        raise InputError("an encoding has no static method compute(graph, **settings): define it in its class")
 
     def attributes(self, graphs: Sequence[Data], settings: Mapping[str, Any]) -> list[dict[str, Tensor]]:
         """Return the new attributes of each graph; overridden where many graphs at once are faster.
@@ -105,14 +105,16 @@ class PositionalEncoding:
         """
         return [self.compute(graph, **settings) for graph in graphs]
 
-    def encoder(self, dim: int, dim_x: int | None) -> nn.Module:
+    def encoder(self, dim: int, dim_x: int | None) -> nn.Module:  # noqa: ARG002
         """Return the module ``batch -> batch`` that reads the attributes.
 
         Args:
             dim (int): Width C of the features after it.
             dim_x (int or None): Width of the raw features, which it maps to C - `width`; None: they are that wide.
         """
-        raise NotImplementedError
+        raise InputError(
+            f"{self.group}: {type(self).__name__} has no method encoder(dim, dim_x): define it in its class"
+        )
 
     def arguments(self, module: Callable[..., Any]) -> dict[str, Any]:
         """Return the keyword-only arguments of a module that are options of this encoding."""

@@ -108,7 +108,7 @@ def effective_resistances(edge_index: Tensor, num_nodes: int, pairs: Tensor) -> 
 
     It is infinite between connected components and 0 from a node to itself. Edges count in both directions, once, and
     self-loops not at all. Cost: one solve for each node of the pairs, a block of them at a time; above `DENSE` nodes
-    with sparse factors, which stay small on roads, planar graphs and trees.
+    with sparse factors, which stay small on road graphs, planar graphs and trees.
 
     Args:
         edge_index (Tensor): Edges of one graph.

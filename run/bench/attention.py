@@ -194,7 +194,7 @@ def _kmip_stages(row: KMIPAttention, inputs: Inputs, leaves: list, num_keys: int
 
 def _full_stages(_row: FullAttention, inputs: Inputs, leaves: list, _num_keys: int, watch: Stopwatch) -> tuple:
     if inputs.context.num_graphs > 1:
-        raise NotSupported("the stages of full attention are told apart for one graph only")
+        raise NotSupported("the stages of full attention are separated for one graph only")
     q, k, v = (leaf.transpose(0, 1) for leaf in leaves)
     score = eager_scores(q, k, None)
     seconds = {"search": watch.lap()}

@@ -11,8 +11,9 @@ from torch_geometric.data import Batch, Data
 from graphgps_kmip import create_model
 from graphgps_kmip.encoding import AddEncoding
 from graphgps_kmip.encoding.laplacian import laplacian_eigenpairs
+from graphgps_kmip.encoding.positional_encoding import PositionalEncoding
 from graphgps_kmip.encoding.random_walk import return_probabilities
-from graphgps_kmip.errors import ConfigError
+from graphgps_kmip.errors import ConfigError, InputError
 from graphgps_kmip.registry import entries
 
 GRAPHS = [
@@ -87,3 +88,13 @@ def test_a_network_made_from_keyword_arguments_reads_an_encoding(
     assert pred.shape == (2, 2)
     pred.sum().backward()
     assert any(bool(one.grad.any()) for one in model.encoder.node[1].parameters())
+
+
+def test_an_encoding_that_lacks_its_mathematics_or_its_module_says_what_to_define() -> None:
+    class Empty(PositionalEncoding):
+        """Nothing yet."""
+
+    with pytest.raises(InputError, match="no static method compute.*define it"):
+        Empty().attributes([Data(num_nodes=2)], {})
+    with pytest.raises(InputError, match="Empty has no method encoder.*define it"):
+        Empty().encoder(4, None)

@@ -20,7 +20,7 @@ from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.results.run_folder import writing
 from graphgps_kmip.train import replace_file
 
-MAX_NODES = 500  # more cannot be told apart in a picture
+MAX_NODES = 500  # more cannot be distinguished in a picture
 
 
 def save_attention(model: nn.Module, dataset: GraphDataset, path: Path) -> bool:

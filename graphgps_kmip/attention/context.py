@@ -10,8 +10,9 @@ Optional parts of the contract:
   then called ``attention(x, context, state) -> (x, state)``. It may be a module: the stack keeps the first layer's.
   Called without a state it makes its own and returns only x.
 * ``attention_graph(x, context) -> AttentionGraph``: the learned graph, not a part of forward so that forward is fast.
-* ``context.pair_index`` (2, P) and ``context.pair_attr`` (P, C) are dense pairs of nodes inside graphs with their
-  features: the biases of Graphormer today, and the place for pair tensors and relative encodings.
+* ``context.pair_attr`` (P, C) are features of pairs of nodes inside graphs: attention biases, relative encodings. Row 0
+  of ``context.pair_index`` (2, P) is the query of each pair, row 1 its key. Without a pair_index they are all pairs of
+  each graph, graph by graph, query by query: `complete_pairs` gives this form of any list.
 
 An `AttentionGraph` says which keys each node attends to, with which weights; `collect_attention` gets those of a model.
 """
@@ -66,7 +67,7 @@ class Halo:
 
 
 EDGE_SET_SUFFIX = "_edge_index"
-_KEPT = ("sizes", "max_nodes", "min_nodes", "_ptr_fits")
+_KEPT = ("sizes", "max_nodes", "min_nodes", "pair_ptr", "num_pairs", "_ptr_fits")
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +81,8 @@ class GraphContext:
         edge_attr (Tensor, optional): edge features. (default: None)
         edge_sets (Mapping[str, tuple[Tensor, Tensor | None]], optional): further named edge sets (expander, sampled):
             name -> (edge_index, edge_attr or None). (default: {})
-        pair_index (Tensor, optional): dense pairs (query, key) inside graphs, for biases and relative encodings, in
-            global node ids. (default: None)
+        pair_index (Tensor, optional): pairs (query, key) inside graphs, for biases and relative encodings, in global
+            node ids; None beside pair_attr: all pairs, in the order of `all_pairs`. (default: None)
         pair_attr (Tensor, optional): features of those pairs. (default: None)
         progress (float, optional): share of the training that is done, in [0, 1] (for temperature and k schedules);
             None: not set, `progress_in` gives the default. (default: None)
@@ -124,6 +125,16 @@ class GraphContext:
     def min_nodes(self) -> int:
         """Number of nodes of the smallest graph (0 without graphs); read from the device once and kept."""
         return int(self.sizes.min()) if self.num_graphs else 0
+
+    @cached_property
+    def pair_ptr(self) -> Tensor:
+        """First pair of each graph among all pairs of all graphs, and their number at the end, (B+1,)."""
+        return torch.cat([self.ptr.new_zeros(1), self.sizes.square().cumsum(0)])
+
+    @cached_property
+    def num_pairs(self) -> int:
+        """Number of pairs of nodes inside graphs, sum of n^2; read from the device once and kept."""
+        return int(self.pair_ptr[-1])
 
     def progress_in(self, training: bool) -> float:
         """Return the progress; where it is not set, that of the mode: 0 in training mode, 1 in eval mode.
@@ -245,6 +256,46 @@ def _check_batch_vector(batch: Tensor) -> None:
 def _check_length(batch: Tensor, x: Tensor) -> None:
     if batch.size(0) != x.size(0):
         raise ValueError(f"x has {x.size(0)} nodes but the batch vector has {batch.size(0)}: give one entry per node")
+
+
+def all_pairs(ptr: Tensor) -> Tensor:
+    """Return all pairs (query, key) of nodes of the same graph: graph by graph, query by query, in global node ids.
+
+    Args:
+        ptr (Tensor): first node of each graph, and N at the end.
+
+    Shapes: ptr (B+1,) of graphs of n nodes -> (2, sum of n^2).
+    """
+    sizes = ptr.diff()
+    squares = sizes.square()
+    first = (squares.cumsum(0) - squares).repeat_interleave(squares)  # of each pair's graph
+    place = torch.arange(len(first), device=first.device) - first
+    size, start = (values.repeat_interleave(squares) for values in (sizes, ptr[:-1]))
+    return torch.stack([start + place // size, start + place % size])
+
+
+def complete_pairs(context: GraphContext) -> Tensor:
+    """Return the features of all pairs inside graphs, in the order of `all_pairs`.
+
+    Pairs that are not in ``context.pair_index`` have zeros, those of a pair that is given twice are added.
+
+    Shapes: pair_attr (P, C) -> (sum of n^2, C).
+
+    Raises:
+        ValueError: there are no pair features, or not one row for each pair.
+    """
+    attr, index = context.pair_attr, context.pair_index
+    if attr is None:
+        raise InputError("this attention reads features of pairs of nodes, and the data has none: set pair_attr")
+    rows = context.num_pairs if index is None else index.size(1)
+    if len(attr) != rows:
+        raise InputError(f"pair_attr has {len(attr)} rows for {rows} pairs: give one row for each pair")
+    if index is None:
+        return attr
+    graph = context.batch[index[0]]
+    query, key = index - context.ptr[graph]  # within their graph
+    row = context.pair_ptr[graph] + query * context.sizes[graph] + key
+    return attr.new_zeros(context.num_pairs, *attr.shape[1:]).index_add(0, row, attr)
 
 
 def own_state(attention: nn.Module, context: GraphContext) -> Any:

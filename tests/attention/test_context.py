@@ -7,6 +7,8 @@ import torch
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.attention import GraphContext
+from graphgps_kmip.attention.context import all_pairs, complete_pairs
+from graphgps_kmip.errors import InputError
 
 X = torch.ones(5, 3)
 
@@ -101,3 +103,24 @@ def test_data_with_a_batch_vector_alone_gets_its_boundaries() -> None:
     data.batch = torch.tensor([0, 1, 0, 1])
     with pytest.raises(ValueError, match="non-decreasing"):
         GraphContext.from_data(data)
+
+
+def test_all_pairs_are_listed_graph_by_graph_and_query_by_query() -> None:
+    ptr = torch.tensor([0, 2, 2, 5])
+    wanted = [(i, j) for first, end in ((0, 2), (2, 2), (2, 5)) for i in range(first, end) for j in range(first, end)]
+    assert all_pairs(ptr).T.tolist() == [list(pair) for pair in wanted]
+
+
+def test_complete_pairs_scatters_a_list_adds_repeated_pairs_and_refuses_a_wrong_number_of_rows() -> None:
+    ptr, batch = torch.tensor([0, 2, 2, 5]), torch.tensor([0, 0, 2, 2, 2])
+    index = torch.tensor([[4, 0, 4], [2, 1, 2]])
+    attr = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    full = complete_pairs(GraphContext(batch, ptr, pair_index=index, pair_attr=attr))
+    wanted = torch.zeros(13, 2)
+    for (query, key), row in zip(index.T.tolist(), attr, strict=True):
+        wanted[all_pairs(ptr).T.tolist().index([query, key])] += row
+    assert torch.equal(full, wanted)
+    assert complete_pairs(GraphContext(batch, ptr, pair_attr=full)) is full
+    for bad in (GraphContext(batch, ptr, pair_attr=attr), GraphContext(batch, ptr, pair_index=index)):
+        with pytest.raises(InputError, match="pair"):
+            complete_pairs(bad)

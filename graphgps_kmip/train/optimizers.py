@@ -10,10 +10,12 @@ from torch.optim import SGD, Adagrad, Adam, AdamW
 from graphgps_kmip.registry import register
 
 
-@register("optimizer", "adamW")
-def adamw(params: Iterable[Parameter], base_lr: float, weight_decay: float) -> AdamW:
+@register("optimizer", "adamW", aliases=("timm_adamW",))  # timm's is torch's, which decays every parameter here, too
+def adamw(
+    params: Iterable[Parameter], base_lr: float, weight_decay: float, *, beta1: float = 0.9, beta2: float = 0.999
+) -> AdamW:
     """AdamW: Adam with weight decay apart from the gradient."""
-    return AdamW(params, lr=base_lr, weight_decay=weight_decay, fused=True)
+    return AdamW(params, lr=base_lr, betas=(beta1, beta2), weight_decay=weight_decay, fused=True)
 
 
 @register("optimizer", "adagrad")

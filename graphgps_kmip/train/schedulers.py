@@ -15,6 +15,7 @@ from graphgps_kmip.registry import register
 # GraphGPS starts the linear and cosine warm-ups here: epoch 0 trains with base_lr * 1e-6 (the polynomial one with 0).
 FIRST_FACTOR = 1e-6
 POLYNOMIAL_END = 1e-7  # a learning rate, not a factor
+TIMM_START = 1e-7  # likewise, of epoch 0
 
 
 # The factors below are closures, not partial objects or classes: LambdaLR then leaves them out of its state dict,
@@ -94,3 +95,21 @@ def polynomial_with_warmup(optimizer: Optimizer, num_warmup_epochs: int, max_epo
         return end + (1 - end) * max(0.0, (max_epoch - epoch) / length)
 
     return _with_warmup(optimizer, num_warmup_epochs, after, first=0.0)
+
+
+@register("scheduler", "timm_cosine_with_warmup")
+def timm_cosine_with_warmup(optimizer: Optimizer, num_warmup_epochs: int, max_epoch: int, min_lr: float) -> LambdaLR:
+    """Increase from 1e-7 over `num_warmup_epochs` W, then half a cosine to `min_lr` at T = `max_epoch`; PPGT's.
+
+    Learning rate of epoch e: `1e-7 + (base_lr - 1e-7) e / W` below W, then
+    `min_lr + (base_lr - min_lr) (1 + cos(pi (e - W) / (T - W))) / 2`.
+    """
+    base_lr, length = optimizer.defaults["lr"], max(1, max_epoch - num_warmup_epochs)
+
+    def factor(epoch: int) -> float:
+        if epoch < num_warmup_epochs:
+            return (TIMM_START + (base_lr - TIMM_START) * epoch / num_warmup_epochs) / base_lr
+        share = min(1.0, (epoch - num_warmup_epochs) / length)
+        return (min_lr + (base_lr - min_lr) * 0.5 * (1 + math.cos(math.pi * share))) / base_lr
+
+    return LambdaLR(optimizer, factor)

@@ -28,6 +28,14 @@ RECORDS = {
 }
 
 
+TIMM = {
+    "zinc": (2e-3, {"num_warmup_epochs": 50, "max_epoch": 2500, "min_lr": 7e-5}),
+    "brec": (1e-3, {"num_warmup_epochs": 10, "max_epoch": 200, "min_lr": 7e-5}),
+    "short": (1e-3, {"num_warmup_epochs": 5, "max_epoch": 20, "min_lr": 1e-5}),
+    "w1": (1e-3, {"num_warmup_epochs": 1, "max_epoch": 12, "min_lr": 0.0}),
+}
+
+
 def sgd(base_lr: float = 1e-3) -> Optimizer:
     return torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=base_lr)
 
@@ -46,7 +54,8 @@ def rates(name: str, optimizer: Optimizer, scheduler: LRScheduler, losses: list[
 
 def test_every_recorded_schedule_is_tested_and_every_row_but_none_is_recorded() -> None:
     assert set(kind_of_records("E_schedules")) == set(RECORDS)
-    assert {name for name, _ in RECORDS.values()} == set(named("scheduler")) - {"none"}
+    assert set(kind_of_records("H_schedules")) == {f"timm_cosine_{file}" for file in TIMM}
+    assert {name for name, _ in RECORDS.values()} | {"timm_cosine_with_warmup"} == set(named("scheduler")) - {"none"}
 
 
 @pytest.mark.parametrize("file", RECORDS)
@@ -56,6 +65,21 @@ def test_learning_rates_match_the_recorded_ones(file: str) -> None:
     losses = data["in/val_loss"] if "in/val_loss" in data else np.zeros(len(data["out/lr"]))
     got = list(rates(name, *build(name, keys), losses.tolist()))
     np.testing.assert_allclose(got, data["out/lr"], rtol=1e-12, atol=1e-18)  # float64 rounding of 20 products
+
+
+@pytest.mark.parametrize("file", TIMM)
+def test_learning_rates_match_those_recorded_from_timm(file: str) -> None:
+    expected, (base_lr, keys) = record(f"H_schedules/timm_cosine_{file}")["eval/out/lr"], TIMM[file]
+    name = "timm_cosine_with_warmup"
+    got = list(rates(name, *build(name, keys, base_lr), [0.0] * len(expected)))
+    np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-18)
+
+
+def test_timms_cosine_without_warm_up_starts_at_the_base_rate_and_stays_at_the_last() -> None:
+    keys = {"num_warmup_epochs": 0, "max_epoch": 4, "min_lr": 1e-4}
+    optimizer, scheduler = build("timm_cosine_with_warmup", keys)
+    got = list(rates("timm_cosine_with_warmup", optimizer, scheduler, [0.0] * 7))
+    np.testing.assert_allclose([got[0], *got[4:]], [1e-3, 1e-4, 1e-4, 1e-4], rtol=1e-12)
 
 
 def test_none_keeps_the_learning_rate() -> None:
@@ -102,3 +126,11 @@ def test_an_optimizer_takes_the_keys_of_graphgym(name: str) -> None:
     param.sum().backward()
     optimizer.step()
     assert (param < 1).all()
+
+
+def test_timms_adamw_is_adamw_with_its_betas_in_the_optimizers_group() -> None:
+    spec = named("optimizer")["timm_adamW"]
+    assert spec.name == "adamW"
+    optimizer = spec.component(iter([torch.ones(3, requires_grad=True)]), 0.05, 0.01, beta1=0.8, beta2=0.95)
+    assert optimizer.param_groups[0]["betas"] == (0.8, 0.95)
+    assert optimizer.param_groups[0]["eps"] == 1e-8

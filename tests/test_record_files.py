@@ -21,6 +21,8 @@ KINDS = {
     "E_schedules": 15,
     "F_model": 25,
     "H_schedules": 4,
+    "F_encodings": 19,
+    "G_rrwp": 5,
 }
 
 

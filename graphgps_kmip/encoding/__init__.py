@@ -22,12 +22,14 @@ from graphgps_kmip.encoding.molecule import AtomEncoder, BondEncoder, SyntaxEdge
 from graphgps_kmip.encoding.positional_encoding import AddEncoding, EdgeEncoding, NodeEncoding, PositionalEncoding
 from graphgps_kmip.encoding.random_walk import RWSE
 from graphgps_kmip.encoding.resistance import ERE, ERN
+from graphgps_kmip.encoding.rrwp import RRWP
 from graphgps_kmip.encoding.signnet import SignNet
 
 __all__ = [
     "ERE",
     "ERN",
     "LDP",
+    "RRWP",
     "RWSE",
     "AddEncoding",
     "AtomEncoder",

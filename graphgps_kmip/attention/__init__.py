@@ -9,6 +9,7 @@ from graphgps_kmip.attention.key_selection import BestKeys, DiverseKeys, RandomK
 from graphgps_kmip.attention.kmip import KMIPAttention
 from graphgps_kmip.attention.performer import PerformerAttention
 from graphgps_kmip.attention.san import SANAttention
+from graphgps_kmip.attention.simplified_l2 import ClassAttention, SimplifiedL2Attention
 
 __all__ = [
     "AnnealedKeys",
@@ -16,6 +17,7 @@ __all__ = [
     "BestKeys",
     "BiasedFullAttention",
     "BigBirdAttention",
+    "ClassAttention",
     "DiverseKeys",
     "ExphormerAttention",
     "FullAttention",
@@ -24,5 +26,6 @@ __all__ = [
     "PerformerAttention",
     "RandomKeys",
     "SANAttention",
+    "SimplifiedL2Attention",
     "collect_attention",
 ]

@@ -84,6 +84,8 @@ class GraphContext:
         pair_index (Tensor, optional): pairs (query, key) inside graphs, for biases and relative encodings, in global
             node ids; None beside pair_attr: all pairs, in the order of `all_pairs`. (default: None)
         pair_attr (Tensor, optional): features of those pairs. (default: None)
+        rrwp (Tensor, optional): relative random walk probabilities of all pairs, in the order of `all_pairs`, for
+            windows of attention. (default: None)
         progress (float, optional): share of the training that is done, in [0, 1] (for temperature and k schedules);
             None: not set, `progress_in` gives the default. (default: None)
         encoding (Tensor, optional): EquivStableLapPE, which some message passing layers read. (default: None)
@@ -92,7 +94,7 @@ class GraphContext:
 
     Shapes:
         batch (N,), ptr (B+1,), edge_index (2, E), edge_attr (E, C), pair_index (2, P), pair_attr (P, C),
-        encoding (N, C).
+        rrwp (sum of n^2, K), encoding (N, C).
     """
 
     batch: Tensor
@@ -102,6 +104,7 @@ class GraphContext:
     edge_sets: Mapping[str, tuple[Tensor, Tensor | None]] = field(default_factory=dict)
     pair_index: Tensor | None = None
     pair_attr: Tensor | None = None
+    rrwp: Tensor | None = None
     progress: float | None = None
     encoding: Tensor | None = None
     halo: Halo | None = None
@@ -202,7 +205,7 @@ class GraphContext:
         """Make a context from a torch_geometric ``Batch`` or ``Data``.
 
         Every attribute ``<name>_edge_index`` becomes the edge set ``<name>``, with ``<name>_edge_attr`` where there is
-        one; ``pair_index``, ``pair_attr`` and ``progress`` are optional.
+        one; ``pair_index``, ``pair_attr``, ``rrwp`` and ``progress`` are optional.
 
         Raises:
             ValueError: ``data.batch`` is unsorted, negative or not integral.
@@ -224,6 +227,7 @@ class GraphContext:
             edge_sets=_edge_sets(data),
             pair_index=getattr(data, "pair_index", None),
             pair_attr=getattr(data, "pair_attr", None),
+            rrwp=getattr(data, "rrwp", None),
             progress=None if progress is None else float(progress),
             encoding=getattr(data, "pe_EquivStableLapPE", None),
             halo=Halo.from_data(data),

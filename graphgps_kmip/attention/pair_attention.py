@@ -1,0 +1,208 @@
+r"""Full attention with a bias of keys, a bias of pairs and a factor of pairs: PPGT's attention (Ma et al., equation 4).
+
+.. math:: o_i = \sum_j (1 + \phi_{ij}) \, \mathrm{softmax}_j(s \langle q_i, k_j \rangle + \kappa_j + \theta_{ij}) \, v_j
+
+The sum is over all nodes of the graph of i (`pair_attention`), or over the nodes of a list of pairs
+(`sparse_pair_attention`). The factor (URPE, Luo et al. 2022) is applied after the softmax, so that the weights of a
+query need not sum to 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn.functional import dropout as drop
+from torch.nn.functional import scaled_dot_product_attention
+
+from graphgps_kmip.attention.context import GraphContext
+from graphgps_kmip.attention.dense import from_padded, to_padded
+from graphgps_kmip.attention.edge_attention import edge_softmax
+from graphgps_kmip.errors import InputError
+
+
+def pair_attention(
+    qkv: Tensor,
+    context: GraphContext,
+    num_heads: int,
+    *,
+    scale: float,
+    key_bias: Tensor | None = None,
+    theta: Tensor | None = None,
+    phi: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Attend inside each graph, with numbers for keys and for pairs of nodes (see the module for the formula).
+
+    Gradients flow to qkv, key_bias, theta and phi.
+
+    Args:
+        qkv (Tensor): queries, keys and values of all heads, side by side.
+        context (GraphContext): the graphs.
+        num_heads (int): H.
+        scale (float): factor of the inner products.
+        key_bias (Tensor, optional): added to all scores of a key. (default: None)
+        theta (Tensor, optional): added to the score of each pair; -inf removes a pair, and a query without any pair
+            gets 0. (default: None)
+        phi (Tensor, optional): the weight of each pair is multiplied by 1 + phi. (default: None)
+        dropout (float, optional): probability to drop a weight; the others are divided by 1 - dropout. (default: 0.0)
+
+    Shapes:
+        qkv (N, 3 H D), key_bias (N, H), theta and phi (H, P) for all pairs in the order of `all_pairs`; returns
+        (N, H D).
+
+    Raises:
+        ValueError: key_bias, theta or phi do not have one number for each head and key or pair.
+    """
+    _check_shapes(qkv, context, num_heads, key_bias, theta, phi)
+    if not len(qkv):
+        return qkv[:, : qkv.size(1) // 3]
+    fused = qkv.device.type != "cpu" or qkv.dtype not in (torch.float32, torch.float64)
+    if fused and phi is None:
+        return _scaled_dot_product(qkv, key_bias, theta, context, num_heads, scale, dropout)
+    return plain_pair_attention(
+        qkv, key_bias, theta, phi, context=context, num_heads=num_heads, scale=scale, thin=partial(drop, p=dropout)
+    )
+
+
+def _check_shapes(
+    qkv: Tensor,
+    context: GraphContext,
+    num_heads: int,
+    key_bias: Tensor | None,
+    theta: Tensor | None,
+    phi: Tensor | None,
+) -> None:
+    pairs = (num_heads, context.num_pairs) if theta is not None or phi is not None else None
+    wanted = {"key_bias": (key_bias, (len(qkv), num_heads)), "theta": (theta, pairs), "phi": (phi, pairs)}
+    for name, (values, shape) in wanted.items():
+        if values is not None and tuple(values.shape) != shape:
+            raise InputError(f"pair attention: {name} must have shape {shape}, got {tuple(values.shape)}")
+
+
+def plain_pair_attention(
+    qkv: Tensor,
+    key_bias: Tensor | None,
+    theta: Tensor | None,
+    phi: Tensor | None,
+    *,
+    context: GraphContext,
+    num_heads: int,
+    scale: float,
+    thin: Callable[[Tensor], Tensor],
+) -> Tensor:
+    """Compute `pair_attention` in torch operations, on graphs padded to the largest one; the softmax in float32.
+
+    Args:
+        qkv (Tensor): queries, keys and values, as in `pair_attention`.
+        key_bias (Tensor or None): added to all scores of a key.
+        theta (Tensor or None): added to the score of each pair.
+        phi (Tensor or None): factors of pairs, less 1.
+        context (GraphContext): the graphs.
+        num_heads (int): H.
+        scale (float): factor of the inner products.
+        thin (callable): dropout of weights (B, H, Nmax, Nmax).
+    """
+    q, k, v, mask = _padded_heads(qkv, context, num_heads)
+    wide = torch.promote_types(qkv.dtype, torch.float32)
+    score = (q * scale @ k.mT).to(wide)
+    bias = _padded_bias(key_bias, theta, context)
+    score = (score if bias is None else score + bias).masked_fill(~mask[:, None, None], -torch.inf)
+    # a query without a key: finite numbers, and weights that are all 0
+    nothing = (score == -torch.inf).all(-1, keepdim=True)
+    weight = score.masked_fill(nothing, 0.0).softmax(-1).masked_fill(nothing, 0.0).to(v.dtype)
+    if phi is not None:
+        weight = weight * (1 + padded_pairs(phi.to(v.dtype), context))
+    return from_padded((thin(weight) @ v).transpose(1, 2).flatten(2), context)
+
+
+def _scaled_dot_product(
+    qkv: Tensor,
+    key_bias: Tensor | None,
+    theta: Tensor | None,
+    context: GraphContext,
+    num_heads: int,
+    scale: float,
+    dropout: float,
+) -> Tensor:
+    """Compute `pair_attention` without phi by torch's fused attention."""
+    q, k, v, mask = _padded_heads(qkv, context, num_heads)
+    seen = (mask | ~mask.any(1, keepdim=True))[:, None, None]  # a graph without nodes sees its padding
+    bias = _padded_bias(key_bias, theta, context)
+    bias = torch.zeros_like(seen, dtype=q.dtype) if bias is None else bias.to(q.dtype)
+    out = scaled_dot_product_attention(q, k, v, bias.masked_fill(~seen, -torch.inf), dropout, scale=scale)
+    return from_padded(out.transpose(1, 2).flatten(2), context)
+
+
+def _padded_heads(qkv: Tensor, context: GraphContext, num_heads: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Padded q, k and v (B, H, Nmax, D) and the mask (B, Nmax) of real nodes."""
+    padded, mask = to_padded(qkv, context)
+    q, k, v = padded.unflatten(2, (3, num_heads, -1)).permute(2, 0, 3, 1, 4)  # (B, Nmax, 3, H, D)
+    return q, k, v, mask
+
+
+def _padded_bias(key_bias: Tensor | None, theta: Tensor | None, context: GraphContext) -> Tensor | None:
+    """Return the sum of both, with zeros in the padding: (B, H, Nmax, Nmax) or (B, H, 1, Nmax)."""
+    if key_bias is not None:
+        key_bias = to_padded(key_bias, context)[0].transpose(1, 2)[:, :, None]  # (B, H, 1, Nmax)
+    if theta is None:
+        return key_bias
+    theta = padded_pairs(theta, context)
+    return theta if key_bias is None else theta + key_bias
+
+
+def padded_pairs(values: Tensor, context: GraphContext) -> Tensor:
+    """Pad numbers of all pairs of each graph with zeros: (H, P) -> (B, H, Nmax, Nmax), the query first."""
+    shape = len(values), context.num_graphs, context.max_nodes, context.max_nodes
+    if context.min_nodes == context.max_nodes:
+        return values.reshape(shape).transpose(0, 1)
+    query = torch.arange(len(context.batch), device=values.device) - context.ptr[context.batch]  # within its graph
+    first = (context.batch * context.max_nodes + query) * context.max_nodes  # place of a query's first pair
+    size = context.sizes[context.batch]
+    shift = (first - context.pair_ptr[context.batch] - query * size).repeat_interleave(size)  # (P,)
+    place = torch.arange(context.num_pairs, device=values.device) + shift
+    padded = values.new_zeros(len(values), context.num_graphs * context.max_nodes**2)
+    return padded.index_copy(1, place, values).view(shape).transpose(0, 1)
+
+
+def sparse_pair_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    pairs: Tensor,
+    *,
+    scale: float,
+    key_bias: Tensor | None = None,
+    theta: Tensor | None = None,
+    phi: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Attend from queries to the keys of a list of pairs; a query without pairs gets 0.
+
+    Memory is that of some 3 P H D numbers. Half-precision inputs are computed in float32. Gradients flow to all
+    arguments but the pairs.
+
+    Args:
+        q (Tensor): queries.
+        k (Tensor): keys.
+        v (Tensor): values.
+        pairs (Tensor): row of q and row of k and v of each pair, in any order.
+        scale (float): factor of the inner products.
+        key_bias (Tensor, optional): added to all scores of a key. (default: None)
+        theta (Tensor, optional): added to the score of each pair. (default: None)
+        phi (Tensor, optional): the weight of each pair is multiplied by 1 + phi. (default: None)
+        dropout (float, optional): probability to drop a weight; the others are divided by 1 - dropout. (default: 0.0)
+
+    Shapes:
+        q (N, H, D), k and v (M, H, D), pairs (2, P), key_bias (M, H), theta and phi (P, H); returns (N, H, D).
+    """
+    query, key = pairs
+    wide = torch.promote_types(v.dtype, torch.float32)
+    score = scale * (q[query].to(wide) * k[key].to(wide)).sum(-1)  # (P, H)
+    score = score if key_bias is None else score + key_bias[key]
+    weight = edge_softmax(score if theta is None else score + theta, query, len(q))
+    weight = drop(weight if phi is None else weight * (1 + phi), dropout)
+    message = weight[..., None] * v[key]
+    return message.new_zeros(q.shape).index_add(0, query, message).to(v.dtype)

@@ -1,0 +1,295 @@
+r"""Simplified L2 attention of PPGT (Ma et al., equations 4 and 5): scores of distances, biases and factors of pairs.
+
+.. math::
+    o_i = \sum_j (1 + \phi_{ij}) \, \mathrm{softmax}_j(s_{ij}) \, v_j, \qquad
+    s_{ij} = \langle q_i, k_j \rangle - \frac{\|k_j\|^2}{2 \sqrt D} + \theta_{ij}
+
+with :math:`(\theta, \phi) = W p_{ij} + b` of pair features (relative encodings). Differs from the paper: this is the
+public code's score; the paper's has the inner product over :math:`\sqrt D`, too (``scale="paper"``), which makes it a
+squared distance up to a constant of the query.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from graphgps_kmip.attention.context import GraphContext, all_pairs, complete_pairs
+from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
+from graphgps_kmip.attention.pair_attention import pair_attention, sparse_pair_attention
+from graphgps_kmip.errors import InputError
+from graphgps_kmip.ranges import NATURAL, Choice, whole
+from graphgps_kmip.registry import register
+
+SCALES = ("code", "paper")
+KEY_NORMS = ("fixed", "learned", "none")
+QK_NORMS = ("none", "rms_norm", "layer_norm")
+EPS = 1e-6  # of the public code's norms of queries and keys
+
+
+def _norm(name: str, dim: int) -> nn.Module:
+    return {"none": nn.Identity, "rms_norm": nn.RMSNorm, "layer_norm": nn.LayerNorm}[name](
+        *(() if name == "none" else (dim, EPS))
+    )
+
+
+class L2Heads(nn.Module):
+    r"""Queries, keys and values of `SimplifiedL2Attention` and `ClassAttention`, the key bias, gate and output map.
+
+    Args:
+        dim (int): channels in and out.
+        num_heads (int): heads; must divide dim.
+        key_norm (str, optional): factor of :math:`-\|k_j\|^2 / (2 \sqrt D)` in the scores: "fixed" 1, "learned" one for
+            each head (from 1), "none" 0. (default: "fixed")
+        scale (str, optional): factor of inner products: "code" 1, "paper" :math:`1 / \sqrt D`. (default: "code")
+        gated (bool, optional): multiply outputs by sigmoid(Linear(q)), q before its norm. (default: False)
+        qk_norm (str, optional): norm of queries and of keys, over all heads together: "none", "rms_norm",
+            "layer_norm". (default: "none")
+        bias (bool, optional): biases of queries, keys, values and outputs. (default: True)
+
+    Raises:
+        ValueError: an argument is out of its range.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        *,
+        key_norm: str = "fixed",
+        scale: str = "code",
+        gated: bool = False,
+        qk_norm: str = "none",
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        width = dim_per_head(dim, num_heads)
+        for name, value, allowed in (
+            ("key_norm", key_norm, KEY_NORMS),
+            ("scale", scale, SCALES),
+            ("qk_norm", qk_norm, QK_NORMS),
+        ):
+            if value not in allowed:
+                raise InputError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
+        self.num_heads, self.key_norm = num_heads, key_norm
+        self.scale = 1.0 if scale == "code" else 1 / math.sqrt(width)
+        self.query, self.key_value = nn.Linear(dim, dim, bias), nn.Linear(dim, 2 * dim, bias)
+        self.q_norm, self.k_norm = _norm(qk_norm, dim), _norm(qk_norm, dim)
+        self.gate = nn.Linear(dim, dim) if gated else None
+        self.key_scale = nn.Parameter(torch.ones(num_heads)) if key_norm == "learned" else None
+        self.out = nn.Linear(dim, dim, bias)
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return queries, keys and values side by side (N, 3 dim), and the gate (N, dim) or None."""
+        weight = torch.cat([self.query.weight, self.key_value.weight])  # one product in place of two
+        bias = None if self.query.bias is None else torch.cat([self.query.bias, self.key_value.bias])
+        qkv = linear(x, weight, bias)
+        if self.gate is None and isinstance(self.q_norm, nn.Identity):
+            return qkv, None
+        q, k, v = qkv.chunk(3, 1)
+        return torch.cat([self.q_norm(q), self.k_norm(k), v], 1), self.gate_of(q)
+
+    def gate_of(self, q: Tensor) -> Tensor | None:
+        """Return what outputs are multiplied by: (N, dim) or None."""
+        return None if self.gate is None else torch.sigmoid(self.gate(q))
+
+    def key_bias(self, k: Tensor) -> Tensor | None:
+        """Return what keys add to the scores: k (N, dim) -> (N, H), or None."""
+        if self.key_norm == "none":
+            return None
+        k = k.unflatten(1, (self.num_heads, -1))  # (N, H, D)
+        bias = k.square().sum(-1) * (-0.5 / math.sqrt(k.size(-1)))
+        return bias if self.key_scale is None else bias * self.key_scale
+
+    def close(self, heads: Tensor, gate: Tensor | None) -> Tensor:
+        """Apply gate and output map to the heads' outputs (N, dim)."""
+        return self.out(heads if gate is None else heads * gate)
+
+
+@register("attention", "sL2", breaks=("batch_vector",))
+class SimplifiedL2Attention(nn.Module):
+    r"""Multi-head attention by simplified L2 distances, with a bias and a factor for each pair of nodes (PPGT).
+
+    See the module for the formula. Pairs that the data does not list have features 0, and attend with the bias of the
+    linear map. The features of pairs are ``context.pair_attr``. Costs sum_g N_g^2 (dim + dim_pair H).
+
+    Args:
+        dim (int): channels in and out.
+        num_heads (int): heads; must divide dim.
+        dropout (float, optional): probability to drop an attention weight, in training only. (default: 0.0)
+        dim_pair (int, optional): width of the features of pairs; 0: dim. (default: 0)
+        urpe (bool, optional): factors 1 + phi after the softmax (Luo et al. 2022). (default: True)
+        key_norm (str, optional): the term of squared key norms: "fixed", "learned" (times one number per head) or
+            "none" (inner products). (default: "fixed")
+        scale (str, optional): "code" leaves inner products as they are, "paper" divides them by :math:`\sqrt D`.
+            (default: "code")
+        window (int, optional): w > 0 keeps the pairs for which the sum of the first w + 2 channels of ``context.rrwp``
+            is above 0: those within w + 1 hops where the first channel is the identity. A query without a pair gets
+            the bias of the output map. (default: -1, all pairs)
+        gated (bool, optional): multiply the heads' outputs by sigmoid(Linear(q)). (default: False)
+        qk_norm (str, optional): norm of queries and keys: "none", "rms_norm", "layer_norm". (default: "none")
+        bias (bool, optional): biases of queries, keys, values and outputs; the map of pairs always has one.
+            (default: True)
+
+    Shapes:
+        x (N, dim); context a GraphContext with pair_attr (P, dim_pair), for a window also rrwp (P, K); returns
+        (N, dim). Gradients flow to x and to the features of pairs.
+
+    Raises:
+        ValueError: an argument is out of its range; when called: there are no features of pairs, they do not have
+            width dim_pair, or a window finds no RRWP of enough channels.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        *,
+        dim_pair: Annotated[int, NATURAL] = 0,
+        urpe: bool = True,
+        key_norm: Annotated[str, Choice(KEY_NORMS)] = "fixed",
+        scale: Annotated[str, Choice(SCALES)] = "code",
+        window: Annotated[int, whole(-1)] = -1,
+        gated: bool = False,
+        qk_norm: Annotated[str, Choice(QK_NORMS)] = "none",
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.dropout, self.window, self.urpe = check_dropout(dropout), window, urpe
+        self.heads = L2Heads(dim, num_heads, key_norm=key_norm, scale=scale, gated=gated, qk_norm=qk_norm, bias=bias)
+        self.pair = nn.Linear(dim_pair or dim, num_heads * (2 if urpe else 1))
+
+    def forward(self, x: Tensor, context: GraphContext | Tensor | None = None) -> Tensor:
+        """Attend inside each graph: x (N, dim) -> (N, dim)."""
+        context = GraphContext.of(context, x)
+        attr, dropout = self._pair_attr(context), self.dropout if self.training else 0.0
+        qkv, gate = self.heads.project(x)
+        key_bias = self.heads.key_bias(qkv.chunk(3, 1)[1])
+        if self.window > 0:
+            return self.heads.close(self._in_window(qkv, key_bias, attr, context, dropout), gate)
+        # transposed, so that the pairs of a head are contiguous
+        pairs = torch.addmm(self.pair.bias[:, None], self.pair.weight, attr.T)  # (2 H, P)
+        theta, phi = pairs.chunk(2) if self.urpe else (pairs, None)
+        heads = pair_attention(
+            qkv,
+            context,
+            self.heads.num_heads,
+            scale=self.heads.scale,
+            key_bias=key_bias,
+            theta=theta,
+            phi=phi,
+            dropout=dropout,
+        )
+        return self.heads.close(heads, gate)
+
+    def extra_repr(self) -> str:
+        """Say dim, heads, and other options that are not the default ones."""
+        options = {"dropout": self.dropout, "dim_pair": self.pair.in_features, "urpe": self.urpe, "window": self.window}
+        return described(self, self.heads.out.in_features, self.heads.num_heads, **options)
+
+    def _pair_attr(self, context: GraphContext) -> Tensor:
+        attr = complete_pairs(context)
+        if attr.shape[1:] != (self.pair.in_features,):
+            raise InputError(
+                f"sL2 attention reads features of pairs of width {self.pair.in_features}, got shape "
+                f"{tuple(attr.shape)}: set gt.sl2.dim_pair to the width of pair_attr"
+            )
+        return attr
+
+    def _in_window(
+        self, qkv: Tensor, key_bias: Tensor | None, attr: Tensor, context: GraphContext, dropout: float
+    ) -> Tensor:
+        kept = window_pairs(context, self.window)
+        q, k, v = qkv.unflatten(1, (3, self.heads.num_heads, -1)).unbind(1)
+        pairs = self.pair(attr[kept])
+        theta, phi = pairs.chunk(2, 1) if self.urpe else (pairs, None)
+        index = all_pairs(context.ptr)[:, kept]
+        out = sparse_pair_attention(
+            q, k, v, index, scale=self.heads.scale, key_bias=key_bias, theta=theta, phi=phi, dropout=dropout
+        )
+        return out.flatten(1)
+
+
+def window_pairs(context: GraphContext, window: int) -> Tensor:
+    """Return the numbers of the pairs, in the order of `all_pairs`, that a window of PPGT keeps.
+
+    Raises:
+        ValueError: the context has no RRWP, not one row for each pair, or fewer than window + 2 channels.
+    """
+    rrwp = context.rrwp
+    if rrwp is None:
+        raise InputError("sL2 attention with a window reads RRWP, and the data has none: set posenc_RRWP.enable True")
+    if len(rrwp) != context.num_pairs or rrwp.size(1) < window + 2:
+        raise InputError(
+            f"sL2 attention with window {window} needs rrwp ({context.num_pairs}, {window + 2} or more), got shape "
+            f"{tuple(rrwp.shape)}: set posenc_RRWP.ksteps to at least {window + 2}"
+        )
+    return (rrwp[:, : window + 2].sum(1) > 0).nonzero().squeeze(1)
+
+
+class ClassAttention(nn.Module):
+    """Attention of one token per graph to the nodes of its graph, with simplified L2 scores and no features of pairs.
+
+    Args:
+        dim (int): channels in and out.
+        num_heads (int): heads; must divide dim.
+        dropout (float, optional): probability to drop an attention weight, in training only. (default: 0.0)
+        key_norm (str, optional): as in `SimplifiedL2Attention`, and so are the others. (default: "fixed")
+        scale (str, optional): "code" or "paper". (default: "code")
+        gated (bool, optional): multiply outputs by a gate of the query. (default: False)
+        qk_norm (str, optional): norm of queries and keys. (default: "none")
+        bias (bool, optional): biases of all linear maps but the gate's, which always has one. (default: True)
+
+    Shapes:
+        token (B, dim), x (N, dim), context a GraphContext, a batch vector (N,) or None; returns (B, dim), for a graph
+        without nodes the bias of the output map.
+
+    Raises:
+        ValueError: an argument is out of its range; when called: there is not one token for each graph.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        *,
+        key_norm: str = "fixed",
+        scale: str = "code",
+        gated: bool = False,
+        qk_norm: str = "none",
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.dropout = check_dropout(dropout)
+        self.heads = L2Heads(dim, num_heads, key_norm=key_norm, scale=scale, gated=gated, qk_norm=qk_norm, bias=bias)
+
+    def forward(self, token: Tensor, x: Tensor, context: GraphContext | Tensor | None = None) -> Tensor:
+        """Attend to the nodes of each graph: token (B, dim) -> (B, dim)."""
+        context, heads = GraphContext.of(context, x), self.heads
+        if len(token) != context.num_graphs:
+            raise InputError(
+                f"class attention: got {len(token)} tokens for {context.num_graphs} graphs: give one for each graph"
+            )
+        query = heads.query(token)
+        k, v = heads.key_value(x).chunk(2, 1)
+        k = heads.k_norm(k)
+        pairs = torch.stack([context.batch, torch.arange(len(x), device=x.device)])
+        split = (part.unflatten(1, (heads.num_heads, -1)) for part in (heads.q_norm(query), k, v))
+        out = sparse_pair_attention(
+            *split,
+            pairs,
+            scale=heads.scale,
+            key_bias=heads.key_bias(k),
+            dropout=self.dropout if self.training else 0.0,
+        )
+        return heads.close(out.flatten(1), heads.gate_of(query))
+
+    def extra_repr(self) -> str:
+        """Say dim, heads and dropout."""
+        return described(self, self.heads.out.in_features, self.heads.num_heads, dropout=self.dropout)

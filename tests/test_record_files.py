@@ -19,6 +19,7 @@ KINDS = {
     "E_losses": 16,
     "E_metrics": 20,
     "E_schedules": 15,
+    "F_attention": 11,
     "F_model": 25,
     "H_schedules": 4,
     "F_encodings": 19,

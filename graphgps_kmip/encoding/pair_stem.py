@@ -1,0 +1,191 @@
+"""Pair stem of PPGT: features of all pairs of nodes from RRWP, sinusoidal encoding and MLP, then residual blocks.
+
+Ma et al. 2025 (PPGT), section on the architecture; `NodeStem` of node_stem.py is its counterpart for nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Batch
+
+from graphgps_kmip.common.rms_norms import NORM_LAYERS
+from graphgps_kmip.common.stochastic_depth import DropPath
+from graphgps_kmip.encoding.graphormer_bias import all_pairs, first_nodes
+from graphgps_kmip.encoding.node_stem import check_names
+from graphgps_kmip.encoding.rrwp import RRWP, with_rrwp
+from graphgps_kmip.encoding.sinusoidal_encoding import sinusoidal_linear, sinusoidal_width
+from graphgps_kmip.errors import InputError
+
+# In the order of the columns, which public checkpoints fix.
+PAIR_FEATURES = ("location", "inverse_order", "inverse_degree")
+
+
+class PairStem(nn.Module):
+    r"""Make features of all pairs of nodes from the random walk probabilities of `RRWP`.
+
+    .. math:: p_{ij} = \mathrm{MLP}(\mathrm{SPE}([P_{ij}, \; l_i - l_j, \; 1/N, \; 1/d_j, \; 1/d_i])) + e_{ji}
+
+    for query i and key j, with location l, N nodes of the graph, degree d (1/0 is 0) and the features e of an edge from
+    j to i. What ``batch.pair_attr`` holds already (`I2GINEncoder`) is added.
+
+    Args:
+        encoding (RRWP): Its values are precomputed, or computed here for each mini-batch.
+        dim (int): Width C of the result.
+        features (Sequence[str], optional): Of `PAIR_FEATURES`. (default: ``("inverse_order", "inverse_degree")``)
+        num_bases (int, optional): S of the sinusoidal encoding; 0: none. (default: 3)
+        raw_channels (bool, optional): Keep the values beside their sines. (default: ``True``)
+        hidden (Sequence[int], optional): Hidden widths of the MLP. (default: ``(128,)``)
+        drop_pairs (float, optional): In training, probability of a pair to have zeros in place of its values, which
+            are not scaled. (default: 0.0)
+        dim_location (int, optional): Columns of ``batch.pos``. (default: 2)
+        act (Callable, optional): Makes the activation of the MLP. (default: ``nn.GELU``)
+
+    Shapes: batch.rrwp (P, K), batch.rrwp_degree (N,), batch.pos (N, dim_location), batch.edge_attr (E, C) or none ->
+        batch.pair_attr (P, C) of all P = sum n^2 pairs, graph by graph, query by query.
+
+    Raises:
+        InputError: an unknown feature when built; values, locations or edge features missing or too wide when called.
+    """
+
+    def __init__(
+        self,
+        encoding: RRWP,
+        dim: int,
+        *,
+        features: Sequence[str] = ("inverse_order", "inverse_degree"),
+        num_bases: int = 3,
+        raw_channels: bool = True,
+        hidden: Sequence[int] = (128,),
+        drop_pairs: float = 0.0,
+        dim_location: int = 2,
+        act: Callable[[], nn.Module] = nn.GELU,
+    ) -> None:
+        super().__init__()
+        check_names("ppgt.pair_features", features, PAIR_FEATURES)
+        widths = {"location": dim_location, "inverse_order": 1, "inverse_degree": 2}
+        self.encoding, self.features, self.dim = encoding, tuple(features), dim
+        self.num_bases, self.raw_channels, self.drop_pairs = num_bases, raw_channels, drop_pairs
+        channels = encoding.walks.num_channels + sum(widths[name] for name in self.features)
+        sizes = [sinusoidal_width(channels, num_bases, raw_channels), *hidden, dim]
+        layers = [module for pair in pairwise(sizes) for module in (nn.Linear(*pair), act())]
+        self.mlp = nn.Sequential(*layers[:-1])
+
+    def forward(self, batch: Batch) -> Batch:
+        """Set ``batch.pair_attr``."""
+        values = self._values(with_rrwp(batch, self.encoding))
+        if self.training and self.drop_pairs:
+            values = values * (torch.rand(len(values), 1, device=values.device) >= self.drop_pairs)
+        first = self.mlp[0]
+        pairs = self.mlp[1:](sinusoidal_linear(values, first.weight, first.bias, self.num_bases, self.raw_channels))
+        if batch.get("pair_attr") is not None:
+            pairs = pairs + batch.pair_attr
+        if batch.get("edge_attr") is not None:
+            pairs = self._with_edges(batch, pairs)
+        batch.pair_attr = pairs
+        return batch
+
+    def _values(self, batch: Batch) -> Tensor:
+        """Return the input of the sinusoidal encoding, (P, K) -> (P, C')."""
+        if not self.features:
+            return batch.rrwp
+        kind, columns = batch.rrwp.dtype, [batch.rrwp]
+        query, key = all_pairs(batch)
+        if "location" in self.features:
+            if batch.get("pos") is None:
+                raise InputError(
+                    "ppgt.pair_features: location needs batch.pos, which the data does not have: leave it out"
+                )
+            columns.append((batch.pos[query] - batch.pos[key]).to(kind))
+        if "inverse_order" in self.features:
+            sizes = first_nodes(batch).diff()
+            columns.append((1 / sizes.to(kind)).repeat_interleave(sizes.square())[:, None])
+        if "inverse_degree" in self.features:
+            degree = batch.rrwp_degree.to(kind)
+            inverse = torch.where(degree > 0, 1 / degree, 0)
+            columns += [inverse[key, None], inverse[query, None]]
+        return torch.cat(columns, dim=1)
+
+    def _with_edges(self, batch: Batch, pairs: Tensor) -> Tensor:
+        """Add the features of an edge from u to v to the pair of query v and key u."""
+        if batch.edge_attr.dim() != 2 or batch.edge_attr.size(1) != self.dim:
+            raise InputError(
+                f"edge features are {tuple(batch.edge_attr.shape)}, the features of pairs {self.dim} wide: set "
+                "dataset.edge_encoder True, and ppgt.dim_pair to the width of its result"
+            )
+        key, query = batch.edge_index
+        return pairs.index_add(0, pair_rows(first_nodes(batch), query, key), batch.edge_attr.to(pairs.dtype))
+
+
+def pair_rows(ptr: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    """Return the row of each pair among all pairs of nodes of all graphs, graph by graph, query by query.
+
+    Shapes: ptr (B + 1,), query and key (M,), nodes of the same graph -> (M,).
+    """
+    sizes = ptr.diff()
+    graph = torch.searchsorted(ptr, query, right=True) - 1
+    first = sizes.square().cumsum(0) - sizes.square()
+    return first[graph] + (query - ptr[graph]) * sizes[graph] + key - ptr[graph]
+
+
+class PairFFN(nn.Module):
+    r"""Refine the features of pairs by residual MLPs, each pair for itself.
+
+    .. math:: y = x + \alpha \, \mathrm{droppath}(W_2 \, \sigma(W_1 \, \mathrm{norm}(x)))
+
+    Args:
+        dim (int): Width C.
+        num_blocks (int): Number of MLPs.
+        ffn_ratio (float, optional): Their hidden width over C. (default: 2.0)
+        norm (str, optional): In front of each MLP, of ``NORM_LAYERS``. (default: ``"ada_rms_norm"``)
+        first_norm (str, optional): Before the first block. (default: ``"none"``)
+        last_norm (str, optional): After the last block. (default: ``"ada_rms_norm"``)
+        drop_path (float, optional): Rate of stochastic depth, by graph and block. (default: 0.0)
+        drop_path_scale (bool, optional): Scale what is kept. (default: ``True``)
+        layer_scale (float, optional): Start of the learned alpha of each channel; 0: alpha is 1. (default: 0.0)
+        act (Callable, optional): Makes the activation. (default: ``nn.GELU``)
+
+    Shapes: batch.pair_attr (P, C) -> (P, C).
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_blocks: int,
+        *,
+        ffn_ratio: float = 2.0,
+        norm: str = "ada_rms_norm",
+        first_norm: str = "none",
+        last_norm: str = "ada_rms_norm",
+        drop_path: float = 0.0,
+        drop_path_scale: bool = True,
+        layer_scale: float = 0.0,
+        act: Callable[[], nn.Module] = nn.GELU,
+    ) -> None:
+        super().__init__()
+        for key, name in (("norm", norm), ("first_norm", first_norm), ("last_norm", last_norm)):
+            check_names(f"ppgt.stem_{key}", [name], NORM_LAYERS)
+        self.first_norm, self.last_norm = NORM_LAYERS[first_norm](dim), NORM_LAYERS[last_norm](dim)
+        self.norms = nn.ModuleList(NORM_LAYERS[norm](dim) for _ in range(num_blocks))
+        hidden = int(dim * ffn_ratio)
+        self.mlps = nn.ModuleList(
+            nn.Sequential(nn.Linear(dim, hidden), act(), nn.Linear(hidden, dim)) for _ in range(num_blocks)
+        )
+        self.drop_path = DropPath(drop_path, drop_path_scale)
+        self.scales = nn.ParameterList(
+            nn.Parameter(torch.full((dim,), layer_scale)) for _ in range(num_blocks if layer_scale else 0)
+        )
+
+    def forward(self, batch: Batch) -> Batch:
+        """Replace ``batch.pair_attr``."""
+        sizes = first_nodes(batch).diff()
+        ptr = torch.cat([sizes.new_zeros(1), sizes.square().cumsum(0)])  # first pair of each graph
+        x = self.first_norm(batch.pair_attr)
+        for number, (norm, mlp) in enumerate(zip(self.norms, self.mlps, strict=True)):
+            update = self.drop_path(mlp(norm(x)), ptr)
+            x = torch.addcmul(x, update, self.scales[number]) if len(self.scales) else x + update
+        batch.pair_attr = self.last_norm(x)
+        return batch

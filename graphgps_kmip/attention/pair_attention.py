@@ -4,23 +4,33 @@ r"""Full attention with a bias of keys, a bias of pairs and a factor of pairs: P
 
 The sum is over all nodes of the graph of i (`pair_attention`), or over the nodes of a list of pairs
 (`sparse_pair_attention`). The factor (URPE, Luo et al. 2022) is applied after the softmax, so that the weights of a
-query need not sum to 1.
+query need not sum to 1. On a CPU the C loops of full attention (``native/full_attention.c``, compiled with -DPAIRS)
+compute each graph and head separately: no graph is padded, and only theta, phi and their gradients have the size of all
+pairs. `plain_pair_attention` is the same mathematics in torch operations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ctypes
+import math
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
 from torch.nn.functional import dropout as drop
 from torch.nn.functional import scaled_dot_product_attention
 
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.dense import from_padded, to_padded
 from graphgps_kmip.attention.edge_attention import edge_softmax
+from graphgps_kmip.attention.full import PAIR_WORK, drop_factors
+from graphgps_kmip.common.gradients import differentiable_gradients
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.native import dtype_flags, load, pointer, unavailable_reason
+from graphgps_kmip.search.problem import overflow
 
 
 def pair_attention(
@@ -36,7 +46,10 @@ def pair_attention(
 ) -> Tensor:
     """Attend inside each graph, with numbers for keys and for pairs of nodes (see the module for the formula).
 
-    Gradients flow to qkv, key_bias, theta and phi.
+    Gradients flow to qkv, key_bias, theta and phi; second derivatives exist but where torch's fused attention runs (on
+    a GPU and in half precision, without phi). In the C loops (float32 and float64 on a CPU) results repeat bit for bit
+    on any number of threads, and the dropout mask follows from one number drawn from torch's generator. Elsewhere
+    inputs are computed in their dtype, the softmax in float32 at least.
 
     Args:
         qkv (Tensor): queries, keys and values of all heads, side by side.
@@ -54,17 +67,117 @@ def pair_attention(
         (N, H D).
 
     Raises:
-        ValueError: key_bias, theta or phi do not have one number for each head and key or pair.
+        ValueError: key_bias, theta or phi do not have one number for each head and key or pair; the boundaries of the
+            graphs are not those of these nodes.
+        NotFinite: inputs are finite, but inner products of queries and keys overflow (in the C loops).
+        MemoryError: not enough for the keys and values of one head of the largest graph.
+
+    Cost: sum_g N_g^2 H D time.
     """
     _check_shapes(qkv, context, num_heads, key_bias, theta, phi)
     if not len(qkv):
         return qkv[:, : qkv.size(1) // 3]
-    fused = qkv.device.type != "cpu" or qkv.dtype not in (torch.float32, torch.float64)
-    if fused and phi is None:
+    if kernel_can_run(qkv):
+        context.check_ptr()
+        seed = int(torch.randint(2**62, ())) if dropout else 0
+        sizes = num_heads, scale, dropout, seed
+        return _PairAttention.apply(*_same_dtype(qkv, key_bias, theta, phi), context, sizes)
+    if phi is None and (qkv.device.type != "cpu" or qkv.dtype not in (torch.float32, torch.float64)):
         return _scaled_dot_product(qkv, key_bias, theta, context, num_heads, scale, dropout)
     return plain_pair_attention(
         qkv, key_bias, theta, phi, context=context, num_heads=num_heads, scale=scale, thin=partial(drop, p=dropout)
     )
+
+
+def kernel_can_run(qkv: Tensor) -> bool:
+    """Whether the C loops support these queries, keys and values, and can be compiled."""
+    fits = qkv.device.type == "cpu" and qkv.dtype in (torch.float32, torch.float64)
+    return fits and unavailable_reason("full_attention", "-DPAIRS", *dtype_flags(qkv.dtype)) is None
+
+
+def _same_dtype(qkv: Tensor, *others: Tensor | None) -> tuple[Tensor | None, ...]:
+    return qkv, *(other if other is None else other.to(qkv.dtype) for other in others)
+
+
+class _PairAttention(Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        qkv: Tensor,
+        key_bias: Tensor | None,
+        theta: Tensor | None,
+        phi: Tensor | None,
+        context: GraphContext,
+        sizes: tuple[int, float, float, int],
+    ) -> Tensor:
+        """Keep the inputs, the output and one number for each query and head."""
+        qkv, *pairs = (each if each is None else each.contiguous() for each in (qkv, key_bias, theta, phi))
+        out, lse = qkv.new_empty(len(qkv), qkv.size(1) // 3), qkv.new_empty(len(qkv), sizes[0])
+        ctx.context, ctx.sizes = context, sizes
+        _call(qkv, None, context, sizes, (out, lse, None), pairs, (None, None, None))
+        # a sum carries a NaN along and is the cheapest look; +inf: a query without pairs
+        if math.isnan(lse.sum().item()) and lse.isnan().any() and _all_usable(qkv, *pairs):
+            q, k, _ = (float(part.abs().max()) for part in qkv.chunk(3, 1))
+            raise overflow(q, k, qkv.dtype)
+        ctx.save_for_backward(qkv, *pairs, out, lse)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
+        """Compute the weights again, tile by tile."""
+        qkv, key_bias, theta, phi, out, lse = ctx.saved_tensors
+        inputs = qkv, key_bias, theta, phi
+        if torch.is_grad_enabled():
+            num_heads, scale, dropout, seed = ctx.sizes
+            thin = partial(_drop_as_the_kernel, dropout=dropout, seed=seed)
+            plain = partial(plain_pair_attention, context=ctx.context, num_heads=num_heads, scale=scale, thin=thin)
+            return *differentiable_gradients(plain, inputs, (grad_out,)), None, None
+        grad, *grads = (
+            torch.empty_like(each) if each is not None and (each is qkv or needed) else None
+            for each, needed in zip(inputs, ctx.needs_input_grad, strict=False)
+        )
+        if key_bias is not None and grads[0] is None:  # the kernel sums it anyway
+            grads[0] = torch.empty_like(key_bias)
+        _call(qkv, grad_out.contiguous(), ctx.context, ctx.sizes, (out, lse, grad), inputs[1:], grads)
+        return grad, *grads, None, None
+
+
+def _drop_as_the_kernel(weight: Tensor, dropout: float, seed: int) -> Tensor:
+    if not dropout:
+        return weight
+    num_graphs, num_heads, max_nodes, _ = weight.shape
+    return weight * drop_factors(num_graphs, num_heads, max_nodes, dropout, seed).to(weight)
+
+
+def _all_usable(qkv: Tensor, *biases: Tensor | None) -> bool:
+    """Whether all is finite, or -inf, which removes a pair."""
+    finite = bool(qkv.isfinite().all())
+    return finite and all(bias is None or bool((bias < torch.inf).all()) for bias in biases)
+
+
+def _call(
+    qkv: Tensor,
+    grad_out: Tensor | None,
+    context: GraphContext,
+    sizes: tuple[int, float, float, int],
+    results: tuple[Tensor, Tensor, Tensor | None],
+    pairs: Sequence[Tensor | None],
+    grads: Sequence[Tensor | None],
+) -> None:
+    (num_heads, scale, dropout, seed), most = sizes, context.max_nodes
+    ptr, pair_ptr = (each.long().contiguous() for each in (context.ptr, context.pair_ptr))
+    failed = load("full_attention", "-DPAIRS", *dtype_flags(qkv.dtype)).pair_attention(
+        *map(pointer, (qkv, grad_out, ptr)),
+        *map(ctypes.c_long, (context.num_graphs, most)),
+        *(num_heads, results[0].size(1) // num_heads),
+        *map(ctypes.c_double, (scale, dropout)),
+        ctypes.c_uint64(seed),
+        max(1, min(torch.get_num_threads(), len(qkv) * most * num_heads // PAIR_WORK)),
+        *map(pointer, results),
+        *map(pointer, (pair_ptr, *pairs, *grads)),
+    )
+    if failed:
+        raise MemoryError(f"not enough memory for attention in a graph of {most} nodes")
 
 
 def _check_shapes(

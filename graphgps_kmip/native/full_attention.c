@@ -1,9 +1,13 @@
-/* Full softmax attention inside each graph, forward and backward, on a CPU (called by attention/full_cpu.py).
+/* Full softmax attention inside each graph, forward and backward, on a CPU (called by attention/full.py).
  *
  * One unit of work is one head of one graph: its keys and values are packed channel by channel, so that a vector holds
  * consecutive keys, and QUERIES queries pass over them tile by tile with a running maximum and sum (Milakov and
  * Gimelshein 2018; the backward computes the weights again, as Dao et al. 2022). Nothing is padded, no weight is kept.
  * A weight is dropped by a hash of (seed, unit, query, key), so the backward drops the same ones.
+ *
+ * With -DPAIRS there may also be numbers of keys and of pairs (called by attention/pair_attention.py): scores are
+ * s <q, k> + key_bias + theta, and weights are multiplied by 1 + phi after the softmax. The numbers of the pairs of one
+ * head, graph and query are a row of consecutive keys.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -16,21 +20,35 @@
 #include "exponential.h"
 #include "products.h"
 
+#ifdef PAIRS
+#define GIVEN(pointer) ((pointer) != NULL)
+#else
+#define GIVEN(pointer) 0 /* so that plain attention has no trace of these parts */
+#endif
+
+typedef struct {
+    const real *key_bias, *theta, *phi; /* (N, H), (H, P), (H, P); NULL: none */
+    real *grad_key_bias, *grad_theta, *grad_phi;
+    const int64_t *ptr;                 /* (B + 1): first pair of each graph, and P */
+} Pairs;
+
 typedef struct {
     const real *qkv, *grad_out;  /* (N, 3, H, D), (N, H, D) */
     real *out, *lse, *grad_qkv;  /* (N, H, D), (N, H): log of the sum of exponentials; (N, 3, H, D) */
     const int64_t *ptr;          /* (B + 1) */
     long num_graphs, most;       /* B, nodes of the largest graph */
     int heads, dim, packed;      /* H, D, D rounded up to GROUP */
-    real scale, kept;            /* 1 / sqrt(D), 1 / (1 - dropout) */
+    real scale, kept;            /* of inner products, 1 / (1 - dropout) */
     uint32_t dropped;            /* hashes below are dropped; 0: none */
     uint64_t seed;
+    Pairs pairs;
     atomic_int failed;
     Queue queue;
 } Full;
 
 typedef struct {
     real *kt, *vt, *grad_kt, *grad_vt; /* (packed, stride) */
+    real *key_bias, *grad_key_bias;    /* (stride), where keys have a bias */
     real *score, *grad, *drop;         /* (QUERIES, KEYS), and (KEYS) */
     real *q, *g, *sum;                 /* (QUERIES, packed): queries, gradients of outputs, sums */
     long stride;
@@ -41,10 +59,13 @@ static int make_scratch(const Full *f, Scratch *s) {
     s->stride = (f->most + STEP - 1) / STEP * STEP;
     size_t keys = aligned((size_t)f->packed * s->stride * sizeof(real));
     size_t tile = aligned(QUERIES * KEYS * sizeof(real)), rows = aligned((size_t)QUERIES * f->packed * sizeof(real));
-    char *next = s->memory = malloc(4 * keys + 3 * tile + 3 * rows + 2 * ALIGN);
+    size_t bias = GIVEN(f->pairs.key_bias) ? aligned(s->stride * sizeof(real)) : 0;
+    char *next = s->memory = malloc(4 * keys + 2 * bias + 3 * tile + 3 * rows + 2 * ALIGN);
     if (!next) return ENOMEM;
     real **all[] = {&s->kt, &s->vt, &s->grad_kt, &s->grad_vt};
     for (int i = 0; i < 4; i++) *all[i] = carve(&next, keys);
+    s->key_bias = carve(&next, bias);
+    s->grad_key_bias = carve(&next, bias);
     s->score = carve(&next, tile);
     s->grad = carve(&next, tile);
     s->drop = carve(&next, tile);
@@ -82,6 +103,42 @@ static real exponentials(real *score, real shift, int valid, int width) {
     return sum_lanes(sum);
 }
 
+/* First number of a tile in a row of pairs, of the first of some queries; rows have as many numbers as the graph nodes. */
+static inline long first_pair(const Full *f, long unit, long query, long first) {
+    long graph = unit / f->heads, nodes = f->ptr[graph + 1] - f->ptr[graph];
+    return unit % f->heads * f->pairs.ptr[f->num_graphs] + f->pairs.ptr[graph] + query * nodes + first;
+}
+
+static inline long row_of_pairs(const Full *f, long unit) {
+    return f->ptr[unit / f->heads + 1] - f->ptr[unit / f->heads];
+}
+
+/* to[j] += from[j] */
+static inline void add_row(real *restrict to, const real *restrict from, int count) {
+    for (int j = 0; j < count; j++) to[j] += from[j];
+}
+
+/* Adds the biases of a tile of keys, and of their pairs with `count` queries, to the scores. */
+static void add_biases(const Full *f, Scratch *s, long unit, long query, int count, long first, int valid) {
+    long pair = GIVEN(f->pairs.theta) ? first_pair(f, unit, query, first) : 0, row = row_of_pairs(f, unit);
+    for (int r = 0; r < count; r++) {
+        if (GIVEN(f->pairs.key_bias)) add_row(s->score + r * KEYS, s->key_bias + first, valid);
+        if (GIVEN(f->pairs.theta)) add_row(s->score + r * KEYS, f->pairs.theta + pair + r * row, valid);
+    }
+}
+
+/* weight[j] *= 1 + phi[j] */
+static inline void multiply_row(real *restrict weight, const real *restrict phi, int count) {
+    for (int j = 0; j < count; j++) weight[j] *= 1 + phi[j];
+}
+
+/* Packs the key biases of a unit. */
+static void take_key_bias(const Full *f, Scratch *s, long unit) {
+    long begin = f->ptr[unit / f->heads], end = f->ptr[unit / f->heads + 1];
+    for (long i = begin; i < end; i++) s->key_bias[i - begin] = f->pairs.key_bias[i * f->heads + unit % f->heads];
+    memset(s->grad_key_bias, 0, (end - begin) * sizeof(real));
+}
+
 static inline int padded(long keys) { return (int)((keys + STEP - 1) / STEP * STEP); }
 
 /* Passes over one tile of keys: raises the maxima, sums weights and weighted values. */
@@ -89,6 +146,7 @@ static void forward_tile(const Full *f, Scratch *s, long unit, long query, int c
                          real *total) {
     int width = padded(valid);
     products(s->q, s->kt + first, s->stride, f->packed, width, s->score);
+    if (GIVEN(f->pairs.ptr)) add_biases(f, s, unit, query, count, first, valid);
     for (int r = 0; r < QUERIES; r++) {
         real *score = s->score + r * KEYS;
         for (int j = valid; j < width; j++) score[j] = -INFINITY;
@@ -97,8 +155,11 @@ static void forward_tile(const Full *f, Scratch *s, long unit, long query, int c
         real before = top[r], now = max_lanes(largest);
         top[r] = before > now ? before : now;
         real factor = before == -INFINITY ? 0 : (real)exp(before - top[r]);
-        total[r] = total[r] * factor + exponentials(score, top[r], valid, width);
+        real shift = GIVEN(f->pairs.theta) && top[r] == -INFINITY ? 0 : top[r]; /* no pair so far: any finite number */
+        total[r] = total[r] * factor + exponentials(score, shift, valid, width);
         for (int c = 0; c < f->packed; c++) s->sum[r * f->packed + c] *= factor;
+        if (GIVEN(f->pairs.phi) && r < count)
+            multiply_row(score, f->pairs.phi + first_pair(f, unit, query + r, first), valid);
         if (!f->dropped || r >= count) continue;
         draw(f, unit, query + r, first, width, s->drop);
         for (int j = 0; j < width; j++) score[j] *= s->drop[j];
@@ -111,6 +172,7 @@ static void forward_unit(const Full *f, Scratch *s, long unit) {
     long all = (long)f->heads * f->dim, row = 3 * all;
     transpose(f->qkv + begin * row + all + head, row, end - begin, f->dim, f->packed, s->kt, s->stride);
     transpose(f->qkv + begin * row + 2 * all + head, row, end - begin, f->dim, f->packed, s->vt, s->stride);
+    if (GIVEN(f->pairs.key_bias)) take_key_bias(f, s, unit);
     for (long query = begin; query < end; query += QUERIES) {
         int count = end - query < QUERIES ? (int)(end - query) : QUERIES;
         real top[QUERIES], total[QUERIES] = {0};
@@ -123,19 +185,45 @@ static void forward_unit(const Full *f, Scratch *s, long unit) {
         }
         for (int r = 0; r < count; r++) {
             real *out = f->out + (query + r) * all + head;
+            if (GIVEN(f->pairs.theta) && top[r] == -INFINITY && total[r] == total[r]) { /* no pair, and no NaN */
+                memset(out, 0, f->dim * sizeof(real));
+                f->lse[(query + r) * f->heads + unit % f->heads] = INFINITY;
+                continue;
+            }
             f->lse[(query + r) * f->heads + unit % f->heads] = top[r] + (real)log(total[r]);
             for (int c = 0; c < f->dim; c++) out[c] = s->sum[r * f->packed + c] / total[r];
         }
     }
 }
 
-/* With a the weights and z what dropout makes of 1: dv = sum a z g, ds = a (z <g, v> - <g, o>), dq = sum ds k,
- * dk = sum ds q. */
+static void keep_gradients(const Full *f, Scratch *s, const real *grad, long unit, long query, long first, int valid) {
+    if (GIVEN(f->pairs.key_bias)) add_row(s->grad_key_bias + first, grad, valid);
+    if (GIVEN(f->pairs.grad_theta))
+        memcpy(f->pairs.grad_theta + first_pair(f, unit, query, first), grad, valid * sizeof(real));
+}
+
+/* Stores the gradient of one row of phi, and turns what dropout makes of 1 into what it makes of 1 + phi. */
+static void with_phi(const Full *f, const real *restrict weight, const real *restrict grad, real *restrict drop,
+                     long unit, long query, long first, int valid, int width) {
+    long pair = first_pair(f, unit, query, first);
+    if (!f->dropped)
+        for (int j = 0; j < width; j++) drop[j] = 1;
+    if (GIVEN(f->pairs.grad_phi)) {
+        real *restrict grad_phi = f->pairs.grad_phi + pair;
+        for (int j = 0; j < valid; j++) grad_phi[j] = weight[j] * grad[j] * drop[j];
+    }
+    multiply_row(drop, f->pairs.phi + pair, valid);
+}
+
+/* With a the weights and z what dropout makes of 1 + phi: dv = sum a z g, ds = a (z <g, v> - <g, o>), dq = sum ds k,
+ * dk = sum ds q; the sum of ds over queries is the gradient of a key bias, ds that of theta, and a <g, v> times dropout
+ * that of phi. */
 static void backward_tile(const Full *f, Scratch *s, long unit, long query, int count, long first, int valid,
                           const real *lse, const real *mean) {
     int width = padded(valid);
     products(s->q, s->kt + first, s->stride, f->packed, width, s->score);
     products(s->g, s->vt + first, s->stride, f->packed, width, s->grad);
+    if (GIVEN(f->pairs.ptr)) add_biases(f, s, unit, query, count, first, valid);
     for (int r = 0; r < QUERIES; r++) {
         real *restrict score = s->score + r * KEYS, *restrict grad = s->grad + r * KEYS, *restrict drop = s->drop;
         if (r >= count) {
@@ -144,15 +232,18 @@ static void backward_tile(const Full *f, Scratch *s, long unit, long query, int 
             continue;
         }
         exponentials(score, lse[r], valid, width);
-        if (!f->dropped) {
+        if (!f->dropped && !GIVEN(f->pairs.phi)) {
             for (int j = 0; j < width; j++) grad[j] = score[j] * (grad[j] - mean[r]);
+            if (GIVEN(f->pairs.ptr)) keep_gradients(f, s, grad, unit, query + r, first, valid);
             continue;
         }
-        draw(f, unit, query + r, first, width, drop);
+        if (f->dropped) draw(f, unit, query + r, first, width, drop);
+        if (GIVEN(f->pairs.phi)) with_phi(f, score, grad, drop, unit, query + r, first, valid, width);
         for (int j = 0; j < width; j++) {
             grad[j] = score[j] * (grad[j] * drop[j] - mean[r]);
             score[j] *= drop[j];
         }
+        if (GIVEN(f->pairs.ptr)) keep_gradients(f, s, grad, unit, query + r, first, valid);
     }
     add_weighted(s->grad, s->kt + first, s->stride, f->packed, width, s->sum);
     add_outer(s->q, s->grad, s->stride, f->packed, width, s->grad_kt + first);
@@ -166,6 +257,7 @@ static void backward_unit(const Full *f, Scratch *s, long unit) {
     transpose(f->qkv + begin * row + 2 * all + head, row, end - begin, f->dim, f->packed, s->vt, s->stride);
     memset(s->grad_kt, 0, size * sizeof(real));
     memset(s->grad_vt, 0, size * sizeof(real));
+    if (GIVEN(f->pairs.key_bias)) take_key_bias(f, s, unit);
     for (long query = begin; query < end; query += QUERIES) {
         int count = end - query < QUERIES ? (int)(end - query) : QUERIES;
         real lse[QUERIES], mean[QUERIES] = {0};
@@ -190,6 +282,9 @@ static void backward_unit(const Full *f, Scratch *s, long unit) {
             f->grad_qkv[(begin + i) * row + all + head + c] = s->grad_kt[c * s->stride + i];
             f->grad_qkv[(begin + i) * row + 2 * all + head + c] = s->grad_vt[c * s->stride + i];
         }
+    if (!GIVEN(f->pairs.key_bias)) return;
+    for (long i = 0; i < end - begin; i++)
+        f->pairs.grad_key_bias[(begin + i) * f->heads + unit % f->heads] = s->grad_key_bias[i];
 }
 
 static void *work(void *argument) {
@@ -207,15 +302,37 @@ static void *work(void *argument) {
     return NULL;
 }
 
+static int run(Full *f, int num_threads) {
+    atomic_store(&f->queue.next, 0);
+    f->queue.items = f->num_graphs * f->heads;
+    run_parallel(work, f, num_threads);
+    return atomic_load(&f->failed);
+}
+
+static Full described(const real *qkv, const real *grad_out, const int64_t *ptr, long num_graphs, long most, int heads,
+                      int dim, double scale, double dropout, uint64_t seed, real *out, real *lse, real *grad_qkv) {
+    return (Full){.qkv = qkv, .grad_out = grad_out, .out = out, .lse = lse, .grad_qkv = grad_qkv, .ptr = ptr,
+                  .num_graphs = num_graphs, .most = most, .heads = heads, .dim = dim,
+                  .packed = (dim + GROUP - 1) / GROUP * GROUP, .scale = (real)scale,
+                  .kept = (real)(1 / (1 - dropout)), .dropped = (uint32_t)(dropout * 0x1p32), .seed = seed};
+}
+
 /* Forward where grad_qkv is NULL, else backward, which reads out and lse. Returns 0, or ENOMEM. */
+#ifdef PAIRS
+int pair_attention(const real *qkv, const real *grad_out, const int64_t *ptr, long num_graphs, long most, int heads,
+                   int dim, double scale, double dropout, uint64_t seed, int num_threads, real *out, real *lse,
+                   real *grad_qkv, const int64_t *pair_ptr, const real *key_bias, const real *theta, const real *phi,
+                   real *grad_key_bias, real *grad_theta, real *grad_phi) {
+    Full f = described(qkv, grad_out, ptr, num_graphs, most, heads, dim, scale, dropout, seed, out, lse, grad_qkv);
+    f.pairs = (Pairs){.key_bias = key_bias, .theta = theta, .phi = phi, .grad_key_bias = grad_key_bias,
+                      .grad_theta = grad_theta, .grad_phi = grad_phi, .ptr = pair_ptr};
+    return run(&f, num_threads);
+}
+#else
 int full_attention(const real *qkv, const real *grad_out, const int64_t *ptr, long num_graphs, long most, int heads,
                    int dim, double dropout, uint64_t seed, int num_threads, real *out, real *lse, real *grad_qkv) {
-    Full f = {.qkv = qkv, .grad_out = grad_out, .out = out, .lse = lse, .grad_qkv = grad_qkv, .ptr = ptr,
-              .num_graphs = num_graphs, .most = most, .heads = heads, .dim = dim,
-              .packed = (dim + GROUP - 1) / GROUP * GROUP, .scale = (real)(1 / sqrt(dim)),
-              .kept = (real)(1 / (1 - dropout)), .dropped = (uint32_t)(dropout * 0x1p32), .seed = seed};
-    atomic_store(&f.queue.next, 0);
-    f.queue.items = num_graphs * heads;
-    run_parallel(work, &f, num_threads);
-    return atomic_load(&f.failed);
+    Full f = described(qkv, grad_out, ptr, num_graphs, most, heads, dim, 1 / sqrt(dim), dropout, seed, out, lse,
+                       grad_qkv);
+    return run(&f, num_threads);
 }
+#endif

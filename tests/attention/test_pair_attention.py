@@ -1,0 +1,372 @@
+"""Attention with biases of keys and pairs and factors of pairs: C loops and torch forms against Python loops."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import dropout as drop
+
+from graphgps_kmip.attention import GraphContext
+from graphgps_kmip.attention import pair_attention as module
+from graphgps_kmip.attention.context import all_pairs
+from graphgps_kmip.attention.full import full_attention
+from graphgps_kmip.attention.pair_attention import (
+    kernel_can_run,
+    pair_attention,
+    plain_pair_attention,
+    sparse_pair_attention,
+)
+from graphgps_kmip.native import unavailable_reason
+from graphgps_kmip.search.problem import NotFinite
+from tests.attention.largest import largest_tensor
+
+SIZES = [5, 0, 1, 9]  # the second graph has no node
+PARTS = ["key_bias theta phi", "theta phi", "key_bias phi", "key_bias theta", "key_bias", "theta", "phi", ""]
+needs_c = pytest.mark.skipif(unavailable_reason("full_attention", "-DPAIRS") is not None, reason="no C compiler")
+Inputs = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]
+
+
+def graphs(sizes: list[int]) -> GraphContext:
+    ptr = torch.tensor([0, *sizes]).cumsum(0)
+    return GraphContext(torch.repeat_interleave(ptr.diff()), ptr)
+
+
+def numbers(context: GraphContext, num_heads: int, dim: int, parts: str = PARTS[0], size: float = 1.0) -> Inputs:
+    """Random qkv, key_bias, theta and phi; None for what is not among the parts."""
+    num_nodes, rows = len(context.batch), (num_heads, context.num_pairs)
+    shapes = {"key_bias": (num_nodes, num_heads), "theta": rows, "phi": rows}
+    given = [
+        size * torch.randn(shape, dtype=torch.float64) if name in parts.split() else None
+        for name, shape in shapes.items()
+    ]
+    qkv = size * torch.randn(num_nodes, 3 * num_heads * dim, dtype=torch.float64)
+    return qkv, *given
+
+
+def call(inputs: Inputs, context: GraphContext, num_heads: int, dropout: float = 0.0, scale: float = 0.7) -> Tensor:
+    qkv, key_bias, theta, phi = inputs
+    return pair_attention(
+        qkv, context, num_heads, scale=scale, key_bias=key_bias, theta=theta, phi=phi, dropout=dropout
+    )
+
+
+def plain(inputs: Inputs, context: GraphContext, num_heads: int, dropout: float = 0.0, scale: float = 0.7) -> Tensor:
+    thin = partial(drop, p=dropout)
+    return plain_pair_attention(*inputs, context=context, num_heads=num_heads, scale=scale, thin=thin)
+
+
+def sparse(inputs: Inputs, context: GraphContext, num_heads: int, dropout: float = 0.0, scale: float = 0.7) -> Tensor:
+    qkv, key_bias, theta, phi = inputs
+    theta, phi = (each if each is None else each.T for each in (theta, phi))
+    q, k, v = qkv.unflatten(1, (3, num_heads, -1)).unbind(1)
+    pairs = all_pairs(context.ptr)
+    out = sparse_pair_attention(q, k, v, pairs, scale=scale, key_bias=key_bias, theta=theta, phi=phi, dropout=dropout)
+    return out.flatten(1)
+
+
+def by_the_formula(inputs: Inputs, context: GraphContext, num_heads: int, scale: float = 0.7) -> Tensor:
+    """Number by number, differentiable; a query whose theta are all -inf gets 0."""
+    qkv, key_bias, theta, phi = inputs
+    q, k, v = qkv.unflatten(1, (3, num_heads, -1)).unbind(1)
+    out, pair = torch.zeros_like(v), 0
+    for start, end in zip(context.ptr.tolist(), context.ptr[1:].tolist(), strict=False):
+        for i in range(start, end):
+            for head in range(num_heads):
+                score = [scale * (q[i, head] @ k[j, head]) for j in range(start, end)]
+                if key_bias is not None:
+                    score = [score[j - start] + key_bias[j, head] for j in range(start, end)]
+                if theta is not None:
+                    score = [score[j - start] + theta[head, pair + j - start] for j in range(start, end)]
+                if all(float(s.detach()) == -math.inf for s in score):
+                    continue
+                top = max(float(s.detach()) for s in score)
+                exponentials = [torch.exp(s - top) for s in score]
+                for j in range(start, end):
+                    weight = exponentials[j - start] / sum(exponentials)
+                    factor = 1 if phi is None else 1 + phi[head, pair + j - start]
+                    out = out.index_put(
+                        (torch.tensor(i), torch.tensor(head)), factor * weight * v[j, head], accumulate=True
+                    )
+            pair += end - start
+    return out.flatten(1)
+
+
+def gradients(out: Tensor, inputs: Inputs, cotangent: Tensor) -> list[Tensor]:
+    return list(torch.autograd.grad(out, [x for x in inputs if x is not None], cotangent))
+
+
+def leaves(inputs: Inputs, dtype: torch.dtype = torch.float64) -> Inputs:
+    return tuple(x if x is None else x.detach().to(dtype).clone().requires_grad_() for x in inputs)
+
+
+FORMS = [pytest.param(call, marks=needs_c, id="C loops"), pytest.param(plain, id="plain")]
+FORMS.append(pytest.param(sparse, id="pair list"))
+
+
+@pytest.mark.parametrize("parts", PARTS)
+@pytest.mark.parametrize("form", FORMS)
+def test_outputs_and_gradients_equal_the_formula(form: Callable[..., Tensor], parts: str) -> None:
+    context = graphs(SIZES)
+    for num_heads, dim in ((2, 3), (1, 5)):
+        inputs = leaves(numbers(context, num_heads, dim, parts))
+        found, expected = form(inputs, context, num_heads), by_the_formula(inputs, context, num_heads)
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+        cotangent = torch.randn_like(found)
+        torch.testing.assert_close(
+            gradients(found, inputs, cotangent), gradients(expected, inputs, cotangent), rtol=1e-11, atol=1e-11
+        )
+
+
+@needs_c
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-11), (torch.float32, 2e-4)])
+@pytest.mark.parametrize("parts", PARTS)
+def test_the_c_loops_equal_the_plain_form_on_graphs_of_more_than_a_tile(
+    parts: str, dtype: torch.dtype, tolerance: float
+) -> None:
+    context = graphs([0, 1, 8, 33, 513, 600])
+    exact = leaves(numbers(context, 2, 5, parts))
+    inputs = leaves(exact, dtype)
+    found, expected = call(inputs, context, 2), plain(exact, context, 2)
+    torch.testing.assert_close(found.double(), expected, rtol=tolerance, atol=tolerance)
+    cotangent = torch.randn_like(found)
+    grads = [grad.double() for grad in gradients(found, inputs, cotangent)]
+    torch.testing.assert_close(
+        grads, gradients(expected, exact, cotangent.double()), rtol=tolerance, atol=10 * tolerance
+    )
+
+
+@needs_c
+def test_without_numbers_of_keys_and_pairs_it_is_full_attention_bit_for_bit() -> None:
+    context = graphs([0, 7, 530])
+    qkv = torch.randn(537, 3 * 2 * 4)
+    torch.manual_seed(0)
+    found = call((qkv, None, None, None), context, 2, dropout=0.3, scale=1 / math.sqrt(4))
+    torch.manual_seed(0)
+    assert torch.equal(found, full_attention(qkv, context, 2, 0.3))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_scores_of_many_thousands_keep_their_precision(form: Callable[..., Tensor]) -> None:
+    context = graphs([6, 1])
+    inputs = leaves(numbers(context, 2, 3, size=100.0))  # scores of 1e4
+    found, expected = form(inputs, context, 2), by_the_formula(inputs, context, 2)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+    cotangent = torch.randn_like(found)
+    torch.testing.assert_close(
+        gradients(found, inputs, cotangent), gradients(expected, inputs, cotangent), rtol=1e-7, atol=1e-7
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_minus_infinity_removes_a_pair_and_a_query_without_pairs_gets_zero(form: Callable[..., Tensor]) -> None:
+    context = graphs([4, 3])
+    inputs = leaves(numbers(context, 1, 3))
+    with torch.no_grad():
+        inputs[2][0, [1, 8, 9, 10, 11, 16]] = -torch.inf  # all pairs of node 2, and two others
+    found, expected = form(inputs, context, 1), by_the_formula(inputs, context, 1)
+    assert (found[2] == 0).all()
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    grads = gradients(found, inputs, torch.ones_like(found))
+    assert all(grad.isfinite().all() for grad in grads)
+    kept = inputs[2] > -torch.inf
+    assert (grads[2][~kept].abs() < 1e-300).all()
+    assert (grads[2][kept].abs() > 1e-12).all()
+    assert (grads[0][2, :3].abs() < 1e-300).all()
+
+
+@needs_c
+def test_removed_pairs_that_fill_the_first_tile_count_nowhere() -> None:
+    context = graphs([600])
+    inputs = leaves(numbers(context, 1, 2))
+    with torch.no_grad():
+        inputs[2][0, : 600 * 100] = -torch.inf
+        inputs[2][0, 600 * 100 - 7 : 600 * 100] = 0.0  # the last keys of query 99, in the second tile
+    found, expected = call(inputs, context, 1), plain(inputs, context, 1)
+    torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-11)
+    assert (found[:99] == 0).all()
+    assert (found[99] != 0).all()
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_gradients_equal_finite_differences_with_the_same_weights_dropped(dropout: float) -> None:
+    context = graphs([3, 0, 1, 4])
+
+    def run(*inputs: Tensor) -> Tensor:
+        torch.manual_seed(3)
+        return call(inputs, context, 2, dropout)
+
+    inputs = leaves(numbers(context, 2, 2))
+    assert torch.autograd.gradcheck(run, inputs)
+    assert torch.autograd.gradgradcheck(run, inputs, fast_mode=True)
+
+
+@needs_c
+@pytest.mark.parametrize("parts", PARTS[:4])
+def test_only_what_is_asked_for_gets_a_gradient(parts: str) -> None:
+    context = graphs(SIZES)
+    given = numbers(context, 2, 3, parts)
+    cotangent = torch.randn(len(given[0]), 6, dtype=torch.float64)
+    every = leaves(given)
+    expected = iter(gradients(call(every, context, 2), every, cotangent))
+    for place, one in enumerate(given):
+        if one is None:
+            continue
+        single = tuple(x if i != place else x.clone().requires_grad_() for i, x in enumerate(given))
+        (found,) = torch.autograd.grad(call(single, context, 2), single[place], cotangent)
+        torch.testing.assert_close(found, next(expected), rtol=0, atol=0)
+
+
+@needs_c
+def test_a_share_of_the_weights_is_dropped_and_the_others_grow() -> None:
+    num_nodes, dropout = 500, 0.25
+    context = graphs([num_nodes])
+    qkv = torch.zeros(num_nodes, 3 * num_nodes)  # weights are 1 / N, and values show them one by one
+    qkv[:, 2 * num_nodes :] = torch.eye(num_nodes)
+    phi = torch.ones(1, num_nodes**2)  # weights are doubled
+    weight = call((qkv, None, None, phi), context, 1, dropout) * num_nodes
+    kept = weight > 0
+    torch.testing.assert_close(weight[kept], torch.full_like(weight[kept], 2 / (1 - dropout)))
+    spread = (dropout * (1 - dropout)) ** 0.5
+    assert abs(kept.double().mean() - (1 - dropout)) < 4 * spread / num_nodes
+    for means in (kept.double().mean(0), kept.double().mean(1)):  # neither keys nor queries are preferred
+        assert (means - (1 - dropout)).abs().max() < 5 * spread / num_nodes**0.5
+
+
+@pytest.mark.parametrize("form", [call, plain, sparse])
+def test_dropout_follows_from_the_generator_and_keeps_the_mean(form: Callable[..., Tensor]) -> None:
+    context = graphs([6, 2])
+    inputs = numbers(context, 2, 3)
+    outputs = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        outputs.append(form(inputs, context, 2, 0.5))
+    assert torch.equal(outputs[0], outputs[1])
+    assert not torch.equal(outputs[0], outputs[2])
+    draws = torch.stack([form(inputs, context, 2, 0.5) for _ in range(1500)])
+    error = draws.std(0) / len(draws) ** 0.5
+    assert ((draws.mean(0) - form(inputs, context, 2)).abs() < 5 * error).all()
+
+
+@needs_c
+def test_results_do_not_depend_on_the_number_of_threads() -> None:
+    context, before, results = graphs([5, 33, 0, 400]), torch.get_num_threads(), []
+    inputs = leaves(numbers(context, 2, 4), torch.float32)
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        torch.manual_seed(0)
+        out = call(inputs, context, 2, 0.2)
+        results.append([out, *gradients(out.square().sum(), inputs, torch.ones(()))])
+    torch.set_num_threads(before)
+    torch.testing.assert_close(*results, rtol=0, atol=0)
+
+
+def test_a_graph_alone_gives_the_same_output_and_gradients_bit_for_bit() -> None:
+    context = graphs(SIZES)
+    inputs = leaves(numbers(context, 2, 3))
+    cotangent = torch.randn(len(context.batch), 6, dtype=torch.float64)
+    out = call(inputs, context, 2)
+    grads = gradients(out, inputs, cotangent)
+    for graph, size in enumerate(SIZES):
+        if not size:
+            continue
+        nodes, pairs = (slice(*ptr[graph : graph + 2].tolist()) for ptr in (context.ptr, context.pair_ptr))
+        parts = [inputs[0][nodes], inputs[1][nodes], inputs[2][:, pairs], inputs[3][:, pairs]]
+        own = leaves(parts)
+        alone = call(own, graphs([size]), 2)
+        assert torch.equal(alone, out[nodes])
+        wanted = [grads[0][nodes], grads[1][nodes], grads[2][:, pairs], grads[3][:, pairs]]
+        assert all(map(torch.equal, gradients(alone, own, cotangent[nodes]), wanted))
+
+
+@pytest.mark.parametrize("sizes", [[], [0], [0, 0], [1], [1, 1], [2, 0, 3]])
+@pytest.mark.parametrize("form", FORMS)
+def test_batches_of_any_sizes_give_finite_outputs_and_gradients(form: Callable[..., Tensor], sizes: list[int]) -> None:
+    context = graphs(sizes)
+    inputs = leaves(numbers(context, 2, 3))
+    out = form(inputs, context, 2)
+    assert out.shape == (sum(sizes), 6)
+    out.square().sum().backward()
+    assert out.isfinite().all()
+    if sum(sizes):
+        assert all(x.grad.isfinite().all() for x in inputs)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("parts", PARTS)
+def test_half_precision_is_close_to_double_and_has_finite_gradients(parts: str, dtype: torch.dtype) -> None:
+    context = graphs(SIZES)
+    exact = numbers(context, 2, 4, parts, size=0.5)
+    inputs = leaves(exact, dtype)
+    out = call(inputs, context, 2)
+    assert out.dtype == dtype
+    torch.testing.assert_close(out.double(), by_the_formula(exact, context, 2), rtol=0.05, atol=0.05)
+    grads = gradients(out, inputs, torch.ones_like(out))
+    assert all(grad.isfinite().all() for grad in grads)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("parts", PARTS)
+def test_a_gpu_gives_the_same_outputs_and_gradients(parts: str) -> None:
+    context = graphs(SIZES)
+    exact = leaves(numbers(context, 2, 4, parts))
+    inputs = tuple(x if x is None else x.detach().float().cuda().requires_grad_() for x in exact)
+    there = GraphContext(context.batch.cuda(), context.ptr.cuda())
+    found, expected = call(inputs, there, 2), plain(exact, context, 2)
+    cotangent = torch.randn_like(expected)
+    torch.testing.assert_close(found.cpu().double(), expected, rtol=1e-4, atol=1e-4)
+    grads = [grad.cpu().double() for grad in gradients(found, inputs, cotangent.float().cuda())]
+    torch.testing.assert_close(grads, gradients(expected, exact, cotangent), rtol=1e-3, atol=1e-3)
+
+
+@needs_c
+def test_no_tensor_of_the_size_of_padded_pairs_is_made() -> None:
+    context = graphs([300, *[2] * 50])  # padded: 51 * 300 * 300 pairs
+    inputs = leaves(numbers(context, 2, 4), torch.float32)
+    assert largest_tensor(lambda: call(inputs, context, 2, 0.1)) <= 2 * context.num_pairs
+
+
+@needs_c
+def test_without_a_compiler_the_result_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = graphs(SIZES)
+    inputs = numbers(context, 2, 3)
+    assert kernel_can_run(inputs[0])
+    found = call(inputs, context, 2)
+    monkeypatch.setattr(module, "kernel_can_run", lambda _: False)
+    torch.testing.assert_close(call(inputs, context, 2), found, rtol=1e-12, atol=1e-12)
+
+
+@needs_c
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("place", range(4))
+def test_what_is_not_finite_stays_visible_in_its_graph(place: int, bad: float) -> None:
+    context = graphs([4, 5])
+    inputs = numbers(context, 1, 3)
+    inputs[place].flatten()[0] = bad  # of the first graph
+    out = call(inputs, context, 1)
+    assert not out[:4].isfinite().all()
+    assert out[4:].isfinite().all()
+
+
+@needs_c
+def test_inner_products_that_overflow_are_an_error() -> None:
+    context = graphs([4])
+    inputs = tuple(x.float() for x in numbers(context, 1, 3))
+    inputs[0][:] = 1e30
+    with pytest.raises(NotFinite):
+        call(inputs, context, 1)
+
+
+def test_wrong_shapes_are_one_clear_line() -> None:
+    context = graphs([3, 2])
+    qkv, key_bias, theta, phi = numbers(context, 2, 3)
+    with pytest.raises(ValueError, match=r"theta must have shape \(2, 13\), got \(2, 12\)"):
+        call((qkv, key_bias, theta[:, 1:], phi), context, 2)
+    with pytest.raises(ValueError, match=r"key_bias must have shape \(5, 2\), got \(2, 5\)"):
+        call((qkv, key_bias.T, theta, phi), context, 2)
+    with pytest.raises(ValueError, match="ptr must increase"):
+        call((qkv, None, None, None), GraphContext(context.batch, torch.tensor([0, 3, 6])), 2)

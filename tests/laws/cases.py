@@ -10,6 +10,7 @@ from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.registry import Spec
 
 DIM, NUM_HEADS = 16, 2
+PAIR_DIMS = {"BiasedTransformer": NUM_HEADS}  # width of the features of pairs that an attention reads; others DIM
 
 
 def build(row: Spec, dim: int = DIM, num_heads: int = NUM_HEADS) -> nn.Module:
@@ -31,7 +32,14 @@ def promised(row: Spec, law: str) -> None:
         pytest.skip(f"{row.name} does not promise {law!r} (its row says so)")
 
 
-def make_batch(sizes: list[int], dim: int = DIM, num_edges: int = 2) -> tuple[Tensor, GraphContext]:
+def pair_dim(row: Spec) -> int:
+    """Width of the features of pairs for the attention of a row."""
+    return PAIR_DIMS.get(row.name, DIM)
+
+
+def make_batch(
+    sizes: list[int], dim: int = DIM, num_edges: int = 2, pair_dim: int = NUM_HEADS
+) -> tuple[Tensor, GraphContext]:
     """Random nodes (float64) of graphs of these sizes, with ``num_edges`` random edges a node."""
     sizes_tensor = torch.tensor(sizes, dtype=torch.long)
     batch = torch.repeat_interleave(sizes_tensor)
@@ -47,7 +55,7 @@ def make_batch(sizes: list[int], dim: int = DIM, num_edges: int = 2) -> tuple[Te
         edge_index=torch.stack([source, target]),
         edge_attr=edge_attr,
         pair_index=pairs,
-        pair_attr=torch.randn(pairs.size(1), NUM_HEADS, dtype=torch.float64),
+        pair_attr=torch.randn(pairs.size(1), pair_dim, dtype=torch.float64),
     )
     return torch.randn(len(batch), dim, dtype=torch.float64), context
 

@@ -18,7 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.registry import Spec
-from tests.laws.cases import attend, build, graph_alone, make_batch, permuted, promised
+from tests.laws.cases import attend, build, graph_alone, make_batch, pair_dim, permuted, promised
 
 ROUNDING = {"rtol": 1e-10, "atol": 1e-10}  # float64 sums of a few hundred terms in another order
 SIZES = [7, 1, 12, 5]
@@ -27,7 +27,7 @@ SIZES = [7, 1, 12, 5]
 def test_a_graph_alone_gives_the_same_output_as_in_a_batch(attention_row: Spec) -> None:
     promised(attention_row, "alone")
     attention = build(attention_row)
-    x, context = make_batch(SIZES)
+    x, context = make_batch(SIZES, pair_dim=pair_dim(attention_row))
     in_batch = attend(attention, x, context)
     alone = [attend(attention, *graph_alone(x, context, graph)) for graph in range(len(SIZES))]
     torch.testing.assert_close(torch.cat(alone), in_batch, **ROUNDING)
@@ -36,7 +36,7 @@ def test_a_graph_alone_gives_the_same_output_as_in_a_batch(attention_row: Spec) 
 def test_permuting_the_nodes_and_edges_permutes_the_output(attention_row: Spec) -> None:
     promised(attention_row, "permutation")
     attention = build(attention_row)
-    x, context = make_batch(SIZES)
+    x, context = make_batch(SIZES, pair_dim=pair_dim(attention_row))
     shuffled_x, shuffled, order = permuted(x, context)
     torch.testing.assert_close(
         attend(attention, shuffled_x, shuffled), attend(attention, x, context)[order], **ROUNDING
@@ -53,7 +53,7 @@ def test_graphs_of_any_shape_give_finite_outputs_and_gradients(
 ) -> None:
     promised(attention_row, "shapes")
     attention = build(attention_row)
-    x, context = make_batch(sizes, num_edges=num_edges)
+    x, context = make_batch(sizes, num_edges=num_edges, pair_dim=pair_dim(attention_row))
     out = attend(attention, x.requires_grad_(), context)
     assert out.shape == x.shape
     assert out.isfinite().all()
@@ -65,7 +65,7 @@ def test_graphs_of_any_shape_give_finite_outputs_and_gradients(
 def test_gradients_reach_the_input_and_every_parameter(attention_row: Spec) -> None:
     promised(attention_row, "gradients")
     attention = build(attention_row)
-    x, context = make_batch(SIZES)
+    x, context = make_batch(SIZES, pair_dim=pair_dim(attention_row))
     attend(attention, x.requires_grad_(), context).square().sum().backward()
     reached = {name: _largest(parameter.grad) > 1e-10 for name, parameter in attention.named_parameters()}
     zero = {name for name in reached if any(fnmatch(name, pattern) for pattern in attention_row.traits.zero_grad)}
@@ -77,7 +77,7 @@ def test_gradients_reach_the_input_and_every_parameter(attention_row: Spec) -> N
 def test_gradients_equal_finite_differences(attention_row: Spec) -> None:
     promised(attention_row, "gradients")
     attention = build(attention_row)
-    x, context = make_batch([3, 1, 2])
+    x, context = make_batch([3, 1, 2], pair_dim=pair_dim(attention_row))
     parameters = dict(attention.named_parameters())
 
     def output(x: Tensor, *values: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ def test_gradients_equal_finite_differences(attention_row: Spec) -> None:
 def test_gradients_of_gradients_equal_finite_differences_or_are_an_error(attention_row: Spec) -> None:
     promised(attention_row, "gradients")
     attention = build(attention_row)
-    x, context = make_batch([3, 1, 2])
+    x, context = make_batch([3, 1, 2], pair_dim=pair_dim(attention_row))
 
     def output(x: Tensor) -> Tensor:
         return attend(attention, x, context)
@@ -111,7 +111,7 @@ def test_gradients_of_gradients_equal_finite_differences_or_are_an_error(attenti
 def test_eval_mode_is_deterministic(attention_row: Spec) -> None:
     promised(attention_row, "deterministic")
     attention = build(attention_row)
-    x, context = make_batch(SIZES)
+    x, context = make_batch(SIZES, pair_dim=pair_dim(attention_row))
     first = attend(attention, x, context)
     torch.manual_seed(99)
     assert torch.equal(attend(attention, x, context), first)
@@ -120,7 +120,7 @@ def test_eval_mode_is_deterministic(attention_row: Spec) -> None:
 def test_the_state_dict_carries_the_whole_function(attention_row: Spec) -> None:
     promised(attention_row, "deterministic")
     attention, other = build(attention_row), build(attention_row)
-    x, context = make_batch(SIZES)
+    x, context = make_batch(SIZES, pair_dim=pair_dim(attention_row))
     for parameter in attention.parameters():
         torch.nn.init.normal_(parameter)
     assert not torch.equal(attend(other, x, context), attend(attention, x, context))
@@ -131,7 +131,7 @@ def test_the_state_dict_carries_the_whole_function(attention_row: Spec) -> None:
 def test_float32_is_close_to_float64(attention_row: Spec) -> None:
     promised(attention_row, "precision")
     attention = build(attention_row)
-    x, context = make_batch(SIZES)
+    x, context = make_batch(SIZES, pair_dim=pair_dim(attention_row))
     expected = attend(attention, x, context)
     out = attend(attention.float(), x.float(), _cast(context))
     assert out.dtype == torch.float32
@@ -141,7 +141,7 @@ def test_float32_is_close_to_float64(attention_row: Spec) -> None:
 def test_bfloat16_autocast_gives_finite_outputs_and_gradients(attention_row: Spec) -> None:
     promised(attention_row, "precision")
     attention = build(attention_row).float()
-    x, context = make_batch(SIZES)
+    x, context = make_batch(SIZES, pair_dim=pair_dim(attention_row))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         out = attend(attention, x.float(), _cast(context))
     assert out.shape == x.shape
@@ -157,7 +157,7 @@ def test_half_precision_weights_and_inputs_give_close_outputs_and_finite_gradien
 ) -> None:
     promised(attention_row, "precision")
     attention = build(attention_row)
-    x, context = make_batch(sizes)
+    x, context = make_batch(sizes, pair_dim=pair_dim(attention_row))
     expected = attend(attention, x, context)
     given = x.to(dtype).requires_grad_()
     halved = replace(context, edge_attr=context.edge_attr.to(dtype), pair_attr=context.pair_attr.to(dtype))
@@ -172,7 +172,7 @@ def test_half_precision_weights_and_inputs_give_close_outputs_and_finite_gradien
 def test_inputs_are_not_modified_in_place(attention_row: Spec) -> None:
     promised(attention_row, "inputs")
     attention = build(attention_row).train()
-    x, context = make_batch(SIZES)
+    x, context = make_batch(SIZES, pair_dim=pair_dim(attention_row))
     tensors = [x, context.batch, context.ptr, context.edge_index, context.edge_attr, context.pair_index]
     tensors.append(context.pair_attr)
     before = [tensor.clone() for tensor in tensors]
@@ -183,7 +183,7 @@ def test_inputs_are_not_modified_in_place(attention_row: Spec) -> None:
 def test_a_plain_batch_vector_serves_as_context(attention_row: Spec) -> None:
     promised(attention_row, "batch_vector")
     attention = build(attention_row)
-    x, context = make_batch(SIZES, num_edges=0)
+    x, context = make_batch(SIZES, num_edges=0, pair_dim=pair_dim(attention_row))
     expected = attend(attention, x, GraphContext(context.batch, context.ptr))
     torch.testing.assert_close(attend(attention, x, context.batch), expected, rtol=0, atol=0)
     torch.testing.assert_close(attend(attention, x[:7], None), expected[:7], **ROUNDING)
@@ -192,7 +192,7 @@ def test_a_plain_batch_vector_serves_as_context(attention_row: Spec) -> None:
 def test_an_attention_with_a_state_makes_its_own_where_none_is_given(attention_row: Spec) -> None:
     promised(attention_row, "batch_vector")
     attention = build(attention_row)
-    x, context = make_batch(SIZES)
+    x, context = make_batch(SIZES, pair_dim=pair_dim(attention_row))
     out = attention(x, context)
     assert isinstance(out, Tensor)
     torch.testing.assert_close(out, attend(attention, x, context), rtol=0, atol=0)

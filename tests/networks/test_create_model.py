@@ -25,7 +25,7 @@ from tests.processes import python
 # What `create_model` is called with below, as settings of a YAML file.
 YAML = DATA | {"gt.layers": 2, "gt.n_heads": 2, "model.graph_pooling": "mean", "gnn.layers_post_mp": 1}
 CALL = {"in_dim": 5, "out_dim": 3, "edge_dim": 2, "num_layers": 2, "dim": 8, "num_heads": 2}
-PAIRED = ("BiasedTransformer",)  # reads pairs of nodes that an encoding makes
+PAIRED = ("BiasedTransformer", "sL2")  # read pairs of nodes that an encoding makes
 
 
 @pytest.fixture(autouse=True)

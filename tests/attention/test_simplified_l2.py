@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from torch import Tensor
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
 
 from graphgps_kmip.attention import ClassAttention, GraphContext, SimplifiedL2Attention
-from graphgps_kmip.attention.context import complete_pairs
+from graphgps_kmip.attention.context import all_pairs, complete_pairs
 from tests.record_files import kind_of_records
 from tests.recorded import check, load
 
@@ -59,3 +62,177 @@ def test_outputs_and_gradients_match_the_recorded_original(name: str) -> None:
 
 def test_every_record_is_compared() -> None:
     assert set(kind_of_records("F_attention")) == set(RECORDED)
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"scale": "paper"},
+    {"urpe": False},
+    {"key_norm": "none", "gated": True},
+    {"key_norm": "learned", "qk_norm": "layer_norm", "bias": False},
+    {"window": 1},
+    {"window": 1, "urpe": False, "scale": "paper", "key_norm": "learned"},
+]
+CHANNELS = 4  # of RRWP
+
+
+def graphs(sizes: list[int], dim_pair: int = 3) -> tuple[Tensor, GraphContext]:
+    """Random nodes, features of all pairs and non-negative RRWP, of whose channels most are 0."""
+    ptr = torch.tensor([0, *sizes]).cumsum(0)
+    context = GraphContext(torch.repeat_interleave(ptr.diff()), ptr)
+    rrwp = torch.rand(context.num_pairs, CHANNELS, dtype=torch.float64)
+    return torch.randn(len(context.batch), DIM, dtype=torch.float64), replace(
+        context,
+        pair_attr=torch.randn(context.num_pairs, dim_pair, dtype=torch.float64),
+        rrwp=rrwp * (rrwp > 0.75),
+    )
+
+
+def layer(dropout: float = 0.0, **options: Any) -> SimplifiedL2Attention:
+    attention = SimplifiedL2Attention(DIM, HEADS, dropout, dim_pair=3, **options).double()
+    if attention.heads.key_scale is not None:
+        nn.init.uniform_(attention.heads.key_scale)
+    return attention
+
+
+def weights_by_the_formula(attention: SimplifiedL2Attention, x: Tensor, context: GraphContext) -> Tensor:
+    """Weight times factor, number by number; 0 for pairs of different graphs and outside the window: (H, N, N)."""
+    heads, width = attention.heads, DIM // HEADS
+    q = heads.q_norm(heads.query(x)).unflatten(1, (HEADS, width))
+    k = heads.k_norm(heads.key_value(x)[:, :DIM]).unflatten(1, (HEADS, width))
+    root = math.sqrt(width)
+    weight, pair = torch.zeros(HEADS, len(x), len(x), dtype=torch.float64), 0
+    for start, end in zip(context.ptr.tolist(), context.ptr[1:].tolist(), strict=False):
+        for i in range(start, end):
+            pairs = attention.pair(context.pair_attr[pair : pair + end - start])
+            for head in range(HEADS):
+                kept, score = [], []
+                for j in range(start, end):
+                    channels = context.rrwp[pair + j - start, : attention.window + 2].tolist()
+                    if attention.window > 0 and not sum(channels) > 0:
+                        continue
+                    square = (k[j, head] ** 2).sum() / (2 * root)
+                    if heads.key_norm == "none":
+                        square = square * 0
+                    if heads.key_norm == "learned":
+                        square = square * heads.key_scale[head]
+                    product = q[i, head] @ k[j, head] / (root if heads.scale != 1 else 1)
+                    kept.append(j)
+                    score.append(product - square + pairs[j - start, head])
+                if not kept:
+                    continue
+                row = torch.stack(score).softmax(0)
+                if attention.urpe:
+                    row = row * (1 + pairs[torch.tensor(kept) - start, HEADS + head])
+                weight[head, i, kept] = row.detach()
+            pair += end - start
+    return weight
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_it_equals_the_formula_in_each_graph(options: dict[str, Any]) -> None:
+    attention, (x, context) = layer(**options), graphs(SIZES)
+    q, v = attention.heads.query(x), attention.heads.key_value(x)[:, DIM:].unflatten(1, (HEADS, -1))
+    out = torch.einsum("hnm,mhd->nhd", weights_by_the_formula(attention, x, context), v).flatten(1)
+    if attention.heads.gate is not None:
+        out = out * torch.sigmoid(attention.heads.gate(q))
+    torch.testing.assert_close(attention(x, context), attention.heads.out(out), **EXACT)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_gradients_to_inputs_pairs_and_parameters_equal_finite_differences(options: dict[str, Any]) -> None:
+    attention, (x, context) = layer(**options), graphs([3, 0, 1, 4])
+
+    def output(x: Tensor, pair_attr: Tensor, *_: Tensor) -> Tensor:
+        return attention(x, replace(context, pair_attr=pair_attr))
+
+    given = x.requires_grad_(), context.pair_attr.requires_grad_(), *attention.parameters()
+    assert torch.autograd.gradcheck(output, given)
+
+
+def test_a_window_that_keeps_all_pairs_changes_nothing_and_one_that_keeps_none_leaves_the_bias() -> None:
+    x, context = graphs(SIZES)
+    dense, sparse = layer(), layer(window=2)
+    sparse.load_state_dict(dense.state_dict())
+    everything = replace(context, rrwp=torch.ones_like(context.rrwp))
+    found, expected = sparse(x.requires_grad_(), everything), dense(x, context)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+    grads = [torch.autograd.grad(out.square().sum(), x)[0] for out in (found, expected)]
+    torch.testing.assert_close(*grads, rtol=1e-9, atol=1e-9)
+    nothing = replace(context, rrwp=torch.zeros_like(context.rrwp))
+    torch.testing.assert_close(sparse(x, nothing), sparse.heads.out.bias.expand_as(x), **EXACT)
+
+
+def test_pairs_that_the_data_does_not_list_have_features_of_zero() -> None:
+    attention, (x, context) = layer(), graphs(SIZES)
+    every = all_pairs(context.ptr)
+    listed = torch.randperm(every.size(1))[: every.size(1) // 2]
+    given = replace(context, pair_index=every[:, listed], pair_attr=context.pair_attr[listed])
+    filled = torch.zeros_like(context.pair_attr)
+    filled[listed] = context.pair_attr[listed]
+    expected = attention(x, replace(context, pair_attr=filled))
+    torch.testing.assert_close(attention(x, given), expected, **EXACT)
+    assert (attention(x, context) - expected).abs().max() > 1e-3
+
+
+def test_dropout_acts_in_training_alone() -> None:
+    x, context = graphs(SIZES)
+    for options in ({}, {"window": 1}):
+        attention = layer(0.5, **options)
+        assert not torch.equal(attention(x, context), attention(x, context))
+        attention.eval()
+        assert torch.equal(attention(x, context), attention(x, context))
+
+
+def test_rrwp_of_a_batch_reaches_the_window_and_its_lack_is_one_clear_line() -> None:
+    attention, (x, context) = layer(window=1), graphs([3, 2])
+    data = Data(x=x, batch=context.batch, ptr=context.ptr, pair_attr=context.pair_attr, rrwp=context.rrwp)
+    torch.testing.assert_close(attention(x, GraphContext.from_data(data)), attention(x, context), rtol=0, atol=0)
+    with pytest.raises(ValueError, match=r"posenc_RRWP\.enable True"):
+        attention(x, replace(context, rrwp=None))
+    with pytest.raises(ValueError, match=r"needs rrwp \(13, 3 or more\), got shape \(13, 2\): set posenc_RRWP\.ksteps"):
+        attention(x, replace(context, rrwp=context.rrwp[:, :2]))
+
+
+def test_bad_options_and_missing_features_of_pairs_are_one_clear_line() -> None:
+    attention, (x, context) = layer(), graphs([3])
+    with pytest.raises(ValueError, match="set pair_attr"):
+        attention(x, context.batch)
+    with pytest.raises(ValueError, match=r"of width 3, got shape \(9, 2\): set gt\.sl2\.dim_pair"):
+        attention(x, replace(context, pair_attr=context.pair_attr[:, :2]))
+    for options in ({"key_norm": "no"}, {"scale": "half"}, {"qk_norm": "batch"}):
+        with pytest.raises(ValueError, match=f"{next(iter(options))} must be one of"):
+            layer(**options)
+    with pytest.raises(ValueError, match="got 2 tokens for 1 graphs"):
+        ClassAttention(DIM, HEADS).double()(x[:2], x, context)
+
+
+@pytest.mark.parametrize("options", [{}, {"scale": "paper", "key_norm": "none", "gated": True}], ids=str)
+def test_a_class_token_attends_to_the_nodes_of_its_graph_by_the_formula(options: dict[str, Any]) -> None:
+    attention, (x, context) = ClassAttention(DIM, HEADS, **options).double(), graphs(SIZES)
+    heads, token = attention.heads, torch.randn(len(SIZES), DIM, dtype=torch.float64)
+    q = heads.query(token).unflatten(1, (HEADS, -1))
+    k, v = (part.unflatten(1, (HEADS, -1)) for part in heads.key_value(x).chunk(2, 1))
+    root, expected = math.sqrt(DIM // HEADS), torch.zeros_like(q)
+    for graph, (start, end) in enumerate(zip(context.ptr.tolist(), context.ptr[1:].tolist(), strict=False)):
+        for head in range(HEADS) if end > start else ():
+            score = [q[graph, head] @ k[j, head] / (1 if heads.scale == 1 else root) for j in range(start, end)]
+            if heads.key_norm == "fixed":
+                square = [k[j, head].square().sum() / (2 * root) for j in range(start, end)]
+                score = [s - half for s, half in zip(score, square, strict=True)]
+            expected[graph, head] = torch.stack(score).softmax(0) @ v[start:end, head]
+    expected = expected.flatten(1)
+    if heads.gate is not None:
+        expected = expected * torch.sigmoid(heads.gate(heads.query(token)))
+    torch.testing.assert_close(attention(token, x, context), heads.out(expected), **EXACT)
+    torch.testing.assert_close(attention(token, x, context)[1], heads.out(torch.zeros_like(token))[1], **EXACT)
+
+
+def test_gradients_of_class_attention_equal_finite_differences() -> None:
+    attention, (x, context) = ClassAttention(DIM, HEADS, key_norm="learned").double(), graphs([3, 0, 2])
+    token = torch.randn(3, DIM, dtype=torch.float64, requires_grad=True)
+
+    def output(token: Tensor, x: Tensor, *_: Tensor) -> Tensor:
+        return attention(token, x, context)
+
+    assert torch.autograd.gradcheck(output, (token, x.requires_grad_(), *attention.parameters()))

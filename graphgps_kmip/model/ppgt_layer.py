@@ -1,0 +1,190 @@
+"""Layers of PPGT (Ma et al.): pre-norm blocks of attention and a feed-forward network, for nodes and for class tokens.
+
+The parts of the pair stem, too, have this form of residual branch: dropout, stochastic depth per graph, layer scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import silu
+
+from graphgps_kmip.attention.context import GraphContext
+from graphgps_kmip.common.near_misses import look_up
+from graphgps_kmip.common.rms_norms import NORM_LAYERS
+from graphgps_kmip.common.stochastic_depth import DropPath
+
+
+class ResidualBranch(nn.Module):
+    r"""Add a branch to the residual stream, :math:`y = x + \gamma \odot \mathrm{droppath}(\mathrm{dropout}(h))`.
+
+    Args:
+        dim (int): channels C.
+        dropout (float, optional): probability to drop a number of h. (default: 0.0)
+        drop_path (float, optional): probability to drop h of a whole graph. (default: 0.0)
+        drop_path_scale (bool, optional): divide kept graphs by 1 - drop_path. (default: True)
+        layer_scale (float, optional): start of the learned vector gamma (Touvron et al. 2021); 0: no gamma.
+            (default: 0.0)
+
+    Shapes: x and h (M, C), ptr (B+1,) or None -> (M, C).
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        dropout: float = 0.0,
+        drop_path: float = 0.0,
+        drop_path_scale: bool = True,
+        layer_scale: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.dropout, self.drop_path = nn.Dropout(dropout), DropPath(drop_path, drop_path_scale)
+        self.layer_scale = nn.Parameter(torch.full((dim,), float(layer_scale))) if layer_scale else None
+
+    def forward(self, x: Tensor, h: Tensor, ptr: Tensor | None = None) -> Tensor:
+        """Return the sum; ptr is the first row of each graph, None: each row is a graph, see `DropPath`."""
+        h = self.drop_path(self.dropout(h), ptr)
+        return x + h if self.layer_scale is None else torch.addcmul(x, self.layer_scale, h)
+
+
+class SwiGLU(nn.Module):
+    r"""Gated feed-forward network (Shazeer 2020), :math:`W_3 (\mathrm{silu}(W_1 x) \odot W_2 x)` with biases.
+
+    Args:
+        dim (int): channels C.
+        ratio (float, optional): width over C of the plain network of as many parameters: two thirds of it are hidden.
+            (default: 2.0)
+        dropout (float, optional): probability to drop a hidden number. (default: 0.0)
+
+    Shapes: x (M, C) -> (M, C).
+    """
+
+    def __init__(self, dim: int, ratio: float = 2.0, dropout: float = 0.0) -> None:
+        super().__init__()
+        hidden = int(dim * ratio * 2 / 3)
+        self.gate, self.value, self.out = nn.Linear(dim, hidden), nn.Linear(dim, hidden), nn.Linear(hidden, dim)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the network's output."""
+        return self.out(self.dropout(silu(self.gate(x)) * self.value(x)))
+
+
+def feed_forward(
+    dim: int, ratio: float = 2.0, dropout: float = 0.0, act: Callable[[], nn.Module] = nn.GELU
+) -> nn.Sequential:
+    """Return Linear, activation, dropout, Linear, with ratio * dim hidden channels.
+
+    Args:
+        dim (int): channels C.
+        ratio (float, optional): hidden width over C. (default: 2.0)
+        dropout (float, optional): probability to drop a hidden number. (default: 0.0)
+        act (callable, optional): builds the activation. (default: GELU)
+
+    Shapes: x (M, C) -> (M, C).
+    """
+    hidden = int(ratio * dim)
+    return nn.Sequential(nn.Linear(dim, hidden), act(), nn.Dropout(dropout), nn.Linear(hidden, dim))
+
+
+class PPGTLayer(nn.Module):
+    r"""One layer of PPGT: attention and a feed-forward network, both normalised before.
+
+    .. math::
+        X' &= X + \gamma_1 \odot \mathrm{droppath}(\mathrm{drop}(\mathrm{attention}(\mathrm{norm}(X)))) \\
+        X'' &= X' + \gamma_2 \odot \mathrm{droppath}(\mathrm{drop}(\mathrm{FFN}(\mathrm{norm}(X'))))
+
+    The two branches drop graphs independently. A `GPSModel` stacks these layers like GPS layers; edge features are
+    unchanged.
+
+    Args:
+        dim (int): width C.
+        attention (Module): ``(x, context) -> x``, without a state: PPGT's is `SimplifiedL2Attention`.
+        ffn (Module): `feed_forward` or `SwiGLU`.
+        norm (str, optional): a key of `NORM_LAYERS`. (default: "ada_rms_norm")
+        dropout (float, optional): probability after the attention and after the FFN. (default: 0.0)
+        drop_path (float, optional): of each branch, see `ResidualBranch`. (default: 0.0)
+        drop_path_scale (bool, optional): see `DropPath`. (default: True)
+        layer_scale (float, optional): start of gamma; 0: none. (default: 0.0)
+
+    Shapes:
+        x (N, C), context -> (N, C), edge_attr as the context has it, states as given.
+
+    Raises:
+        ValueError: an unknown norm.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        attention: nn.Module,
+        ffn: nn.Module,
+        *,
+        norm: str = "ada_rms_norm",
+        dropout: float = 0.0,
+        drop_path: float = 0.0,
+        drop_path_scale: bool = True,
+        layer_scale: float = 0.0,
+    ) -> None:
+        super().__init__()
+        build = look_up(NORM_LAYERS, norm, "ppgt.norm")
+        branch = (dim, dropout, drop_path, drop_path_scale, layer_scale)
+        self.attention = nn.ModuleList([attention])  # a list: read by GPSModel
+        self.attention_norm, self.attention_branch = build(dim), ResidualBranch(*branch)
+        self.ffn, self.ffn_norm, self.ffn_branch = ffn, build(dim), ResidualBranch(*branch)
+
+    def forward(
+        self, x: Tensor, context: GraphContext, states: tuple[object, ...] = ()
+    ) -> tuple[Tensor, Tensor | None, tuple[object, ...]]:
+        """Return new node features, the edge features and the states."""
+        x = self.attention_branch(x, self.attention[0](self.attention_norm(x), context), context.ptr)
+        x = self.ffn_branch(x, self.ffn(self.ffn_norm(x)), context.ptr)
+        return x, context.edge_attr, states
+
+
+class ClassAttentionLayer(nn.Module):
+    r"""One layer of class attention (Touvron et al. 2021, CaiT): a token of each graph reads the nodes of its graph.
+
+    As `PPGTLayer`, for tokens; keys and values are the nodes as they are, not normalised. Stochastic depth draws once
+    per token.
+
+    Args:
+        dim (int): width C.
+        attention (Module): ``(token, x, context) -> token``: `ClassAttention`.
+        ffn (Module): `feed_forward` or `SwiGLU`.
+        norm (str, optional): a key of `NORM_LAYERS`. (default: "ada_rms_norm")
+        dropout (float, optional): probability after the attention and after the FFN. (default: 0.0)
+        drop_path (float, optional): of each branch. (default: 0.0)
+        drop_path_scale (bool, optional): see `DropPath`. (default: True)
+        layer_scale (float, optional): start of gamma; 0: none. (default: 0.0)
+
+    Shapes: token (B, C), x (N, C), context -> (B, C).
+
+    Raises:
+        ValueError: an unknown norm.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        attention: nn.Module,
+        ffn: nn.Module,
+        *,
+        norm: str = "ada_rms_norm",
+        dropout: float = 0.0,
+        drop_path: float = 0.0,
+        drop_path_scale: bool = True,
+        layer_scale: float = 0.0,
+    ) -> None:
+        super().__init__()
+        build = look_up(NORM_LAYERS, norm, "ppgt.norm")
+        branch = (dim, dropout, drop_path, drop_path_scale, layer_scale)
+        self.attention, self.attention_norm, self.attention_branch = attention, build(dim), ResidualBranch(*branch)
+        self.ffn, self.ffn_norm, self.ffn_branch = ffn, build(dim), ResidualBranch(*branch)
+
+    def forward(self, token: Tensor, x: Tensor, context: GraphContext) -> Tensor:
+        """Return the new token of each graph."""
+        token = self.attention_branch(token, self.attention(self.attention_norm(token), x, context))
+        return self.ffn_branch(token, self.ffn(self.ffn_norm(token)))

@@ -4,6 +4,7 @@ from graphgps_kmip.attention.bigbird import BigBirdAttention
 from graphgps_kmip.attention.context import AttentionGraph, GraphContext, collect_attention
 from graphgps_kmip.attention.exphormer import ExphormerAttention
 from graphgps_kmip.attention.full import BiasedFullAttention, FullAttention
+from graphgps_kmip.attention.grit import GRITAttention
 from graphgps_kmip.attention.k_annealing import AnnealedKeys
 from graphgps_kmip.attention.key_selection import BestKeys, DiverseKeys, RandomKeys
 from graphgps_kmip.attention.kmip import KMIPAttention
@@ -21,6 +22,7 @@ __all__ = [
     "DiverseKeys",
     "ExphormerAttention",
     "FullAttention",
+    "GRITAttention",
     "GraphContext",
     "KMIPAttention",
     "PerformerAttention",

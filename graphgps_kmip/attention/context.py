@@ -89,12 +89,13 @@ class GraphContext:
         progress (float, optional): share of the training that is done, in [0, 1] (for temperature and k schedules);
             None: not set, `progress_in` gives the default. (default: None)
         encoding (Tensor, optional): EquivStableLapPE, which some message passing layers read. (default: None)
+        degree (Tensor, optional): degree of each node as RRWP counts it. (default: None)
         halo (Halo, optional): None, or send and receive lists: these N nodes are then this process's shard of one
             graph, and sources in edge_index above N - 1 are nodes of the halo. (default: None)
 
     Shapes:
         batch (N,), ptr (B+1,), edge_index (2, E), edge_attr (E, C), pair_index (2, P), pair_attr (P, C),
-        rrwp (sum of n^2, K), encoding (N, C).
+        rrwp (sum of n^2, K), encoding (N, C), degree (N,).
     """
 
     batch: Tensor
@@ -107,6 +108,7 @@ class GraphContext:
     rrwp: Tensor | None = None
     progress: float | None = None
     encoding: Tensor | None = None
+    degree: Tensor | None = None
     halo: Halo | None = None
 
     @property
@@ -230,6 +232,7 @@ class GraphContext:
             rrwp=getattr(data, "rrwp", None),
             progress=None if progress is None else float(progress),
             encoding=getattr(data, "pe_EquivStableLapPE", None),
+            degree=getattr(data, "rrwp_degree", None),
             halo=Halo.from_data(data),
         )
 

@@ -6,6 +6,7 @@ from graphgps_kmip.compat import layer_faults  # noqa: F401 (imported for its re
 from graphgps_kmip.networks import (  # noqa: F401 (imported for their registry entries)
     encoder_builders,
     gps_networks,
+    grit_network,
     head_builders,
     kmip_builder,
     plain_gnns,

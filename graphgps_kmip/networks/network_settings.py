@@ -20,6 +20,7 @@ from graphgps_kmip.ranges import (
     WIDTH,
     Choice,
     Default,
+    Range,
     Registered,
     default_of,
     optional,
@@ -65,6 +66,9 @@ NETWORK_DEFAULTS: dict[str, Any] = {
     "graphormer.mlp_dropout": Default(0.0, FRACTION),
     "graphormer.input_dropout": Default(0.0, FRACTION),  # of GraphormerBias, whatever the network
     "graphormer.use_graph_token": True,  # wherever GraphormerBias is a part of the node encoder
+    "grit.bn_momentum": Default(0.1, Range(0, 1)),  # gt.bn_momentum of the public files; of model.type GritTransformer
+    "grit.bn_no_runner": False,  # batch norms without running statistics
+    "grit.rezero": False,
     "prep.use_exp_edges": True,
     "prep.add_edge_index": True,
     "prep.num_virt_node": Default(0, whole(0, 10_000)),

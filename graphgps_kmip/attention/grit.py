@@ -1,0 +1,296 @@
+"""GRIT attention (Ma et al. 2023, section 3.2): vectors as scores of pairs of nodes, which are the next pair features.
+
+The mathematics is that of the public code. Differs in memory and time, see `grit_operator.py`, and in what it does
+without relative encodings: pairs then have zeros, and the features of the edges between them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import torch
+from torch import Tensor, nn
+
+from graphgps_kmip.attention.context import GraphContext, complete_pairs
+from graphgps_kmip.attention.grit_operator import PairFeatures, PairMaps, PairSettings, grit_attention
+from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
+from graphgps_kmip.common.row_norms import RowBatchNorm, row_norms
+from graphgps_kmip.errors import InputError
+from graphgps_kmip.ranges import NOT_NEGATIVE, Choice, optional
+from graphgps_kmip.registry import register
+
+ACTS = ("relu", "none")
+
+
+@dataclass(frozen=True, eq=False)
+class GRITState:
+    """State that is passed from layer to layer: features of pairs, and what scales nodes by their degree.
+
+    Args:
+        pairs (PairFeatures): features of pairs.
+        log_degree (Tensor): log(1 + degree) of each node.
+
+    Shapes: pairs (P, C), log_degree (N, 1).
+    """
+
+    pairs: PairFeatures
+    log_degree: Tensor
+
+
+class PairUpdate(nn.Module):
+    r"""New pair features of a layer, ``norm(e + alpha (W drop(s) + b))`` of the scores s that the attention computes.
+
+    Args:
+        dim (int): width C.
+        dropout (float, optional): probability to drop an entry of s, in training only. (default: 0.0)
+        norm (Module, optional): norm of the rows; its last part may be a `RowBatchNorm`, which is then applied by the
+            next layer as it reads them. (default: `row_norms`, a batch norm)
+        linear (bool, optional): the map W, b; False: the identity (``O_e`` of the public code). (default: True)
+        update (bool, optional): False returns the pair features as they are; all parameters stay, without gradient.
+            (default: True)
+        rezero (bool, optional): a learned alpha, 0 at the start (ReZero, Bachlechner et al. 2021). (default: False)
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        dropout: float = 0.0,
+        norm: nn.Sequential | None = None,
+        *,
+        linear: bool = True,
+        update: bool = True,
+        rezero: bool = False,
+    ) -> None:
+        super().__init__()
+        self.dropout, self.update = check_dropout(dropout), update
+        self.linear = nn.Linear(dim, dim) if linear else None
+        self.norm = row_norms(dim) if norm is None else norm
+        self.alpha = nn.Parameter(torch.zeros(1, 1)) if rezero else None
+
+    @property
+    def needed(self) -> bool:
+        """Whether anything reads new pair features: later layers, or running statistics of their norm."""
+        return self.update or (self.training and any(isinstance(one, RowBatchNorm) for one in self.norm))
+
+    def maps(self, like: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """Return the weight (C, C) and the bias (C,) of the update, None for the identity."""
+        if self.linear is not None:
+            weight, bias = self.linear.weight, self.linear.bias
+            return (weight, bias) if self.alpha is None else (self.alpha * weight, self.alpha[0] * bias)
+        if self.alpha is None:
+            return None, None
+        return self.alpha * torch.eye(like.size(1), dtype=like.dtype, device=like.device), like.new_zeros(like.size(1))
+
+    def forward(self, old: PairFeatures, new: Tensor | None) -> PairFeatures:
+        """Return the pair features of the next layer: old (P, C), sums new (P, C) before the norm."""
+        if new is None:
+            return old
+        new = new if self.update else new.detach()  # the norm of what nothing reads moves its statistics alone
+        *first, last = self.norm if len(self.norm) else [nn.Identity()]
+        for norm in first:
+            new = norm(new)
+        if isinstance(last, RowBatchNorm):
+            scale, shift = last.affine(new)
+            found = PairFeatures(new, old.index, scale, shift)
+        else:
+            found = PairFeatures(last(new), old.index)
+        return found if self.update else old
+
+
+class GRITAttention(nn.Module):
+    r"""GRIT's attention over pairs of nodes with features (Ma et al. 2023, equations 2 to 6).
+
+    .. math::
+        s_{ij} &= \mathrm{relu}(\rho((Q x_i + K x_j) \odot W_w e_{ij}) + W_b e_{ij}), \qquad
+            \rho(x) = \mathrm{sign}(x) \sqrt{|x|} \\
+        a_{ij} &= \mathrm{softmax}_j(\mathrm{clamp}(\langle w, s_{ij} \rangle, -5, 5)) \\
+        h_i &= \textstyle\sum_j a_{ij} (V x_j + U s_{ij}), \qquad
+        x_i' = O (\theta_1 \odot h_i + \log(1 + d_i) \, \theta_2 \odot h_i)
+
+    and the `PairUpdate` of e with s, which is the state of the next layer. The first state are the context's pair
+    features, and its edge features at their pairs (an edge u -> v at query v, key u). ``degree`` of the context is d,
+    the number of edges into a node where it has none.
+
+    Cost: P C^2, see `grit_attention`. Pairs of a list are attended to alone; without a list all pairs of a graph are.
+
+    Args:
+        dim (int): channels in and out, of pairs, too.
+        num_heads (int): heads; must divide dim.
+        dropout (float, optional): probability to drop an attention weight, in training only. (default: 0.0)
+        pairs (PairUpdate, optional): (default: ``PairUpdate(dim)``)
+        clamp (float, optional): largest absolute value of a logit; None: any. (default: 5.0)
+        act (str, optional): "relu" behind the scores, or "none". (default: "relu")
+        use_bias (bool, optional): biases of K and V. (default: False)
+        edge_enhance (bool, optional): the term U s. (default: True)
+        deg_scaler (bool, optional): the factors theta. (default: True)
+        out_dropout (float, optional): probability to drop an entry of h, in training only. (default: 0.0)
+
+    Shapes:
+        x (N, dim), context with pair_attr (P, dim) or none, state -> (N, dim), state; without a state (N, dim).
+
+    Raises:
+        ValueError: an argument is out of its range; when called: pair features of another width.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        *,
+        pairs: PairUpdate | None = None,
+        clamp: float | None = 5.0,
+        act: str = "relu",
+        use_bias: bool = False,
+        edge_enhance: bool = True,
+        deg_scaler: bool = True,
+        out_dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        dim_head = dim_per_head(dim, num_heads)
+        if act not in ACTS:
+            raise InputError(f"gt.grit.act must be one of {', '.join(ACTS)}, got {act!r}")
+        if clamp is not None and clamp < 0:
+            raise InputError(f"gt.grit.clamp must be 0 or more, or None, got {clamp}")
+        self.dim, self.num_heads, self.clamp, self.act = dim, num_heads, clamp, act
+        self.dropout, self.out_dropout = check_dropout(dropout), nn.Dropout(out_dropout)
+        self.query, self.edge = nn.Linear(dim, dim), nn.Linear(dim, 2 * dim)
+        self.key, self.value = (nn.Linear(dim, dim, bias=use_bias) for _ in range(2))
+        self.logit = nn.Parameter(torch.empty(dim_head, num_heads, 1))
+        self.pair_value = nn.Parameter(torch.empty(dim_head, num_heads, dim_head)) if edge_enhance else None
+        self.degree_factors = nn.Parameter(torch.empty(1, dim, 2)) if deg_scaler else None
+        self.out = nn.Linear(dim, dim)
+        self.pairs = PairUpdate(dim) if pairs is None else pairs
+        linears = (one.weight for one in (self.query, self.key, self.edge, self.value))
+        for weight in (*linears, self.logit, self.pair_value, self.degree_factors):
+            if weight is not None:
+                nn.init.xavier_normal_(weight)
+
+    def initial_state(self, context: GraphContext) -> GRITState:
+        """Return the state of the first layer."""
+        if context.halo is not None:
+            raise InputError("GRIT does not run on a graph sharded over processes: start a single process")
+        pairs = first_pairs(context, self.edge.weight)
+        return GRITState(pairs, torch.log1p(node_degrees(context).to(self.edge.weight.dtype))[:, None])
+
+    def forward(
+        self, x: Tensor, context: GraphContext | Tensor | None = None, state: GRITState | None = None
+    ) -> Tensor | tuple[Tensor, GRITState]:
+        """Attend over pairs: x (N, dim) -> (N, dim), and the state of the next layer; without a state only x."""
+        context = GraphContext.of(context, x)
+        if state is None:
+            return self(x, context, self.initial_state(context))[0]
+        dropouts = (self.dropout, self.pairs.dropout) if self.training else (0.0, 0.0)
+        attended, rows, new = grit_attention(
+            self.query(x),
+            self.key(x),
+            self.value(x),
+            state.pairs,
+            context.ptr,
+            self._maps(),
+            PairSettings(self.num_heads, self.clamp, self.act == "relu", *dropouts),
+            update_pairs=self.pairs.needed,
+        )
+        if self.pair_value is not None:
+            rows = torch.einsum("nhd,dhc->nhc", rows.unflatten(1, (self.num_heads, -1)), self.pair_value)
+            attended = attended + rows.flatten(1)
+        h = self.out_dropout(attended)
+        if self.degree_factors is not None:
+            log_degree = state.log_degree.to(h.dtype)
+            h = h * self.degree_factors[..., 0] + h * log_degree * self.degree_factors[..., 1]
+        return self.out(h), replace(state, pairs=self.pairs(state.pairs, new))
+
+    def extra_repr(self) -> str:
+        """Say dim, heads, and other options that are not the default ones."""
+        options = {"clamp": self.clamp, "act": self.act, "use_bias": self.key.bias is not None}
+        options |= {"edge_enhance": self.pair_value is not None, "deg_scaler": self.degree_factors is not None}
+        return described(self, self.dim, self.num_heads, dropout=self.dropout, **options)
+
+    def _maps(self) -> PairMaps:
+        """Return the weights in the order of `PairMaps`; those of the map of e are kept head by head."""
+        heads = (self.num_heads, 2, -1)
+        edge = self.edge.weight.unflatten(0, heads).transpose(0, 1).flatten(0, 2)
+        bias = self.edge.bias.view(heads).transpose(0, 1).flatten()
+        return PairMaps(edge, bias, self.logit[..., 0].T.flatten(), *self.pairs.maps(self.edge.weight))
+
+
+def node_degrees(context: GraphContext) -> Tensor:
+    """Return the degree of each node: ``context.degree``, or the number of edges into it.
+
+    Shapes: (N,).
+    """
+    if context.degree is not None:
+        return context.degree
+    count = context.batch.new_zeros(len(context.batch))
+    if context.edge_index is None:
+        return count
+    return count.index_add(0, context.edge_index[1], torch.ones_like(context.edge_index[1]))
+
+
+def first_pairs(context: GraphContext, like: Tensor) -> PairFeatures:
+    """Return the pair features of a context with its edge features added at their pairs.
+
+    Features of pairs without a list are those of all pairs, zeros where there are none. Of a list, the result has its
+    pairs, those of the edges, and each node with itself, in the order of queries and then keys.
+
+    Args:
+        context (GraphContext): the graphs; edge features of another width than C are left out.
+        like (Tensor): weight of the model (2C, C), for its width, dtype and device.
+
+    Shapes: pair_attr (P, C), edge_attr (E, C) -> (P', C).
+
+    Raises:
+        ValueError: pair features of another width.
+    """
+    dim, edges = like.size(1), context.edge_attr
+    if context.pair_attr is not None and context.pair_attr.shape[1:] != (dim,):
+        raise InputError(
+            f"GRIT needs pair features (P, {dim}), got shape {tuple(context.pair_attr.shape)}: add RRWP to "
+            "dataset.node_encoder_name, and no encoding of pairs of another width (GraphormerBias)"
+        )
+    if edges is not None and (edges.shape[1:] != (dim,) or not edges.is_floating_point()):
+        edges = None  # raw ones, of a model without an edge encoder
+    sets = [] if edges is None else [(context.edge_index.flip(0), edges.to(like.dtype))]
+    if context.pair_index is not None:
+        nodes = torch.arange(len(context.batch), device=like.device)
+        sets += [(context.pair_index, context.pair_attr.to(like.dtype)), (nodes.expand(2, -1), like.new_zeros(1, dim))]
+        return _added(sets, len(nodes))
+    if context.pair_attr is None:
+        value = like.new_zeros(context.num_pairs, dim)
+    else:
+        value = complete_pairs(context).to(like.dtype)
+    if not sets:
+        return PairFeatures(value)
+    index, edges = sets[0]
+    return PairFeatures(value + complete_pairs(replace(context, pair_index=index, pair_attr=edges)))
+
+
+def _added(sets: list[tuple[Tensor, Tensor]], num_nodes: int) -> PairFeatures:
+    """Return the union of sets of pairs, in the order of queries and keys; features of one pair are added."""
+    keys = torch.cat([query * num_nodes + key for (query, key), _ in sets])
+    values = torch.cat([value.expand(index.size(1), -1) for index, value in sets])
+    unique, row = keys.unique(return_inverse=True)
+    index = torch.stack([unique // max(1, num_nodes), unique % max(1, num_nodes)])
+    return PairFeatures(values.new_zeros(len(unique), values.size(1)).index_add(0, row, values), index)
+
+
+@register("attention", "GRIT")
+def grit(
+    dim: int,
+    num_heads: int,
+    dropout: float = 0.0,
+    *,
+    clamp: Annotated[float | None, optional(NOT_NEGATIVE)] = 5.0,
+    act: Annotated[str, Choice(ACTS)] = "relu",
+    use_bias: bool = False,
+    edge_enhance: bool = True,
+    deg_scaler: bool = True,
+    norm_e: bool = True,
+    O_e: bool = True,  # noqa: N803 (the key of the public code)
+    update_e: bool = True,
+) -> GRITAttention:
+    """GRIT's attention over pairs of nodes with features (RRWP), which each layer updates."""
+    pairs = PairUpdate(dim, 0.0, row_norms(dim, batch_norm=norm_e), linear=O_e, update=update_e)
+    options = {"use_bias": use_bias, "edge_enhance": edge_enhance, "deg_scaler": deg_scaler}
+    return GRITAttention(dim, num_heads, dropout, pairs=pairs, clamp=clamp, act=act, **options)

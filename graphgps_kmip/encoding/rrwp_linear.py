@@ -1,0 +1,69 @@
+"""Linear encoders of relative random walk probabilities (RRWP) for nodes and pairs (Ma et al. 2023, GRIT)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from graphgps_kmip.encoding.graphormer_bias import first_nodes
+
+
+class RRWPLinear(nn.Module):
+    r"""Adds a linear map of a node's own RRWP to its features, and makes pair features by another one.
+
+    .. math:: x_i' = x_i + W_1 P_{ii}, \qquad e_{ij} = W_2 P_{ij}
+
+    without biases, Xavier uniform at the start (GRIT's ``rrwp_linear`` encoders). Edge features are left to the
+    attention, as they are encoded later: `GRITAttention` adds them to those of their pairs.
+
+    Args:
+        num_channels (int): width C of RRWP.
+        dim (int): width of nodes and pairs.
+        dim_x (int, optional): width of raw node features, which a linear map brings to dim first; None: they have that
+            width. (default: None)
+        prepare (callable, optional): batch -> batch with ``rrwp``. (default: None, it is there)
+
+    Shapes: batch.x (N, dim or dim_x), batch.rrwp (sum of n^2, C), all pairs, graph by graph, query by query ->
+        batch.x (N, dim), batch.pair_attr (sum of n^2, dim).
+    """
+
+    def __init__(
+        self,
+        num_channels: int,
+        dim: int,
+        dim_x: int | None = None,
+        prepare: Callable[[Any], Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.prepare = prepare
+        self.features = None if dim_x is None else nn.Linear(dim_x, dim)
+        self.node, self.pair = (nn.Linear(num_channels, dim, bias=False) for _ in range(2))
+        for linear in (self.node, self.pair):
+            nn.init.xavier_uniform_(linear.weight)
+
+    def forward(self, batch: Any) -> Any:
+        """Return the batch with new x, and with pair_attr."""
+        batch = batch if self.prepare is None else self.prepare(batch)
+        values = batch.rrwp.to(self.pair.weight.dtype)
+        x = batch.x if self.features is None else self.features(batch.x.to(values.dtype))
+        batch.x = x + self.node(pair_diagonal(values, first_nodes(batch)))
+        batch.pair_attr = self.pair(values)
+        return batch
+
+
+def pair_diagonal(values: Tensor, ptr: Tensor) -> Tensor:
+    """Return the values of each node with itself.
+
+    Args:
+        values (Tensor): one row per pair, graph by graph, query by query.
+        ptr (Tensor): first node of each graph, and the number of nodes at the end.
+
+    Shapes: values (sum of n^2, C), ptr (B + 1,) -> (N, C).
+    """
+    sizes = ptr.diff()
+    first = sizes.square().cumsum(0) - sizes.square()
+    start, pair, size = (part.repeat_interleave(sizes) for part in (ptr[:-1], first, sizes))
+    return values[pair + (torch.arange(len(start), device=ptr.device) - start) * (size + 1)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import lzma
 import os
 import shutil
 import stat
@@ -87,7 +88,7 @@ def unpack(archive: Path, wanted: Sequence[str], folder: Path, inside: str = "")
     a folder with everything in it.
 
     Args:
-        archive: a zip, or a tar of any compression.
+        archive: a zip, a tar of any compression, or one file packed by xz, ``a.txt.xz``.
         wanted: paths of files or folders, relative to ``folder``.
         folder: is made.
         inside (default: any): folder of the archive that holds them.
@@ -96,7 +97,7 @@ def unpack(archive: Path, wanted: Sequence[str], folder: Path, inside: str = "")
         UnsafeFile: an entry leads outside the folder, is a link or a device, occurs twice with different content, or
             is a file where another entry needs a folder; the archive holds far more than data does, or nothing wanted.
         DataError: there is not enough space for it.
-        BadZipFile, TarError, EOFError, zlib.error: the archive is damaged.
+        BadZipFile, TarError, EOFError, zlib.error, LZMAError: the archive is damaged.
     """
     with _members(archive) as members:
         chosen = _chosen([one for one in members if one.parts[:1] == (inside,) or not inside], wanted)
@@ -115,9 +116,21 @@ def _members(path: Path) -> Iterator[list[Member]]:
     if path.suffix == ".zip":
         with zipfile.ZipFile(path) as archive:
             yield [_of_zip(archive, info) for info in archive.infolist()]
+    elif path.suffix == ".xz" and not path.name.endswith(".tar.xz"):
+        size = _unpacked_size(path)
+        yield [Member((path.stem,), size, False, True, size, lambda: lzma.open(path))]
     else:
         with tarfile.open(path) as archive:
             yield [_of_tar(archive, info) for info in archive.getmembers()]
+
+
+def _unpacked_size(path: Path) -> int:
+    """Return the size of a file packed by xz, and of one that is not there to its end raise EOFError."""
+    size = 0
+    with lzma.open(path) as file:
+        while chunk := file.read(CHUNK):
+            size += len(chunk)
+    return size
 
 
 def _of_zip(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Member:

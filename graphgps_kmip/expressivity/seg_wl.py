@@ -231,7 +231,7 @@ class Colouring:
         return next((after for after in rounds if self.multiset(first, after) != self.multiset(second, after)), None)
 
 
-def wl(graphs: Sequence[Graph], rounds: int | None = None) -> Colouring:
+def wl(graphs: Sequence[Graph], rounds: int | None = None, until_separated: bool = False) -> Colouring:
     r"""Colour nodes by the Weisfeiler-Lehman test (1-WL; k-MIP paper, definition 4), with features of nodes and edges.
 
     .. math:: c^0(v) = x_v, \qquad c^l(v) = (c^{l-1}(v), \{\{(c^{l-1}(u), e_{uv}) : u \to v\}\})
@@ -241,6 +241,7 @@ def wl(graphs: Sequence[Graph], rounds: int | None = None) -> Colouring:
     Args:
         graphs: compared with each other.
         rounds: how many; None: until the colours are stable.
+        until_separated: end after the first round in which the first two graphs differ.
 
     Raises:
         ValueError: a feature is NaN.
@@ -259,7 +260,8 @@ def wl(graphs: Sequence[Graph], rounds: int | None = None) -> Colouring:
         for node, edges in enumerate(incoming[graph]):
             yield old[node], tuple(sorted((old[source], kind) for source, kind in edges))
 
-    return _refined([values(graph.x, graph.num_nodes, "x") for graph in graphs], signatures, rounds)
+    first = [values(graph.x, graph.num_nodes, "x") for graph in graphs]
+    return refined(first, signatures, rounds, until_separated)
 
 
 def seg_wl(graphs: Sequence[Graph], schemes: Sequence[Scheme], rounds: int | None = None) -> Colouring:
@@ -289,20 +291,29 @@ def seg_wl(graphs: Sequence[Graph], schemes: Sequence[Scheme], rounds: int | Non
         list(zip(values(graph.x, graph.num_nodes, "x"), scheme.node, strict=True))
         for graph, scheme in zip(graphs, schemes, strict=True)
     ]
-    return _refined(first, signatures, rounds)
+    return refined(first, signatures, rounds)
 
 
-def _refined(
+def refined(
     first: Sequence[Sequence[Hashable]],
     signatures: Callable[[int, np.ndarray], Iterator[Hashable]],
     rounds: int | None,
+    until_separated: bool = False,
 ) -> Colouring:
     """Refine until the partition of all nodes of all graphs has been there before, or for some rounds.
 
     Colours are numbered in order of appearance, so equal partitions have equal colours.
+
+    Args:
+        first: of each graph what its nodes (or pairs of nodes) are before any round.
+        signatures: number of a graph, its colours -> what each of its nodes has after one more round.
+        rounds: how many; None: until the colours are stable.
+        until_separated: end after the first round in which the first two graphs have different multisets of colours.
     """
     history = [_coloured(first)]
     while rounds is None or len(history) <= rounds:
+        if until_separated and not np.array_equal(*(np.sort(colours) for colours in history[-1][:2])):
+            return Colouring(tuple(history), stable=False)
         new = _coloured([signatures(graph, colours) for graph, colours in enumerate(history[-1])])
         if rounds is None and any(_same(new, old) for old in history):
             return Colouring(tuple(history), stable=True)

@@ -19,15 +19,12 @@ KINDS = {
     "E_losses": 16,
     "E_metrics": 20,
     "E_schedules": 15,
-<<<<<<< HEAD
     "F_attention": 11,
     "F_model": 25,
     "H_schedules": 4,
     "F_encodings": 19,
     "G_rrwp": 5,
-=======
     "G_grit": 18,
->>>>>>> 214ec86 (GRIT: attention over pairs of nodes, layer and network, exact against the records)
 }
 
 

@@ -16,7 +16,7 @@ typedef struct {
     double *basis;            /* (count + most + 1, size): what was found before, then the Lanczos vectors */
     double *alpha, *beta;     /* (most): the tridiagonal matrix of the inverse */
     double *theta, *off;      /* (most): a copy that is diagonalised */
-    int64_t *ranks;           /* (most): theta by falling size */
+    int64_t *ranks;           /* (most): theta by descending size */
     double *rotation;         /* (most, most) */
     double *values, *vectors; /* (2 count), (2 count, size): eigenpairs */
     uint64_t random;
@@ -52,7 +52,7 @@ static double orthogonalise(const Lanczos *s, double *x, int64_t rows, double *l
     return after;
 }
 
-/* Diagonalises the first `steps` rows of the tridiagonal matrix and orders the eigenvalues by falling size. */
+/* Diagonalises the first `steps` rows of the tridiagonal matrix and orders the eigenvalues by descending size. */
 static bool ritz(Lanczos *s, int64_t steps, int64_t width) {
     memcpy(s->theta, s->alpha, steps * sizeof(double));
     memcpy(s->off, s->beta, steps * sizeof(double));

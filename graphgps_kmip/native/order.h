@@ -1,6 +1,6 @@
-/* Orders in which rows are visited: by falling norm, by place, by direction. */
+/* Orders in which rows are visited: by descending norm, by place, by direction. */
 
-/* Numbers of the keys by falling norm: three passes of a radix sort over the bits of the squared norms. */
+/* Numbers of the keys by descending norm: three passes of a radix sort over the bits of the squared norms. */
 static void sort_by_norm(const real *k, long count, int dim, int32_t *order, uint32_t *bits, int32_t *spare) {
     for (long key = 0; key < count; key++) {
         float square = 0;

@@ -24,7 +24,7 @@ static void scan_scattered(Tile *tile, const Keys *keys, long from, int num_keys
     tile->done = 1;
 }
 
-/* All panels for each tile, by falling norm if they come so. */
+/* All panels for each tile, by descending norm if they come so. */
 static void search_panels(Tile *all, int tiles, const Keys *keys, int norm_order, int num_keys) {
     long limit = most_inserts(keys, num_keys);
     for (int t = 0; t < tiles; t++) {

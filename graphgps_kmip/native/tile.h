@@ -29,7 +29,7 @@ typedef struct {
     long started;
     int pending;
     struct { int32_t row, key; } waiting[WAITING]; /* survivors of the screen that have no score yet */
-    real *score;                   /* (ROWS, stride), falling */
+    real *score;                   /* (ROWS, stride), descending */
     int32_t *id;                   /* (ROWS, stride) */
 } Tile;
 

@@ -56,14 +56,14 @@ def clustered(shape: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
     return q + centres.gather(1, picked), k + centres.gather(1, picked)
 
 
-def falling(shape: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
+def descending(shape: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
     """Key norms decrease while scores increase, in the order of storage: every key enters every query's best list.
 
     ``k_i = a_i u + b_i w`` with orthogonal u and w, a_i increasing to 1, |k_i| decreasing from 2 to 1.05, and queries u
     plus 0.01 N(0, I): the worst case of an order by norm and of a running threshold alike.
     """
     if shape[2] < 2:
-        raise ValueError("--data falling needs two directions: give --dims 2 or more")
+        raise ValueError("--data descending needs two directions: give --dims 2 or more")
     a, norm = (torch.linspace(*ends, shape[1], dtype=torch.float64) for ends in ((0, 1), (2, 1.05)))
     k = torch.zeros(shape, dtype=torch.float64)
     k[..., 0], k[..., 1] = a, (norm**2 - a**2).sqrt()
@@ -78,7 +78,7 @@ def duplicates(shape: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
     return q, k[:, torch.randint(max(1, shape[1] // 100), (shape[1],))]
 
 
-DATA = {make.__name__: make for make in (gaussian, unit, clustered, falling, duplicates)}
+DATA = {make.__name__: make for make in (gaussian, unit, clustered, descending, duplicates)}
 
 
 def shape_of(data: str) -> tuple[int, int] | tuple[None, None]:

@@ -46,7 +46,7 @@ def build(keys: Tensor, leaf_size: int, seed: int, rows: Tensor | None = None, s
 
 
 def search(tree: Ball, keys: Tensor, q: Tensor, num_keys: int) -> tuple[list[float], int]:
-    """Return the scores of one query q (D,) by falling score, and how many balls were entered."""
+    """Return the scores of one query q (D,) by descending score, and how many balls were entered."""
     best: list[float] = []
     visited = 0
 

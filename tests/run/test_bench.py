@@ -130,7 +130,7 @@ def test_a_mistake_is_one_line_and_exit_code_2() -> None:
         (["--methods", "nobody"], "--methods nobody: no method of this name"),
         (["--data", "batch:2x0x1"], "or batch:GRAPHSxNODESxHEADS"),
         (["--data", "batch:2x5x3", "--heads", "2"], "--heads: the data batch:2x5x3 has 3"),
-        (["--data", "falling", "--dims", "1"], "two directions"),
+        (["--data", "descending", "--dims", "1"], "two directions"),
         (["--compare", "nowhere.json"], "cannot be read"),
         (["--limit", "0"], "--limit must be positive"),
     ],

@@ -89,7 +89,7 @@ def test_data_sets_repeat_and_are_finite(data: str) -> None:
 
 
 def test_falling_keys_have_falling_norms_and_rising_scores() -> None:
-    inputs = make_inputs("falling", 500, 8, 1)
+    inputs = make_inputs("descending", 500, 8, 1)
     assert (inputs.k.norm(dim=-1).diff() < 0).all()
     assert ((inputs.q @ inputs.k.mT).diff(dim=-1) > 0).all()
 

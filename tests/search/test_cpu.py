@@ -76,8 +76,8 @@ def test_the_answer_is_exact_at_every_size_that_takes_another_way(
     assert unit in UNITS
 
 
-def falling(count: int = 3000, dim: int = 8) -> tuple[Tensor, Tensor]:
-    """Keys of falling norm whose score rises for every query: the worst case of the norm order."""
+def descending(count: int = 3000, dim: int = 8) -> tuple[Tensor, Tensor]:
+    """Keys of descending norm whose score increases for every query: the worst case of the norm order."""
     q = torch.zeros(64, dim)
     q[:, 0] = 1
     part = torch.linspace(0.1, 0.6, count)
@@ -88,7 +88,7 @@ def falling(count: int = 3000, dim: int = 8) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize(("num_nodes", "most"), [(20_000, 1300), (1000, 350)])
 def test_keys_that_all_beat_their_predecessors_do_not_all_enter_the_lists(num_nodes: int, most: int) -> None:
-    q, k = falling(num_nodes)
+    q, k = descending(num_nodes)
     for order in ("norm", "given"):
         assert check(q, k, 10, order=order, screen=False).inserted < 64 * most
 
@@ -121,7 +121,7 @@ def on_a_line() -> tuple[Tensor, Tensor]:
 
 
 Maker = Callable[[], tuple[Tensor, Tensor]]
-SETS: list[Maker] = [falling, duplicated, heavy_tails, one_direction, some_zero, negative_scores, on_a_line]
+SETS: list[Maker] = [descending, duplicated, heavy_tails, one_direction, some_zero, negative_scores, on_a_line]
 
 
 @pytest.mark.parametrize("maker", SETS, ids=lambda maker: maker.__name__)

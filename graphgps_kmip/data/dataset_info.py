@@ -38,28 +38,19 @@ SPARSE_CLASSES = 10  # ...more than so many times the number of different labels
 LOOKED_AT = 10  # graphs whose edges decide whether a data set counts as directed, as in GraphGPS
 
 
-@dataclass(frozen=True)
-class DatasetInfo:
-    """What models, tasks and reports need to know of a data set.
+@dataclass(frozen=True, kw_only=True)
+class DatasetInfo(Summary):
+    """What models, tasks and reports need to know of a data set: its `Summary`, and these.
 
     Args:
         name: its title, for messages.
         level: "graph", "inductive_node", "node" or "link".
         sizes: samples that train, validate and test: graphs, or nodes at level "node".
-        graphs, dim_in, ...: as in `Summary`.
     """
 
     name: str
     level: str
     sizes: tuple[int, int, int]
-    graphs: int
-    dim_in: int
-    dim_edge: int
-    dim_out: int
-    mean_nodes: float
-    max_nodes: int
-    mean_edges: float
-    directed: bool
 
     @classmethod
     def of(cls, dataset: GraphDataset, record: DatasetRecord) -> DatasetInfo:

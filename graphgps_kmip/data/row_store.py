@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterable
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from urllib.parse import quote
 from torch import Tensor
 from torch_geometric.data import SQLiteDatabase
 
+from graphgps_kmip.common.atomic_write import replacing
 from graphgps_kmip.errors import InputError
 
 TABLE = "clouds"
@@ -58,16 +60,13 @@ class RowFile:
 
     def write(self, rows: Iterable[Row]) -> None:
         """Write the file anew, a few rows at a time; it appears under its name when it is complete."""
-        part, rows, count = f"{self.path}.part", iter(rows), 0
-        Path(part).unlink(missing_ok=True)
-        database = SQLiteDatabase(part, TABLE, self.schema)
-        try:
-            while batch := list(islice(rows, BATCH)):
-                database.multi_insert(range(count, count + len(batch)), batch)
-                count += len(batch)
-        finally:
-            database.close()
-        os.replace(part, self.path)
+        rows, count = iter(rows), 0
+        with replacing(Path(self.path)) as part:
+            part.unlink(missing_ok=True)  # of a process that was killed: rows would be added to it
+            with closing(SQLiteDatabase(str(part), TABLE, self.schema)) as database:
+                while batch := list(islice(rows, BATCH)):
+                    database.multi_insert(range(count, count + len(batch)), batch)
+                    count += len(batch)
 
     def close(self) -> None:
         """Close this process's connection; the next reading opens it again."""

@@ -130,34 +130,39 @@ def _with_pairs(graph: Data, positives: Tensor, negatives: Tensor) -> Data:
     return Data(x=graph.x, edge_index=graph.edge_index, edge_label_index=pairs, edge_label=torch.cat(labels))
 
 
-def _graph_record(
+def _record(
+    level: str,
     name: str,
-    files: RawFiles,
+    archive: str,
+    tables: tuple[str, ...],
     features: Features,
     statistics: Statistics,
     *,
-    metric: str,
-    summary: str,
     split: str,
+    summary: str,
+    metric: str = "accuracy",
     task_type: str = "classification",
     loss: str = "cross_entropy",
     licence: str = "MIT",
     sample: Callable[[DatasetRecord, int], GraphDataset] | None = None,
 ) -> DatasetRecord:
+    """Return the record of a data set whose graphs ("graph") or nodes ("node") have labels."""
+    raw = ogb_files(name, f"{level}proppred/{archive}", (*COUNTS, f"{level}-label", *tables), split)
     return DatasetRecord(
         format="OGB",
         name=name,
         title=name,
-        load=partial(load_graphs, name=name, raw=files),
+        load=partial(load_graphs if level == "graph" else load_node, name=name, raw=raw),
         task_type=task_type,
+        level=level,
         metric=metric,
         loss=loss,
-        split=f"official, {split}",
+        split=f"official, by {split.replace('_', ' ')}",
         summary=summary,
         features=features,
         statistics=statistics,
-        source=ogb_source("graph", licence),
-        raw=files,
+        source=ogb_source(level, licence),
+        raw=raw,
         sample=sample,
     )
 
@@ -170,90 +175,60 @@ def sample_of_trees(record: DatasetRecord, seed: int = 0) -> GraphDataset:
     return dataset
 
 
-def _graph_files(name: str, archive: str, split: str, *more: str) -> RawFiles:
-    return ogb_files(name, f"graphproppred/{archive}", (*COUNTS, "graph-label", *more), split)
-
-
 GRAPHS = (
-    _graph_record(
+    _record(
+        "graph",
         "ogbg-molhiv",
-        _graph_files("ogbg-molhiv", "csv_mol_download/hiv", "scaffold", "node-feat", "edge-feat"),
+        "csv_mol_download/hiv",
+        ("node-feat", "edge-feat"),
         Features(ATOM, BOND, classes=2),
         Statistics(41127, 25.5, 27.5, edges_once=True, directed=False, sizes=(32901, 4113, 4113)),
         metric="auc",
         summary="molecules: does one inhibit the replication of HIV?",
-        split="by scaffold",
+        split="scaffold",
     ),
-    _graph_record(
+    _record(
+        "graph",
         "ogbg-molpcba",
-        _graph_files("ogbg-molpcba", "csv_mol_download/pcba", "scaffold", "node-feat", "edge-feat"),
+        "csv_mol_download/pcba",
+        ("node-feat", "edge-feat"),
         Features(ATOM, BOND, classes=128),
         Statistics(437929, 26.0, 28.1, edges_once=True, directed=False, sizes=(350343, 43793, 43793)),
         metric="ap",
         summary="molecules: which of 128 biological assays is one active in? Many labels are unknown (NaN)",
-        split="by scaffold",
+        split="scaffold",
         task_type="classification_multilabel",
     ),
-    _graph_record(
+    _record(
+        "graph",
         "ogbg-ppa",
-        _graph_files("ogbg-ppa", "ogbg_ppi_medium", "species", "edge-feat"),
+        "ogbg_ppi_medium",
+        ("edge-feat",),
         Features((1,), 7, classes=37),
         Statistics(158100, 243.4, 2266.1, edges_once=True, directed=False, sizes=(78200, 45100, 34800)),
-        metric="accuracy",
         summary="neighbourhoods in protein association networks: of which of 37 taxonomic groups?",
-        split="by species",
+        split="species",
         licence="CC-0",
     ),
-    _graph_record(
+    _record(
+        "graph",
         "ogbg-code2",
-        _graph_files("ogbg-code2", "code2", "project", "node-feat", *TREE_NODES),
+        "code2",
+        ("node-feat", *TREE_NODES),
         Features((NODE_TYPES, NODE_ATTRIBUTES), (2, 2), classes=CLASSES),
         # Published are 124.2 edges, those of the trees in one direction; ours are both ways, and between tokens.
         Statistics(452741, 125.2, None, directed=False, sizes=(407976, 22817, 21948)),
         metric="f1",
         summary="syntax trees of Python methods: the sub-tokens of a method's name",
-        split="by project",
+        split="project",
         task_type="subtoken_prediction",
         loss="subtoken_cross_entropy",
         sample=sample_of_trees,
     ),
 )
-
-
-def _node_record(
-    name: str,
-    archive: str,
-    files: tuple[str, ...],
-    features: Features,
-    statistics: Statistics,
-    *,
-    split: str,
-    summary: str,
-    licence: str,
-    metric: str = "accuracy",
-    task_type: str = "classification",
-) -> DatasetRecord:
-    raw = ogb_files(name, f"nodeproppred/{archive}", (*COUNTS, "node-label", *files), split)
-    return DatasetRecord(
-        format="OGB",
-        name=name,
-        title=name,
-        load=partial(load_node, name=name, raw=raw),
-        task_type=task_type,
-        level="node",
-        metric=metric,
-        loss="cross_entropy",
-        split=f"official, by {split.replace('_', ' ')}",
-        summary=summary,
-        features=features,
-        statistics=statistics,
-        source=ogb_source("node", licence),
-        raw=raw,
-    )
-
-
 NODES = (
-    _node_record(
+    _record(
+        "node",
         "ogbn-arxiv",
         "arxiv",
         ("node-feat",),
@@ -263,7 +238,8 @@ NODES = (
         summary="citations between computer science papers, 40 subjects; edges have a direction",
         licence="ODC-BY",
     ),
-    _node_record(
+    _record(
+        "node",
         "ogbn-products",
         "products",
         ("node-feat",),
@@ -273,7 +249,8 @@ NODES = (
         summary="products bought together at Amazon, 47 categories",
         licence="Amazon licence",
     ),
-    _node_record(
+    _record(
+        "node",
         "ogbn-proteins",
         "proteins",
         ("edge-feat",),

@@ -188,11 +188,7 @@ ACTIONS = {"list": list_experiments, "plan": plan, "run": run, "table": table, "
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Return the exit code: 1 if something is not done, 2 after a mistake of the user's, 130 after Ctrl-C.
-
-    Args:
-        words (Sequence, optional): Of the command line. (default: ``None``)
-    """
+    """Return the exit code: 1 if something is not done, 2 after a mistake of the user's, 130 after Ctrl-C."""
     words = sys.argv[1:] if words is None else words
     args = parse(words, __doc__.replace("python run/reproduce.py", reproduce_command()), ACTIONS)
     args.out, args.data = (path and below_root(path) for path in (args.out, getattr(args, "data", None)))
@@ -223,13 +219,7 @@ def below_root(path: Path) -> Path:
 
 
 def parse(words: Sequence[str], description: str, actions: Mapping[str, Callable]) -> argparse.Namespace:
-    """Return the parsed command line, its function as ``action``.
-
-    Args:
-        words (Sequence): Of the command line.
-        description (str): For ``--help``.
-        actions (Mapping): Subcommand -> what it does with the parsed line.
-    """
+    """Return the parsed command line, its function as ``action``, one of ``actions`` by its subcommand."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     subparsers = parser.add_subparsers(dest="subcommand", required=True, metavar="SUBCOMMAND")
     parsers = {}

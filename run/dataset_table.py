@@ -18,13 +18,7 @@ from graphgps_kmip.data import DatasetInfo, DatasetRecord, at_hand, find_title, 
 
 
 def counted(record: DatasetRecord, root: Path, sample: bool) -> dict[str, list[float]]:
-    """Return a row of the table: column -> the one number found; edges as the data set's publication counts them.
-
-    Args:
-        record: of the data set.
-        root: folder of all data sets.
-        sample: count the synthetic sample.
-    """
+    """Return a row of the table: column -> the one number found; edges as the data set's publication counts them."""
     info = DatasetInfo.of(open_dataset(sampled(record) if sample else record, "" if sample else root), record)
     for line in () if sample else mismatches(record, info):
         print(f"warning: {line}")

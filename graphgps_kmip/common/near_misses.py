@@ -29,12 +29,7 @@ def near_misses(name: str, allowed: Iterable[str]) -> str:
 
 
 def look_up(table: Mapping[str, Record], name: str, key: str) -> Record:
-    """Return ``table[name]``.
-
-    Args:
-        table: entries by name.
-        name: the name a user gave.
-        key: the config key it was given for, named in the error.
+    """Return ``table[name]``, the name that a user gave for a config key.
 
     Raises:
         ConfigError: no such entry; near misses are suggested.

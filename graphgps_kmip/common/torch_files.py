@@ -60,9 +60,6 @@ def allowing(classes: Iterable[tuple[Callable, str]]) -> Iterator[None]:
 def load_plain(file: Source) -> Any:
     """Return the content of a file of torch.save, its tensors on the CPU.
 
-    Args:
-        file: path, or a file open for reading bytes.
-
     Raises:
         UnreadableFile: it cannot be read, or holds anything but tensors and plain containers.
     """
@@ -75,9 +72,6 @@ def load_leaving_objects(file: Path) -> tuple[Any, list[str]]:
 
     Other codes keep optimizers and configs beside their tensors. Empty mappings take their place; the classes are
     not even imported.
-
-    Args:
-        file: its path.
 
     Raises:
         UnreadableFile: it cannot be read, or asks for modules that torch never reads from (os, sys).

@@ -31,12 +31,7 @@ FREE = "free space there, or set dataset.dir to a folder on another disk"
 
 
 class DamagedFile(DataError):
-    """A file cannot be used: which, and why.
-
-    Args:
-        path: the file.
-        reason: in a few words.
-    """
+    """A file cannot be used: which, and the reason in a few words."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(path, reason)
@@ -95,11 +90,7 @@ def is_failed_write(error: BaseException) -> bool:
 
 @contextmanager
 def naming_disk(what: str, folder: Path) -> Iterator[None]:
-    """Turn errors of the operating system into one line.
-
-    Args:
-        what: is being done, such as "preparing Cora".
-        folder: that is read and written.
+    """Turn errors of the operating system into one line, which names what is being done, such as "preparing Cora".
 
     Raises (inside):
         DataError: the disk is full, a file may not be read or written, or there is too little memory.
@@ -139,12 +130,7 @@ def kind_and_text(error: BaseException) -> str:
 
 
 def graph_at(graphs: Sequence[Data], number: int, place: str) -> Data:
-    """Return one graph of a sequence that may read it from disk.
-
-    Args:
-        graphs: the sequence.
-        number: of the graph, from 0.
-        place: the words that name it.
+    """Return one graph, counted from 0, of a sequence that may read it from disk; `place` are the words that name it.
 
     Raises:
         DataError: it cannot be read.
@@ -158,14 +144,7 @@ def graph_at(graphs: Sequence[Data], number: int, place: str) -> Data:
 
 
 def missing_files(record: DatasetRecord, folder: Path, missing: Sequence[str], reason: object) -> str:
-    """Return the line for missing raw files: which, where they go, where they come from.
-
-    Args:
-        record: of the data set.
-        folder: its folder.
-        missing: file names relative to the folder.
-        reason: why they are missing.
-    """
+    """Return the line for missing raw files: which, where they go, where they come from."""
     names = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
     archives = f" (or {' and '.join(record.raw.archives)} as downloaded)" if record.raw.archives else ""
     return (

@@ -35,13 +35,7 @@ def size_text(size: int) -> str:
 
 
 def check_kind(value: Tensor, key: str, where: str) -> None:
-    """Raise DataError unless a tensor is dense, real, holds its values, and fits into memory.
-
-    Args:
-        value: the tensor.
-        key: name of the attribute.
-        where: data set, graph and file, for the error.
-    """
+    """Raise DataError unless a tensor is dense, real, holds its values, and fits into memory."""
     if value.is_nested or value.layout != torch.strided:
         kind = "nested" if value.is_nested else str(value.layout).removeprefix("torch.")
         raise DataError(f"{where}: {key} is a {kind} tensor: save it dense, {key}.to_dense()")
@@ -169,11 +163,6 @@ def check_targets(labels: Tensor, record: DatasetRecord, where: str) -> None:
     """Raise DataError for labels that no loss can use: infinite ones, unknown targets, label columns beyond 0 and 1.
 
     NaN says "unknown" in the columns of classification_multilabel, and where the record has ``unknown_targets``.
-
-    Args:
-        labels: as `labels_of` gives them.
-        record: of the data set.
-        where: data set, graph and file, for the error.
     """
     several = record.task_type == "classification_multilabel"
     key = "edge_label" if record.level == "link" else "y"
@@ -217,11 +206,7 @@ def dim_out_of(labels: Tensor, record: DatasetRecord, where: str) -> int:
 
 
 def check_alike(graphs: Iterable[tuple[str, Data]]) -> None:
-    """Raise DataError unless all graphs have attributes of the same names, types and columns, as the first has.
-
-    Args:
-        graphs: words that name each graph, and the graph.
-    """
+    """Raise DataError unless all graphs, each after its name, have the attributes, types and columns of the first."""
     first, wanted = "", {}
     for place, graph in graphs:
         kind = {key: _columns(value) for key, value in graph.to_dict().items()}

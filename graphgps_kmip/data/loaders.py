@@ -229,11 +229,7 @@ class NodeBudget:
 
 
 def with_node_budget(loader: GraphLoader, max_nodes: int) -> GraphLoader:
-    """Return a loader of the same graphs whose batches follow a budget of nodes, not a number of graphs.
-
-    Args:
-        loader: stays as it is.
-        max_nodes: nodes of a global batch.
+    """Return a new loader of the same graphs whose global batches follow a budget of nodes, not a number of graphs.
 
     Raises:
         ValueError: the budget is below 1.

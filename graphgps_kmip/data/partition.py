@@ -71,12 +71,7 @@ def _from_periphery(graph: csr_array, start: int) -> np.ndarray:
 
 
 class InEdges:
-    """The edges of a graph, found by their targets.
-
-    Args:
-        edge_index: (2, E).
-        num_nodes: N.
-    """
+    """The edges (2, E) of a graph of N nodes, found by their targets."""
 
     def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
         self.source, target = edge_index

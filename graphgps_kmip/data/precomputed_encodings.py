@@ -151,12 +151,7 @@ GRAPHS = 2_000  # whose data are hashed together
 
 
 class EncodedGraphs(Sequence[Data]):
-    """The graphs of a sequence, each a shallow copy with its encodings.
-
-    Args:
-        graphs: stay where they are, and as they are.
-        columns: attributes by name.
-    """
+    """The graphs of a sequence, each a shallow copy with its encodings, the columns by name."""
 
     def __init__(self, graphs: Sequence[Data], columns: Mapping[str, Column]) -> None:
         self.graphs, self.columns = graphs, columns

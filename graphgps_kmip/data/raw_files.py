@@ -110,13 +110,7 @@ def at_hand(record: DatasetRecord, root: str | Path) -> bool:
 
 
 def missing_line(record: DatasetRecord, root: str | Path, reason: str) -> str:
-    """Return the line for a data set whose raw files are not on disk: which, and where they go.
-
-    Args:
-        record: of the data set, with raw files.
-        root: folder of all data sets (``dataset.dir``).
-        reason: why they are missing.
-    """
+    """Return the line for a data set whose raw files are not on disk: which, and where they go."""
     folder = raw_folder(record, root)
     return missing_files(record, folder, _missing(folder, record.raw), reason)
 

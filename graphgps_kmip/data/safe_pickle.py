@@ -305,9 +305,6 @@ def array_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
 def load_array(file: BinaryIO) -> np.ndarray:
     """Return the array in a file of ``numpy.save``, also one of objects.
 
-    Args:
-        file: open for reading.
-
     Raises:
         UnsafeFile, pickle.UnpicklingError, ValueError, EOFError: it asks for what no data needs, or is damaged.
     """

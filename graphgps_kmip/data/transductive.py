@@ -19,13 +19,7 @@ from graphgps_kmip.data.dataset_record import DatasetRecord
 
 
 def load_graph(home: str, kind: str, **options: Any) -> Data:
-    """Return the one graph of a data set of torch_geometric.
-
-    Args:
-        home: root folder of the class.
-        kind: name of the class.
-        options: its further arguments.
-    """
+    """Return the one graph of a data set of torch_geometric: class `kind`, with root folder `home`."""
     from torch_geometric import datasets  # a second of imports, which runs on other data need not spend
 
     return getattr(datasets, kind)(home, **options)[0]
@@ -89,9 +83,6 @@ def with_normalized_features(graph: Data) -> Data:
     """Return a copy of a graph in which the absolute features of each node sum to 1; those of zeros stay so.
 
     Kipf and Welling 2017, section 5.2, do so with bags of words, which have no negative features.
-
-    Args:
-        graph: is not changed.
 
     Shapes:
         x (N, C) -> (N, C), in floating point.

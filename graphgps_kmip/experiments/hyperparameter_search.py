@@ -54,13 +54,7 @@ class Options:
 
 @dataclass(frozen=True)
 class SearchOutcome:
-    """The outcome of one search.
-
-    Args:
-        line (str): For people.
-        log (Path): The trial log.
-        finished (bool): False if something failed, or is not finished.
-    """
+    """The outcome of one search in a line, its trial log, and whether all of it is finished and nothing failed."""
 
     line: str
     log: Path
@@ -110,13 +104,7 @@ def run_search(
 
 
 def runner_of(place: Place, setup: Setup, stream: TextIO | None = None) -> Runner:
-    """Return what runs the trainings of a search: those that are not finished, as jobs of this machine.
-
-    Args:
-        place (Place): Where they run and where their results go.
-        setup (Setup): How they are run.
-        stream (TextIO, optional): Shows their progress. (default: None)
-    """
+    """Return what runs the trainings of a search: those that are not finished, as jobs of this machine."""
 
     def run(runs: list[Run], ended: Callable[[Run, Status], None]) -> list[Status]:
         jobs = [training_job(training, seed, place) for training, seed in runs]

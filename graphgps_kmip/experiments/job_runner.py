@@ -249,12 +249,7 @@ class Setup:
 
 
 class JobsStopped(Exception):
-    """A signal ended the running of jobs; everything can be resumed.
-
-    Args:
-        signum (int): Of the signal.
-        results (list): As `run_jobs` would have returned them.
-    """
+    """A signal ended the running of jobs; everything can be resumed. The results are as of `run_jobs`."""
 
     def __init__(self, signum: int, results: list[Result]) -> None:
         super().__init__(f"stopped by {signal.Signals(signum).name}")

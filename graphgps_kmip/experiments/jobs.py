@@ -220,10 +220,6 @@ def with_pending_needs(jobs: Sequence[Job]) -> list[Job]:
 def check_configs(jobs: Sequence[Job], root: Path) -> None:
     """Check that the config of every training among the jobs and their needs exists.
 
-    Args:
-        jobs (Sequence): Of `plan_jobs`.
-        root (Path): Folder in which they are started.
-
     Raises:
         ManifestError: one does not, with near misses.
     """

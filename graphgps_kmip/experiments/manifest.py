@@ -193,12 +193,8 @@ def trainings(grid: Mapping[str, Any], axes: Mapping[str, Any], where: str) -> I
     """Yield the trainings of a grid: ``over`` (axis -> values or ``all``), ``cfg``, ``set``, ``tag``, ``seeds``.
 
     ``{axis}`` in `cfg`, `tag` and string values of `set` is the value, ``{axis.file}`` its short name; ``skip`` lists
-    points that are left out; ``splits: True`` takes the seed for the split.
-
-    Args:
-        grid (Mapping): As in the file.
-        axes (Mapping): Axis -> value -> short name in file names.
-        where (str): For messages.
+    points that are left out; ``splits: True`` takes the seed for the split. `axes` is axis -> value -> short
+    name; `where` begins messages.
 
     Raises:
         ManifestError: an axis or value that is not known, or an entry that is missing.

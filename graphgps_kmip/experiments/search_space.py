@@ -78,13 +78,7 @@ class Space:
 
 @dataclass(frozen=True)
 class Follower:
-    """A training that takes over the choice found for another one, on another data set for example.
-
-    Args:
-        training (Training): Which one.
-        settings (Mapping): Settings in which it differs.
-        tag (str): Ends its folder's name, where it differs.
-    """
+    """A training that takes over the choice found for another one, and what differs: settings, end of the name."""
 
     training: Training
     settings: Mapping[str, Any]

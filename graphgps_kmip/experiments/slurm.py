@@ -25,10 +25,6 @@ class Worker:
     """What a node runs: one job, as a command of its own; sent to the queue again when its time is up.
 
     It travels by value, and needs nothing of this package where it is unpacked.
-
-    Args:
-        words (Sequence): Script and arguments, below `root`.
-        root (Path): The project's root.
     """
 
     def __init__(self, words: Sequence[str], root: Path) -> None:

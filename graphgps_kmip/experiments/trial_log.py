@@ -25,16 +25,7 @@ Statuses = Mapping[tuple[str, int], Status]  # folder and seed -> of a run that 
 
 @dataclass(frozen=True)
 class Trial:
-    """One configuration that was tried.
-
-    Args:
-        choice (Choice): Value of each factor.
-        tag (str): End of its folder's name.
-        differing (Mapping): What it changes in the default.
-        why (str): Why it was tried.
-        date (datetime): When it ended, or began.
-        status (Status, optional): Of its run; None: it has not ended.
-    """
+    """One configuration that was tried: what it changes in the default, why, and its status once it has ended."""
 
     choice: Choice
     tag: str
@@ -76,16 +67,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class TrialLog:
-    """The trial log of one search.
-
-    Args:
-        file (Path): The page.
-        search (Search): What is searched.
-        experiment (str): Id of its experiment.
-        engine (str): ``linear`` or ``tpe``.
-        out (Path): Root of the results, as commands on the page name it.
-        sample (bool): On sample data.
-    """
+    """The trial log of one search by an engine, ``linear`` or ``tpe``; its commands name `out` as root of results."""
 
     file: Path
     search: Search
@@ -95,14 +77,7 @@ class TrialLog:
     sample: bool
 
     def page(self, trials: Sequence[Trial], best: Trial | None, remark: str, statuses: Statuses) -> str:
-        """Return the page.
-
-        Args:
-            trials (Sequence): In the order in which they were asked for.
-            best (Trial): The choice; None: there is none yet.
-            remark (str): On the choice.
-            statuses (Mapping): Of the runs that ended.
-        """
+        """Return the page of trials in the order in which they were asked for; `remark` is on the best one."""
         lines = [*self._head(), "## Trials", "", "Nothing is chosen by the test split, and it is not shown here.", ""]
         lines += _trial_table(trials)
         if best:

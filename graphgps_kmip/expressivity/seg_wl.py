@@ -236,12 +236,8 @@ def wl(graphs: Sequence[Graph], rounds: int | None = None, until_separated: bool
 
     .. math:: c^0(v) = x_v, \qquad c^l(v) = (c^{l-1}(v), \{\{(c^{l-1}(u), e_{uv}) : u \to v\}\})
 
-    Costs E log E a round.
-
-    Args:
-        graphs: compared with each other.
-        rounds: how many; None: until the colours are stable.
-        until_separated: end after the first round in which the first two graphs differ.
+    Costs E log E per round; without a number of rounds they go on until the colours are stable, or with
+    ``until_separated`` until the round in which the first two graphs differ.
 
     Raises:
         ValueError: a feature is NaN.
@@ -269,12 +265,8 @@ def seg_wl(graphs: Sequence[Graph], schemes: Sequence[Scheme], rounds: int | Non
 
     .. math:: c^0(v) = (x_v, f_A(v)), \qquad c^l(v) = \{\{(c^{l-1}(u), f_R(v, u)) : u \in V\}\}
 
-    A node's own colour is included, and known as its own where f_R marks it. Costs N^2 log N a round.
-
-    Args:
-        graphs: compared with each other.
-        schemes: of each graph, see `theorem_scheme`.
-        rounds: how many; None: until the colours are stable.
+    A node's own colour is included, and known as its own where f_R marks it. Costs N^2 log N per round; without
+    a number of rounds they go on until the colours are stable. For the schemes see `theorem_scheme`.
 
     Raises:
         ValueError: a feature is NaN.

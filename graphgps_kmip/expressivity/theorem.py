@@ -27,15 +27,7 @@ from graphgps_kmip.expressivity.seg_wl import (
 
 @dataclass(frozen=True)
 class Pair:
-    """Two graphs.
-
-    Args:
-        name: which they are.
-        first: one.
-        second: the other.
-        isomorphic: they are the same but for the order of nodes.
-        wl: 1-WL separates them; None: found out.
-    """
+    """Two graphs; whether only the order of nodes differs, and whether 1-WL separates them (None: not known)."""
 
     name: str
     first: Graph

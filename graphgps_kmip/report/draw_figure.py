@@ -49,17 +49,9 @@ CHARACTERS = 13.5  # of a title in an inch
 def draw_figure(
     experiment: Experiment, spec: FigureSpec, tables: Mapping[str, ResultTable], out: Path, sample: bool = False
 ) -> list[Path]:
-    """Draw a figure of an experiment to ``<out>/figures[-sample]/<experiment>-<name>.png`` and ``.pdf``.
+    """Draw a figure of an experiment to ``<out>/figures[-sample]/<experiment>-<name>.png`` and ``.pdf``; marks samples.
 
-    Args:
-        experiment: whose it is.
-        spec: which one.
-        tables: id -> table, at least those that `spec` names.
-        out: root of the results.
-        sample: of sample runs: drawn into a folder of their own, and marked.
-
-    Returns:
-        The two paths.
+    Returns the two paths.
 
     Raises:
         ValueError: no such drawing function, a table without a number of ours, an artefact of a command that is not

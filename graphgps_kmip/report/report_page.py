@@ -33,18 +33,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Section:
-    """One experiment of the page.
-
-    Args:
-        experiment: itself.
-        extent: how much of it is done.
-        runs: folder -> run status.
-        failures: runs that failed.
-        tables: as HTML.
-        pictures: its figures.
-        undrawn: why there is no figure, for each that is not drawn.
-        origins: of the numbers in its tables.
-    """
+    """One experiment of the page: its runs by folder, its tables as HTML, and why some figures are not drawn."""
 
     experiment: Experiment
     extent: Extent
@@ -73,12 +62,6 @@ def write_page(
 
     Experiments of which nothing is done or failed are listed, not shown; runs on sample data are counted apart, and
     none of their numbers is in the page.
-
-    Args:
-        experiments: of the manifest.
-        printed: the papers' tables.
-        out: root of the results.
-        hash_of: see `state.HashOf`.
     """
     sections = [_section(one, printed, out, hash_of) for one in experiments.values()]
     environment = Environment(

@@ -127,11 +127,7 @@ class ResultTable:
 
 
 def run_value(kind: str, status: Status) -> float:
-    """Return one value of a finished run.
-
-    Args:
-        kind: a key of `VALUES`.
-        status: of the run.
+    """Return one value of a finished run, of a kind of `VALUES`.
 
     Raises:
         ResultsError: its files do not hold the value, or are damaged.
@@ -192,15 +188,8 @@ def build_table(
 ) -> ResultTable:
     """Return a table of the results on disk, with every row and column of the printed table of the same id.
 
-    A table of our own has the columns of its `spec`, and the rows of its trainings or of its command's file.
-
-    Args:
-        experiment: whose runs are read.
-        spec: one of its tables.
-        printed: tables of the papers, by id.
-        out: root of the results.
-        hash_of: see `state.HashOf`.
-        sample: make it of the runs on sample data, without printed numbers.
+    A table of our own has the columns of its `spec`, and the rows of its trainings or of its command's file. A
+    sample has no printed numbers.
 
     Raises:
         ValueError: the spec names what does not exist, two trainings fill one cell, a sample is among results or a

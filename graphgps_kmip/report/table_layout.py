@@ -145,14 +145,10 @@ PLACES = 3  # the papers mark first, second and third
 
 
 def ranks(values: Mapping[str, float | None], better: str | None) -> dict[str, int]:
-    """Return the names of the three best values with their ranks, 1 the best.
+    """Return the names of the three best values with their ranks, 1 the best; better: ``higher``, ``lower``, None.
 
     Equal values share a rank, and the next is as much higher (1, 1, 3). None and NaN have none; nor have all if no
     direction is better, or if there is nothing to compare with.
-
-    Args:
-        values: name -> value.
-        better: ``higher``, ``lower`` or None.
     """
     sign = {"higher": -1, "lower": 1, None: 0}[better]
     order = {name: sign * value for name, value in values.items() if value is not None and not math.isnan(value)}
@@ -258,12 +254,7 @@ def sizes(layout: Layout) -> dict[str, int]:
 
 
 def blocks(sizes: Mapping[str, int], width: int) -> list[list[str]]:
-    """Return the columns in groups that fit side by side.
-
-    Args:
-        sizes: column -> how wide it is.
-        width: of a group, as far as one column allows.
-    """
+    """Return the columns in groups that fit side by side into a width, as far as one column allows."""
     found: list[list[str]] = [[]]
     for column, size in sizes.items():
         if found[-1] and sum(sizes[one] for one in found[-1]) + size > width:

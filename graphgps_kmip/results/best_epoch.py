@@ -16,11 +16,6 @@ def is_better(value: float, old: float | None, maximize: bool) -> bool:
 
     Of equal values the first is kept. NaN and infinite values never replace another value, and are replaced by the
     first finite one; of a run without any finite value the first epoch is the best.
-
-    Args:
-        value (float): of the later epoch.
-        old (float, optional): of the best epoch so far; None if there is none.
-        maximize (bool): whether larger is better.
     """
     if old is None:
         return True

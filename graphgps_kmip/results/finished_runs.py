@@ -65,10 +65,6 @@ def finished_runs(out_dir: Path, experiment: str | None = None) -> FinishedRuns:
 def read_finished(run_dir: Path, record: dict[str, Any]) -> dict[str, dict[int, Line]]:
     """Return the statistics of a finished run: split -> epoch -> line, with all its epochs.
 
-    Args:
-        run_dir: its folder.
-        record: its record.
-
     Raises:
         ResultsError: a file is damaged, epochs are lost, or the best epoch is not what the record says of it.
     """

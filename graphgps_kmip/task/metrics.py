@@ -71,10 +71,6 @@ def r2(score: Tensor, true: Tensor) -> float:
 
     Written here because torchmetrics calls a residual below 1e-4 a perfect fit, whatever the unit.
 
-    Args:
-        score: predictions.
-        true: targets.
-
     Shapes: `(N,)` each.
     """
     if len(true) < 2:

@@ -70,10 +70,6 @@ def all_reduce(tensor: Tensor) -> Tensor:
 def gather_rows(tensor: Tensor, device: torch.device) -> Tensor:
     """Return the rows of all processes, which may have different numbers of them, one process after the other.
 
-    Args:
-        tensor: this process's rows, on the CPU.
-        device: where collectives run.
-
     Shapes:
         `(n_r, ...) -> (sum of n_r, ...)`, on the CPU.
     """

@@ -41,13 +41,7 @@ class Clock:
 
 
 class Bar:
-    """A bar over the epochs on a terminal; elsewhere a log line for each evaluated epoch.
-
-    Args:
-        settings: for the name and the number of epochs.
-        metric: the name of the selecting metric.
-        done: epochs completed before.
-    """
+    """A bar over the epochs on a terminal; elsewhere a log line for each evaluated epoch."""
 
     def __init__(self, settings: TrainSettings, metric: str, done: int) -> None:
         self.settings = settings
@@ -82,16 +76,7 @@ class Bar:
 
 
 class Reporter:
-    """Reports for the first process; in the others it only measures.
-
-    Args:
-        run_dir: the run's folder.
-        settings: name, number of epochs, digits.
-        metric: the name of the selecting metric.
-        writers: where else to report.
-        done: epochs completed before.
-        active: whether this process reports.
-    """
+    """Reports for the first process, to the writers too; in the others, which are not `active`, it only measures."""
 
     def __init__(
         self,

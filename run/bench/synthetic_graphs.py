@@ -15,14 +15,9 @@ RINGS = 8  # of a tree, as rings of six nodes
 
 
 def road_graph(rng: np.random.Generator, num_nodes: int, num_edges: int) -> Data:
-    """Return a connected plane graph on random points: a spanning tree and the shortest others.
+    """Return a connected plane graph on random points: a spanning tree and the shortest others, up to about 3 N.
 
     Nodes are numbered at random, so that neither memory nor partitions profit from their order.
-
-    Args:
-        rng: draws the points.
-        num_nodes: N.
-        num_edges: each counted once, N - 1 to nearly 3 N.
     """
     points = rng.random((num_nodes, 2))
     edges = triangulated(points)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def search(q: Tensor, k: Tensor, ptr_q: list[int], ptr_k: list[int], num_keys: int) -> Tensor:
-    """Return the scores (H, N, K) by descending score, -inf where a graph has too few keys; q (H, N, D), k (H, M, D)."""
+    """Return the scores (H, N, K), descending, -inf where a graph has too few keys; q (H, N, D), k (H, M, D)."""
     score = torch.full((*q.shape[:2], num_keys), -torch.inf, dtype=torch.float64)
     for head in range(q.size(0)):
         for graph in range(len(ptr_q) - 1):

@@ -29,14 +29,10 @@ SPAN = 0.9 * math.pi  # below pi: nodes a little outside the training nodes' box
 
 
 def encode_coordinates(features: Tensor, train: Tensor) -> Tensor:
-    """Replace longitude and latitude by their sines and cosines, and standardise the other features.
+    """Replace longitude and latitude, the first columns, by sines and cosines, and standardise the other features.
 
     The result is [sin lon, cos lon, sin lat, cos lat, others], the first four of `NUM_FREQUENCIES` columns each. All
     statistics are those of the training nodes; the computation is in float64.
-
-    Args:
-        features (Tensor): Longitude, latitude, and any other columns.
-        train (Tensor): True for the nodes that train.
 
     Shapes: features (N, 2 + C), train (N,) -> (N, 4 * NUM_FREQUENCIES + C) float32.
 
@@ -51,11 +47,7 @@ def encode_coordinates(features: Tensor, train: Tensor) -> Tensor:
 
 
 def sines_and_cosines(angles: Tensor, num_frequencies: int = NUM_FREQUENCIES) -> Tensor:
-    """Return v = [sin(2^0 x), .., sin(2^(F-1) x), cos(2^0 x), .., cos(2^(F-1) x)] of each angle x, in float64.
-
-    Args:
-        angles (Tensor): In radians.
-        num_frequencies (int, optional): F. (default: ``NUM_FREQUENCIES``)
+    """Return v = [sin(2^0 x), .., sin(2^(F-1) x), cos(2^0 x), .., cos(2^(F-1) x)] of angles x in radians, in float64.
 
     Shapes: angles (N,) -> (N, 2F).
     """

@@ -97,13 +97,9 @@ def load_links(home: str) -> GraphDataset:
 def random_negatives(edges: Tensor, num_nodes: int, seed: int) -> Tensor:
     """Draw as many pairs of different nodes as there are edges, none of them an edge in either direction.
 
-    Args:
-        edges: (2, L).
-        num_nodes: number N of nodes.
-        seed: of the draw.
+    A pair may come twice, as it rarely does in a large graph.
 
-    Returns:
-        (2, L); a pair may come twice, as it rarely does in a large graph.
+    Shapes: edges (2, L) -> (2, L).
 
     Raises:
         ValueError: every pair of nodes is an edge.

@@ -41,12 +41,7 @@ SCHEMA = {
 
 
 class Molecules:
-    """Molecules read from disk when they are asked for.
-
-    Args:
-        rows: all of them.
-        numbers: those of the rows that are meant, in this order.
-    """
+    """Molecules read from disk when they are asked for: those of the rows with these numbers, in this order."""
 
     def __init__(self, rows: RowFile, numbers: np.ndarray) -> None:
         self.rows, self.numbers = rows, numbers
@@ -105,9 +100,6 @@ STEREOS = ["STEREONONE", "STEREOZ", "STEREOE", "STEREOCIS", "STEREOTRANS", "STER
 
 def molecule(smiles: str) -> dict[str, np.ndarray]:
     """Return the graph of a molecule with ogb's categories of atoms and bonds, each bond in both directions.
-
-    Args:
-        smiles: the molecule as text.
 
     Raises:
         DataError: RDKit is not installed.

@@ -37,10 +37,7 @@ def sparse_attention_forward(
 ) -> tuple[Tensor, Tensor]:
     """Compute ``a = softmax(score / sqrt(dim_kq))`` and ``o_r = sum_j a_rj keep_rj / (1 - dropout) v_rows(r,j)``.
 
-    Arguments are those of `sparse_attention.torch_forward`.
-
-    Shapes:
-        v (S, C), rows, score and keep (R, K); returns out (R, C) and weight a (R, K), 0 in missing slots.
+    Arguments, shapes and results are those of `sparse_attention.torch_forward`.
     """
     from graphgps_kmip.attention import triton_sparse_attention_kernels  # triton is optional
 
@@ -71,10 +68,7 @@ def sparse_attention_backward(
 
     They repeat bit for bit. Cost: a sort of R K keys, and K (C + D) products for each query.
 
-    Arguments are those of `sparse_attention.torch_backward`.
-
-    Shapes:
-        grad_out (R, C), q (R, D), k (S, D), v (S, C), rows, weight and keep (R, K); returns tensors like q, k and v.
+    Arguments, shapes and results are those of `sparse_attention.torch_backward`.
     """
     from graphgps_kmip.attention import triton_sparse_attention_kernels  # triton is optional
 

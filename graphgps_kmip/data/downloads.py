@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import lzma
 import os
@@ -52,6 +53,12 @@ def download(url: str, path: Path) -> None:
         if file.tell() < expected:
             raise NetworkError(f"the download ended after {file.tell():,} of {expected:,} bytes")
     os.replace(part, path)
+
+
+def sha256(path: Path) -> str:
+    """Return the checksum of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _asked(call: Callable[[], Any]) -> Any:

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from graphgps_kmip import __version__
 from graphgps_kmip.common.file_lock import locked
+from graphgps_kmip.data.downloads import sha256
 from graphgps_kmip.data.file_errors import naming_disk
 from graphgps_kmip.errors import DataError, InputError
 
@@ -133,7 +134,7 @@ def _opened(place: Path, graphs: int) -> dict[str, Column] | None:
         columns = {}
         for name, facts in provenance["attributes"].items():
             for file, digest in facts["sha256"].items():
-                if _sha256(place / file) != digest:
+                if sha256(place / file) != digest:
                     raise InputError(f"{file} is not as it was written")
             shapes = np.fromfile(place / f"{name}.shapes", SHAPE).reshape(graphs, facts["dims"])
             columns[name] = Column.mapped(place / f"{name}.values", facts["dtype"], shapes)
@@ -159,7 +160,7 @@ def _write(part: Path, key: Mapping[str, Any], graphs: int, packs: Iterable[Pack
                         files[file] = stack.enter_context(open(part / file, "wb"))
                     array.tofile(files[file])
     for name, kind in kinds.items():
-        kind["sha256"] = {file: _sha256(part / file) for file in (f"{name}.values", f"{name}.shapes")}
+        kind["sha256"] = {file: sha256(part / file) for file in (f"{name}.values", f"{name}.shapes")}
     provenance = {
         "key": key,
         "attributes": kinds,
@@ -169,8 +170,3 @@ def _write(part: Path, key: Mapping[str, Any], graphs: int, packs: Iterable[Pack
         "seconds": round(time.perf_counter() - start, 3),
     }
     (part / PROVENANCE).write_text(json.dumps(provenance, indent=2) + "\n")
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import itertools
 import lzma
 import os
 import pickle
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from torch_geometric.data import Data
 
+from graphgps_kmip.common.atomic_write import free_name
 from graphgps_kmip.common.torch_files import asked_for, reason, shortened
 from graphgps_kmip.data.dataset_record import DatasetRecord
 from graphgps_kmip.errors import DataError, UnsafeFile, UserError, is_out_of_memory
@@ -167,9 +167,3 @@ def set_aside(record: DatasetRecord, path: Path, reason: str) -> str:
         f"{record.title}: {path} cannot be used ({reason}); it was renamed to {aside.name}: put a good "
         f"copy{_from(record)} there"
     )
-
-
-def free_name(path: Path, word: str) -> Path:
-    """Return ``<path>.<word>-N`` with the smallest N for which there is no such file yet."""
-    names = (path.with_name(f"{path.name}.{word}-{number}") for number in itertools.count(1))
-    return next(name for name in names if not name.exists())

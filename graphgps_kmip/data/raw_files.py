@@ -25,13 +25,13 @@ from urllib.error import URLError
 
 from scipy.io import loadmat
 
+from graphgps_kmip.common.atomic_write import free_name
 from graphgps_kmip.common.file_lock import locked
 from graphgps_kmip.data.dataset_record import DatasetRecord, RawFiles
-from graphgps_kmip.data.downloads import CHUNK, NetworkError, download, network_reason, unpack
+from graphgps_kmip.data.downloads import CHUNK, NetworkError, download, network_reason, sha256, unpack
 from graphgps_kmip.data.file_errors import (
     DamagedFile,
     damage_reason,
-    free_name,
     is_damage,
     missing_files,
     naming_disk,
@@ -206,7 +206,7 @@ def _check(record: DatasetRecord, folder: Path) -> None:
         if files.isdisjoint((path, *path.parents)):
             continue  # something else that was put there
         wanted = SHA256.get(f"{record.raw.folder}/{path.relative_to(folder).as_posix()}")
-        if wanted and _sha256(path) != wanted:
+        if wanted and sha256(path) != wanted:
             raise DamagedFile(path, "its checksum is not the published file's")
         with reading(path):
             _check_content(path)
@@ -346,8 +346,3 @@ def _fingerprint(folder: Path, raw: RawFiles) -> str:
             file.seek(max(0, path.stat().st_size - END))
             digest.update(file.read(END))
     return digest.hexdigest()
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

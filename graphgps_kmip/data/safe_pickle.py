@@ -202,12 +202,6 @@ class SafeUnpickler(pickle._Unpickler):
         else:
             raise UnsafeFile(f"it sets the state of a {type(value).__name__}, which no data needs")
 
-    def _append(self) -> None:
-        self._extend([self.stack.pop()])
-
-    def _append_all(self) -> None:
-        self._extend(self.pop_mark())
-
     def _extend(self, items: list[Any]) -> None:
         if type(self.stack[-1]) is not list:
             raise UnsafeFile(f"it appends to a {type(self.stack[-1]).__name__}, which no data needs")
@@ -216,9 +210,6 @@ class SafeUnpickler(pickle._Unpickler):
     def _set_one(self) -> None:
         value, key = self.stack.pop(), self.stack.pop()
         self._update([key, value])
-
-    def _set_all(self) -> None:
-        self._update(self.pop_mark())
 
     def _dict(self) -> None:
         items = self.pop_mark()
@@ -237,7 +228,7 @@ class SafeUnpickler(pickle._Unpickler):
         self.stack[-1].update(map(_key, items))
 
     def _frozenset(self) -> None:
-        items = self.pop_mark()
+        items = self.pop_mark()  # first: it changes what `append` is
         self.append(_frozen(items))
 
     def _bytearray(self) -> None:
@@ -252,24 +243,18 @@ class SafeUnpickler(pickle._Unpickler):
         pickle.REDUCE[0]: _reduce,
         pickle.NEWOBJ[0]: _newobj,
         pickle.BUILD[0]: _build,
-        pickle.APPEND[0]: _append,
-        pickle.APPENDS[0]: _append_all,
+        pickle.APPEND[0]: lambda self: self._extend([self.stack.pop()]),
+        pickle.APPENDS[0]: lambda self: self._extend(self.pop_mark()),
         pickle.SETITEM[0]: _set_one,
-        pickle.SETITEMS[0]: _set_all,
+        pickle.SETITEMS[0]: lambda self: self._update(self.pop_mark()),
         pickle.DICT[0]: _dict,
         pickle.ADDITEMS[0]: _add_all,
         pickle.FROZENSET[0]: _frozenset,
         pickle.BYTEARRAY8[0]: _bytearray,
-        pickle.INST[0]: _refuse,
-        pickle.OBJ[0]: _refuse,
-        pickle.NEWOBJ_EX[0]: _refuse,
-        pickle.EXT1[0]: _refuse,
-        pickle.EXT2[0]: _refuse,
-        pickle.EXT4[0]: _refuse,
-        pickle.PERSID[0]: _refuse,
-        pickle.BINPERSID[0]: _refuse,
-        pickle.NEXT_BUFFER[0]: _refuse,
-        pickle.READONLY_BUFFER[0]: _refuse,
+        **dict.fromkeys((pickle.INST[0], pickle.OBJ[0], pickle.NEWOBJ_EX[0]), _refuse),
+        **dict.fromkeys((pickle.EXT1[0], pickle.EXT2[0], pickle.EXT4[0]), _refuse),
+        **dict.fromkeys((pickle.PERSID[0], pickle.BINPERSID[0]), _refuse),
+        **dict.fromkeys((pickle.NEXT_BUFFER[0], pickle.READONLY_BUFFER[0]), _refuse),
     }
 
 

@@ -91,10 +91,7 @@ class DegreeEncoder(nn.Module):
     The keyword-only arguments are options of the config group ``posenc_Degree``.
 
     Args:
-        dim (int): Width C of the result.
-        dim_x (int or None, optional): Columns of ``batch.x``, which a linear layer maps to C - dim_pe. None: another
-            encoder has made ``batch.x`` that wide, and it passes as it is. (default: ``None``)
-        dim_pe (int, optional): Width of the encoding in the result. (default: 16)
+        dim, dim_x, dim_pe: As of `KernelEncoder`.
         max_degree (int, optional): Larger degrees count as this one. (default: 63)
 
     Shapes: batch.x (N, dim_x), batch.pestat_Degree (N,), integers -> batch.x (N, C), in the dtype of the weights.

@@ -236,19 +236,15 @@ class LapPEEncoder(nn.Module):
     The keyword-only arguments are options of the config group ``posenc_LapPE``.
 
     Args:
-        dim (int): Width C of the result.
-        dim_x (int or None, optional): Columns of ``batch.x``, which a linear layer maps to C - dim_pe. None: another
-            encoder has made ``batch.x`` that wide, and it passes as it is. (default: ``None``)
+        dim, dim_x, dim_pe, pass_as_var: As of `KernelEncoder`.
         model (str, optional): DeepSet (linear layers and ReLU, hidden width 2 dim_pe) or Transformer (among the
             eigenpairs of a node). (default: ``"none"``)
-        dim_pe (int, optional): Width of the encoding in the result. (default: 16)
         layers (int, optional): Layers of the model. (default: 3)
         n_heads (int, optional): Attention heads of the Transformer. (default: 4)
         post_layers (int, optional): Linear layers with ReLU after the sum, 0 for none. (default: 0)
         max_freqs (int, optional): Eigenpairs K of a node, the config's ``eigen.max_freqs``. (default: 10)
         raw_norm_type (str, optional): BatchNorm (of eigenpair k over the nodes, padding as zeros) or none. (default:
             ``"none"``)
-        pass_as_var (bool, optional): Whether ``batch.pe_LapPE`` keeps the encoding too. (default: ``False``)
 
     Shapes: batch.x (N, dim_x), batch.EigVecs (N, K), batch.EigVals (N, K, 1) -> batch.x (N, C), dtype of the weights.
 

@@ -41,18 +41,14 @@ class SignNetEncoder(nn.Module):
     The keyword-only arguments are options of the config group ``posenc_SignNet``.
 
     Args:
-        dim (int): Width C of the result.
-        dim_x (int or None, optional): Columns of ``batch.x``, which a linear layer maps to C - dim_pe. None: another
-            encoder has made ``batch.x`` that wide, and it passes as it is. (default: ``None``)
+        dim, dim_x, dim_pe, pass_as_var: As of `KernelEncoder`.
         model (str, optional): MLP (rho reads K vectors side by side, padding as the eigenvector 0) or DeepSet (rho
             reads their sum over the eigenvectors a graph has). (default: ``"none"``)
-        dim_pe (int, optional): Width of the encoding in the result. (default: 16)
         layers (int, optional): GIN layers of phi; 2 are the fewest, also for 1. (default: 3)
         post_layers (int, optional): Linear layers of rho, at least 1. (default: 0)
         max_freqs (int, optional): Eigenvectors K of a node, the config's ``eigen.max_freqs``. (default: 10)
         phi_out_dim (int, optional): Width of phi's result. (default: 4)
         phi_hidden_dim (int, optional): Hidden width of phi and rho. (default: 64)
-        pass_as_var (bool, optional): Whether ``batch.pe_SignNet`` keeps the encoding too. (default: ``False``)
 
     Shapes: batch.x (N, dim_x), batch.eigvecs_sn (N, K) -> batch.x (N, C), in the dtype of the weights.
 

@@ -38,10 +38,6 @@ def encode(name: str, graph: Graph, decimals: int = DECIMALS) -> Encoding:
     return rounded(ENCODINGS[name](graph), decimals)
 
 
-def _random_walks(graph: Graph) -> Encoding:
-    return Encoding(node=return_probabilities(graph.edge_index, graph.num_nodes, STEPS, dtype=torch.float64))
-
-
 def _eigenpairs(graph: Graph, count: int) -> tuple[Tensor, Tensor]:
     return laplacian_eigenpairs(graph.edge_index, graph.num_nodes, count, "sym", "L2")
 
@@ -94,7 +90,7 @@ def hops(graph: Graph) -> Encoding:
 
 ENCODINGS: dict[str, Callable[[Graph], Encoding]] = {
     "none": lambda graph: Encoding(),  # noqa: ARG005
-    "RWSE": _random_walks,
+    "RWSE": lambda graph: Encoding(return_probabilities(graph.edge_index, graph.num_nodes, STEPS, dtype=torch.float64)),
     "Laplacian eigenvalues": _eigenvalues,
     "Laplacian eigenspaces": _eigenspaces,
     "shortest paths": hops,  # of all pairs: what no GPS model reads

@@ -16,18 +16,6 @@ from graphgps_kmip.results.run_folder import RECORD, SPLITS, writing
 log = logging.getLogger(__name__)
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_mapping(value: Any) -> bool:
-    return isinstance(value, dict)
-
-
 def _is_moment(value: Any) -> bool:
     try:
         datetime.fromisoformat(value)
@@ -51,14 +39,14 @@ def _is_best(value: Any) -> bool:
 
 # key -> whether its value is one, and what is expected. Other keys, of later versions, are not checked.
 CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    **dict.fromkeys(("finished", "sample"), (_is_flag, "true or false")),
+    **dict.fromkeys(("finished", "sample"), (lambda value: isinstance(value, bool), "true or false")),
     **dict.fromkeys(
         ("config_hash", "experiment", "name", "precision", "metric_best", "code_version", "config_file"),
-        (_is_text, "a text"),
+        (lambda value: isinstance(value, str), "a text"),
     ),
     **dict.fromkeys(("resumes", "seed", "max_epoch", "params", "processes"), (is_count, "a whole number")),
     **dict.fromkeys(("wall_time", "seconds", "seconds_per_epoch"), (is_amount, "a number of seconds")),
-    **dict.fromkeys(("hardware", "packages"), (_is_mapping, "an object")),
+    **dict.fromkeys(("hardware", "packages"), (lambda value: isinstance(value, dict), "an object")),
     "finished_at": (_is_moment, "a date"),
     "best": (_is_best, "epoch, value and the statistics of splits"),
 }

@@ -13,10 +13,10 @@ from graphgps_kmip.errors import ConfigError
 Record = TypeVar("Record")
 
 
-def suggest(name: str, allowed: Iterable[str], limit: int = 3) -> str:
+def suggest(name: str, allowed: Iterable[str]) -> str:
     """Return `` Did you mean a or b?`` where something is near, else `` Allowed: ...`` with all names."""
     names = {str(one).lower(): str(one) for one in sorted(allowed, key=str)}
-    close = [names[one] for one in difflib.get_close_matches(str(name).lower(), names, n=limit)]
+    close = [names[one] for one in difflib.get_close_matches(str(name).lower(), names, n=3)]
     if close:
         return f" Did you mean {' or '.join(close)}?"
     return f" Allowed: {', '.join(names.values())}."

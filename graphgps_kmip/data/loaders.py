@@ -124,7 +124,6 @@ def make_loaders(
     shuffle: bool = True,
     rank: int = 0,
     world_size: int = 1,
-    eval_batch_size: int | None = None,
     sampling: Sampling | None = None,
     shard: bool = False,
 ) -> list[GraphLoader | NodeLoader]:
@@ -142,7 +141,6 @@ def make_loaders(
         shuffle: a new order of the training graphs each epoch.
         rank: number of this process.
         world_size: number of processes.
-        eval_batch_size: graphs in a global batch of validation and test; None: ``batch_size``.
         sampling: batches of the nodes of one graph; None: full batches.
         shard: partition the nodes of one graph over the processes, for a model that can reach those of the others.
 
@@ -166,7 +164,7 @@ def make_loaders(
     shared = {"num_workers": num_workers, "rank": rank, "world_size": world_size, "files": dataset.files}
     return [
         GraphLoader(train, batch_size, seed, shuffle, **shared),
-        *(GraphLoader(part, eval_batch_size or batch_size, seed, **shared) for part in evaluation),
+        *(GraphLoader(part, batch_size, seed, **shared) for part in evaluation),
     ]
 
 

@@ -258,18 +258,14 @@ class SafeUnpickler(pickle._Unpickler):
     }
 
 
-def load_pickle(file: BinaryIO, encoding: str = "latin1") -> Any:
-    """Return the object of a pickle.
-
-    Args:
-        file: open for reading.
-        encoding: of text that Python 2 wrote; "latin1" lets arrays through.
+def load_pickle(file: BinaryIO) -> Any:
+    """Return the object of a pickle; text that Python 2 wrote is read as Latin-1, which lets arrays through.
 
     Raises:
         UnsafeFile: it asks for what no data needs.
         pickle.UnpicklingError: it is no pickle, or damaged.
     """
-    return SafeUnpickler(file, encoding=encoding).load()
+    return SafeUnpickler(file, encoding="latin1").load()
 
 
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}

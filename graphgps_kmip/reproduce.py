@@ -27,13 +27,7 @@ from graphgps_kmip.experiments.experiment_spec import Experiment
 from graphgps_kmip.experiments.hyperparameter_search import Options, run_search, runner_of
 from graphgps_kmip.experiments.job_runner import JobsStopped, Outcome, Progress, Setup, run_jobs
 from graphgps_kmip.experiments.jobs import Job, Place, check_configs, kept_of, plan_jobs, with_needs, with_pending_needs
-from graphgps_kmip.experiments.listing import (
-    experiment_markdown,
-    experiment_table,
-    plan_lines,
-    plan_summary,
-    summary,
-)
+from graphgps_kmip.experiments.listing import experiment_markdown, experiment_table, plan_lines, plan_summary, summary
 from graphgps_kmip.experiments.manifest import load_manifest, select
 from graphgps_kmip.experiments.printed_tables import load_printed
 from graphgps_kmip.experiments.run_status import extent

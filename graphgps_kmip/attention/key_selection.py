@@ -128,10 +128,7 @@ def diverse_keys(index: Tensor, score: Tensor, k: Tensor, num_keys: int, weight:
         slots = [_choose(part, scores / math.sqrt(k.size(-1)), direction, num_keys, weight) for part, scores in pairs]
     slot = torch.cat(slots, dim=1)
     taken = slot.clamp(min=0)
-    return (
-        index.gather(2, taken).masked_fill(slot < 0, -1),
-        score.gather(2, taken).masked_fill(slot < 0, -torch.inf),
-    )
+    return (index.gather(2, taken).masked_fill(slot < 0, -1), score.gather(2, taken).masked_fill(slot < 0, -torch.inf))
 
 
 def _choose(index: Tensor, logit: Tensor, direction: Tensor, num_keys: int, weight: float) -> Tensor:

@@ -13,12 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
-from torch.serialization import (
-    add_safe_globals,
-    clear_safe_globals,
-    get_safe_globals,
-    get_unsafe_globals_in_checkpoint,
-)
+from torch.serialization import add_safe_globals, clear_safe_globals, get_safe_globals, get_unsafe_globals_in_checkpoint
 
 Source = str | Path | BinaryIO
 # What torch.load raises for a file that is damaged, hostile or something else.

@@ -66,11 +66,7 @@ class Encoding:
 
 
 def computed(
-    graphs: Sequence[Data],
-    encoding: Encoding,
-    sizes: np.ndarray,
-    num_workers: int,
-    files: Sequence[str] | None = None,
+    graphs: Sequence[Data], encoding: Encoding, sizes: np.ndarray, num_workers: int, files: Sequence[str] | None = None
 ) -> Iterator[Packed]:
     """Yield the attributes of the graphs, chunk by chunk; chunks do not depend on the number of processes.
 

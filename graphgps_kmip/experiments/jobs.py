@@ -138,11 +138,7 @@ def _older(status: Status, need: Status) -> bool:
 
 
 def plan_jobs(
-    experiments: Mapping[str, Experiment],
-    keys: Sequence[str],
-    place: Place,
-    only: str = "",
-    seeds: int | None = None,
+    experiments: Mapping[str, Experiment], keys: Sequence[str], place: Place, only: str = "", seeds: int | None = None
 ) -> list[Job]:
     """Return the jobs of some experiments: first the trainings, the first seeds of all first, then the commands.
 

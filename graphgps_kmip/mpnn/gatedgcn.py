@@ -288,13 +288,7 @@ def _plain_sums(
 class _GatedSum(Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        gate: Tensor,
-        value: Tensor,
-        factor: Tensor | None,
-        source: Tensor,
-        target: Tensor,
-        num_targets: int,
+        ctx: Any, gate: Tensor, value: Tensor, factor: Tensor | None, source: Tensor, target: Tensor, num_targets: int
     ) -> tuple[Tensor, Tensor]:
         """Walk the chunks, adding to both sums."""
         ctx.save_for_backward(gate, value, factor, source, target)

@@ -196,10 +196,7 @@ register(
 register(
     "loss",
     "weighted_cross_entropy",
-    {
-        "classification_multi": weighted_cross_entropy_multi,
-        "classification_binary": weighted_cross_entropy_binary,
-    },
+    {"classification_multi": weighted_cross_entropy_multi, "classification_binary": weighted_cross_entropy_binary},
     summary="cross entropy with class weights (n - n_c) / n from the batch",
 )
 register(

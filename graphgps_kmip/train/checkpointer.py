@@ -13,13 +13,7 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from graphgps_kmip.errors import CheckpointError
-from graphgps_kmip.results.run_folder import (
-    best_checkpoint_file,
-    checkpoint_file,
-    numbered,
-    stats_file,
-    writing,
-)
+from graphgps_kmip.results.run_folder import best_checkpoint_file, checkpoint_file, numbered, stats_file, writing
 from graphgps_kmip.results.run_stats import lost_epochs, read_stats, same_line, sync_stats, trim_stats
 from graphgps_kmip.train.checkpoint import (
     load_model_state,

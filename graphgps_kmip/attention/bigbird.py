@@ -279,17 +279,8 @@ class BigBirdAttention(nn.Module):
 
     def extra_repr(self) -> str:
         """Say dim, heads, the size and number of blocks, and other options that are not the default ones."""
-        return described(
-            self,
-            self.out.in_features,
-            self.num_heads,
-            always=("block_size", "num_random_blocks"),
-            block_size=self.block_size,
-            num_random_blocks=self.num_random_blocks,
-            dropout=self.dropout.p,
-            use_bias=self.query.bias is not None,
-            form=self.form,
-        )
+        always, use_bias = ("block_size", "num_random_blocks"), self.query.bias is not None
+        return described(self, self.out.in_features, self.num_heads, always=always, use_bias=use_bias)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: GraphContext) -> Tensor:
         blocks = Tiles.of(context, self.block_size)

@@ -180,16 +180,7 @@ class ExphormerAttention(nn.Module):
 
     def extra_repr(self) -> str:
         """Say dim, heads, and other options that are not the default ones."""
-        return described(
-            self,
-            self.query.in_features,
-            self.num_heads,
-            dropout=self.dropout,
-            num_virt_node=self.num_virt_node,
-            add_edge_index=self.add_edge_index,
-            use_exp_edges=self.use_exp_edges,
-            use_bias=self.query.bias is not None,
-        )
+        return described(self, self.query.in_features, self.num_heads, use_bias=self.query.bias is not None)
 
     def _heads(self, linear: nn.Linear, x: Tensor) -> Tensor:
         return linear(x).unflatten(1, (self.num_heads, -1))  # (M, H, D)

@@ -219,7 +219,7 @@ class FullAttention(nn.Module):
 
     def extra_repr(self) -> str:
         """Say dim, heads and dropout."""
-        return described(self, self.out.in_features, self.num_heads, dropout=self.dropout)
+        return described(self, self.out.in_features, self.num_heads)
 
     def attend(self, x: Tensor, context: GraphContext, bias: Tensor | None = None) -> Tensor:
         """Attend with a bias (B, H, Nmax, Nmax) added to the scores: x (N, dim) -> (N, dim)."""

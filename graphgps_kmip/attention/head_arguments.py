@@ -5,7 +5,7 @@ from __future__ import annotations
 from inspect import signature
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from graphgps_kmip.errors import InputError
 
@@ -51,16 +51,24 @@ def check_share(name: str, share: float) -> float:
     return share
 
 
-def described(attention: nn.Module, dim: int, num_heads: int, *, always: tuple[str, ...] = (), **options: Any) -> str:
+def described(attention: nn.Module, dim: int, num_heads: int, *, always: tuple[str, ...] = (), **derived: Any) -> str:
     """Return the ``extra_repr`` of an attention: dim, heads, and the options that differ from their defaults.
+
+    An option is an argument of the constructor; its value is the attribute of its name, the probability of a Dropout.
 
     Args:
         attention (Module): module whose constructor has the defaults.
         dim (int): channels in and out.
         num_heads (int): heads.
         always (tuple[str, ...], optional): options that are shown even with their default value. (default: ())
-        options: arguments of the constructor and their values.
+        derived: values of options that the module has under no attribute of their name.
     """
     defaults = {name: parameter.default for name, parameter in signature(type(attention).__init__).parameters.items()}
-    shown = {name: value for name, value in options.items() if name in always or value != defaults.get(name)}
-    return ", ".join(f"{name}={value!r}" for name, value in {"dim": dim, "num_heads": num_heads, **shown}.items())
+    shown: dict[str, Any] = {"dim": dim, "num_heads": num_heads}
+    for name in dict.fromkeys((*always, *defaults)):
+        value = derived.get(name, getattr(attention, name, defaults.get(name)))
+        value = value.p if isinstance(value, nn.Dropout) else value
+        differs = not isinstance(value, nn.Module | Tensor) and value != defaults.get(name)
+        if name in always or (differs and name not in ("self", "dim", "num_heads")):
+            shown[name] = value
+    return ", ".join(f"{name}={value!r}" for name, value in shown.items())

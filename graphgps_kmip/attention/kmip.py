@@ -106,21 +106,13 @@ class KMIPAttention(nn.Module):
     def extra_repr(self) -> str:
         """Say dim, heads, k, and other options that are not the default ones."""
         dim = self.query.in_features
-        dim_kq, dim_val = (linear.out_features // self.num_heads for linear in (self.query, self.value))
-        as_dim = dim // self.num_heads
-        return described(
-            self,
-            dim,
-            self.num_heads,
-            always=("k",),
-            k=self.k,
-            dropout=self.dropout,
-            dim_kq=None if dim_kq == as_dim else dim_kq,
-            dim_val=None if dim_val == as_dim else dim_val,
-            head_agg="none" if isinstance(self.out, nn.Identity) else "Linear",
-            search=self.search,
-            shard=self.shard,
-        )
+        sizes = {
+            "dim_kq": self.query.out_features // self.num_heads,
+            "dim_val": self.value.out_features // self.num_heads,
+        }
+        sizes = {name: None if size == dim // self.num_heads else size for name, size in sizes.items()}
+        head_agg = "none" if isinstance(self.out, nn.Identity) else "Linear"
+        return described(self, dim, self.num_heads, always=("k",), **sizes, head_agg=head_agg)
 
     def _heads(self, linear: nn.Linear, x: Tensor) -> Tensor:
         return linear(x).unflatten(1, (self.num_heads, -1))  # (N, H, D)

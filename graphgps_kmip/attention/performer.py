@@ -143,16 +143,9 @@ class PerformerAttention(nn.Module):
 
     def extra_repr(self) -> str:
         """Say dim, heads, channels and features of a head, and other options that are not the default ones."""
-        return described(
-            self,
-            self.out.out_features,
-            self.num_heads,
-            always=("dim_head", "num_features"),
-            dim_head=self.projection.size(1),
-            num_features=self.projection.size(0),
-            dropout=self.dropout.p,
-            use_bias=self.query.bias is not None,
-        )
+        num_features, dim_head = self.projection.shape
+        given = {"dim_head": dim_head, "num_features": num_features, "use_bias": self.query.bias is not None}
+        return described(self, self.out.out_features, self.num_heads, always=("dim_head", "num_features"), **given)
 
     def _by_chunks(self, q: Tensor, k: Tensor, v: Tensor, context: GraphContext) -> Tensor:
         """Attend in some graphs at a time on a CPU."""

@@ -186,9 +186,7 @@ class SANAttention(nn.Module):
 
     def extra_repr(self) -> str:
         """Say dim, heads, and other options that are not the default ones."""
-        options = {"secondary_edges": self.secondary_edges, "separate": self.separate}
-        options |= {} if self.separate else {"gamma": self.gamma}
-        return described(self, self.dim, self.num_heads, dropout=self.dropout.p, **options)
+        return described(self, self.dim, self.num_heads)
 
     def _edges(self, x: Tensor, v: Tensor, context: GraphContext) -> Tensor:
         if context.edge_index is None:

@@ -52,15 +52,7 @@ class SearchProblem:
     def of(cls, q: Tensor, k: Tensor, ptr_q: Tensor | None, ptr_k: Tensor | None, num_keys: int) -> SearchProblem:
         """Check the input, flatten the heads, and widen half-precision inputs to float32.
 
-        Args:
-            q (Tensor): queries; leading dimensions are heads.
-            k (Tensor): keys; leading dimensions as those of q.
-            ptr_q (Tensor or None): graph boundaries of the queries; None: one graph (then ptr_k must be None too).
-            ptr_k (Tensor or None): graph boundaries of the keys.
-            num_keys (int): K >= 1.
-
-        Shapes:
-            q (..., N, D), k (..., M, D), ptr_q and ptr_k (B+1,) int64.
+        Arguments and shapes are those of `topk_inner_product`; ptr_q and ptr_k are both None or neither.
 
         Raises:
             ValueError: shapes, dtypes or devices that do not fit together, a ptr that is not one, num_keys < 1.

@@ -29,6 +29,7 @@ from graphgps_kmip.results.run_record import read_record
 # name -> "module:function"; a module is imported when its figure is drawn
 DRAWERS = {
     "approximation": "approximation_curves:draw_approximation",
+    "attention_kinds": "magnitude_figures:draw_attention_kinds",
     "attention_graphs": "attention_graphs:attention_figure",
     "ball_tree_nodes": "ball_tree_growth:draw_nodes",
     "ball_tree_time": "ball_tree_growth:draw_time",
@@ -36,7 +37,9 @@ DRAWERS = {
     "colourings_iteration": "expressivity_figures:draw_iteration",
     "colourings_pair": "expressivity_figures:draw_pair",
     "cumulative": "approximation_curves:draw_cumulative",
+    "encoded_differences": "magnitude_figures:draw_encoded_differences",
     "hardmax": "expressivity_figures:draw_hardmax",
+    "norm_autoencoders": "magnitude_figures:draw_norm_autoencoders",
     "out_degrees": "attention_graphs:draw_out_degrees",
     "pareto": "score_over_time:draw_pareto",
     "runtimes": "runtimes:draw_runtimes",

@@ -1,0 +1,68 @@
+"""PPGT's case studies of token magnitude, in seconds on a CPU (PPGT paper, figures 2, 3 and 5).
+
+  python run/magnitude.py attention    dot product, cosine and L2 attention of one query
+  python run/magnitude.py encoding     what SPE makes of the RRWP of two pairs of nodes
+  python run/magnitude.py norms        autoencoders with BatchNorm, RMSNorm and AdaRMSNorm
+
+Each writes JSON below --out and prints what it found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from graphgps_kmip.common.atomic_write import replace_file
+from graphgps_kmip.expressivity.magnitude_cases import attention_kinds, encoded_differences, norm_autoencoders
+
+
+def main(words: list[str]) -> int:
+    """Run one part; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parts = parser.add_subparsers(dest="part", required=True, metavar="PART")
+    work = {"attention": _attention, "encoding": _encoding, "norms": _norms}
+    for name in work:
+        parts.add_parser(name).add_argument(
+            "--out", type=Path, default=Path("results/magnitude"), help="results folder"
+        )
+    parts.choices["norms"].add_argument("--epochs", type=int, default=5000, help="steps (default 5000)")
+    args = parser.parse_args(words)
+    if getattr(args, "epochs", 1) < 1:
+        parser.error(f"--epochs: got {args.epochs}, at least 1 is needed")
+    torch.set_num_threads(1)  # layers of width 2: starting further threads takes longer than the work
+    found = work[args.part](args)
+    args.out.mkdir(parents=True, exist_ok=True)
+    replace_file(args.out / f"{args.part}.json", (json.dumps(found) + "\n").encode())
+    return 0
+
+
+def _attention(_args: argparse.Namespace) -> dict[str, Any]:
+    found = attention_kinds()
+    print(f"{'':<12}" + "".join(f"{name:>8}" for name in found["keys"]))
+    for kind, weights in found["weights"].items():
+        print(f"{kind:<12}" + "".join(f"{weight:>8.3f}" for weight in weights.values()))
+    return found
+
+
+def _encoding(_args: argparse.Namespace) -> dict[str, Any]:
+    found = encoded_differences()
+    raw, encoded = max(found["raw"]), max(max(row) for row in found["encoded"])
+    print(f"largest difference of a channel of RRWP: {raw:.4f}, of its sines and cosines: {encoded:.4f}")
+    return found
+
+
+def _norms(args: argparse.Namespace) -> dict[str, Any]:
+    found = norm_autoencoders(args.epochs)
+    print(f"{'':<8}{'mean squared error':>20}{'error of magnitude':>20}")
+    for name, one in found["norms"].items():
+        print(f"{name:<8}{one['error']:>20.2e}{one['magnitude_error']:>20.2e}")
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -23,7 +23,7 @@ from graphgps_kmip.errors import TrainingDiverged, is_users, one_line
 from graphgps_kmip.gym import cfg
 from graphgps_kmip.gym.config.config_loading import load_config
 from graphgps_kmip.gym.config.pretrained import adopt_settings
-from graphgps_kmip.gym.running.experiment import assemble
+from graphgps_kmip.gym.running.experiment import Parts, assemble
 from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
 from graphgps_kmip.gym.running.train_modes import current_task
 
@@ -62,7 +62,7 @@ def check(file: Path) -> Outcome:
         with configured(planned_runs(1)[0]):
             parts = assemble()
             stage = "train"
-            _train(parts.model, make_loaders(parts.dataset, parts.info.level, cfg.train.batch_size, seed=0)[0])
+            _train(parts, make_loaders(parts.dataset, parts.info.level, cfg.train.batch_size, seed=0)[0])
         return Outcome(file, dialect=dialect, parameters=sum(p.numel() for p in parts.model.parameters()))
     except Exception as error:
         if not is_users(error):
@@ -70,8 +70,9 @@ def check(file: Path) -> Outcome:
         return Outcome(file, stage, dialect, why=one_line(error))
 
 
-def _train(model: torch.nn.Module, loader: object) -> None:
-    task, optimizer = current_task(), create_optimizer(model.parameters(), cfg.optim)
+def _train(parts: Parts, loader: object) -> None:
+    model, task = parts.model, current_task(parts.info.dim_out)
+    optimizer = create_optimizer(model.parameters(), cfg.optim)
     for batch in itertools.islice(loader, STEPS):
         batch.split, batch.progress = "train", 0.0
         total, weight = task.loss(*model(batch))

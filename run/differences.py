@@ -95,7 +95,8 @@ def _pass(case: Case, side: str, dataset_dir: str, weights: Tensors) -> tuple[Te
     load_config(cfg, ROOT / "configs" / case.cfg, words)
     cfg.gt.dropout = cfg.gt.attn_dropout = cfg.gnn.dropout = 0.0
     with configured(planned_runs(1)[0]):
-        parts, task = assemble(), current_task()
+        parts = assemble()
+        task = current_task(parts.info.dim_out)
         model = parts.model.double().train()
         for name, parameter in model.named_parameters():
             if name in weights and weights[name].shape == parameter.shape:

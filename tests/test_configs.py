@@ -118,7 +118,7 @@ def test_a_yaml_takes_two_steps(file: Path) -> None:
         if file in PAPER:
             check_head(file, size(parts.model))
         assert cfg.is_frozen()
-        task = current_task()
+        task = current_task(parts.info.dim_out)
         optimizer = create_optimizer(parts.model.parameters(), cfg.optim)
         loader = make_loaders(parts.dataset, parts.info.level, cfg.train.batch_size, seed=0)[0]
         # GCN and GAT have no use for edge features.

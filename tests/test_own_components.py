@@ -158,8 +158,7 @@ def test_their_options_reach_loss_metric_optimizer_and_schedule(tmp_path: Path) 
     (tmp_path / "own.yaml").write_text(YAML.replace("configs/", f"{ROOT}/configs/"))
     words = "optimizer.nadam.momentum_decay 0.1 scheduler.inverse.power 2.0 metric.top.k 5 optim.base_lr 0.5".split()
     load_config(cfg, tmp_path / "own.yaml", words)
-    cfg.share.dim_out = 10
-    task = current_task()
+    task = current_task(10)
     assert task.loss.keywords == {"smoothing": 0.2}
     assert task.metrics["top"].keywords["form"].keywords == {"k": 5}
     optimizer = current_optimizer(torch.nn.Linear(2, 2))

@@ -12,13 +12,12 @@ import torch
 import yaml
 from torch import nn
 from torch_geometric.graphgym.config import cfg
-from torch_geometric.graphgym.loader import load_dataset
 from torch_geometric.graphgym.model_builder import create_model
 
 from graphgps_kmip.data import make_loaders
 from graphgps_kmip.gym.building.parameter_count import count_by_component
 from graphgps_kmip.gym.config.config_loading import load_config
-from graphgps_kmip.gym.running.data_loading import enter_info
+from graphgps_kmip.gym.running.data_loading import dataset_info, load_configured
 from graphgps_kmip.gym.running.experiment import assemble
 from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
 from graphgps_kmip.gym.running.train_modes import current_task
@@ -32,8 +31,8 @@ SAMPLE = ["dataset.sample", "True", "num_threads", "1", "train.batch_size", "4"]
 def facts(dataset: str) -> tuple[int, int, int]:
     """Return columns of the node features, classes and columns of the edge features: the same for all its runs."""
     load_config(cfg, ROOT / "configs" / f"{dataset}-gine.yaml", SAMPLE)
-    info = enter_info(load_dataset())
-    return info.dim_in, info.dim_out, cfg.dataset.edge_dim
+    info = dataset_info(load_configured().dataset)
+    return info.dim_in, info.dim_out, info.dim_edge
 
 
 def counted(run: str) -> nn.Module:
@@ -79,7 +78,7 @@ def test_a_training_step_reaches_every_parameter_that_the_public_code_uses(run: 
         parts = assemble()
         batch = next(iter(make_loaders(parts.dataset, parts.info.level, cfg.train.batch_size, seed=0)[0]))
         batch.split = "train"
-        total, _ = current_task().loss(*parts.model(batch))
+        total, _ = current_task(parts.info.dim_out).loss(*parts.model(batch))
         total.backward()
     names = dict(parts.model.model.named_parameters())
     unused = {name for name in names for pattern in PRINTED[run].get("unused", []) if fnmatch(name, pattern)}

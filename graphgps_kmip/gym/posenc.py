@@ -36,7 +36,7 @@ def check_encoding(spec: Spec) -> None:
 
 
 def current(spec: Spec) -> PositionalEncoding:
-    """Return a registered encoding with the options that the config gives it."""
+    """Return a registered encoding with the options that ``cfg`` gives it."""
     return from_settings(spec.component, spec.name, cfg)
 
 
@@ -45,26 +45,30 @@ def enabled() -> list[Spec]:
     return [spec for spec in entries("encoding").values() if spec.group in cfg and cfg[spec.group].enable]
 
 
-def enabled_encodings(graphs: Sequence[Data]) -> list[Encoding]:
-    """Return what the config asks to be precomputed for each graph.
-
-    Facts of the data set that an encoding needs, such as the width of ERN, are entered into ``cfg.share``.
+def encoding_facts(graphs: Sequence[Data]) -> dict[str, int]:
+    """Return facts of the data set that enabled encodings need, such as the width of ERN: ``share.<name>`` -> value.
 
     Args:
         graphs (Sequence[Data]): All of the data set.
+    """
+    return {f"share.{name}": value for spec in enabled() for name, value in current(spec).facts(graphs).items()}
+
+
+def enabled_encodings(settings: CfgNode) -> list[Encoding]:
+    """Return what the config asks to be precomputed for each graph.
+
+    Args:
+        settings (CfgNode): The config with the `encoding_facts` of its graphs.
 
     Raises:
         ConfigError: a part of an encoder's name is not enabled, or its group has a wrong value.
     """
     for kind, parts in (("node", encoding_parts()), ("edge", encoding_parts(on_edges=True))):
-        names = cfg.dataset[f"{kind}_encoder_name"].split("+") if cfg.dataset[f"{kind}_encoder"] else ()
+        names = settings.dataset[f"{kind}_encoder_name"].split("+") if settings.dataset[f"{kind}_encoder"] else ()
         for name in names:
-            if name in parts and not cfg[parts[name].group].enable:
+            if name in parts and not settings[parts[name].group].enable:
                 raise ConfigError(f"dataset.{kind}_encoder_name: {name} needs {parts[name].group}.enable True")
-    for spec in enabled():
-        for key, value in current(spec).facts(graphs).items():
-            cfg.share[key] = value
-    return [precomputation(current(spec)) for spec in enabled()]
+    return [precomputation(from_settings(spec.component, spec.name, settings)) for spec in enabled()]
 
 
 def precomputation(encoding: PositionalEncoding) -> Encoding:

@@ -153,7 +153,7 @@ def ours(encoding: str, graphs: Sequence[Data], processes: int = 1, folder: Path
     cfg.posenc_LapPE.enable, cfg.posenc_RWSE.enable = encoding == "LapPE", encoding == "RWSE"
     cfg.posenc_LapPE.eigen.max_freqs = PAIRS + 1
     cfg.posenc_RWSE.kernel.times_func = f"range(1, {STEPS + 1})"
-    found = encoded(GraphDataset(graphs), enabled_encodings(graphs), folder, processes).graphs
+    found = encoded(GraphDataset(graphs), enabled_encodings(cfg), folder, processes).graphs
     return [graph[OUR_ATTRIBUTES[encoding]][:, encoding == "LapPE" :].numpy() for graph in found]
 
 

@@ -71,7 +71,7 @@ def silent_after_two_steps(folder: Path, content: dict[str, Any]) -> list[str]:
     """Return the names of the parameters that two steps of training leave as they were, having seen finite losses."""
     parts = assembled(folder, content)
     load_config(cfg, folder / "public.yaml", ["dataset.sample", "True"])
-    task, optimizer = current_task(), create_optimizer(parts.model.parameters(), cfg.optim)
+    task, optimizer = current_task(parts.info.dim_out), create_optimizer(parts.model.parameters(), cfg.optim)
     before = {name: parameter.detach().clone() for name, parameter in parts.model.named_parameters()}
     for batch in itertools.islice(make_loaders(parts.dataset, parts.info.level, 8, seed=0)[0], 2):
         batch.split = "train"

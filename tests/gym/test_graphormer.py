@@ -19,7 +19,7 @@ from graphgps_kmip.compat.checkpoint_names import PUBLIC
 from graphgps_kmip.compat.parameter_renaming import renamed
 from graphgps_kmip.data import make_loaders
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.building.network_building import enter_width
+from graphgps_kmip.gym.building.network_building import with_width
 from graphgps_kmip.gym.building.parameter_count import count_by_component
 from graphgps_kmip.gym.config.config_loading import load_config
 from graphgps_kmip.gym.running.experiment import Parts, assemble
@@ -54,7 +54,7 @@ def test_a_public_file_builds_the_public_parts_and_takes_two_steps(name: str, tm
     with configured(planned_runs(1)[0]):
         parts = assemble()
         assert count_by_component(parts.model) == (once, per_layer)
-        task = current_task()
+        task = current_task(parts.info.dim_out)
         optimizer = create_optimizer(parts.model.parameters(), cfg.optim)
         loader = make_loaders(parts.dataset, parts.info.level, 8, seed=0)[0]
         before = {name: parameter.detach().clone() for name, parameter in parts.model.named_parameters()}
@@ -136,10 +136,11 @@ def test_a_public_checkpoint_loads_into_it(tmp_path: Path) -> None:
 def test_a_budget_finds_the_width_of_graphormer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     load(tmp_path, ZINC, "model.auto_satisfy_param_budget", "True", "model.param_budget", "200000")
-    enter_width(cfg.share.dim_in, cfg.share.dim_out)
-    assert cfg.graphormer.embed_dim == cfg.gnn.dim_inner
-    assert cfg.gnn.dim_inner % 8 == 0
-    assert 40 <= cfg.gnn.dim_inner < 80
+    found = with_width(cfg)
+    assert found.graphormer.embed_dim == found.gnn.dim_inner
+    assert found.gnn.dim_inner % 8 == 0
+    assert 40 <= found.gnn.dim_inner < 80
+    assert cfg.gnn.dim_inner == 80
 
 
 @pytest.mark.parametrize(

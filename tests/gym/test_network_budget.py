@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.model_builder import create_model
+from yacs.config import CfgNode
 
-from graphgps_kmip.gym.building.network_building import NARROWEST, WIDEST, count_parameters, enter_width
+from graphgps_kmip.gym.building.network_building import NARROWEST, WIDEST, count_parameters, with_width
 from tests.gym.networks import configure
 
 GPS = {"model.type": "GPSModel", "gt.layers": 2, "gt.n_heads": 4, "gt.kmip.dim_kq": 5, "gt.kmip.head_agg": "Linear"}
@@ -46,8 +47,8 @@ def _entered() -> Iterator[None]:
     cfg.defrost()
 
 
-def widths() -> tuple[int, int, int | None]:
-    return cfg.gnn.dim_inner, cfg.gt.dim_hidden, cfg.gt.kmip.dim_val
+def widths(config: CfgNode) -> tuple[int, int, int | None]:
+    return config.gnn.dim_inner, config.gt.dim_hidden, config.gt.kmip.dim_val
 
 
 def real_count(width: int) -> int:
@@ -61,8 +62,8 @@ def real_count(width: int) -> int:
 def test_the_width_is_the_largest_within_the_budget(name: str) -> None:
     configure(DATA | CASES[name])
     heads = 1 if cfg.model.type == "gnn" or cfg.gnn.layer_type == "gatconv" and "custom" in name else cfg.gt.n_heads
-    enter_width(cfg.share.dim_in, cfg.share.dim_out)
-    width, hidden, dim_val = widths()
+    width, hidden, dim_val = widths(with_width(cfg))
+    assert widths(cfg) == (33, 35, None), "the search changed the config"
     assert NARROWEST < width < WIDEST
     assert width % heads == 0
     if "GPS" in name or "Multi" in name:
@@ -77,41 +78,38 @@ def test_every_width_is_found_by_the_budget_that_it_just_fills() -> None:
     configure(DATA | CASES["gnn"] | {"gnn.layers_mp": 1})
     for width in (*range(32, 48), 271, 272, 273, 511, 512):
         cfg.model.param_budget = real_count(width)
-        enter_width(cfg.share.dim_in, cfg.share.dim_out)
-        assert cfg.gnn.dim_inner == width
+        assert with_width(cfg).gnn.dim_inner == width
 
 
 def test_nothing_changes_where_the_config_does_not_ask() -> None:
     configure(DATA | CASES["GPSModel"] | {"model.auto_satisfy_param_budget": False})
-    enter_width(cfg.share.dim_in, cfg.share.dim_out)
-    assert widths() == (33, 35, None)
+    assert widths(with_width(cfg)) == (33, 35, None)
 
 
 def test_the_width_stays_between_its_bounds(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     configure(DATA | CASES["custom_gnn"] | {"model.param_budget": 10})
-    enter_width(cfg.share.dim_in, cfg.share.dim_out)
-    assert cfg.gnn.dim_inner == NARROWEST
+    assert with_width(cfg).gnn.dim_inner == NARROWEST
     assert "below the narrowest network: it has 3," in caplog.text
     caplog.clear()
     configure(DATA | CASES["custom_gnn"] | {"model.param_budget": 10**9})
-    enter_width(cfg.share.dim_in, cfg.share.dim_out)
-    assert cfg.gnn.dim_inner == WIDEST
+    found = with_width(cfg)
+    assert found.gnn.dim_inner == WIDEST
     [line] = [record.getMessage() for record in caplog.records if "width" in record.getMessage()]
-    count = count_parameters(cfg.share.dim_in, cfg.share.dim_out)
+    count = count_parameters(found)
     assert line == f"model.param_budget 1,000,000,000: width 512, {count:,} parameters"
 
 
 def test_the_search_draws_no_random_number_and_keeps_no_weights() -> None:
     configure(DATA | CASES["GPSModel"])
     before = torch.get_rng_state()
-    enter_width(cfg.share.dim_in, cfg.share.dim_out)
+    with_width(cfg)
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.empty(1).device.type == "cpu"
 
 
 def test_a_network_without_k_mip_keeps_the_keys_of_k_mip() -> None:
     configure(DATA | CASES["GPSModel"] | {"gt.layer_type": "GatedGCN+Transformer"})
-    enter_width(cfg.share.dim_in, cfg.share.dim_out)
-    assert cfg.gt.kmip.dim_val is None
-    assert cfg.gt.dim_hidden == cfg.gnn.dim_inner
+    found = with_width(cfg)
+    assert found.gt.kmip.dim_val is None
+    assert found.gt.dim_hidden == found.gnn.dim_inner != cfg.gnn.dim_inner

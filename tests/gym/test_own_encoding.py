@@ -64,7 +64,7 @@ def test_its_config_group_is_made_of_its_fields() -> None:
 def test_its_values_are_those_of_networkx_and_do_not_depend_on_the_number_of_processes() -> None:
     load()
     graphs = [random_graph(nodes, nodes) for nodes in range(1, 30)]
-    (encoding,) = enabled_encodings(graphs)
+    (encoding,) = enabled_encodings(cfg)
     alone, shared = (encoded(GraphDataset(graphs), [encoding], None, workers).graphs for workers in (1, 2))
     for graph, one, two in zip(graphs, alone, shared, strict=True):
         wanted = nx.clustering(to_networkx(graph, to_undirected=True))
@@ -129,7 +129,7 @@ def test_it_is_listed_and_a_near_miss_names_it() -> None:
         model_and_batch()
     load("posenc_Clustering.enable", "False")
     with pytest.raises(ConfigError, match=r"Clustering needs posenc_Clustering\.enable True"):
-        enabled_encodings([])
+        enabled_encodings(cfg)
 
 
 def test_registering_one_leaves_the_hash_of_configs_that_do_not_name_it_as_it_was() -> None:
@@ -157,7 +157,7 @@ def test_an_encoding_with_its_own_encoder_random_numbers_and_edges() -> None:
 
     load_config(cfg, ROOT / "configs" / "quickstart" / "digits-kmip.yaml", ["posenc_Marks.enable", "True", "seed", "7"])
     graphs = [random_graph(6, 0), random_graph(6, 0)]
-    (encoding,) = enabled_encodings(graphs)
+    (encoding,) = enabled_encodings(cfg)
     assert encoding.settings["seed"] == 7
     one, two = encoded(GraphDataset(graphs), [encoding], None, 1).graphs
     assert one.marks.shape == (graphs[0].num_edges, 2)

@@ -97,7 +97,7 @@ def test_a_mistake_is_one_line(name: str, words: tuple[str, ...], line: str) -> 
 def test_an_encoder_whose_block_is_off_is_refused() -> None:
     load("LinearNode+LapPE", enable=False)
     with pytest.raises(ConfigError, match=r"LapPE needs posenc_LapPE\.enable True"):
-        enabled_encodings([])
+        enabled_encodings(cfg)
 
 
 @pytest.mark.parametrize(

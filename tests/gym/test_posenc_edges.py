@@ -89,7 +89,7 @@ def test_a_mistake_in_an_edge_encoder_is_one_line(name: str, words: tuple[str, .
 def test_an_edge_encoder_whose_block_is_off_is_refused() -> None:
     load("LinearNode", enable=False, edges="DummyEdge+ER")
     with pytest.raises(ConfigError, match=r"dataset.edge_encoder_name: ER needs posenc_ERE\.enable True"):
-        enabled_encodings([])
+        enabled_encodings(cfg)
 
 
 def test_a_model_reads_composed_edge_features(tmp_path: Path) -> None:

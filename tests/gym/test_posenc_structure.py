@@ -47,7 +47,7 @@ def test_the_width_of_resistance_embeddings_is_that_of_the_largest_graph(tmp_pat
 def test_resistance_embeddings_follow_seed_and_graph_and_keep_to_a_given_width() -> None:
     def embedded(seed: int, number: int) -> torch.Tensor:
         load("LinearNode+ERN", "posenc_ERN.er_dim", "3", "seed", str(seed))
-        (encoding,) = enabled_encodings([])
+        (encoding,) = enabled_encodings(cfg)
         assert encoding.random
         graph = Data(edge_index=torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]]), num_nodes=9, graph_id=number)
         return encoding.compute([graph])[0]["pestat_ERN"]
@@ -64,7 +64,7 @@ def test_resistance_embeddings_follow_seed_and_graph_and_keep_to_a_given_width()
 def test_a_width_that_is_no_number_is_refused(value: str, line: str) -> None:
     load("LinearNode+ERN", "posenc_ERN.er_dim", value)
     with pytest.raises(ConfigError, match=f"posenc_ERN.er_dim: expected a number, .*{line}"):
-        enabled_encodings([])
+        enabled_encodings(cfg)
 
 
 def test_stable_eigenvectors_are_those_of_lappes_laplacian_beside_its_own(
@@ -110,7 +110,7 @@ def test_only_degrees_of_graphormer_are_computed_where_only_they_are_asked_for(t
 def test_types_on_paths_are_computed_where_they_are_asked_for() -> None:
     words = ("posenc_GraphormerBias.edge_types", "True", "dataset.edge_encoder_num_types", "7")
     load("LinearNode+GraphormerBias", *words)
-    (encoding,) = enabled_encodings([])
+    (encoding,) = enabled_encodings(cfg)
     assert encoding.reads == ("edge_index", "edge_attr")
     edges = torch.tensor([[0, 1], [1, 2]])
     graph = Data(x=torch.ones(3, 1), edge_index=edges, edge_attr=torch.tensor([[4], [6]]), num_nodes=3)

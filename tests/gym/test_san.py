@@ -159,7 +159,7 @@ def test_a_public_file_takes_two_steps_unchanged(tmp_path: Path) -> None:
         before = [parameter.detach().clone() for parameter in parts.model.parameters()]
         for batch in itertools.islice(loader, 2):
             batch.split = "train"
-            total, weight = current_task().loss(*parts.model(batch))
+            total, weight = current_task(parts.info.dim_out).loss(*parts.model(batch))
             optimizer.zero_grad()
             (total / weight).backward()
             optimizer.step()

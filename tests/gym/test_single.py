@@ -14,7 +14,7 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.attention import ExphormerAttention
 from graphgps_kmip.attention.exphormer import ExpanderMessages
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.building.network_building import build_network, enter_width
+from graphgps_kmip.gym.building.network_building import build_network, with_width
 from graphgps_kmip.gym.building.parameter_count import count_by_component
 from graphgps_kmip.gym.config.config_loading import load_config
 from tests.gym.networks import DATA, configure, graphs
@@ -130,11 +130,11 @@ def test_a_parameter_budget_sets_both_widths() -> None:
     for network in ("Performer", "BigBird", "SingleModel"):
         configure(DATA | {"model.type": network, "gt.layer_type": "Transformer", "gt.n_heads": 8, "gt.layers": 1})
         cfg.model.auto_satisfy_param_budget, cfg.model.param_budget = True, 60_000
-        enter_width(cfg.share.dim_in, cfg.share.dim_out)
-        assert cfg.gt.dim_hidden == cfg.gnn.dim_inner
-        assert cfg.gt.dim_hidden % 8 == 0
-        assert cfg.gt.dim_hidden > 32
-        assert sum(parameter.numel() for parameter in build_network(network, 5, 3).parameters()) <= 60_000
+        found = with_width(cfg)
+        assert found.gt.dim_hidden == found.gnn.dim_inner
+        assert found.gt.dim_hidden % 8 == 0
+        assert found.gt.dim_hidden > 32
+        assert sum(parameter.numel() for parameter in build_network(network, 5, 3, found).parameters()) <= 60_000
 
 
 def test_an_ending_that_means_nothing_is_refused() -> None:

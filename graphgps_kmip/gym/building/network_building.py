@@ -15,11 +15,12 @@ from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.init import init_weights
 from torch_geometric.graphgym.models.layer import GeneralLayer, LayerConfig, new_layer_config
 from torch_geometric.nn import BatchNorm
+from yacs.config import CfgNode
 
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.errors import ConfigError, InputError
-from graphgps_kmip.gym.graphgym_registries import of_others
+from graphgps_kmip.gym.building.derived_settings import for_builders, served, with_values
 from graphgps_kmip.model import GPSModel
 from graphgps_kmip.model.feature_encoding import UnitRows
 from graphgps_kmip.networks.branches import GPS, branch_rows
@@ -47,90 +48,97 @@ class NetworkModule(nn.Module):
         return self.model(batch)
 
 
-def current_plan(dim_in: int | None = None, edge_dim: int | None = None) -> NetworkPlan:
-    """Return what the builders of networks read, from the config.
+def plan_of(config: CfgNode, dim_in: int | None = None) -> NetworkPlan:
+    """Return what the builders of networks read.
 
     Args:
-        dim_in (int, optional): Columns of the node features. (default: ``cfg.share.dim_in``)
-        edge_dim (int, optional): Columns of the edge features. (default: ``cfg.dataset.edge_dim``)
+        config (CfgNode): With the facts of the data, see `with_facts`.
+        dim_in (int, optional): Columns of the node features. (default: ``config.share.dim_in``)
     """
-    dim_in = cfg.share.dim_in if dim_in is None else dim_in
-    return NetworkPlan(cfg, dim_in, cfg.dataset.edge_dim if edge_dim is None else edge_dim, of_others())
+    dim_in = config.share.dim_in if dim_in is None else dim_in
+    return NetworkPlan(config, dim_in, config.dataset.edge_dim, for_builders(config))
 
 
-def build_network(name: str, dim_in: int, dim_out: int, edge_dim: int | None = None) -> nn.Module:
+def current_plan() -> NetworkPlan:
+    """Return what builders read where GraphGym calls them, and while the data is not yet loaded: from ``cfg``."""
+    return plan_of(cfg)
+
+
+def build_network(name: str, dim_in: int, dim_out: int, config: CfgNode | None = None) -> nn.Module:
     """Return a new network by its name, ``model.type``.
 
     Args:
         name (str): Its name.
         dim_in (int): Columns of the node features.
         dim_out (int): Columns of the prediction.
-        edge_dim (int, optional): Columns of the edge features. (default: ``cfg.dataset.edge_dim``)
+        config (CfgNode, optional): With the facts of the data. (default: GraphGym's ``cfg``, as in its own main)
 
     Raises:
         ConfigError: no such network, or the config does not fit it.
     """
-    entry = look_up(named("network") | of_others()["network"], name, "model.type")
+    plan = plan_of(cfg if config is None else config, dim_in)
+    entry = look_up(named("network") | plan.others["network"], name, "model.type")
     if not isinstance(entry, Spec):
         return entry(dim_in=dim_in, dim_out=dim_out)
-    return current_plan(dim_in, edge_dim).build(entry, dim_in, dim_out)
+    return plan.build(entry, dim_in, dim_out)
 
 
-def build_model(dim_in: int, dim_out: int, edge_dim: int | None = None) -> NetworkModule:
-    """Return the model of the config, as `build_network`; two classes have one logit, as in GraphGym."""
-    if cfg.dataset.task_type == "classification" and dim_out == 2:
+def build_model(config: CfgNode) -> NetworkModule:
+    """Return the model of a config with the facts of its data; two classes have one logit, as in GraphGym."""
+    dim_out = config.share.dim_out
+    if config.dataset.task_type == "classification" and dim_out == 2:
         dim_out = 1
-    return NetworkModule(build_network(cfg.model.type, dim_in, dim_out, edge_dim))
+    return NetworkModule(build_network(config.model.type, config.share.dim_in, dim_out, config))
 
 
-def enter_width(dim_in: int, dim_out: int, edge_dim: int | None = None) -> None:
-    """Enter into ``cfg`` the largest width in 32..512 within the budget, found by bisection, if the config asks so.
+def with_width(config: CfgNode) -> CfgNode:
+    """Return the config with the largest width in 32..512 within the budget, found by bisection, if it asks so.
 
     A width is rounded up to a multiple of what `width_step` says before its parameters are counted; that of the values
     of k-MIP follows it, ``gt.kmip.dim_val`` = width / gt.n_heads, ``dim_kq`` stays (the public k-MIP code, which does
     so for its GPSModel and custom_gnn; here for every network). If even the narrowest is too large, it is taken, and
-    the log warns. To be called when the data is loaded and ``cfg`` still open.
+    the log warns.
 
     Args:
-        dim_in (int): Columns of the node features.
-        dim_out (int): Columns of the prediction.
-        edge_dim (int, optional): Columns of the edge features. (default: ``cfg.dataset.edge_dim``)
+        config (CfgNode): With the facts of the data; is not changed.
 
     Cost: 9 networks without memory for their weights; no random number is drawn.
     """
-    if not cfg.model.auto_satisfy_param_budget:
-        return
-    budget, best, low, high = cfg.model.param_budget, NARROWEST, NARROWEST, WIDEST
+    if not config.model.auto_satisfy_param_budget:
+        return config
+    budget, best, low, high = config.model.param_budget, NARROWEST, NARROWEST, WIDEST
     while low <= high:
         middle = (low + high) // 2
-        _set_width(middle)
-        if count_parameters(dim_in, dim_out, edge_dim) <= budget:
+        if count_parameters(_of_width(config, middle)) <= budget:
             best, low = middle, middle + 1
         else:
             high = middle - 1
-    _set_width(best)
-    count = count_parameters(dim_in, dim_out, edge_dim)
+    chosen = _of_width(config, best)
+    count = count_parameters(chosen)
     if count > budget:
         logging.warning("model.param_budget %s is below the narrowest network: it has %s", f"{budget:,}", f"{count:,}")
-    logging.info("model.param_budget %s: width %d, %s parameters", f"{budget:,}", cfg.gnn.dim_inner, f"{count:,}")
+    width = chosen.gnn.dim_inner
+    logging.info("model.param_budget %s: width %d, %s parameters", f"{budget:,}", width, f"{count:,}")
+    return chosen
 
 
-def count_parameters(dim_in: int, dim_out: int, edge_dim: int | None = None) -> int:
+def count_parameters(config: CfgNode) -> int:
     """Return the number of parameters of the configured network, which is built without memory for them."""
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
-        return sum(parameter.numel() for parameter in build_model(dim_in, dim_out, edge_dim).parameters())
+        return sum(parameter.numel() for parameter in build_model(config).parameters())
 
 
-def _set_width(width: int) -> None:
-    step = width_step(cfg)
+def _of_width(config: CfgNode, width: int) -> CfgNode:
+    step = width_step(config)
     width = -(-width // step) * step
-    cfg.gnn.dim_inner = width
-    if cfg.model.type == "Graphormer":
-        cfg.graphormer.embed_dim = width
-    if cfg.model.type in HEADED:
-        cfg.gt.dim_hidden = width
-        if cfg.model.type in GPS and any(one.name == "kMIP" for one in branch_rows(current_plan())):
-            cfg.gt.kmip.dim_val = width // cfg.gt.n_heads
+    values = {"gnn.dim_inner": width}
+    if config.model.type == "Graphormer":
+        values["graphormer.embed_dim"] = width
+    if config.model.type in HEADED:
+        values["gt.dim_hidden"] = width
+        if config.model.type in GPS and any(one.name == "kMIP" for one in branch_rows(plan_of(config))):
+            values["gt.kmip.dim_val"] = width // config.gt.n_heads
+    return with_values(config, values)
 
 
 # gnn.stage_type -> how (old, new) node features of a layer become those of the next one
@@ -176,33 +184,38 @@ class GraphGymLayer(nn.Module):
 @register("network", "gnn")
 def graphgym_gnn(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa: ARG001
     """GraphGym's own network: layers of gnn.layer_type, norm, dropout, activation, rows of length 1 (gnn.l2norm)."""
-    dim, depth = cfg.gnn.dim_inner, cfg.gnn.layers_mp
-    join = look_up(STAGES, cfg.gnn.stage_type, "gnn.stage_type")
-    grows = cfg.gnn.stage_type == "skipconcat"
+    if not isinstance(plan.settings, CfgNode):
+        raise ConfigError("model.type gnn is GraphGym's own network, which needs its whole config: take custom_gnn")
+    gnn = plan.settings.gnn
+    dim, depth = gnn.dim_inner, gnn.layers_mp
+    join = look_up(STAGES, gnn.stage_type, "gnn.stage_type")
+    grows = gnn.stage_type == "skipconcat"
     features = encoder(plan, dim)
     features.apply(init_weights)  # of its linear maps; those of GraphGym's own layers keep their initial values
     layers = [
         GraphGymLayer(
             _general_layer(plan, dim * (i + 1) if grows else dim, dim),
             STAGES["stack"] if grows and i == depth - 1 else join,
-            l2norm=cfg.gnn.l2norm and i == depth - 1,
+            l2norm=gnn.l2norm and i == depth - 1,
         )
         for i in range(depth)
     ]
-    head = prediction_head(plan, dim, dim_out)
-    return GPSModel(features, layers, head, input_part(plan, dim), recompute=cfg.share.gradient_checkpointing)
+    head, recompute = prediction_head(plan, dim, dim_out), plan.settings.share.gradient_checkpointing
+    return GPSModel(features, layers, head, input_part(plan, dim), recompute=recompute)
 
 
 def _general_layer(plan: NetworkPlan, dim_in: int, dim: int) -> nn.Module:
     """Return GraphGym's layer with all that follows a convolution in it."""
-    look_up(graphgym.layer_dict, cfg.gnn.layer_type, "gnn.layer_type")
-    look_up(graphgym.act_dict, cfg.gnn.act, "gnn.act")
-    edge_dim = dim if cfg.dataset.edge_encoder else plan.edge_dim
-    config = replace(new_layer_config(dim_in, dim, 1, has_act=True, has_bias=False, cfg=cfg), edge_dim=edge_dim)
-    layer = GeneralLayer(cfg.gnn.layer_type, config)
+    config = plan.settings
+    look_up(graphgym.layer_dict, config.gnn.layer_type, "gnn.layer_type")
+    look_up(graphgym.act_dict, config.gnn.act, "gnn.act")
+    edge_dim = dim if config.dataset.edge_encoder else plan.edge_dim
+    form = replace(new_layer_config(dim_in, dim, 1, has_act=True, has_bias=False, cfg=config), edge_dim=edge_dim)
+    with served(config):
+        layer = GeneralLayer(config.gnn.layer_type, form)
     layer.apply(init_weights)
-    if config.has_batchnorm:  # torch's own refuses a batch of one node
-        layer.post_layer[0] = BatchNorm(dim, config.bn_eps, config.bn_mom, allow_single_element=True)
+    if form.has_batchnorm:  # torch's own refuses a batch of one node
+        layer.post_layer[0] = BatchNorm(dim, form.bn_eps, form.bn_mom, allow_single_element=True)
     return layer
 
 

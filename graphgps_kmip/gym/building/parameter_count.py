@@ -179,7 +179,7 @@ def describe(parts: Parts, data: Sequence[tuple[str, str]] | None = None) -> str
         data: rows (what, value) on the data set; None: what was found in it.
     """
     sections = {
-        "config": cfg.dump().rstrip(),
+        "config": parts.config.dump().rstrip(),
         "model": str(parts.model),
         "parameters": parameter_table(parts.model),
         "data": "\n".join(f"{name:<28} {value}" for name, value in data or parts.info.describe()),

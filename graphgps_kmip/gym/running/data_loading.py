@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -36,6 +36,7 @@ from graphgps_kmip.data import (
 )
 from graphgps_kmip.data.dataset_info import summarize
 from graphgps_kmip.data.dataset_record import LEVELS
+from graphgps_kmip.data.graph_checks import columns
 from graphgps_kmip.data.graph_folder import FORMAT as FOLDER
 from graphgps_kmip.data.graph_folder import folder_record
 from graphgps_kmip.data.loaders import with_node_budget
@@ -43,9 +44,10 @@ from graphgps_kmip.data.transductive import with_normalized_features, with_rever
 from graphgps_kmip.encoding.expander_graph import Expander
 from graphgps_kmip.encoding.positional_encoding import from_settings
 from graphgps_kmip.errors import ConfigError
+from graphgps_kmip.gym.building.derived_settings import enter, with_values
 from graphgps_kmip.gym.building.network_building import current_plan
 from graphgps_kmip.gym.config.config_defaults import NAME
-from graphgps_kmip.gym.posenc import current, enabled, enabled_encodings, precomputation
+from graphgps_kmip.gym.posenc import current, enabled, enabled_encodings, encoding_facts, precomputation
 from graphgps_kmip.networks.branches import branch_rows
 from graphgps_kmip.networks.head_builders import check_head
 
@@ -53,7 +55,20 @@ _standing_in: ContextVar[bool] = ContextVar("standing_in", default=False)
 GRAPHGYM_FORMAT = "PyG"  # loaded by GraphGym itself where we have no record of that name
 
 
-def load_dataset(format: str, name: str, root: str) -> GraphDataset | None:  # noqa: A002 (GraphGym's signature)
+@dataclass(frozen=True)
+class Loaded:
+    """A data set with its encodings.
+
+    Args:
+        dataset (GraphDataset): All graphs.
+        facts (Mapping): What encodings derive from them, see `encoding_facts`.
+    """
+
+    dataset: GraphDataset
+    facts: Mapping[str, int]
+
+
+def load(format: str, name: str, root: str) -> Loaded | None:  # noqa: A002 (GraphGym's names)
     """Return the data set of ``dataset.format`` and ``dataset.name`` with its splits.
 
     None leaves a format that is not ours to GraphGym or to another registered loader; without one it is an error.
@@ -68,10 +83,37 @@ def load_dataset(format: str, name: str, root: str) -> GraphDataset | None:  # n
         if name == "none":
             raise ConfigError(f"dataset.name: of dataset.format {format} none is chosen: name one, such as Cora")
         return None
-    dataset = _open(_record(format, name, root), root)
-    edge_attr = dataset.graphs[0].edge_attr
-    cfg.dataset.edge_dim = 0 if edge_attr is None else edge_attr.size(1) if edge_attr.dim() > 1 else 1
-    return dataset
+    return _open(_record(format, name, root), root)
+
+
+def load_dataset(format: str, name: str, root: str) -> GraphDataset | None:  # noqa: A002 (GraphGym's signature)
+    """Return the data set as `load`, as GraphGym calls it: facts that it does not derive itself are entered into cfg.
+
+    Raises:
+        ValueError: unknown format or name, with near misses.
+    """
+    loaded = load(format, name, root)
+    if loaded is None:
+        return None
+    enter({**loaded.facts, "dataset.edge_dim": columns(loaded.dataset.graphs[0].edge_attr, name)})
+    return loaded.dataset
+
+
+def load_configured() -> Loaded:
+    """Return the configured data set.
+
+    Raises:
+        ConfigError: only GraphGym itself or another package could load it, which say too little about it.
+        ValueError: unknown format or name, with near misses.
+    """
+    loaded = load(cfg.dataset.format, cfg.dataset.name, cfg.dataset.dir)
+    if loaded is None:
+        raise ConfigError(
+            f"dataset.format: {cfg.dataset.format} {cfg.dataset.name} is loaded outside of this package, without the "
+            "record that main.py needs: register_dataset one (docs/extending.md), or train it through GraphGym's own "
+            "calls"
+        )
+    return loaded
 
 
 @contextmanager
@@ -108,7 +150,7 @@ def _record(format: str, name: str, root: str) -> DatasetRecord:  # noqa: A002
     return folder_record(name, root, cfg.dataset.task_type, level)
 
 
-def _open(record: DatasetRecord, root: str) -> GraphDataset:
+def _open(record: DatasetRecord, root: str) -> Loaded:
     mode, index, folder = cfg.dataset.split_mode, cfg.dataset.split_index, cfg.dataset.split_dir
     if "Superpixels" in record.format and cfg.dataset.slic_compactness != 30:
         raise ConfigError(
@@ -134,7 +176,8 @@ def _open(record: DatasetRecord, root: str) -> GraphDataset:
         )
     kept = None if standing_in else Path(root, "encodings", record.key.replace("/", "-"))
     expanders = [precomputation(from_settings(Expander, "Expander", cfg))] if cfg.prep.exp else []
-    return encoded(dataset, [*enabled_encodings(dataset.graphs), *expanders], kept)
+    facts = encoding_facts(dataset.graphs)
+    return Loaded(encoded(dataset, [*enabled_encodings(with_values(cfg, facts)), *expanders], kept), facts)
 
 
 def _prepared(dataset: GraphDataset, record: DatasetRecord) -> GraphDataset:
@@ -168,25 +211,18 @@ def show_data(name: str) -> str:
     return card_text(record, root, info)
 
 
-def enter_info(dataset: GraphDataset) -> DatasetInfo:
-    """Return the facts of a loaded data set, having entered those that builders read into ``cfg.share``.
+def dataset_info(dataset: GraphDataset) -> DatasetInfo:
+    """Return the facts of the configured data set, and log where they are not those of its record.
 
     Raises:
-        ConfigError: it was loaded by GraphGym itself or another package, which says too little about it; or the head
-            does not fit it.
+        ConfigError: the head does not fit it.
     """
-    if not isinstance(dataset, GraphDataset):
-        raise ConfigError(
-            f"dataset.format: {cfg.dataset.format} is loaded outside of this package, without the record that main.py "
-            "needs: register_dataset one (docs/extending.md), or train it through GraphGym's own calls"
-        )
     record = _record(cfg.dataset.format, cfg.dataset.name, cfg.dataset.dir)
     check_head(cfg, record.level)
     info = DatasetInfo.of(dataset, record)
     if not (cfg.dataset.sample or _standing_in.get()):
         for line in mismatches(record, info):
             logging.warning(line)
-    cfg.share.dim_in, cfg.share.dim_out, cfg.share.num_splits = info.dim_in, info.dim_out, 3
     return info
 
 

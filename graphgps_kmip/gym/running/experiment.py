@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import logging
 import os
@@ -16,21 +17,22 @@ from lightning_fabric import Fabric
 from torch import nn
 from torch_geometric import seed_everything
 from torch_geometric.graphgym.config import cfg
-from torch_geometric.graphgym.loader import load_dataset
 from torch_geometric.graphgym.logger import create_logger, set_printing
 from torch_geometric.graphgym.register import network_dict, optimizer_dict, scheduler_dict, train_dict
+from yacs.config import CfgNode
 
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.compat.key_translation import refuse
 from graphgps_kmip.data import DatasetInfo, GraphDataset
 from graphgps_kmip.errors import ConfigError, UserError, one_line
-from graphgps_kmip.gym.building.network_building import build_model, current_plan, enter_width
+from graphgps_kmip.gym.building.derived_settings import served, with_facts
+from graphgps_kmip.gym.building.network_building import build_model, plan_of, with_width
 from graphgps_kmip.gym.config.config_hash import config_hash
 from graphgps_kmip.gym.config.config_loading import flatten
 from graphgps_kmip.gym.config.pretrained import load_parameters
 from graphgps_kmip.gym.graphgym_registries import of_others
 from graphgps_kmip.gym.running.attention_arrays import save_attention
-from graphgps_kmip.gym.running.data_loading import current_loaders, enter_info
+from graphgps_kmip.gym.running.data_loading import current_loaders, dataset_info, load_configured
 from graphgps_kmip.gym.running.planned_runs import Run, configured
 from graphgps_kmip.gym.running.train_modes import (
     TRAINING,
@@ -167,10 +169,18 @@ def _ours(handler: logging.Handler) -> logging.Handler:
 
 @dataclass(frozen=True)
 class Parts:
-    """What a run is made of once its data is loaded."""
+    """What a run is made of once its data is loaded.
+
+    Args:
+        dataset (GraphDataset): All graphs.
+        info (DatasetInfo): Their facts.
+        config (CfgNode): ``cfg`` with these facts and the chosen width, frozen; the config that a run writes.
+        model (nn.Module): Network.
+    """
 
     dataset: GraphDataset
     info: DatasetInfo
+    config: CfgNode
     model: nn.Module
 
 
@@ -183,17 +193,18 @@ def launch() -> Fabric:
 
 
 def assemble() -> Parts:
-    """Load the data, freeze ``cfg``, build the model; the same seed gives the same initial weights.
+    """Freeze ``cfg``, load the data, build the model; the same seed gives the same initial weights.
 
     The parameters of ``pretrained.dir``, if there is one, take their place.
     """
+    cfg.freeze()  # nothing below may write into it: facts of the data travel as values
     refuse(dict(flatten(cfg)))
     # OMP_NUM_THREADS ("4", or "4,2" by levels): the share of a run that is one of several on this machine
     most = os.environ.get("OMP_NUM_THREADS") or str(os.cpu_count() or 1)
     torch.set_num_threads(min(cfg.num_threads, int(most.split(",")[0])))
     seed_everything(cfg.seed)
-    dataset = load_dataset()
-    info = enter_info(dataset)
+    loaded = load_configured()
+    info = dataset_info(loaded.dataset)
     for table, name, key in (
         (network_dict, cfg.model.type, "model.type"),
         (optimizer_dict, cfg.optim.optimizer, "optim.optimizer"),
@@ -201,14 +212,12 @@ def assemble() -> Parts:
         (train_dict, cfg.train.mode, "train.mode"),
     ):
         look_up(table, name, key)
-    dims = info.dim_in, info.dim_out, info.dim_edge
-    enter_width(*dims)
-    cfg.freeze()
-    current_task(), current_settings()  # their mistakes, too, must show before a folder is touched
-    warn_of_unread_settings(current_plan())
-    model = build_model(*dims)
+    config = with_width(with_facts(cfg, info, loaded.facts))
+    current_task(info.dim_out), current_settings()  # their mistakes, too, must show before a folder is touched
+    warn_of_unread_settings(plan_of(config))
+    model = build_model(config)
     load_parameters(model)
-    return Parts(dataset, info, model)
+    return Parts(loaded.dataset, info, config, model)
 
 
 def execute(run: Run, fabric: Fabric, overwrite: bool = False) -> dict[str, Any] | None:
@@ -234,17 +243,25 @@ def execute(run: Run, fabric: Fabric, overwrite: bool = False) -> dict[str, Any]
         found = on_rank_zero(fabric, lambda: prepare_run_dir(run_dir, key, overwrite, cfg.train.auto_resume))
         if found == "finished":  # by the process whose lock this one waited for
             return None
-        on_rank_zero(fabric, lambda: _write_config(run_dir / cfg.cfg_dest))
+        on_rank_zero(fabric, lambda: _write_config(run_dir / cfg.cfg_dest, parts.config))
         log_to_run_dir(fabric)
-        theirs = of_others()["train_mode"].get(cfg.train.mode)
-        if theirs is None:
-            mode = components("train_mode")[cfg.train.mode]
-            record = mode(loaders, parts.model, optimizer, scheduler, fabric)
-        else:
-            record = theirs(create_logger(), loaders, parts.model.to(fabric.device), optimizer, scheduler)
+        record = _run_mode(parts, (loaders, parts.model, optimizer, scheduler), fabric)
         if fabric.is_global_zero:
             save_attention(parts.model, parts.dataset, run_dir / "attention.npz")
         return record
+
+
+def _run_mode(parts: Parts, given: tuple[Any, ...], fabric: Fabric) -> dict[str, Any]:
+    """Run ``train.mode``: ours gets the config with the facts as an argument if it takes one, GraphGym's in ``cfg``."""
+    name = parts.config.train.mode
+    theirs = of_others()["train_mode"].get(name)
+    if theirs is None:
+        mode = components("train_mode")[name]
+        known = {"config": parts.config} if "config" in inspect.signature(mode).parameters else {}
+        return mode(*given, fabric, **known)
+    loaders, model, *rest = given
+    with served(parts.config):
+        return theirs(create_logger(), loaders, model.to(fabric.device), *rest)
 
 
 def _is_finished(run_dir: Path, key: str) -> bool:
@@ -252,9 +269,9 @@ def _is_finished(run_dir: Path, key: str) -> bool:
     return is_finished(record) and record.get("config_hash") == key
 
 
-def _write_config(path: Path) -> None:
+def _write_config(path: Path, config: CfgNode) -> None:
     with writing(path):
-        replace_file(path, cfg.dump().encode())
+        replace_file(path, config.dump().encode())
 
 
 def _complete_pictures(run_dir: Path, key: str) -> None:

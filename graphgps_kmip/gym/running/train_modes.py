@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch_geometric.graphgym.config import cfg, from_config
 from torch_geometric.graphgym.optim import create_optimizer, create_scheduler
+from yacs.config import CfgNode
 
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config.config_defaults import DECAYED
@@ -46,11 +47,15 @@ OF_HEADS = {
 }
 
 
-def current_task() -> Task:
-    """Return the task that the config and the loaded data describe."""
+def current_task(dim_out: int) -> Task:
+    """Return the task that the config describes.
+
+    Args:
+        dim_out (int): Classes, label columns or targets of the data, see `DatasetInfo`.
+    """
     return make_task(
         OF_HEADS.get(cfg.gnn.head, cfg.dataset.task_type),
-        cfg.share.dim_out,
+        dim_out,
         cfg.model.loss_fun,
         cfg.metric_best,
         cfg.metric_agg,
@@ -76,7 +81,7 @@ def loss_and_score(pred: Tensor, true: Tensor) -> tuple[Tensor, Tensor] | None:
     """Return (loss, score) as GraphGym's ``compute_loss`` wants them; None leaves an unknown loss to other packages."""
     if cfg.model.loss_fun not in named("loss"):
         return None
-    task = current_task()
+    task = current_task(cfg.share.dim_out)  # GraphGym's own main entered it
     total, weight = task.loss(pred, true)
     return total / weight, task.score(pred)
 
@@ -136,18 +141,30 @@ def custom(
     optimizer: Optimizer,
     scheduler: Any,
     fabric: Fabric | None = None,
+    *,
+    config: CfgNode | None = None,
 ) -> dict[str, Any]:
-    """Train as the config says, on the data that the loaders give, and return the final record."""
+    """Train as the config says, on the data that the loaders give, and return the final record.
+
+    Args:
+        loaders: of training, validation and test.
+        model: network.
+        optimizer: of its parameters.
+        scheduler: of its learning rate.
+        fabric: launched; None: one process.
+        config: with the facts of the data, as further modes get it; None: GraphGym's ``cfg``, as in its own main.
+    """
+    config = cfg if config is None else config
     return train(
         model,
         list(loaders),
         optimizer,
         scheduler,
-        current_task(),
+        current_task(config.share.dim_out),
         current_settings(),
         Path(cfg.run_dir),
         fabric=fabric,
-        writers=current_writers() if fabric is None or fabric.is_global_zero else (),
+        writers=current_writers(config) if fabric is None or fabric.is_global_zero else (),
     )
 
 
@@ -179,13 +196,16 @@ def _notes() -> dict[str, str | bool]:
     return {"experiment": config_hash(cfg, of_run=False), "sample": cfg.dataset.sample, **own_name}
 
 
-def current_writers() -> list[Writer]:
+def current_writers(config: CfgNode) -> list[Writer]:
     """Return TensorBoard and Weights & Biases, as far as they are switched on and installed.
 
     Nearly all public files switch one on; a run without it loses nothing, so that is no reason to stop.
+
+    Args:
+        config: with the facts of the data, for Weights & Biases.
     """
     writers: list[Writer] = []
-    for wanted, make in ((cfg.tensorboard_each_run, _tensorboard), (cfg.wandb.use, _wandb)):
+    for wanted, make in ((cfg.tensorboard_each_run, _tensorboard), (cfg.wandb.use, partial(_wandb, config))):
         try:
             writers += [make()] if wanted else []
         except MissingWriter as error:
@@ -197,10 +217,10 @@ def _tensorboard() -> Writer:
     return TensorBoardWriter(Path(cfg.run_dir) / "tensorboard")
 
 
-def _wandb() -> Writer:
+def _wandb(config: CfgNode) -> Writer:
     run = f"{Path(cfg.out_dir).name}-{Path(cfg.run_dir).name}"
     key = f"{run}-{config_hash(cfg)}"  # the same for a run and its resumption
-    return WandbWriter(cfg.wandb.entity, cfg.wandb.project, cfg.wandb.name or run, dict(flatten(cfg)), key)
+    return WandbWriter(cfg.wandb.entity, cfg.wandb.project, cfg.wandb.name or run, dict(flatten(config)), key)
 
 
 LEADERBOARD = ("test-dev", "test-challenge")  # what val and test of PCQM4Mv2-inference are
@@ -208,37 +228,61 @@ LEADERBOARD = ("test-dev", "test-challenge")  # what val and test of PCQM4Mv2-in
 
 @register("train_mode", "standard")
 def standard(
-    loaders: Sequence[Any], model: nn.Module, optimizer: Optimizer, scheduler: Any, fabric: Fabric | None = None
+    loaders: Sequence[Any],
+    model: nn.Module,
+    optimizer: Optimizer,
+    scheduler: Any,
+    fabric: Fabric | None = None,
+    *,
+    config: CfgNode | None = None,
 ) -> dict[str, Any]:
     """Train as custom does, in place of GraphGym's loop on Lightning."""
     logging.info("train.mode standard: GraphGym's loop on Lightning is not used, but ours, as for custom")
-    return custom(loaders, model, optimizer, scheduler, fabric)
+    return custom(loaders, model, optimizer, scheduler, fabric, config=config)
 
 
 @register("train_mode", "inference-only")
 def inference_only(
-    loaders: Sequence[Any], model: nn.Module, optimizer: Optimizer, scheduler: Any, fabric: Fabric
+    loaders: Sequence[Any],
+    model: nn.Module,
+    optimizer: Optimizer,
+    scheduler: Any,
+    fabric: Fabric,
+    *,
+    config: CfgNode | None = None,
 ) -> dict[str, Any]:
     """Evaluate the model of pretrained.dir on all three splits, without training."""
     del optimizer, scheduler
-    return _evaluated(dict(zip(SPLITS, loaders, strict=True)), model, fabric)
+    return _evaluated(dict(zip(SPLITS, loaders, strict=True)), model, fabric, config)
 
 
 @register("train_mode", "log-attn-weights")
 def log_attn_weights(
-    loaders: Sequence[Any], model: nn.Module, optimizer: Optimizer, scheduler: Any, fabric: Fabric
+    loaders: Sequence[Any],
+    model: nn.Module,
+    optimizer: Optimizer,
+    scheduler: Any,
+    fabric: Fabric,
+    *,
+    config: CfgNode | None = None,
 ) -> dict[str, Any]:
     """Evaluate as inference-only, and save what each layer and head attends to in the first test graphs."""
     path = Path(cfg.run_dir) / "attention_weights.npz"
     if fabric.is_global_zero:  # first: that a model has none should not cost an evaluation
         count = save_weights(fabric.to_device(model), loaders[-1].dataset, path)
         logging.info("attention weights of %d test graphs: %s", count, path)
-    return inference_only(loaders, model, optimizer, scheduler, fabric)
+    return inference_only(loaders, model, optimizer, scheduler, fabric, config=config)
 
 
 @register("train_mode", "PCQM4Mv2-inference")
 def pcqm4mv2_inference(
-    loaders: Sequence[Any], model: nn.Module, optimizer: Optimizer, scheduler: Any, fabric: Fabric
+    loaders: Sequence[Any],
+    model: nn.Module,
+    optimizer: Optimizer,
+    scheduler: Any,
+    fabric: Fabric,
+    *,
+    config: CfgNode | None = None,
 ) -> dict[str, Any]:
     """Evaluate on the official validation molecules, and save the predictions for both tests of the leaderboard."""
     del optimizer, scheduler
@@ -247,7 +291,7 @@ def pcqm4mv2_inference(
         path = Path(cfg.run_dir) / f"y_pred_pcqm4m-v2_{name}.npz"
         _save_predictions(outputs, path)
         logging.info("predictions for %d molecules of %s: %s", len(outputs), name, path)
-    return _evaluated({"train": loaders[0]}, model, fabric)
+    return _evaluated({"train": loaders[0]}, model, fabric, config)
 
 
 TRAINING = ("custom", "standard")
@@ -276,9 +320,10 @@ def check_mode(processes: int = 1) -> None:
         raise ConfigError(f"train.mode {mode} writes its predictions in order, in one process: set devices 1")
 
 
-def _evaluated(loaders: Mapping[str, Any], model: nn.Module, fabric: Fabric) -> dict[str, Any]:
-    writers = current_writers() if fabric.is_global_zero else ()
-    return evaluate(model, loaders, current_task(), current_settings(), Path(cfg.run_dir), fabric, writers)
+def _evaluated(loaders: Mapping[str, Any], model: nn.Module, fabric: Fabric, config: CfgNode | None) -> dict[str, Any]:
+    config = cfg if config is None else config
+    task, writers = current_task(config.share.dim_out), current_writers(config) if fabric.is_global_zero else ()
+    return evaluate(model, loaders, task, current_settings(), Path(cfg.run_dir), fabric, writers)
 
 
 def _save_predictions(outputs: Tensor, path: Path) -> None:

@@ -85,7 +85,7 @@ def load_model(run_dir: str | Path) -> nn.Module:
     before = cfg.clone()
     try:
         _, path, content = _opened(Path(run_dir))
-        model = build_model(cfg.share.dim_in, cfg.share.dim_out, cfg.dataset.edge_dim)
+        model = build_model(cfg)  # its file has the facts of the data and the chosen width
         load_model_state(model, content["model_state"], path)
     finally:
         cfg.defrost()

@@ -88,7 +88,7 @@ class PositionalEncoding:
         return {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ENCODER_OPTIONS}
 
     def facts(self, graphs: Sequence[Data]) -> dict[str, int]:  # noqa: ARG002
-        """Return facts of the whole data set, which are entered into the config as ``share.<key>``."""
+        """Return facts of the whole data set; further instances get them as the setting ``share.<key>``."""
         return {}
 
     @staticmethod

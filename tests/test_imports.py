@@ -22,7 +22,7 @@ ARROWS = {
     "mpnn": {"native"},
     "encoding": {"native"},
     "model": {"attention.context", "search.search_memo"},
-    "compat": {"attention", "mpnn", "model"},
+    "compat": {"attention", "mpnn", "encoding", "model"},
     "task": set(),
     "results": set(),
     "data": {"encoding", "task.task"},

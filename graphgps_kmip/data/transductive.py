@@ -39,22 +39,20 @@ def node_record(format: str, kind: str = "", options: dict[str, Any] | None = No
     return DatasetRecord(**{"format": format, "level": "node", "load": load, **usual, **facts})
 
 
-def with_reverse_edges(graph: Data, raw: bool = False) -> Data:
-    """Return a copy of a graph in which each edge is given in both directions.
+def with_reverse_edges(graph: Data) -> Data:
+    """Return a copy of a graph in which each edge is given in both directions, once.
 
     Args:
         graph: is not changed.
-        raw: append the reverse of every edge without looking whether it is there: in a graph that is undirected
-            already every edge then counts twice.
 
     Shapes:
-        edge_index (2, E) -> (2, E') sorted, (2, 2 E) if raw; edge_attr alike, the mean of both directions.
+        edge_index (2, E) -> (2, E') sorted; edge_attr alike, the mean of both directions.
     """
     both = torch.cat([graph.edge_index, graph.edge_index.flip(0)], dim=1)
     edge_attr = None if graph.edge_attr is None else torch.cat([graph.edge_attr, graph.edge_attr])
-    if not raw and edge_attr is None:
+    if edge_attr is None:
         both = coalesce(both, num_nodes=graph.num_nodes)
-    elif not raw:
+    else:
         kind = edge_attr.dtype
         both, edge_attr = coalesce(both, edge_attr.double(), graph.num_nodes, reduce="mean")
         edge_attr = edge_attr.to(kind)

@@ -3,7 +3,7 @@
 A random 2d-regular multigraph has, with high probability, no eigenvalue of its Laplacian between 0 and nearly
 2d - 2 sqrt(2d - 1) (Friedman's theorem); what is drawn is tested for that. Differs from the public code: the generator
 is seeded, loops and repeated edges are removed, and a loop counts for nothing in the test. The public code counts it
-in the degrees, so that a graph in pieces can pass; ``raw`` does as it does.
+in the degrees, so that a graph in pieces can pass.
 """
 
 from __future__ import annotations
@@ -68,20 +68,20 @@ class Expander(PositionalEncoding):
     deg: int = 5
     algorithm: str = "Random-d"
     max_num_iters: int = 100
-    raw: bool = False
     seed: int = 0
     FROM_CONFIG: ClassVar[Mapping[str, str]] = {
         "seed": "seed",
-        **{name: f"prep.exp_{name}" for name in ("deg", "algorithm", "max_num_iters", "raw")},
+        **{name: f"prep.exp_{name}" for name in ("deg", "algorithm", "max_num_iters")},
     }
     random: ClassVar[bool] = True
     reads: ClassVar[tuple[str, ...]] = ()
 
     @staticmethod
-    def compute(graph: Data, deg: int, algorithm: str, max_num_iters: int, raw: bool, seed: int) -> dict[str, Tensor]:
+    def compute(graph: Data, deg: int, algorithm: str, max_num_iters: int, seed: int) -> dict[str, Tensor]:
         """Return the `expander_edges`, which are random by seed and graph."""
-        rng, options = expander_generator(seed, graph.graph_id), {"max_num_iters": max_num_iters, "raw": raw}
-        return {"expander_edge_index": expander_edges(graph.num_nodes, deg, algorithm, rng=rng, **options)}
+        rng = expander_generator(seed, graph.graph_id)
+        edges = expander_edges(graph.num_nodes, deg, algorithm, rng=rng, max_num_iters=max_num_iters)
+        return {"expander_edge_index": edges}
 
 
 def expander_generator(seed: int, graph_id: int) -> np.random.Generator:
@@ -97,7 +97,6 @@ def expander_edges(
     rng: np.random.Generator,
     max_num_iters: int = 100,
     check_spectrum: bool = True,
-    raw: bool = False,
 ) -> Tensor:
     """Draw an expander graph on the nodes of a graph: every node has about 2 ``degree`` neighbours.
 
@@ -113,27 +112,56 @@ def expander_edges(
         rng (np.random.Generator): Source of randomness, such as `expander_generator`.
         max_num_iters (int, optional): Maximum number of draws, ``prep.exp_max_num_iters``. (default: 100)
         check_spectrum (bool, optional): Test what is drawn; False takes the first draw. (default: ``True``)
-        raw (bool, optional): As in the public code: loops and repeated edges stay in the result, the test's degrees
-            count loops, and its bound is that of the degree asked for, reduced or not. (default: ``False``)
 
-    Shapes: (2, E), int64: both directions of every edge; sorted, unless raw.
+    Shapes: (2, E), int64: both directions of every edge; sorted.
 
     Raises:
         InputError: an unknown algorithm, a negative num_nodes, or a degree or max_num_iters < 1.
     """
-    _check(num_nodes, degree, algorithm, max_num_iters)
+    check_arguments(num_nodes, degree, algorithm, max_num_iters)
     if num_nodes <= COMPLETE_AT_MOST:
-        return torch.from_numpy(np.stack(np.nonzero(~np.eye(num_nodes, dtype=bool))))
+        return complete_graph(num_nodes)
     used = min(degree, num_nodes - 1)
-    bound = spectral_bound(degree if raw else used)
-    if check_spectrum and num_nodes > TEST_AT_MOST:
+    value_of, bound = spectral_value if check_spectrum else None, spectral_bound(used)
+    edges = best_draw(num_nodes, used, algorithm, rng, max_num_iters, value_of, bound)
+    return torch.from_numpy(_simple(edges, num_nodes))
+
+
+def complete_graph(num_nodes: int) -> Tensor:
+    """Return all pairs of different nodes, (2, N * (N - 1)), int64."""
+    return torch.from_numpy(np.stack(np.nonzero(~np.eye(num_nodes, dtype=bool))))
+
+
+def best_draw(
+    num_nodes: int,
+    degree: int,
+    algorithm: str,
+    rng: np.random.Generator,
+    max_num_iters: int,
+    value_of: Callable[[np.ndarray, int], float] | None,
+    bound: float,
+) -> np.ndarray:
+    """Draw until a value reaches a bound, and return that draw, or the best one with a warning.
+
+    Args:
+        num_nodes (int): N.
+        degree (int): Number of permutations or cycles, less than N.
+        algorithm (str): Key of `ALGORITHMS`.
+        rng (np.random.Generator): Source of randomness.
+        max_num_iters (int): Maximum number of draws.
+        value_of (callable or None): (edges, N) -> value; None: take the first draw.
+        bound (float): Smallest value that passes; at 0 everything does.
+
+    Shapes: (2, 2 * degree * N): both directions of every edge, as often as it was drawn, loops included.
+    """
+    if value_of and num_nodes > TEST_AT_MOST:
         LOG.info("expander of %d nodes: more than %d are not tested", num_nodes, TEST_AT_MOST)
-    tested = check_spectrum and bound > 0 and num_nodes <= TEST_AT_MOST  # of degree 1 everything passes
+    tested = value_of and bound > 0 and num_nodes <= TEST_AT_MOST  # of degree 1 everything passes
     best, best_value = None, -np.inf
     for _ in range(max_num_iters):
-        one, other = ALGORITHMS[algorithm](num_nodes, used, rng)
+        one, other = ALGORITHMS[algorithm](num_nodes, degree, rng)
         edges = np.stack([np.concatenate([one, other]), np.concatenate([other, one])])
-        value = spectral_value(edges, num_nodes, raw) if tested else np.inf
+        value = value_of(edges, num_nodes) if tested else np.inf
         if best is None or value > best_value:
             best, best_value = edges, value
         if value >= bound:
@@ -143,7 +171,7 @@ def expander_edges(
             "expander of %d nodes: none of %d draws reached %.3f; the best (%.3f) is kept",
             *(num_nodes, max_num_iters, bound, best_value),
         )
-    return torch.from_numpy(best if raw else _simple(best, num_nodes))
+    return best
 
 
 def spectral_bound(degree: int) -> float:
@@ -151,22 +179,33 @@ def spectral_bound(degree: int) -> float:
     return max(0.0, 2 * degree - 2 * sqrt(2 * degree - 1) - SLACK)
 
 
-def spectral_value(edges: np.ndarray, num_nodes: int, raw: bool = False) -> float:
-    """Return the second smallest eigenvalue of D - A, where A counts repeated edges and has no loops.
+def spectral_value(edges: np.ndarray, num_nodes: int) -> float:
+    """Return the second smallest eigenvalue of D - A, where both count repeated edges and no loops.
 
     Args:
         edges (ndarray): Both directions of every edge.
         num_nodes (int): N, at least 2.
-        raw (bool, optional): D counts loops, as in the public code (the matrix is then no Laplacian). (default:
-            ``False``)
 
     Shapes: edges (2, E).
     """
-    other = edges[:, edges[0] != edges[1]]
-    adjacency = csr_array((np.ones(other.shape[1]), tuple(other)), shape=(num_nodes, num_nodes))
-    degree = np.bincount((edges if raw else other)[0], minlength=num_nodes).astype(np.float64)
-    if not raw and connected_components(adjacency, directed=False, return_labels=False) > 1:
+    adjacency = adjacency_without_loops(edges, num_nodes)
+    if connected_components(adjacency, directed=False, return_labels=False) > 1:
         return 0.0  # Lanczos could miss a copy of the eigenvalue 0
+    return second_eigenvalue(adjacency.sum(axis=1), adjacency)
+
+
+def adjacency_without_loops(edges: np.ndarray, num_nodes: int) -> csr_array:
+    """Return how often each pair of different nodes is drawn, (N, N)."""
+    other = edges[:, edges[0] != edges[1]]
+    return csr_array((np.ones(other.shape[1]), tuple(other)), shape=(num_nodes, num_nodes))
+
+
+def second_eigenvalue(degree: np.ndarray, adjacency: csr_array) -> float:
+    """Return the second smallest eigenvalue of D - A: dense up to `SPARSE_NODES` nodes, then by Lanczos.
+
+    Shapes: degree (N,), adjacency (N, N), symmetric.
+    """
+    num_nodes = len(degree)
     node = np.arange(num_nodes)
     matrix = csr_array((degree, (node, node)), shape=adjacency.shape) - adjacency
     if num_nodes < SPARSE_NODES:
@@ -182,7 +221,8 @@ def _simple(edges: np.ndarray, num_nodes: int) -> np.ndarray:
     return np.stack([source, target])[:, source != target]
 
 
-def _check(num_nodes: int, degree: int, algorithm: str, max_num_iters: int) -> None:
+def check_arguments(num_nodes: int, degree: int, algorithm: str, max_num_iters: int) -> None:
+    """Raise an `InputError` that names the argument of `expander_edges` that is out of range."""
     if algorithm not in ALGORITHMS:
         raise InputError(f"prep.exp_algorithm must be one of {', '.join(ALGORITHMS)}, got {algorithm!r}")
     if num_nodes < 0:

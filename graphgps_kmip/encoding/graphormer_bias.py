@@ -3,10 +3,9 @@
 Ying et al. 2021, section 3.1. What differs from the public code:
 
 - The bias also reaches attention over several graphs at once, whose pairs are a flat list; the places behind the end of
-  a path add nothing to it (``pad_paths`` True repeats the fault); values beyond a table share its last row, where the
-  public code fails.
+  a path add nothing to it; values beyond a table share its last row, where the public code fails.
 - Edges stay between the nodes that they joined when the graph token is inserted. There they keep their numbers while
-  all nodes move up, so that message passing beside the attention reads other nodes (``move_edges`` False does so, too).
+  all nodes move up, so that message passing beside the attention reads other nodes.
 """
 
 from __future__ import annotations
@@ -48,8 +47,6 @@ class GraphormerBias(PositionalEncoding):
     # ours: the bias reads the types of edges on shortest paths; None: if the config says their number
     edge_types: Annotated[bool | None, FLAG] = None
     unread_tables: bool = False  # ours: the tables for edges on paths exist even if nothing reads them
-    pad_paths: bool = False  # ours: a fault of the public code, see above
-    move_edges: bool = True  # ours: False is a fault of the public code, see above
     num_edge_types: int = 0
     num_heads: int = 8
     graphormer_heads: int = 4
@@ -66,6 +63,16 @@ class GraphormerBias(PositionalEncoding):
         "use_graph_token": "graphormer.use_graph_token",
         "encoder_name": "dataset.node_encoder_name",
     }
+
+    @property
+    def encoder_class(self) -> type[GraphormerEncoder]:
+        """Class of the module of degrees and bias."""
+        return GraphormerEncoder
+
+    @property
+    def token_class(self) -> type[GraphToken]:
+        """Class of the module of the graph token."""
+        return GraphToken
 
     def settings(self) -> dict[str, Any]:
         """Return whether pairs of nodes have distances, and of how many edges of a path the types are kept."""
@@ -105,7 +112,8 @@ class GraphormerBias(PositionalEncoding):
         types = None if self.edge_types is False else self.num_edge_types or None
         if types is None and self.unread_tables:
             types = 0
-        encoder = GraphormerEncoder(dim, dim_x, heads, **self.arguments(GraphormerEncoder) | {"num_edge_types": types})
+        given = self.arguments(GraphormerEncoder) | {"num_edge_types": types}
+        encoder = self.encoder_class(dim, dim_x, heads, **given)
         if not self.use_graph_token:
             return encoder
         if self.encoder_name.split("+")[-1] != "GraphormerBias":
@@ -114,7 +122,7 @@ class GraphormerBias(PositionalEncoding):
                 "GraphormerBias have nothing for the token: put it last, or set graphormer.use_graph_token False"
             )
         heads = None if self.node_degrees_only else heads
-        return nn.Sequential(encoder, GraphToken(dim, heads, self.input_dropout, move_edges=self.move_edges))
+        return nn.Sequential(encoder, self.token_class(dim, heads, self.input_dropout))
 
 
 def in_and_out_degrees(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
@@ -215,7 +223,6 @@ class GraphToken(nn.Module):
         dim (int): Width C.
         num_heads (int or None): H, heads of the attention that reads the bias; None: there is no bias.
         dropout (float, optional): Probability to drop a number of t. (default: 0.0)
-        move_edges (bool, optional): False repeats a fault of the public code, see above. (default: ``True``)
 
     Shapes: batch.x (N, C) -> (N + B, C), with batch.batch and batch.ptr of these nodes; batch.edge_index and the
         further edge sets with the new numbers of the nodes; batch.pair_index (2, P) -> (2, P + 2N + B) and
@@ -223,13 +230,13 @@ class GraphToken(nn.Module):
         (N, ...): the token comes after all that reads them.
     """
 
-    def __init__(self, dim: int, num_heads: int | None, dropout: float = 0.0, *, move_edges: bool = True) -> None:
+    def __init__(self, dim: int, num_heads: int | None, dropout: float = 0.0) -> None:
         super().__init__()
         self.token = nn.Parameter(torch.randn(1, dim) * INITIAL_STD)
         self.bias = None
         if num_heads is not None:  # (1, H, 1), as in public checkpoints
             self.bias = nn.Parameter(torch.randn(1, num_heads, 1) * INITIAL_STD)
-        self.dropout, self.move_edges = nn.Dropout(dropout), move_edges
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, batch: Batch) -> Batch:
         """Insert the nodes; tensors are replaced, none is changed."""
@@ -242,13 +249,16 @@ class GraphToken(nn.Module):
         batch.x = x.index_copy(0, tokens, self.dropout(values).to(x.dtype))
         if "pe_EquivStableLapPE" in batch:  # gates read it at the ends of edges: never a token's
             batch.pe_EquivStableLapPE = _spread(batch.pe_EquivStableLapPE, moved, len(graphs))
-        if self.move_edges:
-            for name in [key for key in batch.keys() if key.endswith("edge_index")]:  # noqa: SIM118 (no mapping)
-                batch[name] = moved[batch[name]]
+        self._move_edges(batch, moved)
         if self.bias is not None:
             self._add_pairs(batch, tokens, tokens[graph], moved)
         batch.batch, batch.ptr = graphs.repeat_interleave(ptr.diff() + 1), torch.cat([tokens, ptr[-1:] + len(graphs)])
         return batch
+
+    def _move_edges(self, batch: Batch, moved: Tensor) -> None:
+        """Give all edge sets the new numbers of the nodes."""
+        for name in [key for key in batch.keys() if key.endswith("edge_index")]:  # noqa: SIM118 (no mapping)
+            batch[name] = moved[batch[name]]
 
     def _add_pairs(self, batch: Batch, tokens: Tensor, seen: Tensor, moved: Tensor) -> None:
         """Add the pairs of each token with itself, with every node, and back; ``seen`` is the token of each node."""
@@ -280,8 +290,8 @@ class GraphormerEncoder(nn.Module):
 
     with phi the length of the shortest path, s one number for each head, p_ij the edges of that path (only where edge
     types are asked for), t their embeddings and W one matrix for each place in a path. Of paths as long as the table of
-    distances or longer, the first num_spatial_types - 1 edges count: the last matrix, which public checkpoints hold, is
-    read with ``pad_paths`` only.
+    distances or longer, the first num_spatial_types - 1 edges count: the last matrix is not read, and is there because
+    public checkpoints hold it.
 
     Args:
         dim (int): Width C of the result.
@@ -295,8 +305,6 @@ class GraphormerEncoder(nn.Module):
         num_edge_types (int or None, optional): Types of edges in ``batch.path_types``. None: the bias does not read
             paths; 0: neither, but it has the matrices, as in the public code. (default: ``None``)
         input_dropout (float, optional): Probability to drop a number of the result. (default: 0.0)
-        pad_paths (bool, optional): Repeat a fault of the public code: the places behind the end of a path, and those of
-            pairs without one, hold edges of type 0. (default: ``False``)
 
     Shapes: batch.x (N, dim_x), batch.in_degrees and batch.out_degrees (N,), batch.spatial_types (P,) and
         batch.path_types (P, num_spatial_types - 1) of the P = sum n^2 pairs of all graphs -> batch.x (N, C),
@@ -318,7 +326,6 @@ class GraphormerEncoder(nn.Module):
         node_degrees_only: bool = False,
         num_edge_types: int | None = None,
         input_dropout: float = 0.0,
-        pad_paths: bool = False,
     ) -> None:
         super().__init__()
         tables = {"num_in_degrees": num_in_degrees, "num_out_degrees": num_out_degrees}
@@ -338,7 +345,7 @@ class GraphormerEncoder(nn.Module):
             self.edge_encoder = _table(num_edge_types, num_heads)
             # one matrix (H, H) for each place, in the shape that public checkpoints have
             self.place_encoder = nn.Parameter(torch.randn(num_spatial_types * num_heads**2, 1) * INITIAL_STD)
-        self.input_dropout, self.pad_paths = nn.Dropout(input_dropout), pad_paths
+        self.input_dropout = nn.Dropout(input_dropout)
 
     def forward(self, batch: Batch) -> Batch:
         """Replace ``batch.x``, and set ``batch.pair_index`` and ``batch.pair_attr``."""
@@ -375,13 +382,15 @@ class GraphormerEncoder(nn.Module):
         heads = self.edge_encoder.embedding_dim
         matrices = self.place_encoder.view(-1, heads, heads)
         tables = (self.edge_encoder.weight @ matrices).to(matrices.dtype)  # (L + 1, types, H)
-        total = tables.new_zeros(types.size(0), tables.size(-1))
-        if self.pad_paths:  # at every place, and then taken away again where there is an edge
-            total, tables = total + tables[:, 0].sum(dim=0), tables - tables[:, :1]
+        total, tables = self._before_edges(tables, types.size(0))
         for place, table in zip(types.unbind(1), tables, strict=False):
             there = (place != NO_EDGE).nonzero().squeeze(1)
             total = total.index_add(0, there, table[place[there].long()])
         return total
+
+    def _before_edges(self, tables: Tensor, num_pairs: int) -> tuple[Tensor, Tensor]:
+        """Return the sums (P, H) without any edge, and what each type of edge adds to them at each place."""
+        return tables.new_zeros(num_pairs, tables.size(-1)), tables
 
 
 def all_pairs(batch: Batch) -> Tensor:

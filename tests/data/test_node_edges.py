@@ -33,13 +33,6 @@ def test_reverse_edges_are_added_where_they_are_missing(attr: bool) -> None:
 
 
 @pytest.mark.parametrize("attr", [False, True])
-def test_raw_reverse_edges_come_twice(attr: bool) -> None:
-    found = with_reverse_edges(graph(attr), raw=True)
-    assert found.edge_index.T.tolist() == [list(pair) for pair in (*EDGES, *(pair[::-1] for pair in EDGES))]
-    assert found.edge_attr is None or found.edge_attr.flatten().tolist() == [1, 3, 5, 7] * 2
-
-
-@pytest.mark.parametrize("attr", [False, True])
 def test_each_node_gets_one_loop(attr: bool) -> None:
     found = edges(with_self_loops(graph(attr)))
     assert {pair for pair in found if pair[0] == pair[1]} == {(i, i) for i in range(5)}

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from graphgps_kmip.compat.preparation_faults import raw_expander_edges, raw_spectral_value
 from graphgps_kmip.encoding import expander_graph as expander
 from graphgps_kmip.encoding.expander_graph import (
     ALGORITHMS,
@@ -38,6 +39,10 @@ def draw(num_nodes: int, degree: int = 5, algorithm: str = "Random-d", seed: int
     return expander_edges(num_nodes, degree, algorithm, rng=expander_generator(seed, 0), **options)
 
 
+def draw_raw(num_nodes: int, degree: int = 5, algorithm: str = "Random-d", **options: int) -> Tensor:
+    return raw_expander_edges(num_nodes, degree, algorithm, rng=expander_generator(0, 0), **options)
+
+
 def ordered(edges: Tensor) -> list[list[int]]:
     return sorted(edges.T.tolist())
 
@@ -59,12 +64,10 @@ def second_eigenvalue(edges: Tensor, num_nodes: int) -> float:
 def test_a_draw_and_its_eigenvalue_match_the_recorded_original(algorithm: str, num_nodes: int, degree: int) -> None:
     record = load(f"D_expander/generator_{algorithm}_n{num_nodes}_d{degree}")
     rng = Given(record["in/permutations"])
-    edges = expander_edges(num_nodes, degree, algorithm, rng=rng, check_spectrum=False, raw=True)
+    edges = raw_expander_edges(num_nodes, degree, algorithm, rng=rng, check_spectrum=False)
     assert rng.used == len(rng.rows)
     assert ordered(edges) == ordered(torch.stack([record["out/senders"], record["out/receivers"]]))
-    assert spectral_value(edges.numpy(), num_nodes, raw=True) == pytest.approx(
-        record["out/eigenvalue"].item(), rel=1e-6
-    )
+    assert raw_spectral_value(edges.numpy(), num_nodes) == pytest.approx(record["out/eigenvalue"].item(), rel=1e-6)
     assert spectral_bound(degree) == pytest.approx(record["out/bound"].item(), rel=1e-12)
 
 
@@ -83,7 +86,7 @@ def test_the_whole_routine_matches_the_recorded_original(
 ) -> None:
     record = load(f"D_expander/full_{algorithm}_n{num_nodes}_d{degree}_iters{max_num_iters}")
     rng = Given(record["in/permutations"])
-    edges = expander_edges(num_nodes, degree, algorithm, rng=rng, max_num_iters=max_num_iters, raw=True)
+    edges = raw_expander_edges(num_nodes, degree, algorithm, rng=rng, max_num_iters=max_num_iters)
     assert ordered(edges) == ordered(record["out/expander_edges"].T)
     assert rng.used == record["out/permutations_used"].item()
 
@@ -99,21 +102,22 @@ def test_edges_are_simple_go_both_ways_and_pass_the_test(algorithm: str, num_nod
     assert ordered(edges.flip(0)) == pairs
     assert (edges[0] != edges[1]).all()
     assert edges[0].bincount(minlength=num_nodes).max() <= 6
-    raw = draw(num_nodes, 3, algorithm, raw=True)
+    raw = draw_raw(num_nodes, 3, algorithm)
     assert raw[0].bincount().tolist() == [6] * num_nodes
 
 
 @pytest.mark.parametrize("num_nodes", [40, 299, 300, 700])
 @pytest.mark.parametrize("raw", [False, True])
 def test_the_eigenvalue_is_that_of_the_dense_matrix(num_nodes: int, raw: bool) -> None:
-    edges = draw(num_nodes, 2, check_spectrum=False, raw=True)
+    edges = draw_raw(num_nodes, 2, check_spectrum=False)
     edges = torch.cat([edges, torch.zeros(2, 6, dtype=torch.long)], 1)  # loops
     adjacency = np.zeros((num_nodes, num_nodes))
     np.add.at(adjacency, tuple(edges.numpy()), 1)
     loops = np.diag(np.diag(adjacency))
     matrix = np.diag((adjacency if raw else adjacency - loops).sum(1)) - (adjacency - loops)
     expected = np.linalg.eigvalsh(matrix)[1]
-    assert spectral_value(edges.numpy(), num_nodes, raw) == pytest.approx(expected, rel=1e-5)
+    value_of = raw_spectral_value if raw else spectral_value
+    assert value_of(edges.numpy(), num_nodes) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("num_nodes", [20, 600])
@@ -132,16 +136,16 @@ def test_small_graphs_are_complete(num_nodes: int) -> None:
 def test_with_too_few_nodes_the_degree_and_the_bound_are_those_of_their_number_minus_one(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    assert draw(12, 40, raw=True, check_spectrum=False).size(1) == 2 * 11 * 12
+    assert draw_raw(12, 40, check_spectrum=False).size(1) == 2 * 11 * 12
     assert not caplog.records
     assert draw(12, 40).size(1) > 12 * 9
     assert not caplog.records
-    draw(12, 40, raw=True, max_num_iters=1)  # no 22-regular graph reaches the bound of 80-regular ones
+    draw_raw(12, 40, max_num_iters=1)  # no 22-regular graph reaches the bound of 80-regular ones
     assert "none of 1 draws reached" in caplog.text
 
 
 def test_draws_of_degree_one_need_no_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expander, "spectral_value", None)
+    monkeypatch.setattr(expander, "spectral_value", lambda *_: pytest.fail("it was tested"))
     assert draw(30, 1, "Hamiltonian").size(1) == 60
 
 
@@ -149,7 +153,7 @@ def test_it_draws_until_one_passes_and_keeps_the_best_otherwise(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = expander_generator(2, 0)
-    draws = [expander_edges(12, 2, rng=rng, check_spectrum=False, raw=True) for _ in range(6)]
+    draws = [raw_expander_edges(12, 2, rng=rng, check_spectrum=False) for _ in range(6)]
     values = [second_eigenvalue(edges, 12) for edges in draws]
     assert max(values[:2]) < 0.8 < values[2] < values[3] == max(values)
     monkeypatch.setattr(expander, "spectral_bound", lambda _: 0.8)
@@ -174,7 +178,7 @@ def test_seed_and_graph_decide_the_edges() -> None:
 
 def test_large_graphs_are_not_tested(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expander, "TEST_AT_MOST", 29)
-    monkeypatch.setattr(expander, "spectral_value", None)
+    monkeypatch.setattr(expander, "spectral_value", lambda *_: pytest.fail("it was tested"))
     with caplog.at_level(logging.INFO):
         draw(30)
     assert "expander of 30 nodes: more than 29 are not tested" in caplog.text

@@ -99,13 +99,6 @@ def test_a_graph_alone_gets_what_it_gets_in_a_batch_and_data_is_one_graph() -> N
     assert data.ptr.tolist() == [0, 6]
 
 
-def test_the_fault_of_the_public_code_leaves_edges_at_their_numbers() -> None:
-    before = Batch.from_data_list(GRAPHS)
-    out = GraphToken(DIM, None, move_edges=False)(before.clone())
-    assert torch.equal(out.edge_index, before.edge_index)
-    assert out.ptr.tolist() == [0, 6, 8, 12]
-
-
 def test_tensors_of_the_batch_are_not_changed_in_place_and_dropout_is_of_the_token() -> None:
     before = batched(GRAPHS)
     tensors, copies = dict(before), {key: value.clone() for key, value in before}

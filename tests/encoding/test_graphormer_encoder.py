@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
+from graphgps_kmip.compat.preparation_faults import PaddedPathsEncoder
 from graphgps_kmip.encoding.graphormer_bias import (
     UNREACHABLE,
     GraphormerEncoder,
@@ -20,6 +21,7 @@ from graphgps_kmip.encoding.graphormer_bias import (
 )
 
 HEADS, DIM = 3, 5
+KINDS = (GraphormerEncoder, PaddedPathsEncoder)
 SIZES = {"num_spatial_types": 5, "num_in_degrees": 3, "num_out_degrees": 4}
 LONGEST = 4  # one less than there are spatial types
 
@@ -40,8 +42,8 @@ def graph(num_nodes: int, num_edges: int, seed: int = 0) -> Data:
     )
 
 
-def encoder(**options: Any) -> GraphormerEncoder:
-    return GraphormerEncoder(DIM, None, HEADS, **{**SIZES, "num_edge_types": 6, **options}).double()
+def encoder(kind: type[GraphormerEncoder] = GraphormerEncoder, **options: Any) -> GraphormerEncoder:
+    return kind(DIM, None, HEADS, **{**SIZES, "num_edge_types": 6, **options}).double()
 
 
 GRAPHS = [graph(9, 14), graph(1, 0), graph(4, 0, 1), graph(12, 18, 2)]
@@ -51,15 +53,16 @@ def bias_of_pair(module: GraphormerEncoder, distance: int, types: list[int]) -> 
     farthest = SIZES["num_spatial_types"] - 1
     row = farthest + 1 if distance == UNREACHABLE else min(distance, farthest)
     bias = module.spatial_encoder.weight[row]
-    kinds = [kind if kind >= 0 or not module.pad_paths else 0 for kind in [*types, -1]]  # one place more than edges
+    padding = 0 if isinstance(module, PaddedPathsEncoder) else -1
+    kinds = [kind if kind >= 0 else padding for kind in [*types, -1]]  # one place more than edges
     places = zip(kinds, module.place_encoder.view(-1, HEADS, HEADS), strict=True)
     terms = [module.edge_encoder.weight[kind] @ matrix for kind, matrix in places if kind >= 0]
     return bias + sum(terms) / max(row, 1) if terms else bias
 
 
-@pytest.mark.parametrize("pad_paths", [False, True])
-def test_every_pair_gets_the_bias_of_its_distance_and_of_the_edges_on_its_path(pad_paths: bool) -> None:
-    module = encoder(pad_paths=pad_paths)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_pair_gets_the_bias_of_its_distance_and_of_the_edges_on_its_path(kind: type[GraphormerEncoder]) -> None:
+    module = encoder(kind)
     out = module(Batch.from_data_list(GRAPHS))
     assert int(out.spatial_types.max()) > LONGEST
     pairs = zip(out.spatial_types.tolist(), out.path_types.tolist(), strict=True)
@@ -101,9 +104,9 @@ def test_renumbered_nodes_permute_the_bias() -> None:
     torch.testing.assert_close(after.pair_attr.view(9, 9, HEADS)[order][:, order], before.pair_attr.view(9, 9, HEADS))
 
 
-@pytest.mark.parametrize("pad_paths", [False, True])
-def test_gradients_are_right_and_reach_every_parameter(pad_paths: bool) -> None:
-    module = encoder(pad_paths=pad_paths)
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_are_right_and_reach_every_parameter(kind: type[GraphormerEncoder]) -> None:
+    module = encoder(kind)
     names = list(dict(module.named_parameters()))
 
     def bias_and_x(*values: Tensor) -> tuple[Tensor, Tensor]:
@@ -115,7 +118,7 @@ def test_gradients_are_right_and_reach_every_parameter(pad_paths: bool) -> None:
     out = module(Batch.from_data_list(GRAPHS))
     (out.pair_attr.sum() + out.x.sum()).backward()
     assert all(bool(parameter.grad.any()) for parameter in module.parameters())
-    assert bool(module.place_encoder.grad[-(HEADS**2) :].any()) == pad_paths  # the last matrix is the public code's
+    assert bool(module.place_encoder.grad[-(HEADS**2) :].any()) == (kind is PaddedPathsEncoder)  # reads the last matrix
 
 
 def test_without_paths_or_pairs_their_tables_are_not_there() -> None:

@@ -17,6 +17,7 @@ from torch_geometric.graphgym.optim import create_optimizer
 
 from graphgps_kmip.compat.checkpoint_names import PUBLIC
 from graphgps_kmip.compat.parameter_renaming import renamed
+from graphgps_kmip.compat.preparation_faults import PaddedPathsEncoder, UnmovedEdgesToken
 from graphgps_kmip.data import make_loaders
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.building.network_building import with_width
@@ -107,7 +108,8 @@ def test_the_faults_of_the_public_code_are_quirks(tmp_path: Path) -> None:
     for quirks in ("[]", "[graphormer_padded_paths]", "[graphormer_token_shifts_edges]"):
         parts = built(tmp_path, BOTH, "gt.layers", "2", "quirks", quirks)
         encoder, token = parts.model.model.encoder.node[1]
-        assert (encoder.pad_paths, token.move_edges) == ("paths" in quirks, "edges" not in quirks)
+        assert isinstance(encoder, PaddedPathsEncoder) == ("paths" in quirks)
+        assert isinstance(token, UnmovedEdgesToken) == ("edges" in quirks)
         batch = Batch.from_data_list([parts.dataset.graphs[number] for number in range(3)])
         outputs.append(parts.model.model.eval()(batch)[0])
     assert not torch.equal(outputs[0], outputs[1])

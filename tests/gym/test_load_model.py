@@ -36,7 +36,7 @@ def test_a_finished_run_is_a_model_without_its_data(run_dir: Path, monkeypatch: 
         batch = batch_of([found.dataset.part("test")[i] for i in range(3)], "test")
         expected = found.model(batch.clone())[0]
     before = cfg.dump()
-    monkeypatch.setattr(experiment, "load_dataset", None)
+    monkeypatch.setattr(experiment, "load_configured", None)
     model = load_model(run_dir)
     assert cfg.dump() == before
     assert not model.training

@@ -15,6 +15,7 @@ from lightning_fabric import Fabric
 from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import cfg
 
+from graphgps_kmip.compat.preparation_faults import PublicExpander, with_every_edge_reversed
 from graphgps_kmip.data import (
     DatasetInfo,
     DatasetRecord,
@@ -41,7 +42,6 @@ from graphgps_kmip.data.graph_folder import FORMAT as FOLDER
 from graphgps_kmip.data.graph_folder import folder_record
 from graphgps_kmip.data.loaders import with_node_budget
 from graphgps_kmip.data.transductive import with_normalized_features, with_reverse_edges, with_self_loops
-from graphgps_kmip.encoding.expander_graph import Expander
 from graphgps_kmip.encoding.positional_encoding import from_settings
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.building.derived_settings import enter, with_values
@@ -175,7 +175,7 @@ def _open(record: DatasetRecord, root: str) -> Loaded:
             f"dataset.normalize_features: {record.title} is not one graph whose nodes are classified, set it to False"
         )
     kept = None if standing_in else Path(root, "encodings", record.key.replace("/", "-"))
-    expanders = [precomputation(from_settings(Expander, "Expander", cfg))] if cfg.prep.exp else []
+    expanders = [precomputation(from_settings(PublicExpander, "Expander", cfg))] if cfg.prep.exp else []
     facts = encoding_facts(dataset.graphs)
     return Loaded(encoded(dataset, [*enabled_encodings(with_values(cfg, facts)), *expanders], kept), facts)
 
@@ -183,8 +183,10 @@ def _open(record: DatasetRecord, root: str) -> Loaded:
 def _prepared(dataset: GraphDataset, record: DatasetRecord) -> GraphDataset:
     """Return the graph with the edges and features that ``prep`` makes; what is said of the data is of it as it was."""
     prep, graph = cfg.prep, dataset.graphs[0]
-    if prep.add_reverse_edges or prep.raw_reverse_edges:
-        graph = with_reverse_edges(graph, raw=prep.raw_reverse_edges)
+    if prep.raw_reverse_edges:
+        graph = with_every_edge_reversed(graph)
+    elif prep.add_reverse_edges:
+        graph = with_reverse_edges(graph)
     if prep.add_self_loops:
         graph = with_self_loops(graph)
     if graph is not dataset.graphs[0]:

@@ -58,6 +58,13 @@ def test_an_own_attention_that_a_run_does_not_name_changes_nothing_and_one_that_
     assert hash_of(DIGITS, "gt.peculiar.strength", "2.0") != before  # set on purpose: somebody may read it
 
 
+def test_an_encoding_that_came_later_counts_where_a_config_names_it_or_sets_its_options() -> None:
+    before = hash_of(DIGITS)
+    named = hash_of(DIGITS, "dataset.node_encoder_name", "LinearNode+RRWP")
+    longer = hash_of(DIGITS, "dataset.node_encoder_name", "LinearNode+RRWP", "posenc_RRWP.ksteps", "7")
+    assert len({before, named, longer, hash_of(DIGITS, "posenc_RRWP.ksteps", "7")}) == 4
+
+
 def test_config_functions_of_other_packages_change_nothing_unless_their_keys_are_set() -> None:
     before = hash_of(DIGITS)
 

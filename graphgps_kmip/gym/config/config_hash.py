@@ -39,7 +39,14 @@ KEEP_EDGES = frozenset("GCN GIN GINE GAT GATv2 GENConv PNA".split())
 WITHOUT_EDGES = frozenset("GCN GIN".split())
 
 # Keys that came later: left out at these values, so that runs of before keep their hash.
-ABSENT: dict[str, tuple[Any, ...]] = {"dataset.edge_norm_on_nodes": (False,), "gt.sparse_attn_dropout": (None,)}
+ABSENT: dict[str, tuple[Any, ...]] = {
+    "dataset.edge_norm_on_nodes": (False,),
+    "gt.sparse_attn_dropout": (None,),
+    "optimizer.adamw.beta1": (0.9,),
+    "optimizer.adamw.beta2": (0.999,),
+}
+# Groups of components that came later: as those that others registered, they count where the config names them.
+LATER = frozenset({"posenc_RRWP", "gt.sl2"})
 
 
 def config_hash(cfg: CfgNode, of_run: bool = True) -> str:
@@ -103,7 +110,7 @@ def _came_later(settings: Mapping[str, Any]) -> set[str]:
 
 
 def _of_others(settings: Mapping[str, Any], modules: Iterable[str]) -> set[str]:
-    """Return the keys of a config that are there only because something else in this process registered them."""
+    """Return the keys of a config that are there only because others, or this code later, registered them."""
     foreign = settings.keys() - _built_in_keys()
     if not foreign:
         return set()
@@ -128,9 +135,10 @@ def _built_in_keys() -> frozenset[str]:
 
 
 def _foreign_groups() -> dict[str, tuple[str, str]]:
-    """Return group and dot -> name and module of each component that was registered beside the built-in ones."""
+    """Return group and dot -> name and module of each component beside the built-in ones, or among the `LATER`."""
     specs = [*with_groups(), *entries("encoding").values()]
-    return {f"{spec.group}.": (spec.name, spec.module) for spec in specs if not spec.module.startswith(f"{NAME}.")}
+    beside = [spec for spec in specs if spec.group in LATER or not spec.module.startswith(f"{NAME}.")]
+    return {f"{spec.group}.": (spec.name, spec.module) for spec in beside}
 
 
 def _owners(foreign: Iterable[str]) -> dict[str, list[tuple[str, str]]]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
+from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.compat.preparation_faults import (
     PaddedPathsEncoder,
@@ -25,9 +28,12 @@ from graphgps_kmip.encoding import Expander, GraphormerBias
 from graphgps_kmip.encoding.expander_graph import expander_edges, expander_generator, spectral_value
 from graphgps_kmip.encoding.graphormer_bias import GraphormerEncoder, GraphToken
 from graphgps_kmip.encoding.positional_encoding import own_options
+from graphgps_kmip.gym.config.config_loading import load_config
+from graphgps_kmip.gym.running.data_loading import load_configured
 from graphgps_kmip.registry import lookup
 from tests.processes import python
 
+ROOT = Path(__file__).parents[2]
 ROWS = {"num_spatial_types": 4, "num_in_degrees": 3, "num_out_degrees": 3, "num_edge_types": 2}
 FAULTS = {"pad_paths": False, "move_edges": True}
 EDGES = [(0, 1), (1, 0), (1, 2), (3, 3)]  # node 4 has none
@@ -114,3 +120,29 @@ def test_every_edge_is_reversed_even_where_it_is_there_both_ways(edge_attr: Tens
     assert found.edge_index.T.tolist() == [list(pair) for pair in (*EDGES, *(pair[::-1] for pair in EDGES))]
     assert found.edge_attr is None or found.edge_attr.flatten().tolist() == [1, 3, 5, 7] * 2
     assert given.edge_index.T.tolist() == [list(pair) for pair in EDGES], "the graph itself has changed"
+
+
+@pytest.fixture
+def ours(small_samples: None) -> Iterator[None]:  # noqa: ARG001
+    yield
+    cfg.defrost()
+
+
+def loaded(file: str, *words: str) -> Data:
+    load_config(cfg, ROOT / "configs" / file, ["dataset.sample", "True", *words])
+    return load_configured().dataset.graphs[0]
+
+
+def test_the_keys_of_prep_choose_the_faults(ours: None) -> None:  # noqa: ARG001
+    words = ("prep.exp", "True", "prep.exp_deg", "3", "seed", "5")
+    for raw, function in ((True, raw_expander_edges), (False, expander_edges)):
+        one = loaded("quickstart/digits-kmip.yaml", *words, "prep.exp_raw", str(raw))
+        expected = function(one.num_nodes, 3, rng=expander_generator(5, 0))
+        assert torch.equal(one.expander_edge_index, expected)
+    cora = "Citation/cora-gcn.yaml"
+    clean = loaded(cora, "prep.add_reverse_edges", "False")
+    twice = loaded(cora, "prep.raw_reverse_edges", "True")
+    assert torch.equal(twice.edge_index, with_every_edge_reversed(clean).edge_index)
+    once = loaded(cora, "prep.add_reverse_edges", "True")
+    assert torch.equal(once.edge_index, with_reverse_edges(clean).edge_index)
+    assert once.num_edges < twice.num_edges

@@ -44,9 +44,12 @@ ABSENT: dict[str, tuple[Any, ...]] = {
     "gt.sparse_attn_dropout": (None,),
     "optimizer.adamw.beta1": (0.9,),
     "optimizer.adamw.beta2": (0.999,),
+    "grit.bn_momentum": (0.1,),
+    "grit.bn_no_runner": (False,),
+    "grit.rezero": (False,),
 }
 # Groups of components that came later: as those that others registered, they count where the config names them.
-LATER = frozenset({"posenc_RRWP", "gt.sl2"})
+LATER = frozenset({"posenc_RRWP", "gt.sl2", "gt.grit"})
 
 
 def config_hash(cfg: CfgNode, of_run: bool = True) -> str:

@@ -36,12 +36,13 @@ class Encoding:
         name: begins the name of its folder in the cache.
         settings: what decides the numbers, beside the graph: plain values.
         compute: takes some graphs, which it must not change, and returns the new attributes of each: tensors with as
-            many dimensions, and of the same dtype, in all graphs; floats are kept as float32. What it gives for a
-            graph must not depend on the other graphs in the list, nor on a global random generator.
+            many dimensions, and of the same dtype, in all graphs. What it gives for a graph must not depend on the
+            other graphs in the list, nor on a global random generator.
         version: raised when the definition changes.
         random: ``compute`` draws: ``settings["seed"]`` must be there, and the graphs it is given carry their number in
             the data set as ``graph_id``, so that each can have a generator of its own.
         reads: attributes of a graph, beside ``num_nodes``, on which the numbers depend.
+        float64: floats are kept as they are, otherwise as float32.
 
     Raises:
         ValueError: a name that no file can have, settings that are not plain values, a random encoding without seed.
@@ -53,6 +54,7 @@ class Encoding:
     version: int = 1
     random: bool = False
     reads: tuple[str, ...] = ("edge_index",)
+    float64: bool = False
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"\w[\w.+-]*", self.name):
@@ -134,7 +136,7 @@ def _packed(
                 f"{encoding.name}: graph {number:,}: {name} must be a dense real tensor, got {type(value)}"
             )
         value = value.detach().cpu()
-        arrays.append((value.float() if value.is_floating_point() else value).numpy())
+        arrays.append((value.float() if value.is_floating_point() and not encoding.float64 else value).numpy())
         if (arrays[-1].dtype, arrays[-1].ndim) != (arrays[0].dtype, arrays[0].ndim):
             raise InputError(
                 f"{encoding.name}: graph {number:,}: {name} differs in dtype or dimensions from the others"

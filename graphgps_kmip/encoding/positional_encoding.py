@@ -80,6 +80,16 @@ class PositionalEncoding:
         """Whether only the graphs of the data set say how wide it is."""
         return False
 
+    @property
+    def computed_in_batch(self) -> bool:
+        """Whether its module computes the values for each mini-batch, so that none are precomputed."""
+        return False
+
+    @property
+    def float64(self) -> bool:
+        """Whether precomputed values stay float64; otherwise floats are kept as float32."""
+        return False
+
     def settings(self) -> dict[str, Any]:
         """Return all that decides the values beside the graph: plain values, which key the cache on disk.
 
@@ -202,11 +212,11 @@ class AddEncoding(BaseTransform):
         self.encoding = with_options(spec.component, options, spec.group, name=spec.name)
 
     def forward(self, data: Data) -> Data:
-        """Return the graph with its new attributes; floats are float32, as in training."""
+        """Return the graph with its new attributes; floats are float32, as in training, unless it keeps float64."""
         graph = copy.copy(data)
         graph.graph_id = data.get("graph_id", 0)
         for name, value in self.encoding.attributes([graph], self.encoding.settings())[0].items():
-            data[name] = value.float() if value.is_floating_point() else value
+            data[name] = value.float() if value.is_floating_point() and not self.encoding.float64 else value
         return data
 
     def __repr__(self) -> str:

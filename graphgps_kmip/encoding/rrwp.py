@@ -261,6 +261,11 @@ class RRWP(PositionalEncoding):
         return self.where == "batch" or (self.where == "auto" and bool(self.in_batch))
 
     @property
+    def float64(self) -> bool:
+        """Whether the values stay float64 on disk."""
+        return self.precision == "float64"
+
+    @property
     def width(self) -> int:
         """Columns of the node features that it takes: it is added to them."""
         return 0

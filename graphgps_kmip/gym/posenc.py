@@ -68,7 +68,8 @@ def enabled_encodings(settings: CfgNode) -> list[Encoding]:
         for name in names:
             if name in parts and not settings[parts[name].group].enable:
                 raise ConfigError(f"dataset.{kind}_encoder_name: {name} needs {parts[name].group}.enable True")
-    return [precomputation(from_settings(spec.component, spec.name, settings)) for spec in enabled()]
+    encodings = [from_settings(spec.component, spec.name, settings) for spec in enabled()]
+    return [precomputation(one) for one in encodings if not one.computed_in_batch]
 
 
 def precomputation(encoding: PositionalEncoding) -> Encoding:
@@ -80,6 +81,7 @@ def precomputation(encoding: PositionalEncoding) -> Encoding:
         partial(encoding.attributes, settings=settings),
         version=encoding.version,
         random=encoding.random,
+        float64=encoding.float64,
         reads=encoding.reads,
     )
 

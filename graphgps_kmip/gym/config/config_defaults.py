@@ -72,6 +72,7 @@ DEFAULTS: dict[str, Any] = {
     "optim.schedule_patience": Default(10, NATURAL),
     "optim.min_lr": Default(0.0, NOT_NEGATIVE),
     "optim.num_warmup_epochs": Default(50, NATURAL),
+    "share.rrwp_in_batch": Default(0, NATURAL),  # 1: posenc_RRWP.where auto means batch: of the loaded data
     "share.dim_er": Default(0, NATURAL),  # width of posenc_ERN where er_dim says none: of the loaded data
     "model.auto_satisfy_param_budget": False,
     "model.param_budget": Default(500_000, whole(1)),

@@ -1,0 +1,157 @@
+"""I2-GIN encoder of PPGT: features of edges from a GIN on the subgraph around each, with its two ends marked by RRWP.
+
+Ma et al. 2025 (PPGT), experiments on BREC, after I2-GNN (Huang et al. 2023). The subgraph of an edge (a, b) is the one
+that the nodes within some hops of a induce, as in the public code; those around b alone are not in it. Its features are
+those of the pair with query a and key b, and each direction of an edge has its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Batch
+
+from graphgps_kmip.common.rms_norms import NORM_LAYERS
+from graphgps_kmip.encoding.graphormer_bias import first_nodes
+from graphgps_kmip.encoding.node_stem import check_names
+from graphgps_kmip.encoding.pair_stem import pair_rows
+from graphgps_kmip.encoding.rrwp import RRWP, with_rrwp
+
+
+def neighborhoods(edge_index: Tensor, num_nodes: int, num_hops: int) -> Tensor:
+    """Return the pairs (a, v) of a node and the nodes that it reaches in at most ``num_hops`` steps, itself included.
+
+    Args:
+        edge_index (Tensor): Edges (source, target); a step follows their direction.
+        num_nodes (int): N.
+        num_hops (int): Radius.
+
+    Shapes: edge_index (2, E) -> (2, M), sorted by a, then by v.
+    """
+    codes = torch.arange(num_nodes, device=edge_index.device) * (num_nodes + 1)  # a N + v of the pairs (v, v)
+    for _ in range(num_hops):
+        start, node = codes // num_nodes, codes % num_nodes
+        row, reached = _steps(edge_index, node, num_nodes)
+        grown = torch.cat([codes, start[row] * num_nodes + reached]).unique()
+        if len(grown) == len(codes):
+            break
+        codes = grown
+    return torch.stack([codes // max(num_nodes, 1), codes % max(num_nodes, 1)])
+
+
+def edge_subgraphs(edge_index: Tensor, num_nodes: int, num_hops: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the subgraphs of all edges (a, b): the nodes around a, and the edges between them.
+
+    Args:
+        edge_index (Tensor): Edges (source, target).
+        num_nodes (int): N.
+        num_hops (int): Radius around a.
+
+    Returns:
+        The edge to whose subgraph each node belongs, non-decreasing; the node of the graph that it is; the edges inside
+        subgraphs, as rows of the first two.
+
+    Shapes: edge_index (2, E) -> (M,), (M,), (2, L).
+    """
+    start, node = neighborhoods(edge_index, num_nodes, num_hops)
+    counts = torch.bincount(start, minlength=num_nodes)
+    sizes = counts[edge_index[0]]  # nodes of each subgraph
+    edge, place = _spread(sizes)
+    member = node[(counts.cumsum(0) - counts)[edge_index[0]][edge] + place]
+    row, reached = _steps(edge_index, member, num_nodes)
+    codes, wanted = edge * num_nodes + member, edge[row] * num_nodes + reached  # codes increase
+    found = torch.searchsorted(codes, wanted).clamp(max=max(len(codes) - 1, 0))
+    inside = codes[found] == wanted
+    return edge, member, torch.stack([row[inside], found[inside]])
+
+
+def _steps(edge_index: Tensor, node: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
+    """Return the edges that leave each of some nodes: the row of ``node``, and the target: (M,) -> (L,), (L,)."""
+    order = edge_index[0].argsort(stable=True)
+    counts = torch.bincount(edge_index[0], minlength=num_nodes)
+    row, place = _spread(counts[node])
+    return row, edge_index[1][order[(counts.cumsum(0) - counts)[node][row] + place]]
+
+
+def _spread(sizes: Tensor) -> tuple[Tensor, Tensor]:
+    """Return group and place in the group of each member of groups of these sizes: (G,) -> (M,), (M,)."""
+    group = torch.arange(len(sizes), device=sizes.device).repeat_interleave(sizes)
+    first = sizes.cumsum(0) - sizes
+    return group, torch.arange(len(group), device=sizes.device) - first[group]
+
+
+class I2GINEncoder(nn.Module):
+    r"""Make features of the pairs of nodes that edges join from the subgraphs around these edges.
+
+    .. math::
+        h_v^0 &= W_0 [P_{va}, P_{vb}] + b_0 \\
+        h_v^{l+1} &= h_v^l + \mathrm{norm}\Big(\mathrm{MLP}\big((1 + \epsilon) h_v^l + \sum_{u \to v} h_u^l\big)\Big) \\
+        p_{ab} &= W \, \mathrm{norm}\big(\textstyle\sum_v h_v^L\big)
+
+    for the nodes v of the subgraph of the edge (a, b), see `edge_subgraphs`, with the random walk probabilities P of
+    `RRWP`; 0 for pairs without an edge. A repeated edge adds its sum once more. What ``batch.pair_attr`` holds already
+    is added.
+
+    Args:
+        encoding (RRWP): Its values are precomputed, or computed here for each mini-batch.
+        dim (int): Width C.
+        num_layers (int, optional): L. (default: 5)
+        num_hops (int, optional): Radius of the subgraphs. (default: 4)
+        norm (str, optional): Of each layer, of ``NORM_LAYERS``. (default: ``"batch_norm"``)
+        pool_norm (str, optional): Of the sums. (default: ``"batch_norm"``)
+        act (Callable, optional): Makes the activation inside each MLP. (default: ``nn.GELU``)
+
+    Shapes: batch.edge_index (2, E), batch.rrwp (P, K) -> batch.pair_attr (P, C) of all P = sum n^2 pairs, graph by
+        graph, query by query.
+
+    Raises:
+        InputError: values of RRWP are missing, when called.
+    """
+
+    def __init__(
+        self,
+        encoding: RRWP,
+        dim: int,
+        *,
+        num_layers: int = 5,
+        num_hops: int = 4,
+        norm: str = "batch_norm",
+        pool_norm: str = "batch_norm",
+        act: Callable[[], nn.Module] = nn.GELU,
+    ) -> None:
+        super().__init__()
+        check_names("ppgt.subgraph_norm", [norm, pool_norm], NORM_LAYERS)
+        self.encoding, self.num_hops = encoding, num_hops
+        self.first = nn.Linear(2 * encoding.walks.num_channels, dim)
+        self.mlps = nn.ModuleList(
+            nn.Sequential(nn.Linear(dim, dim), act(), nn.Linear(dim, dim)) for _ in range(num_layers)
+        )
+        self.epsilons = nn.ParameterList(nn.Parameter(torch.zeros(1)) for _ in range(num_layers))
+        self.norms = nn.ModuleList(NORM_LAYERS[norm](dim) for _ in range(num_layers))
+        self.pool_norm = NORM_LAYERS[pool_norm](dim)
+        self.last = nn.Linear(dim, dim, bias=False)
+
+    def forward(self, batch: Batch) -> Batch:
+        """Set ``batch.pair_attr``."""
+        batch, ptr = with_rrwp(batch, self.encoding), first_nodes(batch)
+        pairs = self.last.weight.new_zeros(len(batch.rrwp), self.last.out_features)
+        if batch.edge_index.numel():
+            row, values = self._of_edges(batch.edge_index, batch.rrwp, ptr)
+            pairs = pairs.index_copy(0, row, values.to(pairs.dtype))
+        batch.pair_attr = pairs if batch.get("pair_attr") is None else batch.pair_attr + pairs
+        return batch
+
+    def _of_edges(self, edge_index: Tensor, rrwp: Tensor, ptr: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the rows of the pairs that edges join, and their features: (E',), (E', C)."""
+        with torch.no_grad():
+            edge, node, (source, target) = edge_subgraphs(edge_index, int(ptr[-1]), self.num_hops)
+            ends = [rrwp[pair_rows(ptr, node, end[edge])] for end in edge_index]  # of query v, and key a or b
+            row, pair = pair_rows(ptr, *edge_index).unique(return_inverse=True)
+        h = self.first(torch.cat(ends, dim=1).to(self.first.weight.dtype))
+        for mlp, epsilon, norm in zip(self.mlps, self.epsilons, self.norms, strict=True):
+            around = torch.addcmul(h, h, epsilon.to(h.dtype)).index_add(0, target, h[source])
+            h = h + norm(mlp(around))
+        sums = h.new_zeros(len(row), h.size(1)).index_add(0, pair[edge], h)
+        return row, self.last(self.pool_norm(sums))

@@ -1,0 +1,156 @@
+"""I2-GIN: subgraphs by breadth-first search, features of edges by loops over subgraphs, nodes and neighbours."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch, Data
+
+from graphgps_kmip.encoding.i2_gin import I2GINEncoder, edge_subgraphs, neighborhoods
+from graphgps_kmip.encoding.rrwp import RRWP
+from graphgps_kmip.errors import ConfigError
+
+NO_EDGES = torch.empty(2, 0, dtype=torch.long)
+EXACT = RRWP(ksteps=3, channels="K+1", precision="float64", where="batch")
+
+
+def both_ways(ends: list[tuple[int, int]]) -> Tensor:
+    edges = torch.tensor(ends).T
+    return torch.cat([edges, edges.flip(0)], dim=1)
+
+
+EDGES = [
+    both_ways([(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 1), (5, 6)]),  # a ring with two tails
+    NO_EDGES,
+    torch.cat([both_ways([(0, 1), (1, 2), (0, 2), (3, 4)]), torch.tensor([[0, 3], [1, 3]])], dim=1),  # twice; a loop
+]
+SIZES = (7, 1, 6)
+
+
+def graphs() -> list[Data]:
+    return [Data(x=torch.zeros(n, 1), edge_index=edges, num_nodes=n) for n, edges in zip(SIZES, EDGES, strict=True)]
+
+
+def encoder(num_hops: int = 2, **options: str) -> I2GINEncoder:
+    torch.manual_seed(0)
+    module = I2GINEncoder(EXACT, 6, num_layers=2, num_hops=num_hops, **options).double()
+    with torch.no_grad():
+        for epsilon in module.epsilons:
+            epsilon.uniform_(-0.5, 0.5)
+    return module
+
+
+def reached(edge_index: Tensor, start: int, num_hops: int) -> list[int]:
+    """Breadth-first search."""
+    found = {start}
+    for _ in range(num_hops):
+        found |= {target for source, target in edge_index.T.tolist() if source in found}
+    return sorted(found)
+
+
+@pytest.mark.parametrize("num_hops", [0, 1, 2, 9])
+def test_neighborhoods_are_those_of_breadth_first_search(num_hops: int) -> None:
+    for edges, size in zip(EDGES, SIZES, strict=True):
+        expected = [[a, v] for a in range(size) for v in reached(edges, a, num_hops)]
+        assert neighborhoods(edges, size, num_hops).T.tolist() == expected
+
+
+@pytest.mark.parametrize("num_hops", [1, 2])
+def test_a_subgraph_has_the_nodes_around_its_first_end_and_all_edges_between_them(num_hops: int) -> None:
+    for edges, size in zip(EDGES, SIZES, strict=True):
+        edge, node, inside = edge_subgraphs(edges, size, num_hops)
+        for number, (a, _) in enumerate(edges.T.tolist()):
+            around = reached(edges, a, num_hops)
+            assert node[edge == number].tolist() == around
+            kept = inside[:, edge[inside[0]] == number]
+            assert bool((edge[kept] == number).all())
+            between = [pair for pair in edges.T.tolist() if set(pair) <= set(around)]
+            assert sorted(node[kept].T.tolist()) == sorted(between)
+
+
+def looped(module: I2GINEncoder, batch: Batch) -> Tensor:
+    """Return the features of all pairs by loops; norms get all rows of the batch at once."""
+    rows, edges = [], batch.edge_index.T.tolist()
+    first = [0]
+    for size in SIZES:
+        first.append(first[-1] + size**2)
+
+    def row(query: int, key: int) -> int:
+        graph = int(batch.batch[query])
+        start = int(batch.ptr[graph])
+        return first[graph] + (query - start) * SIZES[graph] + key - start
+
+    members = [
+        (number, v) for number, (a, _) in enumerate(edges) for v in reached(batch.edge_index, a, module.num_hops)
+    ]
+    place = {member: i for i, member in enumerate(members)}
+    for number, v in members:
+        a, b = edges[number]
+        rows.append(module.first(torch.cat([batch.rrwp[row(v, a)], batch.rrwp[row(v, b)]])))
+    h = torch.stack(rows)
+    for mlp, epsilon, norm in zip(module.mlps, module.epsilons, module.norms, strict=True):
+        around = []
+        for number, v in members:
+            total = (1 + epsilon) * h[place[number, v]]
+            for source, target in edges:
+                if target == v and (number, source) in place:
+                    total = total + h[place[number, source]]
+            around.append(mlp(total))
+        h = h + norm(torch.stack(around))
+    sums: dict[int, Tensor] = {}
+    for (number, _), value in zip(members, h, strict=True):
+        where = row(*edges[number])
+        sums[where] = sums.get(where, 0) + value
+    pairs = torch.zeros(first[-1], 6, dtype=torch.float64)
+    pairs[sorted(sums)] = module.last(module.pool_norm(torch.stack([sums[where] for where in sorted(sums)])))
+    return pairs
+
+
+@pytest.mark.parametrize(("num_hops", "norm"), [(1, "batch_norm"), (2, "batch_norm"), (4, "none")])
+def test_features_and_gradients_are_those_of_loops(num_hops: int, norm: str) -> None:
+    module = encoder(num_hops, norm=norm, pool_norm=norm).train()
+    batch = module(Batch.from_data_list(graphs()))
+    cotangent = torch.randn(batch.pair_attr.shape, dtype=torch.float64)
+    names = [name for name, _ in module.named_parameters()]
+    found = torch.autograd.grad((batch.pair_attr * cotangent).sum(), module.parameters())
+    pairs = looped(module, batch)
+    torch.testing.assert_close(batch.pair_attr, pairs, rtol=1e-10, atol=1e-10)
+    expected = torch.autograd.grad((pairs * cotangent).sum(), module.parameters())
+    for name, one, other in zip(names, found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9, msg=lambda text, name=name: f"{name}: {text}")
+    assert int(batch.pair_attr.any(dim=1).sum()) == 14 + 9  # edges of the first and third graph, the repeated one once
+
+
+def test_a_graph_has_in_eval_mode_the_features_that_it_has_alone() -> None:
+    module = encoder()
+    module.train()(Batch.from_data_list(graphs()))
+    module.eval()
+    alone = [module(Batch.from_data_list([graph])).pair_attr for graph in graphs()]
+    together = module(Batch.from_data_list(graphs())).pair_attr
+    torch.testing.assert_close(together, torch.cat(alone), rtol=1e-12, atol=1e-12)
+
+
+def test_the_directions_of_an_edge_differ_and_what_pairs_have_already_is_added() -> None:
+    module, batch = encoder().eval(), Batch.from_data_list(graphs())
+    pairs = module(batch.clone()).pair_attr.detach()
+    assert float((pairs[0 * 7 + 1] - pairs[1 * 7 + 0]).abs().max()) > 1e-6
+    batch.pair_attr = torch.ones_like(pairs)
+    torch.testing.assert_close(module(batch).pair_attr.detach(), pairs + 1)
+
+
+def test_batches_without_edges_or_nodes_have_zeros() -> None:
+    module = encoder().train()
+    assert not module(Batch.from_data_list([graphs()[1]])).pair_attr.any()
+    nothing = Batch(x=torch.zeros(0, 1), edge_index=NO_EDGES, batch=NO_EDGES[0], ptr=torch.tensor([0]))
+    assert module(nothing).pair_attr.shape == (0, 6)
+
+
+def test_parameters_are_as_many_as_in_the_public_code() -> None:
+    module = I2GINEncoder(RRWP(ksteps=32, channels="K+1"), 96, num_layers=6)
+    assert sum(parameter.numel() for parameter in module.parameters()) == 128_742
+
+
+def test_an_unknown_norm_is_refused() -> None:
+    with pytest.raises(ConfigError, match="ppgt.subgraph_norm: expected one of ada_rms_norm, .*got 'bn'"):
+        encoder(norm="bn")

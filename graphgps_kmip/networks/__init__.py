@@ -10,6 +10,7 @@ from graphgps_kmip.networks import (  # noqa: F401 (imported for their registry 
     head_builders,
     kmip_builder,
     plain_gnns,
+    ppgt_network,
     transformer_networks,
 )
 from graphgps_kmip.networks.network_plan import NetworkPlan

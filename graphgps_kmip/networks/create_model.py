@@ -30,7 +30,16 @@ SHORT = {
     "node_encoder": ("dataset.node_encoder_name",),
     "edge_encoder": ("dataset.edge_encoder_name",),
 }
-GROUPS = ("gt", "gnn", "graphormer", "model", "prep", "dataset", "share")  # where a bare option is looked for, in order
+GROUPS = (
+    "ppgt",
+    "gt",
+    "gnn",
+    "graphormer",
+    "model",
+    "prep",
+    "dataset",
+    "share",
+)  # where a bare option is looked for, in order
 
 
 def create_model(
@@ -67,7 +76,7 @@ def create_model(
         ConfigError: an unknown name or option, with near misses; a value that is not allowed.
     """
     given: dict[str, Any] = {"model.type": network}
-    if network not in ("GCN", "GAT", "Graphormer", "Performer", "BigBird"):
+    if network not in ("GCN", "GAT", "Graphormer", "Performer", "BigBird", "PPGT"):
         given[LAYER_TYPE.get(network, "gt.layer_type")] = layer_type
     if num_layers is not None:
         given[NUM_LAYERS.get(network, "gt.layers")] = num_layers

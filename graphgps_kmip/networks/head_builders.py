@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from torch import nn
 
+from graphgps_kmip.common.rms_norms import NORM_LAYERS
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.model import EdgeHead, GraphHead, GraphormerHead, NodeHead, SequenceHead
+from graphgps_kmip.model.linear_heads import LinearHead
 from graphgps_kmip.model.prediction_heads import PairHead
 from graphgps_kmip.model.san_layer import san_graph_head
 from graphgps_kmip.networks.network_plan import NetworkPlan
+from graphgps_kmip.ranges import NATURAL, Choice
 from graphgps_kmip.registry import register
 
 
@@ -48,6 +51,45 @@ def ogb_code_graph(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module
 def graphormer_graph(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:
     """LayerNorm of the nodes, pool them (model.graph_pooling), then one linear map: one prediction per graph."""
     return GraphormerHead(dim_in, dim_out, plan.settings.model.graph_pooling)
+
+
+@register("head", "linear_graph", aliases=("linear_graph_nodecay",))
+def linear_graph(
+    dim_in: int,
+    dim_out: int,
+    *,
+    plan: NetworkPlan,
+    halve_widths: bool = False,
+    post_pooling_norm: Annotated[str, Choice(tuple(NORM_LAYERS))] = "none",
+    out_bn: bool = False,
+    out_dim: Annotated[int, NATURAL] = 0,
+) -> nn.Module:
+    """Pool the nodes (model.graph_pooling, also cls_token), norm, dropout, an MLP that keeps the width: PPGT's.
+
+    ``halve_widths`` halves the width of each hidden layer; ``out_bn`` normalises the outputs over the batch; there are
+    ``out_dim`` of them, 0: as many as the data asks for.
+    """
+    settings = plan.settings
+    return LinearHead(
+        dim_in,
+        out_dim or dim_out,
+        settings.gnn.layers_post_mp,
+        settings.model.graph_pooling,
+        settings.gnn.dropout,
+        plan.activation(),
+        norm=post_pooling_norm,
+        halve_widths=halve_widths,
+        out_bn=out_bn,
+    )
+
+
+@register("head", "linear_node", aliases=("linear_node_nodecay",))
+def linear_node(dim_in: int, dim_out: int, *, plan: NetworkPlan, halve_widths: bool = False) -> nn.Module:
+    """As linear_graph, without pooling and norms: predictions of all nodes of every graph (inductive)."""
+    gnn = plan.settings.gnn
+    return LinearHead(
+        dim_in, dim_out, gnn.layers_post_mp, None, gnn.dropout, plan.activation(), halve_widths=halve_widths
+    )
 
 
 @register("head", "node")
@@ -103,9 +145,9 @@ def infer_links(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  
 
 # What has a label -> heads that predict something else, with what fits.
 UNFIT: dict[str, tuple[tuple[str, ...], str]] = {
-    "graph": (("node", "inductive_node", "inductive_edge", "link_pred", "edge"), "graph"),
-    "inductive_node": (("graph", "mlp_graph", "san_graph", "graphormer_graph"), "inductive_node"),
-    "node": (("graph", "mlp_graph", "san_graph", "graphormer_graph"), "node"),
+    "graph": (("node", "inductive_node", "linear_node", "inductive_edge", "link_pred", "edge"), "graph"),
+    "inductive_node": (("graph", "mlp_graph", "san_graph", "graphormer_graph", "linear_graph"), "inductive_node"),
+    "node": (("graph", "mlp_graph", "san_graph", "graphormer_graph", "linear_graph"), "node"),
 }
 
 

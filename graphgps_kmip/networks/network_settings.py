@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphgps_kmip.common.near_misses import suggest
+from graphgps_kmip.common.rms_norms import NORM_LAYERS
 from graphgps_kmip.encoding.positional_encoding import option_keys
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.mpnn.gin import INNER
@@ -16,10 +17,13 @@ from graphgps_kmip.ranges import (
     HEADS,
     NATURAL,
     NOT_NEGATIVE,
+    POSITIVE,
     SOME_LAYERS,
+    TEXT,
     WIDTH,
     Choice,
     Default,
+    Each,
     Range,
     Registered,
     default_of,
@@ -29,6 +33,9 @@ from graphgps_kmip.ranges import (
 )
 from graphgps_kmip.registry import KINDS, entries, with_groups
 from graphgps_kmip.signatures import rules_of
+
+CLASS_TOKENS = ("none", "order", "log_order")
+SUBGRAPH_ENCODERS = ("none", "I2GIN")
 
 # Key -> default, with the rule for other values; names as in GraphGPS where it has them, a comment marks what is ours.
 NETWORK_DEFAULTS: dict[str, Any] = {
@@ -69,6 +76,39 @@ NETWORK_DEFAULTS: dict[str, Any] = {
     "grit.bn_momentum": Default(0.1, Range(0, 1)),  # gt.bn_momentum of the public files; of model.type GritTransformer
     "grit.bn_no_runner": False,  # batch norms without running statistics
     "grit.rezero": False,
+    # ours: of model.type PPGT, which has gt.layers, gt.n_heads, gt.dropout and gt.sl2, too; names joined by a plus
+    "ppgt.node_features": Default("rrwp+log_degree+log_order", TEXT),  # also location, target, class_token
+    "ppgt.pair_features": Default("inverse_order+inverse_degree", TEXT),  # also location
+    "ppgt.class_token": Default("none", Choice(CLASS_TOKENS)),  # what it says of the number of nodes
+    "ppgt.dim_location": Default(2, WIDTH),
+    "ppgt.num_bases": Default(3, whole(0, 40)),  # of the sinusoidal encoding of pairs
+    "ppgt.raw_channels": True,  # beside their sines
+    "ppgt.dim_pair": Default(0, whole(0, 65_536)),  # 0: gt.dim_hidden
+    "ppgt.stem_hidden": Default([128], Each(WIDTH)),
+    "ppgt.stem_blocks": Default(2, SOME_LAYERS),
+    "ppgt.stem_ffn_ratio": Default(2.0, POSITIVE),
+    "ppgt.stem_norm": Default("ada_rms_norm", Choice(tuple(NORM_LAYERS))),
+    "ppgt.stem_first_norm": Default("none", Choice(tuple(NORM_LAYERS))),
+    "ppgt.stem_last_norm": Default("ada_rms_norm", Choice(tuple(NORM_LAYERS))),
+    "ppgt.stem_drop_path": Default(0.0, DROPOUT),
+    "ppgt.stem_layer_scale": Default(0.0, NOT_NEGATIVE),  # start of the learned factor of a branch, 0: none
+    "ppgt.drop_pairs": Default(0.0, DROPOUT),
+    "ppgt.norm": Default("ada_rms_norm", Choice(tuple(NORM_LAYERS))),
+    "ppgt.first_norm": Default("none", Choice(tuple(NORM_LAYERS))),
+    "ppgt.last_norm": Default("ada_rms_norm", Choice(tuple(NORM_LAYERS))),
+    "ppgt.ffn_ratio": Default(2.0, POSITIVE),
+    "ppgt.act": Default("", Registered("an activation")),  # inside the layers: "" is gnn.act; or swiglu
+    "ppgt.drop_path": Default(0.0, DROPOUT),
+    "ppgt.drop_path_by_layer": False,  # from 0 in the first layer to ppgt.drop_path in the last
+    "ppgt.drop_path_scale": True,
+    "ppgt.branch_dropout": Default(0.0, FRACTION),
+    "ppgt.ffn_dropout": Default(0.0, FRACTION),  # at least gt.dropout
+    "ppgt.layer_scale": Default(0.0, NOT_NEGATIVE),
+    "ppgt.class_layers": Default(0, SOME_LAYERS),
+    "ppgt.class_drop_path": Default(0.0, DROPOUT),
+    "ppgt.subgraph_encoder": Default("none", Choice(SUBGRAPH_ENCODERS)),
+    "ppgt.subgraph_layers": Default(6, SOME_LAYERS),
+    "ppgt.subgraph_hops": Default(4, SOME_LAYERS),
     "prep.use_exp_edges": True,
     "prep.add_edge_index": True,
     "prep.num_virt_node": Default(0, whole(0, 10_000)),

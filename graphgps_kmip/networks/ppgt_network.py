@@ -1,0 +1,199 @@
+"""Network PPGT (Ma et al.): structural stems of nodes and pairs, pre-norm layers of simplified L2 attention, head.
+
+Its keys are those of ``ppgt``; gt.layers, gt.n_heads, gt.dim_hidden, gt.dropout, gt.attn_dropout; gt.sl2 for the
+attention; posenc_RRWP for the probabilities that the stems read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+from graphgps_kmip.attention import ClassAttention
+from graphgps_kmip.common.near_misses import look_up
+from graphgps_kmip.common.rms_norms import NORM_LAYERS
+from graphgps_kmip.encoding.node_stem import NODE_FEATURES, ClassToken, NodeStem, TargetNode
+from graphgps_kmip.encoding.pair_stem import PAIR_FEATURES, PairFFN, PairStem
+from graphgps_kmip.encoding.positional_encoding import from_settings
+from graphgps_kmip.encoding.rrwp import RRWP
+from graphgps_kmip.errors import ConfigError
+from graphgps_kmip.model import GPSModel
+from graphgps_kmip.model.linear_heads import CLASS_TOKEN
+from graphgps_kmip.model.ppgt_initialisation import initialise_ppgt
+from graphgps_kmip.model.ppgt_layer import ClassAttentionLayer, PPGTLayer, SwiGLU, feed_forward
+from graphgps_kmip.model.ppgt_model import PPGTEncoder, PPGTReadout
+from graphgps_kmip.networks.network_plan import NetworkPlan
+from graphgps_kmip.networks.network_stack import encoder, layers_width, prediction_head
+from graphgps_kmip.registry import entries, register
+
+SWIGLU = "swiglu"
+OF_CLASS_ATTENTION = ("key_norm", "scale", "gated", "qk_norm", "bias")  # options of gt.sl2 that it has, too
+
+
+@register("network", "PPGT", aliases=("BaseGraphNet",))
+def ppgt(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa: ARG001
+    """PPGT: gt.layers pre-norm layers of simplified L2 attention (gt.sl2), random walks of all pairs as positions.
+
+    The layers have adaptive norms, no message passing. gt.layer_type, gt.layer_norm and gt.batch_norm are not read.
+
+    Raises:
+        ConfigError: an unknown name, random walk probabilities that are not enabled, or a class token without use.
+    """
+    dim, settings = layers_width(plan.settings), plan.settings.ppgt
+    _check(plan)
+    norm = partial(_norm, settings, dim)
+    rates = _rates(settings, plan.settings.gt.layers)
+    layers = [_layer(plan, dim, rate) for rate in rates]
+    class_layers = [_class_layer(plan, dim) for _ in range(settings.class_layers)]
+    readout = PPGTReadout(
+        norm("last_norm"),
+        prediction_head(plan, dim, dim_out),
+        class_layers,
+        norm("last_norm") if class_layers else None,
+    )
+    network = GPSModel(
+        encoder=_encoder(plan, dim),
+        pre_mp=norm("first_norm"),
+        layers=layers,
+        head=readout,
+        recompute=plan.settings.share.gradient_checkpointing,
+    )
+    _initialise(network)
+    return network
+
+
+def _check(plan: NetworkPlan) -> None:
+    ppgt, rrwp = plan.settings.ppgt, plan.settings.posenc_RRWP
+    if not rrwp.get("enable", True) and rrwp.where != "batch":
+        raise ConfigError(
+            "posenc_RRWP.enable: model.type PPGT reads random walk probabilities: set it True, or posenc_RRWP.where "
+            "batch"
+        )
+    names, pooling = ppgt.node_features.split("+"), plan.settings.model.graph_pooling
+    asked = {
+        "class_token in ppgt.node_features": "class_token" in names,
+        "ppgt.class_layers 1 or more": ppgt.class_layers > 0,
+        f"model.graph_pooling {CLASS_TOKEN}": pooling == CLASS_TOKEN,
+    }
+    if len(set(asked.values())) > 1:
+        missing = " and ".join(words for words, given in asked.items() if not given)
+        raise ConfigError(f"ppgt: {' and '.join(w for w, g in asked.items() if g)} asks for {missing}: set all or none")
+
+
+def _norm(settings: Any, dim: int, key: str) -> nn.Module:
+    return look_up(NORM_LAYERS, settings[key], f"ppgt.{key}")(dim)
+
+
+def _rates(settings: Any, layers: int) -> list[float]:
+    """Return the rate of stochastic depth of each layer."""
+    if not settings.drop_path_by_layer:
+        return [settings.drop_path] * layers
+    return [settings.drop_path * layer / max(1, layers - 1) for layer in range(layers)]
+
+
+def _pair_width(plan: NetworkPlan, dim: int) -> int:
+    return plan.settings.ppgt.dim_pair or dim
+
+
+def _ffn(plan: NetworkPlan, dim: int) -> nn.Module:
+    settings = plan.settings.ppgt
+    dropout = max(plan.settings.gt.dropout, settings.ffn_dropout)
+    if settings.act == SWIGLU:
+        return SwiGLU(dim, settings.ffn_ratio, dropout)
+    return feed_forward(dim, settings.ffn_ratio, dropout, _activation(plan))
+
+
+def _activation(plan: NetworkPlan) -> Callable[[], nn.Module]:
+    name = plan.settings.ppgt.act
+    if name in ("", SWIGLU):
+        return plan.activation()
+    return look_up(plan.known("activation") | {SWIGLU: None}, name, "ppgt.act")
+
+
+def _layer(plan: NetworkPlan, dim: int, drop_path: float) -> PPGTLayer:
+    gt, spec = plan.settings.gt, entries("attention")["sL2"]
+    attention = plan.build(spec, dim, gt.n_heads, gt.attn_dropout, dim_pair=_pair_width(plan, dim))
+    return PPGTLayer(dim, attention, _ffn(plan, dim), drop_path=drop_path, **_branches(plan))
+
+
+def _class_layer(plan: NetworkPlan, dim: int) -> ClassAttentionLayer:
+    gt = plan.settings.gt
+    options = {name: gt.sl2[name] for name in OF_CLASS_ATTENTION}
+    attention = ClassAttention(dim, gt.n_heads, gt.attn_dropout, **options)
+    rate = plan.settings.ppgt.class_drop_path
+    return ClassAttentionLayer(dim, attention, _ffn(plan, dim), drop_path=rate, **_branches(plan))
+
+
+def _branches(plan: NetworkPlan) -> dict[str, Any]:
+    """Return the arguments that layers of nodes and of class tokens share."""
+    settings = plan.settings.ppgt
+    return {
+        "norm": settings.norm,
+        "dropout": settings.branch_dropout,
+        "drop_path_scale": settings.drop_path_scale,
+        "layer_scale": settings.layer_scale,
+    }
+
+
+def _encoder(plan: NetworkPlan, dim: int) -> PPGTEncoder:
+    rrwp = from_settings(RRWP, "RRWP", plan.settings)
+    features = encoder(plan, dim, _pair_width(plan, dim))
+    return PPGTEncoder(features, _node_stems(plan, rrwp, dim), _pair_stems(plan, rrwp, dim))
+
+
+def _node_stems(plan: NetworkPlan, rrwp: RRWP, dim: int) -> list[nn.Module]:
+    """Return the stems of ``ppgt.node_features`` in their order, neighbouring linear maps in one module."""
+    settings = plan.settings.ppgt
+    others: dict[str, Callable[[], nn.Module]] = {
+        "target": lambda: TargetNode(dim),
+        "class_token": lambda: ClassToken(dim, order=settings.class_token),
+    }
+    known = dict.fromkeys((*NODE_FEATURES, *others))
+    names = [name for name in settings.node_features.split("+") if name]
+    for name in names:
+        look_up(known, name, "ppgt.node_features")
+    linear = [name for name in names if name in NODE_FEATURES]
+    stems: list[nn.Module] = [NodeStem(rrwp, dim, features=linear, dim_location=settings.dim_location)]
+    return stems + [others[name]() for name in names if name in others]
+
+
+def _pair_stems(plan: NetworkPlan, rrwp: RRWP, dim: int) -> list[nn.Module]:
+    settings, width = plan.settings.ppgt, _pair_width(plan, dim)
+    names = [name for name in settings.pair_features.split("+") if name]
+    for name in names:
+        look_up(dict.fromkeys(PAIR_FEATURES), name, "ppgt.pair_features")
+    stem = PairStem(
+        rrwp,
+        width,
+        features=[name for name in PAIR_FEATURES if name in names],  # the order of their columns is fixed
+        num_bases=settings.num_bases,
+        raw_channels=settings.raw_channels,
+        hidden=settings.stem_hidden,
+        drop_pairs=settings.drop_pairs,
+        dim_location=settings.dim_location,
+    )
+    blocks = PairFFN(
+        width,
+        settings.stem_blocks,
+        ffn_ratio=settings.stem_ffn_ratio,
+        norm=settings.stem_norm,
+        first_norm=settings.stem_first_norm,
+        last_norm=settings.stem_last_norm,
+        drop_path=settings.stem_drop_path,
+        drop_path_scale=settings.drop_path_scale,
+        layer_scale=settings.stem_layer_scale,
+    )
+    return [stem, blocks]
+
+
+def _initialise(network: GPSModel) -> None:
+    features, stems = network.encoder.features, []
+    for module in network.encoder.modules():
+        if isinstance(module, NodeStem):
+            stems += module.linears.values()
+        elif isinstance(module, PairStem):
+            stems.append(module.mlp)
+    initialise_ppgt(network, [one for one in (features.node, features.edge) if one is not None], stems)

@@ -44,12 +44,11 @@ ABSENT: dict[str, tuple[Any, ...]] = {
     "gt.sparse_attn_dropout": (None,),
     "optimizer.adamw.beta1": (0.9,),
     "optimizer.adamw.beta2": (0.999,),
-    "grit.bn_momentum": (0.1,),
-    "grit.bn_no_runner": (False,),
-    "grit.rezero": (False,),
 }
+# Groups of networks that came later -> model.type: their keys count for that network alone.
+OF_NETWORKS = {"grit.": "GritTransformer", "ppgt.": "PPGT"}
 # Groups of components that came later: as those that others registered, they count where the config names them.
-LATER = frozenset({"posenc_RRWP", "gt.sl2", "gt.grit"})
+LATER = frozenset({"posenc_RRWP", "gt.sl2", "gt.grit", "head.linear_graph", "head.linear_node"})
 
 
 def config_hash(cfg: CfgNode, of_run: bool = True) -> str:
@@ -107,9 +106,11 @@ def _chains_edges(settings: Mapping[str, Any]) -> bool:
 
 
 def _came_later(settings: Mapping[str, Any]) -> set[str]:
-    """Return the keys of `ABSENT` whose values mean what was computed before they existed."""
+    """Return the keys of `ABSENT` whose values mean what was computed before they existed, and of other networks."""
     absent = ABSENT | {"gt.sparse_attn_dropout": (None, settings["gt.attn_dropout"])}
-    return {key for key, values in absent.items() if settings.get(key) in values}
+    spec = named("network").get(settings["model.type"])
+    unread = tuple(group for group, network in OF_NETWORKS.items() if spec is None or spec.name != network)
+    return {key for key in settings if key.startswith(unread) or settings[key] in absent.get(key, ())}
 
 
 def _of_others(settings: Mapping[str, Any], modules: Iterable[str]) -> set[str]:

@@ -13,6 +13,7 @@ import functools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import accumulate
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -27,7 +28,9 @@ from graphgps_kmip.registry import register
 
 log = logging.getLogger(__name__)
 GROUP = "posenc_RRWP"
-CACHE_BYTES = 2 << 30  # values of a whole data set that ``where: auto`` still stores
+# Values of a whole data set that ``where: auto`` still stores: ZINC's (0.7 GiB) and not Peptides' (57 GiB). Computing
+# takes 7 ms for a batch of 32 graphs of 23 nodes, 0.3 s for 32 of 150 (33 channels, one thread).
+CACHE_BYTES = 2 << 30
 GRAPH_BYTES = 4 << 30  # values of one graph: 5,500 nodes with 33 channels in float32
 SPREAD = 1.15  # sizes of graphs whose matrices are multiplied together: at most a third of the entries is padding
 CELLS = 1 << 22  # entries of one matrix of such a group
@@ -126,19 +129,21 @@ def batched_rrwp(edge_index: Tensor, ptr: Tensor, walks: Walks) -> tuple[Tensor,
     _check_sizes(sizes, walks)
     graph = torch.arange(len(sizes), device=ptr.device).repeat_interleave(ptr.diff())
     _check_edges(edge_index, graph)
-    first_pair = torch.cat([ptr.new_zeros(1), ptr.diff().square().cumsum(0)])
-    values = torch.empty(sum(size**2 for size in sizes), walks.num_channels, dtype=walks.dtype, device=ptr.device)
+    first_pair = list(accumulate((size**2 for size in sizes), initial=0))
+    values = torch.empty(first_pair[-1], walks.num_channels, dtype=walks.dtype, device=ptr.device)
     degrees = ptr.new_zeros(len(graph), dtype=torch.long)
+    first_node = ptr.tolist()
     for members in _groups(sizes):
         numbers = torch.tensor(members, device=ptr.device)
         counts = _adjacency(edge_index, graph, ptr, numbers, sizes[members[0]], walks)  # (G, n, n)
-        node = torch.arange(counts.size(1), device=ptr.device)
-        real = node < ptr.diff()[numbers, None]  # (G, n)
-        degrees[(ptr[numbers, None] + node)[real]] = counts.sum(dim=2)[real].long()
-        size = ptr.diff()[numbers, None, None]
-        row = first_pair[numbers, None, None] + node[:, None] * size + node  # (G, n, n)
-        pairs = real[:, :, None] & real[:, None, :]
-        values[row[pairs]] = _channels(counts, walks)[pairs]
+        channels = _channels(counts, walks)
+        for place, number in enumerate(members):
+            size, node, pair = sizes[number], first_node[number], first_pair[number]
+            degrees[node : node + size] = counts[place, :size].sum(dim=1)
+            found = values[pair : pair + size**2].view(size, size, -1)
+            torch.stack([channel[place, :size, :size] for channel in channels], dim=-1, out=found)
+            if walks.k_hop >= 0:
+                found *= found[:, :, : walks.k_hop + 1].sum(dim=2, keepdim=True) > 0
     return values, degrees
 
 
@@ -205,8 +210,8 @@ def _warn_of_directed_graphs() -> None:
     )
 
 
-def _channels(counts: Tensor, walks: Walks) -> Tensor:
-    """Return the channels of each pair, (G, n, n) -> (G, n, n, C)."""
+def _channels(counts: Tensor, walks: Walks) -> list[Tensor]:
+    """Return the matrix of each channel, (G, n, n) -> C times (G, n, n)."""
     found = [torch.eye(counts.size(1), dtype=counts.dtype, device=counts.device).expand_as(counts)]
     found = found if walks.add_identity else []
     for adjacency in (counts, counts.mT)[: 1 + walks.dual_direction]:
@@ -215,11 +220,7 @@ def _channels(counts: Tensor, walks: Walks) -> Tensor:
         for number in range(walks.num_powers):
             power = step @ power if number else step
             found.append(power)
-    values = torch.stack(found, dim=-1)
-    if walks.k_hop >= 0:
-        near = values[..., : walks.k_hop + 1].sum(dim=-1, keepdim=True) > 0
-        values = values * near
-    return values
+    return found
 
 
 def _normalised(adjacency: Tensor, symmetric: bool) -> Tensor:

@@ -14,7 +14,8 @@ import pytest
 import torch
 
 import main
-from tests.processes import python
+from run import compare
+from tests.processes import preloaded
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text()
@@ -53,10 +54,16 @@ def test_a_training_command_of_the_page_works(
     assert ("temperature: 0.5" if "--dry-run" in command else "test at the best epoch") in capsys.readouterr().out
 
 
-def test_the_comparison_of_the_page_works(tmp_path: Path) -> None:
+def test_the_comparison_of_the_page_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (command,) = (command for command in commands() if "compare.py" in command)
     command = command.replace("--repeat 3", f"--repeat 1 --out_dir {tmp_path} --set {' '.join(SHORT)}")
-    text = call(command, ROOT)
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(compare.subprocess, "call", lambda words: preloaded(*words[1:]).returncode)
+    assert shlex.split(command)[:2] == ["python", "run/compare.py"]
+    assert compare.main(shlex.split(command)[2:]) == 0
+    text = capsys.readouterr().out
     assert "gt.layer_type: GatedGCN+kMIP | GatedGCN+Linear" in text
     assert re.search(r"^digits-linear +0\.\d+ +1 ", text, re.M)
 
@@ -67,7 +74,7 @@ def test_the_laws_of_the_page_work() -> None:
 
 
 def call(command: str, folder: Path) -> str:
-    result = python(*shlex.split(command)[1:], cwd=folder)
+    result = preloaded(*shlex.split(command)[1:], cwd=folder)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 

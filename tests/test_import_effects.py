@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.processes import python
+from tests.processes import preloaded
 
 # Prints the modules of ours, how many audit hooks were installed, and whether GraphGym's function was replaced.
 LOOK = """
@@ -25,7 +25,7 @@ BOTTOM = {"attention", "search", "native", "common", "errors", "ranges", "regist
 
 def look(statement: str) -> tuple[set[str], int, bool]:
     """Return packages of ours that a statement loads, audit hooks, and whether a function of GraphGym is replaced."""
-    done = python("-c", LOOK.format(statement=statement))
+    done = preloaded("-c", LOOK.format(statement=statement))
     assert done.returncode == 0, done.stderr
     modules, hooks, replaced = json.loads(done.stdout.splitlines()[-1])
     return {name.split(".")[1] for name in modules}, hooks, replaced

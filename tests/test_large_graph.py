@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import main
-from tests.processes import python
+from tests.processes import preloaded_ranks
 from tests.train.toy import last_checkpoint, read_stats
 
 ROOT = Path(__file__).parents[1]
@@ -49,9 +49,9 @@ def assert_same(out: Path, other: Path) -> None:
 
 
 def over_two_processes(out: Path, *more: str) -> str:
-    done = python("main.py", *words(out, *more, "gt.kmip.shard", "True", "devices", "2"))
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    ranks = preloaded_ranks(2, "main.py", *words(out, *more, "gt.kmip.shard", "True", "devices", "2"))
+    assert [done.returncode for done in ranks] == [0, 0], [done.stderr for done in ranks]
+    return ranks[0].stdout
 
 
 @pytest.fixture(scope="module")

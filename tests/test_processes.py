@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -38,6 +39,66 @@ def test_forked_processes_share_the_imports_and_nothing_else() -> None:
     assert (second.returncode, second.stdout) == (1, "")  # what it did not import, it does not have
     assert second.stderr.endswith("NameError: name 'sys' is not defined\n")
     assert (third.returncode, third.stdout) == (3, "1\n")
+
+
+LOOK = """
+import os, sys
+print(sys.argv[1:], os.getcwd(), os.environ.get("MINE"), __name__, sys.stdin.read() == "", {text!r})
+print(sorted(name for name in sys.modules if name.startswith({prefixes})), file=sys.stderr)
+print("torch" in sys.modules)
+sys.exit(3)
+"""
+PREFIXES = ("graphgps_kmip", "tests", "run.", "torch_geometric.graphgym", "yacs", "ogb")
+
+
+@pytest.mark.parametrize("kind", ["-c", "-m", "script"])
+def test_a_preloaded_process_is_as_a_new_one_but_for_the_libraries_that_are_imported(kind: str, tmp_path: Path) -> None:
+    code = LOOK.format(text=kind, prefixes=PREFIXES)
+    (tmp_path / "look_at.py").write_text(code)
+    first = {"-c": ["-c", code], "-m": ["-m", "look_at"], "script": [tmp_path / "look_at.py"]}[kind]
+    environment = os.environ | {"MINE": "1", "PYTHONPATH": str(tmp_path)}
+    new, ready = (
+        start(*first, "a b", "c", cwd=tmp_path, env=environment) for start in (processes.python, processes.preloaded)
+    )
+    assert new.stdout == f"['a b', 'c'] {tmp_path} 1 __main__ True {kind}\nFalse\n"
+    assert ready.stdout == new.stdout.replace("False", "True")
+    assert (ready.returncode, ready.stderr) == (new.returncode, new.stderr) == (3, "[]\n")
+
+
+def test_preloaded_processes_find_the_same_modules_in_the_same_places() -> None:
+    code = "import sys; print([place for place in sys.path if place != ''])"
+    assert processes.preloaded("-c", code).stdout == processes.python("-c", code).stdout
+
+
+def test_preloaded_processes_share_nothing_and_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert processes.preloaded("-c", "import sys, torch; sys.x = torch.x = 1; import yacs").returncode == 0
+    code = "import sys, torch; print(hasattr(sys, 'x'), hasattr(torch, 'x'), 'yacs' in sys.modules)"
+    assert processes.preloaded("-c", code).stdout == "False False False\n"
+    failed = processes.preloaded("-c", "1 / 0")
+    assert (failed.returncode, failed.stderr.splitlines()[-1]) == (1, "ZeroDivisionError: division by zero")
+    assert processes.preloaded("-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)").returncode == -9
+    with pytest.raises(subprocess.CalledProcessError):
+        processes.preloaded("-c", "raise SystemExit(2)", check=True)
+    with pytest.raises(ValueError, match="'-S'.*use python for options"):
+        processes.preloaded("-S", "-c", "")
+    monkeypatch.setattr(processes, "HANGS", 0.5)
+    with pytest.raises(subprocess.TimeoutExpired):
+        processes.preloaded("-c", "import time; time.sleep(60)")
+    monkeypatch.undo()
+    assert processes.preloaded("-c", "print(3)").stdout == "3\n"  # the server still answers
+
+
+def test_preloaded_ranks_run_side_by_side_and_meet() -> None:
+    code = """
+import os, sys, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+one = torch.ones(1) + dist.get_rank()
+dist.all_reduce(one)
+print(dist.get_world_size(), one.item())
+sys.exit(dist.get_rank())
+"""
+    done = processes.preloaded_ranks(3, "-c", code)
+    assert [(one.returncode, one.stdout) for one in done] == [(rank, "3 6.0\n") for rank in range(3)], done
 
 
 def test_the_limit_is_generous_and_ends_what_hangs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from graphgps_kmip.attention.sparse_attention import sparse_attention
 from graphgps_kmip.search import topk_inner_product
 from graphgps_kmip.search.problem import NotFinite
 from tests.attention.sharded_cases import Case, cases, unsharded
-from tests.processes import python
+from tests.processes import preloaded
 
 WORLDS = (1, 2, 4)
 GOOD = [(world, name) for world in WORLDS for name, case in cases(world).items() if not case.on_rank]
@@ -47,7 +47,7 @@ ERRORS = {
 @pytest.fixture(scope="module")
 def processes(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Path]:
     folder = tmp_path_factory.mktemp("sharded")
-    return python("-m", "tests.attention.sharded_worker", str(folder)), folder
+    return preloaded("-m", "tests.attention.sharded_worker", str(folder)), folder
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.processes import python
+from tests.processes import preloaded
 
 
 def fuzz(folder: Path, seed: int, count: int) -> list[dict[str, Any]]:
-    done = python("-m", "tests.gym.fuzz", str(folder), str(seed), str(count))
+    done = preloaded("-m", "tests.gym.fuzz", str(folder), str(seed), str(count))
     assert done.returncode == 0, done.stderr[-2000:]
     return [json.loads(line) for line in done.stdout.splitlines()]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.processes import python
+from tests.processes import preloaded
 
 ROOT = Path(__file__).parents[2]
 MAIN = """
@@ -58,7 +58,7 @@ def test_graphgyms_own_calls_train_a_whole_run_and_aggregate_it(tmp_path: Path) 
         "num_threads",
         "1",
     ]
-    result = python("-c", MAIN, str(ROOT / "configs/quickstart/digits-kmip.yaml"), *words)
+    result = preloaded("-c", MAIN, str(ROOT / "configs/quickstart/digits-kmip.yaml"), *words)
     assert result.returncode == 0, result.stderr
     out_dir = tmp_path / "digits-kmip"
     for split in ("train", "val", "test"):

@@ -13,7 +13,7 @@ import pytest
 from graphgps_kmip.native import compile_kernels as build
 from graphgps_kmip.native import compile_kernels as cache
 from graphgps_kmip.native.compile_kernels import Untrusted, cache_folder, load_trusted
-from tests.processes import python
+from tests.processes import preloaded
 
 compiler = pytest.mark.skipif(build.compiler() is None, reason="no C compiler")
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="this system knows no owners of files")
@@ -156,7 +156,7 @@ def test_a_process_has_one_folder_to_fall_back_on_and_removes_it_at_its_end(tmp_
         "print(first)"
     )
     environment = {**os.environ, "GRAPHGPS_KMIP_CACHE": str(tmp_path / "file" / "cache"), "TMPDIR": str(tmp_path)}
-    done = python("-c", code, env=environment)
+    done = preloaded("-c", code, env=environment)
     assert done.returncode == 0, done.stderr
     folder = Path(done.stdout.strip())
     assert folder.parent == tmp_path

@@ -20,7 +20,7 @@ from graphgps_kmip.networks.network_settings import NETWORK_DEFAULTS, network_se
 from graphgps_kmip.ranges import default_of
 from graphgps_kmip.registry import entries, register
 from tests.gym.networks import DATA, configure
-from tests.processes import python
+from tests.processes import preloaded
 
 # What `create_model` is called with below, as settings of a YAML file.
 YAML = DATA | {"gt.layers": 2, "gt.n_heads": 2, "model.graph_pooling": "mean", "gnn.layers_post_mp": 1}
@@ -158,5 +158,5 @@ loaded = [name for name in sys.modules if name.startswith(("torch_geometric.grap
 loaded += [name for name in sys.modules if name.startswith(tuple(f"graphgps_kmip.{one}" for one in OTHERS))]
 assert not loaded, loaded
 """
-    done = python("-c", f'OTHERS = ("gym", "data", "train", "report", "results", "experiments")\n{code}')
+    done = preloaded("-c", f'OTHERS = ("gym", "data", "train", "report", "results", "experiments")\n{code}')
     assert done.returncode == 0, done.stderr

@@ -12,7 +12,7 @@ from run.bench import attention, bench_records, layer, search_methods
 from run.bench.harness import Bounds, MethodProcess
 
 from graphgps_kmip.registry import entries
-from tests.processes import python
+from tests.processes import preloaded
 
 WORDS = ["--setting", "search", "--n", "100:200", "--threads", "1", "--repeats", "5", "--limit", "60"]
 
@@ -118,7 +118,7 @@ def test_records_of_earlier_versions_are_read(stored: Path, tmp_path: Path) -> N
 
 
 def test_a_mistake_is_one_line_and_exit_code_2() -> None:
-    done = python("-m", "run.bench.attention", "--data", "gausian")
+    done = preloaded("-m", "run.bench.attention", "--data", "gausian")
     assert done.returncode == 2
     assert done.stderr.startswith("error: --data gausian: unknown, choose gaussian")
     assert done.stderr.count("\n") == 1

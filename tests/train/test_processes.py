@@ -1,9 +1,5 @@
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +9,7 @@ import torch.distributed as dist
 
 from graphgps_kmip.train import distributed, make_fabric, read_record
 from graphgps_kmip.train.distributed import on_rank_zero
-from tests.processes import HANGS
+from tests.processes import preloaded_ranks
 from tests.train.toy import TEST, last_checkpoint, read_stats, run
 from tests.train.two_processes import OPTIONS, normalise, uneven_loaders
 
@@ -30,32 +26,17 @@ class Outcome:
     folder: Path
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """Two processes with the environment that torchrun sets, without the seconds of torchrun itself."""
     folder = tmp_path_factory.mktemp("two")
-    shared = {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
-    shared |= {"TORCHELASTIC_RUN_ID": "test", "PYTHONPATH": ROOT, "OMP_NUM_THREADS": 1}
-    command = [sys.executable, str(ROOT / "tests/train/two_processes.py"), str(folder)]
-    processes = []
-    for rank in range(2):
-        environment = os.environ | {key: str(value) for key, value in shared.items()}
-        environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        processes.append(subprocess.Popen(command, cwd=ROOT, env=environment, **options))
-    try:
-        outputs = [process.communicate(timeout=HANGS) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    stdout, stderr = ("".join(texts) for texts in zip(*outputs, strict=True))
-    return Outcome([process.returncode for process in processes], stdout, stderr, folder)
+    done = preloaded_ranks(2, "tests/train/two_processes.py", folder)
+    return Outcome(
+        [one.returncode for one in done],
+        "".join(one.stdout for one in done),
+        "".join(one.stderr for one in done),
+        folder,
+    )
 
 
 def assert_same_numbers(got: Path, want: Path) -> None:

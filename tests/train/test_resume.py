@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from graphgps_kmip.train import CheckpointError, RunFolderError, read_record
-from tests.processes import python
+from tests.processes import preloaded
 from tests.train import killed
 from tests.train.toy import TASK, last_checkpoint, make_loaders, read_stats, run
 
@@ -45,7 +45,7 @@ def without_times(checkpoint: dict) -> dict:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[str]]]:
     """The folder of all killed and resumed runs, and for each: exit code, checkpoints left, exit code of the resume."""
     folder = tmp_path_factory.mktemp("killed")
-    done = python("-m", "tests.train.killed", str(folder))
+    done = preloaded("-m", "tests.train.killed", str(folder))
     assert done.returncode == 0, done.stderr
     lines = [line.split(" ") for line in done.stdout.splitlines()]
     return folder, {name: [*rest, done.stderr] for name, *rest in lines}

@@ -7,7 +7,7 @@ from ogb.utils import features
 
 from graphgps_kmip.data.sets import pcqm
 from graphgps_kmip.encoding.molecule import ATOM, BOND
-from tests.processes import python
+from tests.processes import preloaded
 
 
 def test_the_categories_of_atoms_and_bonds_are_those_of_ogb() -> None:
@@ -31,4 +31,4 @@ def test_molecules_are_those_of_ogb() -> None:
 
 def test_no_module_of_data_sets_imports_ogb() -> None:
     code = "import sys, graphgps_kmip.data; sys.exit('ogb' in sys.modules or 'outdated' in sys.modules)"
-    assert python("-c", code).returncode == 0
+    assert preloaded("-c", code).returncode == 0

@@ -13,6 +13,7 @@ import torch
 
 from graphgps_kmip import registry
 from graphgps_kmip.data import synthetic_sample as plan
+from graphgps_kmip.data.sets import digits
 from graphgps_kmip.search.keops import cxx_compiler
 
 
@@ -65,6 +66,15 @@ def small_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     """``dataset.sample True`` gives 30 graphs, or one of 300 nodes: for tests of anything but the samples."""
     monkeypatch.setattr(plan, "MAX_GRAPHS", 30)
     monkeypatch.setattr(plan, "MAX_NODES_OF_ONE", 300)
+
+
+@pytest.fixture(scope="module")
+def few_digits() -> Iterator[None]:
+    """Every sixth of the 1,797 digits is all there are: for tests of anything but what a model learns from them."""
+    graphs = digits._graphs()[::6]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(digits, "_graphs", lambda: graphs)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -48,7 +48,7 @@ LIBRARIES = "torch, torch_geometric.datasets, lightning_fabric, torchmetrics, sk
 # Reads a line with requests {words, cwd, env, files}, and answers with the ids of their processes, which run side by
 # side, and with their exit statuses. A child leaves the loop and goes to the end of the module, as any process does.
 SERVER = """
-import gc, json, os, runpy, sys
+import gc, json, os, runpy, sys, tempfile
 exec("import " + sys.argv[1])
 gc.freeze()  # so that collections in the children leave these objects, and the pages they share, alone
 places = [place for place in sys.path[1:] if place not in os.environ.get("PYTHONPATH", "").split(os.pathsep)]
@@ -74,6 +74,7 @@ sys.stdin = open(0)
 os.chdir(request["cwd"])
 os.environ.clear()
 os.environ.update(request["env"])
+tempfile.tempdir = None  # a library has asked for it, and TMPDIR may be another one now
 kind, *rest = request["words"]
 first = os.path.dirname(os.path.abspath(kind)) if kind.endswith(".py") else "" if kind == "-c" else os.getcwd()
 sys.path[:] = [first, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *places]

@@ -19,7 +19,7 @@ from graphgps_kmip.gym.running.experiment import assemble
 from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
 from graphgps_kmip.gym.running.train_modes import current_task
 
-pytestmark = pytest.mark.usefixtures("small_samples")
+pytestmark = pytest.mark.usefixtures("few_digits", "small_samples")
 ROOT = Path(__file__).parents[1]
 ALL = sorted(path.relative_to(ROOT) for folder in ("configs", "examples") for path in (ROOT / folder).rglob("*.yaml"))
 FILES = [file for file in ALL if file.parts[-2] != "shared"]  # those in a folder shared are bases of runs
@@ -36,7 +36,7 @@ LRGB_DIALECTS = {"gcn": "lrgb", "gine": "lrgb", "gatedgcn": "lrgb", "transformer
 
 def overrides(file: Path) -> list[str]:
     sample = not str(file).startswith(KEPT)
-    return ["train.batch_size", "8", "num_threads", "1", "dataset.sample", str(sample)]
+    return ["train.batch_size", "4", "num_threads", "1", "dataset.sample", str(sample)]
 
 
 def benchmark(file: Path) -> str:

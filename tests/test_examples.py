@@ -17,6 +17,8 @@ import main
 from run import compare
 from tests.processes import preloaded
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text()
 # Enough to run every line of code, not to learn anything.

@@ -20,6 +20,8 @@ import main
 from graphgps_kmip.report.comparison import comparison
 from tests.processes import HANGS, python
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 ROOT = Path(__file__).parents[1]
 DIGITS = str(ROOT / "configs/quickstart/digits-kmip.yaml")
 SHORT = ["optim.max_epoch", "1", "gt.layers", "1", "gt.dim_hidden", "8", "gnn.dim_inner", "8", "gt.n_heads", "2",
@@ -85,7 +87,7 @@ def test_a_dry_run_prints_config_model_counts_and_data_and_writes_nothing(
         "KMIPAttention",
         "layers.0",
         "total",
-        "1,078 / 359 / 360",
+        "180 / 60 / 60",
         "sklearn",
     ):
         assert part in text
@@ -278,7 +280,8 @@ def test_the_config_is_as_before_after_a_failed_run(tmp_path: Path) -> None:
 def test_a_run_that_diverges_names_epoch_batch_and_checkpoint_and_has_an_exit_code_of_its_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(tmp_path, "optim.base_lr", "1e30", "optim.scheduler", "none", "optim.optimizer", "sgd") == 3
+    words = ["optim.base_lr", "1e30", "optim.scheduler", "none", "optim.optimizer", "sgd"]
+    assert run(tmp_path, "train.batch_size", "64", *words) == 3
     error = capsys.readouterr().err
     assert "train epoch 0, batch" in error
     assert "checkpoint" in error
@@ -288,7 +291,7 @@ def test_a_data_sheet_shows_what_is_published_and_what_was_found(capsys: pytest.
     assert main.run(["--data", "Digits"]) == 0
     text = capsys.readouterr().out
     assert "Alpaydin" in text
-    assert ["mean", "nodes", "32.69", "32.69"] in [line.split() for line in text.splitlines()]
+    assert ["mean", "nodes", "32.69", "32.62"] in [line.split() for line in text.splitlines()]
 
 
 def test_a_data_sheet_of_data_that_is_not_at_hand_says_where_it_goes(

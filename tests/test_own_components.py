@@ -20,6 +20,8 @@ from graphgps_kmip.gym.running.experiment import Parts
 from graphgps_kmip.gym.running.train_modes import current_optimizer, current_scheduler, current_task
 from graphgps_kmip.registry import entries
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text()
 SECTION = PAGE[PAGE.index("## Everything else") : PAGE.index("## From Python")]

@@ -22,6 +22,8 @@ from graphgps_kmip.gym.running.experiment import assemble
 from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
 from graphgps_kmip.gym.running.train_modes import current_task
 
+pytestmark = pytest.mark.usefixtures("few_digits", "small_samples")
+
 ROOT = Path(__file__).parents[1]
 PRINTED: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "tests" / "parameter_counts.yaml").read_text())
 SAMPLE = ["dataset.sample", "True", "num_threads", "1", "train.batch_size", "4"]

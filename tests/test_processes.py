@@ -42,8 +42,9 @@ def test_forked_processes_share_the_imports_and_nothing_else() -> None:
 
 
 LOOK = """
-import os, sys
-print(sys.argv[1:], os.getcwd(), os.environ.get("MINE"), __name__, sys.stdin.read() == "", {text!r})
+import os, sys, tempfile
+print(sys.argv[1:], os.getcwd(), os.environ.get("MINE"), tempfile.gettempdir(), end=" ")
+print(__name__, sys.stdin.read() == "", {text!r})
 print(sorted(name for name in sys.modules if name.startswith({prefixes})), file=sys.stderr)
 print("torch" in sys.modules)
 sys.exit(3)
@@ -56,11 +57,11 @@ def test_a_preloaded_process_is_as_a_new_one_but_for_the_libraries_that_are_impo
     code = LOOK.format(text=kind, prefixes=PREFIXES)
     (tmp_path / "look_at.py").write_text(code)
     first = {"-c": ["-c", code], "-m": ["-m", "look_at"], "script": [tmp_path / "look_at.py"]}[kind]
-    environment = os.environ | {"MINE": "1", "PYTHONPATH": str(tmp_path)}
+    environment = os.environ | {"MINE": "1", "TMPDIR": str(tmp_path), "PYTHONPATH": str(tmp_path)}
     new, ready = (
         start(*first, "a b", "c", cwd=tmp_path, env=environment) for start in (processes.python, processes.preloaded)
     )
-    assert new.stdout == f"['a b', 'c'] {tmp_path} 1 __main__ True {kind}\nFalse\n"
+    assert new.stdout == f"['a b', 'c'] {tmp_path} 1 {tmp_path} __main__ True {kind}\nFalse\n"
     assert ready.stdout == new.stdout.replace("False", "True")
     assert (ready.returncode, ready.stderr) == (new.returncode, new.stderr) == (3, "[]\n")
 

@@ -14,6 +14,8 @@ from graphgps_kmip.gym.config.config_loading import load_config
 from graphgps_kmip.gym.running.experiment import assemble
 from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
 
+pytestmark = pytest.mark.usefixtures("few_digits", "small_samples")
+
 PRINTED: dict[str, dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "public_counts.yaml").read_text())
 
 

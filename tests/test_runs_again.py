@@ -20,6 +20,8 @@ from tests.processes import python
 from tests.results.damages import DAMAGES
 from tests.test_main import DIGITS, SHORT
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 ROOT = Path(__file__).parents[1]
 NO_CHECKPOINT = ["train.enable_ckpt", "False"]
 

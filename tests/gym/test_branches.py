@@ -15,6 +15,8 @@ from graphgps_kmip.gym.running.experiment import Parts, assemble
 from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
 from tests.gym.posenc_config import ROOT
 
+pytestmark = pytest.mark.usefixtures("few_digits", "small_samples")
+
 DIGITS = ROOT / "configs/quickstart/digits-kmip.yaml"
 SMALL = ["gt.dim_hidden", "16", "gnn.dim_inner", "16", "gt.layers", "2", "num_threads", "1", "dataset.sample", "True"]
 EXPHORMER = ["prep.exp", "True", "prep.exp_deg", "3", "prep.num_virt_node", "2"]

@@ -20,6 +20,8 @@ from tests.data.graph_files import arrays, write
 from tests.data.sets import test_lrgb
 from tests.data.sets.raw_files import offline
 
+pytestmark = pytest.mark.usefixtures("few_digits", "small_samples")
+
 ROOT = Path(__file__).parents[2]
 PRINTED: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "tests" / "parameter_counts.yaml").read_text())
 BY_METHOD = {run.rsplit("-", 1)[1]: run for run in PRINTED}  # one run of each

@@ -28,6 +28,8 @@ from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
 from graphgps_kmip.gym.running.train_modes import current_task
 from tests.gym.graphormer_files import BESIDE, BOTH, CORNELL, FILES, ZINC, Tree, public_shapes
 
+pytestmark = pytest.mark.usefixtures("few_digits", "small_samples")
+
 
 @pytest.fixture(autouse=True)
 def config() -> Iterator[None]:

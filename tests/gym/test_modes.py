@@ -24,6 +24,8 @@ from graphgps_kmip.registry import entries
 from tests.gym.earlier import after, lines, restored, train_earlier  # noqa: F401
 from tests.test_main import DIGITS, SHORT
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 SPLITS = ("train", "val", "test")
 TIMES = ("time_epoch", "time_iter", "lr", "eta", "eta_hours")
 

@@ -21,6 +21,8 @@ from graphgps_kmip.networks.gps_networks import width_step
 from graphgps_kmip.registry import components
 from tests.gym.networks import DATA, configure, graphs
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 
 @pytest.fixture(autouse=True)
 def _entered() -> Iterator[None]:

@@ -19,6 +19,8 @@ from graphgps_kmip.gym.running.data_loading import load_dataset
 from graphgps_kmip.registry import entries
 from tests.gym.posenc_config import NARROW, load, model_and_batch
 
+pytestmark = pytest.mark.usefixtures("few_digits", "small_samples")
+
 
 @pytest.fixture(autouse=True)
 def config() -> Iterator[None]:
@@ -64,7 +66,7 @@ def test_what_is_computed_is_kept_and_used_again(tmp_path: Path, caplog: pytest.
     words = ("dataset.dir", str(tmp_path), "dataset.format", "sklearn", "dataset.name", "digits")
     load("LinearNode+RWSE", *words)
     first = load_dataset("sklearn", "digits", str(tmp_path)).graphs[5].pestat_RWSE
-    assert "RWSE: computing it for 1,797 graphs" in caplog.text
+    assert "RWSE: computing it for 300 graphs" in caplog.text
     caplog.clear()
     load("LinearNode+RWSE", *words, "posenc_RWSE.dim_pe", "8", "posenc_RWSE.layers", "2")  # shape the encoder only
     assert torch.equal(load_dataset("sklearn", "digits", str(tmp_path)).graphs[5].pestat_RWSE, first)

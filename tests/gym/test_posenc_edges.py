@@ -18,6 +18,8 @@ from graphgps_kmip.gym.posenc import enabled_encodings
 from graphgps_kmip.networks.encoder_builders import edge_encoder
 from tests.gym.posenc_config import load, model_and_batch, sample
 
+pytestmark = pytest.mark.usefixtures("few_digits", "small_samples")
+
 
 @pytest.fixture(autouse=True)
 def config() -> Iterator[None]:

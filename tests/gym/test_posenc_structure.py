@@ -24,6 +24,8 @@ from graphgps_kmip.networks.encoder_builders import node_encoder
 from graphgps_kmip.registry import entries
 from tests.gym.posenc_config import load, sample
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 
 @pytest.fixture(autouse=True)
 def config() -> Iterator[None]:

@@ -20,6 +20,8 @@ from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
 from tests.gym.earlier import restored, train_earlier  # noqa: F401
 from tests.test_main import DIGITS, SHORT
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 TRAINED = ["gt.n_heads", "2", "gnn.layers_post_mp", "2"]
 
 

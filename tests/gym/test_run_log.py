@@ -15,6 +15,8 @@ import main
 from graphgps_kmip.gym.running.experiment import log_to_screen
 from tests.test_main import DIGITS, SHORT
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 FULL = Path("/dev/full")
 
 

@@ -6,10 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
+from run.bench.harness import PROCESSES
 
 from tests.processes import HANGS
 
@@ -29,6 +32,16 @@ case "$*" in
   *) echo "ran $* in $PWD" ;;
 esac
 """
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_server_for_all_benchmarks() -> Iterator[None]:
+    """Let the server of the first benchmark import all of them: it serves the others too, while this process lives."""
+    files = (ROOT / "run/bench").glob("*.py")
+    modules = [f"run.bench.{file.stem}" for file in files if "\ndef make(" in file.read_text()]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PROCESSES, "set_forkserver_preload", lambda _: forkserver.set_forkserver_preload(modules))
+        yield
 
 
 @dataclass

@@ -12,6 +12,8 @@ import pytest
 import main
 from tests.test_main import DIGITS, SHORT
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -18,6 +18,8 @@ import main as program
 from graphgps_kmip.compat.dialects import DIALECTS, MEANINGS, OF_NETWORKS, QUIRKS
 from run import differences
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 ROOT = Path(__file__).parents[2]
 CASES = {case.name: case for case in cases()}
 # Settings of dialects that are no difference in mathematics: which component a silent file means, and how it starts.

@@ -79,6 +79,7 @@ def test_recomputed_layers_train_the_same_model(whole: Path, tmp_path: Path) -> 
     assert_same(tmp_path, whole)
 
 
+@pytest.mark.usefixtures("small_samples")
 @pytest.mark.parametrize("sampler", ["neighbor", "cluster", "random_node"])
 def test_batches_of_nodes_train_and_evaluate_every_node_of_a_split(
     sampler: str, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -19,6 +19,7 @@ from graphgps_kmip.data import (
 from tests.data.sets.raw_files import opened
 
 
+@pytest.mark.usefixtures("small_samples")
 @pytest.mark.parametrize("record", datasets().values(), ids=lambda record: record.key)
 def test_a_sample_has_the_dimensions_of_its_record(record: DatasetRecord) -> None:
     dataset = open_dataset(sampled(record))

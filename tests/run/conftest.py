@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
+from run.bench import bench_records
 from run.bench.harness import PROCESSES
 
 from tests.processes import HANGS
@@ -35,12 +37,14 @@ esac
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _one_server_for_all_benchmarks() -> Iterator[None]:
-    """Let the server of the first benchmark import all of them: it serves the others too, while this process lives."""
+def _benchmarks_share_what_takes_long() -> Iterator[None]:
+    """Let the server of the first benchmark import all: while this process lives, it serves the others too."""
     files = (ROOT / "run/bench").glob("*.py")
     modules = [f"run.bench.{file.stem}" for file in files if "\ndef make(" in file.read_text()]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PROCESSES, "set_forkserver_preload", lambda _: forkserver.set_forkserver_preload(modules))
+        # The rates of this machine take over a second to measure, and no test compares two measurements of them.
+        patch.setattr(bench_records, "machine_facts", functools.cache(bench_records.machine_facts))
         yield
 
 

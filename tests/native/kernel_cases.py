@@ -8,6 +8,7 @@ from torch import Tensor
 
 from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.attention.full import full_attention
+from graphgps_kmip.attention.pair_attention import pair_attention
 from graphgps_kmip.attention.sparse_attention import sparse_attention
 from graphgps_kmip.mpnn.gatedgcn import gated_mean
 from graphgps_kmip.search import topk_inner_product
@@ -81,6 +82,21 @@ def test_full_attention_at_the_edges_of_its_tiles(dim: int, dropout: float, dtyp
         (grad,) = torch.autograd.grad(out.sum(), qkv)
         assert out.isfinite().all()
         assert grad.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize("parts", ["key_bias theta phi", "key_bias", "theta", "phi"])
+def test_pair_attention_at_the_edges_of_its_tiles(parts: str, dropout: float, dtype: torch.dtype) -> None:
+    sizes = torch.tensor([0, 1, 7, 8, 9, 31, 32, 33, 511, 513, 0])
+    ptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+    context = GraphContext(torch.repeat_interleave(sizes), ptr)
+    shapes = {"key_bias": (int(ptr[-1]), 2), "theta": (2, context.num_pairs), "phi": (2, context.num_pairs)}
+    given = {name: torch.randn(shapes[name], dtype=dtype, requires_grad=True) for name in parts.split()}
+    qkv = torch.randn(int(ptr[-1]), 3 * 2 * 5, dtype=dtype, requires_grad=True)
+    out = pair_attention(qkv, context, 2, scale=1.0, dropout=dropout, **given)
+    grads = torch.autograd.grad(out.sum(), (qkv, *given.values()))
+    assert all(grad.isfinite().all() for grad in (out, *grads))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -1,9 +1,10 @@
 """Global attention among the nodes of each graph: ``attention(x, context) -> (N, C)``, see ``context.py``."""
 
+from graphgps_kmip.attention.biased_attention import BiasedFullAttention
 from graphgps_kmip.attention.bigbird import BigBirdAttention
 from graphgps_kmip.attention.context import AttentionGraph, GraphContext, collect_attention
 from graphgps_kmip.attention.exphormer import ExphormerAttention
-from graphgps_kmip.attention.full import BiasedFullAttention, FullAttention
+from graphgps_kmip.attention.full import FullAttention
 from graphgps_kmip.attention.grit import GRITAttention
 from graphgps_kmip.attention.k_annealing import AnnealedKeys
 from graphgps_kmip.attention.key_selection import BestKeys, DiverseKeys, RandomKeys

@@ -1,4 +1,4 @@
-"""Full softmax attention (transformer) inside each graph, by fused kernels; plain, and with Graphormer's pair bias.
+"""Full softmax attention (transformer) inside each graph, by fused kernels.
 
 torch's fused CPU kernel supports neither dropout, for which it falls back to the whole score matrix, nor graphs of
 different sizes, which are padded to the largest one. So on a CPU fused C loops (``native/full_attention.c``) compute
@@ -23,7 +23,6 @@ from graphgps_kmip.attention.context import AttentionGraph, GraphContext
 from graphgps_kmip.attention.dense import from_padded, to_padded
 from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
 from graphgps_kmip.common.gradients import differentiable_gradients
-from graphgps_kmip.errors import InputError
 from graphgps_kmip.native import dtype_flags, load, pointer, unavailable_reason
 from graphgps_kmip.registry import register
 from graphgps_kmip.search.problem import NotFinite, overflow
@@ -182,7 +181,7 @@ class FullAttention(nn.Module):
 
     ``out(concat_h softmax(Q_h K_h^T / sqrt(D)) V_h)`` with D = dim / num_heads; costs sum_g N_g^2 * dim.
     Initialised as ``torch.nn.MultiheadAttention``. Second derivatives exist where the C kernel runs; torch's fused
-    attention, which is used elsewhere (a GPU, more threads than heads, a bias), has none and raises: call it inside
+    attention, which is used elsewhere (a GPU, more threads than heads), has none and raises: call it inside
     ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`` for them.
 
     Args:
@@ -210,7 +209,14 @@ class FullAttention(nn.Module):
 
     def forward(self, x: Tensor, context: GraphContext | Tensor | None = None) -> Tensor:
         """Attend inside each graph: x (N, dim) -> (N, dim)."""
-        return self.attend(x, GraphContext.of(context, x))
+        context = GraphContext.of(context, x)
+        dropout = self.dropout if self.training else 0.0
+        qkv = self.qkv(x)
+        if can_run(qkv, context, self.num_heads, dropout):
+            return self.out(full_attention(qkv, context, self.num_heads, dropout))
+        q, k, v, mask = self._padded(qkv, context)
+        out = scaled_dot_product_attention(q, k, v, _key_mask(mask, context), dropout)  # (B, H, Nmax, D)
+        return self.out(from_padded(out.transpose(1, 2).flatten(2), context))
 
     @torch.no_grad()
     def attention_graph(self, x: Tensor, context: GraphContext | Tensor | None = None) -> AttentionGraph:
@@ -221,21 +227,8 @@ class FullAttention(nn.Module):
         """Say dim, heads and dropout."""
         return described(self, self.out.in_features, self.num_heads)
 
-    def attend(self, x: Tensor, context: GraphContext, bias: Tensor | None = None) -> Tensor:
-        """Attend with a bias (B, H, Nmax, Nmax) added to the scores: x (N, dim) -> (N, dim)."""
-        dropout = self.dropout if self.training else 0.0
-        qkv = self.qkv(x)
-        if bias is None and can_run(qkv, context, self.num_heads, dropout):
-            return self.out(full_attention(qkv, context, self.num_heads, dropout))
-        q, k, v, mask = self._padded(qkv, context)
-        seen = _key_mask(mask, context)
-        if bias is not None:
-            seen = bias if seen is None else bias.masked_fill(~seen, -torch.inf)
-        out = scaled_dot_product_attention(q, k, v, seen, dropout)  # (B, H, Nmax, D)
-        return self.out(from_padded(out.transpose(1, 2).flatten(2), context))
-
     def weights(self, x: Tensor, context: GraphContext, bias: Tensor | None = None) -> AttentionGraph:
-        """Return the weights of :meth:`attend`."""
+        """Return all weights, with a bias (B, H, Nmax, Nmax) added to the scores."""
         q, k, _, mask = self._padded(self.qkv(x), context)
         score = q @ k.mT / math.sqrt(q.size(-1))  # (B, H, Nmax, Nmax)
         score = (score if bias is None else score + bias).transpose(1, 2).flatten(2)  # (B, Nmax, H * Nmax)
@@ -250,70 +243,6 @@ class FullAttention(nn.Module):
         padded, mask = to_padded(qkv, context)
         q, k, v = padded.unflatten(2, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)  # (B, Nmax, 3, H, D)
         return q, k, v, mask
-
-
-@register("attention", "BiasedTransformer", breaks=("batch_vector",))
-class BiasedFullAttention(nn.Module):
-    r"""Full attention with a number for each pair of nodes and head added to the scores: Graphormer's attention.
-
-    .. math:: \mathrm{out}(\mathrm{concat}_h \, \mathrm{softmax}(Q_h K_h^T / \sqrt{D} + B_h) V_h)
-
-    (Ying et al. 2021, equations 6 and 7.) Row 0 of ``context.pair_index`` attends to row 1 with the biases in
-    ``context.pair_attr``; the biases of a pair that is given twice are added, a pair that is not given has none. Memory
-    and time are those of B * Nmax^2 * num_heads numbers.
-
-    Args:
-        dim (int): channels in and out.
-        num_heads (int): heads; must divide dim.
-        dropout (float, optional): probability to drop an attention weight, in training only. (default: 0.0)
-
-    Shapes:
-        x (N, dim); context a GraphContext with pair_index (2, P) and pair_attr (P, num_heads); returns (N, dim).
-        Gradients flow to x and to the biases.
-
-    Raises:
-        ValueError: as `FullAttention`; when called: there are no biases, or not one column per head.
-    """
-
-    def __init__(self, dim: int, num_heads: int, dropout: float = 0.0) -> None:
-        super().__init__()
-        self.attention = FullAttention(dim, num_heads, dropout)
-
-    def forward(self, x: Tensor, context: GraphContext | Tensor | None = None) -> Tensor:
-        """Attend inside each graph: x (N, dim) -> (N, dim)."""
-        context = GraphContext.of(context, x)
-        return self.attention.attend(x, context, pair_bias(context, self.attention.num_heads))
-
-    @torch.no_grad()
-    def attention_graph(self, x: Tensor, context: GraphContext | Tensor | None = None) -> AttentionGraph:
-        """Return all weights, as `FullAttention` does."""
-        context = GraphContext.of(context, x)
-        return self.attention.weights(x, context, pair_bias(context, self.attention.num_heads))
-
-
-def pair_bias(context: GraphContext, num_heads: int) -> Tensor:
-    """Return the biases of all pairs, padded: (B, H, Nmax, Nmax), the attending node first.
-
-    Raises:
-        ValueError: the context has none, or not one column per head.
-    """
-    if context.pair_index is None or context.pair_attr is None:
-        raise InputError(
-            "BiasedTransformer needs a bias for each pair of nodes, and this data has none: set "
-            "posenc_GraphormerBias.enable True (and node_degrees_only False there), or take Transformer"
-        )
-    if context.pair_attr.dim() != 2 or context.pair_attr.size(1) != num_heads:
-        raise InputError(
-            f"BiasedTransformer has {num_heads} heads (gt.n_heads), but the bias of pairs has shape "
-            f"{tuple(context.pair_attr.shape)}: give one column per head"
-        )
-    max_nodes, graph = context.max_nodes, context.batch[context.pair_index[0]]
-    query, key = context.pair_index - context.ptr[graph]  # within their graph
-    rows = (graph * max_nodes + query) * max_nodes + key
-    bias = context.pair_attr.new_zeros(context.num_graphs * max_nodes**2, num_heads).index_add(
-        0, rows, context.pair_attr
-    )
-    return bias.view(context.num_graphs, max_nodes, max_nodes, num_heads).permute(0, 3, 1, 2)
 
 
 def _key_mask(mask: Tensor, context: GraphContext) -> Tensor | None:

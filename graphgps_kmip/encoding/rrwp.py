@@ -17,11 +17,12 @@ from itertools import accumulate
 from typing import Annotated, Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.encoding.graphormer_bias import first_nodes
 from graphgps_kmip.encoding.positional_encoding import PositionalEncoding
+from graphgps_kmip.encoding.rrwp_linear import RRWPLinear, diagonal  # noqa: F401 (beside `rrwp` for its readers)
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import Choice, whole
 from graphgps_kmip.registry import register
@@ -299,6 +300,10 @@ class RRWP(PositionalEncoding):
         values, degree = batched_rrwp(graph.edge_index, ptr, walks)
         return {"rrwp": values, "rrwp_degree": degree}
 
+    def encoder(self, dim: int, dim_x: int | None) -> nn.Module:
+        """Return GRIT's linear maps of RRWP, of a node to x and of pairs to pair_attr."""
+        return RRWPLinear(self.walks.num_channels, dim, dim_x, functools.partial(with_rrwp, encoding=self))
+
 
 def with_rrwp(batch: Batch, encoding: RRWP) -> Batch:
     """Return the batch with ``rrwp`` (P, C) and ``rrwp_degree`` (N,), computed now where it comes without them.
@@ -324,17 +329,3 @@ def with_rrwp(batch: Batch, encoding: RRWP) -> Batch:
             f"check {GROUP}.ksteps and channels, and give whole graphs (train.sampler full_batch)"
         )
     return batch
-
-
-def diagonal(values: Tensor, ptr: Tensor) -> Tensor:
-    """Return the rows of the pairs (i, i): (sum of n^2, C) -> (N, C).
-
-    Args:
-        values (Tensor): Values of all pairs, graph by graph, query by query.
-        ptr (Tensor): First node of each graph, and the number of nodes at the end.
-    """
-    sizes = ptr.diff()
-    first = sizes.square().cumsum(0) - sizes.square()
-    start, pair, size = (part.repeat_interleave(sizes) for part in (ptr[:-1], first, sizes))
-    node = torch.arange(len(start), device=ptr.device) - start
-    return values[pair + node * (size + 1)]

@@ -49,21 +49,20 @@ class RRWPLinear(nn.Module):
         batch = batch if self.prepare is None else self.prepare(batch)
         values = batch.rrwp.to(self.pair.weight.dtype)
         x = batch.x if self.features is None else self.features(batch.x.to(values.dtype))
-        batch.x = x + self.node(pair_diagonal(values, first_nodes(batch)))
+        batch.x = x + self.node(diagonal(values, first_nodes(batch)))
         batch.pair_attr = self.pair(values)
         return batch
 
 
-def pair_diagonal(values: Tensor, ptr: Tensor) -> Tensor:
-    """Return the values of each node with itself.
+def diagonal(values: Tensor, ptr: Tensor) -> Tensor:
+    """Return the rows of the pairs (i, i): (sum of n^2, C) -> (N, C).
 
     Args:
-        values (Tensor): one row per pair, graph by graph, query by query.
-        ptr (Tensor): first node of each graph, and the number of nodes at the end.
-
-    Shapes: values (sum of n^2, C), ptr (B + 1,) -> (N, C).
+        values (Tensor): Values of all pairs, graph by graph, query by query.
+        ptr (Tensor): First node of each graph, and the number of nodes at the end.
     """
     sizes = ptr.diff()
     first = sizes.square().cumsum(0) - sizes.square()
     start, pair, size = (part.repeat_interleave(sizes) for part in (ptr[:-1], first, sizes))
-    return values[pair + (torch.arange(len(start), device=ptr.device) - start) * (size + 1)]
+    node = torch.arange(len(start), device=ptr.device) - start
+    return values[pair + node * (size + 1)]

@@ -17,7 +17,7 @@ from graphgps_kmip.gym.config.config_defaults import NAME
 
 WATCHERS: list[Callable[[dict[Any, Any], Any, Any], None]] = []  # called with what others register
 OURS: dict[int, dict[Any, Any]] = {}  # id of a registry -> our entries in it
-NETWORKS = "GPSModel MultiModel SingleModel SANTransformer GritTransformer Performer BigBird Graphormer".split()
+NETWORKS = "GPSModel MultiModel SingleModel SANTransformer GritTransformer PPGT Performer BigBird Graphormer".split()
 NETWORKS += ["custom_gnn", "gnn"]
 ESSENTIAL = {
     *((id(graphgym.network_dict), name) for name in NETWORKS),

@@ -275,7 +275,7 @@ def _added(sets: list[tuple[Tensor, Tensor]], num_nodes: int) -> PairFeatures:
     return PairFeatures(values.new_zeros(len(unique), values.size(1)).index_add(0, row, values), index)
 
 
-@register("attention", "GRIT")
+@register("attention", "GRIT", zero_grad=("pairs.*",))  # of a single layer, whose new pair features nothing reads
 def grit(
     dim: int,
     num_heads: int,

@@ -163,11 +163,13 @@ def _mask(shape: tuple[int, int], dropout: float, like: Tensor) -> Tensor | None
 
 
 def signed_root(x: Tensor) -> Tensor:
-    """Return ``sign(x) sqrt(|x|)``, whose gradient is 0 at 0: torch sets that of a ReLU there, whatever comes behind.
+    """Return ``sign(x) sqrt(|x|)``, with all derivatives 0 at 0.
+
+    A difference of roots of ReLUs, as in the public code, has the same first derivative, but its second one is NaN.
 
     Shapes: any.
     """
-    return x.relu().sqrt() - (-x).relu().sqrt()
+    return x.abs().masked_fill(x == 0, 1.0).sqrt() * x.sign()
 
 
 def _plain(

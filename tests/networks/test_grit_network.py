@@ -21,8 +21,8 @@ NAMES = {
     "encoder.node_encoder.": "encoder.node.0.",
     "encoder.edge_encoder.": "encoder.edge.",
     **{f"post_mp.FC_layers.{number}.": f"head.mlp.{2 * number}." for number in range(3)},
-    **{f"post_mp.layer_post_mp.model.0.Layer_{number}.layer.model.": f"head.mlp.{3 * number}." for number in range(2)},
-    "post_mp.layer_post_mp.model.1.model.": "head.mlp.6.",
+    **{f"post_mp.layer_post_mp.model.0.Layer_{number}.layer.model.": f"head.mlp.{4 * number}." for number in range(2)},
+    "post_mp.layer_post_mp.model.1.model.": "head.mlp.8.",
 }
 
 

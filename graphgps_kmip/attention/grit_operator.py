@@ -331,6 +331,7 @@ class _Gradients:
         self.head = heads.repeat_interleave(len(self.logit) // settings.num_heads)  # of each channel
         self.in_head = (self.head[:, None] == heads).to(self.v.dtype)  # (C, H)
         self.sums = [None if one is None else torch.zeros_like(one) for one in tensors]
+        self.sums[3] = torch.empty_like(self.value)  # each row is set once
         self.block_sums = torch.zeros_like(self.blocks)
 
     def add(

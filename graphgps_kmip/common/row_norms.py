@@ -8,13 +8,20 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 
+CACHED_ROWS = 2**12
+
 
 class _Moments(Function):
     """Mean and biased variance of each channel; the backward pass reads x once, and keeps nothing else."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:
-        variance, mean = torch.var_mean(x, dim=0, correction=0)
+        mean = x.mean(0)
+        # a part fits into the cache; torch.var_mean takes three times as long
+        squares = [
+            (part - mean).square_().sum(0) for part in x.split(CACHED_ROWS if x.device.type == "cpu" else len(x))
+        ]
+        variance = torch.stack(squares).sum(0) / len(x)
         ctx.save_for_backward(x, mean)
         return mean, variance
 

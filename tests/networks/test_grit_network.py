@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Batch
 
-from graphgps_kmip.model.san_layer import san_graph_head
 from graphgps_kmip.networks.create_model import create_model
 from tests.attention.test_grit_recorded import rename_layer
 from tests.recorded import check, load

@@ -1,0 +1,309 @@
+r"""BREC's protocol: a model is trained to tell one pair of graphs apart, and Hotelling's T-square says whether it does.
+
+Wang and Zhang (2024), section 4. A pair is 32 relabelings of G and of H. A new model is trained on it with the cosine
+embedding loss of margin 0, mean max(0, cos(f(G_r), f(H_r))). Then, in eval mode, with the differences
+D_r = f(G_r) - f(H_r) of width d,
+
+.. math:: T^2 = \bar D^T \, \mathrm{cov}(D)^+ \, \bar D
+
+and the pair is distinguished if T^2 is above 72.34, and not close to the T^2 of 64 relabelings of one of the two graphs
+that are compared in the same way (the reliability test, which fails from 72.34 on: the outputs then depend on the order
+of nodes). As in the public script the factor q = 32 of Hotelling's statistic is left out.
+
+Differences to that script: each pair has a seed of its own, so that a result depends neither on the pairs before it
+nor on interruptions or processes; outputs that are not finite are reported, where the script compares NaN.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cosine_embedding_loss
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch_geometric.data import Batch, Data
+
+from graphgps_kmip.common.forked_work import as_done
+from graphgps_kmip.errors import InputError
+from graphgps_kmip.expressivity.brec_results import Result, append_result, resume_results
+
+THRESHOLD = 72.34  # of T-square; the benchmark's constant
+CLOSE = {"atol": 1e-6, "rtol": 1e-5}  # T-square of the pair and of its reliability test, the benchmark's isclose rule
+BATCH = 16  # graphs in a batch: 8 relabelings of each graph
+PairGraphs = tuple[Sequence[Data], Sequence[Data]]  # 64 graphs, G and H in turn; 64 of the reliability test
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How a model is trained on a pair before it is tested.
+
+    Args:
+        graphs (int): In a batch of training; of every `BATCH` graphs the first ones.
+        trains (bool, optional): False: the initial weights are tested. (default: ``True``)
+        stops_at_zero (bool, optional): End the training when the loss of an epoch is exactly 0. (default: ``False``)
+    """
+
+    graphs: int
+    trains: bool = True
+    stops_at_zero: bool = False
+
+
+PROTOCOLS: dict[str, Protocol] = {
+    # the public script: 4 batches of 8 pairs in the order of the file, all epochs, the last weights
+    "literal": Protocol(BATCH),
+    # 8 relabelings of a pair give the loss and the gradient of one of them; where the loss is 0, the gradient is 0
+    "economical": Protocol(2, stops_at_zero=True),
+    "untrained": Protocol(0, trains=False),
+}
+
+
+@dataclass(frozen=True)
+class PairTest:
+    """What is done with every pair.
+
+    Args:
+        model (callable): Returns a new model, ``model(batch) -> (outputs, labels)`` with a row for each graph.
+        optimization (callable): Model -> its optimizer, and its learning rate schedule (stepped once per epoch) or
+            None.
+        epochs (int): Epochs of training.
+        protocol (str, optional): A key of `PROTOCOLS`. (default: ``"literal"``)
+        seed (int, optional): With the number of a pair it decides the initial weights. (default: ``0``)
+        dtype (torch.dtype, optional): Of weights, features and the statistic; initial weights are drawn in float32
+            whatever it is. (default: ``torch.float32``)
+        device (torch.device, optional): Where the model runs. (default: CPU)
+        loss_threshold (float, optional): End the training when the loss of an epoch is below; 0: never, in any
+            protocol but those that stop at 0. (default: ``0.0``)
+
+    Raises:
+        InputError: no such protocol, or less than one epoch.
+    """
+
+    model: Callable[[], nn.Module]
+    optimization: Callable[[nn.Module], tuple[Optimizer, Any]]
+    epochs: int
+    protocol: str = "literal"
+    seed: int = 0
+    dtype: torch.dtype = torch.float32
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    loss_threshold: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.protocol not in PROTOCOLS:
+            raise InputError(f"brec.protocol: expected one of {', '.join(PROTOCOLS)}, got {self.protocol!r}")
+        if self.epochs < 1:
+            raise InputError(f"optim.max_epoch: BREC needs at least 1 epoch, got {self.epochs}")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What decides the numbers of a given model, as plain values."""
+        names = ("protocol", "epochs", "seed", "loss_threshold")
+        return {**{name: getattr(self, name) for name in names}, "precision": str(self.dtype).removeprefix("torch.")}
+
+
+def hotelling_t2(first: Tensor, second: Tensor) -> float:
+    r"""Return T-square of two samples of pairs, without the factor q.
+
+    .. math:: \bar D^T \, \mathrm{cov}(D)^+ \, \bar D, \quad D = X - Y
+
+    cov is the unbiased sample covariance, + the pseudo-inverse with torch's cut-off for the dtype of the outputs: in
+    float32, singular values that rounding made are cut off at other places than in float64. Equal samples give 0; so
+    do differences that are equal to the last bit, for their covariance is 0: what a model's rounding does matters.
+
+    Args:
+        first (Tensor): Outputs X for the relabelings of one graph.
+        second (Tensor): Outputs Y for those of the other.
+
+    Shapes: (q, d) each, q at least 2.
+    """
+    difference = first - second
+    mean = difference.mean(0)
+    covariance = torch.cov(difference.T).reshape(len(mean), len(mean))
+    return float(mean @ torch.linalg.pinv(covariance) @ mean)
+
+
+def is_distinguished(t2: float, t2_reliability: float) -> bool:
+    """Return whether a pair counts as distinguished: T-square above `THRESHOLD` and not that of the reliability test.
+
+    Args:
+        t2 (float): Of the pair.
+        t2_reliability (float): Of its reliability test.
+    """
+    return t2 > THRESHOLD and not bool(np.isclose(t2, t2_reliability, **CLOSE))
+
+
+def run_to_file(
+    test: PairTest,
+    pairs: Sequence[int],
+    graphs_of: Callable[[int], PairGraphs],
+    path: Path,
+    num_workers: int = 1,
+    notes: Mapping[str, Any] = {},  # noqa: B006
+    tell: Callable[[Result], None] = lambda _result: None,
+) -> dict[int, Result]:
+    """Test the pairs that a file has no result of yet, append each result, and return all by pair.
+
+    Args:
+        test (PairTest): What is done.
+        pairs (Sequence[int]): Numbers of the pairs.
+        graphs_of (callable): Number of a pair -> its graphs.
+        path (Path): The file, JSON lines; a new one is made.
+        num_workers (int, optional): As of `run_pairs`. (default: ``1``)
+        notes (Mapping, optional): Plain values for the first line: what else decides the numbers, such as a hash of
+            the model's config. (default: none)
+        tell (callable, optional): Called with each new result. (default: nothing)
+
+    Raises:
+        ResultsError: the file has results of other settings.
+    """
+    results = resume_results(path, {**test.settings, **notes})
+    missing = [pair for pair in pairs if pair not in results]
+    for result in run_pairs(test, missing, graphs_of, num_workers):
+        append_result(path, result)
+        results[result["pair"]] = result
+        tell(result)
+    return {pair: results[pair] for pair in pairs}
+
+
+def run_pairs(
+    test: PairTest, pairs: Sequence[int], graphs_of: Callable[[int], PairGraphs], num_workers: int = 1
+) -> Iterator[Result]:
+    """Yield the result of each pair as soon as it is there; the numbers do not depend on the number of processes.
+
+    Args:
+        test (PairTest): What is done.
+        pairs (Sequence[int]): Numbers of the pairs.
+        graphs_of (callable): Number of a pair -> its graphs.
+        num_workers (int, optional): Forked processes of one thread each; 1: this process. (default: ``1``)
+    """
+    work = partial(_run, test, graphs_of)
+    return (result for _, result in as_done("BREC pairs", work, pairs, num_workers))
+
+
+def _run(test: PairTest, graphs_of: Callable[[int], PairGraphs], pair: int) -> Result:
+    return run_pair(test, pair, graphs_of(pair))
+
+
+def run_pair(test: PairTest, pair: int, graphs: PairGraphs) -> Result:
+    """Train a new model on a pair as the protocol says, and test it.
+
+    Args:
+        test (PairTest): What is done.
+        pair (int): Number of the pair.
+        graphs (tuple): 64 graphs of the pair, G and H in turn, and as many of its reliability test.
+
+    Returns:
+        ``pair``; ``distinguished``; ``reliable``; ``t2`` and ``t2_reliability``, None where outputs are not finite;
+        ``failed``, the reason, or ""; ``epochs`` that were trained; ``first_loss`` and ``last_loss`` of an epoch, None
+        without training; ``seconds``.
+    """
+    began = time.perf_counter()
+    with torch.random.fork_rng(devices=[]), _default_dtype(torch.float32):
+        torch.manual_seed(pair_seed(test.seed, pair))
+        model = test.model().to(test.device, test.dtype)
+        torch.set_default_dtype(test.dtype)
+        losses = _train(test, model, graphs[0]) if PROTOCOLS[test.protocol].trains else []
+        t2, t2_reliability = (_t2(test, model, part) for part in graphs)
+    finite = math.isfinite(t2) and math.isfinite(t2_reliability)
+    return {
+        "pair": pair,
+        "distinguished": finite and is_distinguished(t2, t2_reliability),
+        "reliable": finite and t2_reliability < THRESHOLD,
+        "t2": t2 if finite else None,
+        "t2_reliability": t2_reliability if finite else None,
+        "failed": "" if finite else "the outputs are not finite",
+        "epochs": len(losses),
+        "first_loss": _number(losses[0]) if losses else None,
+        "last_loss": _number(losses[-1]) if losses else None,
+        "seconds": round(time.perf_counter() - began, 3),
+    }
+
+
+def pair_seed(seed: int, pair: int) -> int:
+    """Return the seed of a pair's initial weights."""
+    return int(np.random.SeedSequence((seed, pair)).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+@contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """Let tensors that a model makes have the dtype of its weights, here and until the block ends."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _train(test: PairTest, model: nn.Module, graphs: Sequence[Data]) -> list[float]:
+    """Train a model on a pair and return the loss of each epoch; a loss that is not finite is the last."""
+    protocol = PROTOCOLS[test.protocol]
+    batches = [_batch(test, graphs[at : at + protocol.graphs], "train") for at in range(0, len(graphs), BATCH)]
+    optimizer, scheduler = test.optimization(model)
+    losses: list[float] = []
+    model.train()
+    for epoch in range(test.epochs):
+        losses.append(_epoch(model, batches, optimizer, epoch / max(1, test.epochs - 1)))
+        if isinstance(scheduler, ReduceLROnPlateau):
+            scheduler.step(losses[-1])
+        elif scheduler is not None:
+            scheduler.step()
+        stop = (protocol.stops_at_zero and losses[-1] == 0.0) or losses[-1] < test.loss_threshold
+        if stop or not math.isfinite(losses[-1]):
+            break
+    return losses
+
+
+def _epoch(model: nn.Module, batches: Sequence[Batch], optimizer: Optimizer, progress: float) -> float:
+    """Take a step for each batch, in order, and return the mean loss."""
+    total = 0.0
+    for batch in batches:
+        given = batch.clone()  # a model writes into its batch
+        given.progress = progress
+        outputs = model(given)[0]
+        loss = cosine_embedding_loss(outputs[0::2], outputs[1::2], -torch.ones_like(outputs[0::2, 0]), margin=0.0)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        total += loss.item()
+    return total / len(batches)
+
+
+@torch.no_grad()
+def _t2(test: PairTest, model: nn.Module, graphs: Sequence[Data]) -> float:
+    """Return T-square of 64 graphs in eval mode; NaN if an output is not finite."""
+    model.eval()
+    parts = []
+    for at in range(0, len(graphs), BATCH):
+        batch = _batch(test, graphs[at : at + BATCH], "test")
+        batch.progress = 1.0
+        parts.append(model(batch)[0].cpu())
+    outputs = torch.cat(parts)  # (64, d)
+    if outputs.dim() != 2 or len(outputs) != len(graphs):
+        raise InputError(
+            f"a model for BREC gives a row of numbers for each graph, this one {tuple(outputs.shape)} for "
+            f"{len(graphs)} graphs: set gnn.head to a head of graphs"
+        )
+    if not bool(torch.isfinite(outputs).all()):
+        return math.nan
+    return hotelling_t2(outputs[0::2], outputs[1::2])
+
+
+def _batch(test: PairTest, graphs: Sequence[Data], split: str) -> Batch:
+    batch = Batch.from_data_list(list(graphs)).to(test.device)
+    batch = batch.apply(lambda tensor: tensor.to(test.dtype) if tensor.is_floating_point() else tensor)
+    batch.split = split
+    return batch

@@ -1,0 +1,89 @@
+"""Parallel work in forked processes: every result once, errors as they were raised, killed processes named."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from graphgps_kmip.common.forked_work import as_done
+from graphgps_kmip.errors import InputError
+from tests.processes import wait_for
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_every_item_comes_once_with_its_result_and_each_in_a_process_of_its_own(workers: int) -> None:
+    found = list(as_done("squares", lambda item: (item**2, os.getpid()), range(7), workers))
+    assert sorted((item, square) for item, (square, _) in found) == [(item, item**2) for item in range(7)]
+    assert (os.getpid() in {pid for _, (_, pid) in found}) == (workers == 1)
+    assert len({pid for _, (_, pid) in found}) == (1 if workers == 1 else 7)
+
+
+def test_results_come_when_they_are_there() -> None:
+    def work(item: int) -> int:
+        time.sleep(0.6 * (item == 0))
+        return torch.get_num_threads()
+
+    assert [item for item, _ in as_done("naps", work, range(4), 2)] == [1, 2, 3, 0]
+    assert {threads for _, threads in as_done("naps", work, range(4), 2)} == {1}
+
+
+def test_an_error_is_raised_as_it_was_and_one_that_cannot_be_sent_by_name() -> None:
+    class Odd(Exception):
+        def __init__(self, one: int, other: int) -> None:
+            super().__init__(f"{one} {other}")
+
+    def work(item: int) -> None:
+        raise InputError("key: wrong") if item == 0 else Odd(1, 2)
+
+    with pytest.raises(InputError, match="key: wrong"):
+        list(as_done("work", work, [0], 2))
+    with pytest.raises(RuntimeError, match="Odd: 1 2"):
+        list(as_done("work", work, [1], 2))
+
+
+def test_a_killed_process_is_one_line() -> None:
+    def work(_item: int) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(InputError, match=r"pairs: the process of 3 was killed \(exit code -9\); .* num_threads"):
+        list(as_done("pairs", work, [3], 2))
+
+
+def is_gone(pid: int) -> Callable[[], bool]:
+    def gone() -> bool:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        return False
+
+    return gone
+
+
+def test_a_closed_iteration_ends_its_processes_at_once() -> None:
+    def work(item: int) -> int:
+        if item:
+            time.sleep(600)
+        return os.getpid()
+
+    reader, writer = os.pipe()
+
+    def told(item: int) -> int:
+        os.write(writer, b"%d\n" % os.getpid())
+        return work(item)
+
+    results = as_done("naps", told, range(3), 3)
+    assert next(results)[0] == 0
+    pids = set()
+    with os.fdopen(reader) as file:
+        for _ in range(3):
+            pids.add(int(file.readline()))
+        results.close()
+    os.close(writer)
+    for pid in pids:
+        wait_for(is_gone(pid))

@@ -34,7 +34,7 @@ ARROWS = {
     "networks": {"attention", "mpnn", "encoding", "model", "compat"},
     "gym": {
         *("networks", "compat", "search", "attention", "mpnn", "encoding", "model", "task", "data", "train", "report"),
-        "results",
+        *("results", "expressivity"),
     },
 }
 # What every module may import: it imports nothing above itself.

@@ -204,7 +204,7 @@ def run_pair(test: PairTest, pair: int, graphs: PairGraphs) -> Result:
     Returns:
         ``pair``; ``distinguished``; ``reliable``; ``t2`` and ``t2_reliability``, None where outputs are not finite;
         ``failed``, the reason, or ""; ``epochs`` that were trained; ``first_loss`` and ``last_loss`` of an epoch, None
-        without training; ``seconds``.
+        without training; ``loss`` of the outputs that are tested; ``seconds``.
     """
     began = time.perf_counter()
     with torch.random.fork_rng(devices=[]), _default_dtype(torch.float32):
@@ -212,7 +212,7 @@ def run_pair(test: PairTest, pair: int, graphs: PairGraphs) -> Result:
         model = test.model().to(test.device, test.dtype)
         torch.set_default_dtype(test.dtype)
         losses = _train(test, model, graphs[0]) if PROTOCOLS[test.protocol].trains else []
-        t2, t2_reliability = (_t2(test, model, part) for part in graphs)
+        (t2, loss), (t2_reliability, _) = (_tested(test, model, part) for part in graphs)
     finite = math.isfinite(t2) and math.isfinite(t2_reliability)
     return {
         "pair": pair,
@@ -224,6 +224,7 @@ def run_pair(test: PairTest, pair: int, graphs: PairGraphs) -> Result:
         "epochs": len(losses),
         "first_loss": _number(losses[0]) if losses else None,
         "last_loss": _number(losses[-1]) if losses else None,
+        "loss": _number(loss),
         "seconds": round(time.perf_counter() - began, 3),
     }
 
@@ -274,7 +275,7 @@ def _epoch(model: nn.Module, batches: Sequence[Batch], optimizer: Optimizer, pro
         given = batch.clone()  # a model writes into its batch
         given.progress = progress
         outputs = model(given)[0]
-        loss = cosine_embedding_loss(outputs[0::2], outputs[1::2], -torch.ones_like(outputs[0::2, 0]), margin=0.0)
+        loss = pair_loss(outputs)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -282,9 +283,18 @@ def _epoch(model: nn.Module, batches: Sequence[Batch], optimizer: Optimizer, pro
     return total / len(batches)
 
 
+def pair_loss(outputs: Tensor) -> Tensor:
+    """Return the mean of max(0, cos) over outputs of G and H in turn.
+
+    Shapes: (2 q, d) -> scalar.
+    """
+    apart = -torch.ones_like(outputs[0::2, 0])
+    return cosine_embedding_loss(outputs[0::2], outputs[1::2], apart, margin=0.0)
+
+
 @torch.no_grad()
-def _t2(test: PairTest, model: nn.Module, graphs: Sequence[Data]) -> float:
-    """Return T-square of 64 graphs in eval mode; NaN if an output is not finite."""
+def _tested(test: PairTest, model: nn.Module, graphs: Sequence[Data]) -> tuple[float, float]:
+    """Return T-square and loss of 64 graphs in eval mode; NaN if an output is not finite."""
     model.eval()
     parts = []
     for at in range(0, len(graphs), BATCH):
@@ -298,8 +308,8 @@ def _t2(test: PairTest, model: nn.Module, graphs: Sequence[Data]) -> float:
             f"{len(graphs)} graphs: set gnn.head to a head of graphs"
         )
     if not bool(torch.isfinite(outputs).all()):
-        return math.nan
-    return hotelling_t2(outputs[0::2], outputs[1::2])
+        return math.nan, math.nan
+    return hotelling_t2(outputs[0::2], outputs[1::2]), float(pair_loss(outputs))
 
 
 def _batch(test: PairTest, graphs: Sequence[Data], split: str) -> Batch:

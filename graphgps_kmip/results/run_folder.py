@@ -5,7 +5,7 @@
     <out_dir>/<config name>[-<name_tag>]/      one experiment
         <seed or split>/                       one run
             config.yaml  record.json  logging.log  curves.png  attention.{npz,png}
-            train/stats.json  val/stats.json  test/stats.json
+            train/stats.json  val/stats.json  test/stats.json  brec.jsonl (of train.mode brec)
             ckpt/<epoch>.ckpt  ckpt/best.ckpt
         agg/{train,val,test}/{stats,best}.json
 """
@@ -24,7 +24,7 @@ RECORD = "record.json"
 CONFIG = "config.yaml"
 # What a run folder holds besides its config, whose name `cfg_dest` sets.
 RESERVED = frozenset({*SPLITS, RECORD, "ckpt", "logging.log", "tensorboard", "curves.png", "attention.npz",
-                      "attention.png", "attention_weights.npz"})  # fmt: skip
+                      "brec.jsonl", "attention.png", "attention_weights.npz"})  # fmt: skip
 MAX_NAME_BYTES = 255  # of one name, on every common file system
 
 FIXES = {

@@ -124,15 +124,17 @@ def _shown(pairs: Sequence[int]) -> str:
     return f"{len(pairs)} pairs from {min(pairs)} to {max(pairs)}" if pairs else "no pairs"
 
 
-def of_pairs(dataset: GraphDataset, pairs: Sequence[int]) -> GraphDataset:
-    """Return the data set with the graphs of some pairs only.
+def of_pairs(dataset: GraphDataset, words: str) -> GraphDataset:
+    """Return the data set with the graphs of the pairs only that `numbered_pairs` finds in a text.
 
     Raises:
         ValueError: a pair that is not there, or the data set is not BREC.
     """
-    if not isinstance(dataset.graphs, BRECGraphs):
-        raise InputError("dataset.format: pairs of graphs are those of BREC: set dataset.format BREC")
-    return _dataset(dataset.graphs.chosen(pairs))
+    graphs = dataset.graphs
+    if not isinstance(graphs, BRECGraphs):
+        raise InputError("dataset.format: train.mode brec needs the pairs of BREC: set dataset.format BREC")
+    pairs = numbered_pairs(words, graphs.pairs)
+    return dataset if pairs == graphs.pairs else _dataset(graphs.chosen(pairs))
 
 
 def pair_graphs(graphs: Sequence[Data], place: int) -> tuple[list[Data], list[Data]]:

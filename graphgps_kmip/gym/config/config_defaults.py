@@ -10,6 +10,7 @@ from yacs.config import CfgNode
 from graphgps_kmip.compat.key_translation import UNREAD
 from graphgps_kmip.encoding.expander_graph import ALGORITHMS
 from graphgps_kmip.errors import ConfigError
+from graphgps_kmip.expressivity.brec_protocol import PROTOCOLS
 from graphgps_kmip.gym.posenc import posenc_group
 from graphgps_kmip.networks.network_settings import NETWORK_DEFAULTS
 from graphgps_kmip.ranges import (
@@ -63,6 +64,9 @@ DEFAULTS: dict[str, Any] = {
     "train.eval_test": Default("every", Choice(EVAL_TEST)),  # ours: every evaluation, or "best": only at a new best
     "train.ckpt_best": False,
     "train.precision": Default("32-true", Choice(PRECISIONS)),  # ours: or bf16-mixed, 64-true
+    "brec.protocol": Default("literal", Choice(tuple(PROTOCOLS))),  # ours, of train.mode brec: how pairs are trained on
+    "brec.pairs": Default("", TEXT),  # which: names of categories, 0-9, 110, joined by a plus; "": all
+    "brec.loss_threshold": Default(0.0, NOT_NEGATIVE),  # a lower loss of an epoch ends the training on a pair
     "optim.batch_accumulation": Default(1, COUNT),
     "optim.accumulation_mean": True,  # ours: a step's gradient is the mean over its batches, not the sum
     "optim.clip_grad_norm": False,

@@ -66,6 +66,8 @@ def config_hash(cfg: CfgNode, of_run: bool = True) -> str:
         left_out |= SEARCHED
     settings = dict(flatten(cfg))
     left_out |= _of_others(settings, cfg.custom_modules) | _came_later(settings)
+    if cfg.train.mode != "brec":  # they came later, and nothing else reads them
+        left_out |= {key for key in settings if key.startswith("brec.")}
     kept = {
         key: value
         for key, value in settings.items()

@@ -41,6 +41,7 @@ from graphgps_kmip.data.graph_checks import columns
 from graphgps_kmip.data.graph_folder import FORMAT as FOLDER
 from graphgps_kmip.data.graph_folder import folder_record
 from graphgps_kmip.data.loaders import with_node_budget
+from graphgps_kmip.data.sets.brec import of_pairs
 from graphgps_kmip.data.transductive import with_normalized_features, with_reverse_edges, with_self_loops
 from graphgps_kmip.encoding.positional_encoding import from_settings
 from graphgps_kmip.errors import ConfigError
@@ -168,6 +169,8 @@ def _open(record: DatasetRecord, root: str) -> Loaded:
             raise ConfigError(f"dataset.cache_edges: {record.title} comes with its edges, set it to False")
         record = replace(record, load=partial(record.load, cache=True))
     dataset = open_dataset(record, root, mode, cfg.dataset.split, cfg.seed, index, folder)
+    if cfg.train.mode == "brec":  # before encodings are computed, which can be large
+        dataset = of_pairs(dataset, "" if standing_in else cfg.brec.pairs)
     if record.level == "node":
         dataset = _prepared(dataset, record)
     elif cfg.dataset.normalize_features:
@@ -222,7 +225,8 @@ def dataset_info(dataset: GraphDataset) -> DatasetInfo:
     record = _record(cfg.dataset.format, cfg.dataset.name, cfg.dataset.dir)
     check_head(cfg, record.level)
     info = DatasetInfo.of(dataset, record)
-    if not (cfg.dataset.sample or _standing_in.get()):
+    part = cfg.train.mode == "brec" and cfg.brec.pairs
+    if not (cfg.dataset.sample or _standing_in.get() or part):
         for line in mismatches(record, info):
             logging.warning(line)
     return info

@@ -35,6 +35,7 @@ from graphgps_kmip.gym.running.attention_arrays import save_attention
 from graphgps_kmip.gym.running.data_loading import current_loaders, dataset_info, load_configured
 from graphgps_kmip.gym.running.planned_runs import Run, configured
 from graphgps_kmip.gym.running.train_modes import (
+    RESUMED,
     TRAINING,
     check_mode,
     current_optimizer,
@@ -240,7 +241,8 @@ def execute(run: Run, fabric: Fabric, overwrite: bool = False) -> dict[str, Any]
         optimizer = current_optimizer(parts.model)
         scheduler = current_scheduler(optimizer)
         on_rank_zero(fabric, lambda: stack.enter_context(locked(run_dir)))
-        found = on_rank_zero(fabric, lambda: prepare_run_dir(run_dir, key, overwrite, cfg.train.auto_resume))
+        resume = cfg.train.auto_resume or cfg.train.mode in RESUMED
+        found = on_rank_zero(fabric, lambda: prepare_run_dir(run_dir, key, overwrite, resume))
         if found == "finished":  # by the process whose lock this one waited for
             return None
         on_rank_zero(fabric, lambda: _write_config(run_dir / cfg.cfg_dest, parts.config))

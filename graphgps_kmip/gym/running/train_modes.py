@@ -295,6 +295,7 @@ def pcqm4mv2_inference(
 
 
 TRAINING = ("custom", "standard")
+RESUMED = ("brec",)  # an unfinished run goes on whatever train.auto_resume says: its results do not tell
 
 
 def check_mode(processes: int = 1) -> None:
@@ -304,6 +305,9 @@ def check_mode(processes: int = 1) -> None:
         ConfigError: there are no trained parameters, the data is not the leaderboard's, or there are several processes.
     """
     mode = cfg.train.mode
+    if mode == "brec":
+        _check_brec(processes)
+        return
     if mode not in entries("train_mode") or mode in TRAINING:
         return
     if not cfg.pretrained.dir:
@@ -318,6 +322,13 @@ def check_mode(processes: int = 1) -> None:
         raise ConfigError(f"train.mode {mode} predicts the data set dataset.name {mode}, not {cfg.dataset.name}")
     if mode == "PCQM4Mv2-inference" and processes > 1:
         raise ConfigError(f"train.mode {mode} writes its predictions in order, in one process: set devices 1")
+
+
+def _check_brec(processes: int) -> None:
+    if processes > 1:
+        raise ConfigError("train.mode brec works on pairs in num_threads processes of its own: set devices 1")
+    if cfg.train.precision == "bf16-mixed":
+        raise ConfigError("train.precision bf16-mixed: BREC's statistic needs exact outputs: set 32-true or 64-true")
 
 
 def _evaluated(loaders: Mapping[str, Any], model: nn.Module, fabric: Fabric, config: CfgNode | None) -> dict[str, Any]:

@@ -153,7 +153,7 @@ def test_the_published_file_is_read_packed_or_not(tmp_path: Path) -> None:
         assert (info.dim_in, info.dim_edge, info.dim_out, info.max_nodes) == (1, 0, 16, 18)
         assert info.mean_nodes == pytest.approx((10 + 10 + 16 + 10 + 18) / 5)
         assert len(mismatches(BREC, info)) == 2  # mean nodes and edges are not those of all pairs
-        assert len(of_pairs(dataset, (3, 399)).graphs) == 4 * BLOCK
+        assert len(of_pairs(dataset, "3+399").graphs) == 4 * BLOCK
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ KINDS = {
     "H_schedules": 4,
     "F_encodings": 19,
     "G_rrwp": 5,
+    "I_brec": 4,
     "G_grit": 18,
 }
 

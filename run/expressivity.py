@@ -4,6 +4,7 @@
   python run/expressivity.py theorem1    models on pairs that SEG-WL leaves equal: random ones of every kind
   python run/expressivity.py hardmax     top-k softmax of scaled scores against hardmax
   python run/expressivity.py fit         k-MIP transformers of narrow blocks fitted to a fixed function
+  python run/expressivity.py brec        pairs of BREC that 1-WL and 3-WL tell apart (rows of PPGT's table 1)
 
 Each writes JSON below --out and prints what it found. The exit code of theorem1 is 1 if the theorem fails somewhere.
 """
@@ -13,13 +14,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.data import Data
 from torch_geometric.nn import BatchNorm
 
 from graphgps_kmip.attention import (
@@ -35,8 +38,13 @@ from graphgps_kmip.attention import (
 )
 from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.compat.layer_faults import FirstKeyAgain
+from graphgps_kmip.data import find, open_dataset, sampled
+from graphgps_kmip.data.sets.brec import BLOCK, CATEGORIES, of_pairs
 from graphgps_kmip.encoding.expander_graph import expander_edges, expander_generator
+from graphgps_kmip.errors import UserError, one_line
 from graphgps_kmip.expressivity import wl_picture as picture
+from graphgps_kmip.expressivity.brec_results import category_rows, table_text
+from graphgps_kmip.expressivity.colour_refinement import TESTS, separated_by
 from graphgps_kmip.expressivity.seg_wl import Colouring, Encoding, Graph, seg_wl, theorem_scheme, wl
 from graphgps_kmip.expressivity.theorem import REACH, Outcome, Pair, probes, random_pair, standard_pairs, try_model
 from graphgps_kmip.expressivity.toy_fit import TARGETS, fit, hardmax_bound, hardmax_error, linear_error
@@ -56,7 +64,7 @@ def main(words: list[str]) -> int:
     """Run one part; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parts = parser.add_subparsers(dest="part", required=True, metavar="PART")
-    work = {"pairs": _pairs, "theorem1": _theorem1, "hardmax": _hardmax, "fit": _fit}
+    work = {"pairs": _pairs, "theorem1": _theorem1, "hardmax": _hardmax, "fit": _fit, "brec": _brec}
     add = {name: parts.add_parser(name).add_argument for name in work}
     for one in add.values():
         one("--out", type=Path, default=Path("results/expressivity"), help="where results go")
@@ -66,13 +74,20 @@ def main(words: list[str]) -> int:
     add["fit"]("--k", type=int, default=2, help="keys that a query keeps (default 2, of 8 tokens)")
     add["fit"]("--steps", type=int, default=600, help="steps of Adam (default 600)")
     add["fit"]("--seeds", type=int, default=4, help="initial weights (default 4)")
+    add["brec"]("--data", default="datasets", help="folder of the data sets, with BREC in it (default datasets)")
+    add["brec"]("--pairs", default="", help="which pairs, as brec.pairs of a YAML file (default all)")
+    add["brec"]("--sample", action="store_true", help="two made-up pairs instead of the data")
     args = parser.parse_args(words)
     for name in ("trials", "k", "steps", "seeds", "blocks"):
         given = getattr(args, name, 1)
         if min(given if isinstance(given, list) else [given]) < 1:
             parser.error(f"--{name}: got {given}, at least 1 is needed")
     args.out.mkdir(parents=True, exist_ok=True)
-    return work[args.part](args)
+    try:
+        return work[args.part](args)
+    except UserError as error:
+        print(f"error: {one_line(error)}", file=sys.stderr)
+        return 2
 
 
 def _pairs(args: argparse.Namespace) -> int:
@@ -155,6 +170,32 @@ def _fit(args: argparse.Namespace) -> int:
     record = {"target": args.target, "steps": args.steps, "seeds": seeds, "linear": linear, "rows": rows}
     _write(args.out / "fit.json", record)
     return 0
+
+
+def _brec(args: argparse.Namespace) -> int:
+    torch.set_num_threads(1)
+    record = find("BREC", "brec")
+    dataset = of_pairs(open_dataset(sampled(record) if args.sample else record, args.data), args.pairs)
+    rows: dict[str, Any] = {}
+    for test in TESTS:
+        began = time.perf_counter()
+        after = {pair: _separated(test, dataset.graphs, place) for place, pair in enumerate(dataset.graphs.pairs)}
+        seconds = time.perf_counter() - began
+        counted = category_rows({pair: {"distinguished": one is not None} for pair, one in after.items()}, CATEGORIES)
+        rows[test] = {
+            "seconds": round(seconds, 3),
+            "distinguished": {row.category: row.distinguished for row in counted},
+            "tested": {row.category: row.tested for row in counted},
+            "separated_after": {str(pair): one for pair, one in after.items()},
+        }
+        print(f"{'SAMPLE, made-up pairs: ' if args.sample else ''}{test}, {seconds:.1f} s\n{table_text(counted)}\n")
+    _write(args.out / "brec_wl.json", {"sample": args.sample, "pairs": args.pairs or "all", "tests": rows})
+    return 0
+
+
+def _separated(test: str, graphs: Sequence[Data], place: int) -> int | None:
+    pair = (graphs[place * BLOCK + number] for number in (0, 1))  # one order of each graph: any other gives the same
+    return separated_by(test, *(Graph(one.num_nodes, one.edge_index) for one in pair))
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:

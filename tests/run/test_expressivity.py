@@ -9,12 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import mean
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
 from graphgps_kmip.experiments.manifest import load_manifest
 from graphgps_kmip.report.figures.expressivity_figures import draw_hardmax, draw_iteration, draw_pair, draw_toy_fit
 from run import expressivity
+from tests.data.sets.brec_pairs import brec_pairs
+from tests.data.sets.raw_files import offline
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("pairs", "theorem1", "hardmax", "fit")
@@ -199,3 +202,29 @@ def test_wrong_arguments_end_with_one_line_and_exit_code_2(
         expressivity.main(words)
     assert ended.value.code == 2
     assert message in capsys.readouterr().err
+
+
+def test_brec_counts_the_pairs_that_1wl_and_3wl_tell_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    raw = tmp_path / "BREC/raw"
+    raw.mkdir(parents=True)
+    five = brec_pairs().texts  # in place of all: every fifth pair is the strongly regular one that 3-WL leaves equal
+    half = len(five) // 2
+    np.save(raw / "brec_v3.npy", np.array([*five[:half] * 80, *five[half:] * 80]))
+    assert expressivity.main(["brec", "--data", str(tmp_path), "--pairs", "0-9+110", "--out", str(tmp_path)]) == 0
+    tests = read(tmp_path, "brec_wl.json")["tests"]
+    assert tests["1-WL"]["distinguished"] == {"basic": 0, "regular": 0, "extension": 0, "cfi": 0, "total": 0}
+    assert tests["3-WL"]["distinguished"] == {"basic": 8, "regular": 1, "extension": 0, "cfi": 0, "total": 9}
+    assert tests["3-WL"]["tested"]["total"] == 11
+    assert [pair for pair, after in tests["3-WL"]["separated_after"].items() if after is None] == ["2", "7"]
+    assert "9 of 11 tested pairs are distinguished" in capsys.readouterr().out
+
+
+def test_brec_without_its_data_is_one_line_and_its_sample_is_marked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with offline():
+        assert expressivity.main(["brec", "--data", str(tmp_path / "none"), "--out", str(tmp_path)]) == 2
+    assert "BREC: raw files are missing" in capsys.readouterr().err
+    assert expressivity.main(["brec", "--sample", "--out", str(tmp_path)]) == 0
+    assert "SAMPLE" in capsys.readouterr().out
+    assert read(tmp_path, "brec_wl.json")["sample"]

@@ -15,6 +15,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch_geometric.data import Data
 from torch_geometric.graphgym.config import cfg
+from yacs.config import CfgNode
 
 from graphgps_kmip.common.signals import StopSignals
 from graphgps_kmip.data.sets.brec import CATEGORIES, NUM_PAIRS, pair_graphs
@@ -42,16 +43,22 @@ DTYPES = {"32-true": torch.float32, "64-true": torch.float64}
 
 @register("train_mode", "brec")
 def brec(
-    loaders: Sequence[Any], model: nn.Module, optimizer: Optimizer, scheduler: Any, fabric: Fabric
+    loaders: Sequence[Any],
+    model: nn.Module,
+    optimizer: Optimizer,
+    scheduler: Any,
+    fabric: Fabric,
+    config: CfgNode | None = None,
 ) -> dict[str, Any]:
     """Train and test a new model on each pair of BREC, and count the pairs that it tells apart."""
     del optimizer, scheduler  # each pair has its own
+    config = cfg if config is None else config
     graphs, run_dir = loaders[0].dataset.dataset, Path(cfg.run_dir)
     pairs = getattr(graphs, "graphs", graphs).pairs  # those without encodings know their numbers
     settings = replace(current_settings(), max_epoch=1)
     with writing(run_dir):
         record = open_record(run_dir, settings)
-        results = _run(graphs, pairs, fabric.device, run_dir / RESULTS)
+        results = _run(config, graphs, pairs, fabric.device, run_dir / RESULTS)
     if all(result["failed"] for result in results.values()):
         raise TrainingDiverged("No pair gave finite outputs; lower optim.base_lr, or set train.precision 64-true.")
     rows = category_rows(results, CATEGORIES if len(pairs) == NUM_PAIRS else _present(pairs))
@@ -62,7 +69,7 @@ def brec(
     seconds = sum(result["seconds"] for result in results.values())
     count = sum(parameter.numel() for parameter in model.parameters())
     state = RunState(epoch=0, best={"epoch": 0, "value": None, **stats}, seconds=seconds)
-    session = Session(fabric, model, None, current_task(), settings, StopSignals(), count)
+    session = Session(fabric, model, None, current_task(config.share.dim_out), settings, StopSignals(), count)
     record = closed_record(record, session, state, seconds)
     write_record(run_dir, record)
     return record
@@ -74,13 +81,15 @@ def _present(pairs: Sequence[int]) -> dict[str, list[int]]:
     return {name: members for name, members in chosen.items() if members}
 
 
-def _run(graphs: Sequence[Data], pairs: Sequence[int], device: torch.device, path: Path) -> dict[int, Result]:
+def _run(
+    config: CfgNode, graphs: Sequence[Data], pairs: Sequence[int], device: torch.device, path: Path
+) -> dict[int, Result]:
     def optimization(model: nn.Module) -> tuple[Optimizer, Any]:
         optimizer = current_optimizer(model)
         return optimizer, current_scheduler(optimizer)
 
     test = PairTest(
-        lambda: build_model(cfg.share.dim_in, cfg.share.dim_out),
+        lambda: build_model(config),
         optimization,
         cfg.optim.max_epoch,
         cfg.brec.protocol,

@@ -15,6 +15,7 @@ from torch import nn
 from graphgps_kmip.attention import ClassAttention
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.common.rms_norms import NORM_LAYERS
+from graphgps_kmip.encoding.i2_gin import I2GINEncoder
 from graphgps_kmip.encoding.node_stem import NODE_FEATURES, ClassToken, NodeStem, TargetNode
 from graphgps_kmip.encoding.pair_stem import PAIR_FEATURES, PairFFN, PairStem
 from graphgps_kmip.encoding.positional_encoding import from_settings
@@ -165,6 +166,10 @@ def _pair_stems(plan: NetworkPlan, rrwp: RRWP, dim: int) -> list[nn.Module]:
     names = [name for name in settings.pair_features.split("+") if name]
     for name in names:
         look_up(dict.fromkeys(PAIR_FEATURES), name, "ppgt.pair_features")
+    subgraphs = []
+    if settings.subgraph_encoder == "I2GIN":
+        layers, hops = settings.subgraph_layers, settings.subgraph_hops
+        subgraphs.append(I2GINEncoder(rrwp, width, num_layers=layers, num_hops=hops))
     stem = PairStem(
         rrwp,
         width,
@@ -186,7 +191,7 @@ def _pair_stems(plan: NetworkPlan, rrwp: RRWP, dim: int) -> list[nn.Module]:
         drop_path_scale=settings.drop_path_scale,
         layer_scale=settings.stem_layer_scale,
     )
-    return [stem, blocks]
+    return [*subgraphs, stem, blocks]
 
 
 def _initialise(network: GPSModel) -> None:

@@ -36,6 +36,14 @@ REST = {
     r"post_mp\.out_bn\.": "head.head.out_norm.module.",
     r"post_mp\.post_pooling_norm\.": "head.head.norm.module.",
 }
+SUBGRAPHS = {
+    r"pre_fc\.": "first.",
+    r"sg_gnns\.module_(\d+)\.eps": "epsilons.LAYER",
+    r"sg_gnns\.module_(\d+)\.nn\.": "mlps.LAYER.",
+    r"sg_gnns\.module_(\d+)\.": "norms.LAYER.module.",
+    r"pool_norm\.": "pool_norm.module.",
+    r"pe_fc\.": "last.",
+}
 STEMS = {"target": "target_token", "class_token": "cls_token"}
 
 
@@ -52,6 +60,10 @@ def renaming(node_features: str, has_subgraphs: bool = False) -> Callable[[str],
     def rename(name: str) -> str:
         if match := re.fullmatch(r"pos_enc\.node_encoders\.(\d+)\.(.*)", name):
             return _of_node(features[int(match[1])], match[2], others)
+        if match := re.fullmatch(r"pos_enc\.sg_encoders\.0\.(.*)", name):
+            number = re.search(r"module_(\d+)", name)  # three modules of each layer: GIN, norm, residual
+            found = "encoder.pair_stems.0." + _replaced(match[1], SUBGRAPHS)
+            return found.replace("LAYER", str(int(number[1]) // 3)) if number else found
         if match := re.fullmatch(r"pos_enc\.edge_encoders\.1\.mlp\.module_(\d+)\.(.*)", name):
             return "encoder.pair_stems.BLOCKS." + _replaced(match[2], BLOCK).format(int(match[1]) - 1)
         if match := re.fullmatch(r"layers\.(\d+)\.(.*)", name):
@@ -89,5 +101,5 @@ def recorded_parameters(shapes: Mapping[str, Sequence[int]]) -> list[str]:
     Args:
         shapes (Mapping): Recorded name -> shape.
     """
-    constant = [name for name, shape in shapes.items() if "res_layer" in name and list(shape) == [1]]
+    constant = [name for name, shape in shapes.items() if name.endswith(".alpha") and list(shape) == [1]]
     return [name for name in shapes if not name.endswith("edge_encoders.0.eps") and name not in constant]

@@ -106,6 +106,12 @@ RECORDS: dict[str, tuple[int, int, int, dict[str, Any]]] = {
         },
     ),
     "model_brec": (1, 1, 0, BREC),
+    "model_brec_i2gin": (
+        1,
+        1,
+        0,
+        {**BREC, "ppgt.subgraph_encoder": "I2GIN", "ppgt.subgraph_layers": 2, "ppgt.subgraph_hops": 2},
+    ),
 }
 
 
@@ -128,7 +134,8 @@ def model_of(name: str) -> nn.Module:
 def test_outputs_states_and_gradients_equal_the_recorded_model(name: str) -> None:
     record, model = load(f"F_model/{name}"), model_of(name)
     state = part(record, "state")
-    rename = renaming(RECORDS[name][3].get("ppgt.node_features", "rrwp+log_degree+log_order"))
+    features = RECORDS[name][3].get("ppgt.node_features", "rrwp+log_degree+log_order")
+    rename = renaming(features, has_subgraphs="ppgt.subgraph_encoder" in RECORDS[name][3])
     kept = recorded_parameters({key: value.shape for key, value in state.items()})
     assert {rename(key) for key in kept} == set(model.state_dict())
     dropped = [f"/{key}" for key in set(state) - set(kept)]

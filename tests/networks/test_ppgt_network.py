@@ -1,0 +1,126 @@
+"""Options of the network PPGT reach its parts, batches stay as they are, and wrong settings are one clear line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.data import Batch, Data
+
+from graphgps_kmip import create_model
+from graphgps_kmip.errors import ConfigError, InputError
+from graphgps_kmip.model.ppgt_layer import SwiGLU
+
+SMALL = {
+    "posenc_RRWP.where": "batch",
+    "posenc_RRWP.ksteps": 4,
+    "ppgt.stem_hidden": [8],
+    "gnn.head": "linear_graph",
+    "dataset.edge_encoder": False,
+}
+CLASS = {"ppgt.node_features": "rrwp+class_token", "ppgt.class_layers": 2, "model.graph_pooling": "cls_token"}
+
+
+def model_of(**settings: Any) -> nn.Module:
+    torch.manual_seed(0)
+    given = SMALL | {key.replace("__", "."): value for key, value in settings.items()}
+    return create_model("", 3, 2, network="PPGT", num_layers=3, dim=8, num_heads=2, settings=given)
+
+
+def graph(nodes: int) -> Data:
+    torch.manual_seed(nodes)
+    edges = torch.randint(nodes, (2, 2 * nodes))
+    y = torch.zeros(1)
+    return Data(x=torch.randn(nodes, 3), edge_index=edges, edge_attr=torch.randn(2 * nodes, 4), num_nodes=nodes, y=y)
+
+
+def batch_of(*sizes: int) -> Batch:
+    return Batch.from_data_list([graph(size) for size in sizes])
+
+
+def test_rates_of_stochastic_depth_are_constant_or_grow_from_zero() -> None:
+    def rates(model: nn.Module) -> list[float]:
+        assert all(one.attention_branch.drop_path.rate == one.ffn_branch.drop_path.rate for one in model.layers)
+        return [one.ffn_branch.drop_path.rate for one in model.layers]
+
+    assert rates(model_of(ppgt__drop_path=0.2)) == [0.2] * 3
+    assert rates(model_of(ppgt__drop_path=0.2, ppgt__drop_path_by_layer=True)) == [0.0, 0.1, 0.2]
+    assert not model_of(ppgt__drop_path=0.2, ppgt__drop_path_scale=False).layers[0].ffn_branch.drop_path.scale
+
+
+def test_dropouts_reach_their_places() -> None:
+    settings = {"gt.attn_dropout": 0.1, "gt.dropout": 0.2, "ppgt.ffn_dropout": 0.3, "ppgt.branch_dropout": 0.4}
+    model = create_model("", 3, 2, network="PPGT", dim=8, num_heads=2, settings=SMALL | settings | CLASS)
+    for layer in (*model.layers, *model.head.class_layers):
+        attention = layer.attention[0] if isinstance(layer.attention, nn.ModuleList) else layer.attention
+        assert attention.dropout == 0.1
+        assert layer.ffn[2].p == 0.3, "the larger one of gt.dropout and ppgt.ffn_dropout"
+        assert layer.attention_branch.dropout.p == layer.ffn_branch.dropout.p == 0.4
+
+
+def test_class_layers_have_a_rate_of_their_own() -> None:
+    model = model_of(**CLASS, ppgt__drop_path=0.2, ppgt__class_drop_path=0.5)
+    assert [layer.ffn_branch.drop_path.rate for layer in model.head.class_layers] == [0.5, 0.5]
+
+
+def test_activation_layer_scale_and_swiglu() -> None:
+    assert isinstance(model_of(ppgt__act="silu").layers[0].ffn[1], nn.SiLU)
+    assert isinstance(model_of(gnn__act="elu").layers[0].ffn[1], nn.ELU)
+    assert isinstance(model_of(ppgt__act="swiglu").layers[0].ffn, SwiGLU)
+    scaled = model_of(ppgt__layer_scale=1e-4).layers[0]
+    torch.testing.assert_close(scaled.attention_branch.layer_scale.detach(), torch.full((8,), 1e-4))
+    assert model_of().layers[0].attention_branch.layer_scale is None
+
+
+@pytest.mark.parametrize("settings", [{}, CLASS, {"share.gradient_checkpointing": True}], ids=str)
+def test_a_graph_alone_has_the_prediction_that_it_has_in_a_batch_and_the_batch_stays_as_it_was(settings: dict) -> None:
+    model = create_model("", 3, 2, network="PPGT", dim=8, num_heads=2, settings=SMALL | settings).double().eval()
+    batch = batch_of(4, 1, 6)
+    batch.x, batch.edge_attr = batch.x.double(), batch.edge_attr.double()
+    before = {key: value.clone() for key, value in batch.to_dict().items() if torch.is_tensor(value)}
+    whole = model(batch)[0]
+    after = {key: value for key, value in batch.to_dict().items() if torch.is_tensor(value)}
+    assert before.keys() == after.keys()
+    assert all(torch.equal(value, after[key]) for key, value in before.items())
+    for number, size in enumerate((4, 1, 6)):
+        single = batch_of(size)
+        single.x = single.x.double()
+        torch.testing.assert_close(model(single)[0][0], whole[number], rtol=1e-6, atol=1e-8)  # RRWP is float32
+
+
+def test_gradients_reach_every_parameter() -> None:
+    model = model_of(**CLASS, ppgt__layer_scale=0.1, ppgt__stem_layer_scale=0.1).double()
+    batch = batch_of(5, 7)
+    batch.x = batch.x.double()
+    prediction = model(batch)[0]
+    (prediction * torch.randn_like(prediction)).sum().backward()
+    # the last class layer alone writes to what is predicted from: all parameters have a path to it
+    assert [name for name, one in model.named_parameters() if one.grad is None or not one.grad.isfinite().all()] == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"ppgt.class_layers": 1}, "asks for class_token in ppgt.node_features and model.graph_pooling cls_token"),
+        ({"model.graph_pooling": "cls_token"}, "asks for class_token in ppgt.node_features and ppgt.class_layers"),
+        ({"ppgt.node_features": "rrwp+degree"}, "ppgt.node_features: unknown name 'degree'"),
+        ({"ppgt.pair_features": "order"}, "ppgt.pair_features: unknown name 'order'"),
+        ({"ppgt.norm": "ada"}, "ppgt.norm"),
+        ({"ppgt.act": "swigl"}, "ppgt.act: unknown name 'swigl'. Did you mean swiglu"),
+        ({"gnn.dim_inner": 16}, "gt.dim_hidden"),
+        ({"ppgt.drop_path": 1.0}, "ppgt.drop_path"),
+    ],
+    ids=str,
+)
+def test_settings_that_do_not_fit_are_refused_by_their_keys(settings: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        create_model("", 3, 2, network="PPGT", dim=8, num_heads=2, settings=SMALL | settings)
+
+
+def test_graphs_without_random_walks_are_refused_in_one_line() -> None:
+    model = create_model("", 3, 2, network="PPGT", dim=8, num_heads=2, settings=SMALL | {"posenc_RRWP.where": "cache"})
+    with pytest.raises(InputError, match="posenc_RRWP.enable True") as error:
+        model(batch_of(3))
+    assert "\n" not in str(error.value)

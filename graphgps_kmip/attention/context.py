@@ -28,6 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from graphgps_kmip.common.collectives import exchange, total
+from graphgps_kmip.common.node_pairs import pair_rows
 from graphgps_kmip.errors import InputError
 
 
@@ -265,22 +266,6 @@ def _check_length(batch: Tensor, x: Tensor) -> None:
         raise ValueError(f"x has {x.size(0)} nodes but the batch vector has {batch.size(0)}: give one entry per node")
 
 
-def all_pairs(ptr: Tensor) -> Tensor:
-    """Return all pairs (query, key) of nodes of the same graph: graph by graph, query by query, in global node ids.
-
-    Args:
-        ptr (Tensor): first node of each graph, and N at the end.
-
-    Shapes: ptr (B+1,) of graphs of n nodes -> (2, sum of n^2).
-    """
-    sizes = ptr.diff()
-    squares = sizes.square()
-    first = (squares.cumsum(0) - squares).repeat_interleave(squares)  # of each pair's graph
-    place = torch.arange(len(first), device=first.device) - first
-    size, start = (values.repeat_interleave(squares) for values in (sizes, ptr[:-1]))
-    return torch.stack([start + place // size, start + place % size])
-
-
 def complete_pairs(context: GraphContext) -> Tensor:
     """Return the features of all pairs inside graphs, in the order of `all_pairs`.
 
@@ -299,10 +284,7 @@ def complete_pairs(context: GraphContext) -> Tensor:
         raise InputError(f"pair_attr has {len(attr)} rows for {rows} pairs: give one row for each pair")
     if index is None:
         return attr
-    graph = context.batch[index[0]]
-    query, key = index - context.ptr[graph]  # within their graph
-    row = context.pair_ptr[graph] + query * context.sizes[graph] + key
-    return attr.new_zeros(context.num_pairs, *attr.shape[1:]).index_add(0, row, attr)
+    return attr.new_zeros(context.num_pairs, *attr.shape[1:]).index_add(0, pair_rows(context.ptr, *index), attr)
 
 
 def own_state(attention: nn.Module, context: GraphContext) -> Any:

@@ -19,10 +19,10 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn.functional import linear
 
-from graphgps_kmip.attention.context import all_pairs
 from graphgps_kmip.attention.edge_attention import edge_softmax
 from graphgps_kmip.attention.sparse_attention import dropped
 from graphgps_kmip.common.gradients import differentiable_gradients
+from graphgps_kmip.common.node_pairs import all_pairs
 
 # Entries (pairs times channels) of one chunk; it has some ten temporaries.
 CHUNK_ENTRIES = {"cpu": 2**19}

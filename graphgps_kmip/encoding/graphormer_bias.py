@@ -20,6 +20,7 @@ from scipy.sparse.csgraph import shortest_path
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
+from graphgps_kmip.common.node_pairs import all_pairs, first_nodes
 from graphgps_kmip.encoding.kernel_encoder import precomputed
 from graphgps_kmip.encoding.positional_encoding import PositionalEncoding
 from graphgps_kmip.errors import ConfigError, InputError
@@ -268,14 +269,6 @@ class GraphToken(nn.Module):
         batch.pair_attr = torch.cat([batch.pair_attr, bias])
 
 
-def first_nodes(batch: Batch) -> Tensor:
-    """Return the first node of each graph, and the number of nodes at the end; a `Data` that is no batch is one graph.
-
-    Shapes: (B + 1,).
-    """
-    return batch.ptr if "ptr" in batch else torch.tensor([0, batch.num_nodes], device=batch.x.device)
-
-
 def _spread(rows: Tensor, moved: Tensor, num_tokens: int) -> Tensor:
     """Return the rows of nodes at their new numbers, zeros between them: (N, C) -> (N + B, C)."""
     return rows.new_zeros(len(rows) + num_tokens, rows.size(1)).index_copy(0, moved, rows)
@@ -353,7 +346,7 @@ class GraphormerEncoder(nn.Module):
         x = x + _look_up(self.in_degree_encoder, _precomputed(batch, "in_degrees"))
         batch.x = self.input_dropout(x + _look_up(self.out_degree_encoder, _precomputed(batch, "out_degrees")))
         if self.spatial_encoder is not None:
-            batch.pair_index = all_pairs(batch)
+            batch.pair_index = all_pairs(first_nodes(batch))
             batch.pair_attr = self._bias(batch)
         return batch
 
@@ -391,19 +384,6 @@ class GraphormerEncoder(nn.Module):
     def _before_edges(self, tables: Tensor, num_pairs: int) -> tuple[Tensor, Tensor]:
         """Return the sums (P, H) without any edge, and what each type of edge adds to them at each place."""
         return tables.new_zeros(num_pairs, tables.size(-1)), tables
-
-
-def all_pairs(batch: Batch) -> Tensor:
-    """Return all pairs (i, j) of nodes of the same graph, graph by graph, row by row, in node numbers of the batch.
-
-    Shapes: graphs of n nodes -> (2, sum of n^2).
-    """
-    ptr = first_nodes(batch)
-    sizes = ptr.diff()
-    first = (sizes.square().cumsum(0) - sizes.square()).repeat_interleave(sizes.square())  # of each pair's graph
-    place = torch.arange(len(first), device=first.device) - first
-    size, start = (values.repeat_interleave(sizes.square()) for values in (sizes, ptr[:-1]))
-    return torch.stack([start + place // size, start + place % size])
 
 
 def _table(rows: int, columns: int) -> nn.Embedding:

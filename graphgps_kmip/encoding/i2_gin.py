@@ -13,10 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
+from graphgps_kmip.common.node_pairs import first_nodes, pair_rows
 from graphgps_kmip.common.rms_norms import NORM_LAYERS
-from graphgps_kmip.encoding.graphormer_bias import first_nodes
 from graphgps_kmip.encoding.node_stem import check_names
-from graphgps_kmip.encoding.pair_stem import pair_rows
 from graphgps_kmip.encoding.rrwp import RRWP, with_rrwp
 
 

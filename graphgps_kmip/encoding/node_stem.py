@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
-from graphgps_kmip.encoding.graphormer_bias import first_nodes
+from graphgps_kmip.common.node_pairs import first_nodes
 from graphgps_kmip.encoding.rrwp import RRWP, diagonal, with_rrwp
 from graphgps_kmip.errors import ConfigError, InputError
 from graphgps_kmip.ranges import Choice, refusal

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
+from graphgps_kmip.common.node_pairs import all_pairs, first_nodes, pair_rows
 from graphgps_kmip.common.rms_norms import NORM_LAYERS
 from graphgps_kmip.common.stochastic_depth import DropPath
-from graphgps_kmip.encoding.graphormer_bias import all_pairs, first_nodes
 from graphgps_kmip.encoding.node_stem import check_names
 from graphgps_kmip.encoding.rrwp import RRWP, with_rrwp
 from graphgps_kmip.encoding.sinusoidal_encoding import sinusoidal_linear, sinusoidal_width
@@ -93,7 +93,7 @@ class PairStem(nn.Module):
         if not self.features:
             return batch.rrwp
         kind, columns = batch.rrwp.dtype, [batch.rrwp]
-        query, key = all_pairs(batch)
+        query, key = all_pairs(first_nodes(batch))
         if "location" in self.features:
             if batch.get("pos") is None:
                 raise InputError(
@@ -118,17 +118,6 @@ class PairStem(nn.Module):
             )
         key, query = batch.edge_index
         return pairs.index_add(0, pair_rows(first_nodes(batch), query, key), batch.edge_attr.to(pairs.dtype))
-
-
-def pair_rows(ptr: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    """Return the row of each pair among all pairs of nodes of all graphs, graph by graph, query by query.
-
-    Shapes: ptr (B + 1,), query and key (M,), nodes of the same graph -> (M,).
-    """
-    sizes = ptr.diff()
-    graph = torch.searchsorted(ptr, query, right=True) - 1
-    first = sizes.square().cumsum(0) - sizes.square()
-    return first[graph] + (query - ptr[graph]) * sizes[graph] + key - ptr[graph]
 
 
 class PairFFN(nn.Module):

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.encoding.graphormer_bias import first_nodes
+from graphgps_kmip.common.node_pairs import first_nodes
 from graphgps_kmip.encoding.positional_encoding import PositionalEncoding
 from graphgps_kmip.encoding.rrwp_linear import RRWPLinear, diagonal  # noqa: F401 (beside `rrwp` for its readers)
 from graphgps_kmip.errors import InputError

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from graphgps_kmip.encoding.graphormer_bias import first_nodes
+from graphgps_kmip.common.node_pairs import first_nodes
 
 
 class RRWPLinear(nn.Module):

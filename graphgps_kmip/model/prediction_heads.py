@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import global_add_pool, global_max_pool, global_mean_pool
 
+from graphgps_kmip.common.node_pairs import all_pairs
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.model.feature_encoding import UnitRows
 from graphgps_kmip.registry import lookup, register
@@ -273,15 +274,6 @@ class PairHead(nn.Module):
         score = (x[first] * x[second]).sum(-1, keepdim=True)  # (P, 1)
         source, target = batch.edge_index
         return self.predictor(score), torch.isin(first * len(x) + second, source * len(x) + target).long()
-
-
-def all_pairs(ptr: Tensor) -> tuple[Tensor, Tensor]:
-    """Return first and second node of all ordered pairs inside graphs, (P,) and (P,); ptr (B + 1,)."""
-    size = torch.repeat_interleave(ptr.diff(), ptr.diff())  # (N,), of the graph of each node
-    start = torch.repeat_interleave(ptr[:-1], ptr.diff())
-    first = torch.repeat_interleave(size)  # (P,)
-    before = size.cumsum(0) - size  # pairs before those of a node
-    return first, torch.arange(len(first), device=ptr.device) + (start - before)[first]
 
 
 class OutputHead(nn.Module):

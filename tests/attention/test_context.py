@@ -7,7 +7,8 @@ import torch
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.attention import GraphContext
-from graphgps_kmip.attention.context import all_pairs, complete_pairs
+from graphgps_kmip.attention.context import complete_pairs
+from graphgps_kmip.common.node_pairs import all_pairs
 from graphgps_kmip.errors import InputError
 
 X = torch.ones(5, 3)

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphgps_kmip.attention import GraphContext, GRITAttention
-from graphgps_kmip.attention.context import all_pairs
 from graphgps_kmip.attention.grit import GRITState, PairUpdate, first_pairs
 from graphgps_kmip.attention.grit_operator import PairFeatures
+from graphgps_kmip.common.node_pairs import all_pairs
 from graphgps_kmip.common.row_norms import row_norms
 from graphgps_kmip.encoding.rrwp_linear import RRWPLinear
 from graphgps_kmip.model.grit_layer import GRITLayer

@@ -13,7 +13,6 @@ from torch.nn.functional import dropout as drop
 
 from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.attention import pair_attention as module
-from graphgps_kmip.attention.context import all_pairs
 from graphgps_kmip.attention.full import full_attention
 from graphgps_kmip.attention.pair_attention import (
     kernel_can_run,
@@ -21,6 +20,7 @@ from graphgps_kmip.attention.pair_attention import (
     plain_pair_attention,
     sparse_pair_attention,
 )
+from graphgps_kmip.common.node_pairs import all_pairs
 from graphgps_kmip.native import unavailable_reason
 from graphgps_kmip.search.problem import NotFinite
 from tests.attention.largest import largest_tensor

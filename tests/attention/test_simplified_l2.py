@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphgps_kmip.attention import ClassAttention, GraphContext, SimplifiedL2Attention
-from graphgps_kmip.attention.context import all_pairs, complete_pairs
+from graphgps_kmip.attention.context import complete_pairs
+from graphgps_kmip.common.node_pairs import all_pairs
 from tests.record_files import kind_of_records
 from tests.recorded import check, load
 

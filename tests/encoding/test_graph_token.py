@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.encoding.graphormer_bias import GraphToken, all_pairs
+from graphgps_kmip.common.node_pairs import all_pairs, first_nodes
+from graphgps_kmip.encoding.graphormer_bias import GraphToken
 
 DIM, HEADS = 4, 2
 SIZES = (5, 1, 3)
@@ -26,7 +27,7 @@ def graph(num_nodes: int, seed: int = 0) -> Data:
 def batched(graphs: list[Data]) -> Batch:
     """With a bias for each pair of nodes."""
     batch = Batch.from_data_list(graphs)
-    batch.pair_index = all_pairs(batch)
+    batch.pair_index = all_pairs(first_nodes(batch))
     sources = batch.x[batch.pair_index[0], :HEADS]
     batch.pair_attr = sources - 2 * batch.x[batch.pair_index[1], :HEADS]
     return batch

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
+from graphgps_kmip.common.node_pairs import all_pairs
 from graphgps_kmip.compat.preparation_faults import PaddedPathsEncoder
 from graphgps_kmip.encoding.graphormer_bias import (
     UNREACHABLE,
     GraphormerEncoder,
     GraphToken,
-    all_pairs,
     in_and_out_degrees,
     path_types,
     shortest_distances,
@@ -186,7 +186,7 @@ def test_data_that_is_no_batch_is_one_graph() -> None:
 
 
 def test_all_pairs_of_graphs_without_nodes_are_none() -> None:
-    assert all_pairs(Batch(ptr=torch.tensor([0, 0, 2, 2]))).tolist() == [[0, 0, 1, 1], [0, 1, 0, 1]]
+    assert all_pairs(torch.tensor([0, 0, 2, 2])).tolist() == [[0, 0, 1, 1], [0, 1, 0, 1]]
 
 
 @pytest.mark.parametrize("key", SIZES)

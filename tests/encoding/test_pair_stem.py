@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.encoding.pair_stem import PairFFN, PairStem, pair_rows
+from graphgps_kmip.common.node_pairs import pair_rows
+from graphgps_kmip.encoding.pair_stem import PairFFN, PairStem
 from graphgps_kmip.encoding.positional_encoding import AddEncoding
 from graphgps_kmip.encoding.rrwp import RRWP
 from graphgps_kmip.errors import ConfigError, InputError

@@ -1,0 +1,47 @@
+"""Pairs of nodes inside graphs: all ordered pairs of a mini-batch, and the rows of some of them.
+
+They are in one order everywhere: graph by graph, query by query, so that pair (i, j) of a graph of n nodes is row
+``i * n + j`` of its rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def first_nodes(batch: Any) -> Tensor:
+    """Return the first node of each graph, and the number of nodes at the end; a `Data` that is no batch is one graph.
+
+    Shapes: (B + 1,).
+    """
+    return batch.ptr if "ptr" in batch else torch.tensor([0, batch.num_nodes], device=batch.x.device)
+
+
+def all_pairs(ptr: Tensor) -> Tensor:
+    """Return all pairs (query, key) of nodes of the same graph: graph by graph, query by query, in global node ids.
+
+    Args:
+        ptr (Tensor): first node of each graph, and N at the end.
+
+    Shapes: ptr (B+1,) of graphs of n nodes -> (2, sum of n^2).
+    """
+    sizes = ptr.diff()
+    squares = sizes.square()
+    first = (squares.cumsum(0) - squares).repeat_interleave(squares)  # of each pair's graph
+    place = torch.arange(len(first), device=first.device) - first
+    size, start = (values.repeat_interleave(squares) for values in (sizes, ptr[:-1]))
+    return torch.stack([start + place // size, start + place % size])
+
+
+def pair_rows(ptr: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    """Return the row of each pair in the order of `all_pairs`; query and key are nodes of the same graph.
+
+    Shapes: ptr (B+1,), query and key (M,) -> (M,).
+    """
+    sizes = ptr.diff()
+    graph = torch.searchsorted(ptr, query, right=True) - 1
+    first = sizes.square().cumsum(0) - sizes.square()
+    return first[graph] + (query - ptr[graph]) * sizes[graph] + key - ptr[graph]

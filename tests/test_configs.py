@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.optim import create_optimizer
 
 from graphgps_kmip.data import make_loaders
 from graphgps_kmip.gym.config.config_loading import load_config
-from graphgps_kmip.gym.running.experiment import assemble
+from graphgps_kmip.gym.running.experiment import Parts, assemble
 from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
 from graphgps_kmip.gym.running.train_modes import current_task
 
@@ -56,11 +55,11 @@ def built(file: Path) -> tuple[int, int]:
     """Return width and number of parameters of the model, built as a run builds it."""
     load_config(cfg, ROOT / file, overrides(file))
     with configured(planned_runs(1)[0]):
-        return size(assemble().model)
+        return size(assemble())
 
 
-def size(model: nn.Module) -> tuple[int, int]:
-    return cfg.gnn.dim_inner, sum(parameter.numel() for parameter in model.parameters())
+def size(parts: Parts) -> tuple[int, int]:
+    return parts.config.gnn.dim_inner, sum(parameter.numel() for parameter in parts.model.parameters())
 
 
 def check_head(file: Path, found: tuple[int, int]) -> None:
@@ -116,7 +115,7 @@ def test_a_yaml_takes_two_steps(file: Path) -> None:
     with configured(planned_runs(1)[0]):
         parts = assemble()
         if file in PAPER:
-            check_head(file, size(parts.model))
+            check_head(file, size(parts))
         assert cfg.is_frozen()
         task = current_task(parts.info.dim_out)
         optimizer = create_optimizer(parts.model.parameters(), cfg.optim)

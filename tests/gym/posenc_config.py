@@ -17,7 +17,7 @@ from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
 ROOT = Path(__file__).parents[2]
 MODELS = {"LapPE": "DeepSet", "SignNet": "MLP", "RWSE": "Linear", "HKdiagSE": "mlp", "ElstaticSE": "Linear"}
 MODELS |= dict.fromkeys(("ERN", "ERE", "RWSEEdge", "LDP"), "Linear")
-NARROW = ("EquivStableLapPE", "GraphormerBias")  # they take no columns
+NARROW = ("EquivStableLapPE", "GraphormerBias", "RRWP")  # they take no columns
 TABLES = {"num_spatial_types": 4, "num_in_degrees": 9, "num_out_degrees": 9}
 
 

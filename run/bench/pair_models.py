@@ -1,0 +1,243 @@
+"""Networks over pairs of nodes: time and memory of a training step of PPGT, GRIT and GPS with full attention.
+
+  python -m run.bench.pair_models                                       all networks and kinds of graphs
+  python -m run.bench.pair_models --data peptides --methods 'PPGT,GRIT' --table OUT.json
+
+A pass is one training step: forward, loss, backward, AdamW; random walk probabilities are computed in it, from the
+edges of the batch. No dropout in any network, so that none pays for random numbers. "PPGT, dense" is the plain form of
+dense_ppgt.py: all pairs of the padded batch, each step kept, the same parameters. Data are synthetic molecules, rings
+joined to trees, with the spread of sizes of the data sets (mean 151 of 8 to 444 nodes, mean 23 of 9 to 37), given by
+quantiles, so that every batch has it; "peptides:8" are 8 such graphs, few enough for the dense form. Sizes of the
+networks are those of the public files of Peptides-struct (K = 24, 8 heads), Peptides-func (K = 32, 12 heads) and ZINC,
+GRIT's the same. "floor_ms" is the time of the matrix products of all pairs, forward and backward once each, at the rate
+of a large float32 product. A paired benchmark, see harness.py.
+
+``--table FILE`` writes JSON for the experiment P-T10: ``{"cells": {row: {column: [values]}}, "empty": [why others are
+missing], "hardware": ..., "sample": true}`` with rows PPGT, GRIT, GPS and columns "step_time" (s, each pass) and
+"step_memory" (GiB) of one step on 32 synthetic graphs. They are no epochs, and not the printed table's columns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from scipy.stats import gamma, norm
+from torch import nn
+from torch.nn.functional import l1_loss
+from torch_geometric.data import Batch, Data
+
+from graphgps_kmip import create_model
+from graphgps_kmip.common.atomic_write import replace_file
+
+from . import bench_records
+from .dense_ppgt import DensePPGT
+from .harness import Bounds, Facts, Pass, Row, Stopwatch, measure
+from .synthetic_graphs import undirected
+
+PPGT, DENSE, GRIT, GPS = "PPGT", "PPGT, dense", "GRIT", "GPS"
+NAMES = [DENSE, PPGT, GRIT, GPS]
+WARM_UP_GRAPHS = 2
+ATOMS, BONDS = 21, 4  # types of nodes and of edges, as in ZINC
+RING = 6  # nodes of a ring
+COLUMNS = (
+    "data method graphs n pairs parameters total_ms total_min_ms forward_ms backward_ms memory_mib vs_dense time_of_grit "
+    "memory_of_grit floor_ms status"
+).split()
+
+
+class Shape(NamedTuple):
+    """A batch like those of a public data set, and the networks that are trained on it."""
+
+    graphs: int
+    sizes: tuple[float, float, int, int]  # mean, standard deviation, least and largest number of nodes
+    layers: int
+    dim: int
+    heads: int
+    ksteps: int
+    blocks: int  # of the pair stem
+    outputs: int
+
+
+PEPTIDES, ZINC = (151.0, 84.0, 8, 444), (23.2, 4.5, 9, 37)
+SHAPES = {
+    "peptides": Shape(32, PEPTIDES, 5, 96, 8, 24, 1, 11),
+    "peptides:8": Shape(8, PEPTIDES, 5, 96, 8, 24, 1, 11),
+    "peptides-func": Shape(32, PEPTIDES, 5, 96, 12, 32, 1, 10),
+    "zinc": Shape(32, ZINC, 12, 64, 8, 24, 2, 1),
+}
+DATA = "zinc,peptides:8,peptides"
+
+
+def parse(words: list[str]) -> argparse.Namespace:
+    """Return the checked command line."""
+    args = bench_records.parse(
+        words,
+        __doc__,
+        paired=True,
+        limit=(float, 600, "seconds that the passes of a cell may take"),
+        data=(str, DATA, f"comma-separated: {', '.join(SHAPES)}"),
+        table=(Path, None, "JSON file for the experiment P-T10"),
+    )
+    args.data = bench_records.listed("data", args.data, SHAPES)
+    if args.table and "peptides" not in args.data:
+        raise ValueError(f"--table needs --data peptides, got {','.join(args.data)}")
+    return args
+
+
+def main(words: list[str]) -> int:
+    """Measure, write, print, compare; return the exit code."""
+    args = parse(words)
+    names = bench_records.pick(NAMES, args.methods, "")
+    groups = []
+    for data in args.data:
+        shape = SHAPES[data]
+        common = {"bench": "pair_models", "setting": "step", "data": data, "graphs": shape.graphs, "dim": shape.dim}
+        common |= {"heads": shape.heads, "n": sum(sizes_of(shape)), "device": args.device, "threads": args.threads}
+        groups.append([common | {"method": name} for name in names])
+    rows = measure(groups, Bounds(args.repeats, args.limit))
+    machine = bench_records.machine_facts(args.device, args.threads)
+    _compare(rows, machine["sgemm_gflops"])
+    if args.table:
+        content = table_of(rows) | {"hardware": machine}
+        replace_file(args.table, (json.dumps(content, indent=1) + "\n").encode())
+    args.table = args.table and args.table.name
+    return bench_records.save("pair_models", args, rows, COLUMNS, DENSE)
+
+
+def _compare(rows: list[Row], gflops: float) -> None:
+    """Add ratios to the networks of the same data, and the least time of the products of pairs."""
+    done = {(row["data"], row["method"]): row for row in rows if row["status"] == "ok"}
+    for (data, method), row in done.items():
+        if "pair_gflop" in row:
+            row["floor_ms"] = 1000 * row["pair_gflop"] / gflops
+        if (dense := done.get((data, DENSE))) is not None:
+            row["vs_dense"] = dense["total_ms"] / row["total_ms"]
+        if (grit := done.get((data, GRIT))) is not None and method == PPGT:
+            row["time_of_grit"] = row["total_ms"] / grit["total_ms"]
+            row["memory_of_grit"] = row["memory_mib"] / grit["memory_mib"]
+
+
+def table_of(rows: list[Row]) -> dict[str, Any]:
+    """Return the cells of the experiment's table, without the machine's facts."""
+    cells, empty = {}, []
+    for row in rows:
+        if row["data"] != "peptides" or row["method"] == DENSE:
+            continue
+        if row["status"] != "ok":
+            empty.append(f"{row['method']}: {row['status']}")
+            continue
+        times = [value / 1000 for value in row["total_passes_ms"]]
+        cells[row["method"]] = {"step_time": times, "step_memory": [row["memory_mib"] / 1024]}
+    return {"cells": cells, "empty": empty, "units": {"step_time": "s", "step_memory": "GiB"}, "sample": True}
+
+
+def sizes_of(shape: Shape) -> list[int]:
+    """Return the number of nodes of each graph: quantiles of a gamma distribution, of a normal one for small spread."""
+    mean, std, least, largest = shape.sizes
+    share = (np.arange(shape.graphs) + 0.5) / shape.graphs
+    narrow = std < mean / 3
+    drawn = norm(mean, std).ppf(share) if narrow else gamma((mean / std) ** 2, scale=std**2 / mean).ppf(share)
+    return [int(size) for size in drawn.round().clip(least, largest)]
+
+
+def batch_of(shape: Shape) -> Batch:
+    """Return the same batch at each call, graphs of all sizes in random order."""
+    rng = np.random.default_rng(0)
+    graphs = [molecule(rng, size, shape.outputs) for size in rng.permutation(sizes_of(shape))]
+    return Batch.from_data_list(graphs)
+
+
+def molecule(rng: np.random.Generator, num_nodes: int, outputs: int) -> Data:
+    """Return a tree with short branches and a ring for each 20 nodes; types of atoms and bonds, labels of a graph."""
+    child = np.arange(1, num_nodes)
+    parent = child - 1 - rng.integers(0, np.minimum(child, 4))
+    end = rng.integers(0, max(1, num_nodes - RING + 1), num_nodes // 20)
+    graph = undirected(np.hstack([[parent, child], [end, end + RING - 1]]), num_nodes)
+    graph.x = torch.from_numpy(rng.integers(0, ATOMS, (num_nodes, 1)))
+    graph.edge_attr = torch.from_numpy(rng.integers(0, BONDS, graph.num_edges))
+    graph.y = torch.from_numpy(rng.standard_normal((1, outputs))).float()
+    return graph
+
+
+def model_of(shape: Shape, method: str) -> nn.Module:
+    """Return a new network."""
+    encoders = {
+        "dataset.node_encoder_name": "TypeDictNode" + "+RRWP" * (method == GRIT),
+        "dataset.node_encoder_num_types": ATOMS,
+        "dataset.edge_encoder_name": "TypeDictEdge",
+        "dataset.edge_encoder_num_types": BONDS,
+        "posenc_RRWP.ksteps": shape.ksteps,
+        "posenc_RRWP.where": "batch",
+        "gnn.layers_post_mp": 2,
+    }
+    own: dict[str, dict[str, Any]] = {
+        PPGT: {
+            "posenc_RRWP.channels": "K+1",
+            "ppgt.stem_hidden": [128],
+            "ppgt.stem_blocks": shape.blocks,
+            "gnn.act": "gelu",
+            "gnn.head": "linear_graph",
+        },
+        GRIT: {"gt.layer_type": "GRIT", "gnn.head": "graph"},
+        GPS: {"gt.layer_type": "GatedGCN+Transformer", "gnn.head": "graph"},
+    }
+    name = PPGT if method == DENSE else method
+    model = create_model(
+        own[name].get("gt.layer_type", ""),
+        1,
+        shape.outputs,
+        network={PPGT: "PPGT", GRIT: "GritTransformer", GPS: "GPSModel"}[name],
+        edge_dim=1,
+        num_layers=shape.layers,
+        dim=shape.dim,
+        num_heads=shape.heads,
+        pooling="mean",
+        settings=encoders | own[name],
+    )
+    return DensePPGT(model) if method == DENSE else model
+
+
+def pair_gflop(model: nn.Module, pairs: int) -> float:
+    """Return the 10^9 operations of PPGT's linear maps of pairs: three products each, two where x has no gradient."""
+    stem, blocks = model.encoder.pair_stems
+    maps = [*stem.mlp, *(part for mlp in blocks.mlps for part in mlp)]
+    maps += [layer.attention[0].pair for layer in model.layers]
+    sizes = [2 * one.weight.numel() for one in maps if isinstance(one, nn.Linear)]
+    return pairs * (3 * sum(sizes) - sizes[0]) / 1e9
+
+
+def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
+    """Return one training step, and what gives the facts about the network and the batch."""
+    device, shape = cell["device"], SHAPES[cell["data"]]
+    if small:
+        shape = shape._replace(graphs=WARM_UP_GRAPHS, sizes=ZINC)
+    torch.manual_seed(0)
+    batch, model = batch_of(shape).to(device), model_of(shape, cell["method"]).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=1e-5, fused=True)
+    pairs = sum(size**2 for size in sizes_of(shape))
+
+    def run() -> dict[str, float]:
+        watch = Stopwatch(device)
+        optimizer.zero_grad()
+        pred, true = model(copy.copy(batch))
+        loss = l1_loss(pred, true)
+        forward = watch.lap()
+        loss.backward()
+        backward = watch.lap()
+        optimizer.step()
+        return {"forward": forward, "backward": backward, "total": forward + backward + watch.lap()}
+
+    facts = {"pairs": pairs, "parameters": sum(one.numel() for one in model.parameters())}
+    if cell["method"] == PPGT:
+        facts["pair_gflop"] = pair_gflop(model, pairs)
+    return run, lambda: facts
+
+
+if __name__ == "__main__":
+    bench_records.run(main)

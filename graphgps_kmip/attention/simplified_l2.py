@@ -12,15 +12,19 @@ squared distance up to a constant of the query.
 from __future__ import annotations
 
 import math
-from typing import Annotated
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import Function
 from torch.nn.functional import linear
 
 from graphgps_kmip.attention.context import GraphContext, complete_pairs
 from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
 from graphgps_kmip.attention.pair_attention import pair_attention, sparse_pair_attention
+from graphgps_kmip.common.gradients import differentiable_gradients
 from graphgps_kmip.common.node_pairs import all_pairs
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import NATURAL, Choice, whole
@@ -30,6 +34,8 @@ SCALES = ("code", "paper")
 KEY_NORMS = ("fixed", "learned", "none")
 QK_NORMS = ("none", "rms_norm", "layer_norm")
 EPS = 1e-6  # of the public code's norms of queries and keys
+PAIRS_AT_A_TIME = 2048  # in the gradients of the maps of pairs on a CPU: two such matrices fit into its cache
+PairNumbers = tuple[tuple[Tensor, Tensor | None], ...]  # theta and phi of each layer
 
 
 def _norm(name: str, dim: int) -> nn.Module:
@@ -165,17 +171,18 @@ class SimplifiedL2Attention(nn.Module):
         self.heads = L2Heads(dim, num_heads, key_norm=key_norm, scale=scale, gated=gated, qk_norm=qk_norm, bias=bias)
         self.pair = nn.Linear(dim_pair or dim, num_heads * (2 if urpe else 1))
 
-    def forward(self, x: Tensor, context: GraphContext | Tensor | None = None) -> Tensor:
-        """Attend inside each graph: x (N, dim) -> (N, dim)."""
+    def forward(
+        self, x: Tensor, context: GraphContext | Tensor | None = None, state: PairNumbers | None = None
+    ) -> Tensor | tuple[Tensor, PairNumbers]:
+        """Attend inside each graph: x (N, dim) -> (N, dim), and the state of `SharedPairs` without its first entry."""
         context = GraphContext.of(context, x)
-        attr, dropout = self._pair_attr(context), self.dropout if self.training else 0.0
+        dropout = self.dropout if self.training else 0.0
         qkv, gate = self.heads.project(x)
         key_bias = self.heads.key_bias(qkv.chunk(3, 1)[1])
         if self.window > 0:
+            attr = self._pair_attr(context)
             return self.heads.close(self._in_window(qkv, key_bias, attr, context, dropout), gate)
-        # transposed, so that the pairs of a head are contiguous
-        pairs = torch.addmm(self.pair.bias[:, None], self.pair.weight, attr.T)  # (2 H, P)
-        theta, phi = pairs.chunk(2) if self.urpe else (pairs, None)
+        theta, phi = state[0] if state else SharedPairs([self])(context)[0]
         heads = pair_attention(
             qkv,
             context,
@@ -186,7 +193,8 @@ class SimplifiedL2Attention(nn.Module):
             phi=phi,
             dropout=dropout,
         )
-        return self.heads.close(heads, gate)
+        out = self.heads.close(heads, gate)
+        return out if state is None else (out, state[1:])
 
     def extra_repr(self) -> str:
         """Say dim, heads, and other options that are not the default ones."""
@@ -214,6 +222,70 @@ class SimplifiedL2Attention(nn.Module):
             q, k, v, index, scale=self.heads.scale, key_bias=key_bias, theta=theta, phi=phi, dropout=dropout
         )
         return out.flatten(1)
+
+
+class SharedPairs:
+    """Biases and factors of pairs for all layers of a stack, in one pass over the features of pairs.
+
+    As ``initial_state`` of the first layer's attention it computes them where that layer starts; each layer takes its
+    own and passes on the rest. A product for all layers reads the features once, and so does their gradient.
+
+    Args:
+        attentions (Sequence[SimplifiedL2Attention]): of all layers, first layer first, without windows.
+
+    Raises:
+        ValueError: an attention has a window.
+    """
+
+    def __init__(self, attentions: Sequence[SimplifiedL2Attention]) -> None:
+        if any(one.window > 0 for one in attentions):
+            raise InputError("attentions with a window do not share features of pairs: set gt.sl2.window -1")
+        self.attentions = tuple(attentions)
+
+    def __call__(self, context: GraphContext) -> PairNumbers:
+        """Return theta (H, P) and phi (H, P) or None of each layer."""
+        attr = self.attentions[0]._pair_attr(context)
+        weight = torch.cat([one.pair.weight for one in self.attentions])
+        bias = torch.cat([one.pair.bias for one in self.attentions])
+        rows = [one.heads.num_heads for one in self.attentions for _ in range(1 + one.urpe)]
+        device = attr.device.type
+        kind = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+        found = iter(_PairMaps.apply(attr.to(kind), weight.to(kind), bias.to(kind), rows))
+        return tuple((next(found), next(found) if one.urpe else None) for one in self.attentions)
+
+
+class _PairMaps(Function):
+    """``weight @ attr.T + bias``, cut into rows, so that the pairs of a head are contiguous."""
+
+    @staticmethod
+    def forward(ctx: Any, attr: Tensor, weight: Tensor, bias: Tensor, rows: list[int]) -> tuple[Tensor, ...]:
+        """Shapes: attr (P, C), weight (K, C), bias (K,), rows that sum to K -> (rows, P) each."""
+        ctx.save_for_backward(attr, weight, bias)
+        ctx.rows = rows
+        return _pair_maps(attr, weight, bias, rows)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """Some pairs at a time, so that the gradients are put together in the cache."""
+        attr, weight, bias = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            plain = partial(_pair_maps, rows=ctx.rows)
+            return *differentiable_gradients(plain, (attr, weight, bias), grads), None
+        grad_attr = torch.empty_like(attr) if ctx.needs_input_grad[0] else None
+        grad_weight, grad_bias = torch.zeros_like(weight), torch.zeros_like(bias)
+        step = PAIRS_AT_A_TIME if attr.device.type == "cpu" else max(1, len(attr))
+        for start in range(0, len(attr), step):
+            part = slice(start, start + step)
+            grad = torch.cat([one[:, part] for one in grads])  # (K, p)
+            grad_weight.addmm_(grad, attr[part])
+            grad_bias += grad.sum(1)
+            if grad_attr is not None:
+                torch.mm(grad.T, weight, out=grad_attr[part])
+        return grad_attr, grad_weight, grad_bias, None
+
+
+def _pair_maps(attr: Tensor, weight: Tensor, bias: Tensor, rows: list[int]) -> tuple[Tensor, ...]:
+    return torch.addmm(bias[:, None], weight, attr.T).split(rows)
 
 
 def window_pairs(context: GraphContext, window: int) -> Tensor:

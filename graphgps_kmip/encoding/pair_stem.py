@@ -6,18 +6,21 @@ Ma et al. 2025 (PPGT), section on the architecture; `NodeStem` of node_stem.py i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
+from torch_geometric.nn import BatchNorm
 
 from graphgps_kmip.common.node_pairs import all_pairs, first_nodes, pair_rows
 from graphgps_kmip.common.rms_norms import NORM_LAYERS
+from graphgps_kmip.common.row_chunks import RowStage, map_rows
 from graphgps_kmip.common.stochastic_depth import DropPath
 from graphgps_kmip.encoding.node_stem import check_names
 from graphgps_kmip.encoding.rrwp import RRWP, with_rrwp
-from graphgps_kmip.encoding.sinusoidal_encoding import sinusoidal_linear, sinusoidal_width
+from graphgps_kmip.encoding.sinusoidal_encoding import sinusoidal_linear_of_chunk, sinusoidal_width
 from graphgps_kmip.errors import InputError
 
 # In the order of the columns, which public checkpoints fix.
@@ -76,24 +79,57 @@ class PairStem(nn.Module):
 
     def forward(self, batch: Batch) -> Batch:
         """Set ``batch.pair_attr``."""
-        values = self._values(with_rrwp(batch, self.encoding))
-        if self.training and self.drop_pairs:
-            values = values * (torch.rand(len(values), 1, device=values.device) >= self.drop_pairs)
-        first = self.mlp[0]
-        pairs = self.mlp[1:](sinusoidal_linear(values, first.weight, first.bias, self.num_bases, self.raw_channels))
-        if batch.get("pair_attr") is not None:
-            pairs = pairs + batch.pair_attr
-        if batch.get("edge_attr") is not None:
-            pairs = self._with_edges(batch, pairs)
-        batch.pair_attr = pairs
+        stage = self.stage(batch)
+        batch.pair_attr = map_rows([stage], len(batch.rrwp))
         return batch
 
-    def _values(self, batch: Batch) -> Tensor:
-        """Return the input of the sinusoidal encoding, (P, K) -> (P, C')."""
-        if not self.features:
-            return batch.rrwp
-        kind, columns = batch.rrwp.dtype, [batch.rrwp]
-        query, key = all_pairs(first_nodes(batch))
+    def stage(self, batch: Batch) -> RowStage:
+        """Return the stem as a function of some pairs at a time; the batch is given ``rrwp`` where it has none."""
+        batch = with_rrwp(batch, self.encoding)
+        rows: dict[str, tuple[Tensor, Tensor | None]] = {"values": (batch.rrwp, None)}
+        columns = self._columns(batch)
+        if columns:
+            rows["columns"] = torch.cat(columns, dim=1), None
+        if self.training and self.drop_pairs:
+            rows["kept"] = torch.rand(len(batch.rrwp), 1, device=batch.rrwp.device) >= self.drop_pairs, None
+        if batch.get("pair_attr") is not None:
+            rows["pairs"] = batch.pair_attr, None
+        if batch.get("edge_attr") is not None:
+            edges, place = self._edges(batch)
+            rows |= {"edges": (edges, place), "place": (place, place)}
+        first, rest = self.mlp[0], self.mlp[1:]
+        function = partial(self._rows, tuple(rows), rest)
+        width = max(layer.weight.numel() // layer.bias.numel() for layer in self.mlp if isinstance(layer, nn.Linear))
+        return RowStage(function, max(width, self.dim), tuple(rows.values()), (first.weight, first.bias), (rest,))
+
+    def _rows(
+        self,
+        names: Sequence[str],
+        rest: nn.Module,
+        x: None,  # noqa: ARG002
+        part: slice,
+        rows: Sequence[Tensor],
+        shared: Sequence[Tensor],
+        call: Callable[[nn.Module, Tensor], Tensor],
+    ) -> Tensor:
+        """Return the features of the pairs of a slice; the shapes are those of `RowStage`."""
+        given = dict(zip(names, rows, strict=True))
+        values = given["values"]
+        if "columns" in given:
+            values = torch.cat([values, given["columns"]], dim=1)
+        if "kept" in given:
+            values = values * given["kept"]
+        pairs = call(rest, sinusoidal_linear_of_chunk(values, *shared, self.num_bases, self.raw_channels))
+        if "pairs" in given:
+            pairs = pairs + given["pairs"]
+        if "edges" in given:
+            pairs = pairs.index_add(0, given["place"] - part.start, given["edges"].to(pairs.dtype))
+        return pairs
+
+    def _columns(self, batch: Batch) -> list[Tensor]:
+        """Return what stands beside the probabilities in the input of the sinusoidal encoding, (P, 1 or more) each."""
+        kind, columns = batch.rrwp.dtype, []
+        query, key = all_pairs(first_nodes(batch)) if {"location", "inverse_degree"} & set(self.features) else (None, None)
         if "location" in self.features:
             if batch.get("pos") is None:
                 raise InputError(
@@ -107,17 +143,18 @@ class PairStem(nn.Module):
             degree = batch.rrwp_degree.to(kind)
             inverse = torch.where(degree > 0, 1 / degree, 0)
             columns += [inverse[key, None], inverse[query, None]]
-        return torch.cat(columns, dim=1)
+        return columns
 
-    def _with_edges(self, batch: Batch, pairs: Tensor) -> Tensor:
-        """Add the features of an edge from u to v to the pair of query v and key u."""
+    def _edges(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the features of edges (u, v) in order of their pairs, and these pairs: query v, key u."""
         if batch.edge_attr.dim() != 2 or batch.edge_attr.size(1) != self.dim:
             raise InputError(
                 f"edge features are {tuple(batch.edge_attr.shape)}, the features of pairs {self.dim} wide: set "
                 "dataset.edge_encoder True, and ppgt.dim_pair to the width of its result"
             )
         key, query = batch.edge_index
-        return pairs.index_add(0, pair_rows(first_nodes(batch), query, key), batch.edge_attr.to(pairs.dtype))
+        place, order = pair_rows(first_nodes(batch), query, key).sort(stable=True)
+        return batch.edge_attr[order], place
 
 
 class PairFFN(nn.Module):
@@ -159,7 +196,7 @@ class PairFFN(nn.Module):
             check_names(f"ppgt.stem_{key}", [name], NORM_LAYERS)
         self.first_norm, self.last_norm = NORM_LAYERS[first_norm](dim), NORM_LAYERS[last_norm](dim)
         self.norms = nn.ModuleList(NORM_LAYERS[norm](dim) for _ in range(num_blocks))
-        hidden = int(dim * ffn_ratio)
+        self.dim, hidden = dim, int(dim * ffn_ratio)
         self.mlps = nn.ModuleList(
             nn.Sequential(nn.Linear(dim, hidden), act(), nn.Linear(hidden, dim)) for _ in range(num_blocks)
         )
@@ -170,11 +207,54 @@ class PairFFN(nn.Module):
 
     def forward(self, batch: Batch) -> Batch:
         """Replace ``batch.pair_attr``."""
-        sizes = first_nodes(batch).diff()
-        ptr = torch.cat([sizes.new_zeros(1), sizes.square().cumsum(0)])  # first pair of each graph
-        x = self.first_norm(batch.pair_attr)
-        for number, (norm, mlp) in enumerate(zip(self.norms, self.mlps, strict=True)):
-            update = self.drop_path(mlp(norm(x)), ptr)
-            x = torch.addcmul(x, update, self.scales[number]) if len(self.scales) else x + update
-        batch.pair_attr = self.last_norm(x)
+        stage, pairs = self.stage(batch), batch.pair_attr
+        if stage is None:
+            batch.pair_attr = self._blocks(pairs, self._kept(batch), lambda module, x: module(x), tuple(self.scales))
+        else:
+            given = RowStage(lambda x, part, rows, shared, call: rows[0], pairs.size(1), ((pairs, None),))  # noqa: ARG005
+            batch.pair_attr = map_rows([given, stage], len(pairs))
         return batch
+
+    def stage(self, batch: Batch) -> RowStage | None:
+        """Return the blocks as a function of some pairs at a time; None: a batch norm needs all of them at once."""
+        if any(isinstance(module, BatchNorm) for module in self.modules()):
+            return None
+        kept = self._kept(batch)
+        rows = () if kept is None else ((kept, None),)
+        modules = (self.first_norm, *self.norms, *self.mlps, self.last_norm)
+        width = max(mlp[0].out_features for mlp in self.mlps) if len(self.mlps) else self.dim
+        return RowStage(self._rows, width, rows, tuple(self.scales), modules)
+
+    def _rows(
+        self,
+        x: Tensor,
+        part: slice,  # noqa: ARG002
+        rows: Sequence[Tensor],
+        shared: Sequence[Tensor],
+        call: Callable[[nn.Module, Tensor], Tensor],
+    ) -> Tensor:
+        """Return the features of some pairs; the shapes are those of `RowStage`."""
+        return self._blocks(x, rows[0] if rows else None, call, shared)
+
+    def _blocks(
+        self,
+        x: Tensor,
+        kept: Tensor | None,
+        call: Callable[[nn.Module, Tensor], Tensor],
+        scales: Sequence[Tensor],
+    ) -> Tensor:
+        x = call(self.first_norm, x)
+        for number, (norm, mlp) in enumerate(zip(self.norms, self.mlps, strict=True)):
+            update = call(mlp, call(norm, x))
+            update = update if kept is None else update * kept[:, number, None].to(update.dtype)
+            x = torch.addcmul(x, update, scales[number]) if len(scales) else x + update
+        return call(self.last_norm, x)
+
+    def _kept(self, batch: Batch) -> Tensor | None:
+        """Return the factor of each pair in each block, (P, blocks): one draw for a graph; None: all are 1."""
+        if not self.training or not self.drop_path.rate or not len(self.mlps):
+            return None
+        sizes = first_nodes(batch).diff()
+        ones = self.mlps[0][0].weight.new_ones(len(sizes), 1)
+        factors = torch.cat([self.drop_path(ones) for _ in self.mlps], dim=1)
+        return factors.repeat_interleave(sizes.square(), dim=0)

@@ -100,6 +100,27 @@ def sinusoidal_linear(
     return _SinusoidalLinear.apply(x, weight.to(kind), bias, num_bases, raw_channels)
 
 
+def sinusoidal_linear_of_chunk(
+    x: Tensor, weight: Tensor, bias: Tensor, num_bases: int, raw_channels: bool = True
+) -> Tensor:
+    """`sinusoidal_linear` of few rows, for a caller that divides rows into chunks itself (`map_rows`).
+
+    Sines and cosines of all bases are two matrices with a product each, so that no wide encoding is put together; the
+    backward pass keeps them. Arguments, shapes and gradients are those of `sinusoidal_linear`.
+    """
+    device, channels = x.device.type, x.size(1)
+    kind = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+    weight, bias = weight.to(kind), bias.to(kind)
+    raw = channels if raw_channels or num_bases == 0 else 0
+    y = torch.addmm(bias, x.to(kind), weight[:, :raw].T) if raw else bias
+    if num_bases == 0:
+        return y
+    angles = (x[:, None] * _bases(x, num_bases)[:, None]).flatten(1)  # (p, S C)
+    # (D, C, S, 2) as the columns of `sinusoidal` are -> the waves' (2, D, S C)
+    waves = weight[:, raw:].unflatten(1, (channels, num_bases, 2)).permute(3, 0, 2, 1).flatten(2)
+    return torch.addmm(torch.addmm(y, angles.sin().to(kind), waves[0].T), angles.cos().to(kind), waves[1].T)
+
+
 def plain_sinusoidal_linear(
     x: Tensor, weight: Tensor, bias: Tensor | None, num_bases: int, raw_channels: bool
 ) -> Tensor:

@@ -101,7 +101,7 @@ class PPGTLayer(nn.Module):
 
     Args:
         dim (int): width C.
-        attention (Module): ``(x, context) -> x``, without a state: PPGT's is `SimplifiedL2Attention`.
+        attention (Module): ``(x, context) -> x``, or with a state (see `GPSModel`): PPGT's is `SimplifiedL2Attention`.
         ffn (Module): `feed_forward` or `SwiGLU`.
         norm (str, optional): a key of `NORM_LAYERS`. (default: "ada_rms_norm")
         dropout (float, optional): probability after the attention and after the FFN. (default: 0.0)
@@ -110,7 +110,7 @@ class PPGTLayer(nn.Module):
         layer_scale (float, optional): start of gamma; 0: none. (default: 0.0)
 
     Shapes:
-        x (N, C), context -> (N, C), edge_attr as the context has it, states as given.
+        x (N, C), context, states (one or none) -> (N, C), edge_attr as the context has it, states.
 
     Raises:
         ValueError: an unknown norm.
@@ -139,9 +139,12 @@ class PPGTLayer(nn.Module):
         self, x: Tensor, context: GraphContext, states: tuple[object, ...] = ()
     ) -> tuple[Tensor, Tensor | None, tuple[object, ...]]:
         """Return new node features, the edge features and the states."""
-        x = self.attention_branch(x, self.attention[0](self.attention_norm(x), context), context.ptr)
+        state = states[0] if states else None
+        h = self.attention_norm(x)
+        h, state = (self.attention[0](h, context), None) if state is None else self.attention[0](h, context, state)
+        x = self.attention_branch(x, h, context.ptr)
         x = self.ffn_branch(x, self.ffn(self.ffn_norm(x)), context.ptr)
-        return x, context.edge_attr, states
+        return x, context.edge_attr, (state,) if states else states
 
 
 class ClassAttentionLayer(nn.Module):

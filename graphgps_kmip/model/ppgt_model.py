@@ -12,6 +12,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from graphgps_kmip.attention.context import GraphContext
+from graphgps_kmip.common.row_chunks import RowStage, map_rows
+from graphgps_kmip.encoding.pair_stem import PairFFN, PairStem
 from graphgps_kmip.model.feature_encoding import FeatureEncoder
 
 
@@ -39,8 +41,23 @@ class PPGTEncoder(nn.Module):
         batch.pair_attr, batch.pair_index = None, None
         if self.features.edge is None:
             batch.edge_attr = None
-        for stem in (*self.node_stems, *self.pair_stems):
+        for stem in self.node_stems:
             batch = stem(batch)
+        return self._with_pairs(batch)
+
+    def _with_pairs(self, batch: Any) -> Any:
+        """Run the stems of pairs: those next to each other that read single pairs in one pass, chunk by chunk."""
+        stages: list[RowStage] = []
+        for stem in self.pair_stems:
+            stage = stem.stage(batch) if isinstance(stem, (PairStem, PairFFN)) else None
+            if stage is not None:
+                stages.append(stage)
+                continue
+            if stages:
+                batch.pair_attr, stages = map_rows(stages, len(batch.rrwp)), []
+            batch = stem(batch)
+        if stages:
+            batch.pair_attr = map_rows(stages, len(batch.rrwp))
         return batch
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 
 from graphgps_kmip.attention import ClassAttention
+from graphgps_kmip.attention.simplified_l2 import SharedPairs, SimplifiedL2Attention
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.common.rms_norms import NORM_LAYERS
 from graphgps_kmip.encoding.i2_gin import I2GINEncoder
@@ -48,6 +49,7 @@ def ppgt(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa:
     norm = partial(_norm, settings, dim)
     rates = _rates(settings, plan.settings.gt.layers)
     layers = [_layer(plan, dim, rate) for rate in rates]
+    _share_pairs([layer.attention[0] for layer in layers])
     class_layers = [_class_layer(plan, dim) for _ in range(settings.class_layers)]
     readout = PPGTReadout(
         norm("last_norm"),
@@ -118,6 +120,12 @@ def _layer(plan: NetworkPlan, dim: int, drop_path: float) -> PPGTLayer:
     gt, spec = plan.settings.gt, entries("attention")["sL2"]
     attention = plan.build(spec, dim, gt.n_heads, gt.attn_dropout, dim_pair=_pair_width(plan, dim))
     return PPGTLayer(dim, attention, _ffn(plan, dim), drop_path=drop_path, **_branches(plan))
+
+
+def _share_pairs(attentions: list[nn.Module]) -> None:
+    """Let the first attention compute biases and factors of pairs for all of them."""
+    if attentions and all(isinstance(one, SimplifiedL2Attention) and one.window <= 0 for one in attentions):
+        attentions[0].initial_state = SharedPairs(attentions)
 
 
 def _class_layer(plan: NetworkPlan, dim: int) -> ClassAttentionLayer:

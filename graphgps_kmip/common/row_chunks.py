@@ -1,0 +1,183 @@
+"""Functions of each row of large tables, computed for some rows at a time, and again in the backward pass.
+
+What lies between input and output is never stored for all rows, in either pass: its memory is that of one chunk, which
+fits into a CPU's cache. Gradient checkpointing (Chen et al. 2016) by rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import Function
+from torch.func import functional_call
+
+from graphgps_kmip.common.gradients import differentiable_gradients
+
+# Numbers of one chunk in the widest of its tensors: on a CPU 2 MiB in float32, at which
+# products reach the rate of a large one (98 GFLOP/s of 100, 72 with 16 MiB); elsewhere as many as make calls not count.
+CHUNK_NUMBERS = {"cpu": 2**19}
+CHUNK_NUMBERS_ELSEWHERE = 2**25
+
+Call = Callable[[nn.Module, Tensor], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class RowStage:
+    """One function of rows and the tensors that it reads.
+
+    Args:
+        function (Callable): ``(x, part, rows, shared, call) -> (p, D)`` for the rows of the slice ``part``: x (p, C) of
+            the stage before, or None; the rows of each of ``rows``; all of ``shared``; ``call(module, x)`` for each
+            of ``modules``. It must not draw random numbers, and no row may depend on another one.
+        width (int): numbers of one row in the widest tensor that it makes, which sets the size of chunks.
+        rows (tuple, optional): pairs of a tensor and its index: None where row r of the tensor belongs to row r, else
+            the rows to which its own belong, in increasing order. (default: ``()``)
+        shared (tuple, optional): tensors that all rows read. (default: ``()``)
+        modules (tuple, optional): modules whose parameters get gradients. (default: ``()``)
+
+    Shapes: a tensor of rows (P, ...) without an index, (E, ...) with an index (E,).
+    """
+
+    function: Callable[..., Tensor]
+    width: int
+    rows: tuple[tuple[Tensor, Tensor | None], ...] = ()
+    shared: tuple[Tensor, ...] = ()
+    modules: tuple[nn.Module, ...] = ()
+
+    @cached_property
+    def names(self) -> list[list[str]]:
+        """Names of the parameters of each module."""
+        return [[name for name, _ in module.named_parameters()] for module in self.modules]
+
+    @cached_property
+    def tensors(self) -> list[Tensor]:
+        """Tensors of rows, shared tensors, then the parameters of the modules."""
+        own = [parameter for module in self.modules for parameter in module.parameters()]
+        return [*(tensor for tensor, _ in self.rows), *self.shared, *own]
+
+    def compute(self, x: Tensor | None, part: slice, tensors: Sequence[Tensor], swap: bool) -> Tensor:
+        """Return the function of some rows; ``tensors`` as the property has them, but these rows alone."""
+        tensors = iter(tensors)
+        rows, shared = (list(islice(tensors, len(kind))) for kind in (self.rows, self.shared))
+        given = {
+            module: dict(zip(names, islice(tensors, len(names)), strict=True))
+            for module, names in zip(self.modules, self.names, strict=True)
+        }
+
+        def call(module: nn.Module, value: Tensor) -> Tensor:
+            return functional_call(module, given[module], (value,)) if swap else module(value)
+
+        return self.function(x, part, rows, shared, call)
+
+
+def map_rows(stages: Sequence[RowStage], num_rows: int) -> Tensor:
+    """Return the rows that a chain of functions makes, each stage from the rows of the stage before.
+
+    Gradients flow to all tensors and parameters, as often as wanted (a second derivative keeps what the stages keep).
+    Without gradients it is the chunks alone.
+
+    Args:
+        stages (Sequence[RowStage]): first stage first.
+        num_rows (int): P.
+
+    Shapes: returns (P, D).
+    """
+    tensors = [tensor for stage in stages for tensor in stage.tensors]
+    return _MapRows.apply(tuple(stages), num_rows, *tensors)
+
+
+def _chunks(stages: Sequence[RowStage], num_rows: int, device: str) -> list[slice]:
+    step = CHUNK_NUMBERS.get(device, CHUNK_NUMBERS_ELSEWHERE) // max(stage.width for stage in stages) or 1
+    return [slice(start, min(start + step, num_rows)) for start in range(0, max(1, num_rows), step)]
+
+
+def _compute(stages: Sequence[RowStage], part: slice, pieces: Sequence[Tensor], swap: bool) -> Tensor:
+    x, first = None, 0
+    for stage in stages:
+        last = first + len(stage.tensors)
+        x, first = stage.compute(x, part, pieces[first:last], swap), last
+    return x
+
+
+class _Places:
+    """Where the rows of each chunk are in each tensor: a slice for tensors of rows, None for shared ones."""
+
+    def __init__(self, stages: Sequence[RowStage], parts: Sequence[slice]) -> None:
+        self.columns: list[Sequence[slice | None]] = []
+        for stage in stages:
+            for _, index in stage.rows:
+                self.columns.append(parts if index is None else _slices(index, parts))
+            self.columns += [[None] * len(parts)] * (len(stage.tensors) - len(stage.rows))
+
+    def of(self, number: int) -> list[slice | None]:
+        """Return the place of chunk ``number`` in each tensor."""
+        return [column[number] for column in self.columns]
+
+
+def _slices(index: Tensor, parts: Sequence[slice]) -> list[slice]:
+    stops = torch.tensor([part.stop for part in parts], device=index.device)
+    ends = torch.searchsorted(index, stops).tolist()
+    return [slice(*both) for both in zip([0, *ends], ends, strict=False)]
+
+
+class _MapRows(Function):
+    @staticmethod
+    def forward(ctx: Any, stages: tuple[RowStage, ...], num_rows: int, *tensors: Tensor) -> Tensor:
+        """Keep the inputs alone."""
+        device = tensors[0].device.type
+        ctx.save_for_backward(*tensors)
+        ctx.stages, ctx.num_rows = stages, num_rows
+        ctx.autocast = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+        parts, out = _chunks(stages, num_rows, device), None
+        places = _Places(stages, parts)
+        for number, part in enumerate(parts):
+            pieces = _pieces(tensors, places.of(number))
+            found = _compute(stages, part, pieces, swap=False)
+            out = found.new_empty(num_rows, found.size(1)) if out is None else out
+            out[part] = found
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Chunk by chunk, each computed again with a graph of its own."""
+        tensors, stages, device = ctx.saved_tensors, ctx.stages, grad.device.type
+        if torch.is_grad_enabled():
+            with _autocast(ctx, device):
+                whole = slice(0, ctx.num_rows)
+                plain = lambda *given: _compute(stages, whole, given, swap=True)  # noqa: E731
+                return None, None, *differentiable_gradients(plain, tensors, (grad,))
+        parts = _chunks(stages, ctx.num_rows, device)
+        places, needed = _Places(stages, parts), ctx.needs_input_grad[2:]
+        # chunks write all rows of tensors of rows, and add to the others
+        sums = [torch.zeros_like(one) if need else None for one, need in zip(tensors, needed, strict=True)]
+        for number, part in enumerate(parts):
+            place = places.of(number)
+            pieces = [
+                one.detach().requires_grad_(need) for one, need in zip(_pieces(tensors, place), needed, strict=True)
+            ]
+            with torch.enable_grad(), _autocast(ctx, device):
+                found = _compute(stages, part, pieces, swap=True)
+            leaves = [one for one, need in zip(pieces, needed, strict=True) if need]
+            grads = iter(torch.autograd.grad(found, leaves, grad[part], allow_unused=True))
+            for total, where in zip(sums, place, strict=True):
+                found = None if total is None else next(grads)
+                if found is not None:
+                    (total if where is None else total[where]).add_(found)
+        return None, None, *sums
+
+
+def _pieces(tensors: Sequence[Tensor], place: Sequence[slice | None]) -> list[Tensor]:
+    return [one if where is None else one[where] for one, where in zip(tensors, place, strict=True)]
+
+
+def _autocast(ctx: Any, device: str) -> contextlib.AbstractContextManager:
+    """Autocast as in the forward pass."""
+    enabled, dtype = ctx.autocast
+    return torch.autocast(device, dtype, enabled) if enabled else contextlib.nullcontext()

@@ -129,7 +129,7 @@ class PairStem(nn.Module):
     def _columns(self, batch: Batch) -> list[Tensor]:
         """Return what stands beside the probabilities in the input of the sinusoidal encoding, (P, 1 or more) each."""
         kind, columns = batch.rrwp.dtype, []
-        query, key = all_pairs(first_nodes(batch)) if {"location", "inverse_degree"} & set(self.features) else (None, None)
+        query, key = all_pairs(first_nodes(batch)) if self.features else (None, None)
         if "location" in self.features:
             if batch.get("pos") is None:
                 raise InputError(

@@ -165,8 +165,8 @@ def molecule(rng: np.random.Generator, num_nodes: int, outputs: int) -> Data:
     return graph
 
 
-def model_of(shape: Shape, method: str) -> nn.Module:
-    """Return a new network."""
+def model_of(shape: Shape, method: str, precision: str = "float32") -> nn.Module:
+    """Return a new network; its random walk probabilities have this precision."""
     encoders = {
         "dataset.node_encoder_name": "TypeDictNode" + "+RRWP" * (method == GRIT),
         "dataset.node_encoder_num_types": ATOMS,
@@ -174,6 +174,7 @@ def model_of(shape: Shape, method: str) -> nn.Module:
         "dataset.edge_encoder_num_types": BONDS,
         "posenc_RRWP.ksteps": shape.ksteps,
         "posenc_RRWP.where": "batch",
+        "posenc_RRWP.precision": precision,
         "gnn.layers_post_mp": 2,
     }
     own: dict[str, dict[str, Any]] = {

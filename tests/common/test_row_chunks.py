@@ -1,0 +1,112 @@
+"""Functions of rows by chunks: values and gradients of the plain form, at any number of rows and size of chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from graphgps_kmip.common import row_chunks
+from graphgps_kmip.common.row_chunks import RowStage, map_rows
+
+EXACT: dict[str, Any] = {"rtol": 1e-12, "atol": 1e-12}
+EDGES = torch.tensor([0, 0, 3, 4, 9])  # rows to which the rows of a sparse tensor belong
+
+
+@pytest.fixture(autouse=True)
+def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(row_chunks.CHUNK_NUMBERS, "cpu", 12)  # three rows of width 4
+
+
+class Inputs:
+    """Tensors of two stages: a product with a shared matrix and sparse rows, then an MLP with a residual."""
+
+    def __init__(self, rows: int) -> None:
+        torch.manual_seed(0)
+        draw = lambda *shape: torch.randn(*shape, dtype=torch.float64, requires_grad=True)  # noqa: E731
+        self.num_rows, self.place = rows, EDGES[EDGES < rows]
+        self.x, self.edges, self.weight = draw(rows, 3), draw(len(self.place), 4), draw(4, 3)
+        self.mlp = nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Linear(4, 2)).double()
+
+    @property
+    def leaves(self) -> list[Tensor]:
+        return [self.x, self.edges, self.weight, *self.mlp.parameters()]
+
+    def plain(self) -> Tensor:
+        first = (self.x @ self.weight.T).index_add(0, self.place, self.edges)
+        return self.mlp(first) + first[:, :2]
+
+    def stages(self) -> list[RowStage]:
+        def first(
+            x: None,  # noqa: ARG001
+            part: slice,
+            rows: Sequence[Tensor],
+            shared: Sequence[Tensor],
+            call: Callable[[nn.Module, Tensor], Tensor],  # noqa: ARG001
+        ) -> Tensor:
+            values, edges, place = rows
+            return (values @ shared[0].T).index_add(0, place - part.start, edges)
+
+        def second(x: Tensor, part: slice, rows: Any, shared: Any, call: Callable[..., Tensor]) -> Tensor:  # noqa: ARG001
+            return call(self.mlp, x) + x[:, :2]
+
+        rows = (self.x, None), (self.edges, self.place), (self.place, self.place)
+        return [RowStage(first, 4, rows, (self.weight,)), RowStage(second, 4, modules=(self.mlp,))]
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3, 10, 12])
+def test_values_and_gradients_are_those_of_all_rows_at_once(rows: int) -> None:
+    one = Inputs(rows)
+    found, expected = map_rows(one.stages(), rows), one.plain()
+    torch.testing.assert_close(found, expected, **EXACT)
+    factor = torch.randn(expected.shape, dtype=torch.float64)
+    grads = [torch.autograd.grad((out * factor).sum(), one.leaves) for out in (found, expected)]
+    torch.testing.assert_close(*grads, **EXACT)
+
+
+def test_second_derivatives_are_those_of_all_rows_at_once() -> None:
+    one, seconds = Inputs(10), []
+    for out in (map_rows(one.stages(), 10), one.plain()):
+        grads = torch.autograd.grad(out.pow(3).sum(), one.leaves, create_graph=True)
+        seconds.append(torch.autograd.grad(sum(grad.square().sum() for grad in grads), one.leaves))
+    torch.testing.assert_close(*seconds, **EXACT)
+
+
+def test_a_parameter_that_changes_between_the_passes_is_an_error_and_not_a_wrong_gradient() -> None:
+    one = Inputs(10)
+    out = map_rows(one.stages(), 10)
+    with torch.no_grad():
+        one.mlp[0].weight.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()
+
+
+def test_gradients_under_functional_call_are_those_of_the_parameters_that_were_given() -> None:
+    one = Inputs(10)
+    given = {name: (2 * value).detach().requires_grad_() for name, value in one.mlp.named_parameters()}
+
+    class Whole(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mlp = one.mlp
+
+        def forward(self, plain: bool) -> Tensor:
+            return one.plain() if plain else map_rows(one.stages(), 10)
+
+    named, grads = {f"mlp.{name}": value for name, value in given.items()}, []
+    for plain in (False, True):
+        out = torch.func.functional_call(Whole(), named, (plain,))
+        grads.append(torch.autograd.grad(out.square().sum(), list(given.values())))
+    torch.testing.assert_close(*grads, **EXACT)
+
+
+def test_only_inputs_and_output_are_kept_for_the_backward_pass() -> None:
+    one, kept = Inputs(10), []
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
+        map_rows(one.stages(), 10)
+    given = {tensor.data_ptr() for tensor in (*one.leaves, one.place)}
+    assert kept
+    assert {tensor.data_ptr() for tensor in kept} <= given

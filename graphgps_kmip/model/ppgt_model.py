@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.common.row_chunks import RowStage, map_rows
-from graphgps_kmip.encoding.pair_stem import PairFFN, PairStem
 from graphgps_kmip.model.feature_encoding import FeatureEncoder
 
 
@@ -23,7 +22,8 @@ class PPGTEncoder(nn.Module):
     Args:
         features (FeatureEncoder): the data's own node and edge features; without an edge encoder edges have none.
         node_stems (Sequence[Module]): modules ``batch -> batch`` that change ``batch.x`` or set ``batch.class_token``.
-        pair_stems (Sequence[Module]): modules ``batch -> batch`` that set or change ``batch.pair_attr``.
+        pair_stems (Sequence[Module]): modules ``batch -> batch`` that set or change ``batch.pair_attr``; of one with a
+            method ``stage(batch)`` this is called instead, which gives a `RowStage`, or None where there is none.
 
     Shapes: batch -> a copy with x (N, C), pair_attr (P, C') of all P pairs inside graphs, class_token (B, C) if any.
     """
@@ -49,7 +49,7 @@ class PPGTEncoder(nn.Module):
         """Run the stems of pairs: those next to each other that read single pairs in one pass, chunk by chunk."""
         stages: list[RowStage] = []
         for stem in self.pair_stems:
-            stage = stem.stage(batch) if isinstance(stem, (PairStem, PairFFN)) else None
+            stage = stem.stage(batch) if hasattr(stem, "stage") else None
             if stage is not None:
                 stages.append(stage)
                 continue

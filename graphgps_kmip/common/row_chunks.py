@@ -20,8 +20,9 @@ from torch.func import functional_call
 
 from graphgps_kmip.common.gradients import differentiable_gradients
 
-# Numbers of one chunk in the widest of its tensors: on a CPU 2 MiB in float32, at which
-# products reach the rate of a large one (98 GFLOP/s of 100, 72 with 16 MiB); elsewhere as many as make calls not count.
+# Numbers of one chunk in the widest of its tensors: on a CPU 2 MiB in float32, which a cache holds (2^17 is slower: the
+# calls of each chunk then count; 2^19 and 2^20 did not differ on a busy machine); elsewhere so many that calls do not
+# count.
 CHUNK_NUMBERS = {"cpu": 2**19}
 CHUNK_NUMBERS_ELSEWHERE = 2**25
 

@@ -15,6 +15,9 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from graphgps_kmip.common.near_misses import look_up
+from graphgps_kmip.compat.foreign_keys import Code, Setting, translated
+from graphgps_kmip.compat.grit_keys import GRIT
+from graphgps_kmip.compat.ppgt_keys import PPGT
 from graphgps_kmip.errors import ConfigError
 
 Config = Any  # GraphGym's tree of settings, whose package `gym` alone imports
@@ -119,6 +122,19 @@ RAW_VOC = RAW_EDGES | {
 }
 # Matrices for edges on paths that have no types: nothing reads them, but the printed counts and checkpoints hold them.
 GRAPHORMER = {"posenc_GraphormerBias.unread_tables": True}
+BEST_KEPT = {"train.ckpt_best": True}
+# A file that does not list stems and norms has none.
+PPGT_DEFAULTS = {
+    "posenc_RRWP.channels": "K+1",
+    "ppgt.node_features": "",
+    "ppgt.pair_features": "",
+    "ppgt.num_bases": 5,
+    "ppgt.stem_hidden": [],
+    "ppgt.stem_blocks": 0,
+    "ppgt.stem_ffn_ratio": 1.0,
+    "ppgt.subgraph_layers": 5,
+    **{f"ppgt.{norm}": "none" for norm in ("stem_norm", "stem_last_norm", "norm", "last_norm")},
+}
 # name -> our settings, as far as they are not our defaults.
 DIALECTS: dict[str, dict[str, Any]] = {
     "graphgps": GRAPHGYM | SUM | GRAPHORMER,
@@ -140,6 +156,8 @@ DIALECTS: dict[str, dict[str, Any]] = {
     | KEPT_WEIGHTS
     | KEPT_HEAD,
     "kmip-thesis": GRAPHGYM | RELU | NARROW_PNA | {"gt.kmip.head_agg": "Linear"} | KEPT_WEIGHTS | KEPT_HEAD,
+    "grit": GRAPHGYM | SUM | BEST_KEPT,
+    "ppgt": GRAPHGYM | SUM | BEST_KEPT | PPGT_DEFAULTS,
 }
 # Where the networks of one code differ: (dialect, model.type), or (dialect, model.type, gnn.layer_type), -> further
 # settings. The k-MIP code's MultiModel is Exphormer's, whose GatedGCN keeps its residual. In custom_gnn, gnn.act
@@ -157,6 +175,11 @@ MEANINGS: dict[str | tuple[str, str], dict[tuple[str, Any], tuple[str, Any]]] = 
     "spexphormer": GRAPH_NORM,
     "kmip": RAW_EDGES,
     "kmip-thesis": RAW_VOC | GRAPH_NORM,
+    "grit": {("gt.layer_type", "GritTransformer"): ("gt.layer_type", "GRIT")},
+    "ppgt": {
+        ("gt.layer_type", "PPGTLayer"): ("gt.layer_type", "sL2"),
+        ("model.type", "BaseGraphNet"): ("model.type", "PPGT"),
+    },
     ("kmip", "MultiModel"): GRAPH_NORM,
     ("kmip", "SingleModel"): GRAPH_NORM,
 }
@@ -166,8 +189,8 @@ HEAD_WIDTHS = {
     "gt.kmip.dim_val": ("gt.sparse.val_dim", "gt.kmip.dim_val"),
 }
 WIDE_HEADS = ("kmip", "kmip-thesis")
-
-Setting = tuple[str, Any, str]  # key, value, where it stands
+# Dialects whose files have groups of keys that no other code has.
+FOREIGN: dict[str, Code] = {"grit": GRIT, "ppgt": PPGT}
 
 
 def in_dialect(settings: list[Setting]) -> list[Setting]:
@@ -189,6 +212,8 @@ def in_dialect(settings: list[Setting]) -> list[Setting]:
         values |= OF_NETWORKS.get(special, {})
     for quirk in quirks:
         values |= look_up(QUIRKS, quirk, "quirks")
+    if dialect in FOREIGN:
+        settings = translated(settings, FOREIGN[dialect])
     meanings = MEANINGS.get(dialect, {}) | MEANINGS.get(network, {})
     before = [(key, value, f"dialect {dialect}") for key, value in values.items()]
     behind = _wide_heads(named, dialect)
@@ -224,6 +249,14 @@ def _meant(setting: Setting, meanings: dict[tuple[str, Any], tuple[str, Any]], d
 
 # Dialect -> settings ("key value") that only its code has, or it and those above it; the first that fits counts.
 MARKERS: dict[str, tuple[str, ...]] = {
+    "ppgt": (  # before ours, whose train.max_nodes one of its files has with another meaning
+        "model.type BaseGraphNet",
+        "gt.layer_type PPGTLayer",
+        "gt.pos_enc.*",
+        "gt.macro_norm_type *",
+        "posenc_I2SG.*",
+    ),
+    "grit": ("gt.layer_type GritTransformer", "posenc_RWPSE.*"),
     "": (  # ours
         "custom_modules *",
         "quirks *",
@@ -238,6 +271,7 @@ MARKERS: dict[str, tuple[str, ...]] = {
         "gnn.layer_act *",
         "gt.graph_norm *",
         *(f"gt.{group}.*" for group in ("kmip", "gatedgcn", "gine", "pna", "performer", "transformer", "exphormer")),
+        *("gt.sl2.*", "gt.grit.*", "grit.*", "ppgt.*", "brec.*", "model.type PPGT", "posenc_RRWP.channels *"),
         *(f"posenc_GraphormerBias.{key} *" for key in ("edge_types", "unread_tables", "pad_paths", "move_edges")),
         "prep.exp_raw *",
         "prep.raw_reverse_edges *",
@@ -309,7 +343,7 @@ MARKERS: dict[str, tuple[str, ...]] = {
 # Parts of gt.layer_type in public files; any other name is ours, or one that a user has registered.
 BRANCHES = frozenset(
     """None GENConv GINE GAT PNA CustomGatedGCN GCN GIN Transformer BiasedTransformer Performer BigBird SparseAttention
-    ETransformer Exphormer SANLayer SAN2Layer ASE Spexphormer ExphormerInitial""".split()
+    ETransformer Exphormer SANLayer SAN2Layer ASE Spexphormer ExphormerInitial GritTransformer PPGTLayer""".split()
 )
 
 
@@ -318,7 +352,8 @@ def detect(settings: Iterable[tuple[str, Any, str]]) -> tuple[str, str]:
 
     What one code copied from another counts as the other's: Exphormer's baselines are files of GraphGPS. Of the two
     k-MIP codes, the paper's is known by its parameter budgets; what only k-MIP code has is else of the thesis, and a
-    warning says so, for the paper's point cloud files have no budget (`name_dialect`).
+    warning says so, for the paper's point cloud files have no budget (`name_dialect`). Files of GRIT and PPGT name
+    their layers.
 
     Args:
         settings: (key, value, where it stands) of a file that does not name its dialect.

@@ -31,6 +31,7 @@ VALUES: dict[str, dict[Any, Any]] = {
     "gt.kmip.dim_val": NONE,
     "gt.kmip.head_agg": {None: "none", "None": "none", "null": "none"},
     "gt.dim_edge": NONE,
+    "wandb.entity": {None: ""},
     "gt.secondary_edges": {None: "none", "None": "none", "null": "none"},
     "posenc_GraphormerBias.num_spatial_types": NONE,
     "posenc_GraphormerBias.num_in_degrees": NONE,
@@ -98,6 +99,8 @@ REFUSED: dict[str, str] = {
     "model.type GPSwLPEModel": "no public code has it: take GPSModel, with LapPE in dataset.node_encoder_name",
     "dataset.node_encoder_name ZINCNode*": "no public code has it: take TypeDictNode and "
     "dataset.node_encoder_num_types 28",
+    "train.sampler node2subgraph": "this package does not sample a subgraph around each node yet: the model of such a "
+    "file can be built, not trained",
     "dataset.edge_encoder_name ZINCEdge*": "no public code has it: take TypeDictEdge and "
     "dataset.edge_encoder_num_types 4",
 }

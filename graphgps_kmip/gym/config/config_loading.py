@@ -164,7 +164,8 @@ def load_config(cfg: CfgNode, file: str | Path | None, overrides: list[str]) -> 
     cfg.defrost()
     set_cfg(cfg)
     origins = {}
-    for key, value, origin in in_dialect(settings):
+    settings = in_dialect(settings)
+    for key, value, origin in settings:
         if key != "custom_modules":
             ours, form = translate(key, value)
             _merge(cfg, ours, form, origin)

@@ -29,8 +29,13 @@ def _branch(part: str) -> Form:
     return lambda match, states: f"layers.{match[1]}.{part}.{rank(match, 2, states.theirs)}."
 
 
-def _linear(prefix: str, index: Callable[[re.Match[str], States], int]) -> Form:
-    """The linear map of a Sequential of ours, between whose linear maps any number of other modules stand."""
+def linear_of(prefix: str, index: Callable[[re.Match[str], States], int]) -> Form:
+    """Return the name of a linear map of a Sequential of ours, between whose linear maps other modules may stand.
+
+    Args:
+        prefix: name of the Sequential, with its dot.
+        index: which of its linear maps, by the match; -1 is the last.
+    """
 
     def form(match: re.Match[str], states: States) -> str | None:
         maps, wanted = linear_maps(states.ours, prefix), index(match, states)
@@ -53,7 +58,8 @@ def _first(match: re.Match[str], _: States) -> int:
     return int(match[1])
 
 
-def _last(*_: object) -> int:
+def last_map(*_: object) -> int:
+    """Return the index of the last linear map, for `linear_of`."""
     return -1
 
 
@@ -190,24 +196,24 @@ _ATTENTIONS = (
     (r"^(?:encoder\.)?exp_edge_fixer\.virt_edge_in_emb\.", (f"{_START}to_virtual.",)),
     (r"^(?:encoder\.)?exp_edge_fixer\.virt_edge_out_emb\.", (f"{_START}from_virtual.",)),
 )
-_ENDS = (
-    (r"^pre_mp\.Layer_(\d+)\.layer\.model\.", (_linear("pre_mp.", _first),)),
+ENDS = (
+    (r"^pre_mp\.Layer_(\d+)\.layer\.model\.", (linear_of("pre_mp.", _first),)),
     (r"^pre_mp\.Layer_(\d+)\.post_layer\.(\d+)\.", (_behind_linear("pre_mp."),)),
-    (r"^post_mp\.layer_post_mp\.model\.\d\.Layer_(\d+)\.layer\.model\.", (_linear("head.mlp.", _first),)),
+    (r"^post_mp\.layer_post_mp\.model\.\d\.Layer_(\d+)\.layer\.model\.", (linear_of("head.mlp.", _first),)),
     (r"^post_mp\.layer_post_mp\.model\.\d\.Layer_(\d+)\.post_layer\.(\d+)\.", (_behind_linear("head.mlp."),)),
-    (r"^post_mp\.layer_post_mp\.model\.\d\.model\.", (_linear("head.mlp.", _last),)),
+    (r"^post_mp\.layer_post_mp\.model\.\d\.model\.", (linear_of("head.mlp.", last_map),)),
     (r"^post_mp\.ln\.", ("head.norm.",)),  # graphormer_graph
     (r"^post_mp\.layers\.0\.", ("head.mlp.0.",)),
-    (r"^post_mp\.FC_layers\.(\d+)\.", (r"head.FC_layers.\1.", _linear("head.mlp.", _first))),  # san_graph
-    (r"^post_mp\.mlp\.(\d+)\.", (_linear("head.mlp.", lambda m, states: rank(m, 1, states.theirs)),)),  # mlp_graph
+    (r"^post_mp\.FC_layers\.(\d+)\.", (r"head.FC_layers.\1.", linear_of("head.mlp.", _first))),  # san_graph
+    (r"^post_mp\.mlp\.(\d+)\.", (linear_of("head.mlp.", lambda m, states: rank(m, 1, states.theirs)),)),  # mlp_graph
     (r"^post_mp\.", ("head.",)),
 )
 # Ours wrap torch's and torch_geometric's norms.
-_NORMS = ((r"\.(\w+)$", (r".\1", r".module.\1", r".norm.module.\1", r".norm.\1")),)
+NORMS = ((r"\.(\w+)$", (r".\1", r".module.\1", r".norm.module.\1", r".norm.\1")),)
 
 PUBLIC = Names(
     wrappers=("module.", "model."),  # of DistributedDataParallel and of GraphGym
-    rules=(*_ENCODERS, *_LAYERS, *_CONVS, *_ATTENTIONS, *_ENDS, *_NORMS),
+    rules=(*_ENCODERS, *_LAYERS, *_CONVS, *_ATTENTIONS, *ENDS, *NORMS),
     dropped=(
         Dropped(r"^layers\.(\d+)\.norm1_local\.", "norm of a branch that is not there", _is_without("local_model")),
         Dropped(

@@ -107,7 +107,8 @@ NONE = ("none", "None", "null")
 
 # What GraphGym's older layers do everywhere: rows of length 1 behind input layers and hidden layers of heads; and a
 # default that most public files of whole-model baselines rely on.
-GRAPHGYM = {"gnn.l2norm": True, "gt.layer_type": "SANLayer"}
+L2NORM = {"gnn.l2norm": True}
+GRAPHGYM = L2NORM | {"gt.layer_type": "SANLayer"}
 SUM = {"optim.accumulation_mean": False}  # the gradients of accumulated batches are added up
 RELU = {"gnn.layer_act": "relu"}  # in GPS layers, whatever gnn.act says
 KEPT_WEIGHTS = {"gt.sparse_attn_dropout": 0.0}  # gt.attn_dropout reaches neither k-MIP nor Exphormer attention
@@ -156,8 +157,8 @@ DIALECTS: dict[str, dict[str, Any]] = {
     | KEPT_WEIGHTS
     | KEPT_HEAD,
     "kmip-thesis": GRAPHGYM | RELU | NARROW_PNA | {"gt.kmip.head_agg": "Linear"} | KEPT_WEIGHTS | KEPT_HEAD,
-    "grit": GRAPHGYM | SUM | BEST_KEPT,
-    "ppgt": GRAPHGYM | SUM | BEST_KEPT | PPGT_DEFAULTS,
+    "grit": L2NORM | SUM | BEST_KEPT | {"gt.layer_type": "GRIT"},
+    "ppgt": L2NORM | SUM | BEST_KEPT | PPGT_DEFAULTS | {"gt.layer_type": "sL2"},
 }
 # Where the networks of one code differ: (dialect, model.type), or (dialect, model.type, gnn.layer_type), -> further
 # settings. The k-MIP code's MultiModel is Exphormer's, whose GatedGCN keeps its residual. In custom_gnn, gnn.act

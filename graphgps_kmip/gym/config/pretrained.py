@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ from torch import nn
 from torch_geometric.graphgym.config import cfg
 from yacs.config import CfgNode
 
-from graphgps_kmip.compat.checkpoint_names import PUBLIC
-from graphgps_kmip.compat.dialects import name_dialect
+from graphgps_kmip.compat.dialects import FOREIGN, name_dialect
+from graphgps_kmip.compat.foreign_keys import translated
 from graphgps_kmip.compat.key_translation import UNREAD, UNREAD_ELSEWHERE, translate
+from graphgps_kmip.compat.pair_checkpoint_names import names_of
 from graphgps_kmip.compat.parameter_renaming import constants_of, read_state, renamed
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config.config_loading import flatten, load_config, read_settings
@@ -28,21 +30,20 @@ from graphgps_kmip.results.run_folder import best_or_newest
 from graphgps_kmip.results.run_record import read_record
 from graphgps_kmip.train import CheckpointError
 
-ADOPTED = ("gt", "gnn")  # groups that the earlier run decides, and those of all encodings
+ADOPTED = ("gt", "gnn", "grit", "ppgt")  # groups that the earlier run decides, and those of all encodings
 # Must be as in the earlier run: the network and the encoders that its parameters are of.
 EQUAL = ("model.type",) + tuple(
     f"dataset.{kind}_encoder{part}" for kind in ("node", "edge") for part in ("", "_name", "_bn")
 )
 KEPT = ("gnn.head", "gnn.layers_post_mp", "gnn.act", "gnn.dropout")  # what the YAML at hand decides of these groups
 LOGGED = ("model.graph_pooling", "model.edge_decoding", *KEPT)  # a difference is logged
-HEAD = r"^head\."
 WRITTEN = ("dialect", "quirks", "custom_modules")  # stand in every config.yaml of ours, together in no other
 
 
 def adopt_settings() -> None:
     """Enter the settings of the earlier run into ``cfg``; nothing where ``pretrained.dir`` is empty.
 
-    Taken over are all of ``posenc_*``, ``gt`` and ``gnn`` but those of `KEPT`. ``cfg`` must be open.
+    Taken over are all of ``posenc_*`` and `ADOPTED` but those of `KEPT`. ``cfg`` must be open.
 
     Raises:
         ConfigError: the folder or its config.yaml is missing, or the runs differ in one of `EQUAL`.
@@ -82,15 +83,22 @@ def load_parameters(model: nn.Module) -> None:
     if not cfg.pretrained.dir:
         return
     path, new_head = _checkpoint(), cfg.pretrained.reset_prediction_head
-    left = {"left": HEAD} if new_head else {}
-    state = renamed(read_state(path), model.state_dict(), PUBLIC, path, constants=constants_of(model), **left)
-    model.load_state_dict(state)
+    own, state = model.state_dict(), read_state(path)
+    head = _head(own)
+    left = {"left": rf"^{re.escape(head)}"} if new_head else {}
+    model.load_state_dict(renamed(state, own, names_of(state), path, constants=constants_of(model), **left))
     if cfg.pretrained.freeze_main:
         for name, parameter in model.named_parameters():
-            parameter.requires_grad_(name.removeprefix("model.").startswith("head."))
-    head = "a new head" if new_head else "its head"
+            parameter.requires_grad_(name.removeprefix("model.").startswith(head))
+    kind = "a new head" if new_head else "its head"
     frozen = ", all but the head frozen" if cfg.pretrained.freeze_main else ""
-    logging.info("pretrained: parameters of %s, %s%s", path, head, frozen)
+    logging.info("pretrained: parameters of %s, %s%s", path, kind, frozen)
+
+
+def _head(own: Iterable[str]) -> str:
+    """Return how names of the prediction head begin: PPGT's stands inside of a module with its last norm."""
+    inside = any(name.removeprefix("model.").startswith("head.head.") for name in own)
+    return "head.head." if inside else "head."
 
 
 def _run_dir() -> Path:
@@ -133,6 +141,8 @@ def _settings_of(file: Path) -> CfgNode:
     settings = read_settings(file)
     ours = set(WRITTEN) <= {key for key, _, _ in settings}  # then all of it stands there, in our meaning
     dialect = "" if ours else _dialect_of(settings)
+    if dialect in FOREIGN:
+        settings = translated(settings, FOREIGN[dialect])
     known = CfgNode()
     load_config(known, None, [])
     keys = {key for key, _ in flatten(known)} - {*UNREAD, *UNREAD_ELSEWHERE}

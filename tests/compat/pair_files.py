@@ -1,0 +1,60 @@
+"""The public files of PPGT and GRIT, from the data in pair_files.yaml: their settings, and models built from them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from torch import nn
+from torch_geometric.graphgym.config import cfg
+from torch_geometric.graphgym.model_builder import create_model
+
+from graphgps_kmip.gym.config.config_loading import load_config
+
+FOLDER = Path(__file__).parent
+DATA: dict[str, Any] = yaml.safe_load((FOLDER / "pair_files.yaml").read_text())
+FILES: dict[str, dict[str, Any]] = {row["name"]: row | {"letter": letter} for letter, row in DATA["files"].items()}
+STATES: dict[str, dict[str, list[int]]] = yaml.safe_load((FOLDER / "pair_states.yaml").read_text())
+PPGT, GRIT = ([name for name, row in FILES.items() if row["dialect"] == code] for code in ("ppgt", "grit"))
+
+
+def settings_of(name: str) -> dict[str, Any]:
+    """Return what a public file says, by dotted keys."""
+    letter = FILES[name]["letter"]
+    values = DATA["values"].items()
+    return {key: yaml.safe_load(text) for key, texts in values for text, files in texts.items() if letter in files}
+
+
+def load(name: str, folder: Path, *words: str, **changes: Any) -> None:
+    """Load a public file into GraphGym's config; ``changes`` are made to its text, ``words`` are the command line's."""
+    file, tree = folder / "public.yaml", {}
+    for key, value in (settings_of(name) | changes).items():
+        *groups, leaf = key.split(".")
+        node = tree
+        for group in groups:
+            node = node.setdefault(group, {})
+        node[leaf] = value
+    file.write_text(yaml.safe_dump(tree))
+    load_config(cfg, file, list(words))
+
+
+def build(name: str, folder: Path, *words: str) -> nn.Module:
+    """Return the model of a public file, its weights without memory."""
+    load(name, folder, *words)
+    cfg.share.dim_in, cfg.share.dim_out, cfg.dataset.edge_dim = FILES[name]["dims"]
+    with torch.device("meta"):
+        return create_model(to_device=False)
+
+
+def shapes_of(name: str) -> dict[str, list[int]]:
+    """Return names and shapes of the parameters of a model of PPGT's code, layer by layer."""
+    settings, found = settings_of(name), {}
+    numbers = {"layers": settings["gt.layers"], "class_attention_layers": settings.get("gt.class_attn_layers", 0)}
+    for key, shape in STATES[name].items():
+        match = re.match(r"(\w+)\.\*\.", key)
+        for layer in range(numbers[match[1]]) if match else (0,):
+            found[key.replace("*", str(layer))] = shape
+    return found

@@ -1,0 +1,241 @@
+"""Public files of PPGT and GRIT run unchanged: their dialects, models of the public sizes, settings, refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import nn
+from torch_geometric.graphgym.config import cfg
+
+from graphgps_kmip.compat.dialects import detect
+from graphgps_kmip.compat.foreign_keys import translated
+from graphgps_kmip.compat.key_translation import refuse
+from graphgps_kmip.compat.ppgt_keys import PPGT as PPGT_CODE
+from graphgps_kmip.errors import ConfigError
+from graphgps_kmip.gym.config.config_loading import flatten, load_config
+from tests.compat.pair_files import DATA, FILES, GRIT, PPGT, build, load, settings_of
+
+Logs = pytest.LogCaptureFixture
+ZINC, GRIT_ZINC, ARXIV = "zinc-PPGT", "zinc-GRIT-RRWP", "ogbn-arxiv-PPGT-2x128+CA-SG10"
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    cfg.defrost()
+
+
+def size(*modules: nn.Module) -> int:
+    return sum(parameter.numel() for module in modules for parameter in module.parameters())
+
+
+def test_the_lists_of_public_settings_are_whole() -> None:
+    assert (len(PPGT), len(GRIT)) == (11, 9)
+    assert len(DATA["values"]) == 190
+    assert sum(len(settings_of(name)) for name in FILES) == 1949
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_is_read_in_the_dialect_of_its_code(name: str, tmp_path: Path) -> None:
+    found, _ = detect([(key, value, "") for key, value in settings_of(name).items()])
+    assert found == FILES[name]["dialect"]
+    load(name, tmp_path)
+    assert cfg.dialect == found
+
+
+@pytest.mark.parametrize("name", PPGT)
+def test_a_model_of_ppgt_has_the_public_number_of_parameters(name: str, tmp_path: Path) -> None:
+    assert size(build(name, tmp_path)) == FILES[name]["parameters"]
+
+
+@pytest.mark.parametrize("name", GRIT)
+def test_every_part_of_a_model_of_grit_has_the_public_number_of_parameters(name: str, tmp_path: Path) -> None:
+    # a file with the group's old name was counted with the default of the new one
+    words = ("posenc_RRWP.ksteps", "21") if name.startswith("pcqm4mv2") else ()
+    model = build(name, tmp_path, *words).model
+    features, rrwp = model.encoder.node
+    parts = (features, model.encoder.edge, rrwp.node, rrwp.pair, model.layers, model.layers[0], model.head)
+    assert [size(part) for part in parts] == list(FILES[name]["parts"].values())
+    assert size(model) == FILES[name]["parameters"]
+
+
+def test_the_old_name_of_rrwp_keeps_its_settings(tmp_path: Path) -> None:
+    load("pcqm4mv2-GRIT-RRWP", tmp_path)
+    assert (cfg.posenc_RRWP.enable, cfg.posenc_RRWP.ksteps) == (True, 16)
+    assert cfg.dataset.node_encoder_name == "Atom+RRWP"
+
+
+CHOSEN: dict[str, dict[str, Any]] = {
+    ZINC: {
+        "model.type": "PPGT",
+        "gt.layer_type": "sL2",
+        "posenc_RRWP.channels": "K+1",
+        "ppgt.node_features": "rrwp+log_degree+log_order",
+        "ppgt.pair_features": "inverse_order+inverse_degree",
+        "ppgt.stem_hidden": [128],
+        "ppgt.layer_scale": 0.0,
+        "ppgt.drop_path": 0.1,
+        "ppgt.first_norm": "none",
+        "ppgt.last_norm": "ada_rms_norm",
+        "head.linear_graph.halve_widths": False,
+        "gnn.l2norm": True,
+        "train.ckpt_best": True,
+        "accelerator": "auto",
+        "optim.accumulation_mean": False,
+    },
+    "sp-mnist-PPGT": {
+        "ppgt.node_features": "rrwp+location+log_degree",
+        "ppgt.pair_features": "location+inverse_order+inverse_degree",
+        "ppgt.stem_blocks": 1,
+        "posenc_RRWP.where": "batch",
+    },
+    "func-PPGT": {"head.linear_graph.post_pooling_norm": "batch_norm", "ppgt.ffn_ratio": 2.0},
+    "pcqm4mv2-PPGT-ViT-B-BS256x2GPU": {
+        "ppgt.dim_pair": 128,
+        "ppgt.layer_scale": 1e-4,
+        "ppgt.stem_layer_scale": 0.0,
+        "ppgt.stem_first_norm": "ada_rms_norm",
+        "ppgt.stem_ffn_ratio": 4.0,
+        "posenc_RRWP.sym_norm": True,
+        "ppgt.pair_features": "inverse_order",
+        "wandb.entity": "",
+    },
+    "brec-I2GIN+PPGT": {
+        "head.linear_graph.out_dim": 16,
+        "head.linear_graph.out_bn": True,
+        "brec.loss_threshold": 0.0,
+        "ppgt.subgraph_encoder": "I2GIN",
+        "ppgt.subgraph_layers": 6,
+        "ppgt.subgraph_hops": 4,
+        "ppgt.num_bases": 15,
+    },
+    ARXIV: {
+        "ppgt.node_features": "rrwp+target+class_token",
+        "ppgt.class_token": "order",
+        "ppgt.class_layers": 2,
+        "ppgt.class_drop_path": 0.5,
+        "ppgt.stem_drop_path": 0.5,
+        "ppgt.stem_layer_scale": 1e-5,
+        "posenc_RRWP.dual_direction": True,
+        "train.max_nodes": 0,
+    },
+    GRIT_ZINC: {
+        "dataset.node_encoder_name": "TypeDictNode+RRWP",
+        "gt.layer_type": "GRIT",
+        "posenc_RRWP.channels": "K",
+        "gt.grit.clamp": 5.0,
+        "gt.grit.update_e": True,
+        "accelerator": "auto",
+    },
+}
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_keys_of_a_file_mean_ours(name: str, tmp_path: Path) -> None:
+    load(name, tmp_path)
+    values = dict(flatten(cfg))
+    assert {key: values[key] for key in CHOSEN[name]} == CHOSEN[name]
+
+
+def test_attention_and_depth_keys_that_no_public_file_sets_are_read(tmp_path: Path) -> None:
+    changes = {"gt.attn.l2dist": False, "gt.attn.urpe": False, "gt.attn.window_attn_hop": 2, "gt.attn.gated_attn": True}
+    more = {"gt.attn.qkv_bias": False, "gt.attn.o_bias": False, "gt.layerwise_drop_path_rate": True, "optim.beta2": 0.9}
+    load(ZINC, tmp_path, **changes, **more)
+    sl2 = cfg.gt.sl2
+    assert (sl2.key_norm, sl2.urpe, sl2.window, sl2.gated, sl2.bias) == ("none", False, 2, True, False)
+    assert (cfg.ppgt.drop_path_by_layer, cfg.optimizer.adamw.beta2) == (True, 0.9)
+    load(ZINC, tmp_path, **{"gt.attn.learn_k_bias": True})
+    assert cfg.gt.sl2.key_norm == "learned"
+
+
+def test_the_command_line_wins_by_their_keys_and_by_ours(tmp_path: Path) -> None:
+    load(ZINC, tmp_path, "gt.drop_path", "0.3", "ppgt.node_features", "rrwp", "gt.layer_scale", "True")
+    assert (cfg.ppgt.drop_path, cfg.ppgt.node_features, cfg.ppgt.layer_scale) == (0.3, "rrwp", 1e-4)
+    load(ZINC, tmp_path, "gt.pos_enc.edge_encoder.MLPSinEdgeEncoder.hid_dim", "8,9", "accelerator", "cuda:0")
+    assert cfg.ppgt.stem_hidden == [8, 9]
+    assert cfg.accelerator == "cuda:0", "asked for on this machine, it is not changed"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_written_config_of_a_file_loads_as_itself(name: str, tmp_path: Path) -> None:
+    load(name, tmp_path)
+    before, written = dict(flatten(cfg)), tmp_path / "written.yaml"
+    written.write_text(cfg.dump())
+    load_config(cfg, written, [])
+    assert dict(flatten(cfg)) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("sp-cifar-PPGT", "names log_order, for which there is no encoder"),
+        ("struct-PPGT", "MLPSinEdgeEncoder.dropout 0.1"),
+        ("pcqm4mv2-PPGT-ViT-B-BS256x2GPU", "made for 2 GPUs"),
+        (ARXIV, "model.label_smoothing 0.15"),
+        (ZINC, ""),
+        (GRIT_ZINC, ""),
+    ],
+)
+def test_what_a_file_says_without_effect_is_a_warning(name: str, word: str, tmp_path: Path, caplog: Logs) -> None:
+    with caplog.at_level("WARNING"):
+        load(name, tmp_path)
+    assert len(caplog.messages) == bool(word)
+    assert word in "".join(caplog.messages)
+
+
+def test_subgraphs_around_nodes_are_refused_with_the_reason(tmp_path: Path) -> None:
+    load(ARXIV, tmp_path)
+    with pytest.raises(ConfigError, match="train.sampler node2subgraph: .* can be built, not trained"):
+        refuse(dict(flatten(cfg)))
+
+
+BLOCKS, STEM = "gt.pos_enc.edge_encoder.EdgeFFN", "gt.pos_enc.edge_encoder.MLPSinEdgeEncoder"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("gt.macro_norm_type", "post_norm", "gt.macro_norm_type post_norm: this package has only pre_norm"),
+        ("gnn.trunc_init", False, "gnn.trunc_init False"),
+        (f"{STEM}.kaiming_uniform_init", False, "MLPSinEdgeEncoder.kaiming_uniform_init: .* set it True"),
+        (f"{STEM}.to_complete_graph", False, "public.yaml: .*to_complete_graph False: this package has only True"),
+        (f"{BLOCKS}.dropout", 0.1, "EdgeFFN.dropout 0.1: this package has only 0"),
+        (f"{BLOCKS}.drop_rate", 0.1, "public.yaml: unknown key .*FFN.drop_rate"),
+        ("gt.pos_enc.node_encoder.name", "MLPNodeEncoder+NodeNorm", "this package has only MLPNodeEncoder, NodeMask"),
+        ("gt.pos_enc.node_encoder.pe_name", "rrwp+deg+x", "pe_name deg: this package has only rrwp, log_deg"),
+        ("gt.pos_enc.edge_encoder.name", "EdgeFFN", "only MLPSinEdgeEncoder, then EdgeFFN or not"),
+        ("gt.pos_enc.coord_encoder.enable", True, "coord_encoder.enable True: this package has only False"),
+        ("gt.attn.o_bias", False, "qkv_bias and o_bias differ"),
+        ("optim.EMA", True, "optim.EMA True"),
+    ],
+)
+def test_what_this_package_has_not_is_refused_in_one_line(
+    key: str, value: object, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        load(ZINC, tmp_path, **{key: value})
+    assert "\n" not in str(caught.value)
+
+
+def test_stems_and_layers_scale_their_branches_alike(tmp_path: Path) -> None:
+    changes = {f"{BLOCKS}.drop_path_scale": False}
+    load(ZINC, tmp_path, **changes)  # without effect at rate 0
+    with pytest.raises(ConfigError, match="EdgeFFN.drop_path_scale False: this package has only True"):
+        load(ZINC, tmp_path, **changes, **{f"{BLOCKS}.drop_path": 0.1})
+
+
+def test_the_encoder_of_subgraphs_needs_its_norm_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="subgraph_encoder.pool_norm none: this package has only batch_norm"):
+        load("brec-I2GIN+PPGT", tmp_path, **{"gt.pos_enc.subgraph_encoder.pool_norm": "none"})
+
+
+def test_keys_of_no_table_pass_as_they_are_in_their_order() -> None:
+    settings = [("gt.layers", 3, "a"), ("gt.drop_path", 0.5, "b"), ("gnn.act", "gelu", "c"), ("mlflow.use", False, "d")]
+    assert translated(settings, PPGT_CODE) == [
+        ("gt.layers", 3, "a"),
+        ("ppgt.drop_path", 0.5, "b"),
+        ("gnn.act", "gelu", "c"),
+    ]

@@ -177,10 +177,7 @@ MEANINGS: dict[str | tuple[str, str], dict[tuple[str, Any], tuple[str, Any]]] = 
     "kmip": RAW_EDGES,
     "kmip-thesis": RAW_VOC | GRAPH_NORM,
     "grit": {("gt.layer_type", "GritTransformer"): ("gt.layer_type", "GRIT")},
-    "ppgt": {
-        ("gt.layer_type", "PPGTLayer"): ("gt.layer_type", "sL2"),
-        ("model.type", "BaseGraphNet"): ("model.type", "PPGT"),
-    },
+    "ppgt": {("gt.layer_type", "PPGTLayer"): ("gt.layer_type", "sL2")},
     ("kmip", "MultiModel"): GRAPH_NORM,
     ("kmip", "SingleModel"): GRAPH_NORM,
 }

@@ -62,7 +62,14 @@ TOGETHER = (
     *(f"{group}kaiming_uniform_{kind}init" for group in (f"{NODE}MLPNodeEncoder.", STEM) for kind in ("", "linear_")),
     *(f"gt.attn.{key}" for key in ("qkv_bias", "o_bias", "l2dist", "learn_k_bias")),
     *(f"dataset.{key}" for key in ("pe_transform_on_the_fly", "brec_pe_transform")),
-    *("gt.dim_edge", "gt.macro_norm_type", "gnn.trunc_init", "train.cfi_only", f"{BLOCKS}drop_path_scale"),
+    *(
+        "model.type",
+        "gt.dim_edge",
+        "gt.macro_norm_type",
+        "gnn.trunc_init",
+        "train.cfi_only",
+        f"{BLOCKS}drop_path_scale",
+    ),
 )
 NO_NORM = ("none",)
 ONLY: dict[str, tuple[Any, ...]] = {
@@ -129,8 +136,11 @@ def derive(given: Mapping[str, Any]) -> dict[str, Any]:
         ConfigError: encoders or initial values that this package does not have.
     """
     found: dict[str, Any] = {}
+    if "model.type" in given:
+        found["model.type"] = given["model.type"]
     if given.get("model.type") == NETWORK:
         _check_whole(given)
+        found["model.type"] = "PPGT"
     if given.get(f"{NODE}enable"):
         found |= _node_features(given)
     if given.get(f"{EDGE}enable"):

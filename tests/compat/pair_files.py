@@ -28,16 +28,22 @@ def settings_of(name: str) -> dict[str, Any]:
     return {key: yaml.safe_load(text) for key, texts in values for text, files in texts.items() if letter in files}
 
 
-def load(name: str, folder: Path, *words: str, **changes: Any) -> None:
-    """Load a public file into GraphGym's config; ``changes`` are made to its text, ``words`` are the command line's."""
-    file, tree = folder / "public.yaml", {}
-    for key, value in (settings_of(name) | changes).items():
+def as_tree(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings by dotted keys as nested groups."""
+    tree: dict[str, Any] = {}
+    for key, value in settings.items():
         *groups, leaf = key.split(".")
         node = tree
         for group in groups:
             node = node.setdefault(group, {})
         node[leaf] = value
-    file.write_text(yaml.safe_dump(tree))
+    return tree
+
+
+def load(name: str, folder: Path, *words: str, **changes: Any) -> None:
+    """Load a public file into GraphGym's config; ``changes`` are made to its text, ``words`` are the command line's."""
+    file = folder / "public.yaml"
+    file.write_text(yaml.safe_dump(as_tree(settings_of(name) | changes)))
     load_config(cfg, file, list(words))
 
 

@@ -118,7 +118,9 @@ UNREAD: dict[str, tuple[Any, ...] | None] = {
     "posenc_I2SG.enable": None,
     "gt.class_attn.*": None,
     "gt.attn.zero_token": (False,),  # a parameter that nothing reads
-    **{f"gt.attn.{key}": None for key in "learned_scale gate deg_scaler clamp act lecun_init norm_P".split()},
+    **{
+        f"gt.attn.{key}": None for key in "learned_scale gate deg_scaler clamp act lecun_init norm_P norm_e O_e".split()
+    },
     "model.loss_threshold": None,
     "model.label_smoothing": (0,),  # cross_entropy does not read it
     **{f"train.{key}": None for key in ("num_workers", "k_hop_subgraph", "max_nodes")},  # of its sampler

@@ -15,7 +15,7 @@ import pytest
 from run.differences import Case, cases, effect, main, trained
 
 import main as program
-from graphgps_kmip.compat.dialects import DIALECTS, MEANINGS, OF_NETWORKS, QUIRKS
+from graphgps_kmip.compat.dialects import DIALECTS, MEANINGS, OF_NETWORKS, PPGT_DEFAULTS, QUIRKS
 from run import differences
 
 pytestmark = pytest.mark.usefixtures("few_digits")
@@ -23,7 +23,8 @@ pytestmark = pytest.mark.usefixtures("few_digits")
 ROOT = Path(__file__).parents[2]
 CASES = {case.name: case for case in cases()}
 # Settings of dialects that are no difference in mathematics: which component a silent file means, and how it starts.
-STARTS = {"gt.layer_type", "prep.exp", "pretrained.reset_prediction_head", "pretrained.seed"}
+STARTS = {"gt.layer_type", "prep.exp", "pretrained.reset_prediction_head", "pretrained.seed", "train.ckpt_best"}
+STARTS |= {key for key in PPGT_DEFAULTS if key.startswith("ppgt.")}  # a silent file has no stems and norms
 ON_DIGITS = [name for name, case in CASES.items() if case.cfg.startswith("quickstart")]
 SHORT = {"gt.layers": 1, "optim.max_epoch": 1, "optim.num_warmup_epochs": 0, "train.batch_size": 256}
 

@@ -28,11 +28,13 @@ from graphgps_kmip.results.run_record import read_record
 
 # name -> "module:function"; a module is imported when its figure is drawn
 DRAWERS = {
+    "ablation": "ablation_charts:draw_ablation",
     "approximation": "approximation_curves:draw_approximation",
     "attention_kinds": "magnitude_figures:draw_attention_kinds",
     "attention_graphs": "attention_graphs:attention_figure",
     "ball_tree_nodes": "ball_tree_growth:draw_nodes",
     "ball_tree_time": "ball_tree_growth:draw_time",
+    "batch_sizes": "ablation_charts:draw_batch_sizes",
     "breakdown": "runtimes:draw_breakdown",
     "colourings_iteration": "expressivity_figures:draw_iteration",
     "colourings_pair": "expressivity_figures:draw_pair",

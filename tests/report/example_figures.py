@@ -45,11 +45,23 @@ def tables() -> dict[str, ResultTable]:
             "p/stages", dict.fromkeys(STAGES, {}), {"full": [cell(9.0), cell(30.0)], "k-MIP": [cell(2.0), cell(0.1)]}
         ),
         "p/score": table("p/score", {"A": score}, {f"k={k}": [cell(70.0 + k, 69.0 + k)] for k in (1, 2, 5)}),
+        "p/variants": table(
+            "p/variants",
+            {"ZINC": {"metric": "MAE"}},
+            {"SDP+BN": [cell(0.08)], "sL2+BN": [Cell()], "+SPE": [cell(0.05)]},
+        ),
+        "p/batches": table(
+            "p/batches",
+            {size: {"metric": "MAE"} for size in ("8", "64", "256")},
+            {"BN": [cell(0.09), cell(0.07), Cell()], "RMSN": [cell(0.06), cell(0.05), cell(0.04)]},
+        ),
         "p/time": table("p/time", {"A": time}, {f"k={k}": [cell(1.0 + k, 2.0 * k)] for k in (1, 2, 5)}),
     }
 
 
 SPECS = {
+    "ablation": FigureSpec("f", "ablation", tables=("p/variants",)),
+    "batch_sizes": FigureSpec("f", "batch_sizes", tables=("p/batches",)),
     "runtimes": FigureSpec("f", "runtimes", tables=("p/sizes",), options={"panels": PANELS}),
     "breakdown": FigureSpec("f", "breakdown", tables=("p/stages",), options={"stages": STAGES}),
     "time_against_score": FigureSpec("f", "time_against_score", tables=("p/score", "p/time")),

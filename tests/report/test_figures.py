@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from graphgps_kmip.report.figures.ablation_charts import draw_ablation, draw_batch_sizes
 from graphgps_kmip.report.figures.runtimes import draw_breakdown, draw_runtimes
 from graphgps_kmip.report.figures.score_over_time import draw_pareto, draw_time_against_score, frontier
 from tests.report.example_figures import PANELS, STAGES, cell, table, tables, texts
@@ -52,3 +53,20 @@ def test_labels_cover_neither_points_nor_each_other(draw: type) -> None:
         axes.transData.transform(p) for line in axes.lines if line.get_marker() != "None" for p in line.get_xydata()
     ]
     assert not any(box.contains(*mark) for box in boxes for mark in marks)
+
+
+def test_an_ablation_has_a_dot_for_each_row_with_a_number_and_a_place_for_the_others() -> None:
+    (axes,) = draw_ablation({"p/variants": tables()["p/variants"]}).axes
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["SDP+BN", "sL2+BN", "+SPE"]
+    dots = [tuple(*line.get_xydata()) for line in axes.lines if line.get_marker() == "o"]
+    assert dots == [(0, pytest.approx(0.084)), (2, pytest.approx(0.0525))]  # means of two runs, one 1.1 times the other
+    assert [text.get_text() for text in axes.texts] == ["0.084", "0.0525"]
+
+
+def test_batch_sizes_are_curves_over_those_that_have_a_number() -> None:
+    (axes,) = draw_batch_sizes({"p/batches": tables()["p/batches"]}).axes
+    curves = [bars.lines[0].get_xydata().T.tolist() for bars in axes.containers]
+    assert curves[0] == [[8, 64], pytest.approx([0.0945, 0.0735])]
+    assert curves[1] == [[8, 64, 256], pytest.approx([0.063, 0.0525, 0.042])]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["BN", "RMSN"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["8", "64", "256"]

@@ -1,0 +1,104 @@
+"""Table of BREC: how many pairs finished runs of train.mode brec tell apart, by category (PPGT paper, tables 1 and 9).
+
+python run/brec.py --rows PPGT=results/BREC/ppgt/0 --wl results/expressivity/brec_wl.json --out cells.json
+
+A run that has tested a category in part leaves its column out. Pairs that fail the reliability test are counted as the
+public script counts them, and apart in the column "unreliable".
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from graphgps_kmip.common.atomic_write import replace_file
+from graphgps_kmip.common.json_files import read_artefact
+from graphgps_kmip.data.sets.brec import CATEGORIES
+from graphgps_kmip.errors import ResultsError, UserError, one_line
+from graphgps_kmip.expressivity.brec_results import TOTAL, CategoryRow, category_rows, read_results, table_text
+from graphgps_kmip.results.run_record import read_record
+
+FILE = "brec.jsonl"
+NAMES = {"basic": "Basic", "regular": "Regular", "extension": "Extension", "cfi": "CFI", TOTAL: "Total"}
+SHARE, UNRELIABLE = "BREC", "unreliable"
+PRINTED = (*NAMES.values(), SHARE)
+Cells = dict[str, list[float]]
+
+
+def row_of(rows: Sequence[CategoryRow], sample: bool = False) -> Cells:
+    """Return the cells of a table's row: column -> its one number, for the categories that are tested completely.
+
+    Args:
+        rows: of the categories and all pairs, see `category_rows`.
+        sample (bool, optional): Categories count as soon as one pair is tested. (default: ``False``)
+    """
+    whole = [row for row in rows if (row.tested > 0 if sample else row.tested == row.pairs)]
+    cells: Cells = {NAMES[row.category]: [row.distinguished] for row in whole}
+    if rows[-1] in whole:
+        cells[SHARE] = [100 * rows[-1].distinguished / rows[-1].tested]
+    return cells | {UNRELIABLE: [rows[-1].unreliable]} if whole else {}
+
+
+def of_run(folder: Path, sample: bool) -> list[CategoryRow]:
+    """Return the counts of a finished run.
+
+    Raises:
+        ResultsError: it is not finished, or a sample where results are wanted, or the other way round.
+    """
+    record = read_record(folder) or {}
+    if not record.get("finished"):
+        raise ResultsError(f"{folder} holds no finished run: run train.mode brec there first")
+    if bool(record.get("sample")) != sample:
+        words = ("a result: leave --sample out", "a sample: give --sample")
+        raise ResultsError(f"{folder} holds {words[not sample]}, or name another folder")
+    return category_rows(read_results(folder / FILE)[1], CATEGORIES)
+
+
+def of_colours(path: Path, sample: bool) -> dict[str, list[CategoryRow]]:
+    """Return the counts of each colour refinement in a file of ``run/expressivity.py brec``, by its name."""
+    content = read_artefact(path)
+    if bool(content.get("sample")) != sample:
+        raise ResultsError(f"{path} holds {'a sample' if not sample else 'a result'}: name another file")
+    return {
+        name: category_rows(
+            {int(pair): {"distinguished": after is not None} for pair, after in test["separated_after"].items()},
+            CATEGORIES,
+        )
+        for name, test in content["tests"].items()
+    }
+
+
+def main(words: list[str]) -> int:
+    """Write the table; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", nargs="+", default=[], metavar="NAME=FOLDER", help="rows, and the runs' folders")
+    parser.add_argument("--wl", type=Path, help="rows 1-WL and 3-WL: file brec_wl.json of run/expressivity.py brec")
+    parser.add_argument("--out", type=Path, required=True, help="JSON file: cells, row -> column -> values")
+    columns = [*PRINTED, UNRELIABLE]
+    parser.add_argument("--columns", nargs="+", choices=columns, default=list(PRINTED), help="columns of the table")
+    parser.add_argument("--sample", action="store_true", help="the runs are on sample data")
+    args = parser.parse_args(words)
+    if wrong := [word for word in args.rows if "=" not in word.strip("=")]:
+        parser.error(f"--rows: expected NAME=FOLDER, got {wrong[0]!r}")
+    try:
+        counted = of_colours(args.wl, args.sample) if args.wl else {}
+        for word in args.rows:
+            name, _, folder = word.rpartition("=")  # S=3=folder
+            counted[name] = of_run(Path(folder), args.sample)
+    except UserError as error:
+        print(f"error: {one_line(error)}", file=sys.stderr)
+        return 2
+    cells = {}
+    for name, rows in counted.items():
+        print(f"{'SAMPLE, made-up pairs: ' if args.sample else ''}{name}\n{table_text(rows)}\n")
+        cells[name] = {column: found for column, found in row_of(rows, args.sample).items() if column in args.columns}
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(args.out, (json.dumps({"cells": cells}, indent=1) + "\n").encode())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -102,7 +102,7 @@ def test_five_rows_of_the_long_range_benchmark_are_quoted_and_no_other_cell() ->
         for key, table in TABLES.items()
         if key.startswith("kmip")
         for row, cells in table.rows.items()
-        if any(cell.quoted for cell in cells.values())
+        if any(cell.quoted for cell in cells.values()) and not key.startswith("ppgt/")
     }
     assert quoted == {
         **{("kmip-paper/table2", row): {"Tönshoff et al. 2023"} for row in ("GCN", "GINE", "GatedGCN")},

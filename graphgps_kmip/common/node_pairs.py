@@ -42,6 +42,6 @@ def pair_rows(ptr: Tensor, query: Tensor, key: Tensor) -> Tensor:
     Shapes: ptr (B+1,), query and key (M,) -> (M,).
     """
     sizes = ptr.diff()
-    graph = torch.searchsorted(ptr, query, right=True) - 1
+    graph = torch.searchsorted(ptr, query.contiguous(), right=True) - 1
     first = sizes.square().cumsum(0) - sizes.square()
     return first[graph] + (query - ptr[graph]) * sizes[graph] + key - ptr[graph]

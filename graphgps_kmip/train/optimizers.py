@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Annotated
 
 from torch.nn import Parameter
 from torch.optim import SGD, Adagrad, Adam, AdamW
 
+from graphgps_kmip.ranges import DROPOUT
 from graphgps_kmip.registry import register
 
 
 @register("optimizer", "adamW", aliases=("timm_adamW",))  # timm's is torch's, which decays every parameter here, too
 def adamw(
-    params: Iterable[Parameter], base_lr: float, weight_decay: float, *, beta1: float = 0.9, beta2: float = 0.999
+    params: Iterable[Parameter],
+    base_lr: float,
+    weight_decay: float,
+    *,
+    beta1: Annotated[float, DROPOUT] = 0.9,
+    beta2: Annotated[float, DROPOUT] = 0.999,
 ) -> AdamW:
     """AdamW: Adam with weight decay apart from the gradient."""
     return AdamW(params, lr=base_lr, betas=(beta1, beta2), weight_decay=weight_decay, fused=True)

@@ -83,7 +83,7 @@ def test_edges_have_the_published_probabilities(name: str, model: BlockModel) ->
     counts = {True: [0, 0], False: [0, 0]}  # same label -> edges, pairs
     for graph in graphs:
         same = graph.y[:, None] == graph.y
-        if name == "PATTERN":  # communities are not told: pairs inside the pattern against those across its border
+        if name == "PATTERN":  # communities are not given: pairs inside the pattern against those across its border
             pairs = {True: same & (graph.y == 1), False: ~same}
         else:
             pairs = {True: same, False: ~same}

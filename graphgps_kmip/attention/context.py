@@ -89,6 +89,8 @@ class GraphContext:
             windows of attention. (default: None)
         progress (float, optional): share of the training that is done, in [0, 1] (for temperature and k schedules);
             None: not set, `progress_in` gives the default. (default: None)
+        epoch (int, optional): epoch of the training, from 0 (for schedules that count epochs); None outside of a
+            training. (default: None)
         encoding (Tensor, optional): EquivStableLapPE, which some message passing layers read. (default: None)
         degree (Tensor, optional): degree of each node as RRWP counts it. (default: None)
         halo (Halo, optional): None, or send and receive lists: these N nodes are then this process's shard of one
@@ -108,6 +110,7 @@ class GraphContext:
     pair_attr: Tensor | None = None
     rrwp: Tensor | None = None
     progress: float | None = None
+    epoch: int | None = None
     encoding: Tensor | None = None
     degree: Tensor | None = None
     halo: Halo | None = None
@@ -208,13 +211,13 @@ class GraphContext:
         """Make a context from a torch_geometric ``Batch`` or ``Data``.
 
         Every attribute ``<name>_edge_index`` becomes the edge set ``<name>``, with ``<name>_edge_attr`` where there is
-        one; ``pair_index``, ``pair_attr``, ``rrwp`` and ``progress`` are optional.
+        one; ``pair_index``, ``pair_attr``, ``rrwp``, ``progress`` and ``epoch`` are optional.
 
         Raises:
             ValueError: ``data.batch`` is unsorted, negative or not integral.
         """
         batch, ptr = getattr(data, "batch", None), getattr(data, "ptr", None)
-        progress = getattr(data, "progress", None)
+        progress, epoch = getattr(data, "progress", None), getattr(data, "epoch", None)
         if batch is None:
             device = data.x.device if getattr(data, "x", None) is not None else data.edge_index.device
             batch = torch.zeros(data.num_nodes, dtype=torch.long, device=device)
@@ -232,6 +235,7 @@ class GraphContext:
             pair_attr=getattr(data, "pair_attr", None),
             rrwp=getattr(data, "rrwp", None),
             progress=None if progress is None else float(progress),
+            epoch=None if epoch is None else int(epoch),
             encoding=getattr(data, "pe_EquivStableLapPE", None),
             degree=getattr(data, "rrwp_degree", None),
             halo=Halo.from_data(data),

@@ -103,7 +103,7 @@ class Session:
 def run_epoch(session: Session, loader: Iterable, split: str, epoch: int) -> dict[str, Any]:
     """Run the model over a split, with optimizer steps if it is "train", and return GraphGym's statistics of the pass.
 
-    Each batch gets `batch.split` and `batch.progress`, see `prepare`. Seconds include the metrics.
+    Each batch gets `batch.split`, `batch.progress` and `batch.epoch`, see `prepare`. Seconds include the metrics.
 
     Raises:
         TrainingDiverged: a loss is NaN or infinite.
@@ -194,6 +194,7 @@ def prepare(session: Session, loaded: Any, split: str, epoch: int) -> Any:
     """Return the batch on its device, in the precision of the run.
 
     It has `batch.split`, and `batch.progress`: ``epoch / (max_epoch - 1)``, or 1 in a session that only evaluates.
+    `batch.epoch` is the epoch, for schedules that count epochs, and is not set there.
     """
     # A shallow copy: a loader may yield the same object again, and the model and the lines below set attributes.
     batch = session.fabric.to_device(copy.copy(loaded))
@@ -201,6 +202,7 @@ def prepare(session: Session, loaded: Any, split: str, epoch: int) -> Any:
         batch = batch.apply(lambda tensor: tensor.double() if tensor.is_floating_point() else tensor)
     batch.split = split
     batch.progress = epoch / max(1, session.settings.max_epoch - 1) if session.optimizer else 1.0
+    batch.epoch = epoch if session.optimizer else None
     return batch
 
 

@@ -67,12 +67,12 @@ def test_a_context_of_other_nodes_is_refused() -> None:
 
 def test_a_torch_geometric_batch_hands_over_all_that_attentions_read() -> None:
     batch = Batch.from_data_list([graph(3), graph(0), graph(2)])
-    batch.progress = 0.25
+    batch.progress, batch.epoch = 0.25, 7
     context = GraphContext.from_data(batch)
     assert context.ptr.tolist() == [0, 3, 3, 5]
     assert context.batch.tolist() == [0, 0, 0, 2, 2]
     assert context.edge_index is batch.edge_index
-    assert context.progress == 0.25
+    assert (context.progress, context.epoch) == (0.25, 7)
     assert context.pair_index.tolist() == [[0, 0, 3, 3, 3, 3]] * 2
     assert context.pair_attr.shape == (6, 6)
     assert list(context.edge_sets) == ["expander"]
@@ -89,6 +89,16 @@ def test_the_progress_that_nobody_set_is_that_of_the_mode(
         batch.progress = given
     context = GraphContext.from_data(batch)
     assert (context.progress_in(True), context.progress_in(False)) == (training, evaluating)
+
+
+@pytest.mark.parametrize("given", [None, 0, 3])
+def test_outside_of_a_training_there_is_no_epoch(given: int | None) -> None:
+    data = graph(4)
+    assert GraphContext.from_data(data).epoch is None
+    data.epoch = given
+    assert GraphContext.from_data(data).epoch == given
+    edges = GraphContext.from_data(data).with_edge_attr(torch.ones(2, 3))
+    assert edges.epoch == given
 
 
 def test_data_that_is_one_graph_needs_no_batch_vector() -> None:

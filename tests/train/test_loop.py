@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch_geometric.data import Batch
 
+from graphgps_kmip.train import TrainSettings, make_fabric
+from graphgps_kmip.train.evaluation import predict
 from tests.train.toy import TASK, VAL, ToyModel, make_graphs, make_loaders, read_stats, run
 
 
@@ -79,12 +81,19 @@ def test_without_validation_the_last_epoch_counts(loaders: list, tmp_path: Path)
     assert not (tmp_path / "val").exists()
 
 
-def test_batches_know_their_split_and_the_progress_of_the_run(tmp_path: Path) -> None:
+def test_batches_know_their_split_the_progress_of_the_run_and_its_epoch(tmp_path: Path) -> None:
     seen = []
-    hook = lambda batch: seen.append((batch.split, batch.progress, torch.is_grad_enabled()))  # noqa: E731
+    hook = lambda batch: seen.append((batch.split, batch.progress, batch.epoch, torch.is_grad_enabled()))  # noqa: E731
     run(tmp_path, hook, max_epoch=3)
-    want = [(split, epoch / 2, split == "train") for epoch in range(3) for split in ("train", "val", "test")]
+    want = [(split, epoch / 2, epoch, split == "train") for epoch in range(3) for split in ("train", "val", "test")]
     assert list(dict.fromkeys(seen)) == want
+
+
+def test_batches_of_a_trained_model_are_at_the_end_of_schedules_and_have_no_epoch() -> None:
+    seen = []
+    model = ToyModel(hook=lambda batch: seen.append((batch.split, batch.progress, "epoch" in batch)))
+    predict(model, make_loaders()[1], TrainSettings(max_epoch=5, config_hash="toy"), make_fabric("cpu"), "val")
+    assert seen == [("val", 1.0, False)] * 2
 
 
 def test_a_loader_that_yields_the_same_batch_again_finds_it_as_it_was(tmp_path: Path) -> None:

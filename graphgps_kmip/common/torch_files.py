@@ -52,14 +52,19 @@ def allowing(classes: Iterable[tuple[Callable, str]]) -> Iterator[None]:
         add_safe_globals(before)
 
 
-def load_plain(file: Source) -> Any:
+def load_plain(file: Source, mmap: bool = False) -> Any:
     """Return the content of a file of torch.save, its tensors on the CPU.
+
+    Args:
+        file: path, or with ``mmap`` False a file open for reading bytes.
+        mmap: map tensors into memory: they are read from disk when they are used. Writing to one changes neither the
+            file nor what others read.
 
     Raises:
         UnreadableFile: it cannot be read, or holds anything but tensors and plain containers.
     """
     with allowing(()):
-        return _load(file)
+        return _load(file, mmap)
 
 
 def load_leaving_objects(file: Path) -> tuple[Any, list[str]]:
@@ -80,10 +85,10 @@ def load_leaving_objects(file: Path) -> tuple[Any, list[str]]:
         return _load(file), names
 
 
-def _load(file: Source) -> Any:
+def _load(file: Source, mmap: bool = False) -> Any:
     try:
         check_archive(file)
-        return torch.load(file, map_location="cpu", weights_only=True)
+        return torch.load(file, map_location="cpu", weights_only=True, mmap=mmap)
     except ERRORS as error:
         raise UnreadableFile(reason(error)) from error
 

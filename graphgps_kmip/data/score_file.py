@@ -1,0 +1,215 @@
+"""Score file: attention scores of every edge and layer of a trained estimator, with the facts of the run that made it.
+
+One file of torch.save, which is memory-mapped when it is read: ``{"version", "facts", "layers"}``, tensors that layers
+share are stored once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphgps_kmip.common.atomic_write import replacing
+from graphgps_kmip.common.torch_files import UnreadableFile, load_plain
+from graphgps_kmip.errors import ResultsError
+
+VERSION = 1
+DTYPES = {"ptr": torch.int64, "source": torch.int32, "kind": torch.uint8, "score": torch.float32}
+FACTS = {"data": str, "split": str, "settings": str, "seed": int, "epoch": int, "num_nodes": int, "kinds": str}
+CHUNK = 2**20  # edges that are checked at a time
+NODES = 2**16  # nodes whose scores are checked at a time
+TOLERANCE = 1e-3  # of the sum of a node's scores, which were computed in float32 or less
+
+Facts = Mapping[str, str | int | float]
+
+
+@dataclass(frozen=True, eq=False)
+class LayerScores:
+    """Edges of the attention graph of one layer, sorted by target, with their attention scores.
+
+    Args:
+        ptr (Tensor): the edges into node i are those from ``ptr[i]`` to ``ptr[i + 1]``.
+        source (Tensor): source of each edge.
+        kind (Tensor): kind of each edge: number of a name of the fact ``kinds``.
+        score (Tensor): attention weight of each edge; the sum over the edges into a node is 1.
+
+    Shapes: ptr (N+1,) int64, source (E,) int32, kind (E,) uint8, score (E,) float32.
+    """
+
+    ptr: Tensor
+    source: Tensor
+    kind: Tensor
+    score: Tensor
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes N."""
+        return len(self.ptr) - 1
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionScores:
+    """Scores of every layer of an estimator.
+
+    Args:
+        layers (list[LayerScores]): first layer first; they may share tensors.
+        facts (Mapping[str, str | int | float]): ``data`` and ``split`` (hashes of `graph_facts`), ``settings`` (config
+            hash of the estimator's run), ``seed``, ``epoch``, ``num_nodes``, ``kinds`` (names, joined by ", ").
+    """
+
+    layers: list[LayerScores]
+    facts: Facts
+
+
+def write_scores(path: str | Path, scores: AttentionScores) -> None:
+    """Write a score file in one step: a reader finds the old file or the new one.
+
+    Raises:
+        ValueError: the scores are not as `read_scores` wants them.
+    """
+    _check(scores, f"scores for {path}", "this is a fault of what made them")
+    layers = [{name: getattr(layer, name) for name in DTYPES} for layer in scores.layers]
+    with replacing(Path(path)) as temporary:
+        torch.save({"version": VERSION, "facts": dict(scores.facts), "layers": layers}, temporary)
+
+
+def read_scores(path: str | Path) -> AttentionScores:
+    """Read a score file; its tensors stay on disk until they are used, and must not be changed.
+
+    Raises:
+        ValueError: the file is missing, damaged, or not a score file; one line that names it.
+    """
+    fix = "remove it, and the estimator's command writes it again"
+    try:
+        content = load_plain(Path(path), mmap=True)
+    except UnreadableFile as error:
+        raise ResultsError(f"{path}: the score file cannot be read: {error}: {fix}") from error
+    scores = _scores_of(content, path, fix)
+    _check(scores, str(path), fix)
+    return scores
+
+
+def _scores_of(content: Any, path: str | Path, fix: str) -> AttentionScores:
+    if not isinstance(content, dict) or not {"version", "facts", "layers"} <= content.keys():
+        raise ResultsError(f"{path} is not a score file: give the scores.pt of an estimator's run folder")
+    if content["version"] != VERSION:
+        raise ResultsError(f"{path} is a score file of version {content['version']}, not {VERSION}: {fix}")
+    layers, facts = content["layers"], content["facts"]
+    if not isinstance(layers, list) or not isinstance(facts, dict):
+        raise ResultsError(f"{path}: layers must be a list and facts a mapping: {fix}")
+    for number, layer in enumerate(layers):
+        if not isinstance(layer, dict) or layer.keys() != DTYPES.keys():
+            raise ResultsError(f"{path}: layer {number} must have the tensors {', '.join(DTYPES)}: {fix}")
+    return AttentionScores([LayerScores(**layer) for layer in layers], facts)
+
+
+def _check(scores: AttentionScores, where: str, fix: str) -> None:
+    for name, wanted in FACTS.items():
+        if not isinstance(scores.facts.get(name), wanted):
+            raise ResultsError(f"{where}: the fact {name} is {scores.facts.get(name)!r}, no {wanted.__name__}: {fix}")
+    if not scores.layers:
+        raise ResultsError(f"{where}: there are no layers: {fix}")
+    seen: set[tuple[int, ...]] = set()
+    for number, layer in enumerate(scores.layers):
+        _check_form(layer, scores.facts["num_nodes"], f"{where}: layer {number}: ", fix)
+        structure = tuple(getattr(layer, name).data_ptr() for name in ("ptr", "source", "kind"))
+        wrong = "" if structure in seen else _wrong_edges(layer, len(scores.facts["kinds"].split(", ")))
+        seen.add(structure)
+        if wrong := wrong or _wrong_scores(layer):
+            raise ResultsError(f"{where}: layer {number}: {wrong}: {fix}")
+
+
+def _check_form(layer: LayerScores, num_nodes: int, where: str, fix: str) -> None:
+    for name, dtype in DTYPES.items():
+        value = getattr(layer, name)
+        if not isinstance(value, Tensor) or value.dtype != dtype or value.dim() != 1 or not value.is_contiguous():
+            got = f"{tuple(value.shape)} of {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
+            raise ResultsError(f"{where}{name} must be a row of {dtype}, got {got}: {fix}")
+    if len(layer.ptr) != num_nodes + 1:
+        raise ResultsError(f"{where}ptr has {len(layer.ptr)} entries for {num_nodes} nodes: {fix}")
+    if not len(layer.source) == len(layer.kind) == len(layer.score):
+        lengths = ", ".join(f"{len(getattr(layer, name))} {name}s" for name in ("source", "kind", "score"))
+        raise ResultsError(f"{where}{lengths}: each edge has one: {fix}")
+
+
+def _wrong_edges(layer: LayerScores, num_kinds: int) -> str:
+    """Say what is wrong with ptr, source and kind, or ""."""
+    bounds = layer.ptr
+    if int(bounds[0]) != 0 or int(bounds[-1]) != len(layer.source):
+        return f"ptr goes from {int(bounds[0])} to {int(bounds[-1])}, the {len(layer.source)} edges from 0 on"
+    for at in range(0, len(bounds), CHUNK):
+        if bool((bounds[at : at + CHUNK + 1].diff() < 0).any()):
+            return "ptr decreases"
+    for at in range(0, len(layer.source), CHUNK):
+        source, kind = layer.source[at : at + CHUNK], layer.kind[at : at + CHUNK]
+        if int(source.min()) < 0 or int(source.max()) >= layer.num_nodes:
+            return f"a source is outside of 0..{layer.num_nodes - 1}"
+        if int(kind.max()) >= num_kinds:
+            return f"a kind is {int(kind.max())}, and there are {num_kinds}"
+    return ""
+
+
+def _wrong_scores(layer: LayerScores) -> str:
+    """Say what is wrong with the scores, or ""; a few edges at a time, so that memory stays small."""
+    for at in range(0, layer.num_nodes, NODES):
+        bounds = layer.ptr[at : at + NODES + 1]
+        score = layer.score[int(bounds[0]) : int(bounds[-1])].double()
+        if not bool(torch.isfinite(score).all()) or bool((score < 0).any()):
+            return "a score is negative, infinite or NaN"
+        degree = bounds.diff()
+        total = torch.segment_reduce(score, "sum", lengths=degree, initial=0.0, unsafe=True)
+        off = ((total - 1).abs() > TOLERANCE) & (degree > 0)
+        if bool(off.any()):
+            node = int(off.nonzero()[0, 0])
+            return f"the scores of the edges into node {at + node} sum to {float(total[node]):.6g}, not 1"
+    return ""
+
+
+def check_scores(
+    scores: AttentionScores,
+    path: str | Path,
+    *,
+    data: str,
+    split: str,
+    num_nodes: int,
+    layers: int,
+    settings: str | None = None,
+) -> None:
+    """Refuse scores that an estimator made of something else than what a sparse network is to be trained on.
+
+    Args:
+        scores: as read.
+        path: of the file, for the message.
+        data: hash of the graph (`graph_facts`).
+        split: hash of the split (`graph_facts`).
+        num_nodes: N.
+        layers: of the sparse network; the scores of the first so many are used.
+        settings: config hash that the estimator's run must have; None: any.
+
+    Raises:
+        ValueError: the first fact that differs, and what to do.
+    """
+    facts, again = scores.facts, "train the estimator again (spexphormer.estimator) or give other spexphormer.scores"
+    if facts["num_nodes"] != num_nodes:
+        raise ResultsError(f"{path}: scores of {facts['num_nodes']} nodes for a graph of {num_nodes}: {again}")
+    if facts["data"] != data:
+        raise ResultsError(f"{path}: the estimator saw other edges, features or labels than this run: {again}")
+    if facts["split"] != split:
+        raise ResultsError(
+            f"{path}: the estimator was trained on another split, so labels of this run's validation or test nodes may "
+            f"be in its scores: give both configs the same dataset.split_mode and split, and {again}"
+        )
+    if settings is not None and facts["settings"] != settings:
+        raise ResultsError(
+            f"{path}: scores of settings {facts['settings']}, the estimator's config now has {settings}: {again}"
+        )
+    if len(scores.layers) < layers:
+        raise ResultsError(
+            f"{path}: scores of {len(scores.layers)} layers for a network of {layers}: lower gt.layers, or train an "
+            "estimator of as many"
+        )

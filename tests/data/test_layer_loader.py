@@ -1,0 +1,258 @@
+"""Layer-wise batches: predictions of the whole graph with the same drawn edges, whatever the batches."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from graphgps_kmip.data.edge_sampling import draw_edges
+from graphgps_kmip.data.layer_loader import LAYER_SAMPLERS, LayerLoader, LayerSampling, with_sources
+from graphgps_kmip.data.score_file import AttentionScores
+from tests.data.scored import graph_of, scores_of
+
+N = 90
+DEGREES = torch.randint(0, 9, (N,), generator=torch.Generator().manual_seed(2))
+GRAPH_SAMPLERS = [name for name in LAYER_SAMPLERS if name.startswith("graph_")]
+
+
+def loader(split: str = "train", scores: AttentionScores | None = None, **options: object) -> LayerLoader:
+    own = {"seed", "shuffle", "num_workers", "rank", "world_size"}
+    sampling = {"degrees": (3, 2), "batch_size": 7} | {key: options[key] for key in options.keys() - own}
+    given = {"seed": 5, "shuffle": True} | {key: options[key] for key in options.keys() & own}
+    return LayerLoader(graph_of(N), split, scores or scores_of(DEGREES), LayerSampling(**sampling), **given)
+
+
+class SparseNetwork(nn.Module):
+    """Sums over drawn edges with weights of their kinds; what a row gets depends on its own edges only."""
+
+    def __init__(self, dim: int, num_layers: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.own, self.other = (
+            nn.ModuleList(nn.Linear(dim, dim, dtype=torch.float64) for _ in range(num_layers)) for _ in range(2)
+        )
+        self.kinds = nn.Embedding(3, dim, dtype=torch.float64)
+
+    def forward(self, x: Tensor, edges: list[Tensor], sizes: list[int]) -> Tensor:
+        for number, (source, target, kind) in enumerate(edges):
+            message = self.other[number](x)[source] * self.kinds(kind)
+            sums = x.new_zeros(sizes[number + 1], x.size(1)).index_add(0, target, message)
+            x = torch.tanh(self.own[number](x[: sizes[number + 1]]) + sums)
+        return x
+
+
+def on_the_whole_graph(load: LayerLoader, network: SparseNetwork, epoch: int, draw: int = 0) -> Tensor:
+    edges = []
+    for number, layer in enumerate(load.layers):
+        seed = load.sampling.seed(load.seed, epoch, 0, draw, number)
+        ids, counts = draw_edges(
+            layer, load.sampling.degrees[number], load.sampling.how, seed, None, load.sampling.repeat
+        )
+        target = torch.arange(N).repeat_interleave(counts)
+        edges.append(torch.stack([layer.source[ids].long(), target, layer.kind[ids].long()]))
+    return network(load.graph.x, edges, [N] * (len(edges) + 1))
+
+
+@pytest.mark.parametrize("repeat", [False, True])
+@pytest.mark.parametrize("batch_size", [1, 7, 1000])
+@pytest.mark.parametrize("sampler", GRAPH_SAMPLERS)
+def test_predictions_of_batches_are_those_of_the_whole_graph_with_the_same_edges(
+    sampler: str, batch_size: int, repeat: bool
+) -> None:
+    degrees = (3, 2, 4)
+    load = loader(
+        scores=scores_of(DEGREES, 3), degrees=degrees, sampler=sampler, batch_size=batch_size, repeat=repeat, seed=8
+    )
+    network = SparseNetwork(6, 3)
+    load.set_epoch(4)
+    whole = on_the_whole_graph(load, network, 4)
+    for batch in load:
+        nodes = batch.n_id[: batch.layer_sizes[-1]]
+        torch.testing.assert_close(
+            network(batch.x, batch.layer_edges, batch.layer_sizes), whole[nodes], rtol=1e-12, atol=1e-12
+        )
+
+
+def test_several_draws_are_several_samples_of_the_whole_graph_and_the_first_is_that_of_a_single_draw() -> None:
+    load, network, differ = loader(num_draws=3), SparseNetwork(6, 2), 0
+    for batch in load:
+        core = batch.layer_sizes[-1] // 3
+        nodes = batch.n_id[: 3 * core].view(3, core)
+        assert (nodes == nodes[0]).all()
+        predicted = network(batch.x, batch.layer_edges, batch.layer_sizes).view(3, core, -1)
+        for draw in range(3):
+            whole = on_the_whole_graph(load, network, 0, draw)
+            torch.testing.assert_close(predicted[draw], whole[nodes[draw]], rtol=1e-12, atol=1e-12)
+        differ += int((predicted[0] != predicted[1]).any(dim=1).sum())
+    assert differ > 5  # nodes of 30, of which many keep all of their few edges
+
+
+@pytest.mark.parametrize("num_draws", [1, 2])
+@pytest.mark.parametrize("sampler", LAYER_SAMPLERS)
+def test_a_batch_has_the_form_that_networks_read(sampler: str, num_draws: int) -> None:
+    load = loader("val", sampler=sampler, num_draws=num_draws)
+    graph, (first, *_) = load.graph, load.layers
+    for batch in load:
+        sizes = batch.layer_sizes
+        assert sizes == sorted(sizes, reverse=True)
+        assert sizes[0] == len(batch.x) == len(batch.n_id)
+        torch.testing.assert_close(batch.x, graph.x[batch.n_id], rtol=0, atol=0)
+        core = batch.n_id[: sizes[-1]]
+        assert torch.equal(batch.y, graph.y[core])
+        assert batch.val_mask.all()
+        assert torch.equal(batch.train_mask, graph.train_mask[core])
+        assert batch.num_draws == num_draws
+        for number, edges in enumerate(batch.layer_edges):
+            source, target, kind = edges
+            assert edges.dtype == torch.long
+            assert int(source.max()) < sizes[number]
+            assert int(target.max()) < sizes[number + 1]
+            assert (target.diff() >= 0).all()
+            read = torch.cat([source, torch.arange(sizes[number + 1])]).unique()
+            assert len(read) == sizes[number]  # no row that the layer does not need
+            real = set(zip(first.source.tolist(), *targets_and_kinds(first), strict=True))
+            assert (
+                set(zip(batch.n_id[source].tolist(), batch.n_id[target].tolist(), kind.tolist(), strict=True)) <= real
+            )
+            counts = target.bincount(minlength=sizes[number + 1])
+            wanted = DEGREES[batch.n_id[: sizes[number + 1]]].clamp(max=load.sampling.degrees[number])
+            assert torch.equal(counts, wanted)
+
+
+def targets_and_kinds(layer: object) -> tuple[list[int], list[int]]:
+    return torch.arange(N).repeat_interleave(DEGREES).tolist(), layer.kind.tolist()
+
+
+def cores(load: LayerLoader) -> list[list[int]]:
+    return [batch.n_id[: batch.layer_sizes[-1]].tolist() for batch in load if "filler" not in batch]
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_every_node_of_the_split_counts_once_an_epoch(shuffle: bool) -> None:
+    load = loader("test", shuffle=shuffle)
+    assert len(list(load)) == len(load) == 5
+    nodes = load.graph.test_mask.nonzero().squeeze(1).tolist()
+    assert Counter(sum(cores(load), [])) == Counter(nodes)
+    first = cores(load)
+    load.set_epoch(1)
+    assert (cores(load) == first) == (not shuffle)
+
+
+def same(one: list[Data], other: list[Data]) -> bool:
+    return len(one) == len(other) and all(
+        torch.equal(a.n_id, b.n_id)
+        and torch.equal(a.x, b.x)
+        and a.layer_sizes == b.layer_sizes
+        and all(map(torch.equal, a.layer_edges, b.layer_edges))
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+@pytest.mark.parametrize("sampler", ["graph_reservoir", "batch_reservoir"])
+def test_draws_depend_on_seed_and_epoch_only_not_on_workers_or_what_was_drawn_before(sampler: str) -> None:
+    load = loader(sampler=sampler)
+    load.set_epoch(3)
+    third = list(load)
+    load.set_epoch(4)
+    assert not same(list(load), third)
+    torch.manual_seed(9)
+    for workers in (0, 2):
+        again = loader(sampler=sampler, num_workers=workers)
+        again.set_epoch(3)
+        assert same(list(again), third)
+    other = loader(sampler=sampler, seed=6)
+    other.set_epoch(3)
+    assert not same(list(other), third)
+
+
+def test_evaluation_keeps_its_batches_and_draws_the_edges_of_each_epoch() -> None:
+    load = loader("val", shuffle=False)
+    first = list(load)
+    load.set_epoch(1)
+    second = list(load)
+    assert [batch.y.tolist() for batch in first] == [batch.y.tolist() for batch in second]
+    assert not same(first, second)
+
+
+def test_epochs_that_share_a_draw_have_the_same_edges() -> None:
+    load = loader("val", shuffle=False, resampling_epochs=3)
+    drawn = []
+    for epoch in range(7):
+        load.set_epoch(epoch)
+        drawn.append(list(load))
+    assert [same(drawn[0], one) for one in drawn] == [True, True, True, False, False, False, False]
+    assert same(drawn[3], drawn[5])
+    assert not same(drawn[3], drawn[6])
+
+
+@pytest.mark.parametrize(("sampler", "expected"), [("graph_reservoir", True), ("batch_reservoir", False)])
+def test_splits_and_batches_share_the_edges_of_a_node_only_where_the_graph_is_drawn(
+    sampler: str, expected: bool
+) -> None:
+    edges: dict[int, set[tuple]] = {}
+    for split in ("train", "val"):
+        for batch in loader(split, sampler=sampler):
+            source, target, _ = batch.layer_edges[0]
+            for row in range(batch.layer_sizes[1]):
+                drawn = tuple(sorted(batch.n_id[source[target == row]].tolist()))
+                edges.setdefault(int(batch.n_id[row]), set()).add(drawn)
+    assert all(len(drawn) == 1 for drawn in edges.values()) == expected
+
+
+@pytest.mark.parametrize("sampler", ["graph_uniform", "batch_uniform"])
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_processes_share_the_batches_and_make_equally_many_steps(world_size: int, sampler: str) -> None:
+    shares = [loader(sampler=sampler, rank=rank, world_size=world_size) for rank in range(world_size)]
+    assert len({len(list(share)) for share in shares} | {len(share) for share in shares}) == 1
+    one = {tuple(batch.n_id.tolist()) for batch in loader(sampler=sampler)}
+    assert {tuple(batch.n_id.tolist()) for share in shares for batch in share if "filler" not in batch} == one
+    assert sum((Counter(sum(cores(share), [])) for share in shares), Counter()) == Counter(sum(cores(loader()), []))
+
+
+def test_a_graph_of_one_node_and_one_without_edges_make_batches() -> None:
+    for degrees in ([0], [1], [0] * 5):
+        graph = graph_of(len(degrees))
+        load = LayerLoader(graph, "train", scores_of(degrees), LayerSampling((2, 2), repeat=True))
+        (batch,) = load
+        nodes = graph.train_mask.nonzero().squeeze(1)
+        assert torch.equal(batch.n_id[: len(nodes)], nodes)
+        assert batch.layer_edges[1].shape == (3, 2 * sum(degrees))
+
+
+def test_other_attributes_of_nodes_come_along_and_those_of_edges_do_not() -> None:
+    load = loader()
+    load.graph.pestat_LapPE = load.graph.x[:, :2].float()
+    load.graph.edge_attr, load.graph.num_nodes = torch.ones(N, 3), N
+    batch = next(iter(load))
+    torch.testing.assert_close(batch.pestat_LapPE, load.graph.pestat_LapPE[batch.n_id], rtol=0, atol=0)
+    assert "edge_attr" not in batch
+    assert "edge_index" not in batch
+    assert batch.num_nodes == batch.layer_sizes[0]
+
+
+def test_the_rows_of_a_layer_are_its_targets_then_the_other_sources_in_increasing_order() -> None:
+    rows, place = with_sources(torch.tensor([8, 3]), torch.tensor([5, 3, 9, 5, 0, 8]))
+    assert rows.tolist() == [8, 3, 0, 5, 9]
+    assert rows[place].tolist() == [5, 3, 9, 5, 0, 8]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sampler": "max"}, r"spexphormer\.sampler: choose one of graph_reservoir, .*, got 'max'"),
+        ({"degrees": (3, 0)}, r"spexphormer\.degree: numbers of in-edges above 0, got \[3, 0\]"),
+        ({"degrees": ()}, r"spexphormer\.degree: numbers of in-edges above 0, got \[\]"),
+        ({"degrees": (3, 3, 3)}, r"spexphormer\.degree: 3 layers, and scores of 2 only"),
+        ({"batch_size": 0}, r"train\.batch_size must be 1 or more, got 0"),
+        ({"resampling_epochs": 0}, r"spexphormer\.resampling_epochs must be 1 or more, got 0"),
+        ({"num_draws": 0}, r"spexphormer\.eval_draws must be 1 or more, got 0"),
+        ({"scores": scores_of([1, 1])}, "scores of 2 nodes for a graph of 90"),
+    ],
+)
+def test_wrong_settings_are_refused(options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        loader(**options)

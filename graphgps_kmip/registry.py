@@ -41,11 +41,13 @@ class AttentionTraits:
         zero_grad (tuple[str], optional): Patterns of parameters whose gradient is zero by mathematics, such as a key
             bias under softmax. (default: ``()``)
         dropout (str, optional): Key below ``gt`` of its dropout. (default: ``"attn_dropout"``)
+        group (str, optional): Its config group below ``gt``. (default: its name in lower case)
     """
 
     breaks: tuple[str, ...] = ()
     zero_grad: tuple[str, ...] = ()
     dropout: str = "attn_dropout"
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,7 @@ class Spec:
     def group(self) -> str:
         """Config group of its options, such as ``gt.kmip``; empty for a kind without."""
         form = KINDS[self.kind].group
-        return form.format(self.name if "{!s}" in form else self.name.lower())
+        return form.format(getattr(self.traits, "group", "") or (self.name if "{!s}" in form else self.name.lower()))
 
     @property
     def module(self) -> str:

@@ -65,7 +65,6 @@ UNREAD: dict[str, Any] = {
     "gt.pna_degrees": [],
     "gt.activation": "relu",
     "gt.use_edge_feats": True,
-    "gt.FFN": True,
     "gt.JK": False,
     "gt.vn_pooling": "mean",
     "gt.bigbird.chunk_size_feed_forward": 0,

@@ -11,6 +11,7 @@ from graphgps_kmip.networks import (  # noqa: F401 (imported for their registry 
     kmip_builder,
     plain_gnns,
     ppgt_network,
+    spexphormer_network,
     transformer_networks,
 )
 from graphgps_kmip.networks.network_plan import NetworkPlan

@@ -49,7 +49,7 @@ def custom_gnn(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  #
 
 
 # Of gt.layers layers of gt.n_heads heads.
-HEADED = "GPSModel MultiModel SingleModel SANTransformer GritTransformer Performer BigBird PPGT".split()
+HEADED = "GPSModel MultiModel SingleModel SANTransformer GritTransformer Performer BigBird PPGT Spexphormer".split()
 
 
 def width_step(settings: Any) -> int:
@@ -70,10 +70,15 @@ def _gps_stack(plan: NetworkPlan, dim_out: int, **form: bool) -> nn.Module:
 def _gps_layer(plan: NetworkPlan, dim: int, ffn: bool = True, chain_edges: bool = False) -> GPSLayer:
     act, gt = plan.layer_activation(), plan.settings.gt
     local, attention = branches(plan, dim)
-    return GPSLayer(dim, local, attention, gt.dropout, _norm(gt), act, ffn, chain_edges)
+    return GPSLayer(dim, local, attention, gt.dropout, norm_of(gt), act, ffn, chain_edges)
 
 
-def _norm(gt: Any) -> str:
+def norm_of(gt: Any) -> str:
+    """Return the norm of the layers, a key of `NORMS`, by gt.batch_norm, gt.layer_norm and gt.graph_norm.
+
+    Raises:
+        ConfigError: several of them are True.
+    """
     chosen = [name for name in ("batch", "layer", "graph") if gt[f"{name}_norm"]]
     if len(chosen) > 1:
         keys = " and ".join(f"gt.{name}_norm" for name in chosen)

@@ -65,6 +65,7 @@ NETWORK_DEFAULTS: dict[str, Any] = {
         "full_graph", Registered("an edge set")
     ),  # SAN: which pairs; none, or another edge set
     "gt.residual": True,  # SAN
+    "gt.FFN": True,  # of model.type Spexphormer: its layers have a feed-forward network
     "graphormer.num_layers": Default(6, SOME_LAYERS),
     "graphormer.embed_dim": Default(80, WIDTH),
     "graphormer.num_heads": Default(4, HEADS),  # of model.type Graphormer; GPSModel has gt.n_heads

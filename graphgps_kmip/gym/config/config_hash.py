@@ -42,13 +42,14 @@ WITHOUT_EDGES = frozenset("GCN GIN".split())
 ABSENT: dict[str, tuple[Any, ...]] = {
     "dataset.edge_norm_on_nodes": (False,),
     "gt.sparse_attn_dropout": (None,),
+    "gt.FFN": (True,),
     "optimizer.adamw.beta1": (0.9,),
     "optimizer.adamw.beta2": (0.999,),
 }
 # Groups of networks that came later -> model.type: their keys count for that network alone.
 OF_NETWORKS = {"grit.": "GritTransformer", "ppgt.": "PPGT"}
 # Groups of components that came later: as those that others registered, they count where the config names them.
-LATER = frozenset({"posenc_RRWP", "gt.sl2", "gt.grit", "head.linear_graph", "head.linear_node"})
+LATER = frozenset({"posenc_RRWP", "gt.sl2", "gt.grit", "gt.score_estimator", "head.linear_graph", "head.linear_node"})
 
 
 def config_hash(cfg: CfgNode, of_run: bool = True) -> str:

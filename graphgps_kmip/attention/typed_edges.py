@@ -1,0 +1,72 @@
+"""Typed edges: the attention graph of the low-width method, graph edges, expander edges and self loops, by kind.
+
+Shirzad et al., whose score estimator and sparse network tell the kinds apart by one learned vector each. No tensor of
+size edges times channels is made: an edge names the row of its kind.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from graphgps_kmip.attention.context import GraphContext
+from graphgps_kmip.attention.exphormer import EXPANDER as EXPANDER_SET
+from graphgps_kmip.attention.exphormer import ExphormerState
+from graphgps_kmip.errors import InputError
+
+GRAPH, EXPANDER, SELF_LOOP = 0, 1, 2
+KINDS = ("graph", "expander", "self loop")  # by number
+
+
+def typed_edges(context: GraphContext, self_loops: bool = True) -> Tensor:
+    """Return source, target and kind of every edge of the attention graph, sorted by target.
+
+    These are the edges of the graph, those of the edge set ``expander`` where there is one, and one self loop of each
+    node. A pair that is an edge of the graph and of the expander counts twice, as does a self loop of the graph.
+
+    Args:
+        context (GraphContext): the graphs of a batch.
+        self_loops (bool, optional): False leaves out the self loops, but those of the graph. (default: True)
+
+    Shapes: (3, E), int64. Edges of a target: graph, then expander, then its self loop, each in the given order.
+
+    Raises:
+        ValueError: the graph is sharded over processes.
+    """
+    if context.halo is not None:
+        raise InputError("the low-width method does not run on a graph sharded over processes: start a single process")
+    nothing = context.batch.new_empty(2, 0)
+    num_loops = len(context.batch) if self_loops else 0
+    loops = torch.arange(num_loops, device=context.batch.device).expand(2, -1)
+    expander, _ = context.edge_sets.get(EXPANDER_SET, (nothing, None))
+    sets = (nothing if context.edge_index is None else context.edge_index, expander, loops)  # in order of their kinds
+    target = torch.cat([edge_index[1] for edge_index in sets])
+    target, order = target.sort(stable=True)  # neighbouring targets are neighbours in memory
+    edges = target.new_empty(3, len(target))
+    edges[1] = target
+    edges[0] = torch.cat([edge_index[0] for edge_index in sets])[order]
+    edges[2] = torch.cat([target.new_full((1,), kind).expand(len(one[0])) for kind, one in enumerate(sets)])[order]
+    return edges
+
+
+class TypedEdgeStart(nn.Module):
+    """Make the state of the first layer: typed edges, and one learned vector for each kind.
+
+    The state is that of Exphormer attention, without virtual nodes, so that it serves that attention, too.
+
+    Args:
+        dim (int): channels C.
+        self_loops (bool, optional): see `typed_edges`. (default: True)
+
+    Shapes: context -> state with edges (3, E) and features (3, C).
+    """
+
+    def __init__(self, dim: int, self_loops: bool = True) -> None:
+        super().__init__()
+        self.self_loops = self_loops
+        self.types = nn.Embedding(len(KINDS), dim)
+
+    def forward(self, context: GraphContext) -> ExphormerState:
+        """Return the edges of the attention graph and the vectors of their kinds."""
+        types = self.types.weight
+        return ExphormerState(typed_edges(context, self.self_loops), types, types.new_empty(0, types.size(1)))

@@ -1,0 +1,134 @@
+"""Network of the low-width method (Shirzad et al.), for both stages: whole graphs, and batches of sampled edges.
+
+The estimator reads batches of whole graphs. A sparse batch holds the nodes and edges that the predictions of its core
+nodes need, layer by layer, so that its memory does not depend on the size of the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from graphgps_kmip.attention.context import GraphContext
+from graphgps_kmip.errors import InputError
+from graphgps_kmip.model.gradient_checkpointing import recomputed
+from graphgps_kmip.model.spexphormer_layer import SpexphormerLayer
+
+
+class SpexphormerModel(nn.Module):
+    """Encoder, optional input layers, `SpexphormerLayer`s, prediction head: ``model(batch) -> (pred, true)``.
+
+    A sparse batch is a `torch_geometric.data.Data` with
+
+    * ``x`` (n_0, F): raw features of the nodes that the first layer reads;
+    * ``layer_sizes``: list [n_0, ..., n_L] of numbers of nodes, nowhere increasing; the nodes of a layer are the first
+      ones of the layer before;
+    * ``layer_edges``: list of L tensors (3, E_l), source (< n_l), target (< n_{l+1}) and kind of each edge;
+    * ``y``, and masks of splits where the head reads them, for the n_L nodes behind the last layer;
+    * ``num_draws`` D, where it is more than 1: the core nodes are given D times, each time with other edges, one draw
+      after the other; predictions are averaged over the draws, and labels are those of the first.
+
+    Args:
+        encoder (Module): ``batch -> batch``, writes ``batch.x`` (N, C).
+        start (Module): ``context -> state`` of the first layer, with the vectors of the kinds of edges in
+            ``start.types``: `TypedEdgeStart`.
+        layers (Sequence[SpexphormerLayer]): first layer first.
+        head (Module): ``(batch) -> (pred, true)``.
+        pre_mp (Module, optional): layers between encoder and stack, on ``batch.x``, or None. (default: None)
+        sampled (bool, optional): the layers attend along sampled edges, and batches are sparse. (default: False)
+        recompute (bool, optional): gradient checkpointing, see `GPSModel`. (default: False)
+    """
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        start: nn.Module,
+        layers: Sequence[SpexphormerLayer],
+        head: nn.Module,
+        pre_mp: nn.Module | None = None,
+        *,
+        sampled: bool = False,
+        recompute: bool = False,
+    ) -> None:
+        super().__init__()
+        self.sampled, self.recompute = sampled, recompute
+        self.encoder, self.start, self.pre_mp = encoder, start, pre_mp
+        self.layers, self.head = nn.ModuleList(layers), head
+
+    def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
+        """Return predictions and labels; of the batch only x is replaced.
+
+        Raises:
+            ValueError: a batch of whole graphs for layers along sampled edges or the other way round, or a sparse batch
+                whose sizes do not fit.
+        """
+        sparse = "layer_edges" in batch
+        if sparse != self.sampled:
+            kinds = ("sampled edges", "whole graphs")
+            raise InputError(
+                f"the batch holds {kinds[not sparse]}, and the layers (gt.layer_type) are for {kinds[sparse]}: take "
+                "Spexphormer for batches of a LayerLoader, ScoreEstimator or Exphormer for whole graphs"
+            )
+        if sparse:
+            _check(batch, len(self.layers))
+        batch = self.encoder(batch)
+        if self.pre_mp is not None:
+            batch.x = self.pre_mp(batch.x)
+        batch.x = self._sampled_layers(batch) if sparse else self._whole_layers(batch)
+        pred, true = self.head(batch)
+        return _averaged(pred, true, getattr(batch, "num_draws", 1)) if sparse else (pred, true)
+
+    def _whole_layers(self, batch: Any) -> Tensor:
+        x, context = batch.x, GraphContext.from_data(batch)
+        states = (self.start(context),)
+        for layer in self.layers:
+            x, _, states = self._called(layer)(x, context, states)
+        return x
+
+    def _sampled_layers(self, batch: Any) -> Tensor:
+        x, types = batch.x, self.start.types.weight
+        for layer, edges, targets in zip(self.layers, batch.layer_edges, batch.layer_sizes[1:], strict=True):
+            x = self._called(_AlongSampledEdges(layer))(x, edges, targets, types)
+        return x
+
+    def _called(self, layer: nn.Module) -> Any:
+        return partial(recomputed, layer) if self.recompute and torch.is_grad_enabled() else layer
+
+
+class _AlongSampledEdges(nn.Module):
+    """A layer whose forward is `SpexphormerLayer.along_sampled_edges`, for gradient checkpointing."""
+
+    def __init__(self, layer: SpexphormerLayer) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor, edges: Tensor, num_targets: int, types: Tensor) -> Tensor:
+        """Call the layer."""
+        return self.layer.along_sampled_edges(x, edges, num_targets, types)
+
+
+def _check(batch: Any, num_layers: int) -> None:
+    sizes, edges = batch.layer_sizes, batch.layer_edges
+    if len(edges) != num_layers or len(sizes) != num_layers + 1:
+        raise InputError(
+            f"the batch has edges of {len(edges)} layers and {len(sizes)} sizes, the network {num_layers} layers "
+            "(gt.layers): sample edges for each layer, and give one size more"
+        )
+    if len(batch.x) != sizes[0] or list(sizes) != sorted(sizes, reverse=True):
+        raise InputError(
+            f"layer_sizes must start with the rows of x, {len(batch.x)}, and nowhere increase, got {list(sizes)}"
+        )
+
+
+def _averaged(pred: Tensor, true: Tensor, num_draws: int) -> tuple[Tensor, Tensor]:
+    if num_draws == 1:
+        return pred, true
+    if len(pred) % num_draws:
+        raise InputError(
+            f"{len(pred)} predictions are no multiple of num_draws, {num_draws}: give each core node so often"
+        )
+    return pred.unflatten(0, (num_draws, -1)).mean(0), true[: len(pred) // num_draws]

@@ -13,6 +13,7 @@ from tests.record_files import GOLDEN, kind_of_records, read, record, write
 KINDS = {
     "A_layers": 48,
     "B_layers": 62,
+    "C_spex": 15,
     "D_encoders": 17,
     "D_expander": 14,
     "D_stats": 11,

@@ -46,17 +46,13 @@ class SampledEdgeAttention(nn.Module):
     def forward(self, x: Tensor, edges: Tensor, num_targets: int, types: Tensor) -> Tensor:
         """Attend along the edges."""
         types = types.to(x.dtype)
-        q, k, v, e = (
-            linear(given).unflatten(1, (self.num_heads, -1))
-            for linear, given in (
-                (self.query, x[:num_targets]),
-                (self.key, x),
-                (self.value, x),
-                (self.edge, types),
-            )
-        )
-        bias = self.edge_bias(types)
-        return clamped_attention(q, k, v, e, edges, bias=bias, limit=LARGEST_LOGIT, eps=0.0, scale=1.0).flatten(1)
+        given = ((self.query, x[:num_targets]), (self.key, x), (self.value, x), (self.edge, types))
+        q, k, v, e = (linear(rows).unflatten(1, (self.num_heads, -1)) for linear, rows in given)
+        return self.attend(q, k, v, e, self.edge_bias(types), edges).flatten(1)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, e: Tensor, bias: Tensor, edges: Tensor) -> Tensor:
+        """Return the output of each head; arguments and shapes as of `clamped_attention`."""
+        return clamped_attention(q, k, v, e, edges, bias=bias, limit=LARGEST_LOGIT, eps=0.0, scale=1.0)
 
     def extra_repr(self) -> str:
         """Say dim and heads."""

@@ -27,6 +27,7 @@ from graphgps_kmip.attention.dense import from_padded, to_padded
 from graphgps_kmip.attention.key_selection import BestKeys, KeySelection
 from graphgps_kmip.attention.kmip import KMIPAttention
 from graphgps_kmip.attention.performer import PerformerAttention
+from graphgps_kmip.attention.sampled_edges import LARGEST_LOGIT, SampledEdgeAttention
 from graphgps_kmip.compat.padded_graphs import PaddedContext, with_padding
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.model.feature_encoding import FeatureEncoder
@@ -222,6 +223,33 @@ class FirstRowGINE(GINE):
 def build_gine(*, broadcast_row_1: bool = False) -> type:
     """Choose the class by ``gt.gine.broadcast_row_1``."""
     return FirstRowGINE if broadcast_row_1 else GINE
+
+
+class MixedHeadsAttention(SampledEdgeAttention):
+    """Attention along sampled edges whose scores mix up heads and edges: the quirk ``spexphormer_mixed_heads``.
+
+    With H heads and K edges into each node, the products of keys and edge features are listed edge by edge, head by
+    head, and the list is cut into H parts of K, one of each query: number s of head h has a score of another edge and
+    head. So the output depends on the order of the edges. With one head it is no fault.
+
+    Raises:
+        ValueError: when called: some nodes have more edges than others.
+    """
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, e: Tensor, bias: Tensor, edges: Tensor) -> Tensor:
+        """Return the output of each head, (M, H, D)."""
+        num_targets, num_heads, dim = q.shape
+        degree = edges.size(1) // max(1, num_targets)
+        if not torch.equal(edges[1], torch.arange(num_targets, device=q.device).repeat_interleave(degree)):
+            raise InputError(
+                "mix_heads repeats a public layer, which needs as many edges into each node: set "
+                "spexphormer.repeat_missing True, or drop the quirk spexphormer_mixed_heads"
+            )
+        source, _, row = edges.unflatten(1, (num_targets, degree))  # (M, K) each
+        products = (e[row] * k[source]).reshape(num_targets, num_heads, degree, dim)  # of (M, K, H, D)
+        logit = (products * q[:, :, None]).sum(-1) + bias[row].transpose(1, 2)  # (M, H, K)
+        weight = logit.clamp(-LARGEST_LOGIT, LARGEST_LOGIT).softmax(-1)
+        return (weight[..., None] * v[source].transpose(1, 2)).sum(2)
 
 
 class EdgeNormOnNodesEncoder(FeatureEncoder):

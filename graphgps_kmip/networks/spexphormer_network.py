@@ -9,6 +9,7 @@ from torch import nn
 from graphgps_kmip.attention.sampled_edges import SampledEdgeAttention
 from graphgps_kmip.attention.typed_edges import TypedEdgeStart
 from graphgps_kmip.common.near_misses import look_up
+from graphgps_kmip.compat.layer_faults import MixedHeadsAttention
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.model import FeatureEncoder
 from graphgps_kmip.model.spexphormer_layer import SpexphormerLayer
@@ -26,11 +27,12 @@ WHOLE = ("ScoreEstimator", "Exphormer")  # attentions along all edges, by the na
 
 
 @register("network", "Spexphormer")
-def spexphormer(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa: ARG001
+def spexphormer(dim_in: int, dim_out: int, *, plan: NetworkPlan, mix_heads: bool = False) -> nn.Module:  # noqa: ARG001
     """Low-width method: gt.layer_type ScoreEstimator (stage 1), Spexphormer (stage 2, sampled edges) or Exphormer.
 
     Edges are told apart by their kind: of the graph, of the expander, self loops; dataset.edge_encoder and edge
-    features are not read. Norms and the feed-forward network (gt.FFN) are those of the public code.
+    features are not read. Norms and the feed-forward network (gt.FFN) are those of the public code. ``mix_heads``
+    repeats a fault of its sparse network, see `MixedHeadsAttention`.
 
     Raises:
         ConfigError: another gt.layer_type, or two norms.
@@ -39,7 +41,8 @@ def spexphormer(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  
     dim, gt = layers_width(settings), settings.gt
     sampled = gt.layer_type == SAMPLED
     layers = [
-        SpexphormerLayer(dim, _attention(plan, dim), gt.dropout, norm=norm_of(gt), ffn=gt.FFN) for _ in range(gt.layers)
+        SpexphormerLayer(dim, _attention(plan, dim, mix_heads), gt.dropout, norm=norm_of(gt), ffn=gt.FFN)
+        for _ in range(gt.layers)
     ]
     return SpexphormerModel(
         encoder=_node_encoder(plan, dim),
@@ -58,7 +61,7 @@ def _node_encoder(plan: NetworkPlan, dim: int) -> FeatureEncoder:
     return FeatureEncoder(dim, node, None, given.node_encoder_bn)
 
 
-def _attention(plan: NetworkPlan, dim: int) -> nn.Module:
+def _attention(plan: NetworkPlan, dim: int, mix_heads: bool) -> nn.Module:
     """Return the attention of a layer; the vectors of the kinds of edges are the network's."""
     gt = plan.settings.gt
     known: dict[str, Any] = {name: spec for name, spec in named("attention").items() if spec.name in WHOLE}
@@ -66,7 +69,7 @@ def _attention(plan: NetworkPlan, dim: int) -> nn.Module:
     if choice is None:
         if gt.n_heads < 1 or dim % gt.n_heads:
             raise ConfigError(f"gt.dim_hidden ({dim}) must be a multiple of gt.n_heads, got {gt.n_heads}")
-        return SampledEdgeAttention(dim, gt.n_heads)
+        return (MixedHeadsAttention if mix_heads else SampledEdgeAttention)(dim, gt.n_heads)
     without_virtual_nodes = {"num_virt_node": 0, "add_edge_index": True, "use_exp_edges": True}
     attention = plan.build(choice, dim, gt.n_heads, dropout_of(plan, choice), **without_virtual_nodes)
     del attention.initial_state

@@ -49,7 +49,10 @@ ABSENT: dict[str, tuple[Any, ...]] = {
 # Groups of networks that came later -> model.type: their keys count for that network alone.
 OF_NETWORKS = {"grit.": "GritTransformer", "ppgt.": "PPGT"}
 # Groups of components that came later: as those that others registered, they count where the config names them.
-LATER = frozenset({"posenc_RRWP", "gt.sl2", "gt.grit", "gt.score_estimator", "head.linear_graph", "head.linear_node"})
+LATER = frozenset(
+    {"posenc_RRWP", "gt.sl2", "gt.grit", "gt.score_estimator", "head.linear_graph", "head.linear_node"}
+    | {"network.spexphormer"}
+)
 
 
 def config_hash(cfg: CfgNode, of_run: bool = True) -> str:

@@ -85,8 +85,9 @@ class GraphContext:
         pair_index (Tensor, optional): pairs (query, key) inside graphs, for biases and relative encodings, in global
             node ids; None beside pair_attr: all pairs, in the order of `all_pairs`. (default: None)
         pair_attr (Tensor, optional): features of those pairs. (default: None)
-        rrwp (Tensor, optional): relative random walk probabilities of all pairs, in the order of `all_pairs`, for
-            windows of attention. (default: None)
+        rrwp (Tensor, optional): relative random walk probabilities of all pairs, in the order of `all_pairs`, or of
+            those of rrwp_index, for windows of attention. (default: None)
+        rrwp_index (Tensor, optional): the pairs (query, key) of rrwp; None: all. (default: None)
         progress (float, optional): share of the training that is done, in [0, 1] (for temperature and k schedules);
             None: not set, `progress_in` gives the default. (default: None)
         epoch (int, optional): epoch of the training, from 0 (for schedules that count epochs); None outside of a
@@ -98,7 +99,7 @@ class GraphContext:
 
     Shapes:
         batch (N,), ptr (B+1,), edge_index (2, E), edge_attr (E, C), pair_index (2, P), pair_attr (P, C),
-        rrwp (sum of n^2, K), encoding (N, C), degree (N,).
+        rrwp (sum of n^2, K) or, with rrwp_index (2, R), (R, K), encoding (N, C), degree (N,).
     """
 
     batch: Tensor
@@ -109,6 +110,7 @@ class GraphContext:
     pair_index: Tensor | None = None
     pair_attr: Tensor | None = None
     rrwp: Tensor | None = None
+    rrwp_index: Tensor | None = None
     progress: float | None = None
     epoch: int | None = None
     encoding: Tensor | None = None
@@ -211,7 +213,7 @@ class GraphContext:
         """Make a context from a torch_geometric ``Batch`` or ``Data``.
 
         Every attribute ``<name>_edge_index`` becomes the edge set ``<name>``, with ``<name>_edge_attr`` where there is
-        one; ``pair_index``, ``pair_attr``, ``rrwp``, ``progress`` and ``epoch`` are optional.
+        one; ``pair_index``, ``pair_attr``, ``rrwp``, ``rrwp_index``, ``progress`` and ``epoch`` are optional.
 
         Raises:
             ValueError: ``data.batch`` is unsorted, negative or not integral.
@@ -234,6 +236,7 @@ class GraphContext:
             pair_index=getattr(data, "pair_index", None),
             pair_attr=getattr(data, "pair_attr", None),
             rrwp=getattr(data, "rrwp", None),
+            rrwp_index=getattr(data, "rrwp_index", None),
             progress=None if progress is None else float(progress),
             epoch=None if epoch is None else int(epoch),
             encoding=getattr(data, "pe_EquivStableLapPE", None),

@@ -136,7 +136,8 @@ class SimplifiedL2Attention(nn.Module):
             (default: "code")
         window (int, optional): w > 0 keeps the pairs for which the sum of the first w + 2 channels of ``context.rrwp``
             is above 0: those within w + 1 hops where the first channel is the identity. A query without a pair gets
-            the bias of the output map. (default: -1, all pairs)
+            the bias of the output map. ``context.rrwp_index``, from sparse RRWP, must have these pairs, and lists
+            those of the features, too. (default: -1, all pairs)
         gated (bool, optional): multiply the heads' outputs by sigmoid(Linear(q)). (default: False)
         qk_norm (str, optional): norm of queries and keys: "none", "rms_norm", "layer_norm". (default: "none")
         bias (bool, optional): biases of queries, keys, values and outputs; the map of pairs always has one.
@@ -180,8 +181,7 @@ class SimplifiedL2Attention(nn.Module):
         qkv, gate = self.heads.project(x)
         key_bias = self.heads.key_bias(qkv.chunk(3, 1)[1])
         if self.window > 0:
-            attr = self._pair_attr(context)
-            return self.heads.close(self._in_window(qkv, key_bias, attr, context, dropout), gate)
+            return self.heads.close(self._in_window(qkv, key_bias, context, dropout), gate)
         theta, phi = state[0] if state else SharedPairs([self])(context)[0]
         heads = pair_attention(
             qkv,
@@ -202,7 +202,8 @@ class SimplifiedL2Attention(nn.Module):
         return described(self, self.heads.out.in_features, self.heads.num_heads, **options)
 
     def _pair_attr(self, context: GraphContext) -> Tensor:
-        attr = complete_pairs(context)
+        """Return the features of all pairs, or with a window and sparse RRWP of its pairs."""
+        attr = context.pair_attr if self.window > 0 and _listed(context) else complete_pairs(context)
         if attr.shape[1:] != (self.pair.in_features,):
             raise InputError(
                 f"sL2 attention reads features of pairs of width {self.pair.in_features}, got shape "
@@ -210,14 +211,12 @@ class SimplifiedL2Attention(nn.Module):
             )
         return attr
 
-    def _in_window(
-        self, qkv: Tensor, key_bias: Tensor | None, attr: Tensor, context: GraphContext, dropout: float
-    ) -> Tensor:
-        kept = window_pairs(context, self.window)
+    def _in_window(self, qkv: Tensor, key_bias: Tensor | None, context: GraphContext, dropout: float) -> Tensor:
+        attr, kept = self._pair_attr(context), window_pairs(context, self.window)
         q, k, v = qkv.unflatten(1, (3, self.heads.num_heads, -1)).unbind(1)
         pairs = self.pair(attr[kept])
         theta, phi = pairs.chunk(2, 1) if self.urpe else (pairs, None)
-        index = all_pairs(context.ptr)[:, kept]
+        index = (all_pairs(context.ptr) if context.rrwp_index is None else context.rrwp_index)[:, kept]
         out = sparse_pair_attention(
             q, k, v, index, scale=self.heads.scale, key_bias=key_bias, theta=theta, phi=phi, dropout=dropout
         )
@@ -289,7 +288,7 @@ def _pair_maps(attr: Tensor, weight: Tensor, bias: Tensor, rows: list[int]) -> t
 
 
 def window_pairs(context: GraphContext, window: int) -> Tensor:
-    """Return the numbers of the pairs, in the order of `all_pairs`, that a window of PPGT keeps.
+    """Return the rows of RRWP, whose pairs are all, in the order of `all_pairs`, or a list, that a window keeps.
 
     Raises:
         ValueError: the context has no RRWP, not one row for each pair, or fewer than window + 2 channels.
@@ -297,12 +296,30 @@ def window_pairs(context: GraphContext, window: int) -> Tensor:
     rrwp = context.rrwp
     if rrwp is None:
         raise InputError("sL2 attention with a window reads RRWP, and the data has none: set posenc_RRWP.enable True")
-    if len(rrwp) != context.num_pairs or rrwp.size(1) < window + 2:
+    num_pairs = context.num_pairs if context.rrwp_index is None else context.rrwp_index.size(1)
+    if len(rrwp) != num_pairs or rrwp.size(1) < window + 2:
         raise InputError(
-            f"sL2 attention with window {window} needs rrwp ({context.num_pairs}, {window + 2} or more), got shape "
+            f"sL2 attention with window {window} needs rrwp ({num_pairs}, {window + 2} or more), got shape "
             f"{tuple(rrwp.shape)}: set posenc_RRWP.ksteps to at least {window + 2}"
         )
     return (rrwp[:, : window + 2].sum(1) > 0).nonzero().squeeze(1)
+
+
+def _listed(context: GraphContext) -> bool:
+    """Whether RRWP has a list of pairs, which the features of pairs must have, too."""
+    if context.rrwp_index is None:
+        return False
+    index = context.pair_index
+    if (
+        context.pair_attr is None
+        or index is None
+        or not (index is context.rrwp_index or torch.equal(index, context.rrwp_index))
+    ):
+        raise InputError(
+            "sL2 attention with a window and sparse RRWP reads features of the pairs of rrwp_index, and pair_index has "
+            "others: add no other encoding of pairs, or set posenc_RRWP.sparse False"
+        )
+    return True
 
 
 class ClassAttention(nn.Module):

@@ -1,7 +1,7 @@
-"""Pairs of nodes inside graphs: all ordered pairs of a mini-batch, and the rows of some of them.
+"""Pairs of nodes inside graphs: all ordered pairs of a mini-batch, lists of pairs, and the rows of some of them.
 
 They are in one order everywhere: graph by graph, query by query, so that pair (i, j) of a graph of n nodes is row
-``i * n + j`` of its rows.
+``i * n + j`` of its rows where all pairs have one.
 """
 
 from __future__ import annotations
@@ -45,3 +45,15 @@ def pair_rows(ptr: Tensor, query: Tensor, key: Tensor) -> Tensor:
     graph = torch.searchsorted(ptr, query.contiguous(), right=True) - 1
     first = sizes.square().cumsum(0) - sizes.square()
     return first[graph] + (query - ptr[graph]) * sizes[graph] + key - ptr[graph]
+
+
+def rows_in_list(index: Tensor, query: Tensor, key: Tensor, num_nodes: int) -> Tensor:
+    """Return the row of each pair in a list in increasing order of queries and then keys; -1: it is not in the list.
+
+    Shapes: index (2, P), query and key (M,) -> (M,).
+    """
+    listed, wanted = index[0] * num_nodes + index[1], query * num_nodes + key
+    if not len(listed):
+        return torch.full_like(wanted, -1)
+    row = torch.searchsorted(listed, wanted).clamp(max=len(listed) - 1)
+    return torch.where(listed[row] == wanted, row, -1)

@@ -67,7 +67,7 @@ class NodeStem(nn.Module):
         """Return one feature of each node, (N, its width)."""
         ptr = first_nodes(batch)
         if name == "rrwp":
-            return diagonal(batch.rrwp, ptr)
+            return diagonal(batch.rrwp, ptr, batch.get("rrwp_index"))
         if name == "log_degree":
             return batch.rrwp_degree.double().log1p()[:, None]
         if name == "log_order":

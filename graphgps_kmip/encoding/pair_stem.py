@@ -1,4 +1,4 @@
-"""Pair stem of PPGT: features of all pairs of nodes from RRWP, sinusoidal encoding and MLP, then residual blocks.
+"""Pair stem of PPGT: features of pairs of nodes from RRWP, sinusoidal encoding and MLP, then residual blocks.
 
 Ma et al. 2025 (PPGT), section on the architecture; `NodeStem` of node_stem.py is its counterpart for nodes.
 """
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 from torch_geometric.nn import BatchNorm
 
-from graphgps_kmip.common.node_pairs import all_pairs, first_nodes, pair_rows
+from graphgps_kmip.common.node_pairs import all_pairs, first_nodes, pair_rows, rows_in_list
 from graphgps_kmip.common.rms_norms import NORM_LAYERS
 from graphgps_kmip.common.row_chunks import RowStage, map_rows
 from graphgps_kmip.common.stochastic_depth import DropPath
@@ -28,7 +28,7 @@ PAIR_FEATURES = ("location", "inverse_order", "inverse_degree")
 
 
 class PairStem(nn.Module):
-    r"""Make features of all pairs of nodes from the random walk probabilities of `RRWP`.
+    r"""Make features of the pairs of nodes that have random walk probabilities (`RRWP`): all, or those of its list.
 
     .. math:: p_{ij} = \mathrm{MLP}(\mathrm{SPE}([P_{ij}, \; l_i - l_j, \; 1/N, \; 1/d_j, \; 1/d_i])) + e_{ji}
 
@@ -48,10 +48,12 @@ class PairStem(nn.Module):
         act (Callable, optional): Makes the activation of the MLP. (default: ``nn.GELU``)
 
     Shapes: batch.rrwp (P, K), batch.rrwp_degree (N,), batch.pos (N, dim_location), batch.edge_attr (E, C) or none ->
-        batch.pair_attr (P, C) of all P = sum n^2 pairs, graph by graph, query by query.
+        batch.pair_attr (P, C) of all P = sum n^2 pairs, graph by graph, query by query; or of the P pairs of
+        batch.rrwp_index (2, P), where there is one, which is then batch.pair_index, too.
 
     Raises:
-        InputError: an unknown feature when built; values, locations or edge features missing or too wide when called.
+        InputError: an unknown feature when built; values, locations or edge features missing or too wide when called,
+            or an edge that is not in the list of pairs.
     """
 
     def __init__(
@@ -86,6 +88,8 @@ class PairStem(nn.Module):
     def stage(self, batch: Batch) -> RowStage:
         """Return the stem as a function of some pairs at a time; the batch is given ``rrwp`` where it has none."""
         batch = with_rrwp(batch, self.encoding)
+        if "rrwp_index" in batch:
+            batch.pair_index = batch.rrwp_index
         rows: dict[str, tuple[Tensor, Tensor | None]] = {"values": (batch.rrwp, None)}
         columns = self._columns(batch)
         if columns:
@@ -129,7 +133,8 @@ class PairStem(nn.Module):
     def _columns(self, batch: Batch) -> list[Tensor]:
         """Return what stands beside the probabilities in the input of the sinusoidal encoding, (P, 1 or more) each."""
         kind, columns = batch.rrwp.dtype, []
-        query, key = all_pairs(first_nodes(batch)) if self.features else (None, None)
+        ptr, listed = first_nodes(batch), batch.get("rrwp_index")
+        query, key = (all_pairs(ptr) if listed is None else listed) if self.features else (None, None)
         if "location" in self.features:
             if batch.get("pos") is None:
                 raise InputError(
@@ -137,8 +142,8 @@ class PairStem(nn.Module):
                 )
             columns.append((batch.pos[query] - batch.pos[key]).to(kind))
         if "inverse_order" in self.features:
-            sizes = first_nodes(batch).diff()
-            columns.append((1 / sizes.to(kind)).repeat_interleave(sizes.square())[:, None])
+            sizes = ptr.diff()
+            columns.append((1 / sizes.to(kind)).repeat_interleave(_pairs_of_graphs(ptr, listed))[:, None])
         if "inverse_degree" in self.features:
             degree = batch.rrwp_degree.to(kind)
             inverse = torch.where(degree > 0, 1 / degree, 0)
@@ -152,8 +157,17 @@ class PairStem(nn.Module):
                 f"edge features are {tuple(batch.edge_attr.shape)}, the features of pairs {self.dim} wide: set "
                 "dataset.edge_encoder True, and ppgt.dim_pair to the width of its result"
             )
-        key, query = batch.edge_index
-        place, order = pair_rows(first_nodes(batch), query, key).sort(stable=True)
+        (key, query), listed = batch.edge_index, batch.get("rrwp_index")
+        if listed is None:
+            row = pair_rows(first_nodes(batch), query, key)
+        else:
+            row = rows_in_list(listed, query, key, len(batch.rrwp_degree))
+            if (row < 0).any():
+                raise InputError(
+                    "an edge has features, but is not among the pairs of rrwp_index: set posenc_RRWP.k_hop to 1 or "
+                    "more, and dataset.edge_encoder False for directed graphs whose directions are kept"
+                )
+        place, order = row.sort(stable=True)
         return batch.edge_attr[order], place
 
 
@@ -254,7 +268,12 @@ class PairFFN(nn.Module):
         """Return the factor of each pair in each block, (P, blocks): one draw for a graph; None: all are 1."""
         if not self.training or not self.drop_path.rate or not len(self.mlps):
             return None
-        sizes = first_nodes(batch).diff()
-        ones = self.mlps[0][0].weight.new_ones(len(sizes), 1)
+        ptr = first_nodes(batch)
+        ones = self.mlps[0][0].weight.new_ones(len(ptr) - 1, 1)
         factors = torch.cat([self.drop_path(ones) for _ in self.mlps], dim=1)
-        return factors.repeat_interleave(sizes.square(), dim=0)
+        return factors.repeat_interleave(_pairs_of_graphs(ptr, batch.get("rrwp_index")), dim=0)
+
+
+def _pairs_of_graphs(ptr: Tensor, listed: Tensor | None) -> Tensor:
+    """Return how many pairs each graph has, (B,): all, or those of a list (2, P)."""
+    return ptr.diff().square() if listed is None else torch.searchsorted(listed[0].contiguous(), ptr).diff()

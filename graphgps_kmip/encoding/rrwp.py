@@ -23,7 +23,8 @@ from torch_geometric.data import Batch, Data
 from graphgps_kmip.common.node_pairs import first_nodes
 from graphgps_kmip.encoding.positional_encoding import PositionalEncoding
 from graphgps_kmip.encoding.rrwp_linear import RRWPLinear, diagonal  # noqa: F401 (beside `rrwp` for its readers)
-from graphgps_kmip.errors import InputError
+from graphgps_kmip.encoding.sparse_rrwp import adjacency_counts, near_pairs, undirected_counts
+from graphgps_kmip.errors import ConfigError, InputError
 from graphgps_kmip.ranges import Choice, whole
 from graphgps_kmip.registry import register
 
@@ -53,6 +54,10 @@ class Walks:
             then stays one. (default: ``False``)
         channels (str, optional): ``"K"`` or ``"K+1"``, see the head of this file. (default: ``"K"``)
         precision (str, optional): ``"float32"`` or ``"float64"``, in which they are computed. (default: ``"float32"``)
+        sparse (bool, optional): Only the pairs that k_hop keeps have rows, see `sparse_rrwp`. (default: ``False``)
+
+    Raises:
+        ConfigError: sparse without k_hop.
     """
 
     ksteps: int = 21
@@ -62,6 +67,11 @@ class Walks:
     dual_direction: bool = False
     channels: str = "K"
     precision: str = "float32"
+    sparse: bool = False
+
+    def __post_init__(self) -> None:
+        if self.sparse and self.k_hop < 0:
+            raise ConfigError(f"{GROUP}.sparse lists the pairs within {GROUP}.k_hop hops: set k_hop to 0 or more")
 
     @property
     def num_powers(self) -> int:
@@ -146,6 +156,41 @@ def batched_rrwp(edge_index: Tensor, ptr: Tensor, walks: Walks) -> tuple[Tensor,
             if walks.k_hop >= 0:
                 found *= found[:, :, : walks.k_hop + 1].sum(dim=2, keepdim=True) > 0
     return values, degrees
+
+
+@torch.no_grad()
+def sparse_rrwp(edge_index: Tensor, ptr: Tensor, walks: Walks) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the values of `batched_rrwp` of the pairs that ``walks.k_hop`` keeps, these pairs, and the degrees.
+
+    Each graph is computed by itself, for few and large ones.
+
+    Args:
+        edge_index (Tensor): Edges (source, target) inside graphs, in node numbers of the batch.
+        ptr (Tensor): First node of each graph, and the number of nodes at the end.
+        walks (Walks): Which matrices they are, with ``sparse``.
+
+    Shapes: edge_index (2, E), ptr (B + 1,) -> values (P, C); pairs (2, P), query first, in increasing order; degrees
+        (N,) int64.
+
+    Raises:
+        InputError: an edge leaves its graph, or the values of a graph take more than `GRAPH_BYTES`.
+    """
+    graph = torch.arange(len(ptr) - 1, device=ptr.device).repeat_interleave(ptr.diff())
+    _check_edges(edge_index, graph)
+    of_edge = graph[edge_index[0]]
+    values = [torch.empty(0, walks.num_channels, dtype=walks.dtype, device=ptr.device)]
+    pairs, degrees = [ptr.new_empty(2, 0)], [ptr.new_empty(0)]
+    for number, (first, last) in enumerate(zip(ptr[:-1].tolist(), ptr[1:].tolist(), strict=True)):
+        counts = adjacency_counts(edge_index[:, of_edge == number] - first, last - first, walks.dtype)
+        if walks.undirected:
+            counts, directed = undirected_counts(counts, last - first)
+            if directed:
+                _warn_of_directed_graphs()
+        value, pair, degree = near_pairs(counts, last - first, walks, GRAPH_BYTES)
+        values.append(value)
+        pairs.append(pair + first)
+        degrees.append(degree)
+    return torch.cat(values), torch.cat(pairs, dim=1), torch.cat(degrees)
 
 
 def _check_sizes(sizes: Sequence[int], walks: Walks) -> None:
@@ -236,9 +281,10 @@ def _normalised(adjacency: Tensor, symmetric: bool) -> Tensor:
 class RRWP(PositionalEncoding):
     """Relative random walk probabilities of all pairs of nodes (GRIT, PPGT); takes no columns.
 
-    Its attributes are ``rrwp`` (n * n, C) and ``rrwp_degree`` (n,). ``where`` says when they are computed: ``cache``
-    before training, kept on disk; ``batch`` for each mini-batch, on its device; ``auto`` as their size over the whole
-    data set is at most `CACHE_BYTES` or above.
+    Its attributes are ``rrwp`` (n * n, C) and ``rrwp_degree`` (n,). With ``sparse``, ``rrwp`` is (P, C), of the pairs
+    (query, key) of ``rrwp_index`` (2, P) that ``k_hop`` keeps, and attention is limited to them. ``where`` says when
+    they are computed: ``cache`` before training, kept on disk; ``batch`` for each mini-batch, on its device; ``auto``
+    as their size over the whole data set is at most `CACHE_BYTES` or above.
     """
 
     ksteps: Annotated[int, whole(1, 1000)] = 21
@@ -249,13 +295,14 @@ class RRWP(PositionalEncoding):
     channels: Annotated[str, Choice(("K", "K+1"))] = "K"  # ours: of GRIT, or of PPGT
     precision: Precision = "float32"  # ours
     where: Annotated[str, Choice(("auto", "cache", "batch"))] = "auto"  # ours
+    sparse: bool = False  # ours
     in_batch: int = 0
     FROM_CONFIG: ClassVar[Mapping[str, str]] = {"in_batch": "share.rrwp_in_batch"}
 
     @property
     def walks(self) -> Walks:
         """Which matrices the channels are."""
-        return Walks(**self.settings())
+        return Walks(**{one.name: getattr(self, one.name) for one in fields(Walks)})
 
     @property
     def computed_in_batch(self) -> bool:
@@ -273,12 +320,13 @@ class RRWP(PositionalEncoding):
         return 0
 
     def settings(self) -> dict[str, Any]:
-        """Return which matrices the channels are."""
-        return {one.name: getattr(self, one.name) for one in fields(Walks)}
+        """Return which matrices the channels are; ``sparse``, which came later than values on disk, only where set."""
+        chosen = {one.name: getattr(self, one.name) for one in fields(Walks)}
+        return chosen if self.sparse else {name: value for name, value in chosen.items() if name != "sparse"}
 
     def facts(self, graphs: Sequence[Data]) -> dict[str, int]:
         """Return whether the values of the whole data set are too many to store (``where: auto``)."""
-        if self.where != "auto":
+        if self.where != "auto" or self.sparse:
             return {}
         pairs = sum(graph.num_nodes**2 for graph in graphs)
         return {"rrwp_in_batch": int(pairs * self.walks.pair_bytes > CACHE_BYTES)}
@@ -293,10 +341,14 @@ class RRWP(PositionalEncoding):
         dual_direction: bool,
         channels: str,
         precision: str,
+        sparse: bool = False,
     ) -> dict[str, Tensor]:
-        """Return the values of all pairs of nodes and the degrees."""
-        walks = Walks(ksteps, add_identity, sym_norm, k_hop, dual_direction, channels, precision)
+        """Return the values of all pairs of nodes, or of the near ones and which they are, and the degrees."""
+        walks = Walks(ksteps, add_identity, sym_norm, k_hop, dual_direction, channels, precision, sparse)
         ptr = torch.tensor([0, graph.num_nodes], device=graph.edge_index.device)
+        if sparse:
+            values, pairs, degree = sparse_rrwp(graph.edge_index, ptr, walks)
+            return {"rrwp": values, "rrwp_index": pairs, "rrwp_degree": degree}
         values, degree = batched_rrwp(graph.edge_index, ptr, walks)
         return {"rrwp": values, "rrwp_degree": degree}
 
@@ -308,6 +360,8 @@ class RRWP(PositionalEncoding):
 def with_rrwp(batch: Batch, encoding: RRWP) -> Batch:
     """Return the batch with ``rrwp`` (P, C) and ``rrwp_degree`` (N,), computed now where it comes without them.
 
+    Sparse values are those of the pairs ``rrwp_index`` (2, P), others those of all pairs.
+
     Args:
         batch (Batch): Graphs; it is given the two attributes.
         encoding (RRWP): Says whether they may be computed here.
@@ -315,17 +369,28 @@ def with_rrwp(batch: Batch, encoding: RRWP) -> Batch:
     Raises:
         InputError: they are missing and not to be computed here, or are of other pairs or channels.
     """
+    walks = encoding.walks
     if "rrwp" not in batch and encoding.computed_in_batch:
-        batch.rrwp, batch.rrwp_degree = batched_rrwp(batch.edge_index, first_nodes(batch), encoding.walks)
-    if "rrwp" not in batch or "rrwp_degree" not in batch:
+        if walks.sparse:
+            found = sparse_rrwp(batch.edge_index, first_nodes(batch), walks)
+            batch.rrwp, batch.rrwp_index, batch.rrwp_degree = found
+        else:
+            batch.rrwp, batch.rrwp_degree = batched_rrwp(batch.edge_index, first_nodes(batch), walks)
+    names = ("rrwp", "rrwp_degree", "rrwp_index") if walks.sparse else ("rrwp", "rrwp_degree")
+    if any(name not in batch for name in names):
         raise InputError(
-            f"RRWP needs rrwp and rrwp_degree, but the graphs do not have them: set {GROUP}.enable True, or "
+            f"RRWP needs {' and '.join(names)}, but the graphs do not have them: set {GROUP}.enable True, or "
             f"{GROUP}.where batch"
         )
-    pairs = int(first_nodes(batch).diff().square().sum())
-    if tuple(batch.rrwp.shape) != (pairs, encoding.walks.num_channels):
+    ptr = first_nodes(batch)
+    if walks.sparse:
+        index = batch.rrwp_index
+        pairs, fits = index.size(1), not index.numel() or int(index.max()) < int(ptr[-1])
+    else:
+        pairs, fits = int(ptr.diff().square().sum()), "rrwp_index" not in batch
+    if not fits or tuple(batch.rrwp.shape) != (pairs, walks.num_channels):
         raise InputError(
-            f"rrwp must be ({pairs}, {encoding.walks.num_channels}) for these graphs, got {tuple(batch.rrwp.shape)}: "
-            f"check {GROUP}.ksteps and channels, and give whole graphs (train.sampler full_batch)"
+            f"rrwp must be ({pairs}, {walks.num_channels}) for these graphs, got {tuple(batch.rrwp.shape)}: "
+            f"check {GROUP}.ksteps, channels and sparse, and give whole graphs (train.sampler full_batch)"
         )
     return batch

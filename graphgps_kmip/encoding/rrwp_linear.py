@@ -26,8 +26,9 @@ class RRWPLinear(nn.Module):
             width. (default: None)
         prepare (callable, optional): batch -> batch with ``rrwp``. (default: None, it is there)
 
-    Shapes: batch.x (N, dim or dim_x), batch.rrwp (sum of n^2, C), all pairs, graph by graph, query by query ->
-        batch.x (N, dim), batch.pair_attr (sum of n^2, dim).
+    Shapes: batch.x (N, dim or dim_x), batch.rrwp (P, C) of all pairs, graph by graph, query by query, or of those of
+        batch.rrwp_index (2, P), where there is one -> batch.x (N, dim), batch.pair_attr (P, dim), batch.pair_index None
+        or (2, P).
     """
 
     def __init__(
@@ -49,18 +50,24 @@ class RRWPLinear(nn.Module):
         batch = batch if self.prepare is None else self.prepare(batch)
         values = batch.rrwp.to(self.pair.weight.dtype)
         x = batch.x if self.features is None else self.features(batch.x.to(values.dtype))
-        batch.x = x + self.node(diagonal(values, first_nodes(batch)))
+        batch.x = x + self.node(diagonal(values, first_nodes(batch), batch.get("rrwp_index")))
         batch.pair_attr = self.pair(values)
+        if "rrwp_index" in batch:
+            batch.pair_index = batch.rrwp_index
         return batch
 
 
-def diagonal(values: Tensor, ptr: Tensor) -> Tensor:
-    """Return the rows of the pairs (i, i): (sum of n^2, C) -> (N, C).
+def diagonal(values: Tensor, ptr: Tensor, index: Tensor | None = None) -> Tensor:
+    """Return the rows of the pairs (i, i): (P, C) -> (N, C).
 
     Args:
-        values (Tensor): Values of all pairs, graph by graph, query by query.
+        values (Tensor): Values of all pairs, graph by graph, query by query, or of a list.
         ptr (Tensor): First node of each graph, and the number of nodes at the end.
+        index (Tensor, optional): The pairs of that list, (2, P); a node that is not in it has zeros. (default: None)
     """
+    if index is not None:
+        own = index[0] == index[1]
+        return values.new_zeros(int(ptr[-1]), values.size(1)).index_copy(0, index[0, own], values[own])
     sizes = ptr.diff()
     first = sizes.square().cumsum(0) - sizes.square()
     start, pair, size = (part.repeat_interleave(sizes) for part in (ptr[:-1], first, sizes))

@@ -25,7 +25,8 @@ class PPGTEncoder(nn.Module):
         pair_stems (Sequence[Module]): modules ``batch -> batch`` that set or change ``batch.pair_attr``; of one with a
             method ``stage(batch)`` this is called instead, which gives a `RowStage`, or None where there is none.
 
-    Shapes: batch -> a copy with x (N, C), pair_attr (P, C') of all P pairs inside graphs, class_token (B, C) if any.
+    Shapes: batch -> a copy with x (N, C), pair_attr (P, C') of all P pairs inside graphs or, with sparse RRWP, of those
+        of pair_index (2, P), class_token (B, C) if any.
     """
 
     def __init__(

@@ -75,6 +75,7 @@ def _check(plan: NetworkPlan) -> None:
             "posenc_RRWP.enable: model.type PPGT reads random walk probabilities: set it True, or posenc_RRWP.where "
             "batch"
         )
+    _check_sparse(plan)
     names, pooling = ppgt.node_features.split("+"), plan.settings.model.graph_pooling
     asked = {
         "class_token in ppgt.node_features": "class_token" in names,
@@ -84,6 +85,20 @@ def _check(plan: NetworkPlan) -> None:
     if len(set(asked.values())) > 1:
         missing = " and ".join(words for words, given in asked.items() if not given)
         raise ConfigError(f"ppgt: {' and '.join(w for w, g in asked.items() if g)} asks for {missing}: set all or none")
+
+
+def _check_sparse(plan: NetworkPlan) -> None:
+    """Refuse sparse RRWP where attention or an encoder would read pairs that it does not list."""
+    rrwp, window = plan.settings.posenc_RRWP, plan.settings.gt.sl2.window
+    if not rrwp.sparse:
+        return
+    if not 0 < window < rrwp.k_hop:
+        raise ConfigError(
+            f"posenc_RRWP.sparse lists pairs within posenc_RRWP.k_hop {rrwp.k_hop} hops, gt.sl2.window {window} keeps "
+            "those within window + 1: set the window between 1 and k_hop - 1"
+        )
+    if plan.settings.ppgt.subgraph_encoder != "none":
+        raise ConfigError("ppgt.subgraph_encoder makes features of all pairs: set posenc_RRWP.sparse False, or none")
 
 
 def _norm(settings: Any, dim: int, key: str) -> nn.Module:

@@ -43,6 +43,8 @@ ABSENT: dict[str, tuple[Any, ...]] = {
     "dataset.edge_norm_on_nodes": (False,),
     "gt.sparse_attn_dropout": (None,),
     "gt.FFN": (True,),
+    "dataset.sample_graphs": (0,),
+    "posenc_RRWP.sparse": (False,),
     "optimizer.adamw.beta1": (0.9,),
     "optimizer.adamw.beta2": (0.999,),
 }

@@ -264,6 +264,7 @@ MARKERS: dict[str, tuple[str, ...]] = {
         "train.precision *",
         "train.eval_test *",
         "train.max_nodes *",
+        "train.subgraph_*",
         "optim.accumulation_mean *",
         "gnn.edge_residual *",
         "gnn.gine_inner *",

@@ -98,8 +98,6 @@ REFUSED: dict[str, str] = {
     "model.type GPSwLPEModel": "no public code has it: take GPSModel, with LapPE in dataset.node_encoder_name",
     "dataset.node_encoder_name ZINCNode*": "no public code has it: take TypeDictNode and "
     "dataset.node_encoder_num_types 28",
-    "train.sampler node2subgraph": "this package does not sample a subgraph around each node yet: the model of such a "
-    "file can be built, not trained",
     "dataset.edge_encoder_name ZINCEdge*": "no public code has it: take TypeDictEdge and "
     "dataset.edge_encoder_num_types 4",
 }

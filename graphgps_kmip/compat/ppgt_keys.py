@@ -16,6 +16,7 @@ from graphgps_kmip.errors import ConfigError
 NETWORK = "BaseGraphNet"
 NODE, EDGE, SUBGRAPH = (f"gt.pos_enc.{part}_encoder." for part in ("node", "edge", "subgraph"))
 STEM, BLOCKS, TOKEN = f"{EDGE}MLPSinEdgeEncoder.", f"{EDGE}EdgeFFN.", f"{NODE}CLSTokenEmb."
+MASK = f"{NODE}NodeMask.mask_rate"
 
 KEYS: dict[str, str] = {
     "gt.norm_fn": "ppgt.norm",
@@ -40,6 +41,8 @@ KEYS: dict[str, str] = {
     "optim.beta1": "optimizer.adamw.beta1",
     "optim.beta2": "optimizer.adamw.beta2",
     "train.loss_threshold": "brec.loss_threshold",
+    "train.k_hop_subgraph": "train.subgraph_hops",
+    "train.max_nodes": "train.subgraph_nodes",
     f"{STEM}sin_L": "ppgt.num_bases",
     f"{STEM}add_raw_feat": "ppgt.raw_channels",
     f"{STEM}loc_dim": "ppgt.dim_location",
@@ -57,6 +60,7 @@ KEYS: dict[str, str] = {
 TOGETHER = (
     *(f"{section}{key}" for section in (NODE, EDGE, SUBGRAPH) for key in ("enable", "name", "pe_name", "in_dim")),
     *(f"{TOKEN}{key}" for key in ("add_order", "add_log_order")),
+    MASK,
     *(f"{STEM}{key}" for key in ("hid_dim", "add_loc", "add_invN", "add_invD")),
     *(f"{group}{key}" for group in ("gt.", BLOCKS) for key in ("layer_scale", "alpha")),
     *(f"{group}kaiming_uniform_{kind}init" for group in (f"{NODE}MLPNodeEncoder.", STEM) for kind in ("", "linear_")),
@@ -109,7 +113,6 @@ UNREAD: dict[str, tuple[Any, ...] | None] = {
     f"{NODE}post_norm": None,
     f"{EDGE}raw_norm": None,
     f"{EDGE}post_norm": None,
-    f"{NODE}NodeMask.mask_rate": (0,),  # of the files that sample subgraphs
     f"{STEM}dropout": (0,),
     f"{STEM}add_invDsqrt": (False,),
     "posenc_RRWP.add_node_attr": None,
@@ -123,7 +126,7 @@ UNREAD: dict[str, tuple[Any, ...] | None] = {
     },
     "model.loss_threshold": None,
     "model.label_smoothing": (0,),  # cross_entropy does not read it
-    **{f"train.{key}": None for key in ("num_workers", "k_hop_subgraph", "max_nodes")},  # of its sampler
+    "train.num_workers": None,  # of its sampler, which draws all subgraphs before training
     "val.batch_size": None,
 }
 # Features of nodes by pe_name, and encoders that are features themselves.
@@ -192,7 +195,11 @@ def _node_features(given: Mapping[str, Any]) -> dict[str, Any]:
     names = _listed(given, NODE, ("MLPNodeEncoder", "NodeMask", *TOKENS))
     read = str(given.get(f"{NODE}pe_name", "")).split("+")
     widths = str(given.get(f"{NODE}in_dim", "")).split("+")
-    features, found = [], {}
+    features, found = [], dict[str, Any]()
+    if "NodeMask" in names and given.get(MASK):
+        if names[0] != "NodeMask" or read[0] != "x" or names.count("NodeMask") > 1:
+            raise ConfigError(f"{NODE}name {'+'.join(names)}: this package has NodeMask once, first, with pe_name x")
+        found["ppgt.mask_rate"] = given[MASK]
     for name, feature, width in zip(names, read, widths, strict=False):
         if name == "MLPNodeEncoder":
             if feature not in FEATURES:

@@ -85,7 +85,7 @@ def split_sizes(dataset: GraphDataset, record: DatasetRecord) -> tuple[int, int,
     Raises:
         ValueError: there is no split, a part is empty, names what is not there, or shares samples with another.
     """
-    if record.level == "node":
+    if record.level == "node" and dataset.splits is None:
         graph = dataset.graphs[0]
         if any(f"{split}_mask" not in graph for split in SPLITS) or len(dataset) > 1:
             raise DataError(f"{record.title}: level 'node' needs one graph with train_mask, val_mask and test_mask")
@@ -97,7 +97,7 @@ def split_sizes(dataset: GraphDataset, record: DatasetRecord) -> tuple[int, int,
     for split, part in zip(SPLITS, parts, strict=True):
         if len(part) == 0:
             raise DataError(f"{record.title}: the {split} split is empty: each split needs at least one sample")
-        if record.level != "node" and (int(part.min()) < 0 or int(part.max()) >= len(dataset)):
+        if dataset.splits is not None and (int(part.min()) < 0 or int(part.max()) >= len(dataset)):
             raise DataError(f"{record.title}: the {split} split names graphs outside 0..{len(dataset) - 1}")
     seen, counts = torch.cat([part.flatten() for part in parts]).unique(return_counts=True)
     if bool((counts > 1).any()):

@@ -130,7 +130,7 @@ def make_loaders(
     """Return the loaders of training, validation and test.
 
     At level "node" each of the three yields the one graph, whose nodes are divided by masks, as its only batch, or the
-    subgraphs that ``sampling`` says.
+    subgraphs that ``sampling`` says; where the data set holds a graph for each node (`around_nodes`), batches of these.
 
     Args:
         dataset: graphs and splits.
@@ -155,7 +155,7 @@ def make_loaders(
             )
         own = [shard_of(dataset.graphs[0], rank, world_size)]
         return [GraphLoader(own, 1, seed) for _ in SPLITS]
-    if level == "node":
+    if level == "node" and dataset.splits is None:
         return [_node_loader(dataset, split, sampling, seed, num_workers, rank, world_size) for split in SPLITS]
     for key, name in (("train.sampler", sampling.sampler), ("val.sampler", sampling.val_sampler)):
         if name != FULL_BATCH:

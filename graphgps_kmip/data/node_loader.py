@@ -22,6 +22,7 @@ from graphgps_kmip.data.worker_processes import batches
 from graphgps_kmip.errors import InputError
 
 FULL_BATCH = "full_batch"
+NODE2SUBGRAPH = "node2subgraph"  # not of these: nodes become graphs before there are loaders, see `NodeSubgraphs`
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,10 @@ class Sampling:
     parts: int = 192
 
     def __post_init__(self) -> None:
+        known = (FULL_BATCH, *SAMPLERS, NODE2SUBGRAPH)
         for key, name in (("train.sampler", self.sampler), ("val.sampler", self.val_sampler)):
-            if name not in (FULL_BATCH, *SAMPLERS):
-                raise InputError(f"{key}: choose one of {FULL_BATCH}, {', '.join(SAMPLERS)}, got {name!r}")
+            if name not in known[:-1]:
+                raise InputError(f"{key}: choose one of {', '.join(known)}, got {name!r}")
         if self.batch_size < 1 or self.parts < 1:
             raise InputError(f"train.batch_size and train.train_parts: 1 or more, got {self.batch_size}, {self.parts}")
         if not all(isinstance(size, int) and (size > 0 or size == -1) for size in self.neighbor_sizes):

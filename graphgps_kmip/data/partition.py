@@ -110,10 +110,12 @@ def part_of(graph: Data, nodes: Tensor, edges: Tensor) -> Data:
     part, kept = Data(num_nodes=len(nodes)), {"": edges}
     pairs = [key for key in graph.keys() if key.endswith(PAIRS)]  # noqa: SIM118 (Data is no mapping)
     for key in pairs:
+        if key == "edge_index":
+            part[key] = place[graph[key][:, edges]]  # not of all edges: a part can be small
+            continue
         found = place[graph[key]]
         name = key.removesuffix("edge_index").removesuffix("index")
-        if key != "edge_index":
-            kept[name] = (found >= 0).all(dim=0).nonzero().squeeze(1)
+        kept[name] = (found >= 0).all(dim=0).nonzero().squeeze(1)
         part[key] = found[:, kept[name]]
     for key, value in graph:
         owner = key.removesuffix("edge_attr").removesuffix("attr")

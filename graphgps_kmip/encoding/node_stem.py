@@ -1,4 +1,4 @@
-"""Node stem of PPGT: linear maps of RRWP's diagonal, degree, order and location; token of target nodes, class token.
+"""Node stem of PPGT: linear maps of RRWP's diagonal, degree, order and location; node mask, target node, class token.
 
 Ma et al. 2025 (PPGT), section on the architecture; `PairStem` is its counterpart for pairs of nodes.
 """
@@ -75,6 +75,27 @@ class NodeStem(nn.Module):
         if batch.get("pos") is None:
             raise InputError("ppgt.node_features: location needs batch.pos, which the data does not have: leave it out")
         return batch.pos
+
+
+class NodeMask(nn.Module):
+    """Set the features of randomly chosen nodes to 0 while training; the others are not scaled up, unlike in dropout.
+
+    Args:
+        rate (float): Probability of each node, in [0, 1).
+
+    Shapes: batch.x (N, C) -> (N, C).
+    """
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, batch: Batch) -> Batch:
+        """Replace ``batch.x``."""
+        if self.training:
+            kept = torch.rand(len(batch.x), 1, device=batch.x.device) >= self.rate
+            batch.x = batch.x * kept
+        return batch
 
 
 class TargetNode(nn.Module):

@@ -328,6 +328,8 @@ class RRWP(PositionalEncoding):
         """Return whether the values of the whole data set are too many to store (``where: auto``)."""
         if self.where != "auto" or self.sparse:
             return {}
+        if getattr(graphs, "drawn_when_read", False):  # `NodeSubgraphs`: too many to draw them all first
+            return {"rrwp_in_batch": 1}
         pairs = sum(graph.num_nodes**2 for graph in graphs)
         return {"rrwp_in_batch": int(pairs * self.walks.pair_bytes > CACHE_BYTES)}
 

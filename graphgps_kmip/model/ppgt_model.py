@@ -24,16 +24,22 @@ class PPGTEncoder(nn.Module):
         node_stems (Sequence[Module]): modules ``batch -> batch`` that change ``batch.x`` or set ``batch.class_token``.
         pair_stems (Sequence[Module]): modules ``batch -> batch`` that set or change ``batch.pair_attr``; of one with a
             method ``stage(batch)`` this is called instead, which gives a `RowStage`, or None where there is none.
+        mask (Module, optional): module ``batch -> batch`` between features and stems, such as `NodeMask`; it has no
+            parameters. (default: None)
 
     Shapes: batch -> a copy with x (N, C), pair_attr (P, C') of all P pairs inside graphs or, with sparse RRWP, of those
         of pair_index (2, P), class_token (B, C) if any.
     """
 
     def __init__(
-        self, features: FeatureEncoder, node_stems: Sequence[nn.Module], pair_stems: Sequence[nn.Module]
+        self,
+        features: FeatureEncoder,
+        node_stems: Sequence[nn.Module],
+        pair_stems: Sequence[nn.Module],
+        mask: nn.Module | None = None,
     ) -> None:
         super().__init__()
-        self.features = features
+        self.features, self.mask = features, mask
         self.node_stems, self.pair_stems = nn.ModuleList(node_stems), nn.ModuleList(pair_stems)
 
     def forward(self, batch: Any) -> Any:
@@ -42,6 +48,8 @@ class PPGTEncoder(nn.Module):
         batch.pair_attr, batch.pair_index = None, None
         if self.features.edge is None:
             batch.edge_attr = None
+        if self.mask is not None:
+            batch = self.mask(batch)
         for stem in self.node_stems:
             batch = stem(batch)
         return self._with_pairs(batch)

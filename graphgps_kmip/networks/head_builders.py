@@ -151,19 +151,23 @@ UNFIT: dict[str, tuple[tuple[str, ...], str]] = {
 }
 
 
+UNFIT["subgraph"] = UNFIT["graph"]
+LABELLED = {"graph": "each graph", "subgraph": "the subgraph around each node (train.sampler node2subgraph)"}
+
+
 def check_head(settings: Any, level: str) -> None:
     """Refuse a head that predicts for graphs where nodes have labels, the other way round, or words where none are.
 
     Args:
         settings (Any): Config with the groups ``gnn`` and ``dataset``.
-        level (str): Of the data set, see `DatasetRecord`.
+        level (str): Of the data set, see `DatasetRecord`; "subgraph" where each node has one, which has its label.
 
     Raises:
         ConfigError: it cannot be trained, in the public codes neither.
     """
     unfit, right = UNFIT.get(level, ((), ""))
     if settings.gnn.head in unfit:
-        labelled = "each graph" if level == "graph" else "each node"
+        labelled = LABELLED.get(level, "each node")
         raise ConfigError(
             f"gnn.head: {settings.gnn.head} does not fit {settings.dataset.format} {settings.dataset.name}, which has "
             f"a label for {labelled}: set gnn.head {right} (`default` is what dataset.task says)"

@@ -79,6 +79,7 @@ NETWORK_DEFAULTS: dict[str, Any] = {
     "grit.rezero": False,
     # ours: of model.type PPGT, which has gt.layers, gt.n_heads, gt.dropout and gt.sl2, too; names joined by a plus
     "ppgt.node_features": Default("rrwp+log_degree+log_order", TEXT),  # also location, target, class_token
+    "ppgt.mask_rate": Default(0.0, DROPOUT),  # nodes whose own features are 0 in a training step, see NodeMask
     "ppgt.pair_features": Default("inverse_order+inverse_degree", TEXT),  # also location
     "ppgt.class_token": Default("none", Choice(CLASS_TOKENS)),  # what it says of the number of nodes
     "ppgt.dim_location": Default(2, WIDTH),

@@ -17,7 +17,7 @@ from graphgps_kmip.attention.simplified_l2 import SharedPairs, SimplifiedL2Atten
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.common.rms_norms import NORM_LAYERS
 from graphgps_kmip.encoding.i2_gin import I2GINEncoder
-from graphgps_kmip.encoding.node_stem import NODE_FEATURES, ClassToken, NodeStem, TargetNode
+from graphgps_kmip.encoding.node_stem import NODE_FEATURES, ClassToken, NodeMask, NodeStem, TargetNode
 from graphgps_kmip.encoding.pair_stem import PAIR_FEATURES, PairFFN, PairStem
 from graphgps_kmip.encoding.positional_encoding import from_settings
 from graphgps_kmip.encoding.rrwp import RRWP
@@ -165,7 +165,9 @@ def _branches(plan: NetworkPlan) -> dict[str, Any]:
 def _encoder(plan: NetworkPlan, dim: int) -> PPGTEncoder:
     rrwp = from_settings(RRWP, "RRWP", plan.settings)
     features = encoder(plan, dim, _pair_width(plan, dim))
-    return PPGTEncoder(features, _node_stems(plan, rrwp, dim), _pair_stems(plan, rrwp, dim))
+    rate = plan.settings.ppgt.mask_rate
+    mask = NodeMask(rate) if rate else None
+    return PPGTEncoder(features, _node_stems(plan, rrwp, dim), _pair_stems(plan, rrwp, dim), mask)
 
 
 def _node_stems(plan: NetworkPlan, rrwp: RRWP, dim: int) -> list[nn.Module]:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run.check_configs import check
 from torch import nn
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.compat.dialects import detect
 from graphgps_kmip.compat.foreign_keys import translated
-from graphgps_kmip.compat.key_translation import refuse
 from graphgps_kmip.compat.ppgt_keys import PPGT as PPGT_CODE
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config.config_loading import flatten, load_config
@@ -119,7 +119,11 @@ CHOSEN: dict[str, dict[str, Any]] = {
         "ppgt.class_drop_path": 0.5,
         "ppgt.stem_drop_path": 0.5,
         "ppgt.stem_layer_scale": 1e-5,
+        "ppgt.mask_rate": 0.5,
         "posenc_RRWP.dual_direction": True,
+        "train.sampler": "node2subgraph",
+        "train.subgraph_hops": 10,
+        "train.subgraph_nodes": 100,
         "train.max_nodes": 0,
     },
     GRIT_ZINC: {
@@ -186,10 +190,31 @@ def test_what_a_file_says_without_effect_is_a_warning(name: str, word: str, tmp_
     assert word in "".join(caplog.messages)
 
 
-def test_subgraphs_around_nodes_are_refused_with_the_reason(tmp_path: Path) -> None:
-    load(ARXIV, tmp_path)
-    with pytest.raises(ConfigError, match="train.sampler node2subgraph: .* can be built, not trained"):
-        refuse(dict(flatten(cfg)))
+@pytest.mark.usefixtures("small_samples")
+@pytest.mark.parametrize(
+    "name", [name if name == ARXIV else pytest.param(name, marks=pytest.mark.slow) for name in FILES]
+)
+def test_a_file_trains_two_steps_on_a_sample(name: str, tmp_path: Path) -> None:
+    load(name, tmp_path)
+    outcome = check(tmp_path / "public.yaml")
+    assert not outcome.why, str(outcome)
+    assert outcome.dialect == FILES[name]["dialect"]
+
+
+MASK = "gt.pos_enc.node_encoder.NodeMask.mask_rate"
+
+
+def test_a_mask_of_nodes_counts_where_it_is_listed_and_its_place_is_the_first(tmp_path: Path) -> None:
+    load(ZINC, tmp_path, **{MASK: 0.5})
+    assert cfg.ppgt.mask_rate == 0.0
+    load(ARXIV, tmp_path, **{MASK: 0.0})
+    assert cfg.ppgt.mask_rate == 0.0
+    for key, value in (
+        ("gt.pos_enc.node_encoder.pe_name", "rrwp+rrwp+x+cls_token"),
+        ("gt.pos_enc.node_encoder.name", "MLPNodeEncoder+NodeMask+TargetNodeEmb+CLSTokenEmb"),
+    ):
+        with pytest.raises(ConfigError, match="this package has NodeMask once, first, with pe_name x"):
+            load(ARXIV, tmp_path, **{key: value})
 
 
 BLOCKS, STEM = "gt.pos_enc.edge_encoder.EdgeFFN", "gt.pos_enc.edge_encoder.MLPSinEdgeEncoder"

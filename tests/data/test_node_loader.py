@@ -146,7 +146,10 @@ def test_a_batch_without_a_node_of_the_split_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sampler": "neighbour"}, r"train\.sampler: choose one of full_batch, neighbor, .*got 'neighbour'"),
+        (
+            {"sampler": "neighbour"},
+            r"train\.sampler: choose one of full_batch, neighbor, .*node2subgraph, got 'neighbour'",
+        ),
         ({"val_sampler": "saint_rw"}, r"val\.sampler: choose one of"),
         ({"batch_size": 0}, r"train\.batch_size and train\.train_parts: 1 or more, got 0"),
         ({"neighbor_sizes": (5, 0)}, r"train\.neighbor_sizes: numbers above 0, or -1 for all, got \[5, 0\]"),

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.encoding.node_stem import ClassToken, NodeStem, TargetNode
+from graphgps_kmip.encoding.node_stem import ClassToken, NodeMask, NodeStem, TargetNode
 from graphgps_kmip.encoding.rrwp import RRWP
 from graphgps_kmip.errors import ConfigError, InputError
 from tests.recorded import check, load
@@ -89,3 +89,13 @@ def test_mistakes_are_named() -> None:
         NodeStem(EXACT, 6, features=("location",))(batch)
     with pytest.raises(InputError, match="target needs batch.target_mask"):
         TargetNode(6)(batch)
+
+
+def test_masked_nodes_have_zeros_in_training_and_the_others_what_they_had() -> None:
+    mask, x = NodeMask(0.3), torch.rand(4000, 2) + 1
+    batch = mask(Batch(x=x, batch=torch.zeros(4000).long()))
+    masked = (batch.x == 0).all(dim=1)
+    assert abs(float(masked.float().mean()) - 0.3) < 0.04  # 5 standard deviations
+    assert torch.equal(batch.x[~masked], x[~masked])
+    assert not x.eq(0).any()
+    assert mask.eval()(Batch(x=x)).x is x

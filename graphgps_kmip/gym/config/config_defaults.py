@@ -57,6 +57,8 @@ DEFAULTS: dict[str, Any] = {
     "dataset.slic_compactness": Default(30, POSITIVE),  # 10 in GraphGPS; 30 is what was published as LRGB
     "train.mode": Default("custom", Registered("--list")),
     "train.train_parts": Default(192, COUNT),  # parts of a graph, for train.sampler cluster and random_node
+    "train.subgraph_hops": Default(2, whole(1, 1000)),  # ours: of train.sampler node2subgraph, around each node
+    "train.subgraph_nodes": Default(250, COUNT),  # ours: nodes of one of its subgraphs at most
     "train.shuffle": True,  # a new order of the training graphs each epoch
     "train.max_nodes": Default(
         0, NATURAL

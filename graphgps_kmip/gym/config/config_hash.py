@@ -15,6 +15,7 @@ from torch_geometric.graphgym.config import set_cfg
 from yacs.config import CfgNode
 
 from graphgps_kmip.compat.key_translation import UNREAD
+from graphgps_kmip.data.node_loader import NODE2SUBGRAPH
 from graphgps_kmip.gym.config.config_defaults import NAME
 from graphgps_kmip.gym.config.config_loading import flatten
 from graphgps_kmip.registry import KINDS, entries, named, with_groups
@@ -47,6 +48,7 @@ ABSENT: dict[str, tuple[Any, ...]] = {
     "posenc_RRWP.sparse": (False,),
     "optimizer.adamw.beta1": (0.9,),
     "optimizer.adamw.beta2": (0.999,),
+    "ppgt.mask_rate": (0.0,),
 }
 # Groups of networks that came later -> model.type: their keys count for that network alone.
 OF_NETWORKS = {"grit.": "GritTransformer", "ppgt.": "PPGT"}
@@ -74,6 +76,8 @@ def config_hash(cfg: CfgNode, of_run: bool = True) -> str:
     left_out |= _of_others(settings, cfg.custom_modules) | _came_later(settings)
     if cfg.train.mode != "brec":  # they came later, and nothing else reads them
         left_out |= {key for key in settings if key.startswith("brec.")}
+    if cfg.train.sampler != NODE2SUBGRAPH:  # likewise
+        left_out |= {key for key in settings if key.startswith("train.subgraph_")}
     kept = {
         key: value
         for key, value in settings.items()

@@ -41,6 +41,8 @@ from graphgps_kmip.data.graph_checks import columns
 from graphgps_kmip.data.graph_folder import FORMAT as FOLDER
 from graphgps_kmip.data.graph_folder import folder_record
 from graphgps_kmip.data.loaders import with_node_budget
+from graphgps_kmip.data.node_loader import FULL_BATCH, NODE2SUBGRAPH
+from graphgps_kmip.data.node_subgraphs import around_nodes
 from graphgps_kmip.data.sets.brec import of_pairs
 from graphgps_kmip.data.transductive import with_normalized_features, with_reverse_edges, with_self_loops
 from graphgps_kmip.encoding.positional_encoding import from_settings
@@ -96,7 +98,8 @@ def load_dataset(format: str, name: str, root: str) -> GraphDataset | None:  # n
     loaded = load(format, name, root)
     if loaded is None:
         return None
-    enter({**loaded.facts, "dataset.edge_dim": columns(loaded.dataset.graphs[0].edge_attr, name)})
+    task = {"dataset.task": "graph"} if cfg.train.sampler == NODE2SUBGRAPH else {}
+    enter({**loaded.facts, **task, "dataset.edge_dim": columns(loaded.dataset.graphs[0].edge_attr, name)})
     return loaded.dataset
 
 
@@ -177,6 +180,8 @@ def _open(record: DatasetRecord, root: str) -> Loaded:
         raise ConfigError(
             f"dataset.normalize_features: {record.title} is not one graph whose nodes are classified, set it to False"
         )
+    if NODE2SUBGRAPH in (cfg.train.sampler, cfg.val.sampler):
+        dataset = _around_nodes(dataset, record)
     kept = None if standing_in else Path(root, "encodings", record.key.replace("/", "-"))
     expanders = [precomputation(from_settings(PublicExpander, "Expander", cfg))] if cfg.prep.exp else []
     facts = encoding_facts(dataset.graphs)
@@ -201,6 +206,16 @@ def _prepared(dataset: GraphDataset, record: DatasetRecord) -> GraphDataset:
     return GraphDataset([graph], dataset.splits, dataset.summary or summarize(dataset, record), dataset.files)
 
 
+def _around_nodes(dataset: GraphDataset, record: DatasetRecord) -> GraphDataset:
+    train, evaluation = cfg.train.sampler, cfg.val.sampler
+    if train != NODE2SUBGRAPH or evaluation not in (NODE2SUBGRAPH, FULL_BATCH):
+        raise ConfigError(
+            f"train.sampler {train} and val.sampler {evaluation}: {NODE2SUBGRAPH} makes graphs of the nodes of all "
+            f"splits: set train.sampler {NODE2SUBGRAPH} and val.sampler {FULL_BATCH}, or another train.sampler"
+        )
+    return around_nodes(dataset, record, cfg.train.subgraph_hops, cfg.train.subgraph_nodes, cfg.seed)
+
+
 def show_data(name: str) -> str:
     """Return the data sheet of a data set, with what is found in its files if they are at hand.
 
@@ -223,7 +238,7 @@ def dataset_info(dataset: GraphDataset) -> DatasetInfo:
         ConfigError: the head does not fit it.
     """
     record = _record(cfg.dataset.format, cfg.dataset.name, cfg.dataset.dir)
-    check_head(cfg, record.level)
+    check_head(cfg, "subgraph" if cfg.train.sampler == NODE2SUBGRAPH else record.level)
     info = DatasetInfo.of(dataset, record)
     part = cfg.train.mode == "brec" and cfg.brec.pairs
     if not (cfg.dataset.sample or _standing_in.get() or part):
@@ -267,6 +282,8 @@ def _budgeted(train: GraphLoader | NodeLoader) -> GraphLoader | NodeLoader:
 
 def current_sampling() -> Sampling:
     """Return how the config divides one graph into batches."""
+    if cfg.train.sampler == NODE2SUBGRAPH:  # its nodes are graphs by then
+        return Sampling()
     return Sampling(
         cfg.train.sampler, cfg.val.sampler, cfg.train.batch_size, tuple(cfg.train.neighbor_sizes), cfg.train.train_parts
     )

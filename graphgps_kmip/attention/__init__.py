@@ -5,6 +5,7 @@ from graphgps_kmip.attention.bigbird import BigBirdAttention
 from graphgps_kmip.attention.context import AttentionGraph, GraphContext, collect_attention
 from graphgps_kmip.attention.exphormer import ExphormerAttention
 from graphgps_kmip.attention.full import FullAttention
+from graphgps_kmip.attention.geco import GECOAttention
 from graphgps_kmip.attention.grit import GRITAttention
 from graphgps_kmip.attention.k_annealing import AnnealedKeys
 from graphgps_kmip.attention.key_selection import BestKeys, DiverseKeys, RandomKeys
@@ -25,6 +26,7 @@ __all__ = [
     "DiverseKeys",
     "ExphormerAttention",
     "FullAttention",
+    "GECOAttention",
     "GRITAttention",
     "GraphContext",
     "KMIPAttention",

@@ -27,6 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from graphgps_kmip.attention.size_groups import SizeGroups
 from graphgps_kmip.common.collectives import exchange, total
 from graphgps_kmip.common.node_pairs import pair_rows
 from graphgps_kmip.errors import InputError
@@ -68,7 +69,7 @@ class Halo:
 
 
 EDGE_SET_SUFFIX = "_edge_index"
-_KEPT = ("sizes", "max_nodes", "min_nodes", "pair_ptr", "num_pairs", "_ptr_fits")
+_KEPT = ("sizes", "max_nodes", "min_nodes", "pair_ptr", "num_pairs", "size_groups", "_ptr_fits")
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,6 +147,11 @@ class GraphContext:
     def num_pairs(self) -> int:
         """Number of pairs of nodes inside graphs, sum of n^2; read from the device once and kept."""
         return int(self.pair_ptr[-1])
+
+    @cached_property
+    def size_groups(self) -> SizeGroups:
+        """The graphs by size, for convolutions along their nodes; read from the device once and kept."""
+        return SizeGroups.of(self.ptr)
 
     def progress_in(self, training: bool) -> float:
         """Return the progress; where it is not set, that of the mode: 0 in training mode, 1 in eval mode.

@@ -1,0 +1,206 @@
+"""GECO (Sancak et al.): propagation to neighbours, then gated convolutions over all nodes, in place of attention.
+
+There is no public code. Where the paper is silent this follows the operator that it builds on, Hyena (Poli et al.
+2023), and where it has two forms both are options; docs/geco.md lists them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from torch import Tensor, nn
+
+from graphgps_kmip.attention.circular_convolution import circular_convolution
+from graphgps_kmip.attention.context import GraphContext
+from graphgps_kmip.attention.head_arguments import check_dropout
+from graphgps_kmip.attention.long_filter import NORMS, LongFilter
+from graphgps_kmip.attention.propagation import ADJACENCIES, adjacency_weights, propagate
+from graphgps_kmip.attention.size_groups import SizeGroups
+from graphgps_kmip.errors import InputError
+from graphgps_kmip.ranges import NATURAL, WIDTH, Choice, whole
+from graphgps_kmip.registry import register
+
+FORMS = ("gate_after", "gate_first")
+LOCAL_BLOCKS = ("propagation", "convolution", "none")
+
+
+class GlobalContextBlock(nn.Module):
+    r"""Gated convolutions over all nodes of each graph (GECO, algorithm 1 or equation 4).
+
+    With one linear map to gates P_1 .. P_K and values V, and filters F of the length of each graph:
+    ``gate_after`` is algorithm 1, K times :math:`V \leftarrow P_i \odot (F_i * V)`;
+    ``gate_first`` is equation 4, K - 1 times :math:`V \leftarrow F_i * (P_i \odot V)`, and :math:`P_K \odot V`.
+
+    Args:
+        dim_in (int): channels in.
+        dim (int): channels out.
+        order (int, optional): gates K. (default: 2)
+        form (str, optional): ``gate_after`` or ``gate_first``. (default: ``gate_after``)
+        filter_width (int, optional): hidden channels of the network that makes the filters. (default: 64)
+        filter_places (int, optional): features of a place that it reads, odd. (default: 33)
+        filter_layers (int, optional): its hidden layers behind the first. (default: 2)
+        filter_norm (str, optional): ``l1``, ``l2`` or ``none``, see `LongFilter`. (default: ``l1``)
+
+    Shapes: x (N, dim_in), groups -> (N, dim).
+
+    Raises:
+        ValueError: an argument is out of its range.
+    """
+
+    def __init__(
+        self,
+        dim_in: int,
+        dim: int,
+        *,
+        order: int = 2,
+        form: str = "gate_after",
+        filter_width: int = 64,
+        filter_places: int = 33,
+        filter_layers: int = 2,
+        filter_norm: str = "l1",
+    ) -> None:
+        super().__init__()
+        if form not in FORMS:
+            raise InputError(f"form must be one of {', '.join(FORMS)}, got {form!r}")
+        least = 1 if form == "gate_after" else 2
+        if order < least:
+            raise InputError(f"order must be {least} or more for the form {form}, got {order}")
+        self.dim, self.order, self.form = dim, order, form
+        self.project = nn.Linear(dim_in, (order + 1) * dim)
+        self.filters = LongFilter(
+            dim,
+            order if form == "gate_after" else order - 1,
+            width=filter_width,
+            dim_place=filter_places,
+            num_hidden=filter_layers,
+            norm=filter_norm,
+        )
+
+    def forward(self, x: Tensor, groups: SizeGroups) -> Tensor:
+        """Mix the nodes of each graph."""
+        *gates, value = self.project(x).split(self.dim, dim=1)
+        filters = self.filters(groups.sizes)
+        if self.form == "gate_after":
+            for gate, taps in zip(gates, filters, strict=True):
+                value = gate * circular_convolution(value, taps, groups)
+            return value
+        for gate, taps in zip(gates, filters, strict=False):
+            value = circular_convolution(gate * value, taps, groups)
+        return gates[-1] * value
+
+    def extra_repr(self) -> str:
+        """Return order and form."""
+        return f"order={self.order}, form={self.form!r}"
+
+
+@register("attention", "GECO", breaks=("permutation",))  # nodes are mixed along their order
+class GECOAttention(nn.Module):
+    r"""GECO layer (algorithms 1, 3 and 5): local block, batch norm, global block; in place of an attention.
+
+    .. math:: x' = GCB(BatchNorm([x, \hat A x]))
+
+    Every graph is convolved by itself, along the order of its nodes: cyclic shifts of that order commute with the
+    layer, other orders give other outputs. Time is that of K N log N + M numbers, memory that of K N + M.
+
+    Args:
+        dim (int): channels in and out.
+        num_heads (int): not used, for a common signature.
+        dropout (float, optional): probability to drop an output, in training only. (default: 0.0)
+        order (int, optional): gates K; the paper has 2 throughout. (default: 2)
+        form (str, optional): ``gate_after`` (algorithm 1) or ``gate_first`` (equation 4). (default: ``gate_after``)
+        local (str, optional): local block: ``propagation``, ``convolution`` along the order of nodes (the paper's
+            ablation), or ``none``. (default: ``propagation``)
+        adjacency (str, optional): of the propagation: ``symmetric``, ``mean`` or ``sum``. (default: ``symmetric``)
+        conv_width (int, optional): width of the local convolution. (default: 10)
+        batch_norm (bool, optional): normalise behind the local block. (default: True)
+        filter_width (int, optional): hidden channels of the network that makes the filters. (default: 64)
+        filter_places (int, optional): features of a place that it reads, odd. (default: 33)
+        filter_layers (int, optional): its hidden layers behind the first. (default: 2)
+        filter_norm (str, optional): ``l1``, ``l2`` or ``none``, see `LongFilter`. (default: ``l1``)
+
+    Shapes: x (N, dim); context a GraphContext, a batch vector (N,) or None; returns (N, dim).
+
+    Raises:
+        ValueError: an argument is out of its range, or the graph is sharded over processes.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,  # noqa: ARG002
+        dropout: float = 0.0,
+        *,
+        order: Annotated[int, whole(1, 16)] = 2,
+        form: Annotated[str, Choice(FORMS)] = "gate_after",
+        local: Annotated[str, Choice(LOCAL_BLOCKS)] = "propagation",
+        adjacency: Annotated[str, Choice(tuple(ADJACENCIES))] = "symmetric",
+        conv_width: Annotated[int, whole(1, 10_000)] = 10,
+        batch_norm: bool = True,
+        filter_width: Annotated[int, WIDTH] = 64,
+        filter_places: Annotated[int, whole(3, 1001)] = 33,
+        filter_layers: Annotated[int, NATURAL] = 2,
+        filter_norm: Annotated[str, Choice(tuple(NORMS))] = "l1",
+    ) -> None:
+        super().__init__()
+        if local not in LOCAL_BLOCKS:
+            raise InputError(f"local must be one of {', '.join(LOCAL_BLOCKS)}, got {local!r}")
+        self.local, self.adjacency = local, adjacency
+        self.convolution = NodeConvolution(dim, conv_width) if local == "convolution" else None
+        width = dim if local == "none" else 2 * dim
+        self.norm = nn.BatchNorm1d(width) if batch_norm else nn.Identity()
+        self.dropout = nn.Dropout(check_dropout(dropout))
+        self.mix = GlobalContextBlock(
+            width,
+            dim,
+            order=order,
+            form=form,
+            filter_width=filter_width,
+            filter_places=filter_places,
+            filter_layers=filter_layers,
+            filter_norm=filter_norm,
+        )
+
+    def forward(self, x: Tensor, context: GraphContext | Tensor | None = None) -> Tensor:
+        """Mix the nodes of each graph: x (N, dim) -> (N, dim)."""
+        context = GraphContext.of(context, x)
+        if context.halo is not None:
+            raise InputError("GECO does not run on a graph sharded over processes: start a single process")
+        groups = context.size_groups
+        return self.dropout(self.mix(self.norm(self._with_neighbours(x, context, groups)), groups))
+
+    def _with_neighbours(self, x: Tensor, context: GraphContext, groups: SizeGroups) -> Tensor:
+        if self.convolution is not None:
+            return torch.cat([x, self.convolution(x, groups)], 1)
+        if self.local == "none":
+            return x
+        if context.edge_index is None:
+            return torch.cat([x, torch.zeros_like(x)], 1)
+        wide = torch.promote_types(x.dtype, torch.float32)
+        weight = adjacency_weights(context.edge_index, len(x), self.adjacency, wide)
+        return torch.cat([x, propagate(x, context.edge_index, weight)], 1)
+
+
+class NodeConvolution(nn.Module):
+    """Convolution of each channel with a short learned filter along the nodes of each graph, around its end.
+
+    The local block of the paper's ablation (table 5), as far as it is described.
+
+    Args:
+        dim (int): channels.
+        width (int): taps, of the places before a node and itself; those beyond the size of a graph wrap around.
+
+    Shapes: x (N, dim), groups -> (N, dim).
+    """
+
+    def __init__(self, dim: int, width: int) -> None:
+        super().__init__()
+        self.taps = nn.Parameter(torch.randn(width, dim) / width**0.5)
+
+    def forward(self, x: Tensor, groups: SizeGroups) -> Tensor:
+        """Convolve."""
+        filters = [x.new_zeros(0, x.size(1))]
+        for size in groups.sizes:
+            place = torch.arange(len(self.taps), device=x.device) % size
+            filters.append(self.taps.new_zeros(size, x.size(1)).index_add(0, place, self.taps))
+        return circular_convolution(x, torch.cat(filters), groups)

@@ -1,0 +1,149 @@
+"""Graphs of a batch grouped by size, and the lengths of the Fourier transforms that convolve them.
+
+A graph whose size is a product of 2, 3, 5 and 7 is transformed at its own length; any other size n through a two-sided
+kernel of a fast length of at least 2n - 1, for a transform of prime length takes up to 40 times as long. Graphs that
+share a length are transformed together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import torch
+from torch import Tensor
+
+CALL = 50_000  # numbers that could be transformed in the time of the calls for one more block
+RADICES = (2, 3, 5, 7)
+
+
+@lru_cache(maxsize=4096)
+def fast_length(least: int) -> int:
+    """Return the smallest product of 2, 3, 5 and 7 that is at least so large, 1 or more."""
+    length = max(1, least)
+    while not is_fast(length):
+        length += 1
+    return length
+
+
+def is_fast(length: int) -> bool:
+    """Return whether a length has no other prime factors than 2, 3, 5 and 7."""
+    for radix in RADICES:
+        while length % radix == 0:
+            length //= radix
+    return length == 1
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Graphs that are transformed together.
+
+    Args:
+        length (int): of their transforms.
+        sizes (tuple[int, ...]): distinct sizes of the graphs, all equal to length, or all at most (length + 1) / 2.
+        filters (tuple[int, ...]): first row of the filter of each of these sizes.
+        start (int): first node of the first graph.
+        kernel (Tensor): which of the sizes each graph has.
+        rows (Tensor): node of each place of each graph; places beyond its size have the one of its last node.
+        used (Tensor, optional): places that are nodes; None: all.
+
+    Shapes: kernel (b,), rows and used (b, largest size).
+    """
+
+    length: int
+    sizes: tuple[int, ...]
+    filters: tuple[int, ...]
+    start: int
+    kernel: Tensor
+    rows: Tensor
+    used: Tensor | None
+
+    @property
+    def direct(self) -> bool:
+        """Whether a transform has the length of the graphs, so that taps and nodes stand as they are."""
+        return self.sizes == (self.length,)
+
+    @property
+    def nodes(self) -> slice | None:
+        """The nodes of a single graph; None: there are several."""
+        return slice(self.start, self.start + self.sizes[0]) if len(self.kernel) == 1 else None
+
+    @property
+    def own_taps(self) -> slice:
+        """Rows of the filters that belong to a block of one size."""
+        return slice(self.filters[0], self.filters[0] + self.sizes[0])
+
+    @cached_property
+    def taps(self) -> tuple[Tensor, Tensor]:
+        """Row of the filters at each place of each kernel, (sizes, length), and which places have one.
+
+        A kernel has the tap of distance d at place d mod length, for all distances from 1 - n to n - 1.
+        """
+        place = torch.arange(self.length, device=self.rows.device)
+        size, first = (torch.tensor(values, device=place.device)[:, None] for values in (self.sizes, self.filters))
+        ahead, behind = place < size, place > self.length - size
+        tap = torch.where(behind, place - self.length + size, place)
+        return first + tap.where(ahead | behind, tap.new_zeros(())), ahead | behind
+
+
+@dataclass(frozen=True, eq=False)
+class SizeGroups:
+    """The graphs of a batch by their size, for filters that depend on it; read from the device once.
+
+    Args:
+        sizes (tuple[int, ...]): distinct sizes, ascending, without 0; filters of these lengths stand one behind the
+            other.
+        blocks (tuple[Block, ...]): what is transformed together.
+
+    Shapes: filters have sum(sizes) rows.
+    """
+
+    sizes: tuple[int, ...]
+    blocks: tuple[Block, ...]
+
+    @classmethod
+    def of(cls, ptr: Tensor) -> SizeGroups:
+        """Group graphs by the boundaries (B+1,) of their nodes."""
+        bounds = ptr.tolist()
+        graphs: dict[int, list[int]] = {}
+        for start, end in zip(bounds, bounds[1:], strict=False):
+            graphs.setdefault(end - start, []).append(start)
+        graphs.pop(0, None)
+        sizes = tuple(sorted(graphs))
+        first = dict(zip(sizes, _running_sum(sizes), strict=True))
+        blocks = (_block(length, group, graphs, first, ptr.device) for length, group in _grouped(graphs))
+        return cls(sizes, tuple(blocks))
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows of the filters."""
+        return sum(self.sizes)
+
+
+def _running_sum(sizes: Sequence[int]) -> list[int]:
+    return [sum(sizes[:place]) for place in range(len(sizes))]
+
+
+def _grouped(graphs: dict[int, list[int]]) -> list[tuple[int, list[int]]]:
+    """Choose (length, sizes) of blocks: one for each size, or one for all where the calls cost more than padding."""
+    apart = [(size if is_fast(size) else fast_length(2 * size - 1), [size]) for size in sorted(graphs)]
+    if len(apart) < 2:
+        return apart
+    together = fast_length(2 * max(graphs) - 1)
+    separate = sum(len(graphs[sizes[0]]) * length + CALL for length, sizes in apart)
+    padded = sum(map(len, graphs.values())) * together + CALL
+    return apart if separate <= padded else [(together, sorted(graphs))]
+
+
+def _block(
+    length: int, sizes: list[int], graphs: dict[int, list[int]], first: dict[int, int], device: torch.device
+) -> Block:
+    firsts = [start for size in sizes for start in graphs[size]]
+    starts = torch.tensor(firsts, device=device)
+    kernel = torch.tensor([number for number, size in enumerate(sizes) for _ in graphs[size]], device=device)
+    own = torch.tensor(sizes, device=device)[kernel][:, None]
+    place = torch.arange(sizes[-1], device=device)
+    rows = starts[:, None] + torch.minimum(place, own - 1)
+    used = place < own if len(sizes) > 1 else None
+    return Block(length, tuple(sizes), tuple(first[size] for size in sizes), firsts[0], kernel, rows, used)

@@ -1,0 +1,106 @@
+"""Circular convolution of ragged batches against the sum over all places, its gradients, lengths and memory."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from graphgps_kmip.attention import size_groups
+from graphgps_kmip.attention.circular_convolution import circular_convolution
+from graphgps_kmip.attention.size_groups import SizeGroups, fast_length, is_fast
+
+BATCHES = [[5, 3, 1, 0, 2, 7, 7, 11, 8], [13], [1], [2], [97], [12, 12], [16, 9, 23, 31, 1, 1], [0], []]
+
+
+def bounds(sizes: list[int]) -> Tensor:
+    return torch.tensor([0, *sizes]).cumsum(0)
+
+
+def by_sums(x: Tensor, filters: Tensor, ptr: Tensor, groups: SizeGroups) -> Tensor:
+    """Equation 3, tap by tap."""
+    first = {size: sum(groups.sizes[:place]) for place, size in enumerate(groups.sizes)}
+    out = torch.zeros_like(x)
+    for start, end in zip(ptr.tolist(), ptr.tolist()[1:], strict=False):
+        size = end - start
+        for t in range(size):
+            for i in range(size):
+                out[start + t] += x[start + i] * filters[first[size] + (t - i) % size]
+    return out
+
+
+def inputs(sizes: list[int], channels: int = 3) -> tuple[Tensor, Tensor, SizeGroups]:
+    torch.manual_seed(0)
+    groups = SizeGroups.of(bounds(sizes))
+    shapes = (sum(sizes), channels), (groups.num_rows, channels)
+    return *(torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes), groups
+
+
+@pytest.fixture(params=[0, 10**9], ids=["a block for each size", "one block"])
+def _call_cost(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(size_groups, "CALL", request.param)
+
+
+@pytest.mark.usefixtures("_call_cost")
+@pytest.mark.parametrize("sizes", BATCHES, ids=str)
+def test_it_equals_the_sum_over_all_places(sizes: list[int]) -> None:
+    x, filters, groups = inputs(sizes)
+    expected = by_sums(x, filters, bounds(sizes), groups)
+    torch.testing.assert_close(circular_convolution(x, filters, groups), expected, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.usefixtures("_call_cost")
+@pytest.mark.parametrize("sizes", [[5, 3, 1, 0, 3], [13], [8], [1, 1]], ids=str)
+def test_gradients_equal_finite_differences_twice(sizes: list[int]) -> None:
+    x, filters, groups = inputs(sizes, channels=2)
+    assert torch.autograd.gradcheck(lambda *both: circular_convolution(*both, groups), (x, filters))
+    assert torch.autograd.gradgradcheck(lambda *both: circular_convolution(*both, groups), (x, filters))
+
+
+@pytest.mark.parametrize("sizes", [[64], [61], [30, 30, 30]], ids=str)
+def test_channels_in_chunks_give_the_same(sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    def results() -> list[Tensor]:
+        x, filters, groups = inputs(sizes, channels=7)
+        out = circular_convolution(x, filters, groups)
+        out.square().sum().backward()
+        return [out, x.grad, filters.grad]
+
+    whole = results()
+    monkeypatch.setattr("graphgps_kmip.attention.circular_convolution.CHUNK_NUMBERS", {"cpu": 1})
+    for one, other in zip(results(), whole, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2), (torch.float16, 2e-3)])
+def test_other_precisions_are_transformed_in_float32(dtype: torch.dtype, error: float) -> None:
+    x, filters, groups = inputs([100, 31])
+    expected = circular_convolution(x, filters, groups)
+    found = circular_convolution(x.to(dtype), filters.to(dtype), groups)
+    assert found.dtype == dtype
+    assert float((found.double() - expected).norm() / expected.norm()) < error
+
+
+def test_only_the_inputs_are_kept_for_the_backward_pass() -> None:
+    x, filters, groups = inputs([50, 31, 50])
+    kept: list[Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda one: kept.append(one) or one, lambda one: one):
+        circular_convolution(x, filters, groups)
+    assert sorted(one.data_ptr() for one in kept) == sorted((x.data_ptr(), filters.data_ptr()))
+
+
+def test_no_transform_has_a_slow_length() -> None:
+    for sizes in BATCHES:
+        for block in SizeGroups.of(bounds(sizes)).blocks:
+            assert is_fast(block.length)
+    assert [fast_length(n) for n in (0, 1, 11, 13, 97, 121)] == [1, 1, 12, 14, 98, 125]
+
+
+def test_many_small_graphs_of_many_sizes_are_one_block_and_one_large_graph_stands_apart() -> None:
+    assert len(SizeGroups.of(bounds(list(range(10, 40)))).blocks) == 1
+    assert len(SizeGroups.of(bounds([20, 100_000])).blocks) == 2
+
+
+def test_filters_of_another_length_are_refused() -> None:
+    x, filters, groups = inputs([5, 3])
+    with pytest.raises(ValueError, match=r"filters must have shape \(8, 3\) for graphs of sizes \[3, 5\]"):
+        circular_convolution(x, filters[:-1], groups)

@@ -7,6 +7,7 @@ from graphgps_kmip.attention.exphormer import ExphormerAttention
 from graphgps_kmip.attention.full import FullAttention
 from graphgps_kmip.attention.geco import GECOAttention
 from graphgps_kmip.attention.grit import GRITAttention
+from graphgps_kmip.attention.hyena import HyenaAttention
 from graphgps_kmip.attention.k_annealing import AnnealedKeys
 from graphgps_kmip.attention.key_selection import BestKeys, DiverseKeys, RandomKeys
 from graphgps_kmip.attention.kmip import KMIPAttention
@@ -29,6 +30,7 @@ __all__ = [
     "GECOAttention",
     "GRITAttention",
     "GraphContext",
+    "HyenaAttention",
     "KMIPAttention",
     "PerformerAttention",
     "RandomKeys",

@@ -54,8 +54,8 @@ ABSENT: dict[str, tuple[Any, ...]] = {
 OF_NETWORKS = {"grit.": "GritTransformer", "ppgt.": "PPGT"}
 # Groups of components that came later: as those that others registered, they count where the config names them.
 LATER = frozenset(
-    {"posenc_RRWP", "gt.sl2", "gt.grit", "gt.score_estimator", "head.linear_graph", "head.linear_node"}
-    | {"network.spexphormer"}
+    {"posenc_RRWP", "gt.sl2", "gt.grit", "gt.geco", "gt.hyena", "gt.score_estimator", "head.linear_graph"}
+    | {"head.linear_node", "network.spexphormer"}
 )
 
 

@@ -1,0 +1,126 @@
+"""Hyena operator of order 2 (Poli et al. 2023) on the sequence of nodes: the baseline of GECO's table 6.
+
+As in the reference implementation: a short causal convolution behind the input map, a gate, a long causal convolution
+whose implicit filter decays exponentially, a skip, a second gate, an output map. It is causal: a node depends on the
+nodes before it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+import torch
+from torch import Tensor, nn
+
+from graphgps_kmip.attention.circular_convolution import circular_convolution
+from graphgps_kmip.attention.context import GraphContext
+from graphgps_kmip.attention.head_arguments import check_dropout
+from graphgps_kmip.attention.long_filter import LongFilter
+from graphgps_kmip.attention.size_groups import SizeGroups
+from graphgps_kmip.errors import InputError
+from graphgps_kmip.ranges import COUNT, NATURAL, WIDTH, whole
+from graphgps_kmip.registry import register
+
+SHARE_LEFT = 1e-2  # a filter has decayed to this at ..
+FASTEST, SLOWEST = 0.3, 1.5  # .. this fraction of the sequence, from its first channel to its last
+
+
+def causal_convolution(x: Tensor, filters: list[Tensor], ptr: Tensor) -> Tensor:
+    r"""Convolve each graph with the filter of its size, :math:`y_t = \sum_{i \le t} x_i z_{t-i}`.
+
+    A circular convolution of each graph with as many zeros behind it.
+
+    Args:
+        x (Tensor): nodes, sorted by graph.
+        filters (list[Tensor]): the filter of each distinct size above 0, ascending.
+        ptr (Tensor): first node of each graph, and N at the end.
+
+    Shapes: x (N, C), filters (n, C) each, ptr (B+1,); returns (N, C).
+    """
+    sizes = ptr.diff()
+    place = torch.arange(len(x), device=x.device) + ptr[:-1].repeat_interleave(sizes)
+    padded = x.new_zeros(2 * len(x), x.size(1)).index_copy(0, place, x)
+    taps = [part for one in filters for part in (one, torch.zeros_like(one))]
+    taps = torch.cat(taps) if taps else x.new_zeros(0, x.size(1))
+    return circular_convolution(padded, taps, SizeGroups.of(2 * ptr))[place]
+
+
+@register("attention", "Hyena", breaks=("permutation",))
+class HyenaAttention(nn.Module):
+    r"""Hyena operator along the order of the nodes of each graph, in place of an attention; it reads no edges.
+
+    .. math:: y = W_o (x_0 \odot (z * (x_1 \odot v) + D \odot x_1 \odot v)), \qquad [x_0, x_1, v] = s * W_i x
+
+    with a short filter s, and a long one z that a network makes (`LongFilter`) and that decays exponentially, from
+    channel to channel more slowly.
+
+    Args:
+        dim (int): channels in and out.
+        num_heads (int): not used, for a common signature.
+        dropout (float, optional): probability to drop a number before the long convolution, in training only.
+            (default: 0.0)
+        short_width (int, optional): taps of the short convolution. (default: 3)
+        decay (bool, optional): let the filter decay. (default: True)
+        filter_width (int, optional): hidden channels of the network that makes the filter. (default: 64)
+        filter_places (int, optional): features of a place that it reads, odd. (default: 33)
+        filter_layers (int, optional): its hidden layers behind the first. (default: 2)
+
+    Shapes: x (N, dim); context a GraphContext, a batch vector (N,) or None; returns (N, dim).
+
+    Raises:
+        ValueError: an argument is out of its range, or the graph is sharded over processes.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,  # noqa: ARG002
+        dropout: float = 0.0,
+        *,
+        short_width: Annotated[int, COUNT] = 3,
+        decay: bool = True,
+        filter_width: Annotated[int, WIDTH] = 64,
+        filter_places: Annotated[int, whole(3, 1001)] = 33,
+        filter_layers: Annotated[int, NATURAL] = 2,
+    ) -> None:
+        super().__init__()
+        self.dim, self.decay = dim, decay
+        self.project, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+        self.short = nn.Parameter(torch.randn(short_width, 3 * dim) / math.sqrt(short_width))
+        self.short_bias = nn.Parameter(torch.zeros(3 * dim))
+        self.filter = LongFilter(
+            dim, 1, width=filter_width, dim_place=filter_places, num_hidden=filter_layers, norm="none"
+        )
+        self.skip = nn.Parameter(torch.randn(dim))
+        self.dropout = nn.Dropout(check_dropout(dropout))
+
+    def forward(self, x: Tensor, context: GraphContext | Tensor | None = None) -> Tensor:
+        """Mix the nodes of each graph: x (N, dim) -> (N, dim)."""
+        context = GraphContext.of(context, x)
+        if context.halo is not None:
+            raise InputError("Hyena does not run on a graph sharded over processes: start a single process")
+        gate, inner_gate, value = self._short(self.project(x), context).split(self.dim, dim=1)
+        value = self.dropout(value * inner_gate)
+        value = causal_convolution(value, self._filters(context.size_groups.sizes), context.ptr) + value * self.skip
+        return self.out(value * gate)
+
+    def _short(self, x: Tensor, context: GraphContext) -> Tensor:
+        """Convolve causally with the short filter."""
+        place = torch.arange(len(x), device=x.device) - context.ptr[context.batch]
+        out = x * self.short[0] + self.short_bias
+        for tap in range(1, min(len(self.short), len(x))):
+            earlier = x.roll(tap, 0) * (place >= tap)[:, None]  # of the same graph
+            out = out + earlier * self.short[tap]
+        return out
+
+    def _filters(self, sizes: tuple[int, ...]) -> list[Tensor]:
+        taps = self.filter(sizes)[0]
+        filters = list(taps.split(list(sizes))) if sizes else []
+        return [one * self._decay(one) for one in filters] if self.decay else filters
+
+    def _decay(self, taps: Tensor) -> Tensor:
+        """The factor of each tap of a filter, (n, C)."""
+        rate = torch.linspace(1 / FASTEST, 1 / SLOWEST, self.dim, device=taps.device) * -math.log(SHARE_LEFT)
+        time = torch.arange(len(taps), device=taps.device) / max(1, len(taps) - 1)
+        return torch.exp(-time[:, None] * rate).to(taps.dtype)

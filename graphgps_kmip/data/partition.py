@@ -47,14 +47,14 @@ def partition(edge_index: Tensor, num_nodes: int, parts: int) -> list[np.ndarray
         if count == 1:
             done.append(np.sort(nodes))
             continue
-        order = nodes[_order(graph[nodes][:, nodes])]
+        order = nodes[breadth_first(graph[nodes][:, nodes])]
         left = count // 2
         cut = sum(len(part) for part in np.array_split(nodes, count)[:left])
         waiting += [(order[cut:], count - left), (order[:cut], left)]
     return done
 
 
-def _order(graph: csr_array) -> np.ndarray:
+def breadth_first(graph: csr_array) -> np.ndarray:
     """Return a breadth-first order of all nodes, component by component, each from a peripheral node."""
     _, label = connected_components(graph, directed=False)
     size = np.bincount(label)

@@ -46,6 +46,7 @@ ABSENT: dict[str, tuple[Any, ...]] = {
     "gt.FFN": (True,),
     "dataset.sample_graphs": (0,),
     "posenc_RRWP.sparse": (False,),
+    "prep.node_order": ("natural",),
     "optimizer.adamw.beta1": (0.9,),
     "optimizer.adamw.beta2": (0.999,),
     "ppgt.mask_rate": (0.0,),

@@ -43,6 +43,7 @@ from graphgps_kmip.data.graph_folder import folder_record
 from graphgps_kmip.data.loaders import with_node_budget
 from graphgps_kmip.data.node_loader import FULL_BATCH, NODE2SUBGRAPH
 from graphgps_kmip.data.node_subgraphs import around_nodes
+from graphgps_kmip.data.node_order import in_order
 from graphgps_kmip.data.sets.brec import of_pairs
 from graphgps_kmip.data.transductive import with_normalized_features, with_reverse_edges, with_self_loops
 from graphgps_kmip.encoding.positional_encoding import from_settings
@@ -174,6 +175,7 @@ def _open(record: DatasetRecord, root: str) -> Loaded:
     dataset = open_dataset(record, root, mode, cfg.dataset.split, cfg.seed, index, folder)
     if cfg.train.mode == "brec":  # before encodings are computed, which can be large
         dataset = of_pairs(dataset, "" if standing_in else cfg.brec.pairs)
+    dataset = in_order(dataset, cfg.prep.node_order, cfg.seed)
     if record.level == "node":
         dataset = _prepared(dataset, record)
     elif cfg.dataset.normalize_features:

@@ -1,0 +1,129 @@
+"""Orders of the nodes of a graph, for networks that mix nodes along their order (GECO, section 3.5): applied once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphgps_kmip.common.near_misses import look_up
+from graphgps_kmip.data.dataset import GraphDataset
+from graphgps_kmip.data.partition import breadth_first, part_of
+from graphgps_kmip.encoding.laplacian import laplacian_eigenpairs
+
+NATURAL = "natural"
+
+
+def _random(graph: Data, rng: np.random.Generator) -> np.ndarray:
+    return rng.permutation(graph.num_nodes)
+
+
+def _by_degree(graph: Data, rng: np.random.Generator) -> np.ndarray:  # noqa: ARG001
+    degree = graph.edge_index[1].bincount(minlength=graph.num_nodes).numpy()
+    return np.argsort(-degree, kind="stable")
+
+
+def _breadth_first(graph: Data, rng: np.random.Generator) -> np.ndarray:  # noqa: ARG001
+    return breadth_first(_adjacency(graph)) if graph.num_nodes else np.arange(0)
+
+
+def _spectral(graph: Data, rng: np.random.Generator) -> np.ndarray:  # noqa: ARG001
+    """By the Fiedler vector of each component, components from large to small."""
+    adjacency, found = _adjacency(graph), []
+    _, label = connected_components(adjacency, directed=False)
+    for component in np.argsort(-np.bincount(label), kind="stable") if graph.num_nodes else ():
+        nodes = np.flatnonzero(label == component)
+        found.append(nodes[_fiedler_order(adjacency[nodes][:, nodes])])
+    return np.concatenate([*found, np.arange(0)])
+
+
+def _fiedler_order(adjacency: csr_array) -> np.ndarray:
+    if adjacency.shape[0] < 3:
+        return np.arange(adjacency.shape[0])
+    edge_index = torch.from_numpy(np.stack(adjacency.nonzero()).astype(np.int64))
+    _, vectors = laplacian_eigenpairs(edge_index, adjacency.shape[0], 2, "rw")
+    vector = vectors[:, 1].double().numpy()
+    largest = vector[np.abs(vector).argmax()]  # fixes the sign, which the solver does not
+    return np.argsort(np.round(vector * np.sign(largest), 9), kind="stable")
+
+
+def _adjacency(graph: Data) -> csr_array:
+    source, target = graph.edge_index.numpy()
+    size = graph.num_nodes
+    return csr_array((np.ones(len(source), dtype=np.int8), (source, target)), shape=(size, size))
+
+
+Order = Callable[[Data, np.random.Generator], np.ndarray]
+ORDERS: dict[str, Order | None] = {
+    NATURAL: None,
+    "random": _random,
+    "degree": _by_degree,
+    "bfs": _breadth_first,
+    "spectral": _spectral,
+}
+
+
+def node_order(graph: Data, kind: str, seed: int = 0, number: int = 0) -> Tensor:
+    """Return which node stands at each place of an order.
+
+    Args:
+        graph: with ``edge_index``; is not changed.
+        kind: ``natural``, as the data has it; ``random``; ``degree``, from many in-edges to few; ``bfs``, breadth first
+            from a peripheral node; ``spectral``, by the eigenvector of the second smallest eigenvalue of the
+            Laplacian I - D^-1 A (Fiedler vector). Components stand one behind the other in the last two, ties as in the data.
+        seed: of ``random``.
+        number: of the graph in its data set, for ``random``.
+
+    Shapes: returns (N,).
+
+    Raises:
+        ValueError: no such kind, with near misses.
+    """
+    order = look_up(ORDERS, kind, "prep.node_order")
+    if order is None:
+        return torch.arange(graph.num_nodes)
+    return torch.from_numpy(order(graph, np.random.default_rng((seed, number))))
+
+
+class OrderedGraphs(Sequence[Data]):
+    """Graphs whose nodes stand in an order, made when a graph is read.
+
+    Args:
+        graphs: of a data set; are not changed.
+        kind: see `node_order`.
+        seed: likewise.
+    """
+
+    def __init__(self, graphs: Sequence[Data], kind: str, seed: int) -> None:
+        self.graphs, self.kind, self.seed = graphs, kind, seed
+
+    def __len__(self) -> int:
+        return len(self.graphs)
+
+    def __getitem__(self, index: int) -> Data:
+        """Return a graph with features, labels, masks and edges of its nodes in the order."""
+        graph = self.graphs[index]
+        order = node_order(graph, self.kind, self.seed, index % len(self.graphs))
+        return part_of(graph, order, torch.arange(graph.num_edges))
+
+    def __iter__(self) -> Iterator[Data]:
+        return (self[index] for index in range(len(self)))
+
+
+def in_order(dataset: GraphDataset, kind: str, seed: int) -> GraphDataset:
+    """Return the data set with the nodes of each graph in an order; one large graph is ordered at once.
+
+    Args:
+        dataset: is not changed.
+        kind: see `node_order`; ``natural`` returns it as it is.
+        seed: of ``random``.
+    """
+    if kind == NATURAL:
+        return dataset
+    graphs = OrderedGraphs(dataset.graphs, kind, seed)
+    return dataset.with_graphs(list(graphs) if len(graphs) == 1 else graphs)

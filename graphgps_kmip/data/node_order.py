@@ -16,7 +16,7 @@ from graphgps_kmip.data.dataset import GraphDataset
 from graphgps_kmip.data.partition import breadth_first, part_of
 from graphgps_kmip.encoding.laplacian import laplacian_eigenpairs
 
-NATURAL = "natural"
+AS_GIVEN = "natural"
 
 
 def _random(graph: Data, rng: np.random.Generator) -> np.ndarray:
@@ -60,7 +60,7 @@ def _adjacency(graph: Data) -> csr_array:
 
 Order = Callable[[Data, np.random.Generator], np.ndarray]
 ORDERS: dict[str, Order | None] = {
-    NATURAL: None,
+    AS_GIVEN: None,
     "random": _random,
     "degree": _by_degree,
     "bfs": _breadth_first,
@@ -75,7 +75,8 @@ def node_order(graph: Data, kind: str, seed: int = 0, number: int = 0) -> Tensor
         graph: with ``edge_index``; is not changed.
         kind: ``natural``, as the data has it; ``random``; ``degree``, from many in-edges to few; ``bfs``, breadth first
             from a peripheral node; ``spectral``, by the eigenvector of the second smallest eigenvalue of the
-            Laplacian I - D^-1 A (Fiedler vector). Components stand one behind the other in the last two, ties as in the data.
+            Laplacian I - D^-1 A (Fiedler vector). In the last two components stand one behind the other; ties stay as
+            in the data.
         seed: of ``random``.
         number: of the graph in its data set, for ``random``.
 
@@ -123,7 +124,7 @@ def in_order(dataset: GraphDataset, kind: str, seed: int) -> GraphDataset:
         kind: see `node_order`; ``natural`` returns it as it is.
         seed: of ``random``.
     """
-    if kind == NATURAL:
+    if kind == AS_GIVEN:
         return dataset
     graphs = OrderedGraphs(dataset.graphs, kind, seed)
     return dataset.with_graphs(list(graphs) if len(graphs) == 1 else graphs)

@@ -8,7 +8,7 @@ from typing import Any
 from yacs.config import CfgNode
 
 from graphgps_kmip.compat.key_translation import UNREAD
-from graphgps_kmip.data.node_order import NATURAL, ORDERS
+from graphgps_kmip.data.node_order import AS_GIVEN, ORDERS
 from graphgps_kmip.encoding.expander_graph import ALGORITHMS
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.expressivity.brec_protocol import PROTOCOLS
@@ -91,7 +91,7 @@ DEFAULTS: dict[str, Any] = {
     "prep.add_reverse_edges": False,  # where the nodes of one graph are classified; True in Exphormer's code
     "prep.raw_reverse_edges": False,  # ours: also where they are there already, as in Exphormer's code
     "prep.add_self_loops": False,  # likewise of one graph
-    "prep.node_order": Default(NATURAL, Choice(tuple(ORDERS))),  # ours: of networks that mix nodes along their order
+    "prep.node_order": Default(AS_GIVEN, Choice(tuple(ORDERS))),  # ours: of networks that mix nodes along their order
     "pretrained.dir": Default("", PATH),  # the results folder of an earlier run, above its seeds
     "pretrained.reset_prediction_head": True,
     "pretrained.freeze_main": False,  # train the head alone

@@ -42,8 +42,8 @@ from graphgps_kmip.data.graph_folder import FORMAT as FOLDER
 from graphgps_kmip.data.graph_folder import folder_record
 from graphgps_kmip.data.loaders import with_node_budget
 from graphgps_kmip.data.node_loader import FULL_BATCH, NODE2SUBGRAPH
-from graphgps_kmip.data.node_subgraphs import around_nodes
 from graphgps_kmip.data.node_order import in_order
+from graphgps_kmip.data.node_subgraphs import around_nodes
 from graphgps_kmip.data.sets.brec import of_pairs
 from graphgps_kmip.data.transductive import with_normalized_features, with_reverse_edges, with_self_loops
 from graphgps_kmip.encoding.positional_encoding import from_settings

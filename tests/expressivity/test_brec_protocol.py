@@ -62,7 +62,11 @@ class Walks(nn.Module):
         features = torch.stack(traces, 1)
         features = features + self.order * dense[:, 0, :WALKS]
         second = torch.arange(len(features), device=features.device).remainder(2)[:, None]
-        return self.norm(self.linear(features)) + self.shift * second, batch.y
+        return self.norm(self.linear(self.features(features))) + self.shift * second, batch.y
+
+    def features(self, features: Tensor) -> Tensor:
+        """Return what the linear map reads."""
+        return features
 
 
 def gin() -> nn.Module:
@@ -146,6 +150,36 @@ def test_with_a_batch_norm_on_the_output_the_loss_is_0_at_once_and_the_economica
     assert (result["epochs"], result["first_loss"], result["last_loss"]) == (1, 0.0, 0.0)
     literal = run_pair(pair_test(epochs=5), BASIC, graphs_of(BASIC))
     assert (literal["epochs"], literal["last_loss"]) == (5, 0.0)
+
+
+class Faint(Walks):
+    """Closed walks 10^5 times smaller, and 1000: they are seen behind a batch norm whose statistics are theirs."""
+
+    def __init__(self, order: float = 1e-4) -> None:
+        super().__init__(order=order)
+        self.inner_norm = nn.BatchNorm1d(WALKS, eps=1e-20)
+
+    def features(self, features: Tensor) -> Tensor:
+        return self.inner_norm(features * 1e-5) + 1000
+
+
+@pytest.mark.parametrize("protocol", ["literal", "economical"])
+def test_statistics_of_batch_norms_are_those_of_a_long_training_where_it_stops_at_once(protocol: str) -> None:
+    models: list[nn.Module] = []
+
+    def keep() -> nn.Module:
+        models.append(Faint())
+        return models[-1]
+
+    result = run_pair(pair_test(keep, protocol=protocol, epochs=80, dtype=torch.float32), BASIC, graphs_of(BASIC))
+    assert result["distinguished"], (
+        "with a variance that is still near 1 the features are below the rounding of 1000"
+    )
+    assert models[0].inner_norm.momentum == 0.1
+    assert float(models[0].inner_norm.running_var.max()) < 1e-3
+    assert not run_pair(pair_test(Faint, protocol=protocol, epochs=80), STRONGLY_REGULAR, graphs_of(STRONGLY_REGULAR))[
+        "distinguished"
+    ]
 
 
 def test_one_relabeling_trains_a_model_as_eight_of_them_do() -> None:

@@ -25,7 +25,7 @@ ARROWS = {
     "compat": {"attention", "mpnn", "encoding", "model"},
     "task": set(),
     "results": set(),
-    "data": {"encoding", "task.task"},
+    "data": {"encoding", "native", "task.task"},
     "train": {"task.task", "results"},
     "experiments": {"results"},
     "analysis": {"attention", "search"},

@@ -6,11 +6,13 @@ as the k smallest of independent exponential variables :math:`-\ln(u) / p` (Efra
 Lett. 97).
 
 Random numbers are a function of (seed, node, place of the edge in the node's list), see `uniform_numbers`: the sample
-of a node is the same in whatever batch, order, thread or process it is drawn.
+of a node is the same in whatever batch, order, thread or process it is drawn. Edges are drawn by a C loop
+(``native/edge_sampling.c``), without a compiler by numpy; both draw the same.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -19,10 +21,13 @@ from torch import Tensor
 
 from graphgps_kmip.data.score_file import LayerScores
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.native import load, pointer, unavailable_reason
 
 HOW = ("reservoir", "uniform", "max")
 EPS = 1e-8  # added to each score, as in the public code: edges of score 0 can be drawn
-CELLS = 2**18  # (node, edge) pairs that are drawn at a time: 2 MiB for each number of a pair
+CELLS = 2**18  # (node, edge) pairs that numpy draws at a time: 2 MiB for each number of a pair
+EDGE_WORK = 10_000  # edges that take about as long as starting a thread (20 us)
+KERNEL = ("edge_sampling", "-ffp-contract=off")  # each operation rounded by itself, as in numpy
 
 # SplitMix64 (Steele, Lea and Flood 2014): a counter in steps of the golden ratio, through a mixing function.
 GOLDEN, FACTORS = np.uint64(0x9E3779B97F4A7C15), (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
@@ -66,35 +71,71 @@ def draw_edges(
         raise InputError(f"spexphormer.degree: the number of edges to draw must be 1 or more, got {k}")
     if how not in HOW:
         raise InputError(f"spexphormer.sampler: edges are drawn by one of {', '.join(HOW)}, got {how!r}")
-    num_nodes = len(layer.ptr) - 1
-    rows = np.arange(num_nodes) if nodes is None else nodes.numpy()
-    if len(rows) and not 0 <= rows.min() <= rows.max() < num_nodes:
-        raise InputError(
-            f"nodes must be in 0..{num_nodes - 1}, got {rows.min()}..{rows.max()}: give nodes of the graph"
-        )
-    ptr = layer.ptr.numpy()
-    first, degree = ptr[rows], ptr[rows + 1] - ptr[rows]
-    kept = np.minimum(degree, k)
-    counts = np.where(degree > 0, k, 0) if repeat else kept
-    begin = counts.cumsum() - counts
-    ids = np.empty(counts.sum(), dtype=np.int64)
-    state = node_states(rng_seed, rows)
+    rows = torch.arange(layer.num_nodes) if nodes is None else nodes.contiguous()
+    if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < layer.num_nodes:
+        wrong = f"{int(rows.min())}..{int(rows.max())}"
+        raise InputError(f"nodes must be in 0..{layer.num_nodes - 1}, got {wrong}: give those of the graph")
+    degree = layer.ptr[rows + 1] - layer.ptr[rows]
+    counts = k * (degree > 0) if repeat else degree.clamp(max=k)
+    end = counts.cumsum(0)
+    ids = torch.empty(int(end[-1]) if len(rows) else 0, dtype=torch.long)
+    if len(ids):
+        base = int(np.random.SeedSequence(tuple(rng_seed)).generate_state(1, np.uint64)[0])
+        draw = _draw_by_numpy if unavailable_reason(*KERNEL) else _draw_by_kernel
+        draw(ids, layer, k, how, base, rows, end - counts, degree, repeat)
+    return ids, counts
+
+
+def _draw_by_kernel(
+    ids: Tensor,
+    layer: LayerScores,
+    k: int,
+    how: str,
+    base: int,
+    rows: Tensor,
+    begin: Tensor,
+    degree: Tensor,
+    repeat: bool,
+) -> None:
+    number, long = ctypes.c_int, ctypes.c_int64
+    failed = load(*KERNEL).draw_edges(
+        *map(pointer, (layer.ptr, layer.score, rows, begin)),
+        *(long(len(rows)), long(int(degree.max())), long(min(k, 2**62)), number(HOW.index(how)), number(repeat)),
+        *(ctypes.c_uint64(base), ctypes.c_double(EPS)),
+        number(min(torch.get_num_threads(), 1 + int(degree.sum()) // EDGE_WORK)),
+        pointer(ids),
+    )
+    if failed:
+        raise MemoryError(f"drawing edges of a node that has {int(degree.max())}")
+
+
+def _draw_by_numpy(
+    ids: Tensor,
+    layer: LayerScores,
+    k: int,
+    how: str,
+    base: int,
+    rows: Tensor,
+    begin: Tensor,
+    degree: Tensor,
+    repeat: bool,
+) -> None:
+    first, begin, degree, out = layer.ptr[rows].numpy(), begin.numpy(), degree.numpy(), ids.numpy()
+    state = node_states(base, rows.numpy())
     for group in _groups(degree):
         found = _smallest(layer, k, how, state[group], first[group], degree[group])
         column = np.arange(found.shape[1])
-        taken = column < kept[group, None]
-        ids[(begin[group, None] + column)[taken]] = (first[group, None] + found)[taken]
+        taken = column < degree[group, None]
+        out[(begin[group, None] + column)[taken]] = (first[group, None] + found)[taken]
     if repeat:
         short = ((0 < degree) & (degree < k)).nonzero()[0]
         for group in _chunks(short, k):
-            _fill(ids, layer, k, how, state[group], first[group], degree[group], begin[group])
-    return torch.from_numpy(ids), torch.from_numpy(counts)
+            _fill(out, layer, k, how, state[group], first[group], degree[group], begin[group])
 
 
-def node_states(rng_seed: Sequence[int], nodes: np.ndarray) -> np.ndarray:
+def node_states(base: int, nodes: np.ndarray) -> np.ndarray:
     """Return the state of the random numbers of each node, (n,) -> (n,) uint64."""
-    base = np.random.SeedSequence(tuple(rng_seed)).generate_state(1, np.uint64)[0]
-    return _mixed(base + GOLDEN * (nodes.astype(np.uint64) + np.uint64(1)))
+    return _mixed(np.uint64(base) + GOLDEN * (nodes.astype(np.uint64) + np.uint64(1)))
 
 
 def uniform_numbers(state: np.ndarray, place: np.ndarray) -> np.ndarray:
@@ -110,6 +151,22 @@ def _mixed(bits: np.ndarray) -> np.ndarray:
     bits = (bits ^ (bits >> SHIFTS[0])) * FACTORS[0]
     bits = (bits ^ (bits >> SHIFTS[1])) * FACTORS[1]
     return bits ^ (bits >> SHIFTS[2])
+
+
+def negative_log(u: np.ndarray) -> np.ndarray:
+    r"""Return :math:`-\ln u` of numbers between 0 and 1, by the operations of the C kernel in their order.
+
+    With u = 2^e m and m in [sqrt(1/2), sqrt(2)), ln m = 2 artanh s, s = (m - 1) / (m + 1), a series of 12 terms;
+    a library's logarithm may differ in the last digit, from one to the next.
+    """
+    bits = u.view(np.int64)
+    exponent = (bits - 0x3FE6A09E667F3BCD) >> 52
+    m = (bits - (exponent << 52)).view(np.float64)
+    s = (m - 1) / (m + 1)
+    series = np.full_like(s, 1 / 23)
+    for odd in range(21, 0, -2):
+        series = series * (s * s) + 1 / odd
+    return -(exponent * float.fromhex("0x1.62E42FEFA39EFp-1") + (s + s) * series)
 
 
 def _groups(degree: np.ndarray) -> Iterator[np.ndarray]:
@@ -142,7 +199,7 @@ def _smallest(
         keys = uniform_numbers(state[:, None], place)
     else:
         score = layer.score.numpy()[np.where(inside, first[:, None] + place, 0)].astype(np.float64)
-        keys = -score if how == "max" else -np.log(uniform_numbers(state[:, None], place)) / (score + EPS)
+        keys = -score if how == "max" else negative_log(uniform_numbers(state[:, None], place)) / (score + EPS)
     keys[~inside] = np.inf
     return np.sort(keys.argsort(axis=1, kind="stable")[:, :k], axis=1)
 

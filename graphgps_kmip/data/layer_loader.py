@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 from torch_geometric.data import Data
 
 from graphgps_kmip.data.edge_sampling import draw_edges
+from graphgps_kmip.data.layer_rows import with_sources
 from graphgps_kmip.data.score_file import AttentionScores
 from graphgps_kmip.data.worker_processes import batches
 from graphgps_kmip.errors import InputError
@@ -200,27 +201,10 @@ def _expanded(
         rng_seed = sampling.seed(loader.seed, epoch, number, draw, number_of)
         ids, counts = draw_edges(layer, sampling.degrees[number_of], sampling.how, rng_seed, rows, sampling.repeat)
         target = torch.repeat_interleave(counts)
-        rows, source = with_sources(rows, layer.source[ids].long())
+        rows, source = with_sources(rows, layer.source[ids].long(), layer.num_nodes)
         sizes.insert(0, len(rows))
         edges.insert(0, torch.stack([source, target, layer.kind[ids].long()]))
     return rows, sizes, edges
-
-
-def with_sources(rows: Tensor, source: Tensor) -> tuple[Tensor, Tensor]:
-    """Append the nodes that are not among the rows, in increasing order, and return the row of each source.
-
-    Args:
-        rows: nodes, each once.
-        source: nodes, in any order.
-
-    Shapes: rows (n,), source (E,) -> rows (m,), row of each source (E,), all int64.
-    """
-    nodes, inverse = torch.cat([rows, source]).unique(return_inverse=True)
-    row_of = torch.full_like(nodes, -1)
-    row_of[inverse[: len(rows)]] = torch.arange(len(rows))
-    new = row_of < 0
-    row_of[new] = torch.arange(len(rows), len(nodes))
-    return torch.cat([rows, nodes[new]]), row_of[inverse[len(rows) :]]
 
 
 def _joined(

@@ -9,13 +9,23 @@ import torch
 from scipy.stats import chi2
 from torch import Tensor
 
-from graphgps_kmip.data.edge_sampling import HOW, draw_edges
+from graphgps_kmip.data import edge_sampling
+from graphgps_kmip.data.edge_sampling import HOW, KERNEL, draw_edges
 from graphgps_kmip.data.score_file import LayerScores
+from graphgps_kmip.native import unavailable_reason
 from tests.data.scored import layer_of
 
 SEED = (3, 0, 0, 0, 1)
 P = torch.tensor([0.55, 0.25, 0.15, 0.05])
 NODES = 30_000
+
+
+@pytest.fixture(params=["C", "numpy"], autouse=True)
+def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "numpy":
+        monkeypatch.setattr(edge_sampling, "unavailable_reason", lambda *_: "no compiler")
+    elif unavailable_reason(*KERNEL):
+        pytest.skip("no C compiler")
 
 
 def ids_of(layer: LayerScores, k: int, how: str = "reservoir", **options: object) -> list[list[int]]:

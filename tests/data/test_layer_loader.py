@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphgps_kmip.data.edge_sampling import draw_edges
-from graphgps_kmip.data.layer_loader import LAYER_SAMPLERS, LayerLoader, LayerSampling, with_sources
+from graphgps_kmip.data.layer_loader import LAYER_SAMPLERS, LayerLoader, LayerSampling
 from graphgps_kmip.data.score_file import AttentionScores
 from tests.data.scored import graph_of, scores_of
 
@@ -232,12 +232,6 @@ def test_other_attributes_of_nodes_come_along_and_those_of_edges_do_not() -> Non
     assert "edge_attr" not in batch
     assert "edge_index" not in batch
     assert batch.num_nodes == batch.layer_sizes[0]
-
-
-def test_the_rows_of_a_layer_are_its_targets_then_the_other_sources_in_increasing_order() -> None:
-    rows, place = with_sources(torch.tensor([8, 3]), torch.tensor([5, 3, 9, 5, 0, 8]))
-    assert rows.tolist() == [8, 3, 0, 5, 9]
-    assert rows[place].tolist() == [5, 3, 9, 5, 0, 8]
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,7 @@ DEFAULTS: dict[str, Any] = {
     ),  # what a format with a single data set calls it; GraphGym says Cora
     "dataset.split_mode": Default("standard", Registered("of the data set")),
     "dataset.split_index": Default(0, NATURAL),
+    "dataset.split_seed": Default(-1, whole(-1, 2**32 - 1)),  # ours, of split_mode random; -1: that of the run
     "dataset.split_dir": Default("", PATH),  # where drawn splits are kept; "" is dataset.dir/splits
     "dataset.cache_edges": False,  # ours: keep the k-NN graphs of point clouds on disk, instead of building them anew
     "dataset.sample": False,  # ours: a small synthetic stand-in instead of the data
@@ -87,6 +88,7 @@ DEFAULTS: dict[str, Any] = {
     "prep.exp_algorithm": Default("Random-d", Choice(ALGORITHMS)),
     "prep.exp_deg": Default(5, whole(1, 1000)),  # permutations or cycles: each node has twice as many neighbours
     "prep.exp_max_num_iters": Default(100, COUNT),
+    "prep.exp_seed": Default(-1, whole(-1, 2**32 - 1)),  # ours: one expander for runs of all seeds; -1: each its own
     "prep.exp_raw": False,  # ours: keep loops and repeated edges, as the public code does
     "prep.add_reverse_edges": False,  # where the nodes of one graph are classified; True in Exphormer's code
     "prep.raw_reverse_edges": False,  # ours: also where they are there already, as in Exphormer's code

@@ -42,6 +42,8 @@ WITHOUT_EDGES = frozenset("GCN GIN".split())
 # Keys that came later: left out at these values, so that runs of before keep their hash.
 ABSENT: dict[str, tuple[Any, ...]] = {
     "dataset.edge_norm_on_nodes": (False,),
+    "dataset.split_seed": (-1,),
+    "prep.exp_seed": (-1,),
     "gt.sparse_attn_dropout": (None,),
     "gt.FFN": (True,),
     "dataset.sample_graphs": (0,),

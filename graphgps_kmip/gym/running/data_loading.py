@@ -172,7 +172,7 @@ def _open(record: DatasetRecord, root: str) -> Loaded:
         if "cache" not in inspect.signature(record.load).parameters:
             raise ConfigError(f"dataset.cache_edges: {record.title} comes with its edges, set it to False")
         record = replace(record, load=partial(record.load, cache=True))
-    dataset = open_dataset(record, root, mode, cfg.dataset.split, cfg.seed, index, folder)
+    dataset = open_dataset(record, root, mode, cfg.dataset.split, _seed("dataset.split_seed"), index, folder)
     if cfg.train.mode == "brec":  # before encodings are computed, which can be large
         dataset = of_pairs(dataset, "" if standing_in else cfg.brec.pairs)
     dataset = in_order(dataset, cfg.prep.node_order, cfg.seed)
@@ -185,9 +185,16 @@ def _open(record: DatasetRecord, root: str) -> Loaded:
     if NODE2SUBGRAPH in (cfg.train.sampler, cfg.val.sampler):
         dataset = _around_nodes(dataset, record)
     kept = None if standing_in else Path(root, "encodings", record.key.replace("/", "-"))
-    expanders = [precomputation(from_settings(PublicExpander, "Expander", cfg))] if cfg.prep.exp else []
+    expander = replace(from_settings(PublicExpander, "Expander", cfg), seed=_seed("prep.exp_seed"))
+    expanders = [precomputation(expander)] if cfg.prep.exp else []
     facts = encoding_facts(dataset.graphs)
     return Loaded(encoded(dataset, [*enabled_encodings(with_values(cfg, facts)), *expanders], kept), facts)
+
+
+def _seed(key: str) -> int:
+    """Return the seed of a key whose -1 stands for that of the run."""
+    group, name = key.split(".")
+    return cfg.seed if cfg[group][name] < 0 else cfg[group][name]
 
 
 def _prepared(dataset: GraphDataset, record: DatasetRecord) -> GraphDataset:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import resource
@@ -54,6 +55,17 @@ def peak_memory() -> dict[str, int]:
     if torch.cuda.is_initialized():
         peak["cuda"] = torch.cuda.max_memory_allocated()
     return peak
+
+
+def restart_peak_memory() -> None:
+    """Let `peak_memory` count from what is in use now on: what ran before in this process counts no longer.
+
+    On the CPU only Linux can do so; elsewhere its peak stays that of the whole process.
+    """
+    with contextlib.suppress(OSError):  # no Linux, or a container that does not allow it
+        Path("/proc/self/clear_refs").write_text("5")
+    if torch.cuda.is_initialized():
+        torch.cuda.reset_peak_memory_stats()
 
 
 def _git(folder: Path, *arguments: str) -> str:

@@ -94,7 +94,6 @@ LATER = (
 # Settings ("key value") that load and cannot run: why not, and what to do.
 REFUSED: dict[str, str] = {
     "model.type Exphormer": LATER,
-    "model.type Spexphormer": LATER,
     "model.type GPSwLPEModel": "no public code has it: take GPSModel, with LapPE in dataset.node_encoder_name",
     "dataset.node_encoder_name ZINCNode*": "no public code has it: take TypeDictNode and "
     "dataset.node_encoder_num_types 28",

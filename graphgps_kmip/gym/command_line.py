@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import signal
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 from graphgps_kmip.common.project import find_config, train_command
@@ -14,15 +14,15 @@ from graphgps_kmip.errors import DIVERGED_CODE, ConfigError, TrainingDiverged, i
 from graphgps_kmip.gym import cfg
 from graphgps_kmip.gym.building.parameter_count import dry_run
 from graphgps_kmip.gym.component_list import listing
-from graphgps_kmip.gym.config.config_hash import config_hash
 from graphgps_kmip.gym.config.config_loading import load_config
+from graphgps_kmip.gym.config.estimator_settings import adopt_estimator
 from graphgps_kmip.gym.config.pretrained import adopt_settings
+from graphgps_kmip.gym.config.sparse_settings import is_sparse
 from graphgps_kmip.gym.running.data_loading import show_data
-from graphgps_kmip.gym.running.experiment import close_screen, execute, launch, log_to_screen
+from graphgps_kmip.gym.running.estimator_runs import scores_line, with_scores
+from graphgps_kmip.gym.running.experiment import close_screen, launch, log_to_screen
+from graphgps_kmip.gym.running.experiment_runs import train_runs
 from graphgps_kmip.gym.running.planned_runs import configured, planned_runs, set_out_dir
-from graphgps_kmip.report import aggregate, check_results, draw_attention, draw_curves
-from graphgps_kmip.results.run_record import is_finished, read_record
-from graphgps_kmip.train import on_rank_zero
 from graphgps_kmip.train.distributed import tells_error
 
 
@@ -64,45 +64,19 @@ def main(args: argparse.Namespace) -> None:
         raise ConfigError("--cfg is missing: give a YAML file, such as configs/quickstart/digits-kmip.yaml (or --list)")
     load_config(cfg, args.cfg_file, args.opts)
     adopt_settings()
+    adopt_estimator(args.opts)
     runs = planned_runs(args.repeat)
     if args.dry_run:
+        scores = f"\n\n--- scores\n{scores_line(runs[0], args.opts)}" if is_sparse(cfg) else ""
         with configured(runs[0]):
-            print(dry_run())
+            print(dry_run() + scores)
         return
     fabric = launch()
     set_out_dir(args.cfg_file)
-    out_dir, experiment = Path(cfg.out_dir), config_hash(cfg, of_run=False)
-    replaced = [run.name for run in runs] if args.overwrite else []
-    on_rank_zero(fabric, lambda: check_results(out_dir, cfg.metric_best, cfg.metric_agg, experiment, replaced))
-    for number, run in enumerate(runs, start=1):
-        record = execute(run, fabric, args.overwrite)
-        run_dir = Path(cfg.out_dir) / run.name
-        if fabric.is_global_zero and record is not None:
-            logging.info("run %d of %d is done: %s", number, len(runs), run_dir)
-            show(run_dir)
-        elif fabric.is_global_zero and is_finished(read_record(run_dir)):
-            show(run_dir, missing=True)  # it may have been interrupted before
-    if fabric.is_global_zero:
-        aggregate(out_dir, cfg.metric_best, cfg.metric_agg, experiment)
-        if args.mark_done:
-            args.cfg_file.rename(f"{args.cfg_file}_done")
-
-
-def show(run_dir: Path, missing: bool = False) -> None:
-    """Draw the pictures of a finished run.
-
-    Args:
-        run_dir (Path): its folder.
-        missing (bool, optional): draw only those that are not there. (default: ``False``)
-    """
-    arrays, attention, curves = (run_dir / name for name in ("attention.npz", "attention.png", "curves.png"))
-    pictures = []
-    if arrays.exists() and not (missing and attention.exists()):
-        pictures.append(draw_attention(arrays, attention))
-    if not (missing and curves.exists()):  # the last one: where it is, the others were made
-        pictures.append(draw_curves(run_dir, cfg.metric_best, cfg.metric_agg))
-    if pictures:
-        logging.info("pictures: %s", ", ".join(path.name for path in pictures))
+    prepare = partial(with_scores, words=args.opts, fabric=fabric, overwrite=args.overwrite) if is_sparse(cfg) else None
+    train_runs(runs, fabric, args.overwrite, prepare=prepare)
+    if fabric.is_global_zero and args.mark_done:
+        args.cfg_file.rename(f"{args.cfg_file}_done")
 
 
 def run(words: list[str] | None = None) -> int:

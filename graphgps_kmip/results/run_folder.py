@@ -7,6 +7,7 @@
             config.yaml  record.json  logging.log  curves.png  attention.{npz,png}
             train/stats.json  val/stats.json  test/stats.json  brec.jsonl (of train.mode brec)
             ckpt/<epoch>.ckpt  ckpt/best.ckpt
+            scores.pt (of an estimator: the attention weight of each edge at the best epoch)
         agg/{train,val,test}/{stats,best}.json
 """
 
@@ -24,7 +25,7 @@ RECORD = "record.json"
 CONFIG = "config.yaml"
 # What a run folder holds besides its config, whose name `cfg_dest` sets.
 RESERVED = frozenset({*SPLITS, RECORD, "ckpt", "logging.log", "tensorboard", "curves.png", "attention.npz",
-                      "brec.jsonl", "attention.png", "attention_weights.npz"})  # fmt: skip
+                      "brec.jsonl", "attention.png", "attention_weights.npz", "scores.pt"})  # fmt: skip
 MAX_NAME_BYTES = 255  # of one name, on every common file system
 
 FIXES = {
@@ -49,6 +50,11 @@ def checkpoint_file(run_dir: Path, epoch: int) -> Path:
 def best_checkpoint_file(run_dir: Path) -> Path:
     """Return the path of the checkpoint of the best epoch."""
     return run_dir / "ckpt" / "best.ckpt"
+
+
+def scores_file(run_dir: Path) -> Path:
+    """Return the path of the scores that a run writes whose network is an estimator."""
+    return run_dir / "scores.pt"
 
 
 def numbered(run_dir: Path) -> dict[int, Path]:

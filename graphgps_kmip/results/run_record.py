@@ -41,7 +41,7 @@ def _is_best(value: Any) -> bool:
 CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("finished", "sample"), (lambda value: isinstance(value, bool), "true or false")),
     **dict.fromkeys(
-        ("config_hash", "experiment", "name", "precision", "metric_best", "code_version", "config_file"),
+        ("config_hash", "experiment", "name", "precision", "metric_best", "code_version", "config_file", "scores"),
         (lambda value: isinstance(value, str), "a text"),
     ),
     **dict.fromkeys(("resumes", "seed", "max_epoch", "params", "processes"), (is_count, "a whole number")),

@@ -8,6 +8,7 @@ from typing import Any
 from yacs.config import CfgNode
 
 from graphgps_kmip.compat.key_translation import UNREAD
+from graphgps_kmip.data.layer_loader import LAYER_SAMPLERS
 from graphgps_kmip.data.node_order import AS_GIVEN, ORDERS
 from graphgps_kmip.encoding.expander_graph import ALGORITHMS
 from graphgps_kmip.errors import ConfigError
@@ -20,6 +21,7 @@ from graphgps_kmip.ranges import (
     NOT_NEGATIVE,
     PATH,
     POSITIVE,
+    SEED,
     TEXT,
     Choice,
     Default,
@@ -68,6 +70,16 @@ DEFAULTS: dict[str, Any] = {
     "train.eval_test": Default("every", Choice(EVAL_TEST)),  # ours: every evaluation, or "best": only at a new best
     "train.ckpt_best": False,
     "train.precision": Default("32-true", Choice(PRECISIONS)),  # ours: or bf16-mixed, 64-true
+    # ours, of gt.layer_type Spexphormer: which edges of the graph its layers read, by whose scores
+    "spexphormer.scores": Default("", PATH),  # a scores.pt, or the results folder of the estimator; "": train it
+    "spexphormer.estimator": Default("", PATH),  # YAML of the estimator, from the folder of the file that names it
+    "spexphormer.estimator_seed": Default(0, SEED),  # one estimator serves all seeds; each split has its own
+    "spexphormer.estimator_hash": Default("", TEXT),  # of its settings: entered when the config is loaded
+    "spexphormer.degree": Default([5], Each(COUNT, 1)),  # edges into a node: of all layers, or of each, first to last
+    "spexphormer.sampler": Default("graph_reservoir", Choice(LAYER_SAMPLERS)),
+    "spexphormer.resampling_epochs": Default(1, COUNT),  # epochs from one sample to the next
+    "spexphormer.repeat_missing": False,  # nodes with fewer edges repeat some of them, as in the public code
+    "spexphormer.eval_draws": Default(1, COUNT),  # samples whose predictions are averaged in evaluation
     "brec.protocol": Default("literal", Choice(tuple(PROTOCOLS))),  # ours, of train.mode brec: how pairs are trained on
     "brec.pairs": Default("", TEXT),  # which: names of categories, 0-9, 110, joined by a plus; "": all
     "brec.loss_threshold": Default(0.0, NOT_NEGATIVE),  # a lower loss of an epoch ends the training on a pair

@@ -18,6 +18,7 @@ from graphgps_kmip.compat.key_translation import UNREAD
 from graphgps_kmip.data.node_loader import NODE2SUBGRAPH
 from graphgps_kmip.gym.config.config_defaults import NAME
 from graphgps_kmip.gym.config.config_loading import flatten
+from graphgps_kmip.gym.config.sparse_settings import is_sparse
 from graphgps_kmip.registry import KINDS, entries, named, with_groups
 
 # Where and how comfortably a run happens, or what is derived from the data: without influence on its numbers.
@@ -25,7 +26,7 @@ NOT_HASHED = frozenset(
     """out_dir run_dir cfg_dest name_tag print num_workers num_threads accelerator devices gpu_mem benchmark view_emb
     params run_multiple_splits custom_modules tensorboard_each_run tensorboard_agg dataset.dir dataset.edge_dim
     dataset.cache_edges train.auto_resume train.epoch_resume train.enable_ckpt train.ckpt_period train.ckpt_clean
-    train.ckpt_best""".split()
+    train.ckpt_best spexphormer.scores spexphormer.estimator""".split()
 )
 
 # Where model.auto_satisfy_param_budget searches for them, they follow from the other settings.
@@ -53,8 +54,8 @@ ABSENT: dict[str, tuple[Any, ...]] = {
     "optimizer.adamw.beta2": (0.999,),
     "ppgt.mask_rate": (0.0,),
 }
-# Groups of networks that came later -> model.type: their keys count for that network alone.
-OF_NETWORKS = {"grit.": "GritTransformer", "ppgt.": "PPGT"}
+# Groups and keys of networks that came later -> model.type: their keys count for that network alone.
+OF_NETWORKS = {"grit.": "GritTransformer", "ppgt.": "PPGT", "gt.FFN": "Spexphormer"}
 # Groups of components that came later: as those that others registered, they count where the config names them.
 LATER = frozenset(
     {"posenc_RRWP", "gt.sl2", "gt.grit", "gt.geco", "gt.hyena", "gt.score_estimator", "head.linear_graph"}
@@ -81,6 +82,8 @@ def config_hash(cfg: CfgNode, of_run: bool = True) -> str:
         left_out |= {key for key in settings if key.startswith("brec.")}
     if cfg.train.sampler != NODE2SUBGRAPH:  # likewise
         left_out |= {key for key in settings if key.startswith("train.subgraph_")}
+    if not is_sparse(cfg):
+        left_out |= {key for key in settings if key.startswith("spexphormer.")}
     kept = {
         key: value
         for key, value in settings.items()

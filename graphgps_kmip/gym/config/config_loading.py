@@ -173,6 +173,7 @@ def load_config(cfg: CfgNode, file: str | Path | None, overrides: list[str]) -> 
     check_ranges(cfg, origins)
     log_unread(settings)
     cfg.custom_modules = modules
+    cfg.spexphormer.estimator = _beside(cfg.spexphormer.estimator, [origins.get("spexphormer.estimator", ""), file])
     if file is None:  # GraphGym's own defaults do not pass its own check
         return
     log_quirks(cfg)
@@ -180,6 +181,19 @@ def load_config(cfg: CfgNode, file: str | Path | None, overrides: list[str]) -> 
         assert_cfg(cfg)
     except ValueError as error:
         raise ConfigError(f"{file}: {error}") from error
+
+
+def _beside(path: str, readers: list[str | Path | None]) -> str:
+    """Return where a file is that a setting names: beside the file that has the setting, else as it was written.
+
+    Args:
+        path: as a user wrote it; "" stays.
+        readers: the file that has the setting, and the one that was asked for; the command line is none.
+    """
+    if not path or Path(path).is_absolute():
+        return path
+    places = [Path(reader).parent / path for reader in readers if reader and Path(reader).suffix]
+    return str(next((place for place in places if place.is_file()), path))
 
 
 def parse_overrides(words: list[str]) -> Iterator[tuple[str, Any]]:

@@ -40,6 +40,7 @@ from graphgps_kmip.data.dataset_record import LEVELS
 from graphgps_kmip.data.graph_checks import columns
 from graphgps_kmip.data.graph_folder import FORMAT as FOLDER
 from graphgps_kmip.data.graph_folder import folder_record
+from graphgps_kmip.data.layer_loader import LayerLoader
 from graphgps_kmip.data.loaders import with_node_budget
 from graphgps_kmip.data.node_loader import FULL_BATCH, NODE2SUBGRAPH
 from graphgps_kmip.data.node_order import in_order
@@ -51,7 +52,9 @@ from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.building.derived_settings import enter, with_values
 from graphgps_kmip.gym.building.network_building import current_plan
 from graphgps_kmip.gym.config.config_defaults import NAME
+from graphgps_kmip.gym.config.sparse_settings import is_sparse
 from graphgps_kmip.gym.posenc import current, enabled, enabled_encodings, encoding_facts, precomputation
+from graphgps_kmip.gym.running.sparse_loading import sparse_loaders
 from graphgps_kmip.networks.branches import branch_rows
 from graphgps_kmip.networks.head_builders import check_head
 
@@ -156,6 +159,28 @@ def _record(format: str, name: str, root: str) -> DatasetRecord:  # noqa: A002
 
 
 def _open(record: DatasetRecord, root: str) -> Loaded:
+    """Return the data set with its splits, prepared edges and encodings."""
+    dataset, standing_in = _without_encodings(record, root)
+    kept = None if standing_in else Path(root, "encodings", record.key.replace("/", "-"))
+    expander = replace(from_settings(PublicExpander, "Expander", cfg), seed=_seed("prep.exp_seed"))
+    draws = cfg.prep.exp and not is_sparse(cfg)  # the edges of a sparse network are those that have scores
+    expanders = [precomputation(expander)] if draws else []
+    facts = encoding_facts(dataset.graphs)
+    return Loaded(encoded(dataset, [*enabled_encodings(with_values(cfg, facts)), *expanders], kept), facts)
+
+
+def configured_graph() -> tuple[GraphDataset, str]:
+    """Return the configured data set without encodings, and its level: for checks beforehand.
+
+    Raises:
+        ValueError: unknown format or name, with near misses.
+    """
+    record = _record(cfg.dataset.format, cfg.dataset.name, cfg.dataset.dir)
+    return _without_encodings(record, cfg.dataset.dir)[0], record.level
+
+
+def _without_encodings(record: DatasetRecord, root: str) -> tuple[GraphDataset, bool]:
+    """Return the data set with its splits and prepared edges, and whether sample data stands in for it."""
     mode, index, folder = cfg.dataset.split_mode, cfg.dataset.split_index, cfg.dataset.split_dir
     if "Superpixels" in record.format and cfg.dataset.slic_compactness != 30:
         raise ConfigError(
@@ -184,11 +209,7 @@ def _open(record: DatasetRecord, root: str) -> Loaded:
         )
     if NODE2SUBGRAPH in (cfg.train.sampler, cfg.val.sampler):
         dataset = _around_nodes(dataset, record)
-    kept = None if standing_in else Path(root, "encodings", record.key.replace("/", "-"))
-    expander = replace(from_settings(PublicExpander, "Expander", cfg), seed=_seed("prep.exp_seed"))
-    expanders = [precomputation(expander)] if cfg.prep.exp else []
-    facts = encoding_facts(dataset.graphs)
-    return Loaded(encoded(dataset, [*enabled_encodings(with_values(cfg, facts)), *expanders], kept), facts)
+    return dataset, standing_in
 
 
 def _seed(key: str) -> int:
@@ -256,12 +277,14 @@ def dataset_info(dataset: GraphDataset) -> DatasetInfo:
     return info
 
 
-def current_loaders(dataset: GraphDataset, level: str, fabric: Fabric) -> list[GraphLoader | NodeLoader]:
+def current_loaders(dataset: GraphDataset, level: str, fabric: Fabric) -> list[GraphLoader | NodeLoader | LayerLoader]:
     """Return the loaders of training, validation and test for this process.
 
     Raises:
         ValueError: the config asks for what these data or this model cannot do.
     """
+    if is_sparse(cfg):
+        return sparse_loaders(dataset, level, fabric)
     train, *evaluation = make_loaders(
         dataset,
         level,

@@ -21,6 +21,7 @@ from torch_geometric.graphgym.logger import create_logger, set_printing
 from torch_geometric.graphgym.register import network_dict, optimizer_dict, scheduler_dict, train_dict
 from yacs.config import CfgNode
 
+from graphgps_kmip.common.environment import restart_peak_memory
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.compat.key_translation import refuse
 from graphgps_kmip.data import DatasetInfo, GraphDataset
@@ -30,10 +31,12 @@ from graphgps_kmip.gym.building.network_building import build_model, plan_of, wi
 from graphgps_kmip.gym.config.config_hash import config_hash
 from graphgps_kmip.gym.config.config_loading import flatten
 from graphgps_kmip.gym.config.pretrained import load_parameters
+from graphgps_kmip.gym.config.sparse_settings import check_keeps_best, is_estimator, is_sparse
 from graphgps_kmip.gym.graphgym_registries import of_others
 from graphgps_kmip.gym.running.attention_arrays import save_attention
 from graphgps_kmip.gym.running.data_loading import current_loaders, dataset_info, load_configured
 from graphgps_kmip.gym.running.planned_runs import Run, configured
+from graphgps_kmip.gym.running.score_saving import save_scores, the_graph
 from graphgps_kmip.gym.running.train_modes import (
     RESUMED,
     TRAINING,
@@ -45,7 +48,7 @@ from graphgps_kmip.gym.running.train_modes import (
 )
 from graphgps_kmip.networks.branches import warn_of_unread_settings
 from graphgps_kmip.registry import components
-from graphgps_kmip.results.run_folder import numbered, writing
+from graphgps_kmip.results.run_folder import numbered, scores_file, writing
 from graphgps_kmip.results.run_record import is_finished
 from graphgps_kmip.train import locked, make_fabric, on_rank_zero, prepare_run_dir, read_record, replace_file
 from graphgps_kmip.train.checkpoint import load_model_state, read_checkpoint
@@ -221,22 +224,30 @@ def assemble() -> Parts:
     return Parts(loaded.dataset, info, config, model)
 
 
-def execute(run: Run, fabric: Fabric, overwrite: bool = False) -> dict[str, Any] | None:
+def execute(
+    run: Run, fabric: Fabric, overwrite: bool = False, keep_scores: bool = False
+) -> dict[str, Any] | None:
     """Train one run into ``cfg.out_dir/<name>`` and return its final record; None if it was finished before.
 
     Args:
         run: which one.
         fabric: launched; decides device, precision and processes.
         overwrite: repeat a finished run of the same configuration; its folder is moved aside, never deleted.
+        keep_scores: write the scores of its attention, as a score estimator does in any case.
     """
     with configured(run), ExitStack() as stack:
         run_dir, key = Path(cfg.run_dir), config_hash(cfg)
         if not overwrite and on_rank_zero(fabric, lambda: _is_finished(run_dir, key)):
             logging.warning("%s is finished and is not repeated; --overwrite starts anew", run_dir)
             on_rank_zero(fabric, lambda: _complete_pictures(run_dir, key))
+            on_rank_zero(fabric, lambda: _complete_scores(run_dir, keep_scores))
             return None
         check_mode(fabric.world_size)
+        restart_peak_memory()  # of another run in this process
         parts = assemble()  # before the folder is touched: a mistake must not cost earlier results their place
+        writes_scores = _writes_scores(keep_scores)
+        if writes_scores:
+            check_keeps_best(cfg), the_graph(parts.dataset, parts.info.level)
         loaders = current_loaders(parts.dataset, parts.info.level, fabric)
         optimizer = current_optimizer(parts.model)
         scheduler = current_scheduler(optimizer)
@@ -248,9 +259,38 @@ def execute(run: Run, fabric: Fabric, overwrite: bool = False) -> dict[str, Any]
         on_rank_zero(fabric, lambda: _write_config(run_dir / cfg.cfg_dest, parts.config))
         log_to_run_dir(fabric)
         record = _run_mode(parts, (loaders, parts.model, optimizer, scheduler), fabric)
-        if fabric.is_global_zero:
+        if fabric.is_global_zero and not is_sparse(cfg):  # whose model takes no whole graph
             save_attention(parts.model, parts.dataset, run_dir / "attention.npz")
+        if writes_scores:
+            on_rank_zero(fabric, lambda: save_scores(parts.model, parts.dataset, parts.info.level, run_dir))
         return record
+
+
+def is_done(run: Run) -> bool:
+    """Return whether a run is finished and needs no training."""
+    with configured(run):
+        return _is_finished(Path(cfg.run_dir), config_hash(cfg))
+
+
+def _writes_scores(keep_scores: bool) -> bool:
+    return cfg.train.mode in TRAINING and (keep_scores or is_estimator(cfg))
+
+
+def _complete_scores(run_dir: Path, keep_scores: bool) -> None:
+    """Write the scores of a finished run that lacks them: it was interrupted before, or nobody asked for them.
+
+    Raises:
+        UserError: it is not possible, and somebody asked for them.
+    """
+    if not _writes_scores(keep_scores) or scores_file(run_dir).exists():
+        return
+    try:
+        parts = assemble()
+        save_scores(parts.model, parts.dataset, parts.info.level, run_dir)
+    except UserError as error:
+        if keep_scores:
+            raise
+        logging.warning("no scores: %s", one_line(error))  # the results are complete without them
 
 
 def _run_mode(parts: Parts, given: tuple[Any, ...], fabric: Fabric) -> dict[str, Any]:
@@ -280,6 +320,8 @@ def _complete_pictures(run_dir: Path, key: str) -> None:
     """Save what the attention picture shows, if the run was interrupted before: curves.png is made after it."""
     path = run_dir / "attention.npz"
     if path.exists() or (run_dir / "curves.png").exists() or cfg.train.mode not in components("train_mode"):
+        return
+    if is_sparse(cfg):
         return
     last = numbered(run_dir).get((read_record(run_dir) or {}).get("max_epoch", 0) - 1)
     if cfg.train.mode in TRAINING and last is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from graphgps_kmip.common.project import find_config
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config.config_hash import config_hash
 from graphgps_kmip.gym.config.config_loading import load_config, parse_overrides, read_settings
+from graphgps_kmip.gym.config.estimator_settings import adopt_estimator, quiet
 from graphgps_kmip.gym.config.pretrained import adopt_settings
 from graphgps_kmip.ranges import SEED, refusal, whole
 from graphgps_kmip.results.run_folder import RESERVED, check_name
@@ -25,11 +25,12 @@ REPEATS = whole(1, 100_000)  # a slip of a digit would else fill the memory with
 
 @dataclass(frozen=True)
 class Run:
-    """One training: the name of its folder, its seed and its split."""
+    """One training: the name of its folder, its seed and its split; of a sparse network also where its scores are."""
 
     name: str
     seed: int
     split_index: int
+    scores: str = ""
 
 
 def planned_runs(repeat: int) -> list[Run]:
@@ -94,6 +95,7 @@ def configured(run: Run) -> Iterator[None]:
     before = cfg.clone()
     cfg.seed, cfg.dataset.split_index = run.seed, run.split_index
     cfg.run_dir = str(Path(cfg.out_dir) / run.name)
+    cfg.spexphormer.scores = run.scores or cfg.spexphormer.scores
     try:
         yield
     finally:
@@ -136,18 +138,9 @@ def planned_folder(words: list[str], root: Path) -> Path:
 
 @functools.cache
 def _hash(words: tuple[str, ...], root: Path) -> str:
-    with _quiet():
+    with quiet():  # what a config says of itself belongs to the run
         load_config(cfg, find_config(Path(words[1]), root), list(words[2:]))
         adopt_settings()
+        adopt_estimator(list(words[2:]))
         with configured(planned_runs(1)[0]):
             return config_hash(cfg)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)  # what a config says of itself belongs to the run
-    try:
-        yield
-    finally:
-        logging.disable(before)

@@ -1,0 +1,184 @@
+"""Scores of an estimator: the attention weight of each edge at the best epoch, written as scores.pt of its run.
+
+Any model whose attentions have ``edge_scores`` or ``attention_graph`` can be an estimator: the edges of the first are
+those of its attention graph, with their kinds; those of the second are the keys that a node selects in any head, such
+as those of k-MIP. Weights are averaged over the heads.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Batch, Data
+from torch_geometric.graphgym.config import cfg
+
+from graphgps_kmip.attention import AttentionGraph
+from graphgps_kmip.attention.typed_edges import KINDS
+from graphgps_kmip.data import GraphDataset
+from graphgps_kmip.data.graph_hash import graph_facts
+from graphgps_kmip.data.score_file import AttentionScores, LayerScores, write_scores
+from graphgps_kmip.errors import ConfigError
+from graphgps_kmip.gym.config.config_hash import config_hash
+from graphgps_kmip.gym.config.sparse_settings import check_keeps_best
+from graphgps_kmip.results.run_folder import best_checkpoint_file, scores_file, writing
+from graphgps_kmip.results.run_record import read_record, write_record
+from graphgps_kmip.train.checkpoint import load_model_state, read_checkpoint
+
+SELECTED = ("selected",)  # the one kind of the edges of an `AttentionGraph`
+
+
+def save_scores(model: nn.Module, dataset: GraphDataset, level: str, run_dir: Path) -> None:
+    """Write the scores of a finished run, and name the file in its record; the model has those of its best epoch then.
+
+    The whole graph passes once through the model, without gradients: less memory than a step of its training.
+
+    Args:
+        model: of the run, as ``cfg`` describes it.
+        dataset: of the run.
+        level: of its records, see `DatasetInfo`.
+        run_dir: the run's folder.
+
+    Raises:
+        ConfigError: the data is not one graph whose nodes are classified, the checkpoint of the best epoch is missing,
+            or no layer has an attention with a graph of its own.
+        CheckpointError: it is damaged.
+        RunFolderError: the file cannot be written.
+    """
+    graph = the_graph(dataset, level)
+    path = best_checkpoint_file(run_dir)
+    check_keeps_best(cfg)
+    if not path.is_file():
+        raise ConfigError(
+            f"{run_dir}: its scores are those of the best epoch, and {path} is missing: train it again (main.py "
+            "--overwrite)"
+        )
+    content = read_checkpoint(path, config_hash(cfg))
+    load_model_state(model, content["model_state"], path)
+    layers, kinds = collect_scores(model, graph, content["epoch"])
+    facts = {
+        **graph_facts(graph),
+        "settings": config_hash(cfg, of_run=False),
+        "seed": cfg.seed,
+        "epoch": content["epoch"],
+        "kinds": ", ".join(kinds),
+    }
+    with writing(scores_file(run_dir), "The results of the run are complete."):
+        write_scores(scores_file(run_dir), AttentionScores(layers, facts))
+    record = read_record(run_dir) or {}
+    write_record(run_dir, {**record, "scores": scores_file(run_dir).name})
+    edges = ", ".join(f"{len(layer.source):,}" for layer in layers)
+    logging.info("scores of epoch %d, layers of %s edges: %s", content["epoch"], edges, scores_file(run_dir))
+
+
+def the_graph(dataset: GraphDataset, level: str) -> Data:
+    """Return the one graph whose nodes are classified.
+
+    Raises:
+        ConfigError: the data is something else.
+    """
+    if level != "node" or len(dataset) != 1:
+        many = f"{len(dataset):,} graphs, level {level}"
+        raise ConfigError(
+            f"dataset.name: scores and samples of edges are of one graph whose nodes are classified, and "
+            f"{cfg.dataset.format} {cfg.dataset.name} is {many}: take another data set, or another gt.layer_type"
+        )
+    return dataset.graphs[0]
+
+
+def collect_scores(model: nn.Module, graph: Data, epoch: int) -> tuple[list[LayerScores], tuple[str, ...]]:
+    """Return the scores of each layer, in order of use, and the names of the kinds of their edges.
+
+    Args:
+        model: trained; it is in eval mode afterwards.
+        graph: what it classifies the nodes of.
+        epoch: what schedules, such as that of a temperature, depend on.
+
+    Raises:
+        ConfigError: no layer has scores, or a layer attends to something else than nodes.
+    """
+    found: list[LayerScores] = []
+    kinds = SELECTED
+
+    def record(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        nonlocal kinds
+        before = found[-1] if found else None
+        if hasattr(module, "edge_scores"):
+            kinds = KINDS
+            found.append(of_edges(*module.edge_scores(*args, **kwargs), graph.num_nodes, before))
+        else:
+            found.append(of_selection(module.attention_graph(*args, **kwargs), graph.num_nodes))
+
+    scoring = [one for one in model.modules() if hasattr(one, "edge_scores") or hasattr(one, "attention_graph")]
+    hooks = [module.register_forward_pre_hook(record, with_kwargs=True) for module in scoring]
+    try:
+        with torch.no_grad():
+            model.eval()(_batch(model, graph, epoch))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not found:
+        raise ConfigError(
+            f"gt.layer_type {cfg.gt.layer_type}: no layer of this network has attention weights to write as scores: "
+            "take ScoreEstimator or kMIP"
+        )
+    return found, kinds
+
+
+def _batch(model: nn.Module, graph: Data, epoch: int) -> Batch:
+    parameter = next(model.parameters())
+    batch = Batch.from_data_list([graph]).to(parameter.device)
+    batch = batch.apply(lambda tensor: tensor.to(parameter.dtype) if tensor.is_floating_point() else tensor)
+    batch.split, batch.epoch = "val", epoch
+    batch.progress = epoch / max(1, cfg.optim.max_epoch - 1)  # as when this epoch was found to be the best
+    return batch
+
+
+def of_edges(edges: Tensor, weight: Tensor, num_nodes: int, before: LayerScores | None = None) -> LayerScores:
+    """Return the scores of a layer from the weights of its edges.
+
+    Args:
+        edges: source, target, kind of each.
+        weight: of each edge and head; those of one target and head sum to 1.
+        num_nodes: N.
+        before: layer before, whose tensors are shared where the edges are the same.
+
+    Shapes: edges (3, E), weight (E, H).
+    """
+    source, target, kind = edges
+    score = weight.float().mean(dim=1)
+    if bool((target[1:] < target[:-1]).any()):
+        order = target.argsort(stable=True)
+        source, target, kind, score = source[order], target[order], kind[order], score[order]
+    ptr = torch.cat([target.new_zeros(1), target.bincount(minlength=num_nodes).cumsum(0)]).cpu()
+    source, kind, score = source.to("cpu", torch.int32), kind.to("cpu", torch.uint8), score.cpu()
+    if before is not None and torch.equal(before.ptr, ptr) and torch.equal(before.source, source):
+        return LayerScores(before.ptr, before.source, kind if (before.kind != kind).any() else before.kind, score)
+    return LayerScores(ptr, source, kind, score)
+
+
+def of_selection(selected: AttentionGraph, num_nodes: int) -> LayerScores:
+    """Return the scores of a layer whose nodes select keys: an edge for each key that any head of a node selects.
+
+    The score is the mean of its weights over all heads, 0 in those that do not select it.
+
+    Raises:
+        ConfigError: the layer has tokens beside the nodes.
+    """
+    heads, queries, _ = selected.index.shape
+    if queries != num_nodes or (selected.index >= num_nodes).any():
+        raise ConfigError(
+            f"gt.layer_type {cfg.gt.layer_type}: this network attends to tokens beside the {num_nodes} nodes, whose "
+            "scores no sparse network could use: take an attention among nodes, such as kMIP"
+        )
+    there = selected.index >= 0
+    query = torch.arange(num_nodes, device=there.device)[:, None].expand_as(there[0])  # (N, K)
+    pair = (query * num_nodes + selected.index)[there]  # target first: the result is sorted by it
+    pair, place = pair.unique(return_inverse=True)
+    weight = selected.weight[there].float() / heads
+    score = weight.new_zeros(len(pair)).index_add(0, place, weight)
+    edges = torch.stack([pair % num_nodes, pair // num_nodes, torch.zeros_like(pair)])
+    return of_edges(edges, score[:, None], num_nodes)

@@ -1,0 +1,231 @@
+"""Both stages of the low-width method by one command: estimator, scores, sparse network; killed, repeated, by split."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from graphgps_kmip.data.score_file import read_scores
+from tests.processes import preloaded
+from tests.two_stages import KMIP, record, sample, train, write, write_both
+
+pytestmark = pytest.mark.usefixtures("small_samples")
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    handlers = logging.root.handlers[:]
+    yield
+    logging.root.handlers = handlers
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with both YAML files and, in ``out-sample``, the results of one command; to be read only."""
+    from graphgps_kmip.data import synthetic_sample
+
+    folder = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(synthetic_sample, "MAX_NODES_OF_ONE", 300)
+        assert train(write_both(folder), folder / "out") == 0
+    return folder
+
+
+def lines(out: Path, name: str, split: str, run: str = "0") -> list[dict[str, Any]]:
+    """Return the statistics of a run, without times."""
+    text = (sample(out) / name / run / split / "stats.json").read_text()
+    found = [json.loads(line) for line in text.splitlines()]
+    return [{key: value for key, value in line.items() if not key.startswith(("time", "eta"))} for line in found]
+
+
+def everything(out: Path, run: str = "0") -> list[list[dict[str, Any]]]:
+    return [lines(out, name, split, run) for name in ("narrow", "wide") for split in ("train", "val", "test")]
+
+
+def test_one_command_trains_the_estimator_writes_its_scores_and_trains_the_sparse_network(trained: Path) -> None:
+    out = trained / "out"
+    narrow, wide = record(out, "narrow"), record(out, "wide")
+    assert (narrow["finished"], wide["finished"]) == (True, True)
+    assert narrow["scores"] == "scores.pt"
+    scores = read_scores(sample(out) / "narrow" / "0" / "scores.pt")
+    assert len(scores.layers) == 2
+    assert scores.facts["settings"] == narrow["experiment"]
+    assert scores.facts["epoch"] == narrow["best"]["epoch"]
+    assert f"estimator_hash: {narrow['experiment']}" in (sample(out) / "wide" / "0" / "config.yaml").read_text()
+
+
+def test_the_commands_of_both_stages_one_after_the_other_give_the_same_numbers(trained: Path, tmp_path: Path) -> None:
+    wide = write_both(tmp_path)
+    assert train(tmp_path / "narrow.yaml", tmp_path / "out") == 0
+    assert not (sample(tmp_path / "out") / "wide").exists()
+    assert train(wide, tmp_path / "out") == 0
+    assert everything(tmp_path / "out") == everything(trained / "out")
+    assert record(tmp_path / "out", "wide")["config_hash"] == record(trained / "out", "wide")["config_hash"]
+
+
+def test_the_same_command_again_trains_nothing_even_without_the_scores(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = sample(trained / "out") / "narrow" / "0" / "scores.pt"
+    content = path.read_bytes()
+    path.unlink()
+    try:
+        assert train(trained / "wide.yaml", trained / "out") == 0
+        assert "epoch 1/" not in capsys.readouterr().out
+        assert not path.exists()  # nobody needs them
+        assert train(trained / "narrow.yaml", trained / "out") == 0  # they are written from the checkpoint
+        printed = capsys.readouterr().out
+        assert "epoch 1/" not in printed
+        assert "scores of epoch" in printed
+        for new, old in zip(read_scores(path).layers, torch.load(path, weights_only=True)["layers"], strict=True):
+            assert torch.equal(new.score, old["score"])
+    finally:
+        path.write_bytes(content)
+
+
+def test_scores_that_are_lost_are_written_for_a_further_seed_without_training(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import shutil
+
+    shutil.copytree(sample(trained / "out"), sample(tmp_path / "out"))
+    path = sample(tmp_path / "out") / "narrow" / "0" / "scores.pt"
+    before = [layer.score.clone() for layer in read_scores(path).layers]
+    path.unlink()
+    assert train(trained / "wide.yaml", tmp_path / "out", flags=("--repeat", "2")) == 0
+    printed = capsys.readouterr().out
+    assert "narrow/0 loss" not in printed
+    assert "wide/1 loss" in printed
+    assert "wide/0 loss" not in printed
+    for layer, score in zip(read_scores(path).layers, before, strict=True):
+        torch.testing.assert_close(layer.score, score, rtol=0, atol=0)
+
+
+def test_several_seeds_share_one_estimator(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["optim.max_epoch", "1", "spexphormer.estimator_seed", "4"]
+    assert train(write_both(tmp_path), tmp_path / "out", *words, flags=("--repeat", "2")) == 0
+    assert capsys.readouterr().out.count("epoch 1/3 narrow/4") == 1
+    assert sorted(path.name for path in (sample(tmp_path / "out") / "narrow").glob("[0-9]*")) == ["4"]
+    assert record(tmp_path / "out", "narrow", "4")["seed"] == 4
+    assert [record(tmp_path / "out", "wide", run)["seed"] for run in "01"] == [0, 1]
+
+
+def test_each_split_has_an_estimator_of_its_own(tmp_path: Path) -> None:
+    file = write_both(tmp_path, {"dataset.split_mode": "cv-kfold-4"}, {"dataset.split_mode": "cv-kfold-4"})
+    out = tmp_path / "out"
+    assert train(file, out, "run_multiple_splits", "[0,2]", "optim.max_epoch", "1") == 0
+    facts = [read_scores(sample(out) / "narrow" / split / "scores.pt").facts for split in "02"]
+    assert facts[0]["data"] == facts[1]["data"]
+    assert facts[0]["split"] != facts[1]["split"]
+    assert [record(out, "narrow", split)["seed"] for split in "02"] == [0, 0]
+    assert record(out, "wide", "2")["finished"]
+    given = str(sample(out) / "narrow")
+    words = ["run_multiple_splits", "[0,2]", "optim.max_epoch", "1", "spexphormer.scores", given, "name_tag", "given"]
+    assert train(file, out, *words) == 0  # a results folder stands for the run of the split
+    for split in "02":
+        assert lines(out, "wide-given", "train", split) == lines(out, "wide", "train", split)
+
+
+KILLED = """
+import os, signal, sys
+import graphgps_kmip.train.checkpointer as checkpointer
+from graphgps_kmip.data import synthetic_sample
+synthetic_sample.MAX_NODES_OF_ONE = 300
+keep = checkpointer.Checkpointer.keep
+def killing(self, state, new_best):
+    keep(self, state, new_best)
+    if self.run_dir.parent.name == sys.argv[1] and state.epoch == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+checkpointer.Checkpointer.keep = killing
+import main
+main.run(sys.argv[2:])
+"""
+
+
+@pytest.mark.parametrize("stage", ["narrow", "wide"])
+def test_a_command_killed_in_either_stage_goes_on_where_it_was_and_ends_with_the_same_numbers(
+    stage: str, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out = write_both(tmp_path), tmp_path / "out"
+    killed = preloaded("-c", KILLED, stage, "--cfg", str(file), "out_dir", str(out))
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert (sample(out) / "wide").exists() == (stage == "wide")
+    assert train(file, out) == 0
+    printed = capsys.readouterr().out
+    assert f"epoch 3/3 {stage}/0" in printed
+    assert f"epoch 2/3 {stage}/0" not in printed
+    assert everything(out) == everything(trained / "out")
+    assert record(out, stage)["resumes"] == 1
+
+
+def test_overwrite_repeats_the_sparse_network_and_keeps_an_estimator_that_fits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out = write_both(tmp_path), tmp_path / "out"
+    assert train(file, out, "optim.max_epoch", "1") == 0
+    capsys.readouterr()
+    assert train(file, out, "optim.max_epoch", "1", flags=("--overwrite",)) == 0
+    printed = capsys.readouterr().out
+    assert "epoch 1/1 wide/0" in printed
+    assert "narrow/0 loss" not in printed
+    write_both(tmp_path, {"gt.dim_hidden": 6, "gnn.dim_inner": 6})
+    assert train(file, out, "optim.max_epoch", "1", flags=("--overwrite",)) == 0
+    assert "epoch 1/3 narrow/0" in capsys.readouterr().out
+    assert (sample(out) / "narrow" / "0.old-1").is_dir()
+
+
+def test_other_settings_of_the_estimator_are_another_experiment(trained: Path, tmp_path: Path) -> None:
+    from graphgps_kmip.gym.running.planned_runs import planned_hash
+
+    words = ["--cfg", str(write_both(tmp_path / "a"))]
+    assert planned_hash(words, Path()) == record(trained / "out", "wide")["config_hash"]
+    other = ["--cfg", str(write_both(tmp_path / "b", {"optim.base_lr": 0.02}))]
+    assert planned_hash(other, Path()) != planned_hash(words, Path())
+    assert planned_hash([*words, "train.precision", "64-true"], Path()) != planned_hash(words, Path())
+
+
+def test_a_narrow_kmip_network_is_an_estimator_too(tmp_path: Path) -> None:
+    file, out = write_both(tmp_path), tmp_path / "out"
+    write(tmp_path / "narrow.yaml", KMIP)
+    assert train(file, out) == 0
+    scores = read_scores(sample(out) / "narrow" / "0" / "scores.pt")
+    assert scores.facts["kinds"] == "selected"
+    assert len(scores.layers) == 2
+    degree = scores.layers[0].ptr.diff()
+    assert 4 <= int(degree.min()) <= int(degree.max()) <= 8  # keys of two heads
+    assert record(out, "wide")["finished"]
+
+
+def test_precision_64_reaches_both_stages(tmp_path: Path) -> None:
+    file, out = write_both(tmp_path), tmp_path / "out"
+    assert train(file, out, "train.precision", "64-true", "optim.max_epoch", "1") == 0
+    assert {record(out, name)["precision"] for name in ("narrow", "wide")} == {"64-true"}
+
+
+def test_a_precision_of_its_own_is_that_of_the_estimator(tmp_path: Path) -> None:
+    file, out = write_both(tmp_path, {"train.precision": "64-true"}), tmp_path / "out"
+    assert train(file, out, "optim.max_epoch", "1") == 0
+    assert [record(out, name)["precision"] for name in ("narrow", "wide")] == ["64-true", "32-true"]
+
+
+def test_a_dry_run_needs_no_scores_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train(write_both(tmp_path), tmp_path / "out", flags=("--dry-run",)) == 0
+    printed = capsys.readouterr().out
+    last = printed.splitlines()[-1]
+    assert last.endswith(f"narrow/0/scores.pt: missing, {tmp_path / 'narrow.yaml'} is trained first")
+    assert not sample(tmp_path / "out").exists()
+
+
+def test_evaluation_on_several_draws_changes_validation_and_no_training(trained: Path, tmp_path: Path) -> None:
+    file = write_both(tmp_path)
+    words = ["spexphormer.scores", str(sample(trained / "out") / "narrow" / "0"), "spexphormer.eval_draws", "4"]
+    assert train(file, tmp_path / "out", *words) == 0
+    assert lines(tmp_path / "out", "wide", "train") == lines(trained / "out", "wide", "train")
+    assert lines(tmp_path / "out", "wide", "val") != lines(trained / "out", "wide", "val")

@@ -1,0 +1,194 @@
+"""The network of the low-width method: whole graphs, sparse batches, draws, its options and refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Batch, Data
+
+from graphgps_kmip.attention import collect_attention
+from graphgps_kmip.compat.layer_faults import MixedHeadsAttention
+from graphgps_kmip.errors import ConfigError
+from graphgps_kmip.networks.create_model import create_model
+
+CLASSES = 3
+ROUNDING = {"rtol": 1e-11, "atol": 1e-11}
+
+
+def built(layer_type: str, num_layers: int = 2, num_heads: int = 2, **settings: Any) -> nn.Module:
+    """Return a network in eval mode, float64; its norms are not those as built."""
+    torch.manual_seed(2)
+    settings = {"gnn.layers_pre_mp": 1} | settings
+    options = {"dim": 8, "num_heads": num_heads, "head": "inductive_node"}
+    model = create_model(
+        layer_type, 5, CLASSES, network="Spexphormer", num_layers=num_layers, settings=settings, **options
+    )
+    for norm in model.modules():
+        if isinstance(norm, nn.BatchNorm1d):
+            nn.init.normal_(norm.running_mean)
+    return model.double().eval()
+
+
+def graphs() -> Batch:
+    """Return two graphs with expander edges."""
+    found = []
+    for nodes in (9, 6):
+        edge_index, expander = (torch.randint(0, nodes, (2, count)) for count in (20, 12))
+        x, y = torch.randn(nodes, 5, dtype=torch.double), torch.randint(0, CLASSES, (nodes,))
+        found.append(Data(x=x, y=y, edge_index=edge_index, expander_edge_index=expander))
+    return Batch.from_data_list(found)
+
+
+def sparse(sizes: list[int], num_edges: int = 15) -> Data:
+    """Return a sparse batch of random edges between the nodes of each layer and the next."""
+    edges = []
+    for sources, targets in zip(sizes, sizes[1:], strict=False):
+        counts = (sources, targets, 3)
+        source, target, kind = (torch.randint(0, count, (num_edges,)) for count in counts)
+        edges.append(torch.stack([source, target.sort().values, kind]))
+    x, y = torch.randn(sizes[0], 5, dtype=torch.double), torch.randint(0, CLASSES, (sizes[-1],))
+    return Data(x=x, y=y, layer_sizes=sizes, layer_edges=edges)
+
+
+@pytest.mark.parametrize("layer_type", ["ScoreEstimator", "ASE", "Exphormer"])
+def test_a_network_on_whole_graphs_predicts_each_graph_as_if_alone(layer_type: str) -> None:
+    model, batch = built(layer_type), graphs()
+    pred, true = model(batch.clone())
+    assert torch.equal(true, batch.y)
+    alone = [model(Batch.from_data_list([graph]))[0] for graph in batch.to_data_list()]
+    torch.testing.assert_close(torch.cat(alone), pred, **ROUNDING)
+
+
+@pytest.mark.parametrize("layer_type", ["ScoreEstimator", "Exphormer"])
+def test_all_kinds_of_edges_and_all_parameters_count(layer_type: str) -> None:
+    model, batch = built(layer_type), graphs()
+    model(batch.clone())[0].square().sum().backward()
+    zero = {name for name, one in model.named_parameters() if not one.grad.abs().max() > 1e-10}
+    assert zero == set()
+    assert (model.start.types.weight.grad.abs().amax(1) > 1e-8).all()
+
+
+def test_the_estimator_can_leave_out_self_loops_and_types() -> None:
+    batch = graphs()
+    for options in ({"self_loops": False}, {"use_edge_types": False}):
+        model = built("ScoreEstimator", **{f"gt.score_estimator.{key}": value for key, value in options.items()})
+        learned = collect_attention(model, batch)
+        assert len(learned) == 2
+        own = (learned[0].index == torch.arange(15)[:, None]).any(-1).all()
+        assert bool(own) == ("self_loops" not in options)
+
+
+def test_a_sparse_network_computes_its_layers_one_after_the_other() -> None:
+    model, batch = built("Spexphormer", 3), sparse([12, 9, 7, 4])
+    x, types = model.pre_mp(model.encoder.node.encoder(batch.x)), model.start.types.weight
+    for layer, edges, targets in zip(model.layers, batch.layer_edges, batch.layer_sizes[1:], strict=True):
+        x = layer.along_sampled_edges(x, edges, targets, types)
+    pred, true = model(batch.clone())
+    torch.testing.assert_close(pred, model.head.mlp(x), **ROUNDING)
+    assert torch.equal(true, batch.y)
+
+
+def test_nodes_that_no_edge_of_a_batch_comes_from_do_not_count() -> None:
+    model, batch = built("Spexphormer"), sparse([12, 9, 4])
+    pred, _ = model(batch.clone())
+    more = batch.clone()
+    more.x, more.layer_sizes = torch.cat([batch.x, torch.randn(5, 5, dtype=torch.double)]), [17, 9, 4]
+    torch.testing.assert_close(model(more)[0], pred, **ROUNDING)
+
+
+def test_predictions_of_several_draws_are_averaged_and_labels_stand_once() -> None:
+    model = built("Spexphormer", 1)
+    one, other = sparse([10, 4]), sparse([10, 4])
+    other.y = one.y
+    # the targets of both draws come first
+    rows = [torch.cat([torch.arange(4) + 4 * draw, torch.arange(8, 14) + 6 * draw]) for draw in range(2)]
+    x, edges = torch.empty(20, 5, dtype=torch.double), []
+    for draw, batch in enumerate((one, other)):
+        x[rows[draw]] = batch.x
+        source, target, kind = batch.layer_edges[0]
+        edges.append(torch.stack([rows[draw][source], target + 4 * draw, kind]))
+    both = Data(x=x, y=one.y.repeat(2), layer_sizes=[20, 8], layer_edges=[torch.cat(edges, 1)], num_draws=2)
+    pred, true = model(both)
+    mean = (model(one.clone())[0] + model(other.clone())[0]) / 2
+    torch.testing.assert_close(pred, mean, **ROUNDING)
+    assert torch.equal(true, one.y)
+
+
+@pytest.mark.parametrize("layer_type", ["ScoreEstimator", "Spexphormer"])
+def test_gradient_checkpointing_changes_neither_predictions_nor_gradients(layer_type: str) -> None:
+    batch = sparse([12, 9, 4]) if layer_type == "Spexphormer" else graphs()
+    found = []
+    for recompute in (False, True):
+        model = built(layer_type, **{"share.gradient_checkpointing": recompute, "gt.dropout": 0.3}).train()
+        torch.manual_seed(5)
+        pred, _ = model(batch.clone())
+        pred.square().sum().backward()
+        found.append([pred, *(one.grad for one in model.parameters()), *model.buffers()])
+    assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
+
+
+def test_the_head_of_masked_nodes_reads_the_mask_of_the_batch() -> None:
+    model = create_model("Spexphormer", 5, CLASSES, network="Spexphormer", num_layers=1, dim=8, head="node").double()
+    batch = sparse([10, 4])
+    batch.split, batch.val_mask = "val", torch.ones(4, dtype=torch.bool)
+    assert model(batch)[0].shape == (4, CLASSES)
+
+
+def test_layers_may_have_other_norms_and_no_feed_forward_network() -> None:
+    settings = {"gt.FFN": False, "gt.batch_norm": False, "gt.graph_norm": True}
+    for layer_type, batch in (("ScoreEstimator", graphs()), ("Spexphormer", sparse([12, 9, 4]))):
+        model = built(layer_type, **settings)
+        assert all(layer.ffn is None for layer in model.layers)
+        assert model(batch)[0].isfinite().all()
+    with pytest.raises(ConfigError, match=r"gt\.batch_norm and gt\.layer_norm"):
+        built("Spexphormer", **{"gt.layer_norm": True})
+
+
+def test_the_fault_of_the_public_network_is_an_option() -> None:
+    model = built("Spexphormer", **{"network.spexphormer.mix_heads": True})
+    assert isinstance(model.layers[0].attention[0], MixedHeadsAttention)
+    assert not isinstance(built("Spexphormer").layers[0].attention[0], MixedHeadsAttention)
+
+
+@pytest.mark.parametrize(
+    ("layer_type", "batch", "said"),
+    [
+        ("ScoreEstimator", lambda: sparse([12, 9, 4]), "holds sampled edges.*for whole graphs"),
+        ("Spexphormer", graphs, "holds whole graphs.*for sampled edges"),
+        ("Spexphormer", lambda: sparse([12, 4]), "edges of 1 layers and 2 sizes, the network 2 layers"),
+        ("Spexphormer", lambda: _changed(sparse([12, 9, 4]), layer_sizes=[11, 9, 4]), "rows of x, 12"),
+        ("Spexphormer", lambda: _changed(sparse([12, 9, 4]), layer_sizes=[12, 4, 9]), "nowhere increase"),
+        (
+            "Spexphormer",
+            lambda: _changed(sparse([12, 9, 4]), num_draws=3),
+            "4 predictions are no multiple of num_draws, 3",
+        ),
+    ],
+)
+def test_a_batch_that_does_not_fit_is_refused(layer_type: str, batch: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        built(layer_type)(batch())
+
+
+def _changed(batch: Data, **values: Any) -> Data:
+    for name, value in values.items():
+        batch[name] = value
+    return batch
+
+
+@pytest.mark.parametrize(
+    ("layer_type", "num_heads", "said"), [("GINE", 2, "unknown name"), ("Spexphormer", 3, "multiple")]
+)
+def test_settings_that_do_not_fit_are_refused(layer_type: str, num_heads: int, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        built(layer_type, num_heads=num_heads)
+
+
+def test_sparse_batches_move_and_change_their_type_as_a_whole() -> None:
+    batch = sparse([12, 9, 4]).apply(lambda one: one.float() if one.is_floating_point() else one)
+    assert batch.x.dtype == torch.float32
+    moved: Tensor = batch.to("meta").layer_edges[0]
+    assert moved.device.type == "meta"

@@ -102,6 +102,7 @@ _ENCODERS = (
     (r"^encoder\.(node|edge)\.encoder(\d)\.", (lambda m, _: f"encoder.{m[1]}.{int(m[2]) - 1}.",)),  # joined by plus
     (r"^(encoder\.(?:node|edge)\..*)(?:node|edge)_x_(mean|std)$", (r"\1\2",)),  # constants of superpixels
     (r"^encoder\.edge\.norm\.", ("encoder.edge.1.norm.",)),  # before RWSEEdge
+    (r"^encoder\.edge\.encoder\.weight$", ("encoder.edge.encoder.weight", "start.types.weight")),  # TypeDictEdge2
     (r"^encoder\.edge\.(\d)\.", (r"encoder.edge.\1.", r"encoder.edge.\1.encoder.")),  # the same encoder, but on edges
     # SignNet: linear map, ReLU and norm follow each other in ours
     (r"\.sign_inv_net\.enc\.bns\.(\d+)\.", (lambda m, _: f".phi.norms.{int(m[1]) + 1}.",)),
@@ -128,6 +129,9 @@ _LAYERS = (
     # Graphormer
     (r"^layers\.(\d+)\.input_norm\.", (r"layers.\1.attention_norm.",)),
     (r"^layers\.(\d+)\.attention\.(in_proj_|out_proj\.)", (r"layers.\1.attention.0.\2",)),
+    # both stages of the low-width method
+    (r"^layers\.(\d+)\.attention_layer\.self_attn\.", (r"layers.\1.attention.0.",)),
+    (r"^layers\.(\d+)\.attention_layer\.norm1_attn\.", (r"layers.\1.attention_norm.0.",)),
     # SAN
     (r"^trf_layers\.0\.attention\.fake_edge_emb\.", (f"{_START}feature.",)),
     (r"^trf_layers\.(\d+)\.attention\.([QKE])_2\.", (r"layers.\1.attention.0.fake_\2.",)),
@@ -186,6 +190,10 @@ _ATTENTIONS = (
     (_ATTENTION + r"encoder\.layers\.0\.intermediate\.dense\.", (r"\1ffn.0.",)),
     (_ATTENTION + r"encoder\.layers\.0\.output\.dense\.", (r"\1ffn.2.",)),
     (_ATTENTION + r"encoder\.layers\.0\.output\.LayerNorm\.", (r"\1ffn_norm.",)),
+    (_ATTENTION + r"QKV\.", (r"\1qkv.",)),
+    (_ATTENTION + r"V_scale$", (r"\1value_scale",)),
+    (_ATTENTION + r"E1\.", (r"\1edge.",)),
+    (_ATTENTION + r"E2\.", (r"\1edge_bias.",)),
     (_ATTENTION + r"(fake_)?Q\.", (r"\1\2query.",)),
     (_ATTENTION + r"(fake_)?K\.", (r"\1\2key.",)),
     (_ATTENTION + r"V\.", (r"\1value.",)),
@@ -243,6 +251,9 @@ PUBLIC = Names(
         Filled(r"\.num_batches_tracked$", "see above; older codes do not save it"),
         Filled(r"\.avg_deg_(lin|log)$", "see above; torch_geometric before 2.4 did not save it"),
         Filled(r"^redraw_seed$", "GraphGPS' Performer redraws by torch's generator, which no file holds"),
+        Filled(
+            r"\.attention\.\d+\.temperature$", "the public estimator counts it from the epoch, and saves it nowhere"
+        ),
         Filled(r"^layers\.\d+\.attention\.\d+\.seed$", "the public BigBird draws its random blocks by seed 0", 0),
     ),
     reasons=(

@@ -18,6 +18,7 @@ from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.compat.foreign_keys import Code, Setting, translated
 from graphgps_kmip.compat.grit_keys import GRIT
 from graphgps_kmip.compat.ppgt_keys import PPGT
+from graphgps_kmip.compat.spexphormer_keys import SPEXPHORMER, beside
 from graphgps_kmip.errors import ConfigError
 
 Config = Any  # GraphGym's tree of settings, whose package `gym` alone imports
@@ -35,6 +36,7 @@ QUIRKS: dict[str, dict[str, Any]] = {
     "exphormer_raw_expander": {"prep.exp_raw": True},
     "exphormer_double_edges": {"prep.raw_reverse_edges": True},
     "edge_norm_on_nodes": {"dataset.edge_norm_on_nodes": True},
+    "spexphormer_mixed_heads": {"network.spexphormer.mix_heads": True},
 }
 
 
@@ -78,6 +80,9 @@ MET: dict[str, Callable[[Config], bool]] = {
     "graphormer_token_shifts_edges": _puts_tokens_in,
     "exphormer_raw_expander": _draws_expanders,
     "edge_norm_on_nodes": lambda cfg: cfg.dataset.edge_encoder and cfg.dataset.edge_encoder_bn,
+    "spexphormer_mixed_heads": lambda cfg: (
+        cfg.model.type == "Spexphormer" and cfg.gt.layer_type == "Spexphormer" and cfg.gt.n_heads > 1
+    ),
 }
 
 
@@ -145,7 +150,8 @@ DIALECTS: dict[str, dict[str, Any]] = {
     | RELU
     | REVERSE
     | KEPT_WEIGHTS
-    | {"prep.exp": True, "prep.exp_algorithm": "Hamiltonian", "gt.layer_type": "ExphormerInitial"},
+    | {"prep.exp": True, "prep.exp_algorithm": "Hamiltonian", "gt.layer_type": "ExphormerInitial"}
+    | {"spexphormer.repeat_missing": True},
     "lrgb": GRAPHGYM
     | SUM
     | {"gt.gine.inner": "norm_linear", "gnn.gine_inner": "mlp_dropout", "gnn.edge_residual": True},
@@ -173,7 +179,12 @@ OF_NETWORKS: dict[tuple[str, ...], dict[str, Any]] = {
 MEANINGS: dict[str | tuple[str, str], dict[tuple[str, Any], tuple[str, Any]]] = {
     "graphgps": RAW_VOC,
     "exphormer": RAW_VOC | GRAPH_NORM,
-    "spexphormer": GRAPH_NORM,
+    "spexphormer": GRAPH_NORM
+    | {
+        ("model.type", "Exphormer"): ("model.type", "Spexphormer"),
+        ("train.mode", "custom_train"): ("train.mode", "custom"),
+        ("train.mode", "custom_with_sampling"): ("train.mode", "custom"),
+    },
     "kmip": RAW_EDGES,
     "kmip-thesis": RAW_VOC | GRAPH_NORM,
     "grit": {("gt.layer_type", "GritTransformer"): ("gt.layer_type", "GRIT")},
@@ -188,7 +199,7 @@ HEAD_WIDTHS = {
 }
 WIDE_HEADS = ("kmip", "kmip-thesis")
 # Dialects whose files have groups of keys that no other code has.
-FOREIGN: dict[str, Code] = {"grit": GRIT, "ppgt": PPGT}
+FOREIGN: dict[str, Code] = {"grit": GRIT, "ppgt": PPGT, "spexphormer": SPEXPHORMER}
 
 
 def in_dialect(settings: list[Setting]) -> list[Setting]:
@@ -214,6 +225,7 @@ def in_dialect(settings: list[Setting]) -> list[Setting]:
         settings = translated(settings, FOREIGN[dialect])
     meanings = MEANINGS.get(dialect, {}) | MEANINGS.get(network, {})
     before = [(key, value, f"dialect {dialect}") for key, value in values.items()]
+    before += beside(settings) if dialect == SPEXPHORMER.name else []
     behind = _wide_heads(named, dialect)
     return before + [_meant(setting, meanings, dialect) for setting in settings] + behind
 
@@ -271,6 +283,7 @@ MARKERS: dict[str, tuple[str, ...]] = {
         "gnn.layer_act *",
         "gt.graph_norm *",
         *(f"gt.{group}.*" for group in ("kmip", "gatedgcn", "gine", "pna", "performer", "transformer", "exphormer")),
+        *("gt.score_estimator.*", "spexphormer.*", "network.spexphormer.*"),
         *("gt.sl2.*", "gt.grit.*", "grit.*", "ppgt.*", "brec.*", "model.type PPGT", "posenc_RRWP.channels *"),
         "posenc_RRWP.sparse *",
         *(f"posenc_GraphormerBias.{key} *" for key in ("edge_types", "unread_tables", "pad_paths", "move_edges")),

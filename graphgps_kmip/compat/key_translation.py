@@ -44,18 +44,12 @@ UNREAD: dict[str, Any] = {
     "train.save_attention_scores": False,
     "train.saving_epoch": False,
     "train.cur_epoch": 0,
-    "train.temp_rdc_ratio": 1.0,
-    "train.temp_min": 0.1,
-    "train.temp_wait": 10,
     "train.replace_edges": False,
     "train.rotate_edges": False,
     "train.layer_wise_edges": False,
     "train.sample_new_edges": False,
     "train.number_of_edge_sets": 1,
     "train.num_edge_samples": 50,
-    "train.edge_sample_num_neighbors": [6, 4, 4, 4, 4, 4],
-    "train.spexphormer_sampler": "graph_reservoir",
-    "train.resampling_epochs": 1,
     "gnn.heads": 4,
     "gnn.attn_dropout": 0.1,
     "gnn.use_vn": True,
@@ -64,7 +58,6 @@ UNREAD: dict[str, Any] = {
     "gt.dim_edge": None,
     "gt.pna_degrees": [],
     "gt.activation": "relu",
-    "gt.use_edge_feats": True,
     "gt.JK": False,
     "gt.vn_pooling": "mean",
     "gt.bigbird.chunk_size_feed_forward": 0,
@@ -88,12 +81,8 @@ UNREAD_ELSEWHERE = frozenset(
     """gpu_mem round dataset.resample_negative dataset.transform posenc_ElstaticSE.kernel.times
     posenc_ElstaticSE.kernel.times_func posenc_RWSEEdge.num_global posenc_RWSEEdge.global_edge_dropout""".split()
 )
-LATER = (
-    "it belongs to the low-width method of Sp_Exphormer, which this package does not have yet: its files load, no more"
-)
 # Settings ("key value") that load and cannot run: why not, and what to do.
 REFUSED: dict[str, str] = {
-    "model.type Exphormer": LATER,
     "model.type GPSwLPEModel": "no public code has it: take GPSModel, with LapPE in dataset.node_encoder_name",
     "dataset.node_encoder_name ZINCNode*": "no public code has it: take TypeDictNode and "
     "dataset.node_encoder_num_types 28",

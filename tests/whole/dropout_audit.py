@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from graphgps_kmip.attention import biased_attention, exphormer, full, kmip
+from graphgps_kmip.attention import biased_attention, exphormer, full, kmip, score_estimator
 from graphgps_kmip.attention import edge_attention as edgewise
 from graphgps_kmip.encoding.graphormer_bias import GraphToken
 
@@ -23,8 +23,8 @@ ORIGINAL = (
     (r"^mp\.layer(\d+)\.post_layer\..*", r"layers.\1"),
     (r"^(layers\.\d+)\.models\.\d+\.", r"\1."),
     (r"^(layers\.\d+)\.dropout_local$", r"\1.local"),
-    (r"^(layers\.\d+)\.(?:self_attn|attention).*", r"\1.attention.own"),
-    (r"^(layers\.\d+)\.(?:dropout_attn|dropout_global|dropout)$", r"\1.attention"),
+    (r"^(layers\.\d+)\.(?:self_attn|attention(?!_layer)).*", r"\1.attention.own"),
+    (r"^(layers\.\d+)\.(?:dropout_attn|dropout_global|dropout|attention_layer\.dropout)$", r"\1.attention"),
     (r"^(layers\.\d+)\.local_model.*", r"\1.local.own"),
     (r"^(layers\.\d+)\.ff_dropout(\d)$", r"\1.ffn.\2"),
     (r"^(layers\.\d+)\.act\.1$", r"\1"),
@@ -108,6 +108,7 @@ def audited(model: nn.Module, monkeypatch: pytest.MonkeyPatch, num_edges: int) -
             (full, "scaled_dot_product_attention", 4),
             (kmip, "sparse_attention", 5),
             (exphormer, "clamped_attention", 5),
+            (score_estimator, "clamped_attention", 5),
         ):
             patch.setattr(module, name, _counting(getattr(module, name), at, found, active))
         pair_attention = biased_attention.pair_attention

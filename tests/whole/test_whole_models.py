@@ -13,7 +13,6 @@ import pytest
 from torch_geometric.graphgym.config import cfg
 
 import graphgps_kmip.gym  # noqa: F401 (registers the networks)
-from graphgps_kmip.errors import ConfigError
 from tests.whole.whole_models import compare_with_quirks, public_file
 from tests.whole.whole_records import all_names, fixture_names, load_record
 
@@ -28,7 +27,6 @@ COPIED = {
 ROUNDED = {
     "G__tests__configs__graph__ogbg-ppa": "a batch norm of equal rows, scaled to length 1, in train mode",
 }
-LATER = [name for name in NAMES if name.startswith("S__")]  # the low-width method
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +35,7 @@ def _open_again() -> Iterator[None]:
     cfg.defrost()
 
 
-@pytest.mark.parametrize("name", sorted({*NAMES} - {*COPIED, *ROUNDED, *LATER}))
+@pytest.mark.parametrize("name", sorted({*NAMES} - {*COPIED, *ROUNDED}))
 def test_a_public_file_computes_what_its_own_code_computes(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,13 +63,6 @@ def test_a_file_that_rounding_decides_computes_nearly_the_same(
     assert max(error for error, _ in result.errors.values()) < 1e-6
 
 
-@pytest.mark.parametrize("name", LATER)
-def test_a_file_of_the_low_width_method_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings, record = load_record(name)
-    with pytest.raises(ConfigError, match="low-width"):
-        compare_with_quirks(public_file(settings, tmp_path), record, monkeypatch)
-
-
 def test_the_selection_holds_every_code_and_every_kind_of_network() -> None:
     found = {(name[0], load_record(name)[1]["model"]) for name in fixture_names()}
     assert found >= {
@@ -82,4 +73,5 @@ def test_the_selection_holds_every_code_and_every_kind_of_network() -> None:
         *((code, "gnn") for code in "GK"),
         ("G", "Graphormer"),
         ("G", "Performer"),
+        ("S", "Exphormer"),
     }

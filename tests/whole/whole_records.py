@@ -111,8 +111,10 @@ def tensor(value: Any) -> Any:
     return torch.tensor(data, dtype=getattr(torch, value["dtype"])).reshape(value["shape"])
 
 
-def batch_of(record: Record) -> Batch:
+def batch_of(record: Record) -> Data:
     """Return the recorded graphs, collated, under our names of attributes."""
+    if "num_layer_nodes" in record["graphs"][0]:
+        return _sparse(record["graphs"][0])
     tables = [shape for name, shape, *_ in record["state"] if name.endswith("spatial_encoder.weight")]
     far = tables[0][0] - 1 if tables else -1
     batch = Batch.from_data_list([_graph(graph, far) for graph in record["graphs"]])
@@ -124,6 +126,8 @@ def _graph(recorded: dict[str, Any], far: int) -> Data:
     """Return one graph; ``far`` is the recorded distance of nodes between which there is no path."""
     given = {name: tensor(value) for name, value in recorded.items()}
     given.pop("graph_index", None)  # all pairs, in the same order
+    if "expander_edges" in given and given["edge_attr"].dim() == 1 and not given["edge_attr"].is_floating_point():
+        _divide_kinds(given)
     if "expander_edges" in given:
         given["expander_edge_index"] = given.pop("expander_edges").T.contiguous()
     for pairs, labels in (("edge_index_labeled", "edge_label"), ("train_edge_index", "train_edge_label")):
@@ -138,3 +142,25 @@ def _graph(recorded: dict[str, Any], far: int) -> Data:
     if "spatial_types" in given:
         given["spatial_types"] = given["spatial_types"].masked_fill(given["spatial_types"] == far, UNREACHABLE)
     return Data(**given)
+
+
+def _divide_kinds(given: dict[str, Any]) -> None:
+    """Leave the edges of the graph alone, of the three kinds that Sp_Exphormer joins: ours joins them in the model."""
+    kind, edge_index = given.pop("edge_attr"), given["edge_index"]
+    loops = torch.arange(given["num_nodes"]).expand(2, -1)
+    assert torch.equal(edge_index[:, kind == 2], loops)
+    assert torch.equal(edge_index[:, kind == 1], given["expander_edges"].T)
+    given["edge_index"] = edge_index[:, kind == 0]
+
+
+def _sparse(recorded: dict[str, Any]) -> Data:
+    """Return the batch of sampled edges of Sp_Exphormer's second stage under our names."""
+    given = {name: tensor(value) for name, value in recorded.items()}
+    sizes = given["num_layer_nodes"].tolist()
+    edges = [
+        torch.cat([given[f"edge_index_layer_{layer}"], given[f"edge_type_layer_{layer}"][None]])
+        for layer in range(len(sizes) - 1)
+    ]
+    batch = Data(x=given["x"], y=given["y"], layer_sizes=sizes, layer_edges=edges)
+    batch.split = "train"
+    return batch

@@ -22,6 +22,7 @@ SHARED: dict[str, Any] = {
     "dataset.edge_encoder": False,
     "train.ckpt_best": True,
     "train.ckpt_period": 1,
+    "train.eval_period": 1,
     "train.auto_resume": True,
     "model.type": "Spexphormer",
     "model.loss_fun": "cross_entropy",

@@ -224,9 +224,7 @@ def assemble() -> Parts:
     return Parts(loaded.dataset, info, config, model)
 
 
-def execute(
-    run: Run, fabric: Fabric, overwrite: bool = False, keep_scores: bool = False
-) -> dict[str, Any] | None:
+def execute(run: Run, fabric: Fabric, overwrite: bool = False, keep_scores: bool = False) -> dict[str, Any] | None:
     """Train one run into ``cfg.out_dir/<name>`` and return its final record; None if it was finished before.
 
     Args:

@@ -35,9 +35,6 @@ KEYS: dict[str, str] = {
     "gt.attn.gated_attn": "gt.sl2.gated",
     "gt.attn.qk_norm": "gt.sl2.qk_norm",
     "gt.attn.window_attn_hop": "gt.sl2.window",
-    "gnn.post_pooling_norm": "head.linear_graph.post_pooling_norm",
-    "gnn.out_bn": "head.linear_graph.out_bn",
-    "gnn.out_dim": "head.linear_graph.out_dim",
     "optim.beta1": "optimizer.adamw.beta1",
     "optim.beta2": "optimizer.adamw.beta2",
     "train.loss_threshold": "brec.loss_threshold",
@@ -56,6 +53,8 @@ KEYS: dict[str, str] = {
     f"{SUBGRAPH}num_layers": "ppgt.subgraph_layers",
     "posenc_I2SG.k_hop": "ppgt.subgraph_hops",
 }
+# Options of the heads linear_graph and linear_node, with the values that mean none.
+HEAD_OPTIONS = {"post_pooling_norm": "none", "out_bn": False, "out_dim": None}
 # Keys that derive reads, each with others.
 TOGETHER = (
     *(f"{section}{key}" for section in (NODE, EDGE, SUBGRAPH) for key in ("enable", "name", "pe_name", "in_dim")),
@@ -71,6 +70,7 @@ TOGETHER = (
         "gt.dim_edge",
         "gt.macro_norm_type",
         "gnn.trunc_init",
+        *(f"gnn.{key}" for key in HEAD_OPTIONS),
         "train.cfi_only",
         f"{BLOCKS}drop_path_scale",
     ),
@@ -163,7 +163,22 @@ def derive(given: Mapping[str, Any]) -> dict[str, Any]:
         found["posenc_RRWP.where"] = "batch"
     if given.get("train.cfi_only"):
         found["brec.pairs"] = "cfi"
-    return found | _attention(given)
+    return found | _head(given) | _attention(given)
+
+
+def _head(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of the head that a file names.
+
+    Raises:
+        ConfigError: a head that has none here.
+    """
+    asked = {key: given[f"gnn.{key}"] for key in HEAD_OPTIONS if f"gnn.{key}" in given}
+    asked = {key: value for key, value in asked.items() if value not in (HEAD_OPTIONS[key], "None")}
+    name = str(given.get("gnn.head", "default")).removesuffix("_nodecay")
+    if asked and name not in ("linear_graph", "linear_node"):
+        key, value = next(iter(asked.items()))
+        raise ConfigError(f"gnn.{key} {value}: here the heads linear_graph and linear_node alone have it, not {name}")
+    return {f"head.{name}.{key}": value for key, value in asked.items()}
 
 
 def _check_whole(given: Mapping[str, Any]) -> None:

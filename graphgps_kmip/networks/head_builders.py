@@ -69,27 +69,32 @@ def linear_graph(
     ``halve_widths`` halves the width of each hidden layer; ``out_bn`` normalises the outputs over the batch; there are
     ``out_dim`` of them, 0: as many as the data asks for.
     """
-    settings = plan.settings
-    return LinearHead(
-        dim_in,
-        out_dim or dim_out,
-        settings.gnn.layers_post_mp,
-        settings.model.graph_pooling,
-        settings.gnn.dropout,
-        plan.activation(),
-        norm=post_pooling_norm,
-        halve_widths=halve_widths,
-        out_bn=out_bn,
-    )
+    options = {"norm": post_pooling_norm, "halve_widths": halve_widths, "out_bn": out_bn}
+    return _linear(plan, dim_in, out_dim or dim_out, plan.settings.model.graph_pooling, options)
 
 
 @register("head", "linear_node", aliases=("linear_node_nodecay",))
-def linear_node(dim_in: int, dim_out: int, *, plan: NetworkPlan, halve_widths: bool = False) -> nn.Module:
-    """As linear_graph, without pooling and norms: predictions of all nodes of every graph (inductive)."""
+def linear_node(
+    dim_in: int,
+    dim_out: int,
+    *,
+    plan: NetworkPlan,
+    halve_widths: bool = False,
+    post_pooling_norm: Annotated[str, Choice(tuple(NORM_LAYERS))] = "none",
+    out_bn: bool = False,
+    out_dim: Annotated[int, NATURAL] = 0,
+) -> nn.Module:
+    """As linear_graph, without pooling: predictions of all nodes of every graph (inductive).
+
+    The norms, ``post_pooling_norm`` before the MLP and ``out_bn`` of its outputs, are those of nodes.
+    """
+    options = {"norm": post_pooling_norm, "halve_widths": halve_widths, "out_bn": out_bn}
+    return _linear(plan, dim_in, out_dim or dim_out, None, options)
+
+
+def _linear(plan: NetworkPlan, dim: int, dim_out: int, pooling: str | None, options: dict[str, Any]) -> nn.Module:
     gnn = plan.settings.gnn
-    return LinearHead(
-        dim_in, dim_out, gnn.layers_post_mp, None, gnn.dropout, plan.activation(), halve_widths=halve_widths
-    )
+    return LinearHead(dim, dim_out, gnn.layers_post_mp, pooling, gnn.dropout, plan.activation(), **options)
 
 
 @register("head", "node")

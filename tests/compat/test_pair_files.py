@@ -201,6 +201,19 @@ def test_a_file_trains_two_steps_on_a_sample(name: str, tmp_path: Path) -> None:
     assert outcome.dialect == FILES[name]["dialect"]
 
 
+def test_options_of_the_head_go_to_the_head_that_the_file_names(tmp_path: Path) -> None:
+    options = {"gnn.post_pooling_norm": "batch_norm", "gnn.out_bn": True, "gnn.out_dim": 7}
+    for name, group in ((ZINC, "linear_graph"), ("pattern-PPGT", "linear_node")):
+        load(name, tmp_path, **options)
+        head = cfg.head[group]
+        assert (head.post_pooling_norm, head.out_bn, head.out_dim) == ("batch_norm", True, 7)
+    none = {"gnn.post_pooling_norm": "none", "gnn.out_bn": False, "gnn.out_dim": None}
+    load(ZINC, tmp_path, **none, **{"gnn.head": "san_graph"})
+    for key, value in options.items():
+        with pytest.raises(ConfigError, match=f"{key} {value}: here the heads linear_graph and linear_node alone"):
+            load(ZINC, tmp_path, **none | {"gnn.head": "san_graph", key: value})
+
+
 MASK = "gt.pos_enc.node_encoder.NodeMask.mask_rate"
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.model.san_layer import san_graph_head, shrinking_mlp
+from tests.recorded import check, load
 
 
 def batch() -> Batch:
@@ -34,6 +35,22 @@ def test_a_graph_is_predicted_from_its_pooled_nodes(pooling: str, pool: object) 
     for i, graph in enumerate(whole.to_data_list()):
         pooled = pool(graph.x, dim=0)
         torch.testing.assert_close(pred[i], last(second(first(pooled).relu()).relu()))
+
+
+@pytest.mark.parametrize(("halvings", "dim_out"), [(1, 3), (2, 1)])
+def test_outputs_and_gradients_equal_the_recorded_head_of_grit(halvings: int, dim_out: int) -> None:
+    head = san_graph_head(8, dim_out, "add", halvings).double()
+
+    def forward(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        batch = Batch(x=inputs["x"], batch=inputs["batch"], y=torch.zeros(1))
+        batch._num_graphs = int(inputs["batch"][-1]) + 1
+        return {"pred": head(batch)[0]}
+
+    def rename(name: str) -> str:
+        _, number, rest = name.split(".")
+        return f"mlp.{2 * int(number)}.{rest}"
+
+    check(head, forward, load(f"G_grit/head_san_graph_L{halvings}"), rename)
 
 
 def test_the_activation_of_the_head_can_be_chosen() -> None:

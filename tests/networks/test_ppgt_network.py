@@ -50,6 +50,22 @@ def test_rates_of_stochastic_depth_are_constant_or_grow_from_zero() -> None:
     assert not model_of(ppgt__drop_path=0.2, ppgt__drop_path_scale=False).layers[0].ffn_branch.drop_path.scale
 
 
+def test_heads_of_graphs_and_of_nodes_have_the_same_options() -> None:
+    for head, rows in (("linear_graph", 3), ("linear_node", 12)):
+        group = f"head.{head}"
+        options = {f"{group}.post_pooling_norm": "rms_norm", f"{group}.out_bn": True, f"{group}.out_dim": 6}
+        model = create_model(
+            "", 3, 2, network="PPGT", num_layers=1, dim=8, num_heads=2, settings=SMALL | {"gnn.head": head} | options
+        )
+        pred, _ = model.train()(batch_of(5, 3, 4))
+        assert pred.shape == (rows, 6)
+        torch.testing.assert_close(pred.mean(0), torch.zeros(6), atol=1e-4, rtol=0)
+        normed = []
+        model.head.head.mlp.register_forward_pre_hook(lambda _, given, seen=normed: seen.append(given[0]))
+        model.eval()(batch_of(5, 3, 4))
+        torch.testing.assert_close(normed[0].square().mean(1), torch.ones(rows), rtol=1e-4, atol=1e-4)
+
+
 def test_dropouts_reach_their_places() -> None:
     settings = {"gt.attn_dropout": 0.1, "gt.dropout": 0.2, "ppgt.ffn_dropout": 0.3, "ppgt.branch_dropout": 0.4}
     model = create_model("", 3, 2, network="PPGT", dim=8, num_heads=2, settings=SMALL | settings | CLASS)

@@ -53,6 +53,9 @@ ABSENT: dict[str, tuple[Any, ...]] = {
     "optimizer.adamw.beta1": (0.9,),
     "optimizer.adamw.beta2": (0.999,),
     "ppgt.mask_rate": (0.0,),
+    "head.linear_node.post_pooling_norm": ("none",),
+    "head.linear_node.out_bn": (False,),
+    "head.linear_node.out_dim": (0,),
 }
 # Groups and keys of networks that came later -> model.type: their keys count for that network alone.
 OF_NETWORKS = {"grit.": "GritTransformer", "ppgt.": "PPGT", "gt.FFN": "Spexphormer"}

@@ -40,10 +40,18 @@ def derive(given: Mapping[str, Any]) -> dict[str, Any]:
     name = given.get(ENCODER)
     if name is not None:
         enabled = given.get("posenc_RRWP.enable", given.get(f"{OLD_GROUP}.enable", False))
-        found[ENCODER] = f"{name}+RRWP" if enabled and "RRWP" not in str(name).split("+") else name
+        found[ENCODER] = encoder_with_rrwp(name, True) if enabled else name
     if given.get("dataset.pe_transform_on_the_fly"):
         found["posenc_RRWP.where"] = "batch"
     return found
+
+
+def encoder_with_rrwp(name: str, enabled: bool) -> str:
+    """Return the name of a node encoder with RRWP among its parts if that is enabled, else without."""
+    parts = str(name).split("+")
+    if enabled:
+        return name if "RRWP" in parts else f"{name}+RRWP"
+    return "+".join(part for part in parts if part != "RRWP")
 
 
 GRIT = Code("grit", KEYS, (ENCODER, "dataset.pe_transform_on_the_fly"), derive, ONLY, UNREAD)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.model_builder import create_model
 
+from graphgps_kmip.gym.config.config_loading import flatten
 from graphgps_kmip.gym.config.pretrained import adopt_settings, load_parameters
 from tests.compat.pair_files import as_tree, load, settings_of, shapes_of
 from tests.networks.ppgt_names import renaming
@@ -43,6 +44,72 @@ def model_of(name: str, folder: Path, *words: str) -> nn.Module:
     adopt_settings()
     cfg.share.dim_in, cfg.share.dim_out, cfg.dataset.edge_dim = 1, 1, 1
     return create_model(to_device=False)
+
+
+# In the config.yaml that a public code writes are all its defaults, too; most of these say nothing about its networks.
+DUMPED = {
+    **{"accelerator": "cuda:0", "cfg_file": "zinc.yaml", "best_by_loss": False, "train.loss_threshold": 0.0},
+    **{"gt.full_graph": True, "gt.pna_degrees": [], "gt.bigbird.hidden_act": "relu", "gt.jk.mode": "cat"},
+    **{"gt.attn.full_attn": True, "gt.attn.edge_enhance": True, "gt.attn.use": True, "gt.update_e": True},
+    **{"gt.main_ranch_norm_idx": [], "gt.stem.node_stem": None, "gt.bn_momentum": 0.1, "gnn.edge_dim": None},
+    **{"posenc_RRWP.spd": False, "posenc_RRWP.topk": None, "posenc_LapPE.eigen.max_freqs": 10},
+}
+TOKEN = "gt.pos_enc.node_encoder."
+STEM, FFN = (f"gt.pos_enc.edge_encoder.{name}." for name in ("MLPSinEdgeEncoder", "EdgeFFN"))
+# File, and settings that the earlier run has and the file at hand has not; whether the earlier run decides.
+DECIDED: list[tuple[str, dict[str, Any], bool]] = [
+    (PPGT, {"gt.norm_fn": "rms_norm", "gt.post_backbone_norm": "rms_norm"}, True),
+    (PPGT, {"gt.drop_path": 0.4, "gt.proj_drop": 0.1, "gt.layer_scale": True, "gt.alpha": 0.5}, True),
+    (PPGT, {"gt.dim_edge": 16, f"{STEM}hid_dim": "8,9", f"{STEM}sin_L": 7, f"{FFN}num_blocks": 1}, True),
+    (PPGT, {"gt.attn.gated_attn": True, "gt.attn.window_attn_hop": 2, "gt.attn.l2dist": False}, True),
+    (PPGT, {f"{TOKEN}name": "MLPNodeEncoder", f"{TOKEN}pe_name": "rrwp", f"{TOKEN}in_dim": "25"}, True),
+    (PPGT, {"posenc_RRWP.ksteps": 5, "posenc_RRWP.sym_norm": True, "posenc_RRWP.dual_direction": True}, True),
+    (PPGT, {"gnn.post_pooling_norm": "batch_norm", "gnn.out_bn": True, "gnn.out_dim": 5}, True),
+    (PPGT, {"gnn.dim_inner": 32, "gt.dim_hidden": 32, "gt.n_heads": 4}, True),
+    (PPGT, {"gnn.layers_post_mp": 1, "gnn.dropout": 0.3, "model.graph_pooling": "mean"}, False),
+    (PPGT, {"dataset.pe_transform_on_the_fly": True, "train.cfi_only": True, "train.loss_threshold": 0.5}, False),
+    (PPGT, {"optim.beta1": 0.8, "optim.base_lr": 0.5, "dataset.name": "full", "train.batch_size": 3}, False),
+    (GRIT, {"gt.attn.clamp": 3.0, "gt.attn.deg_scaler": False, "gt.update_e": False}, True),
+    (GRIT, {"gt.bn_momentum": 0.3, "gt.bn_no_runner": True, "gt.rezero": True}, True),
+    (GRIT, {"posenc_RRWP.ksteps": 5, "posenc_RRWP.add_identity": False}, True),
+    (GRIT, {"dataset.pe_transform_on_the_fly": True, "gnn.head": "graph", "optim.max_epoch": 3}, False),
+]
+
+
+def values_of(name: str, folder: Path, *words: str, **changes: Any) -> dict[str, Any]:
+    load(name, folder, "seed", "0", *words, **changes)
+    adopt_settings()
+    left_out = ("pretrained", "custom_modules")
+    return {key: value for key, value in flatten(cfg) if not key.startswith(left_out)}
+
+
+@pytest.mark.parametrize(("name", "changes", "adopted"), DECIDED)
+def test_the_earlier_run_decides_what_its_code_takes_over(
+    name: str, changes: dict[str, Any], adopted: bool, tmp_path: Path
+) -> None:
+    plain, changed = values_of(name, tmp_path), values_of(name, tmp_path, **changes)
+    differing = {key for key in plain if plain[key] != changed[key]}
+    assert len(differing) >= len({key.split(".")[0] for key in changes})
+    run = write_run(name, tmp_path, {}, **{**DUMPED, **changes})
+    assert values_of(name, tmp_path, "pretrained.dir", str(run)) == (changed if adopted else plain)
+
+
+def test_norms_of_the_head_go_from_graphs_to_nodes_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = write_run(PPGT, tmp_path, {}, **{"gnn.post_pooling_norm": "batch_norm"})
+    values_of(PPGT, tmp_path, "gnn.head", "linear_node", "pretrained.dir", str(run))
+    assert cfg.head.linear_node.post_pooling_norm == "batch_norm"
+    assert "head.linear_node.post_pooling_norm is batch_norm, as it was, not none" in caplog.text
+
+
+def test_a_file_of_grit_need_not_enable_what_the_earlier_run_does(tmp_path: Path) -> None:
+    run = write_run(GRIT, tmp_path, {})
+    found = values_of(GRIT, tmp_path, "pretrained.dir", str(run), **{"posenc_RRWP.enable": False})
+    assert found["dataset.node_encoder_name"] == "TypeDictNode+RRWP"
+    assert found["posenc_RRWP.enable"]
+    run = write_run(GRIT, tmp_path / "without", {}, **{"posenc_RRWP.enable": False})
+    assert values_of(GRIT, tmp_path, "pretrained.dir", str(run))["dataset.node_encoder_name"] == "TypeDictNode"
 
 
 def state_of_ppgt() -> dict[str, Tensor]:

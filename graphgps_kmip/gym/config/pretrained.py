@@ -19,18 +19,23 @@ from yacs.config import CfgNode
 
 from graphgps_kmip.compat.dialects import FOREIGN, name_dialect
 from graphgps_kmip.compat.foreign_keys import translated
+from graphgps_kmip.compat.grit_keys import encoder_with_rrwp
 from graphgps_kmip.compat.key_translation import UNREAD, UNREAD_ELSEWHERE, translate
 from graphgps_kmip.compat.pair_checkpoint_names import names_of
 from graphgps_kmip.compat.parameter_renaming import constants_of, read_state, renamed
+from graphgps_kmip.compat.ppgt_keys import HEAD_OPTIONS
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config.config_loading import flatten, load_config, read_settings
 from graphgps_kmip.gym.config.config_ranges import check_ranges
+from graphgps_kmip.registry import named
 from graphgps_kmip.results.finished_runs import config_file
 from graphgps_kmip.results.run_folder import best_or_newest
 from graphgps_kmip.results.run_record import read_record
 from graphgps_kmip.train import CheckpointError
 
 ADOPTED = ("gt", "gnn", "grit", "ppgt")  # groups that the earlier run decides, and those of all encodings
+HEADS = ("linear_graph", "linear_node")  # and of these heads the `HEAD_OPTIONS`, which in PPGT's code are keys of gnn
+OWN = "posenc_RRWP.where"  # how they are computed changes no number: as here, like GRIT's and PPGT's dataset.pe_*
 # Must be as in the earlier run: the network and the encoders that its parameters are of.
 EQUAL = ("model.type",) + tuple(
     f"dataset.{kind}_encoder{part}" for kind in ("node", "edge") for part in ("", "_name", "_bn")
@@ -43,7 +48,8 @@ WRITTEN = ("dialect", "quirks", "custom_modules")  # stand in every config.yaml 
 def adopt_settings() -> None:
     """Enter the settings of the earlier run into ``cfg``; nothing where ``pretrained.dir`` is empty.
 
-    Taken over are all of ``posenc_*`` and `ADOPTED` but those of `KEPT`. ``cfg`` must be open.
+    Taken over are all of ``posenc_*`` and `ADOPTED` but those of `KEPT` and `OWN`, and options of `HEADS`. ``cfg`` must
+    be open.
 
     Raises:
         ConfigError: the folder or its config.yaml is missing, or the runs differ in one of `EQUAL`.
@@ -52,6 +58,8 @@ def adopt_settings() -> None:
         return
     file = _config_file()
     theirs = _settings_of(file)
+    if cfg.dialect == "grit":  # its network reads RRWP wherever it is enabled, which the earlier run decides
+        cfg.dataset.node_encoder_name = encoder_with_rrwp(cfg.dataset.node_encoder_name, theirs.posenc_RRWP.enable)
     for key in EQUAL:
         if _value(theirs, key) != _value(cfg, key):
             raise ConfigError(
@@ -61,13 +69,29 @@ def adopt_settings() -> None:
     for key in LOGGED:
         if _value(theirs, key) != _value(cfg, key):
             logging.warning("pretrained: %s was %s, here it is %s", key, _value(theirs, key), _value(cfg, key))
-    kept = {key.removeprefix("gnn."): _value(cfg, key) for key in KEPT}
+    _adopt_head(theirs)
+    kept = {key: _value(cfg, key) for key in (*KEPT, OWN)}
     for group in (*ADOPTED, *(key for key in cfg if key.startswith("posenc_"))):
         cfg[group] = theirs[group]
-    cfg.gnn.update(kept)
+    for key, value in kept.items():
+        group, leaf = key.split(".")
+        cfg[group][leaf] = value
     cfg.model.auto_satisfy_param_budget = False  # the width is that of the earlier run
     check_ranges(cfg, {})
-    logging.info("pretrained: gt, gnn (without %s) and posenc_* are those of %s", ", ".join(KEPT), file)
+    groups = ", ".join((*ADOPTED, "posenc_*"))
+    logging.info("pretrained: %s (without %s) are those of %s", groups, ", ".join((*KEPT, OWN)), file)
+
+
+def _adopt_head(theirs: CfgNode) -> None:
+    """Take over norms and number of outputs of PPGT's heads, from one for graphs to one for nodes, too."""
+    names = {name: spec.name for name, spec in named("head").items()}
+    earlier, here = names.get(theirs.gnn.head), names.get(cfg.gnn.head)
+    if not {earlier, here} <= set(HEADS):
+        return
+    for key in HEAD_OPTIONS:
+        before, cfg.head[here][key] = cfg.head[here][key], theirs.head[earlier][key]
+        if before != cfg.head[here][key]:
+            logging.warning("pretrained: head.%s.%s is %s, as it was, not %s", here, key, cfg.head[here][key], before)
 
 
 def load_parameters(model: nn.Module) -> None:
@@ -173,8 +197,8 @@ def _dialect_of(settings: list[tuple[str, Any, str]]) -> str:
 
 
 def _is_adopted(key: str) -> bool:
-    group = key.split(".", 1)[0]
-    return group in ADOPTED or group.startswith("posenc_")
+    group, _, rest = key.partition(".")
+    return group in ADOPTED or group.startswith("posenc_") or (group == "head" and rest.split(".")[0] in HEADS)
 
 
 def _as_words(settings: Iterable[tuple[str, Any]]) -> list[str]:

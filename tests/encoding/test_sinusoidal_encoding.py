@@ -8,14 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.encoding import sinusoidal_encoding
-from graphgps_kmip.encoding.sinusoidal_encoding import (
-    SinusoidalEncoding,
-    plain_sinusoidal_linear,
-    sinusoidal,
-    sinusoidal_linear,
-    sinusoidal_width,
-)
+from graphgps_kmip.encoding.sinusoidal_encoding import sinusoidal, sinusoidal_linear_of_chunk, sinusoidal_width
 from tests.recorded import TOLERANCE, load
 
 SHAPES = [(3, True), (3, False), (1, True), (0, True), (0, False)]
@@ -28,17 +21,15 @@ def inputs(rows: int, num_bases: int, raw: bool, dtype: torch.dtype = torch.floa
     return x.to(dtype), weight.to(dtype), bias.to(dtype)
 
 
-@pytest.fixture
-def short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last chunk is shorter than the others."""
-    monkeypatch.setattr(sinusoidal_encoding, "CHUNK_NUMBERS", 60)
+def plain(x: Tensor, weight: Tensor, bias: Tensor, num_bases: int, raw: bool = True) -> Tensor:
+    return torch.nn.functional.linear(sinusoidal(x, num_bases, raw).to(weight.dtype), weight, bias)
 
 
 def test_values_are_those_of_the_public_code_in_float64_and_within_its_rounding_in_float32() -> None:
     record = load("F_encodings/spe_S15")
-    found = SinusoidalEncoding(15)(record["in/x"])
+    found = sinusoidal(record["in/x"], 15)
     torch.testing.assert_close(found, record["eval/out/y"], rtol=TOLERANCE, atol=TOLERANCE)
-    single = SinusoidalEncoding(15)(record["in/x"].float())
+    single = sinusoidal(record["in/x"].float(), 15)
     assert single.dtype == torch.float32
     torch.testing.assert_close(single, record["f32/eval/out/y"], rtol=0, atol=2e-3)
     assert float((single - found).abs().max()) > 1e-4  # what float64 is for
@@ -58,31 +49,27 @@ def test_columns_are_the_values_and_then_sine_and_cosine_of_each_base_channel_by
         assert len(found) == sinusoidal_width(4, num_bases, raw)
 
 
-@pytest.mark.usefixtures("short_chunks")
 @pytest.mark.parametrize("rows", [0, 1, 25])
 @pytest.mark.parametrize(("num_bases", "raw"), SHAPES)
 def test_the_operator_equals_encoding_and_linear_layer_with_all_gradients(rows: int, num_bases: int, raw: bool) -> None:
     x, weight, bias = inputs(rows, num_bases, raw)
     cotangent = torch.randn(rows, 5, dtype=torch.float64)
     results = []
-    for function in (sinusoidal_linear, plain_sinusoidal_linear):
+    for function in (sinusoidal_linear_of_chunk, plain):
         given = [tensor.clone().requires_grad_() for tensor in (x, weight, bias)]
         y = function(*given, num_bases, raw)
         (y * cotangent).sum().backward()
         results.append([y.detach(), *(tensor.grad for tensor in given)])
     for found, expected in zip(*results, strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
-    no_bias = sinusoidal_linear(x, weight, None, num_bases, raw)
-    torch.testing.assert_close(no_bias + bias, results[0][0], rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.usefixtures("short_chunks")
 @pytest.mark.parametrize(("num_bases", "raw"), [(2, True), (2, False), (0, True)])
 def test_first_and_second_derivatives_are_right(num_bases: int, raw: bool) -> None:
     given = [tensor.requires_grad_() for tensor in inputs(5, num_bases, raw)]
 
     def function(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        return sinusoidal_linear(x, weight, bias, num_bases, raw)
+        return sinusoidal_linear_of_chunk(x, weight, bias, num_bases, raw)
 
     assert torch.autograd.gradcheck(function, given)
     assert torch.autograd.gradgradcheck(function, given)
@@ -92,10 +79,10 @@ def test_sines_are_computed_in_the_type_of_the_values_and_cast_after() -> None:
     x, weight, bias = inputs(9, 15, True)
     wide = sinusoidal(x, 15).float()
     expected = torch.nn.functional.linear(wide, weight.float(), bias.float())
-    found = sinusoidal_linear(x, weight.float(), bias.float(), 15)
+    found = sinusoidal_linear_of_chunk(x, weight.float(), bias.float(), 15)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-    far = sinusoidal_linear(x.float(), weight.float(), bias.float(), 15)
+    far = sinusoidal_linear_of_chunk(x.float(), weight.float(), bias.float(), 15)
     assert float((far - expected).abs().max()) > 1e-4
 
 
@@ -103,18 +90,10 @@ def test_autocast_multiplies_in_its_own_type_and_gradients_have_that_of_the_para
     x, weight, bias = inputs(9, 3, True, torch.float32)
     weight, bias = weight.requires_grad_(), bias.requires_grad_()
     with torch.autocast("cpu", torch.bfloat16):
-        y = sinusoidal_linear(x, weight, bias, 3)
+        y = sinusoidal_linear_of_chunk(x, weight, bias, 3)
     assert y.dtype == torch.bfloat16
     y.float().sum().backward()
     assert weight.grad.dtype == bias.grad.dtype == torch.float32
-    exact = torch.autograd.grad(plain_sinusoidal_linear(x, weight, bias, 3, True).sum(), weight)[0]
+    exact = torch.autograd.grad(plain(x, weight, bias, 3, True).sum(), weight)[0]
     torch.testing.assert_close(weight.grad, exact, rtol=0.05, atol=0.05)
-    torch.testing.assert_close(y.float(), plain_sinusoidal_linear(x, weight, bias, 3, True), rtol=0.05, atol=0.1)
-
-
-def test_the_backward_pass_keeps_the_values_and_nothing_that_is_wide() -> None:
-    x, weight, bias = inputs(1000, 3, True)
-    kept: list[int] = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor.numel()) or tensor, lambda t: t):
-        sinusoidal_linear(x, weight.requires_grad_(), bias.requires_grad_(), 3)
-    assert max(kept) == x.numel()
+    torch.testing.assert_close(y.float(), plain(x, weight, bias, 3, True), rtol=0.05, atol=0.1)

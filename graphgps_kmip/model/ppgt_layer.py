@@ -6,6 +6,7 @@ The parts of the pair stem, too, have this form of residual branch: dropout, sto
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -47,6 +48,34 @@ class ResidualBranch(nn.Module):
         """Return the sum; ptr is the first row of each graph, None: each row is a graph, see `DropPath`."""
         h = self.drop_path(self.dropout(h), ptr)
         return x + h if self.layer_scale is None else torch.addcmul(x, self.layer_scale, h)
+
+
+@dataclass(frozen=True)
+class BranchOptions:
+    """What the two residual branches of a layer have in common.
+
+    Args:
+        norm (str, optional): in front of each, a key of `NORM_LAYERS`. (default: "ada_rms_norm")
+        dropout (float, optional): see `ResidualBranch`. (default: 0.0)
+        drop_path (float, optional): likewise. (default: 0.0)
+        drop_path_scale (bool, optional): likewise. (default: True)
+        layer_scale (float, optional): likewise. (default: 0.0)
+    """
+
+    norm: str = "ada_rms_norm"
+    dropout: float = 0.0
+    drop_path: float = 0.0
+    drop_path_scale: bool = True
+    layer_scale: float = 0.0
+
+    def build(self, dim: int) -> tuple[nn.Module, ResidualBranch]:
+        """Return the norm and the branch of C channels.
+
+        Raises:
+            ValueError: an unknown norm.
+        """
+        norm = look_up(NORM_LAYERS, self.norm, "ppgt.norm")(dim)
+        return norm, ResidualBranch(dim, self.dropout, self.drop_path, self.drop_path_scale, self.layer_scale)
 
 
 class SwiGLU(nn.Module):
@@ -103,11 +132,7 @@ class PPGTLayer(nn.Module):
         dim (int): width C.
         attention (Module): ``(x, context) -> x``, or with a state (see `GPSModel`): PPGT's is `SimplifiedL2Attention`.
         ffn (Module): `feed_forward` or `SwiGLU`.
-        norm (str, optional): a key of `NORM_LAYERS`. (default: "ada_rms_norm")
-        dropout (float, optional): probability after the attention and after the FFN. (default: 0.0)
-        drop_path (float, optional): of each branch, see `ResidualBranch`. (default: 0.0)
-        drop_path_scale (bool, optional): see `DropPath`. (default: True)
-        layer_scale (float, optional): start of gamma; 0: none. (default: 0.0)
+        options (BranchOptions, optional): of both branches. (default: ``BranchOptions()``)
 
     Shapes:
         x (N, C), context, states (one or none) -> (N, C), edge_attr as the context has it, states.
@@ -121,19 +146,12 @@ class PPGTLayer(nn.Module):
         dim: int,
         attention: nn.Module,
         ffn: nn.Module,
-        *,
-        norm: str = "ada_rms_norm",
-        dropout: float = 0.0,
-        drop_path: float = 0.0,
-        drop_path_scale: bool = True,
-        layer_scale: float = 0.0,
+        options: BranchOptions = BranchOptions(),  # noqa: B008 (frozen)
     ) -> None:
         super().__init__()
-        build = look_up(NORM_LAYERS, norm, "ppgt.norm")
-        branch = (dim, dropout, drop_path, drop_path_scale, layer_scale)
         self.attention = nn.ModuleList([attention])  # a list: read by GPSModel
-        self.attention_norm, self.attention_branch = build(dim), ResidualBranch(*branch)
-        self.ffn, self.ffn_norm, self.ffn_branch = ffn, build(dim), ResidualBranch(*branch)
+        self.attention_norm, self.attention_branch = options.build(dim)
+        self.ffn, (self.ffn_norm, self.ffn_branch) = ffn, options.build(dim)
 
     def forward(
         self, x: Tensor, context: GraphContext, states: tuple[object, ...] = ()
@@ -157,11 +175,7 @@ class ClassAttentionLayer(nn.Module):
         dim (int): width C.
         attention (Module): ``(token, x, context) -> token``: `ClassAttention`.
         ffn (Module): `feed_forward` or `SwiGLU`.
-        norm (str, optional): a key of `NORM_LAYERS`. (default: "ada_rms_norm")
-        dropout (float, optional): probability after the attention and after the FFN. (default: 0.0)
-        drop_path (float, optional): of each branch. (default: 0.0)
-        drop_path_scale (bool, optional): see `DropPath`. (default: True)
-        layer_scale (float, optional): start of gamma; 0: none. (default: 0.0)
+        options (BranchOptions, optional): of both branches. (default: ``BranchOptions()``)
 
     Shapes: token (B, C), x (N, C), context -> (B, C).
 
@@ -174,18 +188,11 @@ class ClassAttentionLayer(nn.Module):
         dim: int,
         attention: nn.Module,
         ffn: nn.Module,
-        *,
-        norm: str = "ada_rms_norm",
-        dropout: float = 0.0,
-        drop_path: float = 0.0,
-        drop_path_scale: bool = True,
-        layer_scale: float = 0.0,
+        options: BranchOptions = BranchOptions(),  # noqa: B008 (frozen)
     ) -> None:
         super().__init__()
-        build = look_up(NORM_LAYERS, norm, "ppgt.norm")
-        branch = (dim, dropout, drop_path, drop_path_scale, layer_scale)
-        self.attention, self.attention_norm, self.attention_branch = attention, build(dim), ResidualBranch(*branch)
-        self.ffn, self.ffn_norm, self.ffn_branch = ffn, build(dim), ResidualBranch(*branch)
+        self.attention, (self.attention_norm, self.attention_branch) = attention, options.build(dim)
+        self.ffn, (self.ffn_norm, self.ffn_branch) = ffn, options.build(dim)
 
     def forward(self, token: Tensor, x: Tensor, context: GraphContext) -> Tensor:
         """Return the new token of each graph."""

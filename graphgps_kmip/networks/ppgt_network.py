@@ -25,7 +25,7 @@ from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.model import GPSModel
 from graphgps_kmip.model.linear_heads import CLASS_TOKEN
 from graphgps_kmip.model.ppgt_initialisation import initialise_ppgt
-from graphgps_kmip.model.ppgt_layer import ClassAttentionLayer, PPGTLayer, SwiGLU, feed_forward
+from graphgps_kmip.model.ppgt_layer import BranchOptions, ClassAttentionLayer, PPGTLayer, SwiGLU, feed_forward
 from graphgps_kmip.model.ppgt_model import PPGTEncoder, PPGTReadout
 from graphgps_kmip.networks.network_plan import NetworkPlan
 from graphgps_kmip.networks.network_stack import encoder, layers_width, prediction_head
@@ -134,7 +134,7 @@ def _activation(plan: NetworkPlan) -> Callable[[], nn.Module]:
 def _layer(plan: NetworkPlan, dim: int, drop_path: float) -> PPGTLayer:
     gt, spec = plan.settings.gt, entries("attention")["sL2"]
     attention = plan.build(spec, dim, gt.n_heads, gt.attn_dropout, dim_pair=_pair_width(plan, dim))
-    return PPGTLayer(dim, attention, _ffn(plan, dim), drop_path=drop_path, **_branches(plan))
+    return PPGTLayer(dim, attention, _ffn(plan, dim), _branches(plan, drop_path))
 
 
 def _share_pairs(attentions: list[nn.Module]) -> None:
@@ -147,19 +147,12 @@ def _class_layer(plan: NetworkPlan, dim: int) -> ClassAttentionLayer:
     gt = plan.settings.gt
     options = {name: gt.sl2[name] for name in OF_CLASS_ATTENTION}
     attention = ClassAttention(dim, gt.n_heads, gt.attn_dropout, **options)
-    rate = plan.settings.ppgt.class_drop_path
-    return ClassAttentionLayer(dim, attention, _ffn(plan, dim), drop_path=rate, **_branches(plan))
+    return ClassAttentionLayer(dim, attention, _ffn(plan, dim), _branches(plan, plan.settings.ppgt.class_drop_path))
 
 
-def _branches(plan: NetworkPlan) -> dict[str, Any]:
-    """Return the arguments that layers of nodes and of class tokens share."""
-    settings = plan.settings.ppgt
-    return {
-        "norm": settings.norm,
-        "dropout": settings.branch_dropout,
-        "drop_path_scale": settings.drop_path_scale,
-        "layer_scale": settings.layer_scale,
-    }
+def _branches(plan: NetworkPlan, drop_path: float) -> BranchOptions:
+    ppgt = plan.settings.ppgt
+    return BranchOptions(ppgt.norm, ppgt.branch_dropout, drop_path, ppgt.drop_path_scale, ppgt.layer_scale)
 
 
 def _encoder(plan: NetworkPlan, dim: int) -> PPGTEncoder:

@@ -9,7 +9,14 @@ from torch import Tensor, nn
 from graphgps_kmip.attention import ClassAttention, SimplifiedL2Attention
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.model.ppgt_layer import ClassAttentionLayer, PPGTLayer, ResidualBranch, SwiGLU, feed_forward
+from graphgps_kmip.model.ppgt_layer import (
+    BranchOptions,
+    ClassAttentionLayer,
+    PPGTLayer,
+    ResidualBranch,
+    SwiGLU,
+    feed_forward,
+)
 from tests.recorded import check, load, part
 
 # Recorded name -> ours; norms of a batch are one level deeper here.
@@ -46,7 +53,7 @@ def layer_of(
 ) -> PPGTLayer:
     attention = SimplifiedL2Attention(8, 2, dim_pair=dim_pair, key_norm=key_norm)
     ffn = SwiGLU(8, ratio) if swiglu else feed_forward(8, ratio)
-    return PPGTLayer(8, attention, ffn, norm=norm).double()
+    return PPGTLayer(8, attention, ffn, BranchOptions(norm=norm)).double()
 
 
 @pytest.mark.parametrize("file", RECORDS)
@@ -90,7 +97,7 @@ def context_of(sizes: list[int]) -> GraphContext:
 def test_each_branch_drops_whole_graphs_by_its_own_draw() -> None:
     torch.manual_seed(0)
     context = context_of([3, 1, 2] * 400)
-    layer = PPGTLayer(4, constant(1.0), constant(10.0), drop_path=0.5, drop_path_scale=False)
+    layer = PPGTLayer(4, constant(1.0), constant(10.0), BranchOptions(drop_path=0.5, drop_path_scale=False))
     y = layer(torch.zeros(len(context.batch), 4), context)[0]
     firsts = y[context.ptr[:-1], 0]
     torch.testing.assert_close(y, firsts[context.batch, None].expand(-1, 4))
@@ -103,7 +110,7 @@ def test_each_branch_drops_whole_graphs_by_its_own_draw() -> None:
 def test_scaled_stochastic_depth_keeps_the_mean() -> None:
     torch.manual_seed(0)
     context = context_of([1] * 4000)
-    layer = PPGTLayer(1, constant(1.0), constant(0.0), drop_path=0.25)
+    layer = PPGTLayer(1, constant(1.0), constant(0.0), BranchOptions(drop_path=0.25))
     assert abs(float(layer(torch.zeros(4000, 1), context)[0].mean()) - 1) < 0.05
 
 
@@ -162,7 +169,7 @@ def test_class_tokens_of_graphs_do_not_mix_and_each_has_its_own_draw() -> None:
     x = torch.randn(8, 8, dtype=torch.float64)
     whole = layer(token, x, context)
     torch.testing.assert_close(whole[1:], layer(token[1:], x[3:], context_of([5])), rtol=1e-12, atol=1e-12)
-    drops = ClassAttentionLayer(1, constant(1.0), constant(0.0), drop_path=0.5, drop_path_scale=False)
+    drops = ClassAttentionLayer(1, constant(1.0), constant(0.0), BranchOptions(drop_path=0.5, drop_path_scale=False))
     tokens = drops(torch.zeros(1000, 1), torch.zeros(1000, 1), context_of([1] * 1000))
     assert 400 < int(tokens.sum()) < 600
 
@@ -170,4 +177,4 @@ def test_class_tokens_of_graphs_do_not_mix_and_each_has_its_own_draw() -> None:
 @pytest.mark.parametrize("layer", [PPGTLayer, ClassAttentionLayer])
 def test_an_unknown_norm_is_refused_with_near_misses(layer: type) -> None:
     with pytest.raises(ConfigError, match="ppgt.norm: unknown name 'ada_rms'. Did you mean ada_rms_norm"):
-        layer(4, constant(0.0), constant(0.0), norm="ada_rms")
+        layer(4, constant(0.0), constant(0.0), BranchOptions(norm="ada_rms"))

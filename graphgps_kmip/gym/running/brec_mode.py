@@ -48,11 +48,11 @@ def brec(
     optimizer: Optimizer,
     scheduler: Any,
     fabric: Fabric,
-    config: CfgNode | None = None,
+    *,
+    config: CfgNode,
 ) -> dict[str, Any]:
     """Train and test a new model on each pair of BREC, and count the pairs that it tells apart."""
     del optimizer, scheduler  # each pair has its own
-    config = cfg if config is None else config
     graphs, run_dir = loaders[0].dataset.dataset, Path(cfg.run_dir)
     pairs = getattr(graphs, "graphs", graphs).pairs  # those without encodings know their numbers
     settings = replace(current_settings(), max_epoch=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import io
 import logging
 import os
@@ -45,6 +44,7 @@ from graphgps_kmip.gym.running.train_modes import (
     current_scheduler,
     current_settings,
     current_task,
+    run_mode,
 )
 from graphgps_kmip.networks.branches import warn_of_unread_settings
 from graphgps_kmip.registry import components
@@ -296,9 +296,7 @@ def _run_mode(parts: Parts, given: tuple[Any, ...], fabric: Fabric) -> dict[str,
     name = parts.config.train.mode
     theirs = of_others()["train_mode"].get(name)
     if theirs is None:
-        mode = components("train_mode")[name]
-        known = {"config": parts.config} if "config" in inspect.signature(mode).parameters else {}
-        return mode(*given, fabric, **known)
+        return run_mode(components("train_mode")[name], parts.config, *given, fabric)
     loaders, model, *rest = given
     with served(parts.config):
         return theirs(create_logger(), loaders, model.to(fabric.device), *rest)

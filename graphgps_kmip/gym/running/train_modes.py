@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -134,6 +135,18 @@ def _created(kind: str, name: str, first: Any, create: Callable[..., Any]) -> An
     return from_config(partial(spec.component, **group))(first, cfg=cfg.optim)
 
 
+def run_mode(mode: Callable[..., Any], config: CfgNode, *given: Any) -> Any:
+    """Call a train mode of the registry; one that has an argument ``config`` gets it.
+
+    Args:
+        mode: train mode.
+        config: with the facts of the data.
+        given: loaders, model, optimizer, scheduler, and Fabric but from GraphGym's own main.
+    """
+    known = {"config": config} if "config" in inspect.signature(mode).parameters else {}
+    return mode(*given, **known)
+
+
 @register("train_mode", "custom")
 def custom(
     loaders: Sequence[Any],
@@ -142,7 +155,7 @@ def custom(
     scheduler: Any,
     fabric: Fabric | None = None,
     *,
-    config: CfgNode | None = None,
+    config: CfgNode,
 ) -> dict[str, Any]:
     """Train as the config says, on the data that the loaders give, and return the final record.
 
@@ -152,9 +165,8 @@ def custom(
         optimizer: of its parameters.
         scheduler: of its learning rate.
         fabric: launched; None: one process.
-        config: with the facts of the data, as further modes get it; None: GraphGym's ``cfg``, as in its own main.
+        config: with the facts of the data, as further modes get it.
     """
-    config = cfg if config is None else config
     return train(
         model,
         list(loaders),
@@ -234,7 +246,7 @@ def standard(
     scheduler: Any,
     fabric: Fabric | None = None,
     *,
-    config: CfgNode | None = None,
+    config: CfgNode,
 ) -> dict[str, Any]:
     """Train as custom does, in place of GraphGym's loop on Lightning."""
     logging.info("train.mode standard: GraphGym's loop on Lightning is not used, but ours, as for custom")
@@ -249,7 +261,7 @@ def inference_only(
     scheduler: Any,
     fabric: Fabric,
     *,
-    config: CfgNode | None = None,
+    config: CfgNode,
 ) -> dict[str, Any]:
     """Evaluate the model of pretrained.dir on all three splits, without training."""
     del optimizer, scheduler
@@ -264,7 +276,7 @@ def log_attn_weights(
     scheduler: Any,
     fabric: Fabric,
     *,
-    config: CfgNode | None = None,
+    config: CfgNode,
 ) -> dict[str, Any]:
     """Evaluate as inference-only, and save what each layer and head attends to in the first test graphs."""
     path = Path(cfg.run_dir) / "attention_weights.npz"
@@ -282,7 +294,7 @@ def pcqm4mv2_inference(
     scheduler: Any,
     fabric: Fabric,
     *,
-    config: CfgNode | None = None,
+    config: CfgNode,
 ) -> dict[str, Any]:
     """Evaluate on the official validation molecules, and save the predictions for both tests of the leaderboard."""
     del optimizer, scheduler
@@ -331,8 +343,7 @@ def _check_brec(processes: int) -> None:
         raise ConfigError("train.precision bf16-mixed: BREC's statistic needs exact outputs: set 32-true or 64-true")
 
 
-def _evaluated(loaders: Mapping[str, Any], model: nn.Module, fabric: Fabric, config: CfgNode | None) -> dict[str, Any]:
-    config = cfg if config is None else config
+def _evaluated(loaders: Mapping[str, Any], model: nn.Module, fabric: Fabric, config: CfgNode) -> dict[str, Any]:
     task, writers = current_task(config.share.dim_out), current_writers(config) if fabric.is_global_zero else ()
     return evaluate(model, loaders, task, current_settings(), Path(cfg.run_dir), fabric, writers)
 

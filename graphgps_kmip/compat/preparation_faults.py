@@ -15,15 +15,12 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.encoding.expander_graph import (
-    COMPLETE_AT_MOST,
     Expander,
+    Expansion,
     adjacency_without_loops,
-    best_draw,
-    check_arguments,
-    complete_graph,
+    expander_edges,
     expander_generator,
     second_eigenvalue,
-    spectral_bound,
 )
 from graphgps_kmip.encoding.graphormer_bias import GraphormerBias, GraphormerEncoder, GraphToken
 from graphgps_kmip.registry import register
@@ -70,7 +67,7 @@ class PublicGraphormerBias(GraphormerBias):
 
 
 class PublicExpander(Expander):
-    """Edge set ``expander_edge_index`` of each graph; with ``raw`` that of `raw_expander_edges`."""
+    """Edge set ``expander_edge_index`` of each graph; with ``raw`` that of `RAW`."""
 
     raw: bool = False
     FROM_CONFIG = {**Expander.FROM_CONFIG, "raw": "prep.exp_raw"}
@@ -83,42 +80,8 @@ class PublicExpander(Expander):
         if not raw:
             return Expander.compute(graph, deg, algorithm, max_num_iters, seed)
         rng = expander_generator(seed, graph.graph_id)
-        edges = raw_expander_edges(graph.num_nodes, deg, algorithm, rng=rng, max_num_iters=max_num_iters)
+        edges = expander_edges(graph.num_nodes, deg, algorithm, rng=rng, max_num_iters=max_num_iters, expansion=RAW)
         return {"expander_edge_index": edges}
-
-
-def raw_expander_edges(
-    num_nodes: int,
-    degree: int = 5,
-    algorithm: str = "Random-d",
-    *,
-    rng: np.random.Generator,
-    max_num_iters: int = 100,
-    check_spectrum: bool = True,
-) -> Tensor:
-    """Draw an expander graph as Exphormer's code: the quirk ``exphormer_raw_expander``.
-
-    Loops and repeated edges stay in the result, the test's degrees count loops (`raw_spectral_value`), and its bound is
-    that of the degree asked for, even where graphs with few nodes have a smaller one.
-
-    Args:
-        num_nodes (int): N.
-        degree (int, optional): Number of permutations or cycles. (default: 5)
-        algorithm (str, optional): As in `expander_edges`. (default: ``"Random-d"``)
-        rng (np.random.Generator): Source of randomness.
-        max_num_iters (int, optional): Maximum number of draws. (default: 100)
-        check_spectrum (bool, optional): Test what is drawn; False takes the first draw. (default: ``True``)
-
-    Shapes: (2, E), int64: both directions of every edge, in the order in which they were drawn.
-
-    Raises:
-        InputError: as `expander_edges`.
-    """
-    check_arguments(num_nodes, degree, algorithm, max_num_iters)
-    if num_nodes <= COMPLETE_AT_MOST:
-        return complete_graph(num_nodes)
-    value_of, used = raw_spectral_value if check_spectrum else None, min(degree, num_nodes - 1)
-    return torch.from_numpy(best_draw(num_nodes, used, algorithm, rng, max_num_iters, value_of, spectral_bound(degree)))
 
 
 def raw_spectral_value(edges: np.ndarray, num_nodes: int) -> float:
@@ -134,6 +97,12 @@ def raw_spectral_value(edges: np.ndarray, num_nodes: int) -> float:
     """
     degree = np.bincount(edges[0], minlength=num_nodes).astype(np.float64)
     return second_eigenvalue(degree, adjacency_without_loops(edges, num_nodes))
+
+
+# Expander graphs of Exphormer's code, the quirk ``exphormer_raw_expander``: loops and repeated edges stay, in the order
+# in which they were drawn, the test's degrees count loops, and its bound is that of the degree asked for, even where
+# graphs with few nodes have a smaller one.
+RAW = Expansion(raw_spectral_value, degree_of=lambda degree, _: degree, kept=lambda edges, _: edges)
 
 
 def with_every_edge_reversed(graph: Data) -> Data:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
@@ -84,9 +85,36 @@ class Expander(PositionalEncoding):
         return {"expander_edge_index": edges}
 
 
+def used_degree(degree: int, num_nodes: int) -> int:
+    """Return the degree of a graph of N nodes: less than N."""
+    return min(degree, num_nodes - 1)
+
+
 def expander_generator(seed: int, graph_id: int) -> np.random.Generator:
     """Return the random generator of one graph of a data set."""
     return np.random.default_rng((seed, graph_id))
+
+
+def _simple(edges: np.ndarray, num_nodes: int) -> np.ndarray:
+    """Drop loops and repeated edges; the rest is sorted."""
+    key = np.sort(edges[0] * num_nodes + edges[1])  # np.unique hashes: slower
+    source, target = np.divmod(key[np.diff(key, prepend=-1) > 0], num_nodes)
+    return np.stack([source, target])[:, source != target]
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """What is tested of a draw, and which of its edges are kept; the defaults are what `expander_edges` says.
+
+    Args:
+        value_of (callable, optional): (edges, N) -> the value that is tested; None is `spectral_value`.
+        degree_of (callable, optional): (degree asked for, N) -> that whose `spectral_bound` the value must reach.
+        kept (callable, optional): (edges, N) -> edges; edges hold both directions, as often as they were drawn.
+    """
+
+    value_of: Callable[[np.ndarray, int], float] | None = None
+    degree_of: Callable[[int, int], int] = used_degree
+    kept: Callable[[np.ndarray, int], np.ndarray] = _simple
 
 
 def expander_edges(
@@ -97,6 +125,7 @@ def expander_edges(
     rng: np.random.Generator,
     max_num_iters: int = 100,
     check_spectrum: bool = True,
+    expansion: Expansion = Expansion(),  # noqa: B008 (frozen)
 ) -> Tensor:
     """Draw an expander graph on the nodes of a graph: every node has about 2 ``degree`` neighbours.
 
@@ -112,27 +141,23 @@ def expander_edges(
         rng (np.random.Generator): Source of randomness, such as `expander_generator`.
         max_num_iters (int, optional): Maximum number of draws, ``prep.exp_max_num_iters``. (default: 100)
         check_spectrum (bool, optional): Test what is drawn; False takes the first draw. (default: ``True``)
+        expansion (Expansion, optional): Of another code. (default: ``Expansion()``)
 
     Shapes: (2, E), int64: both directions of every edge; sorted.
 
     Raises:
         InputError: an unknown algorithm, a negative num_nodes, or a degree or max_num_iters < 1.
     """
-    check_arguments(num_nodes, degree, algorithm, max_num_iters)
+    _check_arguments(num_nodes, degree, algorithm, max_num_iters)
     if num_nodes <= COMPLETE_AT_MOST:
-        return complete_graph(num_nodes)
-    used = min(degree, num_nodes - 1)
-    value_of, bound = spectral_value if check_spectrum else None, spectral_bound(used)
-    edges = best_draw(num_nodes, used, algorithm, rng, max_num_iters, value_of, bound)
-    return torch.from_numpy(_simple(edges, num_nodes))
+        return torch.from_numpy(np.stack(np.nonzero(~np.eye(num_nodes, dtype=bool))))
+    value_of = (expansion.value_of or spectral_value) if check_spectrum else None
+    bound = spectral_bound(expansion.degree_of(degree, num_nodes))
+    edges = _best_draw(num_nodes, used_degree(degree, num_nodes), algorithm, rng, max_num_iters, value_of, bound)
+    return torch.from_numpy(expansion.kept(edges, num_nodes))
 
 
-def complete_graph(num_nodes: int) -> Tensor:
-    """Return all pairs of different nodes, (2, N * (N - 1)), int64."""
-    return torch.from_numpy(np.stack(np.nonzero(~np.eye(num_nodes, dtype=bool))))
-
-
-def best_draw(
+def _best_draw(
     num_nodes: int,
     degree: int,
     algorithm: str,
@@ -214,14 +239,7 @@ def second_eigenvalue(degree: np.ndarray, adjacency: csr_array) -> float:
     return float(eigsh(matrix, k=2, which="SA", v0=start, tol=TOLERANCE, return_eigenvectors=False).max())
 
 
-def _simple(edges: np.ndarray, num_nodes: int) -> np.ndarray:
-    """Drop loops and repeated edges; the rest is sorted."""
-    key = np.sort(edges[0] * num_nodes + edges[1])  # np.unique hashes: slower
-    source, target = np.divmod(key[np.diff(key, prepend=-1) > 0], num_nodes)
-    return np.stack([source, target])[:, source != target]
-
-
-def check_arguments(num_nodes: int, degree: int, algorithm: str, max_num_iters: int) -> None:
+def _check_arguments(num_nodes: int, degree: int, algorithm: str, max_num_iters: int) -> None:
     """Raise an `InputError` that names the argument of `expander_edges` that is out of range."""
     if algorithm not in ALGORITHMS:
         raise InputError(f"prep.exp_algorithm must be one of {', '.join(ALGORITHMS)}, got {algorithm!r}")

@@ -15,17 +15,17 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.compat.preparation_faults import (
+    RAW,
     PaddedPathsEncoder,
     PublicExpander,
     PublicGraphormerBias,
     UnmovedEdgesToken,
-    raw_expander_edges,
     raw_spectral_value,
     with_every_edge_reversed,
 )
 from graphgps_kmip.data.transductive import with_reverse_edges
 from graphgps_kmip.encoding import Expander, GraphormerBias
-from graphgps_kmip.encoding.expander_graph import expander_edges, expander_generator, spectral_value
+from graphgps_kmip.encoding.expander_graph import Expansion, expander_edges, expander_generator, spectral_value
 from graphgps_kmip.encoding.graphormer_bias import GraphormerEncoder, GraphToken
 from graphgps_kmip.encoding.positional_encoding import own_options
 from graphgps_kmip.gym.config.config_loading import load_config
@@ -94,8 +94,7 @@ def test_the_expander_encoding_draws_by_seed_and_graph_as_its_function(raw: bool
     graph = Data(num_nodes=30, graph_id=4)
     encoding = PublicExpander(name="Expander", deg=3, seed=2, raw=raw)
     (found,) = encoding.attributes([graph], encoding.settings())
-    function = raw_expander_edges if raw else expander_edges
-    expected = function(30, 3, rng=expander_generator(2, 4))
+    expected = expander_edges(30, 3, rng=expander_generator(2, 4), expansion=RAW if raw else Expansion())
     assert torch.equal(found["expander_edge_index"], expected)
     assert encoding.settings() == {"deg": 3, "algorithm": "Random-d", "max_num_iters": 100, "raw": raw, "seed": 2}
 
@@ -135,9 +134,9 @@ def loaded(file: str, *words: str) -> Data:
 
 def test_the_keys_of_prep_choose_the_faults(ours: None) -> None:  # noqa: ARG001
     words = ("prep.exp", "True", "prep.exp_deg", "3", "seed", "5")
-    for raw, function in ((True, raw_expander_edges), (False, expander_edges)):
+    for raw, expansion in ((True, RAW), (False, Expansion())):
         one = loaded("quickstart/digits-kmip.yaml", *words, "prep.exp_raw", str(raw))
-        expected = function(one.num_nodes, 3, rng=expander_generator(5, 0))
+        expected = expander_edges(one.num_nodes, 3, rng=expander_generator(5, 0), expansion=expansion)
         assert torch.equal(one.expander_edge_index, expected)
     cora = "Citation/cora-gcn.yaml"
     clean = loaded(cora, "prep.add_reverse_edges", "False")

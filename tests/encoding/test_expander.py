@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.compat.preparation_faults import raw_expander_edges, raw_spectral_value
+from graphgps_kmip.compat.preparation_faults import RAW, raw_spectral_value
 from graphgps_kmip.encoding import expander_graph as expander
 from graphgps_kmip.encoding.expander_graph import (
     ALGORITHMS,
@@ -40,7 +41,7 @@ def draw(num_nodes: int, degree: int = 5, algorithm: str = "Random-d", seed: int
 
 
 def draw_raw(num_nodes: int, degree: int = 5, algorithm: str = "Random-d", **options: int) -> Tensor:
-    return raw_expander_edges(num_nodes, degree, algorithm, rng=expander_generator(0, 0), **options)
+    return expander_edges(num_nodes, degree, algorithm, rng=expander_generator(0, 0), **options, expansion=RAW)
 
 
 def ordered(edges: Tensor) -> list[list[int]]:
@@ -64,7 +65,7 @@ def second_eigenvalue(edges: Tensor, num_nodes: int) -> float:
 def test_a_draw_and_its_eigenvalue_match_the_recorded_original(algorithm: str, num_nodes: int, degree: int) -> None:
     record = load(f"D_expander/generator_{algorithm}_n{num_nodes}_d{degree}")
     rng = Given(record["in/permutations"])
-    edges = raw_expander_edges(num_nodes, degree, algorithm, rng=rng, check_spectrum=False)
+    edges = expander_edges(num_nodes, degree, algorithm, rng=rng, check_spectrum=False, expansion=RAW)
     assert rng.used == len(rng.rows)
     assert ordered(edges) == ordered(torch.stack([record["out/senders"], record["out/receivers"]]))
     assert raw_spectral_value(edges.numpy(), num_nodes) == pytest.approx(record["out/eigenvalue"].item(), rel=1e-6)
@@ -86,7 +87,7 @@ def test_the_whole_routine_matches_the_recorded_original(
 ) -> None:
     record = load(f"D_expander/full_{algorithm}_n{num_nodes}_d{degree}_iters{max_num_iters}")
     rng = Given(record["in/permutations"])
-    edges = raw_expander_edges(num_nodes, degree, algorithm, rng=rng, max_num_iters=max_num_iters)
+    edges = expander_edges(num_nodes, degree, algorithm, rng=rng, max_num_iters=max_num_iters, expansion=RAW)
     assert ordered(edges) == ordered(record["out/expander_edges"].T)
     assert rng.used == record["out/permutations_used"].item()
 
@@ -153,7 +154,7 @@ def test_it_draws_until_one_passes_and_keeps_the_best_otherwise(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = expander_generator(2, 0)
-    draws = [raw_expander_edges(12, 2, rng=rng, check_spectrum=False) for _ in range(6)]
+    draws = [expander_edges(12, 2, rng=rng, check_spectrum=False, expansion=RAW) for _ in range(6)]
     values = [second_eigenvalue(edges, 12) for edges in draws]
     assert max(values[:2]) < 0.8 < values[2] < values[3] == max(values)
     monkeypatch.setattr(expander, "spectral_bound", lambda _: 0.8)
@@ -201,3 +202,16 @@ def test_both_public_names_of_one_algorithm_serve() -> None:
 def test_wrong_arguments_are_refused(options: dict[str, int | str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         draw(**{"num_nodes": 30, **options})
+
+
+def test_a_first_draw_that_only_the_raw_value_passes_is_kept_raw_and_drawn_again_else() -> None:
+    seed = next(
+        seed
+        for seed in range(100)
+        for edges in [expander_edges(11, 2, rng=expander_generator(seed, 0), check_spectrum=False, expansion=RAW)]
+        if spectral_value(edges.numpy(), 11) < spectral_bound(2) <= raw_spectral_value(edges.numpy(), 11)
+    )
+    first = expander_edges(11, 2, rng=expander_generator(seed, 0), check_spectrum=False, expansion=RAW)
+    assert torch.equal(expander_edges(11, 2, rng=expander_generator(seed, 0), expansion=RAW), first)
+    again = expander_edges(11, 2, rng=expander_generator(seed, 0), expansion=replace(RAW, value_of=None))
+    assert spectral_value(again.numpy(), 11) >= spectral_bound(2)

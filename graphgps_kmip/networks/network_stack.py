@@ -74,6 +74,24 @@ def encoder(plan: NetworkPlan, dim: int, dim_edge: int | None = None) -> Feature
     return kind(dim, node, edge, *norms, dim_edge)
 
 
+def check_raw_width(plan: NetworkPlan, dim: int, otherwise: str = "") -> None:
+    """Refuse node features that no encoder brings to the width of the layers.
+
+    Args:
+        plan: settings and dims.
+        dim: width C.
+        otherwise: what else would help, for the error.
+
+    Raises:
+        ConfigError: there is no node encoder, and the data has another width.
+    """
+    if not plan.settings.dataset.node_encoder and plan.dim_in != dim:
+        raise ConfigError(
+            f"dataset.node_encoder is False, so gnn.dim_inner ({dim}) must be the data's width {plan.dim_in}: set "
+            f"dataset.node_encoder True and dataset.node_encoder_name LinearNode{otherwise}"
+        )
+
+
 def input_part(plan: NetworkPlan, dim: int) -> nn.Sequential | None:
     """Return gnn.layers_pre_mp layers between encoder and stack, or None.
 
@@ -81,11 +99,8 @@ def input_part(plan: NetworkPlan, dim: int) -> nn.Sequential | None:
         ConfigError: nothing brings the data to the width of the layers.
     """
     gnn, raw = plan.settings.gnn, None if plan.settings.dataset.node_encoder else plan.dim_in
-    if gnn.layers_pre_mp < 1 and raw not in (None, dim):
-        raise ConfigError(
-            f"dataset.node_encoder is False, so gnn.dim_inner ({dim}) must be the data's width {raw}: set "
-            "dataset.node_encoder True and dataset.node_encoder_name LinearNode, or gnn.layers_pre_mp 1"
-        )
+    if gnn.layers_pre_mp < 1:
+        check_raw_width(plan, dim, ", or gnn.layers_pre_mp 1")
     return input_layers(dim, gnn.layers_pre_mp, gnn.batchnorm, gnn.dropout, plan.activation(), gnn.l2norm, raw)
 
 

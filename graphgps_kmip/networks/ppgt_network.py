@@ -28,7 +28,7 @@ from graphgps_kmip.model.ppgt_initialisation import initialise_ppgt
 from graphgps_kmip.model.ppgt_layer import BranchOptions, ClassAttentionLayer, PPGTLayer, SwiGLU, feed_forward
 from graphgps_kmip.model.ppgt_model import PPGTEncoder, PPGTReadout
 from graphgps_kmip.networks.network_plan import NetworkPlan
-from graphgps_kmip.networks.network_stack import encoder, layers_width, prediction_head
+from graphgps_kmip.networks.network_stack import check_raw_width, encoder, layers_width, prediction_head
 from graphgps_kmip.registry import entries, register
 
 SWIGLU = "swiglu"
@@ -46,6 +46,7 @@ def ppgt(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa:
     """
     dim, settings = layers_width(plan.settings), plan.settings.ppgt
     _check(plan)
+    check_raw_width(plan, dim)
     norm = partial(_norm, settings, dim)
     rates = _rates(settings, plan.settings.gt.layers)
     layers = [_layer(plan, dim, rate) for rate in rates]

@@ -66,6 +66,14 @@ def test_heads_of_graphs_and_of_nodes_have_the_same_options() -> None:
         torch.testing.assert_close(normed[0].square().mean(1), torch.ones(rows), rtol=1e-4, atol=1e-4)
 
 
+def test_without_a_node_encoder_the_data_has_the_width_of_the_layers() -> None:
+    with pytest.raises(ConfigError, match="node_encoder is False, so gnn.dim_inner .8. must be the data's width 3: "):
+        model_of(dataset__node_encoder=False)
+    own = SMALL | {"dataset.node_encoder": False}
+    model = create_model("", 3, 2, network="PPGT", num_layers=1, dim=3, num_heads=1, settings=own)
+    assert model(batch_of(4, 2))[0].shape[0] == 2
+
+
 def test_dropouts_reach_their_places() -> None:
     settings = {"gt.attn_dropout": 0.1, "gt.dropout": 0.2, "ppgt.ffn_dropout": 0.3, "ppgt.branch_dropout": 0.4}
     model = create_model("", 3, 2, network="PPGT", dim=8, num_heads=2, settings=SMALL | settings | CLASS)

@@ -172,9 +172,7 @@ def test_statistics_of_batch_norms_are_those_of_a_long_training_where_it_stops_a
         return models[-1]
 
     result = run_pair(pair_test(keep, protocol=protocol, epochs=80, dtype=torch.float32), BASIC, graphs_of(BASIC))
-    assert result["distinguished"], (
-        "with a variance that is still near 1 the features are below the rounding of 1000"
-    )
+    assert result["distinguished"], "with a variance that is still near 1 the features are below the rounding of 1000"
     assert models[0].inner_norm.momentum == 0.1
     assert float(models[0].inner_norm.running_var.max()) < 1e-3
     assert not run_pair(pair_test(Faint, protocol=protocol, epochs=80), STRONGLY_REGULAR, graphs_of(STRONGLY_REGULAR))[

@@ -120,9 +120,15 @@ def test_hidden_rows_of_heads_have_length_one_where_the_config_says_so() -> None
 
 
 def test_input_layers_normalise_rows_as_the_config_says_in_every_network() -> None:
+    layers = {
+        "SANTransformer": "SANLayer",
+        "GECO": "GECO",
+        "Spexphormer": "ScoreEstimator",
+        "Exphormer": "ScoreEstimator",
+    }
     for network in components("network").keys() - {"GCN", "GAT", "PPGT", "BaseGraphNet"}:  # which have no input layers
         for wanted in (True, False):
-            layer_type = "SANLayer" if network == "SANTransformer" else "GCN"
+            layer_type = layers.get(network, "GCN")
             configure(DATA | {"model.type": network, "gt.layer_type": layer_type, "posenc_RRWP.enable": True})
             cfg.gnn.layers_pre_mp, cfg.gnn.l2norm = 1, wanted
             found = any(isinstance(module, UnitRows) for module in build_network(network, 5, 3).pre_mp)

@@ -64,6 +64,11 @@ def _chunks(x: Tensor) -> list[slice]:
     return [slice(start, start + rows) for start in range(0, len(x), rows)]
 
 
+def _mean_square(rows: Tensor) -> Tensor:
+    """Return the mean of the squares of each row, (M, C) -> (M, 1), in one pass."""
+    return torch.linalg.vector_norm(rows, dim=-1, keepdim=True).square_().div_(max(1, rows.size(-1)))
+
+
 class _Scale(Function):
     """``y = r t x`` with ``r = 1 / sqrt(mean(x^2) + eps)``, ``t = sqrt(mean(u^2) + eps)``, ``u = alpha x + beta``."""
 
@@ -76,9 +81,9 @@ class _Scale(Function):
         r, t = (torch.empty(len(rows), 1, dtype=kind, device=x.device) for _ in range(2))
         for part in _chunks(rows):
             wide = rows[part].to(kind)
-            r[part] = wide.square().mean(dim=-1, keepdim=True).add_(eps).rsqrt_()
-            t[part] = torch.addcmul(beta_, wide, alpha_).square_().mean(dim=-1, keepdim=True).add_(eps).sqrt_()
-            y[part] = wide * (r[part] * t[part])
+            r[part] = _mean_square(wide).add_(eps).rsqrt_()
+            t[part] = _mean_square(torch.addcmul(beta_, wide, alpha_)).add_(eps).sqrt_()
+            torch.mul(wide, r[part] * t[part], out=y[part])
         ctx.save_for_backward(x, alpha, beta, r, t)
         ctx.eps = eps
         return y.view(x.shape)
@@ -93,20 +98,20 @@ class _Scale(Function):
         rows, grads = x.reshape(-1, channels), grad.reshape(-1, channels)
         grad_x = torch.empty_like(rows)
         a, b = alpha.to(kind), beta.to(kind)
-        square, product = a * a, a * b
+        square, product, each = a * a, a * b, torch.ones_like(a)
         # sums over rows of w, w x and w x^2, w the gradient of mean(u^2)
         ones, first, second = a.new_zeros(()), torch.zeros_like(a), torch.zeros_like(a)
         for part in _chunks(rows):
             wide, g, r_, t_ = rows[part].to(kind), grads[part].to(kind), r[part], t[part]
-            d = (g * wide).sum(dim=-1, keepdim=True)
+            d = (g * wide).mv(each)[:, None]
             w = d * r_ / (channels * t_)  # (m, 1)
-            squares = wide * wide
             ones += w.sum()
             first.addmv_(wide.T, w[:, 0])
-            second.addmv_(squares.T, w[:, 0])
-            # squares becomes the factor of x in the gradient
-            torch.addcmul(d * t_ * r_.pow(3) / -channels, w, square, out=squares)
-            grad_x[part] = squares.mul_(wide).addcmul_(w, product).addcmul_(g, r_ * t_)
+            second.addmv_((wide * wide).T, w[:, 0])
+            # the factor of x in the gradient becomes the gradient
+            found = torch.addcmul(d * t_ * r_.pow(3) / -channels, w, square)
+            found.mul_(wide).addcmul_(w, product)
+            torch.addcmul(found, g, r_ * t_, out=grad_x[part])
         grad_alpha, grad_beta = a * second + b * first, a * first + b * ones
         return grad_x.view(x.shape), grad_alpha.to(alpha.dtype), grad_beta.to(beta.dtype), None
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 from torch_geometric.nn import BatchNorm
 
+from graphgps_kmip.common.gelu_mlp import GELUMLP
 from graphgps_kmip.common.node_pairs import all_pairs, first_nodes, pair_rows, rows_in_list
 from graphgps_kmip.common.rms_norms import NORM_LAYERS
 from graphgps_kmip.common.row_chunks import RowStage, map_rows
@@ -77,7 +78,7 @@ class PairStem(nn.Module):
         channels = encoding.walks.num_channels + sum(widths[name] for name in self.features)
         sizes = [sinusoidal_width(channels, num_bases, raw_channels), *hidden, dim]
         layers = [module for pair in pairwise(sizes) for module in (nn.Linear(*pair), act())]
-        self.mlp = nn.Sequential(*layers[:-1])
+        self.mlp = GELUMLP(*layers[:-1])
 
     def forward(self, batch: Batch) -> Batch:
         """Set ``batch.pair_attr``."""
@@ -212,7 +213,7 @@ class PairFFN(nn.Module):
         self.norms = nn.ModuleList(NORM_LAYERS[norm](dim) for _ in range(num_blocks))
         self.dim, hidden = dim, int(dim * ffn_ratio)
         self.mlps = nn.ModuleList(
-            nn.Sequential(nn.Linear(dim, hidden), act(), nn.Linear(hidden, dim)) for _ in range(num_blocks)
+            GELUMLP(nn.Linear(dim, hidden), act(), nn.Linear(hidden, dim)) for _ in range(num_blocks)
         )
         self.drop_path = DropPath(drop_path, drop_path_scale)
         self.scales = nn.ParameterList(

@@ -16,9 +16,10 @@ EXACT: dict[str, Any] = {"rtol": 1e-12, "atol": 1e-12}
 EDGES = torch.tensor([0, 0, 3, 4, 9])  # rows to which the rows of a sparse tensor belong
 
 
-@pytest.fixture(autouse=True)
-def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, params=[0, 1000, 2**26], ids=["no graphs", "some graphs", "all graphs"])
+def _small_chunks(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     monkeypatch.setitem(row_chunks.CHUNK_NUMBERS, "cpu", 12)  # three rows of width 4
+    monkeypatch.setattr(row_chunks, "KEEP_BYTES", request.param)
 
 
 class Inputs:
@@ -103,10 +104,59 @@ def test_gradients_under_functional_call_are_those_of_the_parameters_that_were_g
     torch.testing.assert_close(*grads, **EXACT)
 
 
-def test_only_inputs_and_output_are_kept_for_the_backward_pass() -> None:
+def test_without_room_for_graphs_only_the_inputs_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_chunks, "KEEP_BYTES", 0)
     one, kept = Inputs(10), []
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
-        map_rows(one.stages(), 10)
+        out = map_rows(one.stages(), 10)
     given = {tensor.data_ptr() for tensor in (*one.leaves, one.place)}
     assert kept
     assert {tensor.data_ptr() for tensor in kept} <= given
+    assert not out.grad_fn.kept
+
+
+def stored_bytes(rows: int) -> int:
+    """Bytes that some rows store as one chunk in the plain form, parameters and inputs aside."""
+    one, found = Inputs(rows), {}
+    given = {tensor.untyped_storage().data_ptr() for tensor in (*one.leaves, one.place)}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        found.update({} if storage.data_ptr() in given else {storage.data_ptr(): storage.nbytes()})
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        one.plain()
+    return sum(found.values())
+
+
+@pytest.mark.parametrize("chunks", [0, 1, 2, 3])
+def test_graphs_of_the_first_chunks_are_kept_as_long_as_their_bytes_fit(
+    chunks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = 2 * 8 * len(EDGES)  # places of edges in a chunk, which `index_add` stores
+    monkeypatch.setattr(row_chunks, "KEEP_BYTES", chunks * stored_bytes(3) + index)
+    assert len(map_rows(Inputs(12).stages(), 12).grad_fn.kept) == chunks
+    with torch.no_grad():
+        assert map_rows(Inputs(12).stages(), 12).grad_fn is None
+
+
+def test_what_is_kept_is_not_computed_again_and_serves_one_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_chunks, "KEEP_BYTES", 2**26)
+    one, calls, compute = Inputs(10), [], row_chunks._compute
+    monkeypatch.setattr(row_chunks, "_compute", lambda *given, **more: calls.append(0) or compute(*given, **more))
+    out = map_rows(one.stages(), 10)
+    assert len(calls) == 4
+    first = torch.autograd.grad(out.square().sum(), one.leaves, retain_graph=True)
+    assert len(calls) == 4
+    assert not out.grad_fn.kept
+    torch.testing.assert_close(torch.autograd.grad(out.square().sum(), one.leaves), first, **EXACT)
+    assert len(calls) == 8
+
+
+def test_hooks_of_a_parameter_see_its_whole_gradient_once() -> None:
+    one, seen = Inputs(10), []
+    one.weight.register_hook(lambda grad: seen.append(grad))
+    map_rows(one.stages(), 10).square().sum().backward()
+    assert len(seen) == 1
+    torch.testing.assert_close(seen[0], one.weight.grad, **EXACT)

@@ -201,8 +201,7 @@ WRITERS = {
 }
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize(("name", "code"), list(zip(WRITERS, 3 * (errno.ENOSPC, errno.EIO), strict=False)))
 def test_a_full_disk_is_one_line_with_the_file_and_earlier_runs_are_unchanged(
     name: str, code: int, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

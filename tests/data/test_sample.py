@@ -87,6 +87,7 @@ def same(left: GraphDataset, right: GraphDataset) -> bool:
     return all(a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a.keys()) for a, b in pairs)  # noqa: SIM118
 
 
+@pytest.mark.usefixtures("small_samples")
 @pytest.mark.parametrize("name", ["regions", "molecules", "contact", "meshes", "web"])
 def test_a_sample_depends_on_seed_and_key_alone_and_leaves_global_generators_be(name: str) -> None:
     random.seed(1), np.random.seed(1), torch.manual_seed(1)
@@ -118,7 +119,7 @@ SIZES = st.builds(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.builds(Features, SCHEMAS, st.one_of(st.just(0), SCHEMAS), st.integers(2, 50), st.integers(0, 3)),
     st.one_of(st.none(), SIZES),

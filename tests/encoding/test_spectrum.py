@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import cache
 from itertools import product
 
 import networkx as nx
@@ -25,6 +26,7 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(solver, "can_run", lambda: False)
 
 
+@cache
 def large() -> dict[str, nx.Graph]:
     """Graphs above the dense limit; in all but two eigenvalues repeat."""
     return {

@@ -27,6 +27,8 @@ from graphgps_kmip.gym.running.data_loading import load_dataset
 from graphgps_kmip.registry import register
 from tests.gym.posenc_config import ROOT, model_and_batch
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 FILE = ROOT / "examples" / "my_encoding" / "digits-clustering.yaml"
 DIGITS = ("dataset.format", "sklearn", "dataset.name", "digits")
 
@@ -86,7 +88,7 @@ def test_it_is_kept_on_disk_and_only_what_decides_its_values_computes_it_again(
         return len(list((tmp_path / "encodings" / "sklearn-digits").glob("Clustering-*")))
 
     assert folders() == 1
-    assert "Clustering: computing it for 1,797 graphs" in caplog.text
+    assert "Clustering: computing it for 300 graphs" in caplog.text
     assert folders("posenc_Clustering.dim_pe", "4", "posenc_Clustering.model", "mlp") == 1
     assert "computing" not in caplog.text
     assert folders("posenc_Clustering.normalised", "False") == 2

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Installs what is missing (run/setup_env.sh) and runs the default test suite: no network, no GPU, no compiler needed.
 #
-#   bash run/test.sh                              everything but the tests marked slow: minutes
+#   bash run/test.sh                              everything but the tests marked thorough or slow: minutes
 #   bash run/test.sh --quick                      operators, layers, config loading, one training: under a minute
+#   bash run/test.sh --thorough                   everything but the tests marked slow, as in CI: twice as long
 #   bash run/test.sh tests/mpnn -k gatedgcn       arguments go to pytest; paths are relative to the project folder
 #
-# The first two run in as many processes as there are cores, at most 4 (each takes up to 2 GB of memory).
+# The first three run in as many processes as there are cores, at most 4 (each takes up to 2 GB of memory).
 set -euo pipefail
 
 root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd -P)
@@ -26,6 +27,10 @@ if [ $# = 0 ]; then
 elif [ "$1" = --quick ]; then
   shift
   set -- "${quick[@]}" "$@"
+  parallel=1
+elif [ "$1" = --thorough ]; then
+  shift
+  set -- -m "not slow" "$@"
   parallel=1
 fi
 if [ $parallel = 1 ]; then

@@ -29,6 +29,7 @@ def stats(tmp_path: Path, devices: int) -> list[dict[str, float]]:
     return [json.loads((run / split / "stats.json").read_text().splitlines()[-1]) for split in ("train", "val", "test")]
 
 
+@pytest.mark.thorough  # both processes import everything, as they do from a shell
 def test_two_processes_give_the_metrics_of_one(tmp_path: Path) -> None:
     for one, two in zip(stats(tmp_path, 1), stats(tmp_path, 2), strict=True):
         for key in ("loss", "accuracy", "f1", "auc"):

@@ -46,13 +46,13 @@ def counted(run: str) -> nn.Module:
         return create_model(to_device=False)
 
 
-def by_method() -> list[object]:
-    """Return all runs, those marked slow of whose method another one is tried by default."""
+def by_method(mark: pytest.MarkDecorator) -> list[object]:
+    """Return all runs, those with a mark of whose method another one is tried by default."""
     known: set[str] = set()
     marked: list[object] = []
     for run in PRINTED:
         method = run.rsplit("-", 1)[1]
-        marked.append(pytest.param(run, marks=[pytest.mark.slow] if method in known else []))
+        marked.append(pytest.param(run, marks=[mark] if method in known else []))
         known.add(method)
     return marked
 
@@ -63,7 +63,7 @@ def test_all_but_two_of_the_69_printed_counts_are_met() -> None:
     assert misprints == {"SmallGraphs/pascalvoc-kmip", "LargeGraphs/shapenet-gcn"}
 
 
-@pytest.mark.parametrize("run", PRINTED)
+@pytest.mark.parametrize("run", by_method(pytest.mark.thorough))
 def test_a_model_has_the_printed_number_of_parameters_part_by_part(run: str) -> None:
     row, model = PRINTED[run], counted(run)
     once, per_layer = count_by_component(model)
@@ -73,7 +73,7 @@ def test_a_model_has_the_printed_number_of_parameters_part_by_part(run: str) -> 
     assert sum(parameter.numel() for parameter in model.parameters()) == row.get("counted", row["printed"])
 
 
-@pytest.mark.parametrize("run", by_method())
+@pytest.mark.parametrize("run", by_method(pytest.mark.slow))
 def test_a_training_step_reaches_every_parameter_that_the_public_code_uses(run: str) -> None:
     load_config(cfg, ROOT / "configs" / f"{run}.yaml", SAMPLE)
     with configured(planned_runs(1)[0]):

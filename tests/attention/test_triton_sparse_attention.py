@@ -10,18 +10,18 @@ import torch
 from graphgps_kmip.attention.sparse_attention import sparse_attention
 from graphgps_kmip.attention.triton_sparse_attention import can_run, sparse_attention_backward, sparse_attention_forward
 from graphgps_kmip.search import topk_inner_product
-from tests.search.triton_runs import INTERPRETING, both_ways, compile_for_hopper, needs_triton, run_cases
+from tests.search.triton_runs import INTERPRETING, compile_for_hopper, needs_triton, run_cases, three_ways
 
 
 @needs_triton
-@both_ways
-def test_the_kernels_pass_their_cases_in_a_process_of_their_own(interpret: bool) -> None:
-    run_cases(Path(__file__).with_name("triton_sparse_attention_cases.py"), interpret)
+@three_ways
+def test_the_kernels_pass_their_cases_in_a_process_of_their_own(interpret: bool, marks: str) -> None:
+    run_cases(Path(__file__).with_name("triton_sparse_attention_cases.py"), interpret, marks)
 
 
 @needs_triton
 @pytest.mark.skipif(INTERPRETING, reason="an interpreted kernel cannot be compiled")
-@pytest.mark.parametrize("dtype", ["fp32", "fp64"])
+@pytest.mark.parametrize("dtype", ["fp32", pytest.param("fp64", marks=pytest.mark.thorough)])
 def test_the_kernels_compile_for_hopper(dtype: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     from graphgps_kmip.attention import triton_sparse_attention_kernels as kernels

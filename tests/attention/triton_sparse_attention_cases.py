@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -11,6 +12,8 @@ from torch import Tensor
 from graphgps_kmip.attention import sparse_attention, triton_sparse_attention
 from graphgps_kmip.attention.triton_sparse_attention import sparse_attention_backward, sparse_attention_forward
 from tests.search.triton_runs import DEVICE
+
+thorough = pytest.mark.thorough  # the interpreter takes up to a second for each
 
 
 def inputs(
@@ -41,8 +44,14 @@ def plain(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, keep: Tensor | None, dr
     return torch.einsum("rk,rkc->rc", used, v[rows.clamp(min=0)])
 
 
-@pytest.mark.parametrize("chunk", [3, 1024])
-@pytest.mark.parametrize(("dim", "channels", "num_slots", "dropout"), [(3, 4, 3, 0.0), (1, 1, 1, 0.0), (5, 40, 4, 0.4)])
+CASES = list(itertools.product([(3, 4, 3, 0.0), (1, 1, 1, 0.0), (5, 40, 4, 0.4)], [3, 1024]))
+FEW = [((3, 4, 3, 0.0), 1024), ((5, 40, 4, 0.4), 3)]  # without and with dropout, with one part of a sum and with more
+
+
+@pytest.mark.parametrize(
+    ("dim", "channels", "num_slots", "dropout", "chunk"),
+    [pytest.param(*sizes, chunk, marks=[] if (sizes, chunk) in FEW else [thorough]) for sizes, chunk in CASES],
+)
 def test_output_and_gradients_equal_those_of_the_formula(
     dim: int, channels: int, num_slots: int, dropout: float, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,7 +67,7 @@ def test_output_and_gradients_equal_those_of_the_formula(
     torch.testing.assert_close(found, torch.autograd.grad(expected, leaves, grad_out), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.4])
+@pytest.mark.parametrize("dropout", [pytest.param(0.0, marks=thorough), 0.4])
 def test_gradients_of_gradients_equal_those_of_the_formula(dropout: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         sparse_attention, "implementation", lambda *_: (sparse_attention_forward, sparse_attention_backward)

@@ -153,6 +153,13 @@ def test_quick_runs_a_selection_whose_files_are_there_and_passes_on_what_follows
         assert f"def {name}(" in (ROOT / file).read_text() if name else True
 
 
+def test_thorough_runs_everything_that_is_not_slow_and_ci_runs_it(project):
+    status, out, err = project.run("run/test.sh", "--thorough", "-k", "gcn")
+    assert (status, err) == (0, "")
+    assert out.splitlines()[-1].endswith(f" -m not slow -k gcn in {project.root}")
+    assert (ROOT / ".ci/run").read_text().splitlines()[-1] == "bash run/test.sh --thorough"
+
+
 def test_the_exit_status_is_that_of_the_command(project):
     project.fake("python3.11", (project.bin / "python3.11").read_text().replace('echo "ran $* in $PWD"', "exit 7"))
     assert project.run("run/test.sh")[0] == 7

@@ -12,7 +12,7 @@ from graphgps_kmip.registry import entries
 from graphgps_kmip.search import SearchProblem
 from graphgps_kmip.search.triton_search import PRECISIONS, choose_tiling, search_triton, triton_not_supported_reasons
 from tests.search.problems import pointer
-from tests.search.triton_runs import INTERPRETING, both_ways, compile_for_hopper, needs_triton, run_cases
+from tests.search.triton_runs import INTERPRETING, compile_for_hopper, needs_triton, run_cases, three_ways
 
 
 def problem(num_rows: int = 6, dim: int = 2, num_keys: int = 2, num_heads: int = 1) -> SearchProblem:
@@ -21,9 +21,9 @@ def problem(num_rows: int = 6, dim: int = 2, num_keys: int = 2, num_heads: int =
 
 
 @needs_triton
-@both_ways
-def test_the_kernel_passes_its_cases_in_a_process_of_its_own(interpret: bool) -> None:
-    run_cases(Path(__file__).with_name("triton_cases.py"), interpret)
+@three_ways
+def test_the_kernel_passes_its_cases_in_a_process_of_its_own(interpret: bool, marks: str) -> None:
+    run_cases(Path(__file__).with_name("triton_cases.py"), interpret, marks)
 
 
 @needs_triton
@@ -32,8 +32,10 @@ def test_the_kernel_passes_its_cases_in_a_process_of_its_own(interpret: bool) ->
     ("precision", "dtype", "instruction"),
     [
         ("fp16", "fp32", "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"),
-        ("tf32", "fp32", "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32"),
-        ("exact", "fp64", "fma.rn.f64"),
+        pytest.param(
+            *("tf32", "fp32", "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32"), marks=pytest.mark.thorough
+        ),
+        pytest.param("exact", "fp64", "fma.rn.f64", marks=pytest.mark.thorough),
     ],
 )
 def test_the_kernel_compiles_for_hopper_to_the_instructions_meant(

@@ -1,4 +1,7 @@
-"""The fused search against float64 brute force; run by test_triton.py in a process of its own."""
+"""The fused search against float64 brute force; run by test_triton.py in a process of its own.
+
+Each way of the kernel has a case without the mark thorough.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from graphgps_kmip.search.triton_search import PRECISIONS, Tiling, search_triton
 from tests.search.problems import Ragged, check_answer, ragged
 from tests.search.triton_runs import DEVICE, INTERPRETING
 
+thorough = pytest.mark.thorough  # the interpreter takes up to a second for each
 SMALL = Tiling(queries=16, keys=16, step=1, warps=1)
 RAGGED = [9, 0, 5, 1, 20], [9, 3, 40, 2, 20]  # an empty graph, graphs smaller than K, one of three blocks
 
@@ -40,10 +44,10 @@ def check(q: Tensor, k: Tensor, num_keys: int, precision: str = "fp16", tiling: 
 @pytest.mark.parametrize(
     ("precision", "integers", "dtype"),
     [
-        *((precision, False, torch.float32) for precision in PRECISIONS),
+        *(pytest.param(precision, False, torch.float32, marks=thorough) for precision in PRECISIONS),
         ("fp16", True, torch.float32),
-        ("exact", True, torch.float32),
-        ("fp16", False, torch.float64),
+        pytest.param("exact", True, torch.float32, marks=thorough),
+        pytest.param("fp16", False, torch.float64, marks=thorough),
         ("exact", False, torch.float64),
     ],
 )
@@ -58,7 +62,14 @@ def test_every_precision_equals_brute_force_on_ragged_graphs(
     check_answer(rounded, 4, index.cpu(), score.cpu(), tolerance=1e-6 if dtype == torch.float32 else 1e-14)
 
 
-@pytest.mark.parametrize(("sizes_q", "sizes_k"), [([5, 4], [0, 3]), ([5, 0, 20], [3, 7, 0]), ([0, 2, 1], [4, 0, 18])])
+@pytest.mark.parametrize(
+    ("sizes_q", "sizes_k"),
+    [
+        pytest.param([5, 4], [0, 3], marks=thorough),
+        ([5, 0, 20], [3, 7, 0]),
+        pytest.param([0, 2, 1], [4, 0, 18], marks=thorough),
+    ],
+)
 def test_numbers_of_queries_and_keys_of_a_graph_are_unrelated(sizes_q: list[int], sizes_k: list[int]) -> None:
     problem = ragged(sizes_q, sizes_k, num_heads=2, seed=3)
     ptrs = [ptr.to(DEVICE) for ptr in problem.ptrs]
@@ -67,7 +78,9 @@ def test_numbers_of_queries_and_keys_of_a_graph_are_unrelated(sizes_q: list[int]
     check_answer(problem, 4, index.cpu(), score.cpu(), tolerance=1e-14)
 
 
-@pytest.mark.parametrize(("num_keys", "dim"), [(1, 1), (5, 17), (40, 10)])
+@pytest.mark.parametrize(
+    ("num_keys", "dim"), [pytest.param(1, 1, marks=thorough), (5, 17), pytest.param(40, 10, marks=thorough)]
+)
 def test_sizes_that_are_no_powers_of_two_are_padded_without_a_trace(num_keys: int, dim: int) -> None:
     check(torch.randn(1, 3, dim), torch.randn(1, 37, dim), num_keys)
 
@@ -76,6 +89,7 @@ def test_the_chosen_tiling_gives_the_same_answer() -> None:
     check(torch.randn(2, 20, 3), torch.randn(2, 20, 3), 3, tiling=None)
 
 
+@thorough
 def test_scores_are_the_same_bit_for_bit_whatever_the_precision_and_the_tiling() -> None:
     q, k = torch.randn(1, 18, 5), torch.randn(1, 70, 5)
     first = found(q, k, 4)
@@ -97,14 +111,19 @@ def blocks_of(*scores: float) -> tuple[Tensor, Tensor]:
     return torch.tensor([[[1.0, 0.0]]]), k
 
 
-@pytest.mark.parametrize(("precision", "step"), [("fp16", 2**-10), ("bf16", 2**-7)])
+low_precisions = pytest.mark.parametrize(
+    ("precision", "step"), [("fp16", 2**-10), pytest.param("bf16", 2**-7, marks=thorough)]
+)
+
+
+@low_precisions
 def test_keys_that_low_precision_cannot_tell_apart_are_told_apart(precision: str, step: float) -> None:
     # both round to 1: without a margin the second would not be seen
     q, k = blocks_of(1 + 0.4 * step, 1 + 0.45 * step)
     assert check(q, k, 1, precision).item() == 16
 
 
-@pytest.mark.parametrize(("precision", "step"), [("fp16", 2**-10), ("bf16", 2**-7)])
+@low_precisions
 def test_a_candidate_is_kept_for_its_exact_score_and_not_for_its_low_one(precision: str, step: float) -> None:
     # the last two both round up to 1 + step: by its low score the first of them could not be passed by the other
     q, k = blocks_of(0.5, 1 + 0.6 * step, 1 + 0.7 * step)
@@ -117,8 +136,14 @@ def test_equal_scores_come_by_rising_index() -> None:
     assert index.flatten().tolist() == [1, 2, 4, 3]
 
 
-@pytest.mark.parametrize("scale_q", [1e-20, 1.0, 1e15])
-@pytest.mark.parametrize("scale_k", [1e-17, 1e18])
+@pytest.mark.parametrize(
+    ("scale_q", "scale_k"),
+    [
+        (1e-20, 1e-17),
+        (1e15, 1e18),
+        *(pytest.param(*two, marks=thorough) for two in ((1.0, 1e-17), (1e15, 1e-17), (1e-20, 1e18), (1.0, 1e18))),
+    ],
+)
 def test_sizes_far_beyond_half_precision_neither_overflow_nor_vanish(scale_q: float, scale_k: float) -> None:
     q, k = torch.randn(1, 8, 4), torch.randn(1, 40, 4)
     scale = torch.logspace(-3, 3, 8)[None, :, None]
@@ -168,7 +193,14 @@ def test_blocks_without_a_candidate_are_only_screened(monkeypatch: pytest.Monkey
 
 @interpreted
 # Decisions of a block: a candidate? too many? any to insert? does it go on? And K = 4 rounds of insertion in the first.
-@pytest.mark.parametrize(("equal", "decisions"), [("keys", 10 * 4 + 4), ("zero queries", 4 + 4), ("zero keys", 4 + 4)])
+@pytest.mark.parametrize(
+    ("equal", "decisions"),
+    [
+        ("keys", 10 * 4 + 4),
+        pytest.param("zero queries", 4 + 4, marks=thorough),
+        pytest.param("zero keys", 4 + 4, marks=thorough),
+    ],
+)
 def test_equal_scores_cost_no_rounds_of_insertion_after_the_first_k(
     equal: str, decisions: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

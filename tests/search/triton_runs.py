@@ -21,13 +21,21 @@ needs_triton = pytest.mark.skipif(
 )
 
 
-both_ways = pytest.mark.parametrize("interpret", [True, pytest.param(False, marks=pytest.mark.cuda)])
+# In the interpreter, the cases without the mark thorough by default; on a GPU all.
+three_ways = pytest.mark.parametrize(
+    ("interpret", "marks"),
+    [
+        (True, "not thorough"),
+        pytest.param(True, "thorough", marks=pytest.mark.thorough),
+        pytest.param(False, "not slow", marks=pytest.mark.cuda),
+    ],
+)
 
 
-def run_cases(file: Path, interpret: bool) -> None:
+def run_cases(file: Path, interpret: bool, marks: str) -> None:
     """Run the tests of a file in a process of its own, in Triton's interpreter on the CPU or compiled on the GPU."""
     environment = {**os.environ, "TRITON_INTERPRET": str(int(interpret))}
-    done = python("-m", "pytest", "-q", "-p", "no:cacheprovider", str(file), env=environment)
+    done = python("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", marks, str(file), env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout
     assert not interpret or "skipped" not in done.stdout

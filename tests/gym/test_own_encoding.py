@@ -35,8 +35,12 @@ DIGITS = ("dataset.format", "sklearn", "dataset.name", "digits")
 
 @pytest.fixture(autouse=True)
 def as_before(own_registry: None) -> Iterator[None]:  # noqa: ARG001
+    module = sys.modules.pop("my_encoding", None)  # another test may have loaded it
+    registry._SPECS["encoding"].pop("Clustering", None)
     yield
     sys.modules.pop("my_encoding", None)  # or it would not be registered again
+    if module is not None:
+        sys.modules["my_encoding"] = module
     cfg.defrost()
 
 

@@ -27,9 +27,10 @@ from graphgps_kmip.common.gradients import differentiable_gradients
 # count.
 CHUNK_NUMBERS = {"cpu": 2**19}
 CHUNK_NUMBERS_ELSEWHERE = 2**25
-# Bytes of the graphs that a forward pass keeps for its backward pass, measured while they are recorded: all of a batch
-# of 32 molecules of 23 nodes (62 MiB for PPGT's stems on ZINC), a twelfth of 8 graphs of Peptides.
-KEEP_BYTES = 2**26
+# Bytes of the graphs that a forward pass keeps for its backward pass, measured while they are recorded: half of a batch
+# of 32 molecules of 23 nodes (62 MiB for PPGT's stems on ZINC; with all of it PPGT would take as much as GRIT), a
+# twenty-fourth of 8 graphs of Peptides.
+KEEP_BYTES = 2**25
 
 Call = Callable[[nn.Module, Tensor], Tensor]
 

@@ -126,7 +126,8 @@ def _graph(recorded: dict[str, Any], far: int) -> Data:
     """Return one graph; ``far`` is the recorded distance of nodes between which there is no path."""
     given = {name: tensor(value) for name, value in recorded.items()}
     given.pop("graph_index", None)  # all pairs, in the same order
-    if "expander_edges" in given and given["edge_attr"].dim() == 1 and not given["edge_attr"].is_floating_point():
+    kind = given.get("edge_attr")
+    if "expander_edges" in given and kind is not None and kind.dim() == 1 and not kind.is_floating_point():
         _divide_kinds(given)
     if "expander_edges" in given:
         given["expander_edge_index"] = given.pop("expander_edges").T.contiguous()

@@ -151,7 +151,7 @@ DIALECTS: dict[str, dict[str, Any]] = {
     | REVERSE
     | KEPT_WEIGHTS
     | {"prep.exp": True, "prep.exp_algorithm": "Hamiltonian", "gt.layer_type": "ExphormerInitial"}
-    | {"spexphormer.repeat_missing": True},
+    | {"spexphormer.repeat_missing": True, "dataset.split_seed": 0},
     "lrgb": GRAPHGYM
     | SUM
     | {"gt.gine.inner": "norm_linear", "gnn.gine_inner": "mlp_dropout", "gnn.edge_residual": True},

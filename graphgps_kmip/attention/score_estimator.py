@@ -154,8 +154,7 @@ class ScoreEstimatorAttention(nn.Module):
         q, k, v = self.qkv(x).unflatten(1, (self.num_heads, -1)).chunk(3, dim=-1)
         v = normalize(v, dim=-1) if self.normalise_values else v
         v = v if self.value_scale is None else v * self.value_scale
-        # a copy: the buffer may change between this forward pass and its backward pass
-        inverse = 1 / self.temperature.clone()
+        inverse = 1 / self.temperature  # a new number, for the buffer may change before the backward pass
         if self.edge is None:
             e, bias = torch.ones_like(state.features)[:, :1, None].expand(-1, self.num_heads, 1), None
         else:

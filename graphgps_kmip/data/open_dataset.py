@@ -79,10 +79,24 @@ def open_dataset(
     return _chosen(dataset, record, split_index)
 
 
-def sampled(record: DatasetRecord) -> DatasetRecord:
-    """Return the record of a small synthetic stand-in for a data set: no files, no network, the same schema."""
+def sampled(record: DatasetRecord, max_graphs: int = 0) -> DatasetRecord:
+    """Return the record of a small synthetic stand-in for a data set: no files, no network, the same schema.
+
+    Args:
+        record: which data set.
+        max_graphs: with more graphs than that, it keeps the first ones of each split, in their shares; 0: all.
+    """
     make = record.sample or make_sample
-    return replace(record, raw=None, load=lambda _root: make(record, seed=0))
+    return replace(record, raw=None, load=lambda _root: _fewer(make(record, seed=0), max_graphs))
+
+
+def _fewer(dataset: GraphDataset, max_graphs: int) -> GraphDataset:
+    if not 0 < max_graphs < len(dataset):
+        return dataset
+    splits = dataset.splits or (torch.arange(len(dataset)),)
+    kept = [split[: max(1, round(len(split) * max_graphs / len(dataset)))] for split in splits]
+    graphs, places = [dataset.graphs[number] for number in torch.cat(kept).tolist()], torch.arange(sum(map(len, kept)))
+    return GraphDataset(graphs, dataset.splits and places.split([len(split) for split in kept]))
 
 
 def _loaded(record: DatasetRecord, root: str | Path) -> GraphDataset:

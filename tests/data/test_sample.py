@@ -14,6 +14,7 @@ from scipy.sparse.csgraph import connected_components
 
 from graphgps_kmip.data import DatasetInfo, Features, GraphDataset, Statistics
 from graphgps_kmip.data.dataset import SPLITS
+from graphgps_kmip.data.open_dataset import open_dataset, sampled
 from graphgps_kmip.data.sample_graphs import UNIT
 from graphgps_kmip.data.synthetic_sample import make_sample
 from graphgps_kmip.encoding.knn import knn_graph
@@ -85,6 +86,17 @@ def test_a_point_cloud_has_the_k_nearest_neighbour_graph_of_its_positions(name: 
 def same(left: GraphDataset, right: GraphDataset) -> bool:
     pairs = zip(left.graphs, right.graphs, strict=True)
     return all(a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a.keys()) for a, b in pairs)  # noqa: SIM118
+
+
+def test_a_shorter_sample_is_the_first_graphs_of_each_split() -> None:
+    whole, part = (open_dataset(sampled(RECORDS["molecules"], most)) for most in (0, 40))
+    assert [len(split) for split in part.splits] == [24, 8, 8]
+    for name in ("train", "val", "test"):
+        for found, expected in zip(part.part(name), whole.part(name), strict=False):
+            assert torch.equal(found.edge_index, expected.edge_index)
+            assert torch.equal(found.y, expected.y)
+    assert len(open_dataset(sampled(RECORDS["molecules"], 300))) == len(whole) == 300
+    assert len(open_dataset(sampled(RECORDS[DIVIDED[0]], 40))) == 1
 
 
 @pytest.mark.usefixtures("small_samples")

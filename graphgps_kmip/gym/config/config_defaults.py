@@ -57,6 +57,7 @@ DEFAULTS: dict[str, Any] = {
     "dataset.split_dir": Default("", PATH),  # where drawn splits are kept; "" is dataset.dir/splits
     "dataset.cache_edges": False,  # ours: keep the k-NN graphs of point clouds on disk, instead of building them anew
     "dataset.sample": False,  # ours: a small synthetic stand-in instead of the data
+    "dataset.sample_graphs": Default(0, NATURAL),  # ours: at most so many graphs in it; 0: all, some 300
     "dataset.normalize_features": False,  # ours: where the nodes of one graph are classified: their features sum to 1
     "dataset.slic_compactness": Default(30, POSITIVE),  # 10 in GraphGPS; 30 is what was published as LRGB
     "train.mode": Default("custom", Registered("--list")),

@@ -191,7 +191,8 @@ def _without_encodings(record: DatasetRecord, root: str) -> tuple[GraphDataset, 
             logging.warning(
                 "dataset.sample: synthetic data stands in for %s, whose scores it does not tell", record.title
             )
-        record, root, folder = sampled(record), "", ""
+        graphs = 0 if cfg.train.mode == "brec" else cfg.dataset.sample_graphs  # BREC's come in pairs
+        record, root, folder = sampled(record, graphs), "", ""
         index = 0 if mode == "standard" else index  # it has one split only
     elif cfg.dataset.cache_edges:
         if "cache" not in inspect.signature(record.load).parameters:

@@ -26,7 +26,8 @@ def draw_attention_kinds(artefact: Path) -> Figure:
     for place, (name, end) in enumerate((("q", found["query"]), *found["keys"].items())):
         colour = INK if name == "q" else PALETTE[place - 1]
         plane.annotate("", end, (0, 0), arrowprops={"arrowstyle": "->", "color": colour, "linewidth": 1.8})
-        plane.annotate(name, end, (6, -4), textcoords="offset points", color=colour, fontsize=10)
+        beside = (-10, 2) if name == "q" else (6, -4)  # a longer key passes the query on its right
+        plane.annotate(name, end, beside, textcoords="offset points", color=colour, fontsize=10)
     far = 1.15 * max(map(max, found["keys"].values()))
     plane.set(xlim=(0, far), ylim=(0, far), aspect="equal")
     for place, name in enumerate(found["keys"]):

@@ -147,7 +147,12 @@ def _provenance(tables: Iterable[ResultTable], artefacts: Iterable[Path]) -> str
 
 
 def _partial(table: ResultTable) -> Iterator[str]:
-    """Yield ``GCN on Paris (3 of 4)`` for each cell that is drawn though runs are missing."""
+    """Yield ``GCN on Paris (3 of 4)`` for each cell that is drawn though runs are missing, ``all (1 of 4)`` if alike."""
+    drawn = [cell.ours for cell in _cells(table) if cell.our_mean is not None]
+    reached = {(one.n, one.wanted) for one in drawn}
+    if len(drawn) > 1 and len(reached) == 1 and not drawn[0].complete:
+        yield f"all ({drawn[0].n} of {drawn[0].wanted})"
+        return
     for row, cells in table.rows.items():
         for column, cell in cells.items():
             if cell.our_mean is not None and not cell.ours.complete:

@@ -130,3 +130,14 @@ def test_means_of_fewer_runs_than_planned_are_named_below(out: Path, monkeypatch
     few["A"] = dataclasses.replace(few["A"], ours=dataclasses.replace(few["A"].ours, wanted=5))
     draw_figure(EXPERIMENT, SPECS["pareto"], found, out)
     assert any("ours, of fewer runs than planned: k=2 on A (2 of 5)" in text for text in texts(seen[0]))
+
+
+def test_the_same_number_of_runs_everywhere_is_named_once(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Figure] = []
+    monkeypatch.setattr("graphgps_kmip.report.draw_figure.save", lambda figure, path, **_: seen.append(figure) or path)
+    found = tables()
+    for row in found["p/score"].rows.values():
+        for column, cell in row.items():
+            row[column] = dataclasses.replace(cell, ours=dataclasses.replace(cell.ours, wanted=5))
+    draw_figure(EXPERIMENT, SPECS["pareto"], found, out)
+    assert any("ours, of fewer runs than planned: all (2 of 5)" in text for text in texts(seen[0]))

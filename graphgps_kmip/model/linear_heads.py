@@ -60,6 +60,7 @@ class LinearHead(nn.Module):
         out_bn (bool, optional): batch norm of the outputs. (default: False)
 
     Shapes: batch.x (N, C) -> (B, dim_out), or (N, dim_out) without pooling; the labels are ``batch.y``, as they are.
+        Where ``batch[f"{batch.split}_mask"]`` divides the nodes of one graph, only its nodes are predicted.
 
     Raises:
         ValueError: no layer, an unknown pooling or norm; when called: there is no class token.
@@ -88,7 +89,14 @@ class LinearHead(nn.Module):
 
     def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Return predictions and labels of the graphs, or of the nodes."""
-        return self.out_norm(self.mlp(self.dropout(self.norm(self._rows(batch))))), batch.y
+        rows, mask = self._rows(batch), self._mask(batch)
+        rows, label = (rows, batch.y) if mask is None else (rows[mask], batch.y[mask])
+        return self.out_norm(self.mlp(self.dropout(self.norm(rows)))), label
+
+    def _mask(self, batch: Any) -> Tensor | None:
+        """Return the nodes of the split at hand, where the nodes of one graph are divided by masks."""
+        split = batch.get("split") if self.level == "node" else None
+        return None if split is None else batch.get(f"{split}_mask")
 
     def _rows(self, batch: Any) -> Tensor:
         if self.reads_token:

@@ -84,7 +84,7 @@ def linear_node(
     out_bn: bool = False,
     out_dim: Annotated[int, NATURAL] = 0,
 ) -> nn.Module:
-    """As linear_graph, without pooling: predictions of all nodes of every graph (inductive).
+    """As linear_graph, without pooling: predictions of all nodes, or of those of the split at hand.
 
     The norms, ``post_pooling_norm`` before the MLP and ``out_bn`` of its outputs, are those of nodes.
     """

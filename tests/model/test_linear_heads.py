@@ -70,6 +70,22 @@ def test_the_class_token_is_read_in_place_of_the_nodes() -> None:
     torch.testing.assert_close(head(batch)[0], head.mlp(batch.class_token))
 
 
+def test_of_one_graph_divided_by_masks_only_the_nodes_of_the_split_are_predicted() -> None:
+    head, batch = LinearHead(4, 2, pooling=None), graphs()
+    batch.y = torch.arange(9)
+    everything, labels = head(batch)
+    assert torch.equal(labels, batch.y)
+    batch.train_mask = torch.tensor([True, False, False, True, False, True, False, False, False])
+    batch.val_mask, batch.split = ~batch.train_mask, "train"
+    found, labels = head(batch)
+    assert labels.tolist() == [0, 3, 5]
+    torch.testing.assert_close(found, everything[batch.train_mask])
+    batch.split = "val"
+    assert head(batch)[1].tolist() == [1, 2, 4, 6, 7, 8]
+    batch.y = torch.arange(3)
+    assert len(LinearHead(4, 2)(batch)[0]) == 3, "a graph is predicted from all of its nodes"
+
+
 def test_what_cannot_be_built_is_refused() -> None:
     with pytest.raises(InputError, match="gnn.layers_post_mp 0"):
         LinearHead(4, 2, 0)

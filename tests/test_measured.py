@@ -12,6 +12,7 @@ TABLE = (ROOT / "docs" / "experiments.md").read_text().split("## Results on two 
 MODELS = {
     "gcn": "GCN", "gine": "GINE", "gat": "GAT", "gatedgcn": "GatedGCN", "bigbird": "GPS+BigBird",
     "performer": "GPS+Performer", "transformer": "GPS+Transformer", "exphormer": "Exphormer", "kmip": "GPS+kMIP",
+    "grit": "GRIT", "ppgt": "PPGT",
 }  # fmt: skip
 FOLDERS = {
     "quickstart/digits": "digits", "Citation/cora": "Cora", "Citation/citeseer": "CiteSeer",

@@ -147,7 +147,7 @@ def _provenance(tables: Iterable[ResultTable], artefacts: Iterable[Path]) -> str
 
 
 def _partial(table: ResultTable) -> Iterator[str]:
-    """Yield ``GCN on Paris (3 of 4)`` for each cell that is drawn though runs are missing, ``all (1 of 4)`` if alike."""
+    """Yield ``GCN on Paris (3 of 4)`` for each cell drawn though runs are missing, ``all (1 of 4)`` if alike."""
     drawn = [cell.ours for cell in _cells(table) if cell.our_mean is not None]
     reached = {(one.n, one.wanted) for one in drawn}
     if len(drawn) > 1 and len(reached) == 1 and not drawn[0].complete:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from graphgps_kmip.data.score_file import read_scores
-from tests.processes import preloaded
+from tests.processes import preloaded, python
 from tests.two_stages import KMIP, record, sample, train, write, write_both
 
 pytestmark = pytest.mark.usefixtures("small_samples")
@@ -229,3 +229,16 @@ def test_evaluation_on_several_draws_changes_validation_and_no_training(trained:
     assert train(file, tmp_path / "out", *words) == 0
     assert lines(tmp_path / "out", "wide", "train") == lines(trained / "out", "wide", "train")
     assert lines(tmp_path / "out", "wide", "val") != lines(trained / "out", "wide", "val")
+
+
+@pytest.mark.slow
+def test_two_processes_train_both_stages_on_the_same_scores_as_one(tmp_path: Path) -> None:
+    """The estimator sees the whole graph in either case; batches of the sparse network are those of both processes."""
+    file, out = write_both(tmp_path), tmp_path / "out"
+    for devices in "12":
+        done = python("main.py", "--cfg", file, "out_dir", out / devices, "devices", devices)
+        assert done.returncode == 0, done.stderr
+    one, two = (read_scores(sample(out / devices) / "narrow" / "0" / "scores.pt") for devices in "12")
+    for layer, other in zip(one.layers, two.layers, strict=True):
+        torch.testing.assert_close(layer.score, other.score, rtol=1e-3, atol=1e-5)
+    assert record(out / "2", "wide")["processes"] == 2

@@ -5,18 +5,25 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch_geometric.data import Data
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.optim import create_optimizer
 
 from graphgps_kmip.data import make_loaders
+from graphgps_kmip.data.layer_loader import LayerLoader, LayerSampling
+from graphgps_kmip.data.score_file import AttentionScores
 from graphgps_kmip.gym.config.config_loading import load_config
+from graphgps_kmip.gym.config.estimator_settings import estimator_config
+from graphgps_kmip.gym.config.sparse_settings import is_sparse, layer_degrees
 from graphgps_kmip.gym.running.experiment import Parts, assemble
 from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
+from graphgps_kmip.gym.running.score_saving import collect_scores
 from graphgps_kmip.gym.running.train_modes import current_task
 
 pytestmark = pytest.mark.usefixtures("few_digits", "small_samples")
@@ -28,6 +35,7 @@ CELLS = {"City-Networks": 35, "LRGB": 36, "LargeGraphs": 16, "Node": 9, "PointCl
 OTHERS = {
     **{"LRGB": 5, "Molecules": 2, "Node": 2, "SmallGraphs": 20, "examples": 3},
     **{"quickstart": 11, "Citation": 16, "Heterophilous": 6, "BREC": 6},
+    "LowWidth": 8,
 }
 KEPT = ("configs/quickstart", "examples")  # their data needs no files
 # k-MIP paper, table 2: whose code made the numbers of a row.
@@ -78,6 +86,21 @@ def built(file: Path) -> tuple[int, int]:
     load_config(cfg, ROOT / file, overrides(file))
     with configured(planned_runs(1)[0]):
         return size(assemble())
+
+
+def untrained_scores() -> AttentionScores:
+    """Return the scores of the estimator that a sparse network's config names, as it is before its training."""
+    with estimator_config(["dataset.sample", "True"]):
+        parts = assemble()
+        layers, kinds = collect_scores(parts.model, parts.dataset.graphs[0], 0)
+    return AttentionScores(layers, {"kinds": ", ".join(kinds)})
+
+
+def training_batches(parts: Parts, scores: AttentionScores | None) -> Iterable[Data]:
+    if scores is None:
+        return make_loaders(parts.dataset, parts.info.level, cfg.train.batch_size, seed=0)[0]
+    sampling = LayerSampling(tuple(layer_degrees(cfg)), cfg.spexphormer.sampler, cfg.train.batch_size)
+    return LayerLoader(parts.dataset.graphs[0], "train", scores, sampling)
 
 
 def size(parts: Parts) -> tuple[int, int]:
@@ -170,6 +193,7 @@ def test_a_yaml_builds(file: Path) -> None:
 @pytest.mark.parametrize("file", tiered(FILES))
 def test_a_yaml_takes_two_steps(file: Path) -> None:
     load_config(cfg, ROOT / file, overrides(file))
+    scores = untrained_scores() if is_sparse(cfg) else None
     with configured(planned_runs(1)[0]):
         parts = assemble()
         if file in PAPER:
@@ -177,7 +201,7 @@ def test_a_yaml_takes_two_steps(file: Path) -> None:
         assert cfg.is_frozen()
         task = current_task(parts.info.dim_out)
         optimizer = create_optimizer(parts.model.parameters(), cfg.optim)
-        loader = make_loaders(parts.dataset, parts.info.level, cfg.train.batch_size, seed=0)[0]
+        loader = training_batches(parts, scores)
         # GCN and GAT have no use for edge features.
         learning = [p for name, p in parts.model.named_parameters() if "encoder.edge." not in name]
         before = [parameter.detach().clone() for parameter in learning]

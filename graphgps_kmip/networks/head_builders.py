@@ -152,12 +152,15 @@ def infer_links(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  
 UNFIT: dict[str, tuple[tuple[str, ...], str]] = {
     "graph": (("node", "inductive_node", "linear_node", "inductive_edge", "link_pred", "edge"), "graph"),
     "inductive_node": (("graph", "mlp_graph", "san_graph", "graphormer_graph", "linear_graph"), "inductive_node"),
-    "node": (("graph", "mlp_graph", "san_graph", "graphormer_graph", "linear_graph"), "node"),
+    "sampled": (("graph", "mlp_graph", "san_graph", "graphormer_graph", "linear_graph"), "node"),
 }
-
-
 UNFIT["subgraph"] = UNFIT["graph"]
-LABELLED = {"graph": "each graph", "subgraph": "the subgraph around each node (train.sampler node2subgraph)"}
+UNFIT["node"] = ((*UNFIT["sampled"][0], "inductive_node"), "node")  # which would learn the labels of test nodes, too
+LABELLED = {
+    "graph": "each graph",
+    "subgraph": "the subgraph around each node (train.sampler node2subgraph)",
+    "node": "each node of one graph, of which a split has some",
+}
 
 
 def check_head(settings: Any, level: str) -> None:
@@ -165,7 +168,8 @@ def check_head(settings: Any, level: str) -> None:
 
     Args:
         settings (Any): Config with the groups ``gnn`` and ``dataset``.
-        level (str): Of the data set, see `DatasetRecord`; "subgraph" where each node has one, which has its label.
+        level (str): Of the data set, see `DatasetRecord`; "subgraph" where each node has one, which has its label;
+            "sampled" where batches hold the labels of a split's nodes alone.
 
     Raises:
         ConfigError: it cannot be trained, in the public codes neither.

@@ -269,7 +269,8 @@ def dataset_info(dataset: GraphDataset) -> DatasetInfo:
         ConfigError: the head does not fit it.
     """
     record = _record(cfg.dataset.format, cfg.dataset.name, cfg.dataset.dir)
-    check_head(cfg, "subgraph" if cfg.train.sampler == NODE2SUBGRAPH else record.level)
+    sampled = "sampled" if is_sparse(cfg) else record.level
+    check_head(cfg, "subgraph" if cfg.train.sampler == NODE2SUBGRAPH else sampled)
     info = DatasetInfo.of(dataset, record)
     part = cfg.train.mode == "brec" and cfg.brec.pairs
     if not (cfg.dataset.sample or _standing_in.get() or part):

@@ -1,4 +1,4 @@
-"""Analysis of trained k-MIP models: distance to full attention, and learned attention graphs (thesis 6.7, 6.8)."""
+"""Analysis of trained models: distance to full attention, learned attention graphs, energy distances of weights."""
 
 from graphgps_kmip.analysis.attention_analysis import (
     Heads,
@@ -15,6 +15,14 @@ from graphgps_kmip.analysis.attention_analysis import (
     kmip_outputs,
     spread,
 )
+from graphgps_kmip.analysis.energy_distance import (
+    energy_distances,
+    energy_distances_of_point,
+    mean_distance,
+    mean_spread,
+    random_weights,
+    uniform_weights,
+)
 
 __all__ = [
     "Heads",
@@ -25,9 +33,15 @@ __all__ = [
     "degree_counts",
     "distance_of_samples",
     "distance_to_full",
+    "energy_distances",
+    "energy_distances_of_point",
     "gaussian_heads",
     "key_counts",
     "kmip_layers",
     "kmip_outputs",
+    "mean_distance",
+    "mean_spread",
+    "random_weights",
     "spread",
+    "uniform_weights",
 ]

@@ -27,9 +27,14 @@ SHARED = frozenset(
 
 
 def shared_words(words: Sequence[str]) -> list[str]:
-    """Return the keys and values of a command line that reach the estimator, too."""
-    pairs = parse_overrides(list(words))
-    return [word for key, value in pairs if key in SHARED for word in (key, json.dumps(value))]
+    """Return the keys and values of a command line that reach the estimator, too.
+
+    On samples the number of epochs is one of them: two show that both stages run.
+    """
+    pairs = list(parse_overrides(list(words)))
+    sample = dict(pairs).get("dataset.sample") is True
+    shared = SHARED | {"optim.max_epoch"} if sample else SHARED
+    return [word for key, value in pairs if key in shared for word in (key, json.dumps(value))]
 
 
 @contextmanager

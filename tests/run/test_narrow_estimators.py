@@ -1,0 +1,130 @@
+"""Energy distances of trained estimators: the distances of their score files, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from graphgps_kmip import analysis
+from graphgps_kmip.data.score_file import AttentionScores, LayerScores, read_scores, write_scores
+from graphgps_kmip.encoding.expander_graph import spectral_bound
+from run import expander_gaps, narrow_estimators
+
+CONFIG = Path(__file__).parents[2] / "configs" / "LowWidth" / "minesweeper-estimator.yaml"
+PTR = torch.tensor([0, 2, 2, 5, 6])  # the second node has no edge
+SOURCE = torch.tensor([1, 2, 0, 1, 3, 0], dtype=torch.int32)
+FACTS = {"data": "d", "split": "s", "settings": "x", "epoch": 3, "num_nodes": 4, "kinds": "graph, expander, self loop"}
+
+
+def written(path: Path, seed: int, layers: int = 2, **facts: str) -> Path:
+    """A score file with random weights, those of the second layer others than those of the first."""
+    kind = torch.zeros(6, dtype=torch.uint8)
+    drawn = analysis.random_weights(PTR, layers, seed).float()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made = [LayerScores(PTR, SOURCE, kind, score.contiguous()) for score in drawn]
+    write_scores(path, AttentionScores(made, FACTS | {"seed": seed} | facts))
+    return path
+
+
+@pytest.fixture
+def trainings(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Command lines of the trainings, each of which leaves its score files."""
+    lines: list[list[str]] = []
+
+    def train(words: list[str]) -> int:
+        lines.append(words)
+        given = dict(zip(words[::2], words[1::2], strict=True))
+        folder = Path(given["out_dir"]) / f"minesweeper-estimator-{given['name_tag']}"
+        width = int(given["gt.dim_hidden"])
+        for seed in range(int(given["--repeat"])):
+            written(folder / str(seed) / "scores.pt", seed + 100 * width)
+        return 0
+
+    monkeypatch.setattr(narrow_estimators, "train", train)
+    return lines
+
+
+def compared(out: Path, *words: str) -> dict:
+    options = ["--cfg", str(CONFIG), "--widths", "8", "4", "--seeds", "4", "--out", str(out)]
+    assert narrow_estimators.main([*options, *words]) == 0
+    return json.loads((out / "energy.json").read_text())
+
+
+@pytest.mark.usefixtures("trainings")
+def test_each_width_has_the_distances_of_its_score_files_by_layer(tmp_path: Path) -> None:
+    content = compared(tmp_path)
+    assert (content["reference"], content["seeds"], content["sample"]) == (8, 4, False)
+    assert content["edges"].keys() == {"all", "graph"}
+    folder = tmp_path / "all" / "minesweeper-estimator-width"
+    scores = {w: [read_scores(f"{folder}{w}/{seed}/scores.pt") for seed in range(4)] for w in (4, 8)}
+    found = content["edges"]["all"]["distances"]
+    for layer in (0, 1):
+        x, y = (torch.stack([one.layers[layer].score for one in scores[w]]) for w in (4, 8))
+        edged = [0, 2, 3]
+        expected = analysis.energy_distances(x, y, PTR)[edged].mean().item()
+        assert found["4"][layer] == pytest.approx(expected, abs=1e-12)
+        halves = analysis.energy_distances(y[:2], y[2:], PTR)[edged].mean().item()
+        assert found["8"][layer] == pytest.approx(halves, abs=1e-12)
+        uniform = analysis.energy_distances_of_point(analysis.uniform_weights(PTR), y, PTR)[edged].mean().item()
+        assert found["uniform"][layer] == pytest.approx(uniform, abs=1e-12)
+    assert content["edges"]["all"]["nodes"] == 3
+    assert content["cells"]["width 4"]["all"] == [pytest.approx(sum(found["4"]) / 2)]
+    assert content["cells"].keys() == {"width 4", "width 8", "uniform", "random"}
+
+
+def test_all_trainings_have_one_expander_and_those_on_graph_edges_none(
+    trainings: list[list[str]], tmp_path: Path
+) -> None:
+    compared(tmp_path, "--set", "optim.max_epoch 7")
+    given = [dict(zip(words[::2], words[1::2], strict=True)) for words in trainings]
+    assert [(one["gt.dim_hidden"], one.get("prep.exp")) for one in given] == [
+        *(("4", None), ("8", None), ("4", "False"), ("8", "False"))
+    ]
+    assert {(one["prep.exp_seed"], one["seed"], one["optim.max_epoch"]) for one in given} == {("0", "0", "7")}
+    assert given[2]["gt.score_estimator.self_loops"] == "False"
+
+
+@pytest.mark.usefixtures("trainings")
+def test_scores_of_other_data_are_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared(tmp_path)
+    monkeypatch.setattr(narrow_estimators, "train", lambda _: 0)  # all is done
+    other = written(tmp_path / "all" / "minesweeper-estimator-width4" / "2" / "scores.pt", 0, data="other")
+    capsys.readouterr()
+    words = ["--cfg", str(CONFIG), "--widths", "8", "4", "--seeds", "4", "--out", str(tmp_path)]
+    assert narrow_estimators.main(words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{other}: its data, split or edges are not those of the other runs" in line
+
+
+@pytest.mark.parametrize("words", [("--seeds", "1"), ("--widths", "4")])
+def test_too_few_trainings_are_refused(words: tuple[str, str], tmp_path: Path) -> None:
+    with pytest.raises(SystemExit):
+        narrow_estimators.parse(["--cfg", str(CONFIG), "--out", str(tmp_path), *words])
+
+
+@pytest.mark.slow  # four trainings
+def test_a_sample_goes_from_training_to_distances(tmp_path: Path) -> None:
+    content = compared(tmp_path, "--sample", "--edges", "all")
+    assert (tmp_path / "all-sample" / "minesweeper-estimator-width4" / "3" / "scores.pt").is_file()
+    assert content["sample"]
+    assert content["cells"]["random"]["all"][0] > content["cells"]["width 8"]["all"][0]
+
+
+def test_expanders_are_drawn_until_one_passes(tmp_path: Path) -> None:
+    out = tmp_path / "cells.json"
+    assert expander_gaps.main(["--nodes", "60", "--degree", "2", "--seeds", "3", "--out", str(out)]) == 0
+    (row,) = json.loads(out.read_text())["cells"].values()
+    assert row["bound"] == [spectral_bound(2)] * 3
+    for value, draws in zip(row["eigenvalue"], row["draws"], strict=True):
+        assert value >= spectral_bound(2) or draws == expander_gaps.MAX_DRAWS
+
+
+@pytest.mark.parametrize("nodes", ["10", "100001"])
+def test_sizes_that_are_not_tested_are_refused(nodes: str, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit):
+        expander_gaps.main(["--nodes", nodes, "--out", str(tmp_path / "cells.json")])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.experiments.experiment_spec import Experiment, TableSpec
+from graphgps_kmip.experiments.experiment_spec import Experiment, TableSpec, Training
 from graphgps_kmip.experiments.listing import experiment_markdown
 from graphgps_kmip.experiments.manifest import load_manifest
 from graphgps_kmip.experiments.printed_tables import PrintedCell, load_printed
@@ -43,6 +43,9 @@ CELLS = {
 }
 # Of PPGT's tables: cells that trainings fill, those of GRIT included, which the paper quotes.
 PPGT_CELLS = {("P-T2", "table2"): 10, ("P-T3", "table3"): 4, ("P-T4", "table4"): 2, ("P-T10", "table10"): 2}
+# Of the low-width paper's tables: cells that trainings fill; it does not say how many runs it averages, ours are 5.
+LOW_WIDTH_CELLS = {("L-T1", "table1"): 25, ("L-T2", "table2"): 3}
+LOW_WIDTH = [one for key, _ in LOW_WIDTH_CELLS for one in EXPERIMENTS[key].trainings]
 # Whose configs say in their heads what is printed.
 HEADS = ("T-6.1", "T-6.6", "K-5.2", "K-5.3a", "K-5.3c", "P-T2", "P-T3")
 
@@ -85,6 +88,30 @@ def test_every_number_of_ppgt_itself_has_trainings_or_a_command(tmp_path: Path) 
     assert filled == PPGT_CELLS
 
 
+def test_every_number_of_the_low_width_paper_itself_has_trainings(tmp_path: Path) -> None:
+    filled: Counter[tuple[str, str]] = Counter()
+    for experiment, spec in specs():
+        if not spec.id.startswith("low-width/table") or spec.value == "cells":
+            continue
+        table = build_table(experiment, spec, PRINTED, tmp_path, lambda _: "")
+        for row, cells in table.rows.items():
+            for column, cell in cells.items():
+                quoted = cell.printed is None or cell.printed.quoted
+                assert cell.ours is not None or quoted, f"{spec.id}: nothing for {row}, {column}"
+                if cell.ours is not None:
+                    assert (cell.ours.wanted, cell.printed.n) == (5, None), (row, column)
+                    filled[experiment.id, spec.id.split("/")[1]] += 1
+    assert filled == LOW_WIDTH_CELLS
+
+
+@pytest.mark.parametrize("training", LOW_WIDTH, ids=lambda one: one.folder)
+def test_the_head_of_a_config_of_the_low_width_paper_prints_the_number_of_its_cell(training: Training) -> None:
+    table = PRINTED["low-width/table2" if training.point["dataset"] == "ogbn-arxiv" else "low-width/table1"]
+    cell = table.rows[training.point["model"]][training.point["dataset"]]
+    text = (ROOT / "configs" / training.cfg).read_text(encoding="utf-8")
+    assert f"Printed: accuracy {cell.text.replace('±', '+-')} %, of an unknown number of runs." in text
+
+
 def test_every_table_of_every_experiment_can_be_built(tmp_path: Path) -> None:
     built = [build_table(experiment, spec, PRINTED, tmp_path, lambda _: "") for experiment, spec in specs()]
     assert all(table.rows or table.id not in PRINTED for table in built)
@@ -95,8 +122,8 @@ def test_every_printed_table_belongs_to_an_experiment_or_to_the_text() -> None:
     assert {key for key in PRINTED if not key.endswith("/prose")} <= made
 
 
-def test_every_experiment_of_the_three_documents_is_there() -> None:
-    missing = set(range(1, 47)) - {one.number for one in EXPERIMENTS.values()}
+def test_every_experiment_of_the_four_documents_is_there() -> None:
+    missing = set(range(1, 53)) - {one.number for one in EXPERIMENTS.values()}
     assert not missing
 
 

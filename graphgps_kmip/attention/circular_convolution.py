@@ -16,6 +16,7 @@ from torch.autograd import Function
 
 from graphgps_kmip.attention.size_groups import Block, SizeGroups
 from graphgps_kmip.common.gradients import differentiable_gradients
+from graphgps_kmip.errors import InputError
 
 # Numbers that are transformed at a time; there are some six such tensors: 100 MB of float32, on a GPU 1.6 GB.
 CHUNK_NUMBERS = {"cpu": 2**22}
@@ -42,7 +43,7 @@ def circular_convolution(x: Tensor, filters: Tensor, groups: SizeGroups) -> Tens
         ValueError: the filters have not one row for each place.
     """
     if filters.shape != (groups.num_rows, x.size(1)):
-        raise ValueError(
+        raise InputError(
             f"filters must have shape {(groups.num_rows, x.size(1))} for graphs of sizes {list(groups.sizes)[:10]}, "
             f"got {tuple(filters.shape)}: give one row for each place in a graph of each size"
         )

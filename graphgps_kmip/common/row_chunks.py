@@ -22,15 +22,14 @@ from torch.func import functional_call
 
 from graphgps_kmip.common.gradients import differentiable_gradients
 
-# Numbers of one chunk in the widest of its tensors: on a CPU 2 MiB in float32, which a cache holds (2^17 is slower: the
-# calls of each chunk then count; 2^19 and 2^20 did not differ on a busy machine); elsewhere so many that calls do not
-# count.
-CHUNK_NUMBERS = {"cpu": 2**19}
+# Numbers of one chunk in the widest of its tensors: on a CPU 4 MiB in float32, which a cache holds (fewer: the calls of
+# each chunk then count); elsewhere so many that calls do not count.
+CHUNK_NUMBERS = {"cpu": 2**20}
 CHUNK_NUMBERS_ELSEWHERE = 2**25
-# Bytes of the graphs that a forward pass keeps for its backward pass, measured while they are recorded: half of a batch
-# of 32 molecules of 23 nodes (62 MiB for PPGT's stems on ZINC; with all of it PPGT would take as much as GRIT), a
-# twenty-fourth of 8 graphs of Peptides.
-KEEP_BYTES = 2**25
+# Bytes of the graphs that a forward pass keeps for its backward pass, measured while they are recorded: three quarters
+# of a batch of 32 molecules of 23 nodes (62 MiB for PPGT's stems on ZINC; with all of it PPGT takes as much as GRIT), a
+# sixteenth of 8 graphs of Peptides.
+KEEP_BYTES = 48 * 2**20
 
 Call = Callable[[nn.Module, Tensor], Tensor]
 

@@ -30,8 +30,8 @@ WHOLE = ("ScoreEstimator", "Exphormer")  # attentions along all edges, by the na
 def spexphormer(dim_in: int, dim_out: int, *, plan: NetworkPlan, mix_heads: bool = False) -> nn.Module:  # noqa: ARG001
     """Low-width method: gt.layer_type ScoreEstimator (stage 1), Spexphormer (stage 2, sampled edges) or Exphormer.
 
-    Edges are told apart by their kind: of the graph, of the expander, self loops; dataset.edge_encoder and edge
-    features are not read. Norms and the feed-forward network (gt.FFN) are those of the public code. ``mix_heads``
+    Of an edge its kind is read (of the graph, of the expander, self loop); dataset.edge_encoder and edge features
+    are not. Norms and the feed-forward network (gt.FFN) are those of the public code. ``mix_heads``
     repeats a fault of its sparse network, see `MixedHeadsAttention`.
 
     Raises:

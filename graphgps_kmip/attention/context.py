@@ -184,7 +184,11 @@ class GraphContext:
 
     def with_edge_attr(self, edge_attr: Tensor | None) -> GraphContext:
         """Return the same graphs with other edge features; sizes that were read from the device are not read again."""
-        new = replace(self, edge_attr=edge_attr)
+        return self.with_edges(self.edge_index, edge_attr)
+
+    def with_edges(self, edge_index: Tensor | None, edge_attr: Tensor | None) -> GraphContext:
+        """Return the same nodes with other edges and edge features; sizes read from the device are not read again."""
+        new = replace(self, edge_index=edge_index, edge_attr=edge_attr)
         new.__dict__.update({name: self.__dict__[name] for name in _KEPT if name in self.__dict__})
         return new
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from graphgps_kmip.model.feature_encoding import FeatureEncoder, input_layers
 from graphgps_kmip.model.gps import GPSLayer, GPSModel
 from graphgps_kmip.model.graphormer_layer import GraphormerHead, GraphormerLayer
+from graphgps_kmip.model.layer_recipe import LayerRecipe
 from graphgps_kmip.model.norms import NORMS
 from graphgps_kmip.model.plain_layers import AttentionLayer, GNNLayer, TransformerLayer
 from graphgps_kmip.model.prediction_heads import EdgeHead, GraphHead, NodeHead, SequenceHead
@@ -20,6 +21,7 @@ __all__ = [
     "GraphHead",
     "GraphormerHead",
     "GraphormerLayer",
+    "LayerRecipe",
     "NodeHead",
     "SequenceHead",
     "TransformerLayer",

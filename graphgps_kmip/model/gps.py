@@ -7,10 +7,13 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.utils import dropout_edge
 
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.model.feature_encoding import SparseDropout
 from graphgps_kmip.model.gradient_checkpointing import recomputed
+from graphgps_kmip.model.layer_recipe import LayerRecipe
 from graphgps_kmip.model.norms import NORMS
 
 Branches = nn.Module | Sequence[nn.Module] | None
@@ -28,6 +31,13 @@ class GPSLayer(nn.Module):
     with ``FFN = drop Linear(2C, C) drop act Linear(C, 2C)``. An MPNN with ``internal_residual`` (GatedGCN) gets neither
     dropout nor residual here: it has its own. All branches read the same X and E; if several return new edge features,
     those of the last one are used. With ``chain_edges`` a message passing branch reads those of the branch before.
+    A `LayerRecipe` changes residuals, FFN, order of branches and place of norms; with ``norm_place`` pre,
+
+    .. math::
+        H = X + \textstyle\sum \mathrm{drop}(\mathrm{branch}(\mathrm{norm}(X))), \qquad
+        X' = H + \mathrm{FFN}(\mathrm{norm}(H))
+
+    where X is added once, if some branch has a residual. Without the FFN, X' is act of what the branches give.
 
     Args:
         dim (int): width C.
@@ -38,8 +48,7 @@ class GPSLayer(nn.Module):
         dropout (float, optional): probability after each branch and inside the FFN. (default: 0.0)
         norm (str, optional): a key of `NORMS`. (default: "batch")
         act (callable, optional): builds the activation of the FFN. (default: ReLU)
-        ffn (bool, optional): False leaves out the FFN and its norm, ``X' = act(sum X_M + sum X_T)``: Exphormer's
-            SingleModel. (default: True)
+        recipe (LayerRecipe, optional): What stands around the branches. (default: that of GraphGPS)
         chain_edges (bool, optional): message passing branches pass edge features to the next one in the same layer:
             Exphormer's MultiModel. (default: False)
 
@@ -47,7 +56,7 @@ class GPSLayer(nn.Module):
         x (N, C), context, states -> (N, C), edge_attr (E, C) or None, states.
 
     Raises:
-        ValueError: there is no branch, or the norm is unknown.
+        ValueError: there is no branch, the norm is unknown, or an MPNN's own residual does not fit the recipe.
     """
 
     def __init__(
@@ -58,22 +67,24 @@ class GPSLayer(nn.Module):
         dropout: float = 0.0,
         norm: str = "batch",
         act: Callable[[], nn.Module] = nn.ReLU,
-        ffn: bool = True,
+        recipe: LayerRecipe = LayerRecipe(),  # noqa: B008 (frozen)
         chain_edges: bool = False,
     ) -> None:
         super().__init__()
-        self.chain_edges = chain_edges
+        self.recipe, self.chain_edges = recipe, chain_edges
         if norm not in NORMS:
             raise InputError(f"unknown norm {norm!r}: choose one of {', '.join(NORMS)}")
         self.local, self.attention = nn.ModuleList(_listed(local)), nn.ModuleList(_listed(attention))
         if not len(self.local) + len(self.attention):
             raise InputError("gt.layer_type None+None has no branch: name a message passing layer or an attention")
+        for module in self.local:
+            recipe.check_message_passing(module)
         self.local_norm = nn.ModuleList(NORMS[norm](dim) for _ in self.local)
         self.attention_norm = nn.ModuleList(NORMS[norm](dim) for _ in self.attention)
-        self.ffn_norm = NORMS[norm](dim) if ffn else None
+        self.ffn_norm = NORMS[norm](dim) if recipe.ffn else None
         self.dropout = nn.Dropout(dropout)
         self.ffn = act()
-        if ffn:
+        if recipe.ffn:
             self.ffn = nn.Sequential(
                 nn.Linear(dim, 2 * dim), self.ffn, nn.Dropout(dropout), nn.Linear(2 * dim, dim), nn.Dropout(dropout)
             )
@@ -82,25 +93,58 @@ class GPSLayer(nn.Module):
         self, x: Tensor, context: GraphContext, states: States | None = None
     ) -> tuple[Tensor, Tensor | None, States]:
         """Return new node features, new edge features and the attentions' new states."""
-        edge_attr, branches, passed_on = context.edge_attr, [], []
+        recipe = self.recipe
+        messages, edge_attr = self._messages(x, context)
+        if recipe.order == "local_first" and messages:
+            x, messages = self._joined(messages, x, recipe.local_residual), []
+        attended, states = self._attended(x, context, states)
+        if messages or attended:
+            residual = (messages and recipe.local_residual) or (attended and recipe.attention_residual)
+            x = self._joined(messages + attended, x, bool(residual))
+        if self.ffn_norm is None:
+            return self.ffn(x), edge_attr, states
+        if recipe.norm_place == "pre":
+            return x + self.ffn(self.ffn_norm(x, context)), edge_attr, states
+        return self.ffn_norm(x + self.ffn(x), context), edge_attr, states
+
+    def _messages(self, x: Tensor, context: GraphContext) -> tuple[list[Tensor], Tensor | None]:
+        """Return what each message passing branch gives, and the edge features of the last one that has new ones."""
+        edge_attr, given = context.edge_attr, []
         for local, norm in zip(self.local, self.local_norm, strict=True):
-            h, new = self._message(local, x, context.with_edge_attr(edge_attr) if self.chain_edges else context)
+            read = norm(x, context) if self.recipe.norm_place == "pre" else x
+            h, new = self._message(local, read, context.with_edge_attr(edge_attr) if self.chain_edges else context)
             edge_attr = edge_attr if new is context.edge_attr else new
-            branches.append(norm(h, context))
-        for attention, norm, state in zip(
-            self.attention, self.attention_norm, states or [None] * len(self.attention), strict=True
-        ):
-            h, state = (attention(x, context), None) if state is None else attention(x, context, state)
-            passed_on.append(state)
-            branches.append(norm(self.dropout(h) + x, context))
-        h = sum(branches)
-        h = self.ffn(h) if self.ffn_norm is None else self.ffn_norm(h + self.ffn(h), context)
-        return h, edge_attr, tuple(passed_on)
+            inside = getattr(local, "internal_residual", False)
+            h = h if inside else self.dropout(h)
+            given.append(self._behind(h, x, norm, context, self.recipe.local_residual and not inside))
+        return given, edge_attr
 
     def _message(self, local: nn.Module, x: Tensor, context: GraphContext) -> tuple[Tensor, Tensor | None]:
         encoding = () if getattr(local, "gate", None) is None else (context.sources(context.encoding),)
-        h, edge_attr = local(context.sources(x), context.edge_index, context.edge_attr, *encoding)
-        return (h if getattr(local, "internal_residual", False) else self.dropout(h) + x), edge_attr
+        return local(context.sources(x), context.edge_index, context.edge_attr, *encoding)
+
+    def _attended(self, x: Tensor, context: GraphContext, states: States | None) -> tuple[list[Tensor], States]:
+        """Return what each attention gives, and its new state."""
+        given, passed_on = [], []
+        for attention, norm, state in zip(
+            self.attention, self.attention_norm, states or [None] * len(self.attention), strict=True
+        ):
+            read = norm(x, context) if self.recipe.norm_place == "pre" else x
+            h, state = (attention(read, context), None) if state is None else attention(read, context, state)
+            passed_on.append(state)
+            given.append(self._behind(self.dropout(h), x, norm, context, self.recipe.attention_residual))
+        return given, tuple(passed_on)
+
+    def _behind(self, h: Tensor, x: Tensor, norm: nn.Module, context: GraphContext, residual: bool) -> Tensor:
+        """Return a branch with residual and norm, where both stand behind it."""
+        if self.recipe.norm_place == "pre":
+            return h
+        return norm(h + x if residual else h, context)
+
+    def _joined(self, given: list[Tensor], x: Tensor, residual: bool) -> Tensor:
+        """Return the sum of the branches, and of x where no branch has added it."""
+        total = sum(given)
+        return x + total if residual and self.recipe.norm_place == "pre" else total
 
 
 class GPSModel(nn.Module):
@@ -116,6 +160,11 @@ class GPSModel(nn.Module):
         pre_mp (Module, optional): layers between encoder and stack, on ``batch.x``, or None. (default: None)
         recompute (bool, optional): gradient checkpointing: keep only the input of a layer, and recompute it in the
             backward pass. (default: False)
+        jump (Module, optional): joins the outputs of all layers, (list of (N, C)) -> (N, C); None: the last one counts.
+            (default: None)
+        feature_dropout (float, optional): probability for the features of the data, before the encoder. (default: 0.0)
+        edge_dropout (float, optional): probability for each edge of the graph, drawn once for all layers; the edge
+            features of the batch are then those before the layers. (default: 0.0)
     """
 
     def __init__(
@@ -126,9 +175,13 @@ class GPSModel(nn.Module):
         pre_mp: nn.Module | None = None,
         *,
         recompute: bool = False,
+        jump: nn.Module | None = None,
+        feature_dropout: float = 0.0,
+        edge_dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.recompute = recompute
+        self.recompute, self.jump, self.edge_dropout = recompute, jump, edge_dropout
+        self.feature_dropout = SparseDropout(feature_dropout) if feature_dropout else None
         self.encoder, self.pre_mp = encoder, pre_mp
         self.layers, self.head = nn.ModuleList(layers), head
         for layer in list(layers)[1:]:
@@ -138,20 +191,35 @@ class GPSModel(nn.Module):
 
     def forward(self, batch: object) -> tuple[Tensor, Tensor]:
         """Return predictions and labels; of the batch only x and edge_attr are replaced."""
+        if self.feature_dropout is not None:
+            batch.x = self.feature_dropout(batch.x)
         batch = self.encoder(batch)
         if self.pre_mp is not None:
             batch.x = self.pre_mp(batch.x)
-        batch.x, batch.edge_attr = self.run_layers(batch.x, GraphContext.from_data(batch))
+        whole = GraphContext.from_data(batch)
+        context = self._without_some_edges(whole)
+        batch.x, edge_attr = self.run_layers(batch.x, context)
+        batch.edge_attr = edge_attr if context is whole else whole.edge_attr
         return self.head(batch)
+
+    def _without_some_edges(self, context: GraphContext) -> GraphContext:
+        """Return the graphs of this step: in training, each edge is left out with probability ``edge_dropout``."""
+        if not self.training or not self.edge_dropout or context.edge_index is None:
+            return context
+        edge_index, kept = dropout_edge(context.edge_index, self.edge_dropout)
+        return context.with_edges(edge_index, None if context.edge_attr is None else context.edge_attr[kept])
 
     def run_layers(self, x: Tensor, context: GraphContext) -> tuple[Tensor, Tensor | None]:
         """Return the node features (N, C) and the edge features (E, C) or None behind the last layer."""
         states = initial_states(self.layers[0].attention, context) if len(self.layers) else ()
+        outputs = []
         for layer in self.layers:
             call = partial(recomputed, layer) if self.recompute and torch.is_grad_enabled() else layer
             x, edge_attr, states = call(x, context, states)
             context = context.with_edge_attr(edge_attr)
-        return x, context.edge_attr
+            if self.jump is not None:
+                outputs.append(x)
+        return (x if self.jump is None else self.jump(outputs)), context.edge_attr
 
 
 def initial_states(attentions: Iterable[nn.Module], context: GraphContext) -> States:

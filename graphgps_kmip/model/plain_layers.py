@@ -1,11 +1,10 @@
-"""Plain layers beside GPS: transformer layer, message passing (GNN) layer, bare attention, sparse dropout."""
+"""Plain layers beside GPS: transformer layer, message passing (GNN) layer, bare attention."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from torch import Tensor, nn
-from torch.nn.functional import dropout
 
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.model.gps import States
@@ -116,26 +115,3 @@ class GNNLayer(nn.Module):
         new, edge_attr = self.conv(context.sources(x), context.edge_index, context.edge_attr)
         new = self.dropout(self.act(new))
         return (x + new if self.residual else new), edge_attr, states
-
-
-class SparseDropout(nn.Module):
-    """Dropout that draws for nonzero entries only: the same distribution as ``nn.Dropout``.
-
-    On CiteSeer, of whose features 0.9 % are nonzero, it takes a quarter of the time (one thread of a CPU).
-
-    Args:
-        p (float): probability to drop, in training only.
-
-    Shapes: any -> the same. Gradients of zeros pass unchanged: in expectation, those of ``nn.Dropout``.
-    """
-
-    def __init__(self, p: float) -> None:
-        super().__init__()
-        self.p = p
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return a copy with some numbers dropped and the others scaled by 1 / (1 - p); x itself in eval mode."""
-        if not self.training or self.p == 0:
-            return x
-        at = x.nonzero(as_tuple=True)
-        return x.index_put(at, dropout(x[at], self.p))

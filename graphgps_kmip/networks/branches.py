@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from torch import nn
@@ -11,6 +11,7 @@ from torch import nn
 from graphgps_kmip.attention import ExphormerAttention
 from graphgps_kmip.attention.exphormer import ExpanderMessages
 from graphgps_kmip.errors import ConfigError
+from graphgps_kmip.model.layer_recipe import LayerRecipe
 from graphgps_kmip.networks.network_plan import NetworkPlan
 from graphgps_kmip.registry import Spec, lookup, named
 
@@ -128,6 +129,20 @@ def _along_expander(plan: NetworkPlan, spec: Spec, dim: int, given: dict[str, An
     conv = plan.build(spec, dim, 0.0, plan.layer_activation(), **given | {"residual": False})
     edges = {name: plan.settings.prep[name] for name in ("add_edge_index", "use_exp_edges")}
     return ExpanderMessages(conv, dim, plan.settings.gt.dropout, **edges)
+
+
+def refuse_unread_recipe(plan: NetworkPlan) -> None:
+    """Refuse settings of the group ``recipe`` for networks without GPS layers, which would ignore them.
+
+    Raises:
+        ConfigError: one of them is not at its default.
+    """
+    given, kind = plan.settings.recipe, plan.settings.model.type
+    for one in fields(LayerRecipe):
+        if kind not in GPS and given[one.name] != one.default:
+            raise ConfigError(
+                f"recipe.{one.name}: model.type {kind} does not read it: leave it out, or take {' or '.join(GPS)}"
+            )
 
 
 def warn_of_unread_settings(plan: NetworkPlan) -> None:

@@ -9,7 +9,7 @@ from torch import nn
 
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.networks.branches import branch_rows
+from graphgps_kmip.networks.branches import branch_rows, refuse_unread_recipe
 from graphgps_kmip.networks.network_plan import NetworkPlan
 from graphgps_kmip.networks.network_settings import known_keys, network_settings
 from graphgps_kmip.registry import lookup
@@ -30,16 +30,8 @@ SHORT = {
     "node_encoder": ("dataset.node_encoder_name",),
     "edge_encoder": ("dataset.edge_encoder_name",),
 }
-GROUPS = (
-    "ppgt",
-    "gt",
-    "gnn",
-    "graphormer",
-    "model",
-    "prep",
-    "dataset",
-    "share",
-)  # where a bare option is looked for, in order
+# where a bare option is looked for, in order
+GROUPS = ("ppgt", "gt", "gnn", "graphormer", "model", "prep", "dataset", "share", "recipe")
 
 
 def create_model(
@@ -87,6 +79,7 @@ def create_model(
     for name, value in options.items():
         given |= dict.fromkeys(_keys_of(name, network, layer_type), value)
     plan = NetworkPlan(network_settings(given | dict(settings)), in_dim, edge_dim)
+    refuse_unread_recipe(plan)
     return plan.build(lookup("network", network), in_dim, out_dim)
 
 

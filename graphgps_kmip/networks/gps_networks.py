@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from typing import Any
 
 from torch import nn
@@ -9,6 +10,7 @@ from torch import nn
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.model import GNNLayer, GPSLayer
+from graphgps_kmip.model.layer_recipe import LayerRecipe
 from graphgps_kmip.networks.branches import branch_rows, branches, edge_width, refuse_graphgym_layer
 from graphgps_kmip.networks.network_plan import NetworkPlan
 from graphgps_kmip.networks.network_stack import layers_width, stack
@@ -21,13 +23,13 @@ CONVS = {"gatedgcnconv": "GatedGCN", "gineconv": "GINE", "gcnconv": "GCN", "gatc
 @register("network", "GPSModel")
 def gps_model(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa: ARG001
     """GraphGPS: gt.layers layers of gt.layer_type (branches joined by plus), an encoder before, a head after."""
-    return _gps_stack(plan, dim_out)
+    return _gps_stack(plan, dim_out, recipe_of(plan.settings))
 
 
 @register("network", "MultiModel")
 def multi_model(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa: ARG001
     """Exphormer's network of any number of branches: message passing reads the edges of the branch before it."""
-    return _gps_stack(plan, dim_out, chain_edges=True)
+    return _gps_stack(plan, dim_out, recipe_of(plan.settings), chain_edges=True)
 
 
 @register("network", "SingleModel")
@@ -38,7 +40,7 @@ def single_model(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module: 
             f"gt.layer_type: model.type SingleModel has one branch, got {plan.settings.gt.layer_type}: take MultiModel "
             "for more"
         )
-    return _gps_stack(plan, dim_out, ffn=False)
+    return _gps_stack(plan, dim_out, replace(recipe_of(plan.settings), ffn=False))
 
 
 @register("network", "custom_gnn")
@@ -61,16 +63,18 @@ def width_step(settings: Any) -> int:
     return settings.gt.n_heads if headed else 1
 
 
-def _gps_stack(plan: NetworkPlan, dim_out: int, **form: bool) -> nn.Module:
-    dim = layers_width(plan.settings)
-    layers = [_gps_layer(plan, dim, **form) for _ in range(plan.settings.gt.layers)]
-    return stack(plan, dim, dim_out, layers, edge_width(plan))
+def recipe_of(settings: Any) -> LayerRecipe:
+    """Return what stands around the branches, by the group ``recipe``."""
+    return LayerRecipe(**{one.name: settings.recipe[one.name] for one in fields(LayerRecipe)})
 
 
-def _gps_layer(plan: NetworkPlan, dim: int, ffn: bool = True, chain_edges: bool = False) -> GPSLayer:
-    act, gt = plan.layer_activation(), plan.settings.gt
-    local, attention = branches(plan, dim)
-    return GPSLayer(dim, local, attention, gt.dropout, norm_of(gt), act, ffn, chain_edges)
+def _gps_stack(plan: NetworkPlan, dim_out: int, recipe: LayerRecipe, *, chain_edges: bool = False) -> nn.Module:
+    dim, gt = layers_width(plan.settings), plan.settings.gt
+    layers = [
+        GPSLayer(dim, *branches(plan, dim), gt.dropout, norm_of(gt), plan.layer_activation(), recipe, chain_edges)
+        for _ in range(gt.layers)
+    ]
+    return stack(plan, dim, dim_out, layers, edge_width(plan), recipe=recipe)
 
 
 def norm_of(gt: Any) -> str:

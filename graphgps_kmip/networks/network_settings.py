@@ -9,6 +9,7 @@ from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.common.rms_norms import NORM_LAYERS
 from graphgps_kmip.encoding.positional_encoding import option_keys
 from graphgps_kmip.errors import ConfigError
+from graphgps_kmip.model.layer_recipe import JUMPS, NORM_PLACES, ORDERS
 from graphgps_kmip.mpnn.gin import INNER
 from graphgps_kmip.ranges import (
     DROPOUT,
@@ -111,6 +112,15 @@ NETWORK_DEFAULTS: dict[str, Any] = {
     "ppgt.subgraph_encoder": Default("none", Choice(SUBGRAPH_ENCODERS)),
     "ppgt.subgraph_layers": Default(6, SOME_LAYERS),
     "ppgt.subgraph_hops": Default(4, SOME_LAYERS),
+    # ours: what stands around the branches of GPSModel, MultiModel and SingleModel, see `LayerRecipe`
+    "recipe.local_residual": True,
+    "recipe.attention_residual": True,
+    "recipe.ffn": True,
+    "recipe.norm_place": Default("post", Choice(NORM_PLACES)),
+    "recipe.order": Default("parallel", Choice(ORDERS)),
+    "recipe.jump": Default("none", Choice(JUMPS)),
+    "recipe.feature_dropout": Default(0.0, DROPOUT),
+    "recipe.edge_dropout": Default(0.0, DROPOUT),
     "prep.use_exp_edges": True,
     "prep.add_edge_index": True,
     "prep.num_virt_node": Default(0, whole(0, 10_000)),

@@ -12,6 +12,7 @@ from graphgps_kmip.compat.layer_faults import EdgeNormOnNodesEncoder
 from graphgps_kmip.compat.padded_graphs import PaddedGPSModel
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.model import FeatureEncoder, GPSModel, input_layers
+from graphgps_kmip.model.layer_recipe import JumpingConnections, LayerRecipe
 from graphgps_kmip.networks.encoder_builders import edge_encoder, node_encoder
 from graphgps_kmip.networks.network_plan import NetworkPlan
 from graphgps_kmip.registry import Spec, named
@@ -42,6 +43,7 @@ def stack(
     dim_edge: int | None = None,
     *,
     pad_graphs: bool = False,
+    recipe: LayerRecipe = LayerRecipe(),  # noqa: B008 (frozen)
 ) -> GPSModel:
     """Return the network of these layers.
 
@@ -52,6 +54,7 @@ def stack(
         layers: first layer first.
         dim_edge: width of the encoded edge features, C if None.
         pad_graphs: see `PaddedGPSModel`.
+        recipe: what stands around the layers.
     """
     network = PaddedGPSModel if pad_graphs else GPSModel
     return network(
@@ -60,6 +63,9 @@ def stack(
         layers=layers,
         head=prediction_head(plan, dim, dim_out),
         recompute=plan.settings.share.gradient_checkpointing,
+        jump=None if recipe.jump == "none" else JumpingConnections(dim, len(layers), recipe.jump),
+        feature_dropout=recipe.feature_dropout,
+        edge_dropout=recipe.edge_dropout,
     )
 
 

@@ -7,7 +7,7 @@ from torch_geometric.nn import GATConv, GCNConv
 
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.model import FeatureEncoder, GNNLayer, GPSModel
-from graphgps_kmip.model.plain_layers import SparseDropout
+from graphgps_kmip.model.feature_encoding import SparseDropout
 from graphgps_kmip.model.prediction_heads import OutputHead
 from graphgps_kmip.mpnn.message_passing import PlainConv
 from graphgps_kmip.networks.network_plan import NetworkPlan

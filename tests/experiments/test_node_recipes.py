@@ -19,7 +19,7 @@ from graphgps_kmip.gym.running.data_loading import load_dataset
 from graphgps_kmip.gym.running.experiment import execute, launch
 from graphgps_kmip.gym.running.planned_runs import planned_runs
 from graphgps_kmip.gym.running.train_modes import current_optimizer
-from graphgps_kmip.model.plain_layers import SparseDropout
+from graphgps_kmip.model.feature_encoding import SparseDropout
 
 ROOT = Path(__file__).parents[2]
 EDGES = [(0, 1), (1, 0), (1, 2), (2, 1), (2, 3), (3, 2), (0, 2), (2, 0)]  # node 4 has none

@@ -11,7 +11,7 @@ from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.attention import GraphContext, KMIPAttention
 from graphgps_kmip.compat.layer_faults import EdgeNormOnNodesEncoder
-from graphgps_kmip.model import FeatureEncoder, GPSLayer, GPSModel, GraphHead
+from graphgps_kmip.model import FeatureEncoder, GPSLayer, GPSModel, GraphHead, LayerRecipe
 from graphgps_kmip.mpnn import GatedGCN
 
 
@@ -59,7 +59,9 @@ class AddsOne(nn.Module):
 
 @pytest.mark.parametrize(("chain", "difference"), [(False, 0.0), (True, 1.0)])
 def test_chained_branches_read_the_edge_features_of_the_branch_before(chain: bool, difference: float) -> None:
-    layer = GPSLayer(8, [AddsOne(), AddsOne()], None, norm="none", act=nn.ReLU, ffn=False, chain_edges=chain)
+    layer = GPSLayer(
+        8, [AddsOne(), AddsOne()], None, norm="none", act=nn.ReLU, recipe=LayerRecipe(ffn=False), chain_edges=chain
+    )
     context = GraphContext.from_data(Batch.from_data_list(graphs((4,))))
     x = torch.full((4, 8), 100.0).double()  # above 0, for the activation
     out, edge_attr, _ = layer(x, context)

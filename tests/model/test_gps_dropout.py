@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout
 
 from graphgps_kmip.attention import GraphContext
-from graphgps_kmip.model import GPSLayer
+from graphgps_kmip.model import GPSLayer, LayerRecipe
 
 N, DIM, P = 400, 8, 0.3
 CONTEXT = GraphContext(torch.zeros(N, dtype=torch.long), torch.tensor([0, N]), torch.zeros(2, 0, dtype=torch.long))
@@ -44,20 +44,20 @@ def call(layer: GPSLayer, x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("attention", [False, True], ids=["message passing", "attention"])
 def test_what_a_branch_adds_is_dropped_at_the_rate_and_scaled_and_its_residual_is_whole(attention: bool) -> None:
-    layer = layer_of(*([] if attention else [Message(5.0)]), attention=attention, ffn=False).train()
+    layer = layer_of(*([] if attention else [Message(5.0)]), attention=attention, recipe=LayerRecipe(ffn=False)).train()
     added = call(layer, torch.full((N, DIM), 100.0).double()) - 100
     assert sorted(added.unique().tolist()) == pytest.approx([0, 5 / (1 - P)])
     assert (added == 0).double().mean().item() == pytest.approx(P, abs=0.03)  # 3,200 draws: 3.7 standard deviations
 
 
 def test_every_branch_draws_for_itself() -> None:
-    layer = layer_of(Message(1.0), Message(2.0), attention=True, ffn=False).train()
+    layer = layer_of(Message(1.0), Message(2.0), attention=True, recipe=LayerRecipe(ffn=False)).train()
     added = (call(layer, torch.zeros(N, DIM).double()) * (1 - P)).round().unique().tolist()
     assert added == [0, 1, 2, 3, 5, 6, 7, 8]  # every sum of some of 1, 2 and 5
 
 
 def test_a_branch_with_its_own_residual_gets_no_dropout_here() -> None:
-    layer = layer_of(Message(5.0, internal_residual=True), ffn=False).train()
+    layer = layer_of(Message(5.0, internal_residual=True), recipe=LayerRecipe(ffn=False)).train()
     assert call(layer, torch.zeros(N, DIM).double()).unique().tolist() == [5]
 
 

@@ -19,7 +19,15 @@ from graphgps_kmip.attention import (
     GraphContext,
     PerformerAttention,
 )
-from graphgps_kmip.model import AttentionLayer, FeatureEncoder, GPSLayer, GPSModel, NodeHead, TransformerLayer
+from graphgps_kmip.model import (
+    AttentionLayer,
+    FeatureEncoder,
+    GPSLayer,
+    GPSModel,
+    LayerRecipe,
+    NodeHead,
+    TransformerLayer,
+)
 from graphgps_kmip.mpnn import GINE
 
 DIM, HEADS = 8, 2
@@ -27,7 +35,7 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
     "performer": lambda: TransformerLayer(DIM, PerformerAttention(DIM, HEADS, dim_head=4, use_bias=True), 0.1),
     "exphormer": lambda: TransformerLayer(DIM, ExphormerAttention(DIM, HEADS, num_virt_node=2)),
     "big_bird": lambda: AttentionLayer(BigBirdAttention(DIM, HEADS, 0.1, num_random_blocks=1)),
-    "single": lambda: GPSLayer(DIM, None, FullAttention(DIM, HEADS), 0.1, "layer", ffn=False),
+    "single": lambda: GPSLayer(DIM, None, FullAttention(DIM, HEADS), 0.1, "layer", recipe=LayerRecipe(ffn=False)),
 }
 
 
@@ -85,7 +93,7 @@ def test_an_attention_layer_is_its_attention() -> None:
 def test_a_gps_layer_without_feed_forward_network_is_activation_of_its_branches(norm: str) -> None:
     data = Batch.from_data_list([graph(5, 9), graph(2, 1)])
     context, conv = GraphContext.from_data(data), GINE(DIM).double()
-    layer = GPSLayer(DIM, conv, Doubled(), norm=norm, act=nn.Tanh, ffn=False).double()
+    layer = GPSLayer(DIM, conv, Doubled(), norm=norm, act=nn.Tanh, recipe=LayerRecipe(ffn=False)).double()
     branches = conv(data.x, data.edge_index, data.edge_attr)[0] + data.x, 3 * data.x + 2
     wanted = sum(norm(h, context) for norm, h in zip((*layer.local_norm, *layer.attention_norm), branches, strict=True))
     torch.testing.assert_close(layer(data.x, context)[0], wanted.tanh())
@@ -98,7 +106,9 @@ def test_a_state_goes_from_layer_to_layer(layer: str) -> None:
     context, x = GraphContext.from_data(data), data.x
     if layer == "single":
         attentions = [one.attention[0] for one in network.layers]
-        network.layers = nn.ModuleList(GPSLayer(DIM, None, one, norm="none", ffn=False) for one in attentions)
+        network.layers = nn.ModuleList(
+            GPSLayer(DIM, None, one, norm="none", recipe=LayerRecipe(ffn=False)) for one in attentions
+        )
     state = network.layers[0].attention[0].initial_state(context)
     assert not any(hasattr(one.attention[0], "initial_state") for one in network.layers[1:])
     for one in network.layers:

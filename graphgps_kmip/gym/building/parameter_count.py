@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from torch import nn
@@ -43,11 +44,13 @@ from graphgps_kmip.model import (
 )
 from graphgps_kmip.model.san_layer import SANLayer
 from graphgps_kmip.mpnn import GINE, GatedGCN
+from graphgps_kmip.networks.branches import GPS
+from graphgps_kmip.networks.gps_networks import norm_of, recipe_of
 
 ALL = ""  # every part of a module that has no row of its own
 # class -> its attributes -> component. The innermost module that says something decides.
 PARTS: dict[type[nn.Module], dict[str, str]] = {
-    GPSModel: {"pre_mp": "input_layer"},
+    GPSModel: {"pre_mp": "input_layer", "jump": "jump"},
     FeatureEncoder: {"node": "node_enc", "edge": "edge_enc", "node_norm": "node_bn", "edge_norm": "edge_bn"},
     LapPEEncoder: {ALL: "LapPE", "linear_x": "node_enc"},
     EquivStableLapPEEncoder: {ALL: "ESLapPE"},
@@ -181,10 +184,22 @@ def describe(parts: Parts, data: Sequence[tuple[str, str]] | None = None) -> str
     sections = {
         "config": parts.config.dump().rstrip(),
         "model": str(parts.model),
+        **_layers_in_words(parts),
         "parameters": parameter_table(parts.model),
         "data": "\n".join(f"{name:<28} {value}" for name, value in data or parts.info.describe()),
     }
     return "\n\n".join(f"--- {title}\n{text}" for title, text in sections.items())
+
+
+def _layers_in_words(parts: Parts) -> dict[str, str]:
+    """Return the section that says what stands around the branches, for networks of GPS layers."""
+    config = parts.config
+    if config.model.type not in GPS:
+        return {}
+    norm = norm_of(config.gt)
+    named = {"none": "no norms", "batch": "batch norm", "layer": "layer norm", "graph": "graph norm"}[norm]
+    recipe = recipe_of(config) if config.model.type != "SingleModel" else replace(recipe_of(config), ffn=False)
+    return {"layers": f"{config.gt.layers} of {config.gt.layer_type}: {recipe.describe()}; {named}"}
 
 
 def parameter_table(model: nn.Module) -> str:

@@ -46,7 +46,7 @@ from graphgps_kmip.gym.running.train_modes import (
     current_task,
     run_mode,
 )
-from graphgps_kmip.networks.branches import warn_of_unread_settings
+from graphgps_kmip.networks.branches import refuse_unread_recipe, warn_of_unread_settings
 from graphgps_kmip.registry import components
 from graphgps_kmip.results.run_folder import numbered, scores_file, writing
 from graphgps_kmip.results.run_record import is_finished
@@ -218,6 +218,7 @@ def assemble() -> Parts:
         look_up(table, name, key)
     config = with_width(with_facts(cfg, info, loaded.facts))
     current_task(info.dim_out), current_settings()  # their mistakes, too, must show before a folder is touched
+    refuse_unread_recipe(plan_of(config))
     warn_of_unread_settings(plan_of(config))
     model = build_model(config)
     load_parameters(model)

@@ -1,0 +1,112 @@
+"""Layer recipe: what stands around the branches of GPS layers, and around their stack; what the branches compute stays.
+
+On small graphs whose nodes are classified this decides more than the attention does: with the residuals and the
+feed-forward networks of GraphGPS a stack of GCN and k-MIP attention overfits Cora, without them it does not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from torch_geometric.nn.models import JumpingKnowledge
+
+from graphgps_kmip.common.near_misses import suggest
+from graphgps_kmip.errors import InputError
+
+NORM_PLACES = ("post", "pre")
+ORDERS = ("parallel", "local_first")
+JUMPS = ("none", "sum", "max", "cat")
+
+
+@dataclass(frozen=True)
+class LayerRecipe:
+    """What stands around the branches of GPS layers; the defaults are those of GraphGPS (Rampášek et al. 2022).
+
+    Args:
+        local_residual (bool, optional): Add its input to the output of message passing. (default: True)
+        attention_residual (bool, optional): Add its input to the output of an attention. (default: True)
+        ffn (bool, optional): A feed-forward network behind the branches; without one, the activation: Exphormer's
+            SingleModel. (default: True)
+        norm_place (str, optional): ``post``: norms follow the residuals; ``pre``: they precede the branches and the
+            feed-forward network, and no norm is on the residual path (Xiong et al. 2020). (default: "post")
+        order (str, optional): ``parallel``: all branches read the same nodes; ``local_first``: attentions read what the
+            message passing branches give, as in Polynormer (Deng et al. 2024). (default: "parallel")
+        jump (str, optional): What the head reads: ``none``: the last layer; ``sum``, ``max``, ``cat``: all layers,
+            joined so (jumping knowledge, Xu et al. 2018); a linear map follows ``cat``. (default: "none")
+        feature_dropout (float, optional): Probability for every feature of the data, before the encoder, as in GCN
+            (Kipf and Welling 2017). (default: 0.0)
+        edge_dropout (float, optional): Probability for every edge of the graph, one draw for all layers in each
+            training step (DropEdge, Rong et al. 2020). Edge sets such as expanders are whole. (default: 0.0)
+
+    Raises:
+        ValueError: an unknown name.
+    """
+
+    local_residual: bool = True
+    attention_residual: bool = True
+    ffn: bool = True
+    norm_place: str = "post"
+    order: str = "parallel"
+    jump: str = "none"
+    feature_dropout: float = 0.0
+    edge_dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("norm_place", NORM_PLACES), ("order", ORDERS), ("jump", JUMPS)):
+            if getattr(self, name) not in allowed:
+                raise InputError(f"unknown {name} {getattr(self, name)!r}.{suggest(getattr(self, name), allowed)}")
+
+    def check_message_passing(self, local: nn.Module) -> None:
+        """Refuse message passing whose own residual would stand where this recipe has none.
+
+        Raises:
+            ValueError: it has one; says which option leaves it out.
+        """
+        inside = getattr(local, "internal_residual", False) and getattr(local, "residual", True)
+        if inside and (self.norm_place == "pre" or not self.local_residual):
+            name = type(local).__name__
+            raise InputError(
+                f"{name} adds its input itself, which does not fit recipe.norm_place pre or recipe.local_residual "
+                f"False: build it with residual=False (gt.{name.lower()}.residual False)"
+            )
+
+    def describe(self) -> str:
+        """Return the recipe in one line, for people."""
+        residual = {
+            (True, True): "residuals around all branches",
+            (True, False): "residual around message passing alone",
+            (False, True): "residual around attention alone",
+            (False, False): "no residuals around branches",
+        }[self.local_residual, self.attention_residual]
+        parts = [
+            "message passing, then attention" if self.order == "local_first" else "branches side by side",
+            residual,
+            "norms before the branches" if self.norm_place == "pre" else "norms behind the residuals",
+            "feed-forward network" if self.ffn else "activation instead of a feed-forward network",
+        ]
+        parts += [f"{self.jump} of all layers"] if self.jump != "none" else []
+        parts += [f"feature dropout {self.feature_dropout:g}"] if self.feature_dropout else []
+        parts += [f"edge dropout {self.edge_dropout:g}"] if self.edge_dropout else []
+        return ", ".join(parts)
+
+
+class JumpingConnections(nn.Module):
+    """Join the outputs of all layers to one (jumping knowledge, Xu et al. 2018).
+
+    Args:
+        dim (int): width C.
+        num_layers (int): number of outputs L.
+        mode (str): ``sum``, ``max``, or ``cat``, then a linear map LC -> C.
+
+    Shapes: L tensors (N, C) -> (N, C).
+    """
+
+    def __init__(self, dim: int, num_layers: int, mode: str) -> None:
+        super().__init__()
+        self.join = sum if mode == "sum" else JumpingKnowledge(mode)
+        self.linear = nn.Linear(dim * num_layers, dim) if mode == "cat" else nn.Identity()
+
+    def forward(self, outputs: list[Tensor]) -> Tensor:
+        """Return the joined outputs."""
+        return self.linear(self.join(outputs))

@@ -1,0 +1,241 @@
+"""Layer recipes: each choice against a formula written out, and what a whole network makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Batch, Data
+
+from graphgps_kmip.attention import FullAttention, GraphContext
+from graphgps_kmip.errors import ConfigError, InputError
+from graphgps_kmip.model import GPSLayer, LayerRecipe
+from graphgps_kmip.model.layer_recipe import JUMPS, NORM_PLACES, ORDERS, JumpingConnections
+from graphgps_kmip.mpnn import GCN, GatedGCN
+from graphgps_kmip.networks.create_model import create_model
+
+DIM, HEADS = 8, 2
+SWITCHES = ("local_residual", "attention_residual", "ffn")
+
+
+def context_of(sizes: tuple[int, ...] = (5, 1, 4)) -> GraphContext:
+    ptr = torch.tensor([0, *torch.tensor(sizes).cumsum(0)])
+    ends = [torch.randint(0, n, (2, 2 * n)) + start for n, start in zip(sizes, ptr, strict=False)]
+    return GraphContext(torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes)), ptr, torch.cat(ends, 1))
+
+
+def layer_of(recipe: LayerRecipe, branches: str = "both", norm: str = "layer") -> GPSLayer:
+    local = None if branches == "attention" else GCN(DIM)
+    attention = None if branches == "local" else FullAttention(DIM, HEADS)
+    return GPSLayer(DIM, local, attention, 0.0, norm, nn.Tanh, recipe).double()
+
+
+def written_out(layer: GPSLayer, x: Tensor, context: GraphContext) -> Tensor:
+    """Return the layer's output by one formula for each recipe, with one branch of each kind at most."""
+    recipe, pre = layer.recipe, layer.recipe.norm_place == "pre"
+    has = {"local": len(layer.local) > 0, "attention": len(layer.attention) > 0}
+    residual = {"local": recipe.local_residual, "attention": recipe.attention_residual}
+
+    def branch(kind: str, z: Tensor) -> Tensor:
+        if kind == "local":
+            return layer.local[0](z, context.edge_index, None)[0]
+        return layer.attention[0](z, context)
+
+    def norm(kind: str, z: Tensor) -> Tensor:
+        return (layer.local_norm if kind == "local" else layer.attention_norm)[0](z, context)
+
+    def alone(kind: str, z: Tensor) -> Tensor:  # one branch, with its norm and residual
+        own = z if residual[kind] else torch.zeros_like(z)
+        return own + branch(kind, norm(kind, z)) if pre else norm(kind, own + branch(kind, z))
+
+    kinds = [kind for kind in ("local", "attention") if has[kind]]
+    if len(kinds) == 1:
+        h = alone(kinds[0], x)
+    elif recipe.order == "local_first":
+        h = alone("attention", alone("local", x))
+    elif pre:
+        own = x if any(residual.values()) else torch.zeros_like(x)
+        h = own + sum(branch(kind, norm(kind, x)) for kind in kinds)
+    else:
+        h = alone("local", x) + alone("attention", x)
+    if not recipe.ffn:
+        return torch.tanh(h)
+    first, second = layer.ffn[0], layer.ffn[3]
+    if pre:
+        z = layer.ffn_norm(h, context)
+        return h + second(torch.tanh(first(z)))
+    return layer.ffn_norm(h + second(torch.tanh(first(h))), context)
+
+
+@pytest.mark.parametrize("branches", ["both", "local", "attention"])
+@pytest.mark.parametrize(("order", "place"), list(product(ORDERS, NORM_PLACES)))
+@pytest.mark.parametrize("switches", list(product([True, False], repeat=3)), ids=str)
+def test_a_layer_is_the_formula_of_its_recipe(
+    switches: tuple[bool, ...], order: str, place: str, branches: str
+) -> None:
+    torch.manual_seed(0)
+    recipe = LayerRecipe(**dict(zip(SWITCHES, switches, strict=True)), norm_place=place, order=order)
+    layer, context = layer_of(recipe, branches), context_of()
+    x = torch.randn(10, DIM, dtype=torch.float64)
+    torch.testing.assert_close(layer(x, context)[0], written_out(layer, x, context), rtol=1e-12, atol=1e-12)
+
+
+def test_recipes_that_differ_give_other_outputs() -> None:
+    context, x = context_of(), torch.randn(10, DIM, dtype=torch.float64)
+    outputs = []
+    for switches, place, order in product(product([True, False], repeat=3), NORM_PLACES, ORDERS):
+        torch.manual_seed(0)
+        recipe = LayerRecipe(**dict(zip(SWITCHES, switches, strict=True)), norm_place=place, order=order)
+        outputs.append(layer_of(recipe)(x, context)[0])
+    alike = [(i, j) for i in range(32) for j in range(i) if (outputs[i] - outputs[j]).abs().max() < 1e-9]
+    # Before a sum of norms, two residuals are one: parallel pre-norm layers with either residual or both are alike.
+    assert len(alike) == 2 * 3
+
+
+@pytest.mark.parametrize("recipe", [LayerRecipe(norm_place="pre"), LayerRecipe(local_residual=False)], ids=str)
+def test_a_residual_inside_message_passing_is_refused_where_the_recipe_has_none(recipe: LayerRecipe) -> None:
+    with pytest.raises(InputError, match=r"GatedGCN adds its input itself.*gt\.gatedgcn\.residual False"):
+        GPSLayer(DIM, GatedGCN(DIM), None, recipe=recipe)
+    layer = GPSLayer(DIM, GatedGCN(DIM, residual=False), None, norm="none", recipe=replace(recipe, ffn=False)).double()
+    nodes, context = torch.randn(3, DIM, dtype=torch.float64), GraphContext.of(None, torch.zeros(3, DIM))
+    edges = context.with_edges(torch.zeros(2, 0, dtype=torch.long), torch.zeros(0, DIM, dtype=torch.float64))
+    message = layer.local[0](nodes, edges.edge_index, edges.edge_attr)[0]
+    expected = message + (nodes if recipe.local_residual else 0)
+    torch.testing.assert_close(layer(nodes, edges)[0], expected.relu())
+
+
+@pytest.mark.parametrize("mode", JUMPS[1:])
+def test_jumping_connections_join_the_outputs_of_all_layers(mode: str) -> None:
+    torch.manual_seed(0)
+    outputs = [torch.randn(6, DIM) for _ in range(3)]
+    join = JumpingConnections(DIM, 3, mode)
+    stacked = torch.stack(outputs)
+    expected = {
+        "sum": lambda: stacked.sum(0),
+        "max": lambda: stacked.amax(0),
+        "cat": lambda: torch.cat(outputs, 1) @ join.linear.weight.T + join.linear.bias,
+    }[mode]()
+    torch.testing.assert_close(join(outputs), expected)
+
+
+def batch_of(sizes: tuple[int, ...] = (6, 1, 9)) -> Batch:
+    torch.manual_seed(1)
+    graphs = [
+        Data(torch.randn(n, 3), torch.randint(0, n, (2, 3 * n)), torch.randn(3 * n, 2), y=torch.tensor([0]))
+        for n in sizes
+    ]
+    return Batch.from_data_list(graphs)
+
+
+def network(**options: Any) -> nn.Module:
+    torch.manual_seed(0)
+    options = {"num_layers": 3, "dim": DIM, "num_heads": HEADS, "edge_dim": 2} | options
+    return create_model("GINE+kMIP", 3, 2, **options)
+
+
+@pytest.mark.parametrize("mode", JUMPS[1:])
+def test_the_head_reads_the_joined_layers(mode: str) -> None:
+    model, seen = network(jump=mode).eval(), []
+    hooks = [layer.register_forward_hook(lambda _m, _i, out: seen.append(out[0])) for layer in model.layers]
+    read: list[Tensor] = []
+    hooks.append(model.head.register_forward_pre_hook(lambda _m, args: read.append(args[0].x)))
+    model(batch_of())
+    assert len(seen) == 3
+    torch.testing.assert_close(read[0], model.jump(seen))
+
+
+def test_feature_dropout_drops_features_of_the_data_in_training_only() -> None:
+    model, seen = network(feature_dropout=0.5), []
+    model.encoder.register_forward_pre_hook(lambda _m, args: seen.append(args[0].x))
+    batch = batch_of()
+    x = batch.x.clone()
+    model.eval()(batch.clone())
+    assert torch.equal(seen.pop(), x)
+    model.train()(batch.clone())
+    assert set((seen[0] / x).unique().tolist()) == {0.0, 2.0}
+    assert torch.equal(batch.x, x)
+
+
+def test_feature_dropout_of_types_is_refused() -> None:
+    batch = batch_of()
+    batch.x = torch.ones(16, 3, dtype=torch.long)
+    with pytest.raises(InputError, match="whole numbers"):
+        network(feature_dropout=0.5).train()(batch)
+
+
+def test_edge_dropout_leaves_out_the_same_edges_in_all_layers_in_training_only() -> None:
+    rate, model, seen = 0.4, network(edge_dropout=0.4), []
+    for layer in model.layers:
+        layer.register_forward_pre_hook(lambda _m, args: seen.append(args[1]))
+    batch = Batch.from_data_list([batch_of().get_example(i % 3) for i in range(90)])
+    edges, attr = batch.edge_index.clone(), batch.edge_attr.clone()
+    model.eval()(batch.clone())
+    assert all(torch.equal(context.edge_index, edges) for context in seen)
+    seen.clear()
+    given = batch.clone()
+    model.train()(given)
+    assert {context.edge_index.size(1) for context in seen} == {seen[0].edge_index.size(1)}
+    assert seen[0].edge_index.size(1) == len(seen[0].edge_attr)
+    share = seen[0].edge_index.size(1) / edges.size(1)
+    assert share == pytest.approx(1 - rate, abs=0.06)  # 1,440 edges: 4.6 standard deviations
+    assert all(torch.equal(context.edge_index, seen[0].edge_index) for context in seen)
+    assert torch.equal(given.edge_index, edges)  # what the head and the metrics read
+    assert len(given.edge_attr) == len(attr)
+    first = seen[0].edge_index
+    model.train()(batch.clone())
+    assert not torch.equal(seen[-1].edge_index, first)
+
+
+def test_edges_that_stay_keep_their_own_features() -> None:
+    model, seen = network(edge_dropout=0.5), []
+    model.layers[0].register_forward_pre_hook(lambda _m, args: seen.append(args[1]))
+    batch = batch_of((40,))
+    batch.edge_index = torch.stack([torch.arange(120) % 40, (torch.arange(120) * 7 + torch.arange(120) // 40) % 40])
+    model.train()(batch.clone())
+    encoded = model.encoder(batch.clone()).edge_attr
+    rows = {tuple(edge): row for edge, row in zip(batch.edge_index.T.tolist(), encoded, strict=True)}
+    assert len(rows) == 120
+    for edge, row in zip(seen[0].edge_index.T.tolist(), seen[0].edge_attr, strict=True):
+        torch.testing.assert_close(row, rows[tuple(edge)])
+
+
+@pytest.mark.parametrize("option", [{"edge_dropout": 0.5}, {"jump": "cat"}, {"order": "local_first"}], ids=str)
+def test_recomputation_gives_the_same_gradients(option: dict[str, Any]) -> None:
+    found = []
+    for recompute in (False, True):
+        model = network(**option, settings={"share.gradient_checkpointing": recompute}).double().train()
+        batch = batch_of()
+        batch.x, batch.edge_attr = batch.x.double(), batch.edge_attr.double()
+        torch.manual_seed(3)
+        model(batch)[0].square().sum().backward()
+        found.append([parameter.grad for parameter in model.parameters() if parameter.grad is not None])
+    torch.testing.assert_close(found[1], found[0], rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", [one.name for one in fields(LayerRecipe)])
+def test_networks_without_gps_layers_refuse_recipes(name: str) -> None:
+    other = {"jump": "sum", "order": "local_first", "norm_place": "pre", "feature_dropout": 0.1, "edge_dropout": 0.1}
+    with pytest.raises(ConfigError, match=rf"recipe\.{name}: model\.type custom_gnn does not read it"):
+        network(network="custom_gnn", settings={f"recipe.{name}": other.get(name, False)})
+
+
+def test_an_unknown_choice_is_one_line_with_near_misses() -> None:
+    with pytest.raises(InputError, match=r"unknown jump 'concat'\. (Did you mean|Allowed)"):
+        LayerRecipe(jump="concat")
+    with pytest.raises(ConfigError, match=r"recipe\.order.*parallel"):
+        network(settings={"recipe.order": "paralel"})
+
+
+def test_the_recipe_in_words() -> None:
+    assert LayerRecipe().describe() == (
+        "branches side by side, residuals around all branches, norms behind the residuals, feed-forward network"
+    )
+    words = LayerRecipe(False, False, False, "pre", "local_first", "cat", 0.5, 0.2).describe()
+    assert words == (
+        "message passing, then attention, no residuals around branches, norms before the branches, activation instead "
+        "of a feed-forward network, cat of all layers, feature dropout 0.5, edge dropout 0.2"
+    )

@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from graphgps_kmip.attention import GraphContext
-from graphgps_kmip.attention import edge_attention as clamped
+from graphgps_kmip.attention import clamped_attention as clamped
 from graphgps_kmip.attention import sparse_attention as selected
-from graphgps_kmip.attention.edge_attention import clamped_attention
+from graphgps_kmip.attention.clamped_attention import clamped_attention
 from graphgps_kmip.attention.full import _FullAttention, drop_factors, full_attention
 from graphgps_kmip.attention.sparse_attention import sparse_attention
 from graphgps_kmip.common.gradients import differentiable_gradients, once_only

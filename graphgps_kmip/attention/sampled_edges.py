@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from graphgps_kmip.attention.edge_attention import clamped_attention
+from graphgps_kmip.attention.clamped_attention import clamped_attention
 from graphgps_kmip.attention.head_arguments import dim_per_head
 
 LARGEST_LOGIT = 8.0  # of the public code

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from graphgps_kmip.attention.clamped_attention import EPS, LARGEST_LOGIT
 from graphgps_kmip.attention.context import GraphContext, own_state
 from graphgps_kmip.attention.dense import from_padded, to_padded
-from graphgps_kmip.attention.edge_attention import EPS, LARGEST_LOGIT, edge_softmax, encoded_edges
+from graphgps_kmip.attention.edge_attention import edge_softmax, encoded_edges
 from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
 from graphgps_kmip.errors import InputError
 

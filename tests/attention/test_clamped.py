@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.attention import edge_attention as clamped
-from graphgps_kmip.attention.edge_attention import clamped_attention, edge_weights
+from graphgps_kmip.attention import clamped_attention as clamped
+from graphgps_kmip.attention.clamped_attention import clamped_attention, edge_weights
 
 NODES, SOURCES, ROWS, EDGES, SHAPE = 9, 13, 5, 40, (2, 3)
 ROUNDING = {"rtol": 1e-12, "atol": 1e-12}

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.attention import GraphContext
+from graphgps_kmip.attention.clamped_attention import clamped_attention
 from graphgps_kmip.attention.context import Halo
-from graphgps_kmip.attention.edge_attention import clamped_attention
 from graphgps_kmip.attention.exphormer import ExphormerAttention
 from tests.laws.cases import graph_alone, make_batch, permuted
 

@@ -2,14 +2,18 @@
 
 The form is that of Dwivedi and Bresson (2021) as the public codes of Exphormer and of its low-width score
 estimator have it. It differs from the plain form only in memory: forward and backward walk the edges chunk by chunk,
-scores are computed again in the backward pass, and no tensor of size edges times channels is kept.
+scores are computed again in the backward pass, and no tensor of size edges times channels is kept. Edges that are
+sorted by target and of few kinds, as those of the low-width method, are walked by a C loop on a CPU
+(``native/clamped_attention.c``), all others by torch.
 """
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -19,22 +23,32 @@ from torch.autograd import Function
 
 from graphgps_kmip.attention.sparse_attention import dropped
 from graphgps_kmip.common.gradients import differentiable_gradients
+from graphgps_kmip.native import dtype_flags, load, pointer, unavailable_reason
 
 LARGEST_LOGIT = 5.0  # of the public code: beyond it a score is constant, and has no gradient
 EPS = 1e-6  # of the public code: a node without edges gets zeros
 # Entries (edges times channels) of one chunk; it has some ten temporaries: 40 MB of float32, on a GPU 1.3 GB.
 CHUNK_ENTRIES = {"cpu": 2**20}
 CHUNK_ENTRIES_ELSEWHERE = 2**25
+KERNEL = "clamped_attention"
+FEW_KINDS = 16  # the C loop multiplies each query by the factors of all kinds, and not of all edges
+THREAD_WORK = 100_000  # multiplications that take about as long as starting a thread (20 us)
 
 
 @dataclass(frozen=True)
 class _Form:
-    """Constants of the scores: see `clamped_attention`."""
+    """Constants of the scores, edges and dropout: see `clamped_attention`.
+
+    ``begin`` (M+1,) says where the edges of each query begin, if the C loop is to walk them, else it is None.
+    """
 
     limit: float
     eps: float
     scale: float
+    edges: Tensor  # (3, E)
+    begin: Tensor | None = None
     dropout: float = 0.0
+    keep: Tensor | None = None  # (E, H)
 
 
 def clamped_attention(
@@ -79,10 +93,12 @@ def clamped_attention(
         q (M, H, D), k and v (N, H, D), e (R, H, D) or (R, H, 1), edges (3, E), bias (R, H); returns (M, H, D).
     """
     wide = torch.promote_types(v.dtype, torch.float32)
-    keep = torch.rand(edges.size(1), q.size(1), device=q.device) >= dropout if dropout > 0 else None  # (E, H)
-    form = _form(q, limit, eps, scale, dropout)
+    q, k, values, e = (heads.to(wide) for heads in (q, k, v, e))
     bias = None if bias is None else bias.to(wide)
-    return _ClampedAttention.apply(*(heads.to(wide) for heads in (q, k, v, e)), bias, edges, keep, form).to(v.dtype)
+    keep = torch.rand(edges.size(1), q.size(1), device=q.device) >= dropout if dropout > 0 else None  # (E, H)
+    scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
+    form = _Form(limit, eps, scale, edges, _sorted_edges(q, k, e, edges), dropout, keep)
+    return _ClampedAttention.apply(form, q, k, values, e, bias).to(v.dtype)
 
 
 @torch.no_grad()
@@ -98,15 +114,21 @@ def edge_weights(
 ) -> Tensor:
     """Return the weights of `clamped_attention` without eps and dropout: those of the edges into a query sum to 1.
 
-    Has no gradient; computed in chunks of edges, so that little more than the result is in memory.
+    Has no gradient; little more than the result is in memory.
 
     Shapes:
         as in `clamped_attention`; returns (E, H), in float32 or wider.
     """
     wide = torch.promote_types(q.dtype, torch.float32)
     q, k, e = (heads.to(wide) for heads in (q, k, e))
-    bias, form = None if bias is None else bias.to(wide), _form(q, limit, 0.0, scale)
-    weight, total = q.new_empty(edges.size(1), q.size(1)), q.new_zeros(q.shape[:2])
+    bias = None if bias is None else bias.to(wide)
+    scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
+    form = _Form(limit, 0.0, scale, edges, _sorted_edges(q, k, e, edges))
+    weight = q.new_empty(edges.size(1), q.size(1))
+    if form.begin is not None:
+        _forward_by_kernel(form, q, k, None, e, bias, weight)
+        return weight
+    total = q.new_zeros(q.shape[:2])
     for part in _parts(q, edges):
         source, target, row = edges[:, part]
         weight[part] = _logit(q[target], k[source], e[row], bias, row, form).clamp_(-limit, limit).exp_()
@@ -116,10 +138,6 @@ def edge_weights(
     return weight
 
 
-def _form(q: Tensor, limit: float, eps: float, scale: float | None, dropout: float = 0.0) -> _Form:
-    return _Form(limit, eps, 1 / math.sqrt(q.size(-1)) if scale is None else scale, dropout)
-
-
 def _parts(q: Tensor, edges: Tensor) -> Iterator[slice]:
     """Yield the edges of one chunk after the other."""
     size = max(1, CHUNK_ENTRIES.get(q.device.type, CHUNK_ENTRIES_ELSEWHERE) // max(1, q.shape[1:].numel()))
@@ -127,10 +145,10 @@ def _parts(q: Tensor, edges: Tensor) -> Iterator[slice]:
         yield slice(start, start + size)
 
 
-def _chunks(q: Tensor, edges: Tensor, keep: Tensor | None) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
+def _chunks(q: Tensor, form: _Form) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
     """Yield source, target, row and what dropout keeps, of some edges at a time."""
-    for part in _parts(q, edges):
-        yield *edges[:, part].unbind(0), None if keep is None else keep[part]
+    for part in _parts(q, form.edges):
+        yield *form.edges[:, part].unbind(0), None if form.keep is None else form.keep[part]
 
 
 def _logit(query: Tensor, key: Tensor, edge: Tensor, bias: Tensor | None, row: Tensor, form: _Form) -> Tensor:
@@ -138,78 +156,158 @@ def _logit(query: Tensor, key: Tensor, edge: Tensor, bias: Tensor | None, row: T
     return logit if bias is None else logit.add_(bias[row])
 
 
-def _plain(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    e: Tensor,
-    bias: Tensor | None,
-    edges: Tensor,
-    keep: Tensor | None,
-    form: _Form,
-) -> Tensor:
+def _plain(q: Tensor, k: Tensor, v: Tensor, e: Tensor, bias: Tensor | None, form: _Form) -> Tensor:
     """The same output in operations that are differentiable as often as wanted, all edges at once."""
-    source, target, row = edges
+    source, target, row = form.edges
     logit = (q[target] * k[source] * e[row]).sum(-1) * form.scale  # (E, H)
     logit = logit if bias is None else logit + bias[row]
     score = logit.clamp(-form.limit, form.limit).exp()
     total = score.new_full(q.shape[:2], form.eps).index_add(0, target, score)
-    message = dropped(score, keep, form.dropout)[..., None] * v[source]
+    message = dropped(score, form.keep, form.dropout)[..., None] * v[source]
     out = torch.zeros_like(q).index_add(0, target, message)
     return out / total.masked_fill(total == 0, 1.0)[..., None]
 
 
 class _ClampedAttention(Function):
-    """M queries, N keys, E edges between them, of R kinds."""
+    """M queries, N keys, E edges between them, of R kinds: q (M, H, D), k, v (N, H, D), e (R, H, D), bias (R, H)."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        e: Tensor,
-        bias: Tensor | None,
-        edges: Tensor,
-        keep: Tensor | None,
-        form: _Form,
-    ) -> Tensor:
-        """Shapes: q (M, H, D), k, v (N, H, D), e (R, H, D), bias (R, H), edges (3, E), keep (E, H); returns as q."""
-        out, total = torch.zeros_like(q), q.new_full(q.shape[:2], form.eps)
-        for source, target, row, kept in _chunks(q, edges, keep):
-            logit = _logit(q[target], k[source], e[row], bias, row, form)
-            score = logit.clamp_(-form.limit, form.limit).exp_()
-            total.index_add_(0, target, score)
-            out.index_add_(0, target, v[source].mul_(dropped(score, kept, form.dropout)[..., None]))
-        total.masked_fill_(total == 0, 1.0)
-        out /= total[..., None]
-        ctx.save_for_backward(q, k, v, e, bias, edges, keep, out, total)
-        ctx.form = form
+    def forward(ctx: Any, form: _Form, *heads: Tensor | None) -> Tensor:
+        """Return the output, shaped as q; the sums of the scores are kept."""
+        out, total = (_forward_by_kernel if form.begin is not None else _forward_by_torch)(form, *heads)
+        ctx.save_for_backward(*heads, out, total, form.edges, form.begin, form.keep)
+        ctx.form = replace(form, edges=None, begin=None, keep=None)  # saved above, where hooks see them
         return out
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
         """``ds = <g_i, v_j> - <g_i, o_i>`` with ``g_i = dL/do_i / (sum_j s_ij + eps)``; none where the clamp holds."""
-        q, k, v, e, bias, edges, keep, out, total = ctx.saved_tensors
-        form = ctx.form
+        *heads, out, total, edges, begin, keep = ctx.saved_tensors
+        form = replace(ctx.form, edges=edges, begin=begin, keep=keep)
         if torch.is_grad_enabled():
-            plain = partial(_plain, edges=edges, keep=keep, form=form)
-            return *differentiable_gradients(plain, (q, k, v, e, bias), (grad_out,)), None, None, None
-        grad_q, grad_k, grad_v, grad_e = (torch.zeros_like(heads) for heads in (q, k, v, e))
-        grad_bias = None if bias is None else torch.zeros_like(bias)
+            return None, *differentiable_gradients(partial(_plain, form=form), heads, (grad_out,))
         grad_sum = grad_out / total[..., None]
         grad_total = (grad_sum * out).sum(-1)
-        for source, target, row, kept in _chunks(q, edges, keep):
-            query, key, edge, grad = q[target], k[source], e[row], grad_sum[target]
-            logit = _logit(query, key, edge, bias, row, form)
-            score = logit.clamp(-form.limit, form.limit).exp_()
-            grad_score = dropped((grad * v[source]).sum(-1), kept, form.dropout) - grad_total[target]
-            grad_v.index_add_(0, source, grad.mul_(dropped(score, kept, form.dropout)[..., None]))
-            grad_logit = (grad_score * score).masked_fill_(logit.abs() > form.limit, 0.0)
-            if grad_bias is not None:
-                grad_bias.index_add_(0, row, grad_logit)
-            weighted = query * grad_logit.mul_(form.scale)[..., None]
-            grad_e.index_add_(0, row, (weighted * key).sum_to_size(edge.shape))
-            grad_k.index_add_(0, source, weighted.mul_(edge))
-            grad_q.index_add_(0, target, key.mul_(edge).mul_(grad_logit[..., None]))
-        return grad_q, grad_k, grad_v, grad_e, grad_bias, None, None, None
+        compute = _backward_by_kernel if begin is not None else _backward_by_torch
+        return None, *compute(form, grad_sum, grad_total, *heads)
+
+
+def _forward_by_torch(
+    form: _Form, q: Tensor, k: Tensor, v: Tensor, e: Tensor, bias: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Return output (M, H, D) and sums (M, H)."""
+    out, total = torch.zeros_like(q), q.new_full(q.shape[:2], form.eps)
+    for source, target, row, kept in _chunks(q, form):
+        logit = _logit(q[target], k[source], e[row], bias, row, form)
+        score = logit.clamp_(-form.limit, form.limit).exp_()
+        total.index_add_(0, target, score)
+        out.index_add_(0, target, v[source].mul_(dropped(score, kept, form.dropout)[..., None]))
+    total.masked_fill_(total == 0, 1.0)
+    out /= total[..., None]
+    return out, total
+
+
+def _backward_by_torch(
+    form: _Form, grad_sum: Tensor, grad_total: Tensor, q: Tensor, k: Tensor, v: Tensor, e: Tensor, bias: Tensor | None
+) -> tuple[Tensor | None, ...]:
+    """Return the gradients of q, k, v, e and bias from those of the sums of s v (M, H, D) and of s (M, H)."""
+    grad_q, grad_k, grad_v, grad_e = (torch.zeros_like(heads) for heads in (q, k, v, e))
+    grad_bias = None if bias is None else torch.zeros_like(bias)
+    for source, target, row, kept in _chunks(q, form):
+        query, key, edge, grad = q[target], k[source], e[row], grad_sum[target]
+        logit = _logit(query, key, edge, bias, row, form)
+        score = logit.clamp(-form.limit, form.limit).exp_()
+        grad_score = dropped((grad * v[source]).sum(-1), kept, form.dropout) - grad_total[target]
+        grad_v.index_add_(0, source, grad.mul_(dropped(score, kept, form.dropout)[..., None]))
+        grad_logit = (grad_score * score).masked_fill_(logit.abs() > form.limit, 0.0)
+        if grad_bias is not None:
+            grad_bias.index_add_(0, row, grad_logit)
+        weighted = query * grad_logit.mul_(form.scale)[..., None]
+        grad_e.index_add_(0, row, (weighted * key).sum_to_size(edge.shape))
+        grad_k.index_add_(0, source, weighted.mul_(edge))
+        grad_q.index_add_(0, target, key.mul_(edge).mul_(grad_logit[..., None]))
+    return grad_q, grad_k, grad_v, grad_e, grad_bias
+
+
+# The C loop: edges of one target after the other, with results that repeat bit for bit on any number of threads.
+
+
+def _sorted_edges(q: Tensor, k: Tensor, e: Tensor, edges: Tensor) -> Tensor | None:
+    """Return where the edges of each query begin (M+1,) if the C loop can walk them, else None.
+
+    Raises:
+        IndexError: an edge names a row that is not there.
+    """
+    fits = q.device.type == "cpu" and q.dtype == k.dtype == e.dtype and 0 < len(e) <= FEW_KINDS and q.numel() > 0
+    if not fits or edges.dtype != torch.int64 or not edges.is_contiguous():
+        return None
+    if unavailable_reason(KERNEL, *dtype_flags(q.dtype)) is not None:
+        return None
+    begin = edges.new_empty(len(q) + 1)
+    sizes = map(ctypes.c_long, (edges.size(1), len(q), len(k), len(e)))
+    found = load(KERNEL, *dtype_flags(q.dtype)).edges_by_target(pointer(edges), *sizes, pointer(begin))
+    if found == errno.EINVAL:
+        raise IndexError(
+            f"edges name rows that are not there: source, target and kind must be below {len(k)}, {len(q)}, {len(e)}"
+        )
+    return begin if found == 0 else None
+
+
+def _of_kernel(form: _Form, q: Tensor, k: Tensor, v: Tensor | None, e: Tensor, bias: Tensor | None) -> list[Tensor]:
+    """Return the arguments that forward and backward share, in the order of the C function."""
+    factor = (e * form.scale).expand(-1, *q.shape[1:])
+    given = (q, k, v, factor, bias, form.edges, form.begin, form.keep)
+    return [None if tensor is None else tensor.contiguous() for tensor in given]
+
+
+def _counts(form: _Form, q: Tensor, k: Tensor, e: Tensor) -> list[Any]:
+    """Return sizes, constants and threads, in the order of the C functions."""
+    work = form.edges.size(1) * q.shape[1:].numel()
+    longs = map(ctypes.c_long, (form.edges.size(1), len(q), len(k)))
+    constants = map(ctypes.c_double, (form.limit, form.eps, form.dropout))
+    return [*longs, *q.shape[1:], len(e), *constants, max(1, min(torch.get_num_threads(), work // THREAD_WORK))]
+
+
+def _forward_by_kernel(
+    form: _Form,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor | None,
+    e: Tensor,
+    bias: Tensor | None,
+    weight: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Compute `_forward_by_torch` in C; without v only the sums, and the weights (E, H) where there is memory."""
+    given = _of_kernel(form, q, k, v, e, bias)
+    out, total = torch.empty_like(given[0]), q.new_empty(q.shape[:2])
+    _check(
+        load(KERNEL, *dtype_flags(q.dtype)).clamped_forward(
+            *map(pointer, given), *_counts(form, q, k, e), *map(pointer, (out, total, weight))
+        )
+    )
+    return out, total
+
+
+def _backward_by_kernel(
+    form: _Form, grad_sum: Tensor, grad_total: Tensor, q: Tensor, k: Tensor, v: Tensor, e: Tensor, bias: Tensor | None
+) -> tuple[Tensor | None, ...]:
+    """Compute `_backward_by_torch` in C."""
+    given = _of_kernel(form, q, k, v, e, bias)
+    grads = [torch.empty_like(heads) for heads in given[:3]]
+    sizes = len(e) * q.shape[1:].numel(), len(e) * q.size(1)
+    kinds = q.new_empty(sum(sizes), dtype=torch.float64)
+    _check(
+        load(KERNEL, *dtype_flags(q.dtype)).clamped_backward(
+            *map(pointer, given),
+            *_counts(form, q, k, e),
+            *map(pointer, (grad_sum.contiguous(), grad_total.contiguous(), *grads, kinds)),
+        )
+    )
+    grad_e, grad_bias = kinds.to(q.dtype).split(sizes)
+    grad_e = (grad_e.view(-1, *q.shape[1:]) * form.scale).sum_to_size(e.shape)
+    return *grads, grad_e, None if bias is None else grad_bias.view_as(bias)
+
+
+def _check(failed: int) -> None:
+    if failed:
+        raise MemoryError("not enough memory for clamped attention along edges")

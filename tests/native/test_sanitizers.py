@@ -60,6 +60,7 @@ def said_of(command: list[str], flags: str, tmp_path: Path) -> tuple[str, list[s
 @pytest.mark.parametrize("instructions", INSTRUCTIONS)
 def test_the_sanitizers_have_nothing_to_say_of_the_kernels(instructions: str, tmp_path: Path) -> None:
     cases = ["tests/native/kernel_cases.py", "tests/encoding/test_envelope.py", "tests/data/test_edge_kernel.py"]
+    cases += ["tests/attention/test_clamped_kernel.py"]
     command = ["-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", *cases]
     printed, said = said_of(command, f"{CHECKS} {INSTRUCTIONS[instructions]}", tmp_path)
     assert not said

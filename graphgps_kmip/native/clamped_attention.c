@@ -1,0 +1,300 @@
+/* Clamped attention along edges that are sorted by target and of few kinds, forward and backward, on a CPU (called by
+ * attention/clamped_attention.py).
+ *
+ * A row of heads has C = H D channels. The forward walks the edges of each target; the backward walks them chunk by
+ * chunk of targets, and each chunk twice: once by target, once by ranges of sources, so that no two threads add to one
+ * row and every sum has the order of the edges. Results repeat bit for bit on any number of threads.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "memory.h"
+#include "simd.h"
+#include "threads.h"
+
+#define BLOCK 64         /* targets that a thread takes at a time, whose gradients of kinds are added up */
+#define CHUNK (1 << 18)  /* edges of a chunk of the backward, more where one target has more */
+#define AHEAD 4          /* edges from one that is computed to one that is fetched: sources lie anywhere */
+#define RANGES 16        /* most ranges of sources: each walks all edges */
+#define CHAINS 8         /* partial sums of an inner product: one alone would wait for each addition */
+#ifdef DOUBLE
+#define EXP exp
+#else
+#define EXP expf
+#endif
+
+typedef struct {
+    const real *q, *k, *v, *e, *bias;    /* (M, C), (N, C), (N, C), (R, C) times the scale, (R, H) or NULL */
+    const int64_t *source, *kind, *ptr;  /* (E), (E), (M + 1): the edges into target i are ptr[i] to ptr[i + 1] */
+    const uint8_t *keep;                 /* (E, H), or NULL */
+    const real *grad_sum, *grad_total;   /* (M, C), (M, H) */
+    real *out, *total, *weight;          /* (M, C), (M, H), (E, H) or NULL */
+    real *grad_q, *grad_k, *grad_v;
+    real *used, *grad_logit;             /* (edges of a chunk, H): weight behind dropout, gradient of the logit */
+    double *partial;                     /* (blocks of a chunk, R (C + H)): gradients of e and bias */
+    int64_t first, last, edge;           /* targets of the chunk, its first edge */
+    long num_targets, num_sources, ranges;
+    int heads, dim, kinds;               /* H, D, R */
+    real limit, eps, kept;               /* kept is 1 / (1 - dropout) */
+    atomic_int failed;
+    Queue queue;
+} Clamped;
+
+/* The inner product of two rows, for each head; D is a constant where a caller gives one. */
+INLINE void dots(const real *a, const real *b, int heads, int dim, real *result) {
+    for (int h = 0; h < heads; h++, a += dim, b += dim) {
+        real sums[CHAINS] = {0}, sum = 0;
+        int d = 0;
+        for (; d + CHAINS <= dim; d += CHAINS)
+            for (int i = 0; i < CHAINS; i++) sums[i] = MULTIPLY_ADD(a[d + i], b[d + i], sums[i]);
+        for (; d < dim; d++) sum = MULTIPLY_ADD(a[d], b[d], sum);
+        if (dim >= CHAINS) /* pairs, so that they are added side by side */
+            sum += ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+        result[h] = sum;
+    }
+}
+
+/* sum += factor_h values, for each head */
+INLINE void add(real *restrict sum, const real *restrict factor, const real *restrict values, int heads, int dim) {
+    for (int h = 0; h < heads; h++, sum += dim, values += dim)
+        for (int d = 0; d < dim; d++) sum[d] = MULTIPLY_ADD(factor[h], values[d], sum[d]);
+}
+
+/* Queries of a target times the factors of each kind: (R, C). */
+INLINE void times_kinds(const Clamped *c, const real *query, real *result) {
+    int width = c->heads * c->dim;
+    for (int r = 0; r < c->kinds; r++)
+        for (int i = 0; i < width; i++) result[r * width + i] = query[i] * c->e[r * width + i];
+}
+
+INLINE void fetch(const Clamped *c, const real *rows, int64_t edge, int64_t end) {
+    int width = c->heads * c->dim;
+    if (edge >= end) return;
+    const char *row = (const char *)(rows + c->source[edge] * width);
+    for (size_t at = 0; at < width * sizeof(real); at += ALIGN) __builtin_prefetch(row + at);
+}
+
+/* Logits of an edge, not yet clamped. */
+INLINE void logits(const Clamped *c, const real *queries, int64_t edge, int heads, int dim, real *logit) {
+    long kind = c->kind[edge], width = (long)heads * dim;
+    dots(queries + kind * width, c->k + c->source[edge] * width, heads, dim, logit);
+    if (c->bias)
+        for (int h = 0; h < heads; h++) logit[h] += c->bias[kind * heads + h];
+}
+
+INLINE real score_of(real logit, real limit) {
+    logit = logit > limit ? limit : logit < -limit ? -limit : logit;
+    return EXP(logit);
+}
+
+INLINE void forward_target(const Clamped *c, long target, real *queries, real *score, int heads, int dim) {
+    long width = (long)heads * dim;
+    real *out = c->out + target * width, *total = c->total + target * heads, *use = score + heads;
+    int64_t end = c->ptr[target + 1], all = c->ptr[c->num_targets];
+    if (c->v) memset(out, 0, width * sizeof(real));
+    for (int h = 0; h < heads; h++) total[h] = c->eps;
+    times_kinds(c, c->q + target * width, queries);
+    for (int64_t edge = c->ptr[target]; edge < end; edge++) {
+        fetch(c, c->k, edge + AHEAD, all);
+        if (c->v) fetch(c, c->v, edge + AHEAD, all);
+        logits(c, queries, edge, heads, dim, score);
+        for (int h = 0; h < heads; h++) {
+            score[h] = score_of(score[h], c->limit);
+            total[h] += score[h];
+            use[h] = !c->keep ? score[h] : c->keep[edge * heads + h] ? score[h] * c->kept : 0;
+        }
+        if (c->weight) memcpy(c->weight + edge * heads, score, heads * sizeof(real));
+        if (c->v) add(out, use, c->v + c->source[edge] * width, heads, dim);
+    }
+    for (int h = 0; h < heads; h++) total[h] = total[h] == 0 ? 1 : total[h];
+    for (int64_t edge = c->ptr[target]; c->weight && edge < end; edge++)
+        for (int h = 0; h < heads; h++) c->weight[edge * heads + h] /= total[h];
+    for (int h = 0; c->v && h < heads; h++)
+        for (int d = 0; d < dim; d++) out[h * dim + d] /= total[h];
+}
+
+/* dw = <g, v> - <g, o>, dz = dw s where the clamp does not hold, dq = sum dz e k; de = sum dz q k, db = sum dz */
+INLINE void backward_target(const Clamped *c, long target, real *queries, double *partial, int heads, int dim) {
+    long width = (long)heads * dim, kinds = c->kinds;
+    real *sums = queries + kinds * width, *score = sums + kinds * width, *product = score + heads;
+    const real *query = c->q + target * width, *grad = c->grad_sum + target * width;
+    real *grad_q = c->grad_q + target * width;
+    int64_t all = c->ptr[c->num_targets];
+    times_kinds(c, query, queries);
+    memset(sums, 0, kinds * width * sizeof(real));
+    for (int64_t edge = c->ptr[target]; edge < c->ptr[target + 1]; edge++) {
+        real *used = c->used + (edge - c->edge) * heads, *grad_logit = c->grad_logit + (edge - c->edge) * heads;
+        fetch(c, c->k, edge + AHEAD, all);
+        fetch(c, c->v, edge + AHEAD, all);
+        logits(c, queries, edge, heads, dim, score);
+        dots(grad, c->v + c->source[edge] * width, heads, dim, product);
+        for (int h = 0; h < heads; h++) {
+            real weight = score_of(score[h], c->limit);
+            real factor = !c->keep ? 1 : c->keep[edge * heads + h] ? c->kept : 0;
+            int held = score[h] > c->limit || score[h] < -c->limit;
+            used[h] = weight * factor;
+            grad_logit[h] = held ? 0 : (product[h] * factor - c->grad_total[target * heads + h]) * weight;
+            partial[kinds * width + c->kind[edge] * heads + h] += grad_logit[h];
+        }
+        add(sums + c->kind[edge] * width, grad_logit, c->k + c->source[edge] * width, heads, dim);
+    }
+    memset(grad_q, 0, width * sizeof(real));
+    for (int i = 0; i < kinds * width; i++) {
+        grad_q[i % width] += c->e[i] * sums[i];
+        partial[i] += query[i % width] * sums[i];
+    }
+}
+
+/* dk = sum dz e q, dv = sum w g, over the edges of the chunk that come from one range of sources */
+INLINE void backward_sources(const Clamped *c, long range, int heads, int dim) {
+    long width = (long)heads * dim, step = (c->num_sources + c->ranges - 1) / c->ranges;
+    int64_t begin = range * step, end = begin + step;
+    real *queries = malloc(c->kinds * width * sizeof(real));
+    if (!queries) {
+        atomic_store((atomic_int *)&c->failed, 1);
+        return;
+    }
+    int64_t last = c->ptr[c->last];
+    for (long target = c->first; target < c->last; target++) {
+        times_kinds(c, c->q + target * width, queries);
+        for (int64_t edge = c->ptr[target]; edge < c->ptr[target + 1]; edge++) {
+            int64_t source = c->source[edge], at = (edge - c->edge) * heads;
+            fetch(c, c->grad_k, edge + AHEAD, last);
+            fetch(c, c->grad_v, edge + AHEAD, last);
+            if (source < begin || source >= end) continue;
+            add(c->grad_k + source * width, c->grad_logit + at, queries + c->kind[edge] * width, heads, dim);
+            add(c->grad_v + source * width, c->used + at, c->grad_sum + target * width, heads, dim);
+        }
+    }
+    free(queries);
+}
+
+/* The bodies for widths that are often used, whose loops over channels the compiler unrolls, and for any other. */
+#define OF_WIDTH(body, ...)                                        \
+    if (c->dim == 4) body(__VA_ARGS__, c->heads, 4);               \
+    else if (c->dim == 8) body(__VA_ARGS__, c->heads, 8);          \
+    else if (c->dim == 16) body(__VA_ARGS__, c->heads, 16);        \
+    else if (c->dim == 32) body(__VA_ARGS__, c->heads, 32);        \
+    else body(__VA_ARGS__, c->heads, c->dim)
+
+static void *forward_targets(void *argument) {
+    Clamped *c = argument;
+    long width = (long)c->heads * c->dim, end;
+    real *queries = malloc((c->kinds * width + 2 * c->heads) * sizeof(real)), *score = queries + c->kinds * width;
+    if (!queries) {
+        atomic_store(&c->failed, 1);
+        return NULL;
+    }
+    for (long target; (target = take(&c->queue, BLOCK, &end)) < end;)
+        for (; target < end; target++) { OF_WIDTH(forward_target, c, target, queries, score); }
+    free(queries);
+    return NULL;
+}
+
+static void *backward_targets(void *argument) {
+    Clamped *c = argument;
+    long width = (long)c->heads * c->dim, end;
+    real *queries = malloc((2 * c->kinds * width + 2 * c->heads) * sizeof(real));
+    if (!queries) {
+        atomic_store(&c->failed, 1);
+        return NULL;
+    }
+    for (long at; (at = take(&c->queue, BLOCK, &end)) < end;) {
+        double *partial = c->partial + at / BLOCK * c->kinds * (width + c->heads);
+        memset(partial, 0, c->kinds * (width + c->heads) * sizeof(double));
+        for (; at < end; at++) { OF_WIDTH(backward_target, c, c->first + at, queries, partial); }
+    }
+    free(queries);
+    return NULL;
+}
+
+static void *backward_ranges(void *argument) {
+    Clamped *c = argument;
+    long end;
+    for (long range; (range = take(&c->queue, 1, &end)) < end;) { OF_WIDTH(backward_sources, c, range); }
+    return NULL;
+}
+
+static void run(Clamped *c, void *(*work)(void *), long items, int num_threads) {
+    atomic_store(&c->queue.next, 0);
+    c->queue.items = items;
+    run_parallel(work, c, num_threads);
+}
+
+/* Fills ptr (num_targets + 1). Returns 0, 1 if the edges are not sorted by target, or EINVAL if one of its three rows
+ * names something that is not there. */
+int edges_by_target(const int64_t *edges, long num_edges, long num_targets, long num_sources, long num_kinds,
+                    int64_t *ptr) {
+    const int64_t *source = edges, *target = edges + num_edges, *kind = target + num_edges;
+    long outside = 0, unsorted = 0;
+    for (long e = 0; e < num_edges; e++)
+        outside |= (uint64_t)source[e] >= (uint64_t)num_sources || (uint64_t)target[e] >= (uint64_t)num_targets ||
+                   (uint64_t)kind[e] >= (uint64_t)num_kinds;
+    if (outside) return EINVAL;
+    for (long e = 1; e < num_edges; e++) unsorted |= target[e] < target[e - 1];
+    if (unsorted) return 1;
+    for (long i = 0, e = 0; i <= num_targets; i++) {
+        while (e < num_edges && target[e] < i) e++;
+        ptr[i] = e;
+    }
+    return 0;
+}
+
+/* Output and sums, where v is not NULL; normalised weights of the edges, where weight is not. Returns 0, or ENOMEM. */
+int clamped_forward(const real *q, const real *k, const real *v, const real *e, const real *bias, const int64_t *edges,
+                    const int64_t *ptr, const uint8_t *keep, long num_edges, long num_targets, long num_sources,
+                    int heads, int dim, int kinds, double limit, double eps, double dropout, int num_threads,
+                    real *out, real *total, real *weight) {
+    Clamped c = {.q = q, .k = k, .v = v, .e = e, .bias = bias, .source = edges, .kind = edges + 2 * num_edges,
+                 .ptr = ptr, .keep = keep, .num_targets = num_targets, .num_sources = num_sources, .heads = heads,
+                 .dim = dim, .kinds = kinds, .limit = (real)limit, .eps = (real)eps,
+                 .kept = (real)(1 / (1 - dropout)), .out = out, .total = total, .weight = weight};
+    run(&c, forward_targets, num_targets, num_threads);
+    return atomic_load(&c.failed) ? ENOMEM : 0;
+}
+
+/* The targets behind the chunk that begins with `first`. */
+static long chunk_end(const int64_t *ptr, long num_targets, long first) {
+    long last = first + 1;
+    while (last < num_targets && ptr[last + 1] - ptr[first] <= CHUNK) last++;
+    return last;
+}
+
+/* Returns 0, or ENOMEM. grad_e (R, C) and grad_bias (R, H) follow each other in grad_kinds, in double precision. */
+int clamped_backward(const real *q, const real *k, const real *v, const real *e, const real *bias, const int64_t *edges,
+                     const int64_t *ptr, const uint8_t *keep, long num_edges, long num_targets, long num_sources,
+                     int heads, int dim, int kinds, double limit, double eps, double dropout, int num_threads,
+                     const real *grad_sum, const real *grad_total, real *grad_q, real *grad_k, real *grad_v,
+                     double *grad_kinds) {
+    Clamped c = {.q = q, .k = k, .v = v, .e = e, .bias = bias, .source = edges, .kind = edges + 2 * num_edges,
+                 .ptr = ptr, .keep = keep, .num_targets = num_targets, .num_sources = num_sources, .heads = heads,
+                 .dim = dim, .kinds = kinds, .limit = (real)limit, .eps = (real)eps, .kept = (real)(1 / (1 - dropout)),
+                 .grad_sum = grad_sum, .grad_total = grad_total, .grad_q = grad_q, .grad_k = grad_k, .grad_v = grad_v,
+                 .ranges = num_threads < RANGES ? num_threads : RANGES};
+    long width = (long)heads * dim, of_kinds = kinds * (width + heads), most_edges = 1, most_targets = 1;
+    for (long first = 0, last; first < num_targets; first = last) {
+        last = chunk_end(ptr, num_targets, first);
+        most_edges = ptr[last] - ptr[first] > most_edges ? ptr[last] - ptr[first] : most_edges;
+        most_targets = last - first > most_targets ? last - first : most_targets;
+    }
+    c.used = malloc(2 * most_edges * heads * sizeof(real));
+    c.grad_logit = c.used + most_edges * heads;
+    c.partial = malloc((most_targets + BLOCK - 1) / BLOCK * of_kinds * sizeof(double));
+    int failed = !c.used || !c.partial;
+    memset(grad_k, 0, num_sources * width * sizeof(real));
+    memset(grad_v, 0, num_sources * width * sizeof(real));
+    memset(grad_kinds, 0, of_kinds * sizeof(double));
+    for (c.first = 0; !failed && c.first < num_targets; c.first = c.last) {
+        c.last = chunk_end(ptr, num_targets, c.first);
+        c.edge = ptr[c.first];
+        run(&c, backward_targets, c.last - c.first, num_threads);
+        for (long block = 0; block * BLOCK < c.last - c.first; block++)
+            for (long i = 0; i < of_kinds; i++) grad_kinds[i] += c.partial[block * of_kinds + i];
+        run(&c, backward_ranges, c.ranges, num_threads);
+        failed = atomic_load(&c.failed);
+    }
+    free(c.used);
+    free(c.partial);
+    return failed ? ENOMEM : 0;
+}

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 from torch_geometric.data import Data
 
 from graphgps_kmip.data.edge_sampling import draw_edges
 from graphgps_kmip.data.layer_rows import with_sources
+from graphgps_kmip.data.node_jobs import Job, made_of, own_jobs
 from graphgps_kmip.data.score_file import AttentionScores
-from graphgps_kmip.data.worker_processes import batches
 from graphgps_kmip.errors import InputError
 
 LAYER_SAMPLERS = ("graph_reservoir", "graph_uniform", "graph_max", "batch_reservoir", "batch_uniform")
@@ -73,9 +72,6 @@ class LayerSampling:
         if self.sampler.startswith("graph_"):
             return (seed, epoch // self.resampling_epochs, 0, draw, layer)
         return (seed, epoch, batch + 1, draw, layer)
-
-
-Job = tuple[int, int, np.ndarray, bool]  # epoch, number of the batch, nodes, filler
 
 
 class LayerLoader:
@@ -143,15 +139,7 @@ class LayerLoader:
         return -(-self._num_batches() // self.world_size)
 
     def __iter__(self) -> Iterator[Data]:
-        loader = DataLoader(
-            _Batches(self),
-            batch_size=None,
-            sampler=self._jobs(),
-            num_workers=self.num_workers,
-            pin_memory=torch.cuda.is_available(),
-            generator=self.generator,
-        )
-        return batches(loader)
+        return made_of(self._jobs(), self._made, self.num_workers, self.generator)
 
     def _num_batches(self) -> int:
         return -(-len(self.nodes) // self.sampling.batch_size)
@@ -161,9 +149,10 @@ class LayerLoader:
         if self.shuffle:
             nodes = np.random.default_rng((self.seed, self.epoch)).permutation(nodes)
         plan = [nodes[at : at + size] for at in range(0, len(nodes), size)]
-        own = [(self.epoch, i, plan[i], False) for i in range(self.rank, len(plan), self.world_size)]
-        missing = len(self) - len(own) if plan else 0
-        return own + [(self.epoch, i, plan[i], True) for i in range(missing)]
+        return own_jobs(plan, self.epoch, self.rank, self.world_size)
+
+    def _made(self, epoch: int, number: int, nodes: np.ndarray) -> Data:
+        return self.batch(torch.from_numpy(nodes), epoch, number)
 
     def batch(self, nodes: Tensor, epoch: int, number: int = 0) -> Data:
         """Return the batch of these nodes, each given once, as batch ``number`` of an epoch.
@@ -175,20 +164,6 @@ class LayerLoader:
         batch = _rows_of(self.graph, rows, sizes[-1])
         batch.n_id, batch.layer_sizes, batch.layer_edges = rows, sizes, edges
         batch.num_draws = self.sampling.num_draws
-        return batch
-
-
-class _Batches(torch.utils.data.Dataset):
-    """Makes a batch of a job; what is drawn does not depend on the process."""
-
-    def __init__(self, loader: LayerLoader) -> None:
-        self.loader = loader
-
-    def __getitem__(self, job: Job) -> Data:
-        epoch, number, nodes, filler = job
-        batch = self.loader.batch(torch.from_numpy(nodes), epoch, number)
-        if filler:
-            batch.filler = True
         return batch
 
 

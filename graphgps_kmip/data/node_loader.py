@@ -14,11 +14,10 @@ from functools import cached_property
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 from torch_geometric.data import Batch, Data
 
+from graphgps_kmip.data.node_jobs import Job, made_of, own_jobs
 from graphgps_kmip.data.partition import InEdges, inside, part_of, partition
-from graphgps_kmip.data.worker_processes import batches
 from graphgps_kmip.errors import InputError
 
 FULL_BATCH = "full_batch"
@@ -150,9 +149,6 @@ def _some_of_each(count: Tensor, size: int, rng: np.random.Generator) -> Tensor:
     return order[rank < size].sort().values
 
 
-Job = tuple[int, int, np.ndarray, bool]  # epoch, number of the batch, nodes, filler
-
-
 class NodeLoader:
     """Subgraphs of one graph, in which ``<split>_mask`` holds the nodes that count in this batch.
 
@@ -198,40 +194,19 @@ class NodeLoader:
     def __len__(self) -> int:
         return len(self._jobs())
 
-    def __iter__(self) -> Iterator[Batch]:
-        loader = DataLoader(
-            _Parts(self),
-            batch_size=None,
-            sampler=self._jobs(),
-            num_workers=self.num_workers,
-            pin_memory=torch.cuda.is_available(),
-            generator=self.generator,
-        )
-        return batches(loader)
+    def __iter__(self) -> Iterator[Data]:
+        return made_of(self._jobs(), self._made, self.num_workers, self.generator)
 
     def _jobs(self) -> list[Job]:
         rng = np.random.default_rng((self.seed, self.epoch)) if self.shuffle else None
         wanted = self.graph[self.mask].numpy()
         plan = [nodes for nodes in self.sampler.plan(self.source, rng) if wanted[nodes].any()]
-        own = [(self.epoch, i, plan[i], False) for i in range(self.rank, len(plan), self.world_size)]
-        missing = -(-len(plan) // self.world_size) - len(own)
-        return own + [(self.epoch, i, plan[i], True) for i in range(missing)]
+        return own_jobs(plan, self.epoch, self.rank, self.world_size)
 
-
-class _Parts(torch.utils.data.Dataset):
-    """Makes a batch of a job; what is drawn depends on its number, not on the process."""
-
-    def __init__(self, loader: NodeLoader) -> None:
-        self.loader = loader
-
-    def __getitem__(self, job: Job) -> Batch:
-        epoch, number, nodes, filler = job
-        loader = self.loader
-        found, edges = loader.sampler.grow(loader.source, nodes, np.random.default_rng((loader.seed, epoch, number)))
-        part = part_of(loader.graph, found, edges)
-        part[loader.mask] = part[loader.mask].clone()
-        part[loader.mask][len(nodes) :] = False
-        batch = Batch.from_data_list([part])
-        if filler:
-            batch.filler = True
-        return batch
+    def _made(self, epoch: int, number: int, nodes: np.ndarray) -> Data:
+        """What is drawn depends on seed, epoch and number of the batch, not on the process."""
+        found, edges = self.sampler.grow(self.source, nodes, np.random.default_rng((self.seed, epoch, number)))
+        part = part_of(self.graph, found, edges)
+        part[self.mask] = part[self.mask].clone()
+        part[self.mask][len(nodes) :] = False
+        return Batch.from_data_list([part])

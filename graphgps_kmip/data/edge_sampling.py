@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -81,56 +82,76 @@ def draw_edges(
     ids = torch.empty(int(end[-1]) if len(rows) else 0, dtype=torch.long)
     if len(ids):
         base = int(np.random.SeedSequence(tuple(rng_seed)).generate_state(1, np.uint64)[0])
-        draw = _draw_by_numpy if unavailable_reason(*KERNEL) else _draw_by_kernel
-        draw(ids, layer, k, how, base, rows, end - counts, degree, repeat)
+        draw = _Draw(layer, k, how, base, rows, degree, end - counts, repeat)
+        (_draw_by_numpy if unavailable_reason(*KERNEL) else _draw_by_kernel)(draw, ids)
     return ids, counts
 
 
-def _draw_by_kernel(
-    ids: Tensor,
-    layer: LayerScores,
-    k: int,
-    how: str,
-    base: int,
-    rows: Tensor,
-    begin: Tensor,
-    degree: Tensor,
-    repeat: bool,
-) -> None:
-    number, long = ctypes.c_int, ctypes.c_int64
+class _Draw(NamedTuple):
+    """What `draw_edges` draws: for nodes ``rows`` (n,), of in-degree ``degree``, ids from place ``begin`` on."""
+
+    layer: LayerScores
+    k: int
+    how: str
+    base: int  # of the random numbers
+    rows: Tensor
+    degree: Tensor
+    begin: Tensor
+    repeat: bool
+
+
+def _draw_by_kernel(draw: _Draw, ids: Tensor) -> None:
+    number, long, layer, largest = ctypes.c_int, ctypes.c_int64, draw.layer, int(draw.degree.max())
     failed = load(*KERNEL).draw_edges(
-        *map(pointer, (layer.ptr, layer.score, rows, begin)),
-        *(long(len(rows)), long(int(degree.max())), long(min(k, 2**62)), number(HOW.index(how)), number(repeat)),
-        *(ctypes.c_uint64(base), ctypes.c_double(EPS)),
-        number(min(torch.get_num_threads(), 1 + int(degree.sum()) // EDGE_WORK)),
+        *map(pointer, (layer.ptr, layer.score, draw.rows, draw.begin)),
+        *map(long, (len(draw.rows), largest, min(draw.k, 2**62))),
+        *(number(HOW.index(draw.how)), number(draw.repeat), ctypes.c_uint64(draw.base), ctypes.c_double(EPS)),
+        number(min(torch.get_num_threads(), 1 + int(draw.degree.sum()) // EDGE_WORK)),
         pointer(ids),
     )
     if failed:
-        raise MemoryError(f"drawing edges of a node that has {int(degree.max())}")
+        raise MemoryError(f"drawing edges of a node that has {largest}")
 
 
-def _draw_by_numpy(
-    ids: Tensor,
-    layer: LayerScores,
-    k: int,
-    how: str,
-    base: int,
-    rows: Tensor,
-    begin: Tensor,
-    degree: Tensor,
-    repeat: bool,
-) -> None:
-    first, begin, degree, out = layer.ptr[rows].numpy(), begin.numpy(), degree.numpy(), ids.numpy()
-    state = node_states(base, rows.numpy())
+def _draw_by_numpy(draw: _Draw, ids: Tensor) -> None:
+    out, begin, degree, k = ids.numpy(), draw.begin.numpy(), draw.degree.numpy(), draw.k
+    lists = _Lists(
+        draw.how,
+        draw.layer.score.numpy(),
+        draw.layer.ptr[draw.rows].numpy(),
+        degree,
+        node_states(draw.base, draw.rows.numpy()),
+    )
     for group in _groups(degree):
-        found = _smallest(layer, k, how, state[group], first[group], degree[group])
+        some = lists.of(group)
+        found = _smallest(some, k)
         column = np.arange(found.shape[1])
-        taken = column < degree[group, None]
-        out[(begin[group, None] + column)[taken]] = (first[group, None] + found)[taken]
-    if repeat:
+        taken = column < some.degree[:, None]
+        out[(begin[group, None] + column)[taken]] = (some.first[:, None] + found)[taken]
+    if draw.repeat:
         short = ((0 < degree) & (degree < k)).nonzero()[0]
         for group in _chunks(short, k):
-            _fill(out, layer, k, how, state[group], first[group], degree[group], begin[group])
+            missing = np.arange(k) >= degree[group, None]
+            out[(begin[group, None] + np.arange(k))[missing]] = _again(lists.of(group), k)[missing]
+
+
+class _Lists(NamedTuple):
+    """Lists of the in-edges of some nodes: ``degree`` (n,) edges from id ``first`` on, and random numbers' states."""
+
+    how: str
+    score: np.ndarray  # of all edges
+    first: np.ndarray
+    degree: np.ndarray
+    state: np.ndarray
+
+    def of(self, group: np.ndarray) -> _Lists:
+        """Return the lists of a part of the nodes."""
+        return self._replace(first=self.first[group], degree=self.degree[group], state=self.state[group])
+
+    def scores(self, place: np.ndarray) -> np.ndarray:
+        """Return the score at each place of each list, any behind its end: (n, places)."""
+        ids = np.where(place < self.degree[:, None], self.first[:, None] + place, 0)
+        return self.score[ids].astype(np.float64)
 
 
 def node_states(base: int, nodes: np.ndarray) -> np.ndarray:
@@ -184,46 +205,34 @@ def _chunks(nodes: np.ndarray, width: int) -> Iterator[np.ndarray]:
     return (nodes[at : at + step] for at in range(0, len(nodes), step))
 
 
-def _smallest(
-    layer: LayerScores, k: int, how: str, state: np.ndarray, first: np.ndarray, degree: np.ndarray
-) -> np.ndarray:
+def _smallest(lists: _Lists, k: int) -> np.ndarray:
     """Return the places of the k smallest keys of each node in its list, increasing: (n,) -> (n, k or fewer).
 
     A row of fewer edges than columns ends with places behind its list.
     """
-    place = np.arange(degree.max())
+    place = np.arange(lists.degree.max())
     if len(place) <= k:
-        return np.broadcast_to(place, (len(first), len(place)))
-    inside = place < degree[:, None]
-    if how == "uniform":
-        keys = uniform_numbers(state[:, None], place)
+        return np.broadcast_to(place, (len(lists.first), len(place)))
+    if lists.how == "max":
+        keys = -lists.scores(place)
     else:
-        score = layer.score.numpy()[np.where(inside, first[:, None] + place, 0)].astype(np.float64)
-        keys = -score if how == "max" else negative_log(uniform_numbers(state[:, None], place)) / (score + EPS)
-    keys[~inside] = np.inf
+        u = uniform_numbers(lists.state[:, None], place)
+        keys = u if lists.how == "uniform" else negative_log(u) / (lists.scores(place) + EPS)
+    keys[place >= lists.degree[:, None]] = np.inf
     return np.sort(keys.argsort(axis=1, kind="stable")[:, :k], axis=1)
 
 
-def _fill(
-    ids: np.ndarray,
-    layer: LayerScores,
-    k: int,
-    how: str,
-    state: np.ndarray,
-    first: np.ndarray,
-    degree: np.ndarray,
-    begin: np.ndarray,
-) -> None:
-    """Write edges drawn with replacement behind those of nodes that have fewer than k."""
-    place = np.arange(k)
-    inside = place < degree[:, None]
-    u = uniform_numbers(state[:, None], place)  # numbers 0 to degree - 1 belong to the edges
-    if how == "uniform":
-        drawn = (u * degree[:, None]).astype(np.int64)
+def _again(lists: _Lists, k: int) -> np.ndarray:
+    """Return ids of k edges of each node, which has fewer, drawn with replacement: (n, k).
+
+    Those at the places of the node's own edges are of no use: their random numbers belong to these.
+    """
+    place, degree = np.arange(k), lists.degree[:, None]
+    u = uniform_numbers(lists.state[:, None], place)
+    if lists.how == "uniform":
+        drawn = (u * degree).astype(np.int64)
     else:
-        score = layer.score.numpy()[np.where(inside, first[:, None] + place, 0)].astype(np.float64) + EPS
-        below = np.where(inside, score, 0).cumsum(axis=1)
+        below = np.where(place < degree, lists.scores(place) + EPS, 0).cumsum(axis=1)
         bound = u * below[:, -1:]
         drawn = (below[:, None, :] <= bound[:, :, None]).sum(axis=2)
-    drawn = np.minimum(drawn, degree[:, None] - 1)  # a product may be rounded up to the end
-    ids[(begin[:, None] + place)[~inside]] = (first[:, None] + drawn)[~inside]
+    return lists.first[:, None] + np.minimum(drawn, degree - 1)  # a product may be rounded up to the end

@@ -40,12 +40,17 @@ def typed_edges(context: GraphContext, self_loops: bool = True) -> Tensor:
     loops = torch.arange(num_loops, device=context.batch.device).expand(2, -1)
     expander, _ = context.edge_sets.get(EXPANDER_SET, (nothing, None))
     sets = (nothing if context.edge_index is None else context.edge_index, expander, loops)  # in order of their kinds
-    target = torch.cat([edge_index[1] for edge_index in sets])
-    target, order = target.sort(stable=True)  # neighbouring targets are neighbours in memory
-    edges = target.new_empty(3, len(target))
-    edges[1] = target
-    edges[0] = torch.cat([edge_index[0] for edge_index in sets])[order]
-    edges[2] = torch.cat([target.new_full((1,), kind).expand(len(one[0])) for kind, one in enumerate(sets)])[order]
+    count, device = sum(one.size(1) for one in sets), context.batch.device
+    edges = context.batch.new_empty(3, count)
+    narrow = torch.int32 if len(context.batch) < 2**31 else torch.int64  # sorts in half the time and memory
+    target, order = torch.cat([one[1].to(narrow) for one in sets]).sort(stable=True)
+    edges[1] = target  # neighbouring targets are neighbours in memory
+    del target
+    kind = [
+        torch.full((), number, dtype=torch.uint8, device=device).expand(one.size(1)) for number, one in enumerate(sets)
+    ]
+    edges[2] = torch.cat(kind)[order]
+    edges[0] = torch.cat([one[0].to(narrow) for one in sets])[order]
     return edges
 
 

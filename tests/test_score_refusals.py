@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.two_stages import ESTIMATOR, SPARSE, sample, train, write, write_both
+from tests.two_stages import ESTIMATOR, SPARSE, sample, train, train_once, write, write_both
 
 pytestmark = pytest.mark.usefixtures("small_samples")
-
-
-@pytest.fixture(autouse=True)
-def logging_as_before() -> Iterator[None]:
-    handlers = logging.root.handlers[:]
-    yield
-    logging.root.handlers = handlers
 
 
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run folder of a finished estimator of two layers; to be read only."""
-    from graphgps_kmip.data import synthetic_sample
-
     folder = tmp_path_factory.mktemp("estimator")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(synthetic_sample, "MAX_NODES_OF_ONE", 300)
-        assert train(write(folder / "narrow.yaml", ESTIMATOR | {"optim.max_epoch": 1}), folder / "out") == 0
+    train_once(write(folder / "narrow.yaml", ESTIMATOR | {"optim.max_epoch": 1}), folder / "out")
     return sample(folder / "out") / "narrow" / "0"
 
 

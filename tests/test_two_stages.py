@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import logging
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,27 +12,16 @@ import torch
 
 from graphgps_kmip.data.score_file import read_scores
 from tests.processes import preloaded, python
-from tests.two_stages import KMIP, record, sample, train, write, write_both
+from tests.two_stages import KMIP, record, sample, train, train_once, write, write_both
 
 pytestmark = pytest.mark.usefixtures("small_samples")
 
 
-@pytest.fixture(autouse=True)
-def logging_as_before() -> Iterator[None]:
-    handlers = logging.root.handlers[:]
-    yield
-    logging.root.handlers = handlers
-
-
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with both YAML files and, in ``out-sample``, the results of one command; to be read only."""
-    from graphgps_kmip.data import synthetic_sample
-
     folder = tmp_path_factory.mktemp("trained")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(synthetic_sample, "MAX_NODES_OF_ONE", 300)
-        assert train(write_both(folder), folder / "out") == 0
+    train_once(write_both(folder), folder / "out")
     return folder
 
 

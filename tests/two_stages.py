@@ -6,7 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import main
+from graphgps_kmip.data import synthetic_sample
 
 SHARED: dict[str, Any] = {
     "dialect": "",
@@ -86,6 +89,13 @@ def write_both(folder: Path, narrow: dict[str, Any] | None = None, wide: dict[st
 def train(file: Path, out: Path, *words: str, flags: tuple[str, ...] = ()) -> int:
     """Return the exit code of main.py."""
     return main.run(["--cfg", str(file), *flags, "out_dir", str(out), *words])
+
+
+def train_once(file: Path, out: Path) -> None:
+    """Train on samples as small as those of the fixture ``small_samples``, for all tests of a module."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(synthetic_sample, "MAX_NODES_OF_ONE", 300)
+        assert train(file, out) == 0
 
 
 def record(out: Path, name: str, run: str = "0") -> dict[str, Any]:

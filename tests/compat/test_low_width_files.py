@@ -16,8 +16,10 @@ from graphgps_kmip.compat.dialects import detect, quirks_met
 from graphgps_kmip.compat.key_translation import refuse
 from graphgps_kmip.compat.spexphormer_keys import SPEXPHORMER
 from graphgps_kmip.data.dataset_record import find
+from graphgps_kmip.data.score_file import read_scores
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config.config_loading import flatten, load_config
+from tests.two_stages import record, sample, train
 
 Logs = pytest.LogCaptureFixture
 DATA: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "low_width_files.yaml").read_text())
@@ -39,8 +41,8 @@ def settings_of(name: str) -> dict[str, Any]:
     return {key: yaml.safe_load(text) for key, texts in values for text, files in texts.items() if letter in files}
 
 
-def load(name: str, folder: Path, *words: str, **changes: Any) -> None:
-    """Load a public file into GraphGym's config; ``changes`` are made to its text, ``words`` are the command line's."""
+def written(name: str, folder: Path, **changes: Any) -> Path:
+    """Write a public file, with ``changes`` of its text."""
     tree: dict[str, Any] = {}
     for key, value in (settings_of(name) | changes).items():
         *groups, leaf = key.split(".")
@@ -50,7 +52,12 @@ def load(name: str, folder: Path, *words: str, **changes: Any) -> None:
         node[leaf] = value
     file = folder / f"{name}.yaml"
     file.write_text(yaml.safe_dump(tree))
-    load_config(cfg, file, list(words))
+    return file
+
+
+def load(name: str, folder: Path, *words: str, **changes: Any) -> None:
+    """Load a public file into GraphGym's config; ``changes`` are made to its text, ``words`` are the command line's."""
+    load_config(cfg, written(name, folder, **changes), list(words))
 
 
 def test_the_list_of_public_settings_is_whole() -> None:
@@ -211,3 +218,20 @@ def test_a_file_of_ours_for_the_same_network_is_not_taken_for_a_public_one() -> 
     assert detect([(key, value, "") for key, value in settings.items()])[0] == ""
     settings = {"model.type": "Spexphormer", "gt.layer_type": "ScoreEstimator"}
     assert detect([(key, value, "") for key, value in settings.items()])[0] == ""
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("small_samples")
+@pytest.mark.parametrize("name", ["minesweeper", "actor"])
+def test_the_public_file_of_a_sparse_network_trains_that_of_its_estimator_first(name: str, tmp_path: Path) -> None:
+    """Both files unchanged, on sample data: 4 layers of scores for 3 in Actor's."""
+    written(f"{name}_ASE", tmp_path)
+    file, out = written(f"{name}_spexphormer", tmp_path), tmp_path / "out"
+    assert train(file, out, "dataset.sample", "True", "optim.max_epoch", "2", "num_threads", "1") == 0
+    narrow, wide = (record(out, f"{name}_{stage}") for stage in ("ASE", "spexphormer"))
+    assert (narrow["finished"], wide["finished"]) == (True, True)
+    layers = read_scores(sample(out) / f"{name}_ASE" / "0" / narrow["scores"]).layers
+    assert len(layers) == settings_of(f"{name}_ASE")["gt.layers"]
+    assert all(0 < float(layer.score.max()) <= 1 for layer in layers)
+    config = (sample(out) / f"{name}_spexphormer" / "0" / "config.yaml").read_text()
+    assert f"estimator_hash: {narrow['experiment']}" in config

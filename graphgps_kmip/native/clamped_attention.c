@@ -140,9 +140,11 @@ INLINE void backward_target(const Clamped *c, long target, real *queries, double
         add(sums + c->kind[edge] * width, grad_logit, c->k + c->source[edge] * width, heads, dim);
     }
     memset(grad_q, 0, width * sizeof(real));
-    for (int i = 0; i < kinds * width; i++) {
-        grad_q[i % width] += c->e[i] * sums[i];
-        partial[i] += query[i % width] * sums[i];
+    for (long r = 0; r < kinds; r++) {
+        const real *restrict factor = c->e + r * width, *restrict sum = sums + r * width;
+        double *restrict of_kind = partial + r * width;
+        for (long i = 0; i < width; i++) grad_q[i] += factor[i] * sum[i];
+        for (long i = 0; i < width; i++) of_kind[i] += query[i] * sum[i];
     }
 }
 

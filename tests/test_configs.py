@@ -36,6 +36,7 @@ OTHERS = {
     **{"LRGB": 5, "Molecules": 2, "Node": 2, "SmallGraphs": 20, "examples": 3},
     **{"quickstart": 11, "Citation": 16, "Heterophilous": 6, "BREC": 6},
     "LowWidth": 56,
+    "GECO": 16,
 }
 KEPT = ("configs/quickstart", "examples")  # their data needs no files
 # k-MIP paper, table 2: whose code made the numbers of a row.
@@ -61,6 +62,9 @@ PAIR_MODELS = {
     "LRGB/peptides-func-grit": 443_434,
     "LRGB/peptides-struct-grit": 449_579,
 }
+
+# Hybrids of the GECO paper that keep to a budget, or to a printed number, of parameters.
+HYBRIDS = [file for file in FILES if "GECO" in file.parts and "parameters." in (ROOT / file).read_text()]
 
 
 def overrides(file: Path) -> list[str]:
@@ -182,6 +186,16 @@ def test_a_model_over_pairs_has_the_number_of_parameters_of_its_public_code(run:
     _, parameters = built(file)
     assert parameters == PAIR_MODELS[run]
     assert f"{parameters:,} parameters" in head(file)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [pytest.param(one, id=one.stem, marks=[] if "mv2" in one.stem else [pytest.mark.thorough]) for one in HYBRIDS],
+)
+def test_a_head_of_a_hybrid_of_geco_says_width_and_parameters_of_the_model(file: Path) -> None:
+    found = built(file)
+    check_head(file, found)
+    assert round(found[1] / 1e6, 1) == 6.2 if "mv2" in file.stem else found[1] <= 500_000
 
 
 @pytest.mark.thorough

@@ -32,6 +32,42 @@ def test_a_data_set_is_counted_and_one_without_files_left_out_with_a_line(
     assert printed[1].startswith("CIFAR10: left out, it has no files in ")
 
 
+def test_columns_are_chosen_and_the_sparsity_is_edges_over_squared_nodes(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    out = tmp_path / "cells.json"
+    words = [
+        "--datasets",
+        "digits",
+        "Yelp",
+        "--columns",
+        "sparsity",
+        "features",
+        "nodes",
+        "--sample",
+        "--out",
+        str(out),
+    ]
+    assert dataset_table.main(words) == 0
+    for name, features in (("digits", 3), ("Yelp", 300)):
+        info = DatasetInfo.of(open_dataset(sampled(find_title(name))), find_title(name))
+        found = cells(out)[name]
+        assert list(found) == ["sparsity", "features", "nodes"]
+        assert found["sparsity"] == [pytest.approx(info.mean_edges / info.mean_nodes**2, rel=1e-12)]
+        assert found["features"] == [features] == [info.dim_in]
+    assert " sparsity 0.0" in capsys.readouterr().out
+
+
+def test_a_number_below_a_hundredth_is_printed_with_two_digits() -> None:
+    assert [dataset_table.as_text(one) for one in (1797, 32.691, 0.012, 0.0000226, 0)] == [
+        "1,797",
+        "32.69",
+        "0.01",
+        "2.3e-05",
+        "0",
+    ]
+
+
 def test_a_sample_needs_no_files_and_roads_are_counted_once_as_published(tmp_path: Path) -> None:
     out = tmp_path / "cells.json"
     words = ["--datasets", "Paris", "PascalVOC-SP", "--sample", "--out", str(out), "--dir", str(tmp_path)]

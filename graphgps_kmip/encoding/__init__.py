@@ -24,6 +24,7 @@ from graphgps_kmip.encoding.random_walk import RWSE
 from graphgps_kmip.encoding.resistance import ERE, ERN
 from graphgps_kmip.encoding.rrwp import RRWP
 from graphgps_kmip.encoding.signnet import SignNet
+from graphgps_kmip.encoding.truncated_svd import SVD
 
 __all__ = [
     "ERE",
@@ -31,6 +32,7 @@ __all__ = [
     "LDP",
     "RRWP",
     "RWSE",
+    "SVD",
     "AddEncoding",
     "AtomEncoder",
     "BondEncoder",

@@ -62,9 +62,12 @@ class KernelEncoder(nn.Module):
 
     def forward(self, batch: Batch) -> Batch:
         """Replace ``batch.x``."""
+        return self.append(batch, precomputed(batch, self.name, f"pestat_{self.name}", (self.num_columns,)))
+
+    def append(self, batch: Batch, values: Tensor) -> Batch:
+        """Replace ``batch.x``, with the encoding of given values (N, K)."""
         dtype = next(self.pe_encoder.parameters()).dtype
-        values = precomputed(batch, self.name, f"pestat_{self.name}", (self.num_columns,)).to(dtype)
-        return append_columns(self, batch, self.pe_encoder(self.raw_norm(values)), dtype)
+        return append_columns(self, batch, self.pe_encoder(self.raw_norm(values.to(dtype))), dtype)
 
 
 class OnEdges(nn.Module):

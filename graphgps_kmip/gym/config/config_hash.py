@@ -70,7 +70,7 @@ OF_NETWORKS = {"grit.": "GritTransformer", "ppgt.": "PPGT", "gt.FFN": "Spexphorm
 # Groups of components that came later: as those that others registered, they count where the config names them.
 LATER = frozenset(
     {"posenc_RRWP", "gt.sl2", "gt.grit", "gt.geco", "gt.hyena", "gt.score_estimator", "head.linear_graph"}
-    | {"head.linear_node", "network.spexphormer"}
+    | {"head.linear_node", "network.spexphormer", "posenc_SVD"}
 )
 
 

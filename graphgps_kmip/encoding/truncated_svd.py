@@ -1,0 +1,228 @@
+"""SVD encoding: a low-rank factor of a matrix of pairs of nodes, as columns of the node features.
+
+GECO (Sancak et al., appendix B.1) has no place for relative encodings of pairs: it appends a factor of rank d_r of
+their N x N matrix, from a truncated singular value decomposition, to the features. EGT (Hussain et al. 2022) has such
+factors of the adjacency matrix. Scale, sides and matrix are not stated by GECO: they are options here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array, diags_array
+from scipy.sparse.csgraph import connected_components, shortest_path
+from scipy.sparse.linalg import eigsh, svds
+from torch import Tensor, nn
+from torch_geometric.data import Batch, Data
+
+from graphgps_kmip.encoding.kernel_encoder import KernelEncoder, precomputed
+from graphgps_kmip.encoding.laplacian import random_signs
+from graphgps_kmip.encoding.positional_encoding import NodeEncoding
+from graphgps_kmip.errors import InputError
+from graphgps_kmip.ranges import Choice, whole
+from graphgps_kmip.registry import register
+
+Array = np.ndarray
+Triplets = tuple[Array, Array, Array]  # left vectors (N, r), values (r,), right vectors (N, r)
+
+DENSE = 1_500  # nodes of a component up to which all its values are computed: two seconds
+MAX_DENSE = 10_000  # nodes of a component whose full matrix is formed: 800 MB
+NO_RANK = 1e-9  # singular values below this times the largest count as 0: eigenvalues in float64 are good to 1e-13
+
+
+@register("encoding", "SVD")
+class SVD(NodeEncoding):
+    """Low-rank factor of a matrix of pairs of nodes: adjacency, distances or random walks (GECO).
+
+    Args:
+        rank (int, optional): Singular vectors d_r. (default: 16)
+        matrix (str, optional): Key of `MATRICES`. (default: ``"adjacency"``)
+        steps (int, optional): Steps of the matrix ``random_walk``. (default: 4)
+        scale (str, optional): Key of `SCALES`. (default: ``"root"``)
+        sides (str, optional): ``"left"``, or ``"both"`` for d_r columns of the right factor, too: those of a directed
+            graph tell sources from targets. (default: ``"left"``)
+    """
+
+    rank: Annotated[int, whole(1, 10_000)] = 16
+    matrix: Annotated[str, Choice(("adjacency", "symmetric", "random_walk", "proximity"))] = "adjacency"
+    steps: Annotated[int, whole(1, 1_000)] = 4
+    scale: Annotated[str, Choice(("root", "full", "none"))] = "root"
+    sides: Annotated[str, Choice(("left", "both"))] = "left"
+
+    @property
+    def num_columns(self) -> int:
+        """Return the columns of the factor, or of both."""
+        return 2 * self.rank if self.sides == "both" else self.rank
+
+    @staticmethod
+    def compute(graph: Data, rank: int, matrix: str, steps: int, scale: str, sides: str) -> Tensor:
+        """Return the first of the `svd_factors`, or both side by side."""
+        factors = svd_factors(graph.edge_index, graph.num_nodes, rank, matrix, steps=steps, scale=scale)
+        return torch.cat(factors if sides == "both" else factors[:1], dim=1)
+
+    def encoder(self, dim: int, dim_x: int | None) -> nn.Module:
+        """Return an `SVDEncoder`."""
+        return SVDEncoder(super().encoder(dim, dim_x), self.rank)
+
+
+class SVDEncoder(nn.Module):
+    """Map the precomputed factor of a node to ``dim_pe`` columns of its features, with random signs in training.
+
+    Singular vectors have no sign: in training each is flipped with probability 1/2, left and right ones together (one
+    draw per batch and vector, as `LapPEEncoder` does).
+
+    Args:
+        encoder (KernelEncoder): Of the factor.
+        rank (int): Singular vectors d_r.
+
+    Shapes: batch.x (N, dim_x), batch.pestat_SVD (N, d_r or 2 d_r) -> batch.x (N, C), in the dtype of the weights.
+
+    Raises:
+        InputError: values missing, or of other than K columns.
+    """
+
+    def __init__(self, encoder: KernelEncoder, rank: int) -> None:
+        super().__init__()
+        self.encoder, self.rank = encoder, rank
+
+    def forward(self, batch: Batch) -> Batch:
+        """Replace ``batch.x``."""
+        name, columns = self.encoder.name, self.encoder.num_columns
+        values = precomputed(batch, name, f"pestat_{name}", (columns,), "rank")
+        if self.training:
+            signs = random_signs(values[:, : self.rank], of_all="halo_rows" in batch)
+            values = values * signs.repeat(columns // self.rank)
+        return self.encoder.append(batch, values)
+
+
+def svd_factors(
+    edge_index: Tensor,
+    num_nodes: int,
+    rank: int,
+    matrix: str = "adjacency",
+    *,
+    steps: int = 4,
+    scale: str = "root",
+) -> tuple[Tensor, Tensor]:
+    r"""Return the factors of the best approximation of rank d_r of a matrix M of pairs of nodes.
+
+    .. math:: M \approx U \Sigma V^T, \qquad F = U \Sigma^{1/2}, \quad G = V \Sigma^{1/2}
+
+    with the d_r largest singular values. They are determined up to the sign of each column, the same of both factors,
+    and where a singular value repeats up to a rotation; of a symmetric matrix they are eigenvectors, so that the values
+    :math:`\pm\lambda`, which all bipartite graphs have, do not mix: the positive one comes first. Components of the
+    graph are decomposed one by one. No gradients.
+
+    Args:
+        edge_index (Tensor): Edges; a repeated one counts once.
+        num_nodes (int): N; 0 is allowed.
+        rank (int): Columns d_r. Those behind the numerical rank of M, and so behind N, are 0.
+        matrix (str, optional): Key of `MATRICES`. (default: ``"adjacency"``)
+        steps (int, optional): Of the matrix ``random_walk``. (default: 4)
+        scale (str, optional): Key of `SCALES`: the power of the singular values in both factors. (default: ``"root"``)
+
+    Shapes: edge_index (2, E) -> F (N, d_r), G (N, d_r), float64, on the CPU.
+
+    Raises:
+        InputError: an edge to a node that does not exist, or a matrix that would be too large.
+    """
+    edges = edge_index.cpu().numpy().astype(np.int64).reshape(2, -1)
+    if edges.size and (edges.min() < 0 or edges.max() >= num_nodes):
+        raise InputError(f"edge_index names node {edges.max()}, but the graph has {num_nodes} nodes")
+    adjacency = csr_array((np.ones(edges.shape[1]), tuple(edges)), shape=(num_nodes, num_nodes))
+    adjacency.data[:] = 1  # of repeated edges, which the constructor has added up
+    found = []  # value, its sign, its component, left and right vector
+    for nodes in _components(adjacency, alone=matrix == "proximity"):
+        left, values, right = _triplets(adjacency[nodes][:, nodes], rank, matrix, steps)
+        found += [(abs(value), value, nodes, left[:, i], right[:, i]) for i, value in enumerate(values)]
+    return _assembled(found, num_nodes, rank, SCALES[scale])
+
+
+def _components(adjacency: csr_array, alone: bool) -> list[Array]:
+    """Return the nodes of each component, those of a single node only if its row of the matrix is not 0."""
+    if not adjacency.shape[0]:
+        return []
+    _, label = connected_components(adjacency, directed=False)
+    order = np.argsort(label, kind="stable")
+    parts = np.split(order, np.cumsum(np.bincount(label))[:-1])
+    loops = adjacency.diagonal() > 0
+    return [nodes for nodes in parts if alone or len(nodes) > 1 or loops[nodes[0]]]
+
+
+def _assembled(found: list, num_nodes: int, rank: int, power: float) -> tuple[Tensor, Tensor]:
+    """Return both factors from the singular values of all components, the largest first."""
+    largest = max((one[0] for one in found), default=0.0)
+    kept = [one for one in found if one[0] > NO_RANK * largest]
+    # Rounded, so that of +-lambda, which are equal but for the last digits, the positive one is always first.
+    kept.sort(key=lambda one: (-round(one[0] / largest, 9), one[1] < 0))
+    factors = np.zeros((2, num_nodes, rank))
+    for column, (size, value, nodes, left, right) in enumerate(kept[:rank]):
+        factors[0, nodes, column] = left * size**power
+        factors[1, nodes, column] = right * np.sign(value) * size**power
+    return torch.from_numpy(factors[0]), torch.from_numpy(factors[1])
+
+
+def _triplets(adjacency: csr_array, rank: int, matrix: str, steps: int) -> Triplets:
+    """Return left vectors, values and right vectors of a component; of a symmetric matrix eigenvalues."""
+    size, sparse = adjacency.shape[0], matrix in SPARSE
+    few = min(rank + 1, size)  # one more, so that a pair +-lambda is not cut by chance
+    whole_matrix = size <= DENSE or 4 * few > size
+    if size > MAX_DENSE and not (sparse and not whole_matrix):
+        raise InputError(
+            f"posenc_SVD: rank {rank} of matrix {matrix} needs all {size:,} x {size:,} pairs of a component, beyond "
+            f"{MAX_DENSE:,} nodes: take matrix {' or '.join(SPARSE)} and a rank below a quarter of the nodes"
+        )
+    values = MATRICES[matrix](adjacency, steps)
+    symmetric = (adjacency != adjacency.T.tocsr()).nnz == 0 and matrix != "random_walk"
+    if whole_matrix:
+        values = values.toarray() if sparse else values
+        return _of_symmetric(np.linalg.eigh(values), few) if symmetric else _of_dense(values, few)
+    start = np.random.default_rng(0).standard_normal(size)  # a fixed one, so that results repeat
+    if symmetric:
+        return _of_symmetric(eigsh(values, few, which="LM", v0=start), few)
+    left, values, right = svds(values, few, v0=start)
+    return left[:, ::-1], values[::-1], right[::-1].T
+
+
+def _of_symmetric(pairs: tuple[Array, Array], few: int) -> Triplets:
+    values, vectors = pairs
+    kept = np.argsort(-np.abs(values), kind="stable")[:few]
+    return vectors[:, kept], values[kept], vectors[:, kept]
+
+
+def _of_dense(matrix: Array, few: int) -> Triplets:
+    left, values, right = np.linalg.svd(matrix)
+    return left[:, :few], values[:few], right[:few].T
+
+
+def _symmetric(adjacency: csr_array, _: int) -> csr_array:
+    return (_root_degrees(adjacency, 1) @ adjacency @ _root_degrees(adjacency, 0)).tocsr()
+
+
+def _root_degrees(adjacency: csr_array, axis: int) -> diags_array:
+    return diags_array(np.maximum(adjacency.sum(axis=axis), 1) ** -0.5)
+
+
+def _random_walk(adjacency: csr_array, steps: int) -> Array:
+    step = adjacency.toarray()
+    return np.linalg.matrix_power(step / np.maximum(step.sum(1, keepdims=True), 1), steps)
+
+
+def _proximity(adjacency: csr_array, _: int) -> Array:
+    return 1 / (1 + shortest_path(adjacency, unweighted=True))  # 1 / inf is 0
+
+
+# Adjacency matrix of a component (n, n) and number of steps -> matrix. adjacency: A; symmetric: D^-1/2 A D^-1/2, of a
+# directed graph with the degrees of sources and of targets; random_walk: (D^-1 A)^steps; proximity: 1 / (1 + length of
+# the shortest path), 0 without one, 1 of a node with itself.
+MATRICES: dict[str, Callable[[csr_array, int], csr_array | Array]] = {
+    "adjacency": lambda adjacency, _: adjacency,
+    "symmetric": _symmetric,
+    "random_walk": _random_walk,
+    "proximity": _proximity,
+}
+SPARSE = ("adjacency", "symmetric")
+SCALES = {"root": 0.5, "full": 1.0, "none": 0.0}  # powers of the singular values

@@ -28,7 +28,7 @@ from graphgps_kmip.registry import register
 Array = np.ndarray
 Triplets = tuple[Array, Array, Array]  # left vectors (N, r), values (r,), right vectors (N, r)
 
-DENSE = 1_500  # nodes of a component up to which all its values are computed: two seconds
+DENSE = 400  # nodes of a component up to which all its values are computed, which is faster there
 MAX_DENSE = 10_000  # nodes of a component whose full matrix is formed: 800 MB
 NO_RANK = 1e-9  # singular values below this times the largest count as 0: eigenvalues in float64 are good to 1e-13
 

@@ -138,7 +138,7 @@ def _check(experiments: Mapping[str, Experiment]) -> None:
         for training in experiment.trainings:
             check_name(training.tag, f"{experiment.id}: tag")
             other = folders.setdefault(training.folder, training)
-            if (other.cfg, other.settings, other.splits) != (training.cfg, training.settings, training.splits):
+            if dataclasses.replace(training, point=other.point, seeds=other.seeds) != other:
                 raise ManifestError(f"{experiment.id}: {training.folder} holds another training too: give it a tag")
         for command in experiment.commands.values():
             for need in command.needs:
@@ -179,7 +179,7 @@ def find(experiments: Mapping[str, Experiment], need: Need, reader: str = "") ->
     return found[0]
 
 
-KEYS = ("over", "cfg", "set", "tag", "seeds", "skip", "splits")
+KEYS = ("over", "cfg", "set", "tag", "seeds", "skip", "splits", "sample")
 Point = dict[str, "_Name"]
 
 
@@ -193,8 +193,8 @@ def trainings(grid: Mapping[str, Any], axes: Mapping[str, Any], where: str) -> I
     """Yield the trainings of a grid: ``over`` (axis -> values or ``all``), ``cfg``, ``set``, ``tag``, ``seeds``.
 
     ``{axis}`` in `cfg`, `tag` and string values of `set` is the value, ``{axis.file}`` its short name; ``skip`` lists
-    points that are left out; ``splits: True`` takes the seed for the split. `axes` is axis -> value -> short
-    name; `where` begins messages.
+    points that are left out; ``splits: True`` takes the seed for the split; ``sample`` holds settings of samples alone.
+    `axes` is axis -> value -> short name; `where` begins messages.
 
     Raises:
         ManifestError: an axis or value that is not known, or an entry that is missing.
@@ -221,6 +221,7 @@ def trainings(grid: Mapping[str, Any], axes: Mapping[str, Any], where: str) -> I
             settings={name: _setting(value, filled) for name, value in section(grid, "set", where).items()},
             tag=filled(section(grid, "tag", where, str)),
             splits=grid.get("splits", False),
+            sample_settings=section(grid, "sample", where),
         )
 
 

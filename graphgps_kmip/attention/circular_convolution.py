@@ -1,12 +1,15 @@
-"""Circular convolution along the nodes of each graph, by FFT: GECO (Sancak et al.), equation 3, for ragged batches.
+"""Circular convolutions along the nodes of each graph, by FFT, and gates between them (GECO, Sancak et al., eq. 3).
 
-Every graph is convolved with its own filter, of its own length, and nothing crosses graphs (`SizeGroups`). The backward
-pass transforms again instead of keeping spectra.
+Every graph is convolved with its own filter, of its own length, and nothing crosses graphs (`SizeGroups`). All steps of
+some channels are computed before those of the next ones: what lies between them stays in the cache and is never stored.
+The backward pass computes it again. A channel's nodes stand one behind the other in memory, as transforms want them;
+outputs have the shape (N, C) all the same, with the strides of a transposed matrix.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,9 +21,12 @@ from graphgps_kmip.attention.size_groups import Block, SizeGroups
 from graphgps_kmip.common.gradients import differentiable_gradients
 from graphgps_kmip.errors import InputError
 
-# Numbers that are transformed at a time; there are some six such tensors: 100 MB of float32, on a GPU 1.6 GB.
-CHUNK_NUMBERS = {"cpu": 2**22}
+# Numbers of all graphs and filters that are transformed at a time: 4 MB of float32 for either, which a CPU's cache
+# holds; on a GPU 256 MB. A call computes its tables anew, the time of three channels: long transforms take at least ..
+CHUNK_NUMBERS = {"cpu": 2**21}
 CHUNK_NUMBERS_ELSEWHERE = 2**26
+# .. FEW_CHANNELS, up to LARGEST_CHUNK: beyond 32 MB each tensor is mapped anew, which takes as long as to transform it.
+FEW_CHANNELS, LARGEST_CHUNK = 8, 2**24
 
 
 def circular_convolution(x: Tensor, filters: Tensor, groups: SizeGroups) -> Tensor:
@@ -42,119 +48,208 @@ def circular_convolution(x: Tensor, filters: Tensor, groups: SizeGroups) -> Tens
     Raises:
         ValueError: the filters have not one row for each place.
     """
-    if filters.shape != (groups.num_rows, x.size(1)):
+    return _apply(x, filters, groups, Chain(1, 0, False))
+
+
+def gated_convolutions(gates_and_value: Tensor, filters: Tensor, groups: SizeGroups, gate_first: bool) -> Tensor:
+    r"""Convolve with one filter after the other, and multiply by gates (GECO, algorithm 1 or equation 4).
+
+    With gates P_1 .. P_K and the value V: K times :math:`V \leftarrow P_i \odot (F_i * V)`, or, with ``gate_first``,
+    K - 1 times :math:`V \leftarrow F_i * (P_i \odot V)`, and at last :math:`P_K \odot V`. Costs and gradients are those
+    of `circular_convolution`: the two inputs are all that is kept.
+
+    Args:
+        gates_and_value (Tensor): P_1 .. P_K and V, side by side.
+        filters (Tensor): F_1, F_2, .. side by side, rows as in `circular_convolution`.
+        groups (SizeGroups): the graphs.
+        gate_first (bool): multiply before the first convolution too; there is one filter less than gates then.
+
+    Shapes:
+        gates_and_value (N, (K + 1) C), filters (sum of sizes, K C), or (.., (K - 1) C) with ``gate_first``; (N, C).
+
+    Raises:
+        ValueError: the filters have not one row for each place, or not the columns of these gates.
+    """
+    dim = (gates_and_value.size(1) - filters.size(1)) // (2 if gate_first else 1)
+    num_filters = filters.size(1) // max(1, dim)
+    return _apply(gates_and_value, filters, groups, Chain(num_filters, num_filters + gate_first, gate_first))
+
+
+@dataclass(frozen=True)
+class Chain:
+    """What is computed of each channel: filters, gates, and whether a gate comes first."""
+
+    num_filters: int
+    num_gates: int
+    gate_first: bool
+
+    def columns(self, part: slice, dim: int) -> tuple[list[slice], list[slice]]:
+        """Return the columns of the gates and, behind them, of the value of some channels; and those of the filters."""
+        moved = [slice(part.start + dim * n, part.stop + dim * n) for n in range(self.num_gates + 1)]
+        return moved, moved[: self.num_filters]
+
+    def behind(self, gates: list[Tensor]) -> list[Tensor | None]:
+        """Return the gate behind each convolution."""
+        return gates[self.gate_first :] if gates else [None] * self.num_filters
+
+
+def _apply(values: Tensor, filters: Tensor, groups: SizeGroups, chain: Chain) -> Tensor:
+    dim = values.size(1) // (chain.num_gates + 1)
+    expected = groups.num_rows, chain.num_filters * dim
+    if filters.shape != expected or values.size(1) != dim * (chain.num_gates + 1):
         raise InputError(
-            f"filters must have shape {(groups.num_rows, x.size(1))} for graphs of sizes {list(groups.sizes)[:10]}, "
+            f"filters must have shape {expected} for graphs of sizes {list(groups.sizes)[:10]}, "
             f"got {tuple(filters.shape)}: give one row for each place in a graph of each size"
         )
-    return _CircularConvolution.apply(x, filters, groups)
+    return _Convolutions.apply(values, filters, groups, chain)
 
 
-def _channels(block: Block, x: Tensor) -> Iterator[slice]:
+def _channels(block: Block, dim: int, device: str) -> Iterator[slice]:
     """Yield the channels of one chunk at a time."""
-    most = CHUNK_NUMBERS.get(x.device.type, CHUNK_NUMBERS_ELSEWHERE)
-    step = max(1, most // (block.length * (len(block.kernel) + len(block.sizes))))
-    for start in range(0, x.size(1), step):
-        yield slice(start, start + step)
+    numbers = block.length * (len(block.kernel) + len(block.sizes))
+    most = CHUNK_NUMBERS.get(device, CHUNK_NUMBERS_ELSEWHERE)
+    step = max(1, most // numbers, min(FEW_CHANNELS, LARGEST_CHUNK // numbers))
+    for start in range(0, dim, step):
+        yield slice(start, min(start + step, dim))
 
 
 def _wide(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-def _spectrum(x: Tensor, block: Block) -> Tensor:
-    """Transform the nodes of each graph: (N, c) -> (b, c, length / 2 + 1)."""
+def _take(x: Tensor, block: Block) -> Tensor:
+    """Return the nodes of each graph: (c, N) -> (c, b, n); those beyond the size of a graph repeat its last one."""
     if block.nodes is not None:
-        values = _wide(x[block.nodes])[None]
+        return _wide(x[:, block.nodes])[:, None].contiguous()
+    return _wide(x.index_select(1, block.rows.flatten()).unflatten(1, block.rows.shape))
+
+
+def _put(out: Tensor, values: Tensor, block: Block) -> None:
+    """Write graphs (c, b, n) into their nodes (c, N), in place."""
+    if block.nodes is not None:
+        out[:, block.nodes] = values[:, 0]
     else:
-        values = _wide(x[block.rows])  # (b, n, c)
-        values = values if block.used is None else values * block.used[..., None]
-    return torch.fft.rfft(values.mT, block.length)
+        used = slice(None) if block.used is None else block.used
+        out.index_copy_(1, block.rows[used].flatten(), values[:, used].flatten(1).to(out.dtype))
+
+
+def _spectrum(values: Tensor, block: Block) -> Tensor:
+    """Transform the nodes of each graph: (c, b, n) -> (c, b, length / 2 + 1)."""
+    return torch.fft.rfft(values if block.used is None else values * block.used, block.length)
 
 
 def _kernel_spectrum(filters: Tensor, block: Block) -> Tensor:
-    """Transform the kernel of each size: (sum of sizes, c) -> (sizes, c, length / 2 + 1)."""
+    """Transform the kernel of each graph: (c, sum of sizes) -> (c, b, length / 2 + 1), or (c, 1, ..) of one size."""
     if block.direct:
-        return torch.fft.rfft(_wide(filters[block.own_taps])[None].mT)
+        return torch.fft.rfft(_wide(filters[:, block.own_taps])[:, None])
     tap, has_one = block.taps
-    return torch.fft.rfft((_wide(filters)[tap] * has_one[..., None]).mT)
+    found = torch.fft.rfft(_wide(filters.index_select(1, tap.flatten())).unflatten(1, tap.shape) * has_one)
+    return found if len(block.sizes) == 1 else found.index_select(1, block.kernel)
 
 
-def _nodes(out: Tensor, values: Tensor, block: Block) -> Tensor:
-    """Write transformed graphs (b, c, length) into the rows of their nodes, (N, c)."""
-    values = values[..., : block.rows.size(1)].mT  # (b, n, c)
-    if block.used is None:
-        return out.index_copy(0, block.rows.flatten(), values.flatten(0, 1))
-    return out.index_copy(0, block.rows[block.used], values[block.used])
+def _inverse(spectrum: Tensor, block: Block) -> Tensor:
+    """Transform back: (c, b, length / 2 + 1) -> (c, b, n)."""
+    return torch.fft.irfft(spectrum, block.length)[..., : block.rows.size(1)]
 
 
-def _plain(x: Tensor, filters: Tensor, groups: SizeGroups) -> Tensor:
-    """The convolution in differentiable operations, all channels at once."""
-    out = _wide(torch.zeros_like(x))
+def _plain(values: Tensor, filters: Tensor, groups: SizeGroups, chain: Chain) -> Tensor:
+    """The same in differentiable operations, all channels at once."""
+    parts, taps = values.mT.chunk(chain.num_gates + 1), filters.mT.chunk(chain.num_filters)
+    out = _wide(torch.zeros_like(parts[0]))
     for block in groups.blocks:
-        product = _spectrum(x, block) * _kernel_spectrum(filters, block)[block.kernel]
-        out = _nodes(out, torch.fft.irfft(product, block.length), block)
-    return out.to(x.dtype)
+        *gates, value = (_take(one, block) for one in parts)
+        value = gates[0] * value if chain.gate_first else value
+        for one, gate in zip(taps, chain.behind(gates), strict=True):
+            value = _inverse(_spectrum(value, block) * _kernel_spectrum(one, block), block)
+            value = value if gate is None else gate * value
+        used = slice(None) if block.used is None else block.used
+        out = out.index_copy(1, block.rows[used].flatten(), value[:, used].flatten(1))
+    return out.mT.to(values.dtype)
 
 
-class _CircularConvolution(Function):
-    """N nodes, C channels; spectra of some channels of some graphs at a time."""
+class _Convolutions(Function):
+    """N nodes, C channels, K filters; all steps of some channels of some graphs at a time."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, filters: Tensor, groups: SizeGroups) -> Tensor:
-        """Shapes: x (N, C), filters (sum of sizes, C); returns (N, C)."""
-        ctx.save_for_backward(x, filters)
-        ctx.groups = groups
-        out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    def forward(ctx: Any, values: Tensor, filters: Tensor, groups: SizeGroups, chain: Chain) -> Tensor:
+        """Shapes: values (N, (gates + 1) C), filters (sum of sizes, K C); returns (N, C)."""
+        ctx.save_for_backward(values, filters)
+        ctx.groups, ctx.chain = groups, chain
+        x, taps = values.mT, filters.mT
+        out = torch.empty(x.size(0) // (chain.num_gates + 1), x.size(1), dtype=x.dtype, device=x.device)
         for block in groups.blocks:
-            for part in _channels(block, x):
-                kernel = _kernel_spectrum(filters[:, part], block)
-                product = _spectrum(x[:, part], block) * kernel[block.kernel]
-                _write(out[:, part], torch.fft.irfft(product, block.length), block)
-        return out
+            for part in _channels(block, len(out), x.device.type):
+                own, kernels = chain.columns(part, len(out))
+                *gates, value = (_take(x[one], block) for one in own)
+                value = gates[0] * value if chain.gate_first else value
+                for one, gate in zip(kernels, chain.behind(gates), strict=True):
+                    product = _spectrum(value, block).mul_(_kernel_spectrum(taps[one], block))
+                    value = _inverse(product, block)
+                    value = value if gate is None else value.mul_(gate)
+                _put(out[part], value, block)
+        return out.mT
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Correlate the gradient with the filters, and with the nodes."""
-        x, filters = ctx.saved_tensors
+        """Compute the steps of some channels again, and go back through them."""
+        values, filters = ctx.saved_tensors
+        groups, chain = ctx.groups, ctx.chain
         if torch.is_grad_enabled():
-            plain = partial(_plain, groups=ctx.groups)
-            return *differentiable_gradients(plain, (x, filters), (grad,)), None
-        need_x, need_filters, _ = ctx.needs_input_grad
-        grad_x = torch.empty_like(x, memory_format=torch.contiguous_format) if need_x else None
-        grad_filters = torch.zeros_like(filters) if need_filters else None
-        for block in ctx.groups.blocks:
-            for part in _channels(block, x):
-                found = _spectrum(grad[:, part], block)
-                if need_x:
-                    kernel = _kernel_spectrum(filters[:, part], block)
-                    product = found * kernel[block.kernel].conj()
-                    _write(grad_x[:, part], torch.fft.irfft(product, block.length), block)
-                if need_filters:
-                    _add_to_filters(grad_filters[:, part], found, x[:, part], block)
-        return grad_x, grad_filters, None
+            plain = partial(_plain, groups=groups, chain=chain)
+            return *differentiable_gradients(plain, (values, filters), (grad,)), None, None
+        x, taps, grad = values.mT, filters.mT, grad.mT
+        grad_x = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+        grad_taps = torch.zeros(taps.shape, dtype=taps.dtype, device=taps.device)
+        for block in groups.blocks:
+            for part in _channels(block, len(grad), x.device.type):
+                own, kernels = chain.columns(part, len(grad))
+                pieces = [_take(x[one], block) for one in own]
+                given = _take(grad[part], block)
+                found, of_filters = _back(given, pieces, [taps[one] for one in kernels], block, chain)
+                for one, value in zip(own, found, strict=True):
+                    _put(grad_x[one], value, block)
+                for one, product in zip(kernels, of_filters, strict=True):
+                    _add_to_filters(grad_taps[one], product, block)
+        return grad_x.mT, grad_taps.mT, None, None
 
 
-def _write(out: Tensor, values: Tensor, block: Block) -> None:
-    """Write transformed graphs into the rows of their nodes, in place."""
-    values = values[..., : block.rows.size(1)].mT.to(out.dtype)
-    if block.nodes is not None:
-        out[block.nodes] = values[0]
-    elif block.used is None:
-        out[block.rows] = values
-    else:
-        out[block.rows[block.used]] = values[block.used]
+def _back(
+    grad: Tensor, pieces: list[Tensor], taps: list[Tensor], block: Block, chain: Chain
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the gradients of gates and value, and the spectra of those of the filters of each graph.
+
+    Shapes: grad and each of pieces (c, b, n), each of taps (c, sum of sizes); (c, b, n), (c, b, length / 2 + 1).
+    """
+    *gates, first = pieces
+    value, behind = gates[0] * first if chain.gate_first else first, chain.behind(gates)
+    steps = []
+    for number, (one, gate) in enumerate(zip(taps, behind, strict=True)):
+        spectrum, kernel = _spectrum(value, block), _kernel_spectrum(one, block)
+        convolved = None if gate is None else _inverse(spectrum * kernel, block)
+        steps.append((spectrum.conj_physical_(), kernel.conj_physical_(), convolved))
+        value = gate * convolved if number + 1 < len(taps) else None
+    of_gates, of_filters = [], []
+    for (spectrum, kernel, convolved), gate in zip(reversed(steps), reversed(behind), strict=True):
+        if gate is not None:
+            of_gates.insert(0, convolved.mul_(grad))
+            grad = grad * gate
+        found = _spectrum(grad, block)
+        of_filters.insert(0, spectrum.mul_(found))
+        grad = _inverse(found.mul_(kernel), block)
+    if chain.gate_first:
+        of_gates.insert(0, grad * first)
+        grad = grad * gates[0]
+    return [*of_gates, grad], of_filters
 
 
-def _add_to_filters(total: Tensor, found: Tensor, x: Tensor, block: Block) -> None:
-    """Add the gradient of the filters (sum of sizes, c), from the spectrum of the gradient of the output."""
-    product = found * _spectrum(x, block).conj()  # (b, c, f)
+def _add_to_filters(total: Tensor, product: Tensor, block: Block) -> None:
+    """Add the gradient of filters (c, sum of sizes) from its spectrum in each graph (c, b, length / 2 + 1)."""
     if len(block.kernel) > 1:
-        summed = product.new_zeros(len(block.sizes), *product.shape[1:])
-        product = summed.index_add_(0, block.kernel, product)
-    taps = torch.fft.irfft(product, block.length).mT.to(total.dtype)  # (sizes, length, c)
+        summed = product.new_zeros(len(product), len(block.sizes), product.size(2))
+        product = summed.index_add_(1, block.kernel, product)
+    taps = torch.fft.irfft(product, block.length).to(total.dtype)  # (c, sizes, length)
     if block.direct:
-        total[block.own_taps] += taps[0]
+        total[:, block.own_taps] += taps[:, 0]
     else:
         tap, has_one = block.taps
-        total.index_add_(0, tap[has_one], taps[has_one])
+        total.index_add_(1, tap[has_one], taps[:, has_one])

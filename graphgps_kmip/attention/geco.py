@@ -11,14 +11,14 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
-from graphgps_kmip.attention.circular_convolution import circular_convolution
+from graphgps_kmip.attention.circular_convolution import circular_convolution, gated_convolutions
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.head_arguments import check_dropout
-from graphgps_kmip.attention.long_filter import NORMS, LongFilter
+from graphgps_kmip.attention.long_filter import NORMS, FilterLayers, FilterPlaces, FilterShape, FilterWidth, LongFilter
 from graphgps_kmip.attention.propagation import ADJACENCIES, adjacency_weights, propagate
 from graphgps_kmip.attention.size_groups import SizeGroups
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.ranges import NATURAL, WIDTH, Choice, whole
+from graphgps_kmip.ranges import Choice, whole
 from graphgps_kmip.registry import register
 
 FORMS = ("gate_after", "gate_first")
@@ -37,9 +37,7 @@ class GlobalContextBlock(nn.Module):
         dim (int): channels out.
         order (int, optional): gates K. (default: 2)
         form (str, optional): ``gate_after`` or ``gate_first``. (default: ``gate_after``)
-        filter_width (int, optional): hidden channels of the network that makes the filters. (default: 64)
-        filter_places (int, optional): features of a place that it reads, odd. (default: 33)
-        filter_layers (int, optional): its hidden layers behind the first. (default: 2)
+        shape (FilterShape, optional): size of the network that makes the filters. (default: ``FilterShape()``)
         filter_norm (str, optional): ``l1``, ``l2`` or ``none``, see `LongFilter`. (default: ``l1``)
 
     Shapes: x (N, dim_in), groups -> (N, dim).
@@ -55,9 +53,7 @@ class GlobalContextBlock(nn.Module):
         *,
         order: int = 2,
         form: str = "gate_after",
-        filter_width: int = 64,
-        filter_places: int = 33,
-        filter_layers: int = 2,
+        shape: FilterShape = FilterShape(),  # noqa: B008
         filter_norm: str = "l1",
     ) -> None:
         super().__init__()
@@ -68,26 +64,14 @@ class GlobalContextBlock(nn.Module):
             raise InputError(f"order must be {least} or more for the form {form}, got {order}")
         self.dim, self.order, self.form = dim, order, form
         self.project = nn.Linear(dim_in, (order + 1) * dim)
-        self.filters = LongFilter(
-            dim,
-            order if form == "gate_after" else order - 1,
-            width=filter_width,
-            dim_place=filter_places,
-            num_hidden=filter_layers,
-            norm=filter_norm,
-        )
+        num_filters = order if form == "gate_after" else order - 1
+        self.filters = LongFilter(dim, num_filters, shape=shape, norm=filter_norm)
 
     def forward(self, x: Tensor, groups: SizeGroups) -> Tensor:
         """Mix the nodes of each graph."""
-        *gates, value = self.project(x).split(self.dim, dim=1)
-        filters = self.filters(groups.sizes)
-        if self.form == "gate_after":
-            for gate, taps in zip(gates, filters, strict=True):
-                value = gate * circular_convolution(value, taps, groups)
-            return value
-        for gate, taps in zip(gates, filters, strict=False):
-            value = circular_convolution(gate * value, taps, groups)
-        return gates[-1] * value
+        # a product of this form has the nodes of each channel one behind the other, as convolutions read them
+        gates_and_value = torch.addmm(self.project.bias[:, None], self.project.weight, x.mT).mT
+        return gated_convolutions(gates_and_value, self.filters(groups.sizes), groups, self.form == "gate_first")
 
     def extra_repr(self) -> str:
         """Return order and form."""
@@ -114,9 +98,8 @@ class GECOAttention(nn.Module):
         adjacency (str, optional): of the propagation: ``symmetric``, ``mean`` or ``sum``. (default: ``symmetric``)
         conv_width (int, optional): width of the local convolution. (default: 10)
         batch_norm (bool, optional): normalise behind the local block. (default: True)
-        filter_width (int, optional): hidden channels of the network that makes the filters. (default: 64)
-        filter_places (int, optional): features of a place that it reads, odd. (default: 33)
-        filter_layers (int, optional): its hidden layers behind the first. (default: 2)
+        filter_width, filter_places, filter_layers (int, optional): network of the filters, see `FilterShape`. (default:
+            64, 33, 2)
         filter_norm (str, optional): ``l1``, ``l2`` or ``none``, see `LongFilter`. (default: ``l1``)
 
     Shapes: x (N, dim); context a GraphContext, a batch vector (N,) or None; returns (N, dim).
@@ -137,9 +120,9 @@ class GECOAttention(nn.Module):
         adjacency: Annotated[str, Choice(tuple(ADJACENCIES))] = "symmetric",
         conv_width: Annotated[int, whole(1, 10_000)] = 10,
         batch_norm: bool = True,
-        filter_width: Annotated[int, WIDTH] = 64,
-        filter_places: Annotated[int, whole(3, 1001)] = 33,
-        filter_layers: Annotated[int, NATURAL] = 2,
+        filter_width: FilterWidth = FilterShape.width,
+        filter_places: FilterPlaces = FilterShape.places,
+        filter_layers: FilterLayers = FilterShape.layers,
         filter_norm: Annotated[str, Choice(tuple(NORMS))] = "l1",
     ) -> None:
         super().__init__()
@@ -150,16 +133,8 @@ class GECOAttention(nn.Module):
         width = dim if local == "none" else 2 * dim
         self.norm = nn.BatchNorm1d(width) if batch_norm else nn.Identity()
         self.dropout = nn.Dropout(check_dropout(dropout))
-        self.mix = GlobalContextBlock(
-            width,
-            dim,
-            order=order,
-            form=form,
-            filter_width=filter_width,
-            filter_places=filter_places,
-            filter_layers=filter_layers,
-            filter_norm=filter_norm,
-        )
+        shape = FilterShape(filter_width, filter_places, filter_layers)
+        self.mix = GlobalContextBlock(width, dim, order=order, form=form, shape=shape, filter_norm=filter_norm)
 
     def forward(self, x: Tensor, context: GraphContext | Tensor | None = None) -> Tensor:
         """Mix the nodes of each graph: x (N, dim) -> (N, dim)."""

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from graphgps_kmip.attention.circular_convolution import circular_convolution
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.head_arguments import check_dropout
-from graphgps_kmip.attention.long_filter import LongFilter
+from graphgps_kmip.attention.long_filter import FilterLayers, FilterPlaces, FilterShape, FilterWidth, LongFilter
 from graphgps_kmip.attention.size_groups import SizeGroups
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.ranges import COUNT, NATURAL, WIDTH, whole
+from graphgps_kmip.ranges import COUNT
 from graphgps_kmip.registry import register
 
 SHARE_LEFT = 1e-2  # a filter has decayed to this at ..
@@ -62,9 +62,8 @@ class HyenaAttention(nn.Module):
             (default: 0.0)
         short_width (int, optional): taps of the short convolution. (default: 3)
         decay (bool, optional): let the filter decay. (default: True)
-        filter_width (int, optional): hidden channels of the network that makes the filter. (default: 64)
-        filter_places (int, optional): features of a place that it reads, odd. (default: 33)
-        filter_layers (int, optional): its hidden layers behind the first. (default: 2)
+        filter_width, filter_places, filter_layers (int, optional): network of the filter, see `FilterShape`. (default:
+            64, 33, 2)
 
     Shapes: x (N, dim); context a GraphContext, a batch vector (N,) or None; returns (N, dim).
 
@@ -80,18 +79,16 @@ class HyenaAttention(nn.Module):
         *,
         short_width: Annotated[int, COUNT] = 3,
         decay: bool = True,
-        filter_width: Annotated[int, WIDTH] = 64,
-        filter_places: Annotated[int, whole(3, 1001)] = 33,
-        filter_layers: Annotated[int, NATURAL] = 2,
+        filter_width: FilterWidth = FilterShape.width,
+        filter_places: FilterPlaces = FilterShape.places,
+        filter_layers: FilterLayers = FilterShape.layers,
     ) -> None:
         super().__init__()
         self.dim, self.decay = dim, decay
         self.project, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
         self.short = nn.Parameter(torch.randn(short_width, 3 * dim) / math.sqrt(short_width))
         self.short_bias = nn.Parameter(torch.zeros(3 * dim))
-        self.filter = LongFilter(
-            dim, 1, width=filter_width, dim_place=filter_places, num_hidden=filter_layers, norm="none"
-        )
+        self.filter = LongFilter(dim, 1, shape=FilterShape(filter_width, filter_places, filter_layers), norm="none")
         self.skip = nn.Parameter(torch.randn(dim))
         self.dropout = nn.Dropout(check_dropout(dropout))
 
@@ -115,7 +112,7 @@ class HyenaAttention(nn.Module):
         return out
 
     def _filters(self, sizes: tuple[int, ...]) -> list[Tensor]:
-        taps = self.filter(sizes)[0]
+        taps = self.filter(sizes)
         filters = list(taps.split(list(sizes))) if sizes else []
         return [one * self._decay(one) for one in filters] if self.decay else filters
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from graphgps_kmip.attention import size_groups
-from graphgps_kmip.attention.circular_convolution import circular_convolution
+from graphgps_kmip.attention.circular_convolution import circular_convolution, gated_convolutions
 from graphgps_kmip.attention.size_groups import SizeGroups, fast_length, is_fast
 
 BATCHES = [[5, 3, 1, 0, 2, 7, 7, 11, 8], [13], [1], [2], [97], [12, 12], [16, 9, 23, 31, 1, 1], [0], []]
@@ -57,6 +57,47 @@ def test_gradients_equal_finite_differences_twice(sizes: list[int]) -> None:
     assert torch.autograd.gradgradcheck(lambda *both: circular_convolution(*both, groups), (x, filters))
 
 
+def gated(sizes: list[int], gate_first: bool, num_gates: int = 3) -> tuple[Tensor, Tensor, SizeGroups]:
+    """Gates and value, and filters, of two channels."""
+    torch.manual_seed(0)
+    groups, num_filters = SizeGroups.of(bounds(sizes)), num_gates - gate_first
+    shapes = (sum(sizes), 2 * (num_gates + 1)), (groups.num_rows, 2 * num_filters)
+    return *(torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes), groups
+
+
+@pytest.mark.usefixtures("_call_cost")
+@pytest.mark.parametrize("gate_first", [False, True])
+@pytest.mark.parametrize("sizes", [[5, 3, 1, 0, 2, 7, 7, 8], [13], [16], [4, 4], [0, 3]], ids=str)
+def test_gates_between_convolutions_equal_one_step_after_the_other(sizes: list[int], gate_first: bool) -> None:
+    x, filters, groups = gated(sizes, gate_first)
+    *gates, value = x.split(2, 1)
+    if gate_first:
+        value = gates.pop(0) * value
+    for gate, taps in zip(gates, filters.split(2, 1), strict=True):
+        value = gate * by_sums(value, taps, bounds(sizes), groups)
+    found = gated_convolutions(x, filters, groups, gate_first)
+    torch.testing.assert_close(found, value, atol=1e-11, rtol=1e-11)
+    grad = torch.randn_like(value)
+    for one, other in zip(*(torch.autograd.grad(y, (x, filters), grad) for y in (found, value)), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-11, rtol=1e-11)
+
+
+@pytest.mark.usefixtures("_call_cost")
+@pytest.mark.parametrize("gate_first", [False, True])
+@pytest.mark.parametrize("sizes", [[4, 3, 1, 3], [7]], ids=str)
+def test_second_derivatives_of_gated_convolutions_equal_finite_differences(sizes: list[int], gate_first: bool) -> None:
+    x, filters, groups = gated(sizes, gate_first, num_gates=2)
+    assert torch.autograd.gradgradcheck(lambda *both: gated_convolutions(*both, groups, gate_first), (x, filters))
+
+
+def test_no_gate_is_changed_in_place() -> None:
+    x, filters, groups = gated([6], gate_first=True)
+    before = x.detach().clone(), filters.detach().clone()
+    gated_convolutions(x, filters, groups, True).sum().backward()
+    assert torch.equal(x, before[0])
+    assert torch.equal(filters, before[1])
+
+
 @pytest.mark.parametrize("sizes", [[64], [61], [30, 30, 30]], ids=str)
 def test_channels_in_chunks_give_the_same(sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     def results() -> list[Tensor]:
@@ -67,6 +108,7 @@ def test_channels_in_chunks_give_the_same(sizes: list[int], monkeypatch: pytest.
 
     whole = results()
     monkeypatch.setattr("graphgps_kmip.attention.circular_convolution.CHUNK_NUMBERS", {"cpu": 1})
+    monkeypatch.setattr("graphgps_kmip.attention.circular_convolution.FEW_CHANNELS", 2)
     for one, other in zip(results(), whole, strict=True):
         torch.testing.assert_close(one, other, atol=1e-12, rtol=1e-12)
 
@@ -85,6 +127,11 @@ def test_only_the_inputs_are_kept_for_the_backward_pass() -> None:
     kept: list[Tensor] = []
     with torch.autograd.graph.saved_tensors_hooks(lambda one: kept.append(one) or one, lambda one: one):
         circular_convolution(x, filters, groups)
+    assert sorted(one.data_ptr() for one in kept) == sorted((x.data_ptr(), filters.data_ptr()))
+    kept.clear()
+    x, filters, groups = gated([50, 31, 50], gate_first=False)
+    with torch.autograd.graph.saved_tensors_hooks(lambda one: kept.append(one) or one, lambda one: one):
+        gated_convolutions(x, filters, groups, False)
     assert sorted(one.data_ptr() for one in kept) == sorted((x.data_ptr(), filters.data_ptr()))
 
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.attention import GECOAttention, GraphContext
+from graphgps_kmip.attention import GECOAttention, GraphContext, long_filter, propagation
 from graphgps_kmip.attention.circular_convolution import circular_convolution
 from graphgps_kmip.attention.geco import GlobalContextBlock
-from graphgps_kmip.attention.long_filter import LongFilter, place_features
+from graphgps_kmip.attention.long_filter import NORMS, TINY, LongFilter, place_features
 from graphgps_kmip.attention.propagation import ADJACENCIES, adjacency_weights, propagate
 from graphgps_kmip.attention.size_groups import SizeGroups
 
@@ -47,7 +47,7 @@ def test_the_global_block_equals_its_formula(form: str, order: int) -> None:
     block = GlobalContextBlock(6, DIM, order=order, form=form).double()
     x, groups = torch.randn(11, 6, dtype=torch.float64), SizeGroups.of(torch.tensor([0, 11]))
     *gates, value = block.project(x).split(DIM, dim=1)
-    for number, taps in enumerate(block.filters((11,))):
+    for number, taps in enumerate(block.filters((11,)).split(DIM, 1)):
         value = value * gates[number] if form == "gate_first" else value
         value = torch.einsum("cti,ic->tc", circulant(taps), value)
         value = value * gates[number] if form == "gate_after" else value
@@ -84,6 +84,19 @@ def test_propagation_equals_a_dense_matrix_and_its_gradient_the_transposed_one(k
     assert torch.autograd.gradgradcheck(lambda x: propagate(x, edge_index, weight), (x,))
 
 
+@pytest.mark.parametrize("most", [1, 2**25])
+@pytest.mark.parametrize("edges", [0, 1, 40])
+def test_sums_of_lists_and_of_chunks_are_the_same(edges: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(propagation, "CHUNK_NUMBERS", most)
+    torch.manual_seed(0)
+    (source, target), weight = torch.randint(9, (2, edges)), torch.randn(edges, dtype=torch.float64)
+    target = target.clamp(max=6)  # two nodes have no edge
+    x = torch.randn(9, 3, dtype=torch.float64)
+    expected = torch.zeros(9, 9, dtype=torch.float64).index_put((target, source), weight, accumulate=True) @ x
+    for sums in (propagation.sums_of_lists, propagation.sums_of_chunks):
+        torch.testing.assert_close(sums(x, source, target, weight), expected, atol=1e-12, rtol=1e-12)
+
+
 @pytest.mark.parametrize("options", [{}, {"form": "gate_first"}, {"local": "convolution", "conv_width": 3}], ids=str)
 def test_a_cyclic_shift_of_the_order_shifts_the_output(options: dict) -> None:
     layer, size, shift = geco(**options).eval(), 12, 5
@@ -113,7 +126,7 @@ def spread(norm: str, size: int, constant: bool) -> float:
     block = GlobalContextBlock(8, 8, order=1, filter_norm=norm)
     x = torch.ones(size, 8) if constant else torch.randn(size, 8)
     groups = SizeGroups.of(torch.tensor([0, size]))
-    return float(circular_convolution(x, block.filters(groups.sizes)[0], groups).square().mean().sqrt())
+    return float(circular_convolution(x, block.filters(groups.sizes), groups).square().mean().sqrt())
 
 
 @pytest.mark.parametrize("norm", ["l1", "l2"])
@@ -126,9 +139,24 @@ def test_outputs_do_not_grow_with_the_number_of_nodes(constant: bool, norm: str)
 
 
 def test_no_output_of_an_l1_filter_exceeds_the_largest_input() -> None:
-    taps = LongFilter(5, 1, norm="l1")((1, 7, 300))[0]
+    taps = LongFilter(5, 1, norm="l1")((1, 7, 300))
     for part in taps.split([1, 7, 300]):
         torch.testing.assert_close(part.abs().sum(0), torch.ones(5))
+
+
+@pytest.mark.parametrize("numbers", [2, 10**6], ids=["some rows at a time", "all rows"])
+def test_the_gradients_of_taps_that_are_divided_by_their_sum_are_those_of_autograd(
+    numbers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(long_filter, "SUM_NUMBERS", numbers)
+    torch.manual_seed(0)
+    taps = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
+    plain = lambda taps: taps / taps.abs().sum(1, keepdim=True).clamp(min=TINY)  # noqa: E731
+    rows = torch.cat([taps.detach(), torch.zeros(1, 5), torch.full((1, 5), TINY / 10)]).requires_grad_()
+    grad = torch.randn(5, 5, dtype=torch.float64)
+    found, expected = (torch.autograd.grad(divide(rows), rows, grad)[0] for divide in (NORMS["l1"], plain))
+    torch.testing.assert_close(found, expected)
+    assert torch.autograd.gradgradcheck(NORMS["l1"], (taps,))
 
 
 def test_the_outputs_of_the_whole_layer_do_not_grow_up_to_100_000_nodes() -> None:

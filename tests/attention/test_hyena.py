@@ -38,7 +38,7 @@ def test_the_operator_equals_its_formula() -> None:
         [sum(layer.short[i] * short[t - i] for i in range(3) if t >= i) for t in range(7)]
     )
     gate, inner, value = mixed.split(4, 1)
-    value, taps = value * inner, layer.filter((7,))[0]
+    value, taps = value * inner, layer.filter((7,))
     rate = -math.log(1e-2) * torch.linspace(1 / 0.3, 1 / 1.5, 4)
     decay = torch.stack([torch.exp(-rate * t / 6) for t in range(7)])
     long = torch.stack([sum((taps * decay)[t - i] * value[i] for i in range(t + 1)) for t in range(7)])

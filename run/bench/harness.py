@@ -40,6 +40,7 @@ START_SECONDS = 300  # imports, and kernels that compile at their first use
 GRACE_SECONDS = 5  # to give back what it holds, before it is killed
 FEW_REPEATS = 5  # when the limit allows no more
 SLOW_PASS, SLOW_REPEATS = 20.0, 3  # a pass of more seconds is repeated three times only
+ONCE = 300.0  # a longer pass is measured once: its first one counts, for what it warms up is nothing beside it
 QUICK, ENOUGH = 0.05, 0.02  # seconds: a quicker pass is repeated for so long each time
 STEEPEST = 2.0  # exponent of the growth in N: no method is worse than quadratic
 MIB = 2**20
@@ -106,6 +107,8 @@ def alternate(methods: Mapping[str, Callable[[], object]], repeats: int, warm_up
 
 
 def _repeats_for(seconds: float, bounds: Bounds) -> int:
+    if seconds > ONCE:
+        return 0
     if seconds > SLOW_PASS:
         return min(bounds.repeats, SLOW_REPEATS)
     fits = (1 + bounds.repeats) * seconds <= bounds.limit
@@ -213,9 +216,13 @@ class MethodProcess:
         self.spent = 0.0  # importing and compiling is no pass
         answer = self._answer(self.bounds.limit)
         if answer is not None:
-            seconds = answer.pop("seconds")["total"]
-            self.facts = {key: value for key, value in answer.items() if key != "status"} | {"first_ms": 1000 * seconds}
-            self.wanted = _repeats_for(seconds, self.bounds)
+            first = answer.pop("seconds")
+            self.facts = {key: value for key, value in answer.items() if key != "status"}
+            self.facts["first_ms"] = 1000 * first["total"]
+            self.wanted = _repeats_for(first["total"], self.bounds)
+            if not self.wanted:
+                self.passes, self.wanted = [first], 1
+                self.end()
 
     def _answer(self, patience: float) -> Row | None:
         """Return the next answer if it is a good one, else None; then the status tells what happened."""

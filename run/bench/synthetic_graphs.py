@@ -1,4 +1,4 @@
-"""Synthetic graphs for benchmarks: road graphs, triangulations as superpixels are, molecule-like trees, calls."""
+"""Synthetic graphs for benchmarks: roads, triangulations as superpixels are, trees as molecules, calls, random ones."""
 
 from __future__ import annotations
 
@@ -60,6 +60,18 @@ def call_graph(rng: np.random.Generator) -> Data:
     edge_index = torch.from_numpy(np.unique(np.stack([caller, callee]), axis=1))
     graph = Data(None, edge_index, y=torch.from_numpy(rng.integers(0, 5, 1)), num_nodes=num_nodes)
     return LocalDegreeProfile()(graph)
+
+
+def erdos_renyi(rng: np.random.Generator, num_nodes: int, mean_degree: float) -> Data:
+    """Return a graph whose pairs of nodes are edges with probability mean_degree / num_nodes, independently."""
+    num_pairs = num_nodes * (num_nodes - 1) // 2
+    wanted = int(rng.binomial(num_pairs, min(1.0, mean_degree / num_nodes)))
+    key = np.zeros(0, dtype=np.int64)
+    while len(key) < wanted:  # pairs i < j, each equally likely, without those that are drawn twice
+        i, j = rng.integers(0, num_nodes, (2, 3 * (wanted - len(key)) + 10))
+        key = np.unique(np.concatenate([key, (i * num_nodes + j)[i < j]]))
+    key = rng.permutation(key)[:wanted]
+    return undirected(np.stack(np.divmod(key, num_nodes)), num_nodes)
 
 
 def triangulated(points: np.ndarray) -> np.ndarray:

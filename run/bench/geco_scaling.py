@@ -1,0 +1,251 @@
+"""GECO scaling benchmark: time and memory of one layer over the number of nodes, against full attention and k-MIP.
+
+  python -m run.bench.geco_scaling                          Erdos-Renyi graphs of 2^9 to 2^21 nodes
+  python -m run.bench.geco_scaling --n 1e5 --repeats 1 --limit 3000
+  python -m run.bench.geco_scaling --device cuda            FlashAttention in float16 beside them
+  python -m run.bench.geco_scaling --fit RECORD.json --cells FOLDER
+
+The graphs, widths and heads of GECO's table 10: pairs of nodes are edges with probability 10 / N; 108 features, which
+are the width; attention has 4 heads. Each method is a whole layer, (N, C) -> (N, C): GECO is propagation, batch norm
+and global block with K = 2; the attentions have their linear maps of queries, keys, values and output. A pass is a
+forward pass without gradients (inference) and one with gradients (forward, backward; "total" is these two, "cpu" their
+processor time, which other work on the machine changes less). No cell is extrapolated: one whose passes would exceed
+--limit is a row that says so. predicted_mib is what geco_memory.py predicts of GECO on a CPU. A paired benchmark, see
+harness.py.
+
+``--cells FOLDER`` writes JSON for `run/reproduce.py`: scaling.json and table10.json (``{"cells": {"N=512": {column:
+[values]}}, "empty": why others are missing, "hardware": ...}``), and growth.json, exponents fitted to the sizes from
+8,192 on: of the time in N log N and in N, of the memory in N, with their 95 % confidence intervals.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+from graphgps_kmip.attention import GECOAttention, GraphContext, KMIPAttention
+from graphgps_kmip.common.atomic_write import replace_file
+
+from . import bench_records
+from .geco_memory import predicted_bytes
+from .harness import MIB, Bounds, Facts, NotSupported, Pass, Row, Stopwatch, measure
+from .power_laws import power_law
+from .synthetic_graphs import erdos_renyi
+
+GECO, KMIP, FULL, FLASH = "GECO", "k-MIP", "full attention", "FlashAttention float16"
+NAMES = [FULL, GECO, KMIP, FLASH]
+MEAN_DEGREE = 10
+SMALL = 64  # nodes of the first graph, which loads and compiles
+FIT_FROM = 8192  # nodes; below, the fixed cost of calls hides how the time grows
+COLUMNS = (
+    "n edges method inference_ms total_ms total_min_ms total_max_ms cpu_ms repeats forward_ms backward_ms memory_mib "
+    "predicted_mib vs_frozen cpu_vs_full status"
+).split()
+MEASURED = {"inference": "inference_ms", "training": "total_ms", "memory": "memory_mib"}  # column -> key of a row
+
+
+def parse(words: list[str]) -> argparse.Namespace:
+    """Return the checked command line."""
+    args = bench_records.parse(
+        words,
+        __doc__,
+        paired=True,
+        limit=(float, 480, "seconds that the passes of a cell may take"),
+        repeats=(bench_records.positive, 3, "measured passes of a cell"),
+        n=(doubling, "512:2097152", "nodes: 512:2097152 (doubling) or 1000,100000"),
+        dims=(bench_records.positive, 108, "features, and width of the layer"),
+        heads=(bench_records.positive, 4, "heads of the attentions"),
+        fit=(Path, None, "measure nothing, read this record of an earlier run"),
+        cells=(Path, None, "folder for scaling.json, table10.json and growth.json"),
+    )
+    if args.dims % args.heads:
+        raise ValueError(f"--dims must be divisible by --heads, got {args.dims} and {args.heads}")
+    if args.fit and not args.cells:
+        raise ValueError("--fit needs --cells FOLDER, where the fitted exponents go")
+    return args
+
+
+def doubling(text: str) -> list[int]:
+    """Read numbers of nodes: ``100,5000``, or ``512:4096`` for 512, 1024, .. up to 4096."""
+    if ":" not in text:
+        return sorted({bench_records.positive(part) for part in text.split(",")})
+    first, last = (bench_records.positive(part) for part in text.split(":"))
+    if first > last:
+        raise ValueError(text)
+    return [first * 2**step for step in range((last // first).bit_length())]
+
+
+def main(words: list[str]) -> int:
+    """Measure, write, print, compare; return the exit code."""
+    args = parse(words)
+    if args.fit:
+        record = bench_records.read(args.fit)
+        write_cells(args.cells, record["rows"], record["machine"])
+        return 0
+    common = {key: getattr(args, key) for key in ("k", "heads", "device", "threads")}
+    common |= {"bench": "geco_scaling", "setting": "layer", "data": "erdos_renyi", "dim": args.dims}
+    picked = bench_records.pick(NAMES, args.methods, FULL)
+    picked = [name for name in picked if name != FLASH or args.device == "cuda"]
+    cells = [[common | {"method": name, "n": n} for name in picked] for n in args.n]
+    report = lambda done: print(bench_records.table(done, COLUMNS), flush=True)  # noqa: E731
+    rows = measure(cells, Bounds(args.repeats, args.limit), report)
+    full = {row["n"]: row["cpu_ms"] for row in rows if _done(row, FULL)}
+    for row in rows:
+        if row["status"] == "ok" and row["n"] in full and args.device == "cpu":
+            row["cpu_vs_full"] = full[row["n"]] / row["cpu_ms"]
+    if args.cells:
+        write_cells(args.cells, rows, bench_records.machine_facts(args.device, args.threads))
+    args.cells = None  # a path of this machine, which no record needs
+    return bench_records.save("geco_scaling", args, rows, COLUMNS, FULL)
+
+
+def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
+    """Return one pass of a layer in training mode on one graph, and what gives the facts about it."""
+    device, n = cell["device"], SMALL if small else cell["n"]
+    graph = erdos_renyi(np.random.default_rng(0), n, MEAN_DEGREE)
+    torch.manual_seed(0)
+    layer = _layer(cell["method"], cell["dim"], cell["heads"], cell["k"]).to(device)
+    dtype = next(layer.parameters()).dtype
+    ptr = torch.tensor([0, n], device=device)
+    batch, edge_index = torch.zeros(n, dtype=torch.long, device=device), graph.edge_index.to(device)
+    x, grad = (torch.randn(n, cell["dim"]).to(device, dtype) for _ in range(2))
+    x.requires_grad_()
+
+    def context() -> GraphContext:  # a new one for each pass: a training has one for each batch
+        return GraphContext(batch, ptr, edge_index)
+
+    def run() -> dict[str, float]:
+        layer.zero_grad()
+        x.grad = None
+        watch = Stopwatch(device)
+        with torch.no_grad():
+            layer(x, context())
+        seconds, start = {"inference": watch.lap()}, time.process_time()
+        out = layer(x, context())
+        seconds["forward"] = watch.lap()
+        out.backward(grad)
+        seconds["backward"] = watch.lap()
+        cpu = time.process_time() - start
+        return seconds | {"total": seconds["forward"] + seconds["backward"], "cpu": cpu}
+
+    facts: Row = {"edges": graph.num_edges}
+    if cell["method"] == GECO and device == "cpu":
+        facts["predicted_mib"] = predicted_bytes(n, graph.num_edges, cell["dim"]) / MIB
+    return run, lambda: facts
+
+
+def _layer(name: str, dim: int, heads: int, k: int) -> nn.Module:
+    if name == GECO:
+        return GECOAttention(dim, heads)
+    if name == KMIP:
+        return KMIPAttention(dim, heads, 0.0, k=k)
+    if name == FLASH and not torch.cuda.is_available():
+        raise NotSupported("FlashAttention runs on cuda only")
+    return FullLayer(dim, heads, SDPBackend.FLASH_ATTENTION).half() if name == FLASH else FullLayer(dim, heads)
+
+
+class FullLayer(nn.Module):
+    """Full attention of one graph by torch's ``scaled_dot_product_attention``, between its linear maps."""
+
+    def __init__(self, dim: int, num_heads: int, backend: SDPBackend | None = None) -> None:
+        super().__init__()
+        self.num_heads, self.backend = num_heads, backend
+        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x: Tensor, context: GraphContext) -> Tensor:  # noqa: ARG002
+        """Attend to all nodes: x (N, dim) -> (N, dim)."""
+        q, k, v = self.qkv(x).unflatten(1, (3, self.num_heads, -1)).permute(1, 2, 0, 3)[:, None]  # (1, H, N, D)
+        with contextlib.nullcontext() if self.backend is None else sdpa_kernel(self.backend):
+            mixed = scaled_dot_product_attention(q, k, v)
+        return self.out(mixed[0].transpose(0, 1).flatten(1))
+
+
+def write_cells(folder: Path, rows: list[Row], machine: dict[str, Any]) -> None:
+    """Write the tables of the experiments G-F2/T10 and G-T9."""
+    hardware = {key: machine[key] for key in ("cpu", "cores", "device", "gpu", "threads", "load") if key in machine}
+    shared = {"empty": _missing(rows), "memory_unit": "MiB", "hardware": hardware}
+    contents = {"scaling": _scaling(rows), "table10": _printed_columns(rows), "growth": growth(rows)}
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, cells in contents.items():
+        replace_file(folder / f"{name}.json", (json.dumps({"cells": cells} | shared, indent=1) + "\n").encode())
+
+
+def _missing(rows: list[Row]) -> list[str]:
+    found = [f"{row['method']}, N = {row['n']}: {row['status']}" for row in rows if row["status"] != "ok"]
+    return found + [f"{FLASH} was not measured (it runs on cuda only)"] * all(row["method"] != FLASH for row in rows)
+
+
+def _scaling(rows: list[Row]) -> dict[str, dict[str, list[float] | str]]:
+    cells: dict[str, dict[str, list[float] | str]] = {}
+    for row in rows:
+        own = cells.setdefault(f"N={row['n']}", {})
+        for what, key in MEASURED.items():
+            if row["status"] == "ok" and row.get(key) is not None:
+                own[f"{row['method']}, {what}"] = row.get(f"{key.removesuffix('_ms')}_passes_ms", [row[key]])
+            elif "out of memory" in row["status"]:
+                own[f"{row['method']}, {what}"] = "OOM"
+            elif "time limit" in row["status"] or "estimated" in row["status"]:
+                own[f"{row['method']}, {what}"] = "time limit"
+        if row["method"] == GECO and row.get("predicted_mib"):
+            own["GECO, memory predicted"] = [row["predicted_mib"]]
+    for n, full, geco in _pairs(rows, FULL):
+        cells[f"N={n}"] |= {
+            f"speed-up, {what}": [full[MEASURED[what]] / geco[MEASURED[what]]] for what in ("inference", "training")
+        }
+    return cells
+
+
+def _printed_columns(rows: list[Row]) -> dict[str, dict[str, list[float]]]:
+    """Return the columns of table 10; those of FlashAttention stay empty without a card."""
+    cells = {f"N={row['n']}": {"GECO_ms": row["inference_passes_ms"]} for row in rows if _done(row, GECO)}
+    for n, flash, geco in _pairs(rows, FLASH):
+        cells[f"N={n}"]["Flash_ms"] = flash["inference_passes_ms"]
+        cells[f"N={n}"]["speedup"] = [flash["inference_ms"] / geco["inference_ms"]]
+    return cells
+
+
+def _done(row: Row, method: str) -> bool:
+    return row["method"] == method and row["status"] == "ok"
+
+
+def _pairs(rows: list[Row], method: str) -> Iterator[tuple[int, Row, Row]]:
+    geco = {row["n"]: row for row in rows if _done(row, GECO)}
+    yield from ((row["n"], row, geco[row["n"]]) for row in rows if _done(row, method) and row["n"] in geco)
+
+
+def growth(rows: list[Row]) -> dict[str, dict[str, list[float]]]:
+    """Return method -> fitted exponents, low and high ends of their 95 % confidence intervals, and the number of sizes.
+
+    A method with fewer than four sizes from `FIT_FROM` on has no row.
+    """
+    cells = {}
+    for method in NAMES:
+        own = [row for row in rows if _done(row, method) and row["n"] >= FIT_FROM]
+        if len(own) < 4:
+            continue
+        n = np.array([row["n"] for row in own], dtype=float)
+        fits = {
+            "time in N log N": power_law(n * np.log2(n), [row["total_ms"] for row in own]),
+            "time in N": power_law(n, [row["total_ms"] for row in own]),
+        }
+        if all(row.get("memory_mib") for row in own):
+            fits["memory in N"] = power_law(n, [row["memory_mib"] for row in own])
+        cells[method] = {"sizes": [float(len(own))]}
+        for what, fit in fits.items():
+            cells[method] |= {what: [fit.exponent], f"{what}, low": [fit.low], f"{what}, high": [fit.high]}
+    return cells
+
+
+if __name__ == "__main__":
+    bench_records.run(main)

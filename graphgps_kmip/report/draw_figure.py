@@ -47,6 +47,7 @@ DRAWERS = {
     "pareto": "score_over_time:draw_pareto",
     "peak_memory": "low_width_figures:draw_peak_memory",
     "runtimes": "runtimes:draw_runtimes",
+    "scaling": "scaling:draw_scaling",
     "time_against_score": "score_over_time:draw_time_against_score",
     "toy_fit": "expressivity_figures:draw_toy_fit",
 }

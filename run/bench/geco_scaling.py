@@ -15,7 +15,8 @@ harness.py.
 
 ``--cells FOLDER`` writes JSON for `run/reproduce.py`: scaling.json and table10.json (``{"cells": {"N=512": {column:
 [values]}}, "empty": why others are missing, "hardware": ...}``), and growth.json, exponents fitted to the sizes from
-8,192 on: of the time in N log N and in N, of the memory in N, with their 95 % confidence intervals.
+--fit-from on: of the time (on a CPU processor time) in N log N and in N, of the memory in N, with their 95 % confidence
+intervals.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ def parse(words: list[str]) -> argparse.Namespace:
         dims=(bench_records.positive, 108, "features, and width of the layer"),
         heads=(bench_records.positive, 4, "heads of the attentions"),
         fit=(Path, None, "measure nothing, read this record of an earlier run"),
+        fit_from=(bench_records.positive, FIT_FROM, "nodes from which on exponents are fitted"),
         cells=(Path, None, "folder for scaling.json, table10.json and growth.json"),
     )
     if args.dims % args.heads:
@@ -91,7 +93,7 @@ def main(words: list[str]) -> int:
     args = parse(words)
     if args.fit:
         record = bench_records.read(args.fit)
-        write_cells(args.cells, record["rows"], record["machine"])
+        write_cells(args.cells, record["rows"], record["machine"], args.fit_from)
         return 0
     common = {key: getattr(args, key) for key in ("k", "heads", "device", "threads")}
     common |= {"bench": "geco_scaling", "setting": "layer", "data": "erdos_renyi", "dim": args.dims}
@@ -105,7 +107,7 @@ def main(words: list[str]) -> int:
         if row["status"] == "ok" and row["n"] in full and args.device == "cpu":
             row["cpu_vs_full"] = full[row["n"]] / row["cpu_ms"]
     if args.cells:
-        write_cells(args.cells, rows, bench_records.machine_facts(args.device, args.threads))
+        write_cells(args.cells, rows, bench_records.machine_facts(args.device, args.threads), args.fit_from)
     args.cells = None  # a path of this machine, which no record needs
     return bench_records.save("geco_scaling", args, rows, COLUMNS, FULL)
 
@@ -171,11 +173,11 @@ class FullLayer(nn.Module):
         return self.out(mixed[0].transpose(0, 1).flatten(1))
 
 
-def write_cells(folder: Path, rows: list[Row], machine: dict[str, Any]) -> None:
+def write_cells(folder: Path, rows: list[Row], machine: dict[str, Any], fit_from: int) -> None:
     """Write the tables of the experiments G-F2/T10 and G-T9."""
     hardware = {key: machine[key] for key in ("cpu", "cores", "device", "gpu", "threads", "load") if key in machine}
     shared = {"empty": _missing(rows), "memory_unit": "MiB", "hardware": hardware}
-    contents = {"scaling": _scaling(rows), "table10": _printed_columns(rows), "growth": growth(rows)}
+    contents = {"scaling": _scaling(rows), "table10": _printed_columns(rows), "growth": growth(rows, fit_from)}
     folder.mkdir(parents=True, exist_ok=True)
     for name, cells in contents.items():
         replace_file(folder / f"{name}.json", (json.dumps({"cells": cells} | shared, indent=1) + "\n").encode())
@@ -224,20 +226,20 @@ def _pairs(rows: list[Row], method: str) -> Iterator[tuple[int, Row, Row]]:
     yield from ((row["n"], row, geco[row["n"]]) for row in rows if _done(row, method) and row["n"] in geco)
 
 
-def growth(rows: list[Row]) -> dict[str, dict[str, list[float]]]:
+def growth(rows: list[Row], fit_from: int) -> dict[str, dict[str, list[float]]]:
     """Return method -> fitted exponents, low and high ends of their 95 % confidence intervals, and the number of sizes.
 
-    A method with fewer than four sizes from `FIT_FROM` on has no row.
+    A method with fewer than four sizes from ``fit_from`` on has no row.
     """
     cells = {}
     for method in NAMES:
-        own = [row for row in rows if _done(row, method) and row["n"] >= FIT_FROM]
+        own = [row for row in rows if _done(row, method) and row["n"] >= fit_from]
         if len(own) < 4:
             continue
         n = np.array([row["n"] for row in own], dtype=float)
         fits = {
-            "time in N log N": power_law(n * np.log2(n), [row["total_ms"] for row in own]),
-            "time in N": power_law(n, [row["total_ms"] for row in own]),
+            "time in N log N": power_law(n * np.log2(n), [row[time_key(row)] for row in own]),
+            "time in N": power_law(n, [row[time_key(row)] for row in own]),
         }
         if all(row.get("memory_mib") for row in own):
             fits["memory in N"] = power_law(n, [row["memory_mib"] for row in own])
@@ -245,6 +247,11 @@ def growth(rows: list[Row]) -> dict[str, dict[str, list[float]]]:
         for what, fit in fits.items():
             cells[method] |= {what: [fit.exponent], f"{what}, low": [fit.low], f"{what}, high": [fit.high]}
     return cells
+
+
+def time_key(row: Row) -> str:
+    """Return the time that is fitted: on a CPU processor time, which other work on the machine changes less."""
+    return "cpu_ms" if row["device"] == "cpu" else "total_ms"
 
 
 if __name__ == "__main__":

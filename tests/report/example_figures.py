@@ -18,6 +18,8 @@ RUN = Status(
     State.DONE, Path("a/0"), {"hardware": {"gpu": "A card"}, "finished_at": "2026-01-02", "code_version": "c0"}
 )
 SIZES = ("N=10^2.0", "N=10^3.0", "N=10^4.0", "N=10^5.0", "N=10^6.0")
+GROWN = (2048, 8192, 32768, 131072, 524288)
+LINES = {"lines": {"one": ["p/growth", "time"]}, "speedups": {"gain": ["p/growth", "gain"]}}
 STAGES = {"search": "search", "backward": "backward"}
 PANELS = {"time": {"ours and theirs": ["p/sizes", "total"], "another": ["p/sizes", "other"]}}
 
@@ -41,6 +43,11 @@ def tables() -> dict[str, ResultTable]:
     }
     return {
         "p/sizes": table("p/sizes", {"total": {"unit": "ms"}, "other": {"unit": "ms"}}, sizes),
+        "p/growth": table(
+            "p/growth",
+            {"time": {"unit": "ms"}, "gain": {}},
+            {f"N={n}": [cell(3e-5 * n**1.5), cell(n / 1e4, n / 1e3)] for n in GROWN},
+        ),
         "p/stages": table(
             "p/stages", dict.fromkeys(STAGES, {}), {"full": [cell(9.0), cell(30.0)], "k-MIP": [cell(2.0), cell(0.1)]}
         ),
@@ -63,6 +70,7 @@ SPECS = {
     "ablation": FigureSpec("f", "ablation", tables=("p/variants",)),
     "batch_sizes": FigureSpec("f", "batch_sizes", tables=("p/batches",)),
     "runtimes": FigureSpec("f", "runtimes", tables=("p/sizes",), options={"panels": PANELS}),
+    "scaling": FigureSpec("f", "scaling", tables=("p/growth",), options=LINES),
     "breakdown": FigureSpec("f", "breakdown", tables=("p/stages",), options={"stages": STAGES}),
     "time_against_score": FigureSpec("f", "time_against_score", tables=("p/score", "p/time")),
     "pareto": FigureSpec("f", "pareto", tables=("p/score", "p/time")),

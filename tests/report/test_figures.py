@@ -6,8 +6,9 @@ import pytest
 
 from graphgps_kmip.report.figures.ablation_charts import draw_ablation, draw_batch_sizes
 from graphgps_kmip.report.figures.runtimes import draw_breakdown, draw_runtimes
+from graphgps_kmip.report.figures.scaling import draw_scaling
 from graphgps_kmip.report.figures.score_over_time import draw_pareto, draw_time_against_score, frontier
-from tests.report.example_figures import PANELS, STAGES, cell, table, tables, texts
+from tests.report.example_figures import GROWN, LINES, PANELS, STAGES, cell, table, tables, texts
 
 
 def test_runtimes_mark_where_memory_ran_out_of_ours_and_of_the_paper() -> None:
@@ -21,6 +22,29 @@ def test_runtimes_mark_where_memory_ran_out_of_ours_and_of_the_paper() -> None:
 def test_runtimes_without_a_printed_number_show_no_paper() -> None:
     bare = table("p/sizes", {"total": {}, "other": {}}, {"N=10^2.0": [cell(1.0), cell(2.0)]})
     assert set(texts(draw_runtimes({"p/sizes": bare}, {"panels": PANELS}))) == {"ours and theirs", "another"}
+
+
+@pytest.mark.parametrize("measured", [4, 3])
+def test_a_fit_to_three_large_sizes_is_dashed_up_to_the_largest_of_the_table_and_named(measured: int) -> None:
+    growth = tables()["p/growth"]
+    for n in GROWN[measured:]:
+        growth.rows[f"N={n}"]["time"] = cell("time limit")
+    figure = draw_scaling({"p/growth": growth}, LINES)
+    *fits, points = figure.axes[0].lines
+    assert list(points.get_xdata()) == list(GROWN[:measured])
+    named = "fit from 8,192 nodes on; extrapolated beyond the marks" in texts(figure)
+    assert (len(fits), named) == ((1, True) if measured == 4 else (0, False))
+    for fit in fits:
+        assert list(fit.get_xdata()) == [8192, 524288]
+        assert list(fit.get_ydata()) == pytest.approx([1.05 * 3e-5 * n**1.5 for n in (8192, 524288)])
+        assert "one ($N^{1.50}$)" in texts(figure)
+
+
+def test_printed_speed_ups_have_hollow_marks() -> None:
+    one, ours, paper = draw_scaling({"p/growth": tables()["p/growth"]}, LINES).axes[1].lines
+    assert list(one.get_ydata()) == [1, 1]
+    assert (ours.get_fillstyle(), paper.get_fillstyle()) == ("full", "none")
+    assert list(paper.get_ydata()) == [n / 1e3 for n in GROWN]
 
 
 def test_stages_are_stacked_and_quick_bars_are_drawn_again_enlarged() -> None:

@@ -4,9 +4,11 @@
   python -m run.bench.layer --n 50000               the batch, and one graph of 50,000 nodes
   python -m run.bench.layer --n 1e3:1e6 --device cuda --methods 'kMIP,Transformer'
 
-A newly registered attention is included by itself. Beside Performer, BigBird and Exphormer are their formulas in plain
-form (tests/reference), those of the first two with all N x N pairs. A paired benchmark, see harness.py; what runs out
-of memory or time is a row that says so.
+A newly registered attention is included by itself. GRIT and sL2 (PPGT) read features of all pairs of nodes in a graph,
+as wide as the layer, with gradients. "sparse Exphormer" is the attention of the low-width method's second stage, along
+as many edges as the graph has, half of them the graph's and half the expander's, drawn beforehand. Beside Performer,
+BigBird and Exphormer are their formulas in plain form (tests/reference), those of the first two with all N x N pairs. A
+paired benchmark, see harness.py; what runs out of memory or time is a row that says so.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 import graphgps_kmip.networks  # noqa: F401  (registers attentions)
-from graphgps_kmip.attention import GraphContext
+from graphgps_kmip.attention import GraphContext, SampledEdgeAttention
 from graphgps_kmip.model.gps import GPSLayer, initial_states
 from graphgps_kmip.mpnn import GatedGCN
 from graphgps_kmip.registry import entries
@@ -31,6 +33,8 @@ from .harness import Bounds, Facts, NotSupported, Pass, Row, Stopwatch, measure
 
 FROZEN = "k-MIP (frozen)"
 NO_ATTENTION = "no attention"
+SPARSE = "sparse Exphormer"
+ALL_PAIRS = ("GRIT", "sL2")  # read features of all pairs
 IN_DEGREE = 8  # edges a node, as in the k-nearest-neighbour graphs of the digits and of ShapeNet
 SMALL = 64  # nodes of the first graph, which loads and compiles
 COLUMNS = "data n method total_ms total_min_ms total_max_ms repeats forward_ms backward_ms memory_mib vs_frozen status"
@@ -70,8 +74,8 @@ def main(words: list[str]) -> int:
 
 
 def names() -> list[str]:
-    """Return the layers: without attention, with the frozen k-MIP, each registered attention, reference forms."""
-    return [NO_ATTENTION, FROZEN, *entries("attention"), *(PREFIX + name for name in REFERENCES)]
+    """Return the layers: without attention, frozen k-MIP, sparse Exphormer, registered attentions, reference forms."""
+    return [NO_ATTENTION, FROZEN, SPARSE, *entries("attention"), *(PREFIX + name for name in REFERENCES)]
 
 
 class FrozenKMIP(nn.Module):
@@ -91,6 +95,19 @@ class FrozenKMIP(nn.Module):
         return baselines.gather_attention(q, k, v, index).flatten(1)
 
 
+class SparseExphormer(nn.Module):
+    """Attention of the low-width method's sparse network along the edge set "sampled" of the context."""
+
+    def __init__(self, dim: int, num_heads: int) -> None:
+        super().__init__()
+        self.attention = SampledEdgeAttention(dim, num_heads)
+        self.kinds = nn.Parameter(torch.randn(2, dim))  # a graph's edge, an expander's
+
+    def forward(self, x: Tensor, context: GraphContext) -> Tensor:
+        """Attend along the sampled edges: x (N, dim) -> (N, dim)."""
+        return self.attention(x, context.edge_sets["sampled"][0], len(x), self.kinds)
+
+
 def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
     """Return one pass, forward and backward, of a layer in training mode, and what gives the facts about its graphs.
 
@@ -102,21 +119,21 @@ def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
     torch.manual_seed(0)
     layer = GPSLayer(dim, GatedGCN(dim), _attention(cell["method"], dim, heads, cell["k"])).to(device)
     edge_index, expander = (_random_edges(ptr).to(device) for _ in range(2))
+    pairs = _pairs(cell["method"], ptr, edge_index, dim, heads)
     context = GraphContext(
         torch.arange(len(ptr) - 1).repeat_interleave(ptr.diff()).to(device),
         ptr.to(device),
         edge_index,
         torch.randn(n * IN_DEGREE, dim).to(device),
-        edge_sets={"expander": (expander, None)},
-        pair_index=edge_index,
-        pair_attr=torch.randn(n * IN_DEGREE, heads).to(device),
+        edge_sets={"expander": (expander, None), "sampled": (_sampled(edge_index, expander), None)},
+        **pairs,
     )
     x, grad = (torch.randn(n, dim).to(device) for _ in range(2))
     x.requires_grad_()
 
     def run() -> dict[str, float]:
         layer.zero_grad()
-        x.grad = None
+        x.grad = context.pair_attr.grad = None
         watch = Stopwatch(device)
         out, _, _ = layer(x, context, initial_states(layer.attention, context))
         forward = watch.lap()
@@ -135,11 +152,31 @@ def _random_edges(ptr: Tensor) -> Tensor:
     return torch.stack([source, torch.arange(int(ptr[-1])).repeat_interleave(IN_DEGREE)])
 
 
+def _pairs(name: str, ptr: Tensor, edge_index: Tensor, dim: int, heads: int) -> dict[str, Tensor | None]:
+    """Draw features of all pairs, with gradients, for the attentions that read them; for others biases of edges."""
+    device = edge_index.device
+    if name in ALL_PAIRS:
+        num_pairs = int(ptr.diff().square().sum())
+        return {"pair_index": None, "pair_attr": torch.randn(num_pairs, dim, device=device, requires_grad=True)}
+    return {"pair_index": edge_index, "pair_attr": torch.randn(edge_index.size(1), heads, device=device)}
+
+
+def _sampled(edge_index: Tensor, expander: Tensor) -> Tensor:
+    """Return every other in-edge of each node of the graph, and of the expander, with their kinds: (3, E)."""
+    kept = [
+        torch.cat([edges[:, ::2], torch.full_like(edges[:1, ::2], kind)])
+        for kind, edges in enumerate((edge_index, expander))
+    ]
+    return torch.cat(kept, 1)
+
+
 def _attention(name: str, dim: int, heads: int, k: int) -> nn.Module | None:
     if name == NO_ATTENTION:
         return None
     if name == FROZEN:
         return FrozenKMIP(dim, heads, k)
+    if name == SPARSE:
+        return SparseExphormer(dim, heads)
     if name.startswith(PREFIX):
         name = name.removeprefix(PREFIX)
         return REFERENCES[name](_attention(name, dim, heads, k))

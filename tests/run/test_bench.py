@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from run.bench import attention, bench_records, layer, search_methods
-from run.bench.harness import Bounds, MethodProcess
+from run.bench.harness import Bounds, MethodProcess, measure
 
 from graphgps_kmip.registry import entries
 
@@ -39,14 +39,16 @@ def test_a_small_run_writes_every_row_with_a_finite_median(stored: Path) -> None
     assert stored.name.startswith("attention-search-")
 
 
-def test_out_of_memory_and_time_are_rows(tmp_path: Path) -> None:
-    words = ["--setting", "search", "--n", "3e5", "--methods", "matmul*", "--limit", "2", "--threads", "1"]
-    assert attention.main([*words, "--out", str(tmp_path)]) == 0
-    (path,) = tmp_path.glob("*.json")
-    assert {row["method"]: row["status"] for row in bench_records.read(path)["rows"]} == {
-        "matmul+topk": "out of memory",  # 360 GB
-        search_methods.FROZEN: "time limit",
-    }
+@pytest.mark.parametrize(
+    ("method", "limit", "status"),
+    [("matmul+topk", 600, "out of memory"), (search_methods.FROZEN, 0.5, "time limit")],  # 360 GB; minutes
+    ids=["memory", "time"],
+)
+def test_out_of_memory_and_time_are_rows(method: str, limit: float, status: str) -> None:
+    cell = {"bench": "attention", "setting": "search", "data": "gaussian", "dim": 10, "k": 10, "heads": 1, "n": 300_000}
+    cell |= {"device": "cpu", "threads": 1, "method": method}
+    (row,) = measure([[cell]], Bounds(repeats=5, limit=limit))
+    assert row["status"] == status
 
 
 def test_a_process_that_is_killed_is_a_row() -> None:
@@ -61,22 +63,22 @@ def test_a_process_that_is_killed_is_a_row() -> None:
     assert not process.goes_on
 
 
-FEW = ["kMIP", layer.FROZEN]
+FEW = ["kMIP", layer.FROZEN, layer.SPARSE, "GECO", "GRIT", "sL2"]
 
 
-@pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.thorough)], ids=["two", "all"])
+@pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.thorough)], ids=["few", "all"])
 def test_every_registered_attention_is_timed_in_a_whole_layer(few: bool, tmp_path: Path) -> None:
     words = ["--n", "40", "--batch", "2x10", "--dims", "8", "--heads", "2", "--repeats", "5", "--threads", "1"]
     methods = FEW if few else layer.names()  # now: other tests register attentions of their own
     if few:
-        words += ["--methods", "kMIP"]  # the frozen one is always there
+        words += ["--methods", ",".join(FEW[:1] + FEW[2:])]  # the frozen one is always there
     assert layer.main([*words, "--out", str(tmp_path)]) == 0
     (path,) = tmp_path.glob("layer-*.json")
     rows = bench_records.read(path)["rows"]
     assert sorted(row["method"] for row in rows) == sorted(2 * methods)
     assert set(entries("attention")) < set(layer.names())
     for row in rows:
-        if row["method"] in ("kMIP", "Transformer", layer.FROZEN):
+        if row["method"] in (*FEW, "Transformer"):
             assert row["status"] == "ok"
             assert min(row["forward_ms"], row["backward_ms"]) > 0
 

@@ -43,12 +43,13 @@ def draw_scaling(tables: Mapping[str, ResultTable], options: Mapping[str, Any]) 
     handles.append(_draw_speedups(right, tables, options["speedups"]))
     left.set_title("time of a layer, forward and backward", fontsize=9.5, color=INK)
     right.set_title("speed-up of GECO", fontsize=9.5, color=INK)
-    left.yaxis.set_major_formatter(FuncFormatter(axis_duration))
-    right.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
-    for axes, lines in zip((left, right), handles, strict=True):
+    words = axis_duration, lambda value, _: f"{value:g}x"
+    for axes, lines, word in zip((left, right), handles, words, strict=True):
         axes.set(xscale="log", yscale="log")
         tidy(axes)
-        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.yaxis.set_major_formatter(FuncFormatter(word))
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_minor_formatter(NullFormatter())
         axes.tick_params(labelsize=8, which="both")
         axes.set_xlabel("number of nodes", fontsize=9, color=INK)
         axes.legend(handles=lines, loc="upper left", frameon=False, fontsize=7.5, labelcolor=INK)

@@ -179,7 +179,7 @@ def find(experiments: Mapping[str, Experiment], need: Need, reader: str = "") ->
     return found[0]
 
 
-KEYS = ("over", "cfg", "set", "tag", "seeds", "skip", "splits", "sample")
+KEYS = ("over", "cfg", "set", "tag", "seeds", "skip", "splits", "sample", "seeded")
 Point = dict[str, "_Name"]
 
 
@@ -193,8 +193,8 @@ def trainings(grid: Mapping[str, Any], axes: Mapping[str, Any], where: str) -> I
     """Yield the trainings of a grid: ``over`` (axis -> values or ``all``), ``cfg``, ``set``, ``tag``, ``seeds``.
 
     ``{axis}`` in `cfg`, `tag` and string values of `set` is the value, ``{axis.file}`` its short name; ``skip`` lists
-    points that are left out; ``splits: True`` takes the seed for the split; ``sample`` holds settings of samples alone.
-    `axes` is axis -> value -> short name; `where` begins messages.
+    points that are left out; ``splits: True`` takes the seed for the split, ``seeded`` lists further keys that take
+    it; ``sample`` holds settings of samples alone. `axes` is axis -> value -> short name; `where` begins messages.
 
     Raises:
         ManifestError: an axis or value that is not known, or an entry that is missing.
@@ -222,6 +222,7 @@ def trainings(grid: Mapping[str, Any], axes: Mapping[str, Any], where: str) -> I
             tag=filled(section(grid, "tag", where, str)),
             splits=grid.get("splits", False),
             sample_settings=section(grid, "sample", where),
+            seeded=tuple(section(grid, "seeded", where, list)),
         )
 
 

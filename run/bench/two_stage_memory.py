@@ -74,6 +74,8 @@ SIZES = {
     "cs": Sizes("CS", 18333, 81894, 6805, 15),
     "physics": Sizes("Physics", 34493, 247962, 8415, 5),
     "arxiv": Sizes("ogbn-arxiv", 169343, 1166243, 128, 40, 90941 / 169343),
+    "cora": Sizes("Cora", 2708, 5278, 1433, 7),
+    "citeseer": Sizes("CiteSeer", 3327, 4552, 3703, 6),
     "minesweeper": Sizes("Minesweeper", 10000, 39402, 7, 2, 0.5),
     "tolokers": Sizes("Tolokers", 11758, 519000, 10, 2, 0.5),
 }

@@ -95,5 +95,5 @@ def test_the_table_marks_synthetic_data_and_small_ones_as_a_sample(rows: tuple[l
 
 
 def test_data_that_are_not_known_are_refused() -> None:
-    with pytest.raises(ValueError, match="--data cora: there are"):
-        two_stage_memory.parse(["--data", "cora"])
+    with pytest.raises(ValueError, match="--data pubmed: there are"):
+        two_stage_memory.parse(["--data", "pubmed"])

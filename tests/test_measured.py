@@ -12,11 +12,11 @@ TABLE = (ROOT / "docs" / "experiments.md").read_text().split("## Results on two 
 MODELS = {
     "gcn": "GCN", "gine": "GINE", "gat": "GAT", "gatedgcn": "GatedGCN", "bigbird": "GPS+BigBird",
     "performer": "GPS+Performer", "transformer": "GPS+Transformer", "exphormer": "Exphormer", "kmip": "GPS+kMIP",
-    "grit": "GRIT", "ppgt": "PPGT",
+    "grit": "GRIT", "ppgt": "PPGT", "geco": "GPS+GECO", "lowwidth": "LowWidth",
 }  # fmt: skip
 FOLDERS = {
     "quickstart/digits": "digits", "Citation/cora": "Cora", "Citation/citeseer": "CiteSeer",
-    "Heterophilous/minesweeper": "Minesweeper",
+    "Heterophilous/minesweeper": "Minesweeper", "Heterophilous/tolokers": "Tolokers",
 }  # fmt: skip
 
 

@@ -37,8 +37,8 @@ class Training:
         tag (str, optional): Ends the folder's name, where settings differ from the file's. (default: ``""``)
         splits (bool, optional): The seed is the index of the split, too (``dataset.split_index``). (default: ``False``)
         sample_settings (Mapping, optional): What differs in samples alone. (default: ``{}``)
-        seeded (tuple, optional): Further keys whose value is the seed, such as ``spexphormer.estimator_seed`` where each
-            run has an estimator of its own. (default: ``()``)
+        seeded (tuple, optional): Further keys whose value is the seed, such as ``spexphormer.estimator_seed`` where
+            each run has an estimator of its own. (default: ``()``)
     """
 
     point: Point

@@ -50,6 +50,28 @@ def test_settings_of_samples_are_those_of_samples_alone(tmp_path: Path) -> None:
         load_manifest(written(tmp_path, entry(twice)))
 
 
+def test_keys_of_a_grid_take_the_seed_of_each_run(tmp_path: Path) -> None:
+    grid = "{over: {d: [x]}, cfg: 'F/x.yaml', seeds: [4, 5], splits: True, seeded: [m.other, m.third]}"
+    (training,) = load_manifest(written(tmp_path, entry(f"trainings: [{grid}]")))["a"].trainings
+    for seed in (4, 5):
+        words = training.words(seed, tmp_path)
+        settings = dict(zip(words[2::2], words[3::2], strict=True))
+        taken = [settings[key] for key in ("seed", "dataset.split_index", "m.other", "m.third")]
+        assert taken == [str(seed)] * 4
+
+
+def test_two_trainings_of_one_folder_take_the_seed_for_the_same_keys(tmp_path: Path) -> None:
+    grid = "{over: {d: [x]}, cfg: 'F/{d}.yaml', seeds: 2}"
+    seeded = grid.replace("seeds: 2", "seeds: 3, seeded: [m.other]")
+    for second, fails in ((grid, False), (grid.replace("seeds: 2", "seeds: 3"), False), (seeded, True)):
+        written(tmp_path, entry(f"trainings: [{grid}, {second}]"))
+        if fails:
+            with pytest.raises(ManifestError, match="F/x holds another training too: give it a tag"):
+                load_manifest(tmp_path)
+        else:
+            assert len(load_manifest(tmp_path)["a"].trainings) == 2
+
+
 def test_experiments_of_several_folders_are_one_manifest(tmp_path: Path) -> None:
     ours, users, none = (tmp_path / name for name in ("ours", "users", "none"))
     ours.mkdir()

@@ -14,6 +14,8 @@ from graphgps_kmip.experiments.experiment_spec import Experiment, TableSpec, Tra
 from graphgps_kmip.experiments.listing import experiment_markdown
 from graphgps_kmip.experiments.manifest import load_manifest
 from graphgps_kmip.experiments.printed_tables import PrintedCell, load_printed
+from graphgps_kmip.gym.config.config_loading import load_config
+from graphgps_kmip.gym.config.sparse_settings import is_sparse
 from graphgps_kmip.gym.running.planned_runs import planned_hash
 from graphgps_kmip.report.result_table import build_table
 
@@ -186,6 +188,17 @@ def test_figures_draw_tables_and_files_that_are_made() -> None:
             for source in figure.sources:
                 command, _, file = source.partition("/")
                 assert file in experiment.commands[command].produces, source
+
+
+def test_a_sparse_network_that_is_trained_on_several_splits_has_an_estimator_for_each() -> None:
+    sparse = []
+    for training in (one for one in FOLDERS.values() if one.splits):
+        load_config(cfg, ROOT / "configs" / training.cfg, [])
+        if is_sparse(cfg):
+            sparse.append(training)
+    # The estimator of seed 0 has seen labels of the test nodes of other splits, so that its scores are refused there.
+    assert {one.folder: one.seeded for one in sparse if one.seeded != ("spexphormer.estimator_seed",)} == {}
+    assert sparse
 
 
 @pytest.mark.parametrize("step", [10, pytest.param(1, marks=pytest.mark.thorough)])

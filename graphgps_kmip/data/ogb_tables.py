@@ -120,6 +120,8 @@ KEYS = {"node-feat": "x", "node-label": "y", "edge-feat": "edge_attr"}  # others
 def _graphs(tables: dict[str, np.ndarray], one_way: bool) -> Iterator[Data]:
     nodes, edges = (tables.pop(f"num-{what}-list")[:, 0] for what in ("node", "edge"))
     labels = tables.pop("graph-label", None)
+    texts = labels is not None and labels.dtype == object
+    targets = None if labels is None or texts else _labels(labels)  # once: the table is as long as the data set
     index = torch.from_numpy(tables.pop("edge").astype(np.int64)).T  # (2, E)
     tensors = {name: _labels(table) if "label" in name else torch.from_numpy(table) for name, table in tables.items()}
     of_edges = [name for name in tensors if name.startswith("edge")]
@@ -127,16 +129,16 @@ def _graphs(tables: dict[str, np.ndarray], one_way: bool) -> Iterator[Data]:
         own = slice(int(edge - edges[number]), int(edge))
         graph = Data(num_nodes=int(nodes[number]), edge_index=index[:, own])
         if not one_way:
-            graph.edge_index = torch.stack([index[:, own], index.flip(0)[:, own]], dim=2).reshape(2, -1)
+            graph.edge_index = torch.stack([index[:, own], index[:, own].flip(0)], dim=2).reshape(2, -1)
         for name, values in tensors.items():
             if name in of_edges:
                 graph[KEYS.get(name, name)] = values[own].repeat_interleave(1 if one_way else 2, dim=0)
             else:
                 graph[KEYS.get(name, name)] = values[int(node - nodes[number]) : int(node)]
-        if labels is not None and labels.dtype == object:
+        if texts:
             graph.y = str(labels[number][0]).split(" ")
-        elif labels is not None:
-            graph.y = _labels(labels)[number : number + 1]
+        elif targets is not None:
+            graph.y = targets[number : number + 1]
         yield graph
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,8 +17,8 @@ from graphgps_kmip.data.file_errors import reading
 from graphgps_kmip.data.ogb_tables import HOME
 from graphgps_kmip.data.row_store import Row, RowFile
 from graphgps_kmip.data.safe_pickle import load_torch
+from graphgps_kmip.data.smiles_graph import molecule
 from graphgps_kmip.encoding.molecule import ATOM, BOND
-from graphgps_kmip.errors import DataError, InputError
 
 BASE = "pcqm4m-v2"
 RAW = RawFiles(
@@ -90,63 +89,6 @@ def _rows(path: Path) -> Iterator[Row]:
         with reading(path):
             graph = molecule(smiles)
         yield {key: torch.as_tensor(graph.get(key, [gap])).to(SCHEMA[key]["dtype"]) for key in SCHEMA}
-
-
-CHIRALITIES = ["CHI_UNSPECIFIED", "CHI_TETRAHEDRAL_CW", "CHI_TETRAHEDRAL_CCW", "CHI_OTHER"]
-HYBRIDISATIONS = ["SP", "SP2", "SP3", "SP3D", "SP3D2"]
-BONDS = ["SINGLE", "DOUBLE", "TRIPLE", "AROMATIC"]
-STEREOS = ["STEREONONE", "STEREOZ", "STEREOE", "STEREOCIS", "STEREOTRANS", "STEREOANY"]
-
-
-def molecule(smiles: str) -> dict[str, np.ndarray]:
-    """Return the graph of a molecule with ogb's categories of atoms and bonds, each bond in both directions.
-
-    Raises:
-        DataError: RDKit is not installed.
-        InputError: the text is no molecule.
-    """
-    try:
-        from rdkit.Chem import MolFromSmiles
-    except ImportError as error:
-        raise DataError(
-            "PCQM4Mv2: its molecules come as text, and RDKit, which makes graphs of them, is not installed: "
-            "pip install rdkit"
-        ) from error
-    found = MolFromSmiles(smiles)
-    if found is None:
-        raise InputError(f"{str(smiles)[:40]!r} is no molecule")
-    bonds = list(found.GetBonds())
-    ends = np.array([(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in bonds], np.int64).reshape(-1, 2)
-    kinds = np.array([_bond(bond) for bond in bonds], np.int64).reshape(-1, len(BOND))
-    return {
-        "x": np.array([_atom(atom) for atom in found.GetAtoms()], np.int64),
-        "edge_index": np.stack([ends, ends[:, ::-1]], axis=1).reshape(-1, 2).T.copy(),
-        "edge_attr": kinds.repeat(2, axis=0),
-    }
-
-
-def _atom(atom: Any) -> list[int]:
-    return [
-        _place(range(1, 119), atom.GetAtomicNum()),
-        _place(CHIRALITIES, str(atom.GetChiralTag())),
-        _place(range(11), atom.GetTotalDegree()),
-        _place(range(-5, 6), atom.GetFormalCharge()),
-        _place(range(9), atom.GetTotalNumHs()),
-        _place(range(5), atom.GetNumRadicalElectrons()),
-        _place(HYBRIDISATIONS, str(atom.GetHybridization())),
-        int(atom.GetIsAromatic()),
-        int(atom.IsInRing()),
-    ]
-
-
-def _bond(bond: Any) -> list[int]:
-    stereo = STEREOS.index(str(bond.GetStereo()))
-    return [_place(BONDS, str(bond.GetBondType())), stereo, int(bond.GetIsConjugated())]
-
-
-def _place(values: list[str] | range, value: str | int) -> int:
-    """Return the index of a value; that behind the last for others, which ogb calls "misc"."""
-    return values.index(value) if value in values else len(values)
 
 
 def _record(name: str, sizes: tuple[int, int, int], split: str, summary: str) -> DatasetRecord:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,12 +32,7 @@ def read_smiles(smiles: str, any_valence: bool = False) -> Mol:
         DataError: RDKit is not installed.
         InputError: the text is no molecule.
     """
-    try:
-        from rdkit import Chem
-    except ImportError as error:
-        raise DataError(
-            "its molecules come as text, and RDKit, which makes graphs of them, is not installed: pip install rdkit"
-        ) from error
+    Chem = _rdkit().Chem
     found = Chem.MolFromSmiles(smiles, sanitize=not any_valence)
     if found is not None and any_valence:
         found.UpdatePropertyCache(strict=False)
@@ -47,6 +44,26 @@ def read_smiles(smiles: str, any_valence: bool = False) -> Mol:
     if found is None:
         raise InputError(f"{str(smiles)[:40]!r} is no molecule")
     return found
+
+
+def quiet_rdkit() -> AbstractContextManager[object]:
+    """Return a context in which RDKit does not log the texts that it refuses.
+
+    Raises:
+        DataError: RDKit is not installed.
+    """
+    return _rdkit().rdBase.BlockLogs()
+
+
+def _rdkit() -> ModuleType:
+    try:
+        import rdkit.Chem
+        import rdkit.rdBase
+    except ImportError as error:
+        raise DataError(
+            "its molecules come as text, and RDKit, which makes graphs of them, is not installed: pip install rdkit"
+        ) from error
+    return rdkit
 
 
 def molecule(smiles: str) -> dict[str, np.ndarray]:

@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.error import URLError
 
 import numpy as np
@@ -24,8 +25,11 @@ from graphgps_kmip.data.file_errors import naming_disk, reading
 from graphgps_kmip.data.ogb_tables import SPLIT
 from graphgps_kmip.data.scaffold_split import murcko_scaffold, scaffold_split
 from graphgps_kmip.data.sets import ogb
-from graphgps_kmip.data.smiles_graph import molecule_graph, read_smiles
+from graphgps_kmip.data.smiles_graph import molecule_graph, quiet_rdkit, read_smiles
 from graphgps_kmip.errors import DataError, InputError
+
+if TYPE_CHECKING:
+    from rdkit.Chem import Mol
 
 PUBLISHED = ogb.GRAPHS[0]
 MARK = "rebuilt.json"  # what the tables were made from
@@ -62,8 +66,7 @@ def rebuild(source: Path, root: Path) -> dict[str, object]:
     if there := [name for name in ("raw", "split", MARK) if (folder / name).exists()]:
         raise DataError(f"{folder / there[0]}: there is one already: remove {folder} to rebuild the data set")
     texts, labels = read_molecules(source)
-    with reading(source):
-        tables, scaffolds, irregular = molecule_tables(texts)
+    tables, scaffolds, irregular = molecule_tables(texts)
     parts = dict(zip(SPLIT, scaffold_split(scaffolds), strict=True))
     tables["graph-label"] = labels[:, None]
     mark = _mark(source, tables, parts, {number: texts[number] for number in irregular})
@@ -86,6 +89,8 @@ def read_molecules(source: Path) -> tuple[list[str], np.ndarray]:
         table = pd.read_csv(source, dtype={TEXT: str})
         if absent := {TEXT, LABEL} - {*table.columns}:
             raise InputError(f"it has no column {min(absent)}, its columns are {', '.join(map(str, table.columns))}")
+        if table.empty:
+            raise InputError("it holds no molecule")
         if wrong := np.flatnonzero(~table[LABEL].isin([0, 1]) | table[TEXT].isna()).tolist():
             raise InputError(f"line {wrong[0] + 2} has no SMILES text, or a label that is not 0 or 1")
     return table[TEXT].tolist(), table[LABEL].to_numpy(np.int64)
@@ -97,17 +102,16 @@ def molecule_tables(texts: Sequence[str]) -> tuple[Tables, list[str], list[int]]
     The latter keep their places, and are read without these rules, as by older releases of RDKit.
 
     Raises:
+        DataError: RDKit is not installed.
         InputError: a text is no molecule.
     """
-    from rdkit.rdBase import BlockLogs
-
     graphs, scaffolds, irregular = [], [], []
-    with BlockLogs():
+    with quiet_rdkit():
         for number, text in enumerate(tqdm(texts, "molecules")):
             try:
                 found = read_smiles(text)
             except InputError:
-                found = read_smiles(text, any_valence=True)
+                found = _irregular(number, text)
                 irregular.append(number)
             graphs.append(molecule_graph(found))
             scaffolds.append(murcko_scaffold(found))
@@ -120,6 +124,13 @@ def molecule_tables(texts: Sequence[str]) -> tuple[Tables, list[str], list[int]]
         "edge-feat": np.concatenate([graph["edge_attr"][::2] for graph in graphs]),
     }
     return tables, scaffolds, irregular
+
+
+def _irregular(number: int, text: str) -> Mol:
+    try:
+        return read_smiles(text, any_valence=True)
+    except InputError as error:
+        raise InputError(f"line {number + 2}: {error}: correct or remove it") from error
 
 
 def _mark(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from ogb.io.read_graph_pyg import read_graph_pyg
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.data import Batch
 
-from graphgps_kmip.data import DataError, DatasetRecord, find
-from graphgps_kmip.data import ogb_tables as association_graphs
+from graphgps_kmip.data import DataError, DatasetRecord, find, ogb_tables
 from graphgps_kmip.data.sets.ogb import GRAPHS, RECORDS
 from graphgps_kmip.encoding.molecule import ATOM
 from tests.data.sets.raw_files import Code, opened
@@ -89,7 +91,7 @@ def test_ppa_has_one_kind_of_node_and_seven_numbers_of_each_edge(tmp_path: Path)
 def test_tables_are_read_as_ogb_itself_reads_them(
     record: DatasetRecord, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(association_graphs, "BLOCK", block)
+    monkeypatch.setattr(ogb_tables, "BLOCK", block)
     raw = place(record, tmp_path) / "raw"
     dataset, theirs = opened(record, tmp_path), read_graph_pyg(str(raw), add_inverse_edge=True)
     assert len(dataset) == len(theirs) == 3
@@ -178,3 +180,38 @@ def test_a_processed_file_of_another_origin_is_not_read(tmp_path: Path) -> None:
 
 def test_every_record_is_found_by_its_public_name() -> None:
     assert [find("OGB", record.name) for record in RECORDS] == list(RECORDS)
+
+
+class Copied(TorchDispatchMode):
+    """Count the numbers that operations give."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = 0
+
+    def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        self.numbers += found.numel() if isinstance(found, torch.Tensor) else 0
+        return found
+
+
+@pytest.mark.parametrize("one_way", [False, True])
+def test_what_is_copied_for_all_graphs_together_grows_like_their_tables(
+    one_way: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, read = 200, []
+    labels = ogb_tables._labels
+    monkeypatch.setattr(ogb_tables, "_labels", lambda table: (read.append(len(table)), labels(table))[1])
+    tables = {
+        "edge": np.tile([[0, 1], [1, 2]], (count, 1)),
+        "num-node-list": np.full((count, 1), 3),
+        "num-edge-list": np.full((count, 1), 2),
+        "graph-label": np.zeros((count, 1), np.int64),
+        "node-feat": np.zeros((3 * count, 9), np.int64),
+        "edge-feat": np.zeros((2 * count, 3), np.int64),
+    }
+    numbers = sum(table.size for table in tables.values())
+    with Copied() as copied:
+        assert len(list(ogb_tables._graphs(tables, one_way))) == count
+    assert copied.numbers < 10 * numbers
+    assert read == [count]

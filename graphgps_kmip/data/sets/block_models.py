@@ -170,6 +170,7 @@ FACTS = {
     "level": "inductive_node",
     "metric": "accuracy-SBM",
     "loss": "weighted_cross_entropy",
+    "made_here": "regenerated",
     "source": SOURCE,
 }
 RECORDS = (

@@ -187,5 +187,6 @@ RECORDS = (
         summary="ogbg-molhiv's molecules, graphs and split made from SMILES by run/rebuild_molhiv.py; no download",
         source=replace(PUBLISHED.source, citation=f"Wu et al., MoleculeNet, 2018; {PUBLISHED.source.citation}"),
         raw=RAW,
+        made_here="rebuilt",
     ),
 )

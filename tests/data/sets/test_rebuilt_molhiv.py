@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -168,3 +169,17 @@ def test_a_full_disk_leaves_no_half_of_it(tmp_path: Path, source: Path, monkeypa
     with pytest.raises(DataError, match="space"):
         rebuild(source, tmp_path / "data")
     assert not [path for path in (tmp_path / "data").rglob("*") if path.is_file()]
+
+
+@pytest.mark.dataset
+def test_the_published_counts_come_out(tmp_path: Path) -> None:
+    pytest.importorskip("rdkit", reason=NO_RDKIT)
+    source = Path(os.environ["GRAPHGPS_KMIP_DATA"], "molhiv", "hiv.csv.gz")
+    if not source.exists():
+        pytest.skip(f"{source} is not there")
+    mark = rebuild(source, tmp_path)
+    known = PUBLISHED.statistics
+    assert mark["graphs"] == known.graphs
+    assert (round(mark["mean_nodes"], 1), round(mark["mean_edges"], 1)) == (known.mean_nodes, known.mean_edges)
+    assert tuple(mark["sizes"].values()) == known.sizes
+    assert mark["active"] == {"train": 1232, "val": 81, "test": 130}

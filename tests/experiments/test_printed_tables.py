@@ -111,7 +111,6 @@ def test_of_the_kmip_papers_five_rows_of_the_long_range_benchmark_are_quoted_and
         **{("kmip-paper/table2", row): {"Tönshoff et al. 2023"} for row in ("GCN", "GINE", "GatedGCN")},
         ("kmip-paper/table2", "GPS+Transformer"): {"Tönshoff et al. 2023"},
         ("kmip-paper/table2", "Exphormer"): {"Shirzad et al. 2023"},
-        ("geco-molhiv/rebuilt", "GPS"): {"Rampasek et al. 2022"},
     }
 
 

@@ -36,7 +36,6 @@ class Training:
         settings (Mapping, optional): What differs from the file, dotted key -> value. (default: ``{}``)
         tag (str, optional): Ends the folder's name, where settings differ from the file's. (default: ``""``)
         splits (bool, optional): The seed is the index of the split, too (``dataset.split_index``). (default: ``False``)
-        sample_settings (Mapping, optional): What differs in samples alone. (default: ``{}``)
         seeded (tuple, optional): Further keys whose value is the seed, such as ``spexphormer.estimator_seed`` where
             each run has an estimator of its own. (default: ``()``)
     """
@@ -47,7 +46,6 @@ class Training:
     settings: Mapping[str, Any] = field(default_factory=dict)
     tag: str = ""
     splits: bool = False
-    sample_settings: Mapping[str, Any] = field(default_factory=dict)
     seeded: tuple[str, ...] = ()
 
     @property
@@ -64,7 +62,7 @@ class Training:
         settings = dict(self.settings)
         settings |= {"dataset.split_index": seed} if self.splits else {}
         settings |= dict.fromkeys(self.seeded, seed)
-        settings |= SAMPLE_SETTINGS | dict(self.sample_settings) if sample else {}
+        settings |= SAMPLE_SETTINGS if sample else {}
         settings |= {"name_tag": self.tag}  # an empty one too: the file may have its own, and `folder` does not see it
         settings |= {"train.auto_resume": True, "out_dir": str(out / Path(self.cfg).parent.name), "seed": seed}
         pairs = [word for key, value in settings.items() for word in (key, as_word(value))]

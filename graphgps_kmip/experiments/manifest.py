@@ -179,7 +179,7 @@ def find(experiments: Mapping[str, Experiment], need: Need, reader: str = "") ->
     return found[0]
 
 
-KEYS = ("over", "cfg", "set", "tag", "seeds", "skip", "splits", "sample", "seeded")
+KEYS = ("over", "cfg", "set", "tag", "seeds", "skip", "splits", "seeded")
 Point = dict[str, "_Name"]
 
 
@@ -194,7 +194,7 @@ def trainings(grid: Mapping[str, Any], axes: Mapping[str, Any], where: str) -> I
 
     ``{axis}`` in `cfg`, `tag` and string values of `set` is the value, ``{axis.file}`` its short name; ``skip`` lists
     points that are left out; ``splits: True`` takes the seed for the split, ``seeded`` lists further keys that take
-    it; ``sample`` holds settings of samples alone. `axes` is axis -> value -> short name; `where` begins messages.
+    it. `axes` is axis -> value -> short name; `where` begins messages.
 
     Raises:
         ManifestError: an axis or value that is not known, or an entry that is missing.
@@ -221,7 +221,6 @@ def trainings(grid: Mapping[str, Any], axes: Mapping[str, Any], where: str) -> I
             settings={name: _setting(value, filled) for name, value in section(grid, "set", where).items()},
             tag=filled(section(grid, "tag", where, str)),
             splits=grid.get("splits", False),
-            sample_settings=section(grid, "sample", where),
             seeded=tuple(section(grid, "seeded", where, list)),
         )
 

@@ -37,19 +37,6 @@ def test_a_grid_is_filled_from_its_axes(tmp_path: Path) -> None:
     )
 
 
-def test_settings_of_samples_are_those_of_samples_alone(tmp_path: Path) -> None:
-    grid = "trainings: [{over: {d: [x]}, cfg: 'F/{d}.yaml', set: {m.k: 1}, tag: k, sample: {m.k: 2, m.n: 3}, seeds: 1}]"
-    (training,) = load_manifest(written(tmp_path, entry(grid)))["a"].trainings
-    plain, sample = (" ".join(training.words(0, tmp_path, sample)) for sample in (False, True))
-    assert " m.k 1 " in plain
-    assert "m.n" not in plain
-    assert " m.k 2 " in sample
-    assert " m.n 3 " in sample
-    twice = f"{grid[:-1]}, {grid.replace('m.n: 3', 'm.n: 4').removeprefix('trainings: [')}"
-    with pytest.raises(ManifestError, match="a: F/x-k holds another training too: give it a tag"):
-        load_manifest(written(tmp_path, entry(twice)))
-
-
 def test_keys_of_a_grid_take_the_seed_of_each_run(tmp_path: Path) -> None:
     grid = "{over: {d: [x]}, cfg: 'F/x.yaml', seeds: [4, 5], splits: True, seeded: [m.other, m.third]}"
     (training,) = load_manifest(written(tmp_path, entry(f"trainings: [{grid}]")))["a"].trainings

@@ -169,10 +169,9 @@ def synthetic_graph(sizes: Sizes, seed: int = 0) -> Data:
 
 def graph_of(data: str, nodes: int) -> Data:
     """Return the graph of a cell, with the expander where ``cfg`` asks for one."""
-    if SYNTHETIC not in data:
-        return load_configured().dataset.graphs[0]
-    graph = synthetic_graph(_sizes(data, nodes))
-    if cfg.prep.exp:
+    real = SYNTHETIC not in data
+    graph = load_configured().dataset.graphs[0] if real else synthetic_graph(_sizes(data, nodes))
+    if cfg.prep.exp and "expander_edge_index" not in graph:  # stage 2 is loaded without: it reads scores
         draw = {"rng": np.random.default_rng(0), "check_spectrum": False}
         graph.expander_edge_index = expander_edges(graph.num_nodes, cfg.prep.exp_deg, cfg.prep.exp_algorithm, **draw)
     return graph
@@ -214,7 +213,8 @@ def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
     name = data.partition(SYNTHETIC)[0]
     stage_two = cell["method"] in (SPARSE, BATCHED)
     load_config(cfg, CONFIGS / f"{name}{FILES[cell['method']]}.yaml", ["dataset.dir", cell["dir"]])
-    cfg.prep.exp = True  # also of stage 2, whose scores are of these edges
+    # Also of stage 2, whose scores are of these edges; the files of all stages 1 have this expander, of degree 30.
+    cfg.prep.exp, cfg.prep.exp_algorithm, cfg.prep.exp_deg = True, "Hamiltonian", 15
     torch.manual_seed(0)
     graph, sizes = graph_of(data, nodes), _sizes(data, nodes)
     model = _network(cell, sizes).to(device).train()

@@ -95,6 +95,21 @@ def test_the_table_marks_synthetic_data_and_small_ones_as_a_sample(rows: tuple[l
     assert BATCHED in cells
 
 
+@pytest.mark.usefixtures("small_samples")
+@pytest.mark.parametrize("method", [SPARSE, ESTIMATOR])
+def test_both_stages_measure_a_graph_from_files_with_the_expander_of_degree_30(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = two_stage_memory.load_config
+    monkeypatch.setattr(
+        two_stage_memory, "load_config", lambda cfg, file, words: load(cfg, file, [*words, "dataset.sample", "True"])
+    )
+    cell = {"data": "cora", "method": method, "n": 0, "nodes": 0, "dir": "datasets", "device": "cpu"}
+    run, facts = two_stage_memory.make(cell, small=False)
+    assert run()["total"] > 0
+    assert facts()["edges"] > 20 * two_stage_memory.load_configured().dataset.graphs[0].num_nodes
+
+
 def test_data_that_are_not_known_are_refused() -> None:
     with pytest.raises(ValueError, match="--data pubmed: there are"):
         two_stage_memory.parse(["--data", "pubmed"])

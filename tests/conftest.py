@@ -17,20 +17,9 @@ from graphgps_kmip.data.sets import digits
 from graphgps_kmip.search.keops import cxx_compiler
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--attention",
-        action="append",
-        default=[],
-        metavar="MODULE:CLASS",
-        help="run the attention laws over this class only (repeatable), e.g. my_attention:MyAttention",
-    )
-
-
 def pytest_configure() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
     torch.set_num_threads(1)  # the tests are small: more threads only wait for each other, and for a busy machine
-    sys.path.insert(0, os.getcwd())  # where --attention looks for the module
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -72,7 +72,7 @@ def test_the_comparison_of_the_page_works(
 
 def test_the_laws_of_the_page_work() -> None:
     (command,) = (command for command in commands() if "--attention" in command)
-    assert re.search(r"\d\d passed", call(command, ROOT / "examples" / "my_attention"))
+    assert re.search(r"ok +laws of Linear +\d\d of \d\d", call(command, ROOT / "examples" / "my_attention"))
 
 
 def call(command: str, folder: Path) -> str:

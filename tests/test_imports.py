@@ -32,6 +32,7 @@ ARROWS = {
     "expressivity": {"encoding"},
     "report": {"experiments", "results"},
     "networks": {"attention", "mpnn", "encoding", "model", "compat"},
+    "check": {"attention", "search", "native", "networks"},
     "gym": {
         *("networks", "compat", "search", "attention", "mpnn", "encoding", "model", "task", "data", "train", "report"),
         *("results", "expressivity"),
@@ -40,7 +41,7 @@ ARROWS = {
 # What every module may import: it imports nothing above itself.
 BOTTOM = {"__version__", "common", "errors", "ranges", "registry", "signatures"}
 # Base names that several sub-packages may have.
-SHARED_NAMES = {"__init__.py"}
+SHARED_NAMES = {"__init__.py", "__main__.py"}
 MAX_LINES = 450
 
 FILES = sorted(PACKAGE.rglob("*.py"))

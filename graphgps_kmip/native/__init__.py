@@ -1,5 +1,12 @@
 """C sources of the CPU kernels, compiled at their first use by the C compiler of the machine."""
 
-from graphgps_kmip.native.compile_kernels import NoKernel, dtype_flags, load, pointer, unavailable_reason
+from graphgps_kmip.native.compile_kernels import (
+    NoKernel,
+    dtype_flags,
+    load,
+    pointer,
+    unavailable_reason,
+    without_kernels,
+)
 
-__all__ = ["NoKernel", "dtype_flags", "load", "pointer", "unavailable_reason"]
+__all__ = ["NoKernel", "dtype_flags", "load", "pointer", "unavailable_reason", "without_kernels"]

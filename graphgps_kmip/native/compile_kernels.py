@@ -25,7 +25,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -38,6 +38,7 @@ logger = logging.getLogger(__name__)
 
 OPEN_FILES = Path("/proc/self/fd")  # of Linux; elsewhere a library is loaded by its path
 _descriptors: dict[Path, int] = {}  # of folders that were checked
+_switched_off: list[bool] = []  # one entry for each open block of `without_kernels`
 
 
 class Untrusted(Exception):
@@ -204,9 +205,23 @@ def load(name: str, *flags: str) -> ctypes.CDLL:
         raise NoKernel(f"the compiled kernel cannot be loaded: {error}; set GRAPHGPS_KMIP_CACHE") from error
 
 
-@functools.cache
+@contextlib.contextmanager
+def without_kernels() -> Iterator[None]:
+    """Let every caller compute in plain torch inside the block, as a reference for its kernels; in one thread only."""
+    _switched_off.append(True)
+    try:
+        yield
+    finally:
+        _switched_off.pop()
+
+
 def unavailable_reason(name: str, *flags: str) -> str | None:
     """Say why ``load(name, *flags)`` fails on this machine (logged once), or None when it works."""
+    return "switched off" if _switched_off else _failure(name, *flags)
+
+
+@functools.cache
+def _failure(name: str, *flags: str) -> str | None:
     try:
         load(name, *flags)
     except NoKernel as error:

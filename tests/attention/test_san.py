@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.attention import san as unlinked
 from graphgps_kmip.attention.san import SANAttention
+from graphgps_kmip.check.attention_batches import attend
 from tests.attention.san_cases import DIM, HEADS, ROUNDING, SIZES, batch, every_form, make
-from tests.laws.cases import attend
 
 
 def by_node(attention: SANAttention, x: Tensor, context: GraphContext) -> Tensor:

@@ -28,10 +28,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(build, "SOURCES", sources)
     monkeypatch.setenv("GRAPHGPS_KMIP_CACHE", str(tmp_path / "cache"))
     build.load.cache_clear()
-    build.unavailable_reason.cache_clear()
+    build._failure.cache_clear()
     yield tmp_path
     build.load.cache_clear()
-    build.unavailable_reason.cache_clear()
+    build._failure.cache_clear()
 
 
 def libraries(folder: Path) -> list[Path]:

@@ -33,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def forget() -> None:
-    for cached in (build.load, build.unavailable_reason, cache._process_folder, cache._say_once):
+    for cached in (build.load, build._failure, cache._process_folder, cache._say_once):
         cached.cache_clear()
 
 

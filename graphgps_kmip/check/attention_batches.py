@@ -1,8 +1,10 @@
-"""What the attention laws are tried on: small batches of graphs with edges; one way to build and call attentions."""
+"""What attentions are tried on: small batches of graphs with edges and pairs; one way to build and call attentions."""
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -11,12 +13,33 @@ from graphgps_kmip.registry import Spec
 
 DIM, NUM_HEADS = 16, 2
 PAIR_DIMS = {"BiasedTransformer": NUM_HEADS}  # width of the features of pairs that an attention reads; others DIM
+CPU = torch.device("cpu")
 
 
-def build(row: Spec, dim: int = DIM, num_heads: int = NUM_HEADS) -> nn.Module:
-    """Make the attention of a row with its default options, float64, in eval mode."""
-    torch.manual_seed(1)
-    return row.component(dim, num_heads).double().eval()
+@dataclass(frozen=True)
+class Trial:
+    """An attention, and where and in which precision it is tried.
+
+    Args:
+        spec (Spec): its row in the registry.
+        device (torch.device, optional): where it runs. (default: the CPU)
+        dtype (torch.dtype, optional): of its weights and inputs. (default: ``torch.float64``)
+    """
+
+    spec: Spec
+    device: torch.device = CPU
+    dtype: torch.dtype = torch.float64
+
+    def attention(self) -> nn.Module:
+        """Make it with its default options and the same weights each time, in eval mode."""
+        torch.manual_seed(1)
+        return self.spec.component(DIM, NUM_HEADS).to(self.device, self.dtype).eval()
+
+    def batch(self, sizes: list[int], num_edges: int = 2) -> tuple[Tensor, GraphContext]:
+        """Draw graphs of these sizes: `make_batch` with the pairs that it reads, here."""
+        torch.manual_seed(2)
+        made = make_batch(sizes, num_edges=num_edges, pair_dim=PAIR_DIMS.get(self.spec.name, DIM))
+        return moved(made, self.device, self.dtype)
 
 
 def attend(attention: nn.Module, x: Tensor, context: GraphContext | Tensor | None) -> Tensor:
@@ -24,17 +47,6 @@ def attend(attention: nn.Module, x: Tensor, context: GraphContext | Tensor | Non
     if not hasattr(attention, "initial_state"):
         return attention(x, context)
     return attention(x, context, attention.initial_state(GraphContext.of(context, x)))[0]
-
-
-def promised(row: Spec, law: str) -> None:
-    """Skip the test when the row says that it breaks this law."""
-    if law in row.traits.breaks:
-        pytest.skip(f"{row.name} does not promise {law!r} (its row says so)")
-
-
-def pair_dim(row: Spec) -> int:
-    """Width of the features of pairs for the attention of a row."""
-    return PAIR_DIMS.get(row.name, DIM)
 
 
 def make_batch(
@@ -60,27 +72,39 @@ def make_batch(
     return torch.randn(len(batch), dim, dtype=torch.float64), context
 
 
+def moved(value: Any, device: torch.device, dtype: torch.dtype) -> Any:
+    """Return tensors, alone, in tuples or in a context, on a device, those of floats in a dtype."""
+    if isinstance(value, Tensor):
+        return value.to(device, dtype if value.is_floating_point() else value.dtype)
+    if isinstance(value, GraphContext):
+        given = {field.name: getattr(value, field.name) for field in fields(value)}
+        tensors = {name: moved(one, device, dtype) for name, one in given.items() if isinstance(one, Tensor)}
+        return replace(value, **tensors)
+    return tuple(moved(one, device, dtype) for one in value)
+
+
 def graph_alone(x: Tensor, context: GraphContext, graph: int) -> tuple[Tensor, GraphContext]:
     """Cut one graph out of a batch."""
     start, end = context.ptr[graph : graph + 2].tolist()
     inside, pairs = (context.batch[index[0]] == graph for index in (context.edge_index, context.pair_index))
-    nodes = x[start:end]
     alone = GraphContext(
-        torch.zeros(end - start, dtype=torch.long),
-        torch.tensor([0, end - start]),
+        torch.zeros_like(context.batch[start:end]),
+        context.ptr.new_tensor([0, end - start]),
         edge_index=context.edge_index[:, inside] - start,
         edge_attr=context.edge_attr[inside],
         pair_index=context.pair_index[:, pairs] - start,
         pair_attr=context.pair_attr[pairs],
     )
-    return nodes, alone
+    return x[start:end], alone
 
 
 def permuted(x: Tensor, context: GraphContext) -> tuple[Tensor, GraphContext, Tensor]:
     """Permute the nodes inside each graph, and the edges; the permutation says which old node each new one is."""
-    order = torch.cat([start + torch.randperm(size) for start, size in zip(context.ptr, context.sizes, strict=False)])
+    sizes = context.sizes.tolist()
+    starts = context.ptr.tolist()[: len(sizes)]
+    order = torch.cat([start + torch.randperm(size) for start, size in zip(starts, sizes, strict=True)]).to(x.device)
     new_of_old = order.argsort()
-    edges = torch.randperm(context.edge_index.size(1))
+    edges = torch.randperm(context.edge_index.size(1)).to(x.device)
     shuffled = GraphContext(
         context.batch,
         context.ptr,

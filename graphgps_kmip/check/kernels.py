@@ -1,0 +1,109 @@
+"""Operators of k-MIP attention on a device, backend by backend, against all inner products in float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from graphgps_kmip.attention.sparse_attention import sparse_attention
+from graphgps_kmip.check.outcomes import NotHere
+from graphgps_kmip.registry import Spec, entries
+from graphgps_kmip.search import SearchProblem, topk_inner_product
+
+SIZES = [1100, 270, 3, 0, 1, 64]  # several tiles, fewer keys than K, a graph without nodes
+NUM_HEADS = 2
+PROBLEMS = [(10, 10), (3, 1), (16, 32), (64, 10)]  # (D, K)
+ROUNDING = 1e-5  # of float32 sums of products, relative to the largest score
+GRADIENT = 1e-4
+
+
+def problems(device: torch.device) -> Iterator[tuple[str, SearchProblem]]:
+    """Yield a name and a search problem of ragged graphs for each of `PROBLEMS`."""
+    ptr = torch.tensor([0, *SIZES]).cumsum(0).to(device)
+    for dim, num_keys in PROBLEMS:
+        generator = torch.Generator().manual_seed(dim)
+        q, k = (torch.randn(NUM_HEADS, sum(SIZES), dim, generator=generator).to(device) for _ in range(2))
+        yield f"D = {dim}, K = {num_keys}", SearchProblem.of(q, k, ptr, ptr, num_keys)
+
+
+def backends() -> list[Spec]:
+    """Return the search backends."""
+    return list(entries("search_backend").values())
+
+
+def compare_search(backend: Spec, problem: SearchProblem) -> str:
+    """Search with one backend, and return the largest relative error of its scores.
+
+    Raises:
+        NotHere: the backend does not support the problem on this machine.
+        AssertionError: a score is not among the K largest, or is not that of its key.
+    """
+    if reasons := backend.traits.not_supported_reasons(problem):
+        raise NotHere("; ".join(reasons))
+    q, k, ptr, num_keys = problem.q, problem.k, problem.ptr_q, problem.num_keys
+    index, score = topk_inner_product(q, k, ptr, problem.ptr_k, num_keys, backend.name)
+    expected = _brute_force(q, k, ptr, num_keys)
+    present = index >= 0
+    if not torch.equal(present.cpu(), expected.isfinite()):
+        raise AssertionError("slots that must be empty are filled, or the reverse")
+    own = (q.double()[:, :, None] * _rows(k.double(), index)).sum(-1).masked_fill(~present, 0.0).cpu()
+    largest = float(expected.masked_fill(~present.cpu(), 0.0).abs().max())
+    found, wanted = (one.cpu().double().masked_fill(~present.cpu(), 0.0) for one in (score, expected))
+    error = max(float((found - wanted).abs().max()), float((own - wanted).abs().max())) / largest
+    if not error <= ROUNDING:
+        raise AssertionError(f"scores are off by {error:.1e} of the largest")
+    if any(len(set(row)) < len(row) for row in index[0, :50].tolist() if -1 not in row):
+        raise AssertionError("a key is found twice")
+    return f"{error:.0e}"
+
+
+def compare_sparse_attention(device: torch.device) -> str:
+    """Attend to searched keys, forward and backward, and return the largest relative errors.
+
+    Raises:
+        AssertionError: output or gradients differ from gathers in float64 on the CPU.
+    """
+    _, problem = next(problems(device))
+    index, score = topk_inner_product(problem.q, problem.k, problem.ptr_q, problem.ptr_k, problem.num_keys)
+    v = torch.randn(NUM_HEADS, sum(SIZES), 24, generator=torch.Generator().manual_seed(9)).to(device)
+    given = [one.clone().requires_grad_() for one in (problem.q, problem.k, v)]
+    out = sparse_attention(*(one.transpose(0, 1) for one in given), index, score).transpose(0, 1)
+    out.square().sum().backward()
+    exact = [one.detach().cpu().double().requires_grad_() for one in given]
+    expected = _gathered(*exact, index.cpu())
+    expected.square().sum().backward()
+    errors = [_error(out, expected)] + [_error(a.grad, b.grad) for a, b in zip(given, exact, strict=True)]
+    if not max(errors) <= GRADIENT:
+        raise AssertionError(f"output and gradients of q, k, v are off by {', '.join(f'{one:.1e}' for one in errors)}")
+    return f"{errors[0]:.0e}, gradients {max(errors[1:]):.0e}"
+
+
+def _brute_force(q: Tensor, k: Tensor, ptr: Tensor, num_keys: int) -> Tensor:
+    """The K largest inner products of each query in its graph, float64 on the CPU, -inf in empty slots."""
+    best = torch.full((*q.shape[:2], num_keys), -math.inf, dtype=torch.float64)
+    bounds = ptr.tolist()
+    for start, end in zip(bounds[:-1], bounds[1:], strict=True):
+        queries, keys = (one[:, start:end].cpu().double() for one in (q, k))
+        found = min(num_keys, end - start)
+        best[:, start:end, :found] = (queries @ keys.mT).topk(found).values
+    return best
+
+
+def _rows(values: Tensor, index: Tensor) -> Tensor:
+    """Rows (H, N, K, C) of values (H, M, C); row 0 in empty slots."""
+    heads = torch.arange(len(values), device=values.device)[:, None, None]
+    return values[heads, index.clamp(min=0)]
+
+
+def _gathered(q: Tensor, k: Tensor, v: Tensor, index: Tensor) -> Tensor:
+    empty = index < 0
+    logit = (q[:, :, None] * _rows(k, index)).sum(-1) / math.sqrt(q.size(-1))
+    weight = logit.masked_fill(empty, -math.inf).softmax(-1)
+    return (weight[..., None] * _rows(v, index)).sum(2)
+
+
+def _error(found: Tensor, expected: Tensor) -> float:
+    return float((found.detach().cpu().double() - expected.detach()).abs().max() / expected.detach().abs().max())

@@ -1,22 +1,24 @@
 """Circular convolutions along the nodes of each graph, by FFT, and gates between them (GECO, Sancak et al., eq. 3).
 
-Every graph is convolved with its own filter, of its own length, and nothing crosses graphs (`SizeGroups`). All steps of
-some channels are computed before those of the next ones: what lies between them stays in the cache and is never stored.
-The backward pass computes it again. A channel's nodes stand one behind the other in memory, as transforms want them;
-outputs have the shape (N, C) all the same, with the strides of a transposed matrix.
+Every graph is convolved with its own filter, of its own length, and nothing crosses graphs (`SizeGroups`). Batches of
+small graphs are summed up place by place instead (`direct_convolution`).
+
+All steps of some channels are computed before those of the next ones: what lies between them stays in the cache and is
+never stored. The backward pass computes it again. A channel's nodes stand one behind the other in memory, as transforms
+want them; their outputs have the shape (N, C) all the same, with the strides of a transposed matrix.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from graphgps_kmip.attention.direct_convolution import can_sum, direct_convolutions, direct_gradients
 from graphgps_kmip.attention.size_groups import Block, SizeGroups
 from graphgps_kmip.common.gradients import differentiable_gradients
 from graphgps_kmip.errors import InputError
@@ -75,8 +77,7 @@ def gated_convolutions(gates_and_value: Tensor, filters: Tensor, groups: SizeGro
     return _apply(gates_and_value, filters, groups, Chain(num_filters, num_filters + gate_first, gate_first))
 
 
-@dataclass(frozen=True)
-class Chain:
+class Chain(NamedTuple):
     """What is computed of each channel: filters, gates, and whether a gate comes first."""
 
     num_filters: int
@@ -174,7 +175,9 @@ class _Convolutions(Function):
     def forward(ctx: Any, values: Tensor, filters: Tensor, groups: SizeGroups, chain: Chain) -> Tensor:
         """Shapes: values (N, (gates + 1) C), filters (sum of sizes, K C); returns (N, C)."""
         ctx.save_for_backward(values, filters)
-        ctx.groups, ctx.chain = groups, chain
+        ctx.groups, ctx.chain, ctx.direct = groups, chain, can_sum(values, filters, groups)
+        if ctx.direct:
+            return direct_convolutions(values, filters, groups, chain)
         x, taps = values.mT, filters.mT
         out = torch.empty(x.size(0) // (chain.num_gates + 1), x.size(1), dtype=x.dtype, device=x.device)
         for block in groups.blocks:
@@ -197,6 +200,8 @@ class _Convolutions(Function):
         if torch.is_grad_enabled():
             plain = partial(_plain, groups=groups, chain=chain)
             return *differentiable_gradients(plain, (values, filters), (grad,)), None, None
+        if ctx.direct:
+            return *direct_gradients(values, filters, grad, groups, chain), None, None
         x, taps, grad = values.mT, filters.mT, grad.mT
         grad_x = torch.empty(x.shape, dtype=x.dtype, device=x.device)
         grad_taps = torch.zeros(taps.shape, dtype=taps.dtype, device=taps.device)

@@ -13,8 +13,17 @@ from torch import Tensor, nn
 
 from graphgps_kmip.attention.circular_convolution import circular_convolution, gated_convolutions
 from graphgps_kmip.attention.context import GraphContext
+from graphgps_kmip.attention.direct_convolution import can_sum
 from graphgps_kmip.attention.head_arguments import check_dropout
-from graphgps_kmip.attention.long_filter import NORMS, FilterLayers, FilterPlaces, FilterShape, FilterWidth, LongFilter
+from graphgps_kmip.attention.long_filter import (
+    NORMS,
+    FilterLayers,
+    FilterPlaces,
+    FilterShape,
+    FilterWidth,
+    LongFilter,
+    Segments,
+)
 from graphgps_kmip.attention.propagation import ADJACENCIES, adjacency_weights, propagate
 from graphgps_kmip.attention.size_groups import SizeGroups
 from graphgps_kmip.errors import InputError
@@ -69,8 +78,10 @@ class GlobalContextBlock(nn.Module):
 
     def forward(self, x: Tensor, groups: SizeGroups) -> Tensor:
         """Mix the nodes of each graph."""
-        # a product of this form has the nodes of each channel one behind the other, as convolutions read them
-        gates_and_value = torch.addmm(self.project.bias[:, None], self.project.weight, x.mT).mT
+        if can_sum(x, x, groups):
+            gates_and_value = self.project(x)
+        else:  # a product of this form has the nodes of each channel one behind the other, as transforms read them
+            gates_and_value = torch.addmm(self.project.bias[:, None], self.project.weight, x.mT).mT
         return gated_convolutions(gates_and_value, self.filters(groups.sizes), groups, self.form == "gate_first")
 
     def extra_repr(self) -> str:
@@ -174,8 +185,9 @@ class NodeConvolution(nn.Module):
 
     def forward(self, x: Tensor, groups: SizeGroups) -> Tensor:
         """Convolve."""
-        filters = [x.new_zeros(0, x.size(1))]
-        for size in groups.sizes:
-            place = torch.arange(len(self.taps), device=x.device) % size
-            filters.append(self.taps.new_zeros(size, x.size(1)).index_add(0, place, self.taps))
-        return circular_convolution(x, torch.cat(filters), groups)
+        segments = Segments.of(groups.sizes, x.device)
+        first = segments.count.cumsum(0) - segments.count
+        row = first + torch.arange(len(self.taps), device=x.device) % segments.count  # (sizes, width)
+        filters = self.taps.new_zeros(groups.num_rows, x.size(1))
+        filters = filters.index_add(0, row.flatten(), self.taps.repeat(len(groups.sizes), 1))
+        return circular_convolution(x, filters, groups)

@@ -16,7 +16,15 @@ from torch import Tensor, nn
 from graphgps_kmip.attention.circular_convolution import circular_convolution
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.head_arguments import check_dropout
-from graphgps_kmip.attention.long_filter import FilterLayers, FilterPlaces, FilterShape, FilterWidth, LongFilter
+from graphgps_kmip.attention.long_filter import (
+    FilterLayers,
+    FilterPlaces,
+    FilterShape,
+    FilterWidth,
+    LongFilter,
+    Segments,
+    place_features,
+)
 from graphgps_kmip.attention.size_groups import SizeGroups
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import COUNT
@@ -26,24 +34,30 @@ SHARE_LEFT = 1e-2  # a filter has decayed to this at ..
 FASTEST, SLOWEST = 0.3, 1.5  # .. this fraction of the sequence, from its first channel to its last
 
 
-def causal_convolution(x: Tensor, filters: list[Tensor], ptr: Tensor) -> Tensor:
+def causal_convolution(x: Tensor, filters: Tensor, ptr: Tensor, sizes: tuple[int, ...]) -> Tensor:
     r"""Convolve each graph with the filter of its size, :math:`y_t = \sum_{i \le t} x_i z_{t-i}`.
 
     A circular convolution of each graph with as many zeros behind it.
 
     Args:
         x (Tensor): nodes, sorted by graph.
-        filters (list[Tensor]): the filter of each distinct size above 0, ascending.
+        filters (Tensor): filters of all sizes, one behind the other.
         ptr (Tensor): first node of each graph, and N at the end.
+        sizes (tuple[int, ...]): distinct sizes above 0, ascending.
 
-    Shapes: x (N, C), filters (n, C) each, ptr (B+1,); returns (N, C).
+    Shapes: x (N, C), filters (sum of sizes, C), ptr (B+1,); returns (N, C).
     """
-    sizes = ptr.diff()
-    place = torch.arange(len(x), device=x.device) + ptr[:-1].repeat_interleave(sizes)
-    padded = x.new_zeros(2 * len(x), x.size(1)).index_copy(0, place, x)
-    taps = [part for one in filters for part in (one, torch.zeros_like(one))]
-    taps = torch.cat(taps) if taps else x.new_zeros(0, x.size(1))
+    place, tap = (_with_as_many_zeros(count) for count in (ptr.diff(), torch.tensor(sizes, device=x.device).long()))
+    padded, taps = (
+        one.new_zeros(2 * len(one), one.size(1)).index_copy(0, at, one) for one, at in ((x, place), (filters, tap))
+    )
     return circular_convolution(padded, taps, SizeGroups.of(2 * ptr))[place]
+
+
+def _with_as_many_zeros(counts: Tensor) -> Tensor:
+    """Return where rows go when each group of (counts) rows gets as many zeros behind it."""
+    first = (counts.cumsum(0) - counts).repeat_interleave(counts)
+    return torch.arange(len(first), device=counts.device) + first
 
 
 @register("attention", "Hyena", breaks=("permutation",))
@@ -99,7 +113,8 @@ class HyenaAttention(nn.Module):
             raise InputError("Hyena does not run on a graph sharded over processes: start a single process")
         gate, inner_gate, value = self._short(self.project(x), context).split(self.dim, dim=1)
         value = self.dropout(value * inner_gate)
-        value = causal_convolution(value, self._filters(context.size_groups.sizes), context.ptr) + value * self.skip
+        sizes = context.size_groups.sizes
+        value = causal_convolution(value, self._filters(sizes), context.ptr, sizes) + value * self.skip
         return self.out(value * gate)
 
     def _short(self, x: Tensor, context: GraphContext) -> Tensor:
@@ -111,13 +126,11 @@ class HyenaAttention(nn.Module):
             out = out + earlier * self.short[tap]
         return out
 
-    def _filters(self, sizes: tuple[int, ...]) -> list[Tensor]:
+    def _filters(self, sizes: tuple[int, ...]) -> Tensor:
+        """The filters of all sizes one behind the other, (sum of sizes, C)."""
         taps = self.filter(sizes)
-        filters = list(taps.split(list(sizes))) if sizes else []
-        return [one * self._decay(one) for one in filters] if self.decay else filters
-
-    def _decay(self, taps: Tensor) -> Tensor:
-        """The factor of each tap of a filter, (n, C)."""
+        if not self.decay:
+            return taps
         rate = torch.linspace(1 / FASTEST, 1 / SLOWEST, self.dim, device=taps.device) * -math.log(SHARE_LEFT)
-        time = torch.arange(len(taps), device=taps.device) / max(1, len(taps) - 1)
-        return torch.exp(-time[:, None] * rate).to(taps.dtype)
+        time = place_features(Segments.of(sizes, taps.device), 1, taps)  # t / (n - 1)
+        return taps * torch.exp(-time * rate.to(taps.dtype))

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
+from torch.nn.functional import linear
 
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.common.row_chunks import RowStage, map_rows
@@ -23,6 +23,7 @@ from graphgps_kmip.ranges import NATURAL, WIDTH, whole
 
 TINY = 1e-12  # least divisor; its square, in the gradient, is a float32 above 0
 SUM_NUMBERS = 2**17  # of the gradient of sums at a time, which a cache holds
+FEW_PLACES = 2048  # up to so many the network is computed at once and kept: to cut it into chunks would take as long
 
 
 # ranges of the options of those who have such filters
@@ -44,25 +45,41 @@ class FilterShape:
     layers: int = 2
 
 
-class LearnedSine(nn.Module):
-    """``sin(frequency * x)`` with a learned frequency for each channel, which starts at 1 (Hyena).
+@dataclass(frozen=True)
+class Segments:
+    """The places of filters of several sizes, one filter behind the other.
 
     Args:
-        dim (int): channels.
+        sizes (tuple[int, ...]): places of each filter, 1 or more.
+        filter (Tensor, optional): which filter each place belongs to; None: there is a single one.
+        count (Tensor): sizes as numbers.
 
-    Shapes: (..., dim) -> (..., dim).
+    Shapes: filter (P,), count (S, 1).
     """
 
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.frequency = nn.Parameter(torch.ones(dim))
+    sizes: tuple[int, ...]
+    filter: Tensor | None
+    count: Tensor
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the sines."""
-        return torch.sin(self.frequency * x)
+    @classmethod
+    def of(cls, sizes: tuple[int, ...], device: torch.device) -> Segments:
+        """Number the places of filters of these sizes."""
+        count = torch.tensor(sizes, dtype=torch.int64, device=device)
+        number = torch.arange(len(sizes), device=device).repeat_interleave(count) if len(sizes) != 1 else None
+        return cls(sizes, number, count[:, None])
+
+    def sums(self, x: Tensor) -> Tensor:
+        """Add up the places of each filter: (P, D) -> (S, D)."""
+        if self.filter is None:
+            return x.sum(0, keepdim=True)
+        return x.new_zeros(len(self.sizes), x.size(1)).index_add(0, self.filter, x)
+
+    def spread(self, x: Tensor) -> Tensor:
+        """Return what each place has of its filter: (S, D) -> (P, D), or (1, D) of a single filter."""
+        return x if self.filter is None else x.index_select(0, self.filter)
 
 
-def place_features(sizes: tuple[int, ...], dim: int, like: Tensor) -> Tensor:
+def place_features(segments: Segments, dim: int, like: Tensor) -> Tensor:
     r"""Return what the network reads of each place t of each size n: t / (n - 1), and cosines and -sines.
 
     .. math:: [t / (n - 1), \cos(f_b 2 \pi t / n), -\sin(f_b 2 \pi t / n)]
@@ -71,104 +88,123 @@ def place_features(sizes: tuple[int, ...], dim: int, like: Tensor) -> Tensor:
     float64: in float32 those of 10^6 nodes would be off by 1e-4.
 
     Args:
-        sizes (tuple[int, ...]): sizes n.
+        segments (Segments): places of all sizes.
         dim (int): columns, odd.
         like (Tensor): of which dtype and device they are.
 
     Shapes: returns (sum of sizes, dim).
     """
-    bands = (dim - 1) // 2
-    frequency = torch.linspace(1e-4, max(bands - 1, 1e-4), bands, dtype=torch.float64, device=like.device)
-    rows = [torch.zeros(0, dim, dtype=like.dtype, device=like.device)]
-    for size in sizes:
-        place = torch.arange(size, dtype=torch.float64, device=like.device)[:, None]
-        angle = (2 * math.pi / size) * place * frequency
-        rows.append(torch.cat([place / max(1, size - 1), angle.cos(), -angle.sin()], 1).to(like.dtype))
-    return torch.cat(rows)
+    bands, device, count = (dim - 1) // 2, like.device, segments.count
+    frequency = torch.linspace(1e-4, max(bands - 1, 1e-4), bands, dtype=torch.float64, device=device)
+    place = torch.arange(sum(segments.sizes), device=device)[:, None] - segments.spread(count.cumsum(0) - count)
+    angle = place * segments.spread(2 * math.pi / count.double()) * frequency
+    out = torch.empty(len(place), dim, dtype=like.dtype, device=device)
+    out[:, :1] = place / segments.spread(count - 1).clamp(min=1).double()
+    out[:, 1 : 1 + bands], out[:, 1 + bands :] = angle.cos(), angle.sin().neg_()
+    return out
 
 
-def _two_gains(taps: Tensor) -> Tensor:
+def _two_gains(taps: Tensor, segments: Segments) -> Tensor:
     """Scale what varies to length 1, and the mean to its share of the root mean square, spread over all taps."""
-    mean = taps.mean(1, keepdim=True)
-    varying = taps - mean
-    share = mean / taps.square().mean(1, keepdim=True).sqrt().clamp(min=TINY)
-    return varying / varying.norm(dim=1, keepdim=True).clamp(min=TINY) + share / taps.size(1)
+    mean = segments.sums(taps) / segments.count
+    varying = taps - segments.spread(mean)
+    share = mean / _root(segments.sums(taps.square()) / segments.count)
+    return varying / segments.spread(_root(segments.sums(varying.square()))) + segments.spread(share / segments.count)
 
 
-def _absolute(taps: Tensor) -> Tensor:
-    return _DividedByAbsoluteSum.apply(taps)[0]
+def _root(square: Tensor) -> Tensor:
+    return square.clamp(min=TINY**2).sqrt()
+
+
+def _absolute(taps: Tensor, segments: Segments) -> Tensor:
+    return _DividedByAbsoluteSum.apply(taps, segments)[0]
 
 
 class _DividedByAbsoluteSum(Function):
-    r"""Each row divided by its sum of absolute values, ``y = t / s``: y and s are kept, and not t.
+    r"""Each filter divided by its sum of absolute values, ``y = t / s``: y and s are kept, and not t.
 
     They give the gradient, for y has the sign of t. Both are outputs, so that a second derivative sees where they
     come from.
     """
 
     @staticmethod
-    def forward(ctx: Any, taps: Tensor) -> tuple[Tensor, Tensor]:
-        """Shapes: (D, n) -> (D, n), (D, 1)."""
-        total = torch.linalg.vector_norm(taps, 1, dim=1, keepdim=True)
-        scaled = taps / total.clamp(min=TINY)
+    def forward(ctx: Any, taps: Tensor, segments: Segments) -> tuple[Tensor, Tensor]:
+        """Shapes: (P, D) -> (P, D), (S, D)."""
+        if segments.filter is None:
+            total = torch.linalg.vector_norm(taps, 1, dim=0, keepdim=True)
+        else:
+            total = segments.sums(taps.abs())
+        scaled = taps / segments.spread(total.clamp(min=TINY))
         ctx.save_for_backward(scaled, total)
+        ctx.segments = segments
         return scaled, total
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, grad_total: Tensor) -> Tensor:
+    def backward(ctx: Any, grad: Tensor, grad_total: Tensor) -> tuple[Tensor, None]:
         """Return ``(dy - sign(y) <y, dy>) / s + sign(y) ds``."""
         scaled, total = ctx.saved_tensors
         if torch.is_grad_enabled() or scaled.numel() <= SUM_NUMBERS:
-            return _through_the_sum(scaled, total, grad, grad_total)
+            return _through_the_sum(scaled, total, grad, grad_total, ctx.segments), None
         out = torch.empty_like(scaled)
-        step = max(1, SUM_NUMBERS // max(1, scaled.size(1)))
-        for start in range(0, len(scaled), step):
+        step = max(1, SUM_NUMBERS // max(1, len(scaled)))
+        for start in range(0, scaled.size(1), step):
             part = slice(start, start + step)
-            out[part] = _through_the_sum(scaled[part], total[part], grad[part], grad_total[part])
-        return out
+            pieces = (one[:, part] for one in (scaled, total, grad, grad_total))
+            out[:, part] = _through_the_sum(*pieces, ctx.segments)
+        return out, None
 
 
-def _through_the_sum(scaled: Tensor, total: Tensor, grad: Tensor, grad_total: Tensor) -> Tensor:
-    along = (scaled * grad).sum(1, keepdim=True) * (total > TINY)
-    divisor = total.clamp(min=TINY)
-    return grad / divisor + scaled.sign() * (grad_total - along / divisor)
+def _through_the_sum(scaled: Tensor, total: Tensor, grad: Tensor, grad_total: Tensor, segments: Segments) -> Tensor:
+    inverse = total.clamp(min=TINY).reciprocal()
+    along = segments.sums(scaled * grad) * (total > TINY)
+    signed = scaled.sign() * segments.spread(grad_total - along * inverse)
+    return signed.addcmul(grad, segments.spread(inverse))
 
 
-def _unchanged(taps: Tensor) -> Tensor:
+def _unchanged(taps: Tensor, segments: Segments) -> Tensor:  # noqa: ARG001
     return taps
 
 
-# of (D, n), the taps of D filters of one size
-NORMS: dict[str, Callable[[Tensor], Tensor]] = {"l1": _absolute, "l2": _two_gains, "none": _unchanged}
+# of (P, D), the taps of D filters of each size
+NORMS: dict[str, Callable[[Tensor, Segments], Tensor]] = {"l1": _absolute, "l2": _two_gains, "none": _unchanged}
 
 
 class FilterNetwork(nn.Module):
-    """Linear layers with one `LearnedSine` behind each but the last: features of a place -> taps there.
+    """Linear layers with sines of learned frequencies (Hyena) behind each but the last: features of a place -> taps.
+
+    The frequency of each hidden channel, which starts at 1, is that of all layers.
 
     Args:
         dim_in (int): features of a place.
         width (int): hidden channels.
         num_hidden (int): hidden layers behind the first.
         dim_out (int): taps.
-
-    Shapes: (P, dim_in) -> (P, dim_out).
     """
 
     def __init__(self, dim_in: int, width: int, num_hidden: int, dim_out: int) -> None:
         super().__init__()
         self.layers = nn.ModuleList(nn.Linear(size, width) for size in [dim_in] + [width] * num_hidden)
-        self.sine = LearnedSine(width)
+        self.frequency = nn.Parameter(torch.ones(width))
         self.taps = nn.Linear(width, dim_out, bias=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the taps."""
-        return self.taps(self.hidden(x, lambda module, x: module(x)))
-
-    def hidden(self, x: Tensor, call: Callable[[nn.Module, Tensor], Tensor]) -> Tensor:
+    def hidden(self, places: Tensor) -> Tensor:
         """Return what the last layer reads, (P, dim_in) -> (P, width)."""
-        for layer in self.layers:
-            x = call(self.sine, call(layer, x))
-        return x
+        # sin(f (W x + b)): a product for each weight instead of each place
+        folded = [
+            part for one in self.layers for part in (self.frequency[:, None] * one.weight, self.frequency * one.bias)
+        ]
+        if len(places) <= FEW_PLACES:
+            return _sines(None, slice(None), [places], folded, None)
+        stage = RowStage(_sines, max(places.size(1), len(self.frequency)), ((places, None),), tuple(folded))
+        return map_rows([stage], len(places))
+
+
+def _sines(x: None, part: slice, rows: list[Tensor], folded: list[Tensor], call: None) -> Tensor:  # noqa: ARG001
+    """Apply the hidden layers to some places; the shapes are those of `RowStage`."""
+    out = rows[0]
+    for weight, bias in zip(folded[::2], folded[1::2], strict=True):
+        out = linear(out, weight, bias).sin()
+    return out
 
 
 class LongFilter(nn.Module):
@@ -200,35 +236,19 @@ class LongFilter(nn.Module):
         self.normalised = look_up(NORMS, norm, "filter_norm")
         self.dim, self.num_filters, self.norm, self.dim_place = dim, num_filters, norm, shape.places
         self.network = FilterNetwork(shape.places, shape.width, shape.layers, num_filters * dim)
-        self.width = max(shape.places, shape.width)
 
     def forward(self, sizes: tuple[int, ...]) -> Tensor:
         """Return K filters side by side, the taps of all sizes one behind the other, (sum of sizes, K C).
 
-        The places of a channel stand one behind the other in memory, as convolutions read them.
+        The places of a channel stand one behind the other in memory where there is a single size, as transforms read
+        them; else the channels of a place.
         """
-        network = self.network
-        places = place_features(sizes, self.dim_place, network.taps.weight)
-        modules = (*network.layers, network.sine)
-        stage = RowStage(partial(_hidden, network), self.width, ((places, None),), modules=modules)
-        taps = network.taps.weight @ map_rows([stage], sum(sizes)).mT  # (K C, P)
-        taps = taps.to(torch.promote_types(taps.dtype, torch.float32))  # a float16 has no 1e-12
-        if len(sizes) == 1:
-            return self.normalised(taps).mT
-        return torch.cat([taps[:, :0], *map(self.normalised, taps.split(list(sizes), 1) if sizes else ())], 1).mT
+        weight = self.network.taps.weight
+        segments = Segments.of(sizes, weight.device)
+        hidden = self.network.hidden(place_features(segments, self.dim_place, weight))
+        taps = (weight @ hidden.mT).mT if len(sizes) == 1 else hidden @ weight.mT
+        return self.normalised(taps.to(torch.promote_types(taps.dtype, torch.float32)), segments)  # 16 bits: no 1e-12
 
     def extra_repr(self) -> str:
         """Return number of filters and norm."""
         return f"{self.num_filters} filters of {self.dim} channels, norm={self.norm!r}"
-
-
-def _hidden(
-    network: FilterNetwork,
-    x: None,  # noqa: ARG001
-    part: slice,  # noqa: ARG001
-    rows: list[Tensor],
-    shared: list[Tensor],  # noqa: ARG001
-    call: Callable[[nn.Module, Tensor], Tensor],
-) -> Tensor:
-    """Return what the last layer reads of some places; the shapes are those of `RowStage`."""
-    return network.hidden(rows[0], call)

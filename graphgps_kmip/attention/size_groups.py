@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import accumulate, chain, pairwise
 
 import torch
 from torch import Tensor
@@ -94,35 +95,65 @@ class SizeGroups:
     Args:
         sizes (tuple[int, ...]): distinct sizes, ascending, without 0; filters of these lengths stand one behind the
             other.
-        blocks (tuple[Block, ...]): what is transformed together.
+        starts (tuple[list[int], ...]): first nodes of the graphs of each size.
+        device (torch.device): of the nodes.
 
     Shapes: filters have sum(sizes) rows.
     """
 
     sizes: tuple[int, ...]
-    blocks: tuple[Block, ...]
+    starts: tuple[list[int], ...]
+    device: torch.device
 
     @classmethod
     def of(cls, ptr: Tensor) -> SizeGroups:
         """Group graphs by the boundaries (B+1,) of their nodes."""
         bounds = ptr.tolist()
         graphs: dict[int, list[int]] = {}
-        for start, end in zip(bounds, bounds[1:], strict=False):
+        for start, end in pairwise(bounds):
             graphs.setdefault(end - start, []).append(start)
         graphs.pop(0, None)
         sizes = tuple(sorted(graphs))
-        first = dict(zip(sizes, _running_sum(sizes), strict=True))
-        blocks = (_block(length, group, graphs, first, ptr.device) for length, group in _grouped(graphs))
-        return cls(sizes, tuple(blocks))
+        return cls(sizes, tuple(graphs[size] for size in sizes), ptr.device)
 
     @property
     def num_rows(self) -> int:
         """Number of rows of the filters."""
         return sum(self.sizes)
 
+    @cached_property
+    def num_pairs(self) -> int:
+        """Number of pairs of nodes inside graphs, sum of n^2."""
+        return sum(size * size * len(starts) for size, starts in zip(self.sizes, self.starts, strict=True))
+
+    @cached_property
+    def graphs(self) -> dict[int, list[int]]:
+        """First nodes of the graphs of each size."""
+        return dict(zip(self.sizes, self.starts, strict=True))
+
+    @cached_property
+    def num_transformed(self) -> int:
+        """Numbers that are transformed for one channel: all graphs, and filters of all sizes, with their padding."""
+        groups = _grouped(self.graphs)
+        return sum(length * sum(len(self.graphs[size]) + 1 for size in sizes) for length, sizes in groups)
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """What is transformed together."""
+        first = dict(zip(self.sizes, _running_sum(self.sizes), strict=True))
+        groups = _grouped(self.graphs)
+        return tuple(_block(length, sizes, self.graphs, first, self.device) for length, sizes in groups)
+
+    @cached_property
+    def table(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Sizes (S,), where the graphs of each begin in the list (S+1,), and the list: first nodes of graphs (B,)."""
+        first = _running_sum([*map(len, self.starts), 0])
+        lists = self.sizes, first, [*chain.from_iterable(self.starts)]
+        return tuple(torch.tensor(one, dtype=torch.int64) for one in lists)
+
 
 def _running_sum(sizes: Sequence[int]) -> list[int]:
-    return [sum(sizes[:place]) for place in range(len(sizes))]
+    return list(accumulate(sizes, initial=0))[:-1]
 
 
 def _grouped(graphs: dict[int, list[int]]) -> list[tuple[int, list[int]]]:

@@ -30,24 +30,6 @@ typedef struct {
     Queue queue;
 } Gated;
 
-/* Up to LANES numbers; zeros behind them. */
-INLINE vec load_some(const real *p, int count) {
-    real all[LANES] = {0};
-    if (count >= LANES) return load(p);
-    memcpy(all, p, count * sizeof(real));
-    return load(all);
-}
-
-INLINE void store_some(real *p, vec a, int count) {
-    real all[LANES];
-    if (count >= LANES) {
-        store(p, a);
-        return;
-    }
-    store(all, a);
-    memcpy(p, all, count * sizeof(real));
-}
-
 #define EACH_VECTOR for (int c = 0, count = g->dim; c < g->dim; c += LANES, count -= LANES)
 #define LOAD(array, row) load_some(g->array + (long)(row) * g->dim + c, count)
 #define LOAD_HALF(array, row, half) load_some(g->array + (2 * (long)(row) + (half)) * g->dim + c, count)

@@ -83,6 +83,24 @@ INLINE vec max_(vec a, vec b) { return OF(max)(a, b); }
 #endif
 #define LANES ((int)(sizeof(vec) / sizeof(real)))
 
+/* Up to LANES numbers; zeros behind them. */
+INLINE vec load_some(const real *p, int count) {
+    real all[LANES] = {0};
+    if (count >= LANES) return load(p);
+    __builtin_memcpy(all, p, count * sizeof(real));
+    return load(all);
+}
+
+INLINE void store_some(real *p, vec a, int count) {
+    real all[LANES];
+    if (count >= LANES) {
+        store(p, a);
+        return;
+    }
+    store(all, a);
+    __builtin_memcpy(p, all, count * sizeof(real));
+}
+
 /* One number for each of ROWS queries, in the compiler's own vectors. */
 #define ROWS 8
 typedef real rows __attribute__((vector_size(ROWS * sizeof(real))));

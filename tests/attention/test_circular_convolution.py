@@ -6,9 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.attention import size_groups
+from graphgps_kmip.attention import direct_convolution, size_groups
 from graphgps_kmip.attention.circular_convolution import circular_convolution, gated_convolutions
+from graphgps_kmip.attention.direct_convolution import can_sum
 from graphgps_kmip.attention.size_groups import SizeGroups, fast_length, is_fast
+from graphgps_kmip.native import unavailable_reason
 
 BATCHES = [[5, 3, 1, 0, 2, 7, 7, 11, 8], [13], [1], [2], [97], [12, 12], [16, 9, 23, 31, 1, 1], [0], []]
 
@@ -36,12 +38,15 @@ def inputs(sizes: list[int], channels: int = 3) -> tuple[Tensor, Tensor, SizeGro
     return *(torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes), groups
 
 
-@pytest.fixture(params=[0, 10**9], ids=["a block for each size", "one block"])
-def _call_cost(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(size_groups, "CALL", request.param)
+@pytest.fixture(params=["sums", "a block for each size", "one block"])
+def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "sums" and unavailable_reason("direct_convolution") is not None:
+        pytest.skip("no C compiler")
+    monkeypatch.setattr(direct_convolution, "SUM_PAIRS", 10**9 if request.param == "sums" else -1)
+    monkeypatch.setattr(size_groups, "CALL", 10**9 if request.param == "one block" else 0)
 
 
-@pytest.mark.usefixtures("_call_cost")
+@pytest.mark.usefixtures("_way")
 @pytest.mark.parametrize("sizes", BATCHES, ids=str)
 def test_it_equals_the_sum_over_all_places(sizes: list[int]) -> None:
     x, filters, groups = inputs(sizes)
@@ -49,7 +54,7 @@ def test_it_equals_the_sum_over_all_places(sizes: list[int]) -> None:
     torch.testing.assert_close(circular_convolution(x, filters, groups), expected, atol=1e-12, rtol=1e-12)
 
 
-@pytest.mark.usefixtures("_call_cost")
+@pytest.mark.usefixtures("_way")
 @pytest.mark.parametrize("sizes", [[5, 3, 1, 0, 3], [13], [8], [1, 1]], ids=str)
 def test_gradients_equal_finite_differences_twice(sizes: list[int]) -> None:
     x, filters, groups = inputs(sizes, channels=2)
@@ -65,7 +70,7 @@ def gated(sizes: list[int], gate_first: bool, num_gates: int = 3) -> tuple[Tenso
     return *(torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes), groups
 
 
-@pytest.mark.usefixtures("_call_cost")
+@pytest.mark.usefixtures("_way")
 @pytest.mark.parametrize("gate_first", [False, True])
 @pytest.mark.parametrize("sizes", [[5, 3, 1, 0, 2, 7, 7, 8], [13], [16], [4, 4], [0, 3]], ids=str)
 def test_gates_between_convolutions_equal_one_step_after_the_other(sizes: list[int], gate_first: bool) -> None:
@@ -82,7 +87,7 @@ def test_gates_between_convolutions_equal_one_step_after_the_other(sizes: list[i
         torch.testing.assert_close(one, other, atol=1e-11, rtol=1e-11)
 
 
-@pytest.mark.usefixtures("_call_cost")
+@pytest.mark.usefixtures("_way")
 @pytest.mark.parametrize("gate_first", [False, True])
 @pytest.mark.parametrize("sizes", [[4, 3, 1, 3], [7]], ids=str)
 def test_second_derivatives_of_gated_convolutions_equal_finite_differences(sizes: list[int], gate_first: bool) -> None:
@@ -106,6 +111,7 @@ def test_channels_in_chunks_give_the_same(sizes: list[int], monkeypatch: pytest.
         out.square().sum().backward()
         return [out, x.grad, filters.grad]
 
+    monkeypatch.setattr(direct_convolution, "SUM_PAIRS", -1)
     whole = results()
     monkeypatch.setattr("graphgps_kmip.attention.circular_convolution.CHUNK_NUMBERS", {"cpu": 1})
     monkeypatch.setattr("graphgps_kmip.attention.circular_convolution.FEW_CHANNELS", 2)
@@ -145,6 +151,38 @@ def test_no_transform_has_a_slow_length() -> None:
 def test_many_small_graphs_of_many_sizes_are_one_block_and_one_large_graph_stands_apart() -> None:
     assert len(SizeGroups.of(bounds(list(range(10, 40)))).blocks) == 1
     assert len(SizeGroups.of(bounds([20, 100_000])).blocks) == 2
+
+
+@pytest.mark.skipif(unavailable_reason("direct_convolution") is not None, reason="no C compiler")
+def test_small_graphs_are_summed_and_large_ones_and_halves_are_transformed() -> None:
+    for sizes, summed in (([24] * 30, True), (list(range(10, 40)), True), ([4000], False), ([20, 5000], False)):
+        x, filters, groups = inputs(sizes, channels=1)
+        assert can_sum(x, filters, groups) is summed
+        assert not can_sum(x.bfloat16(), filters.float(), groups)
+        assert not can_sum(x.bfloat16(), filters.bfloat16(), groups)
+
+
+@pytest.mark.skipif(unavailable_reason("direct_convolution") is not None, reason="no C compiler")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("channels", [1, 15, 16, 33])
+def test_sums_equal_transforms_for_any_channels_on_any_threads(
+    channels: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(direct_convolution, "THREAD_WORK", 1)
+    groups, results, before = SizeGroups.of(bounds([9, 40, 1, 9, 33, 0, 4])), [], torch.get_num_threads()
+    torch.manual_seed(0)
+    x, filters = (torch.randn(rows, 3 * channels, dtype=dtype) for rows in (96, groups.num_rows))
+    for pairs, threads in ((-1, 1), (10**9, 1), (10**9, 3)):
+        monkeypatch.setattr(direct_convolution, "SUM_PAIRS", pairs)
+        torch.set_num_threads(threads)
+        one, other = x.clone().requires_grad_(), filters[:, : 2 * channels].clone().requires_grad_()
+        out = gated_convolutions(one, other, groups, False)
+        results.append((out, *torch.autograd.grad(out.square().sum(), (one, other))))
+    torch.set_num_threads(before)
+    for transformed, alone, shared in zip(*results, strict=True):
+        error = (alone - transformed).norm() / transformed.norm()
+        assert error < (1e-5 if dtype == torch.float32 else 1e-13)
+        assert torch.equal(alone, shared)
 
 
 def test_filters_of_another_length_are_refused() -> None:

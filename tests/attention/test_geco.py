@@ -11,7 +11,7 @@ from torch import Tensor
 from graphgps_kmip.attention import GECOAttention, GraphContext, long_filter, propagation
 from graphgps_kmip.attention.circular_convolution import circular_convolution
 from graphgps_kmip.attention.geco import GlobalContextBlock
-from graphgps_kmip.attention.long_filter import NORMS, TINY, LongFilter, place_features
+from graphgps_kmip.attention.long_filter import NORMS, TINY, FilterNetwork, LongFilter, Segments, place_features
 from graphgps_kmip.attention.propagation import ADJACENCIES, adjacency_weights, propagate
 from graphgps_kmip.attention.size_groups import SizeGroups
 
@@ -144,19 +144,70 @@ def test_no_output_of_an_l1_filter_exceeds_the_largest_input() -> None:
         torch.testing.assert_close(part.abs().sum(0), torch.ones(5))
 
 
-@pytest.mark.parametrize("numbers", [2, 10**6], ids=["some rows at a time", "all rows"])
+def divided(taps: Tensor, norm: str, sizes: tuple[int, ...]) -> Tensor:
+    return NORMS[norm](taps, Segments.of(sizes, taps.device))
+
+
+@pytest.mark.parametrize("numbers", [2, 10**6], ids=["some columns at a time", "all columns"])
+@pytest.mark.parametrize("sizes", [(5,), (1, 2, 5), ()], ids=str)
 def test_the_gradients_of_taps_that_are_divided_by_their_sum_are_those_of_autograd(
-    numbers: int, monkeypatch: pytest.MonkeyPatch
+    sizes: tuple[int, ...], numbers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(long_filter, "SUM_NUMBERS", numbers)
     torch.manual_seed(0)
-    taps = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
-    plain = lambda taps: taps / taps.abs().sum(1, keepdim=True).clamp(min=TINY)  # noqa: E731
-    rows = torch.cat([taps.detach(), torch.zeros(1, 5), torch.full((1, 5), TINY / 10)]).requires_grad_()
-    grad = torch.randn(5, 5, dtype=torch.float64)
-    found, expected = (torch.autograd.grad(divide(rows), rows, grad)[0] for divide in (NORMS["l1"], plain))
-    torch.testing.assert_close(found, expected)
-    assert torch.autograd.gradgradcheck(NORMS["l1"], (taps,))
+    taps = torch.randn(sum(sizes), 3, dtype=torch.float64, requires_grad=True)
+    more = torch.zeros(sum(sizes), 1), torch.full((sum(sizes), 1), TINY / 10)
+    columns = torch.cat([taps.detach(), *more], 1).requires_grad_()
+
+    def plain(taps: Tensor) -> Tensor:
+        parts = taps.split(list(sizes)) if sizes else [taps]
+        return torch.cat([part / part.abs().sum(0, keepdim=True).clamp(min=TINY) for part in parts])
+
+    grad, results = torch.randn(sum(sizes), 5, dtype=torch.float64), []
+    for out in (divided(columns, "l1", sizes), plain(columns)):
+        results.append((out, *torch.autograd.grad(out, columns, grad)))
+    torch.testing.assert_close(*results)
+    if sizes:
+        assert torch.autograd.gradgradcheck(lambda taps: divided(taps, "l1", sizes), (taps,))
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_filters_of_several_sizes_are_those_of_each_alone(norm: str) -> None:
+    torch.manual_seed(0)
+    taps, sizes = torch.randn(13, 3, dtype=torch.float64, requires_grad=True), (1, 4, 8)
+    together = divided(taps, norm, sizes)
+    alone = torch.cat([divided(part, norm, (len(part),)) for part in taps.split(list(sizes))])
+    torch.testing.assert_close(together, alone)
+    if norm == "l2":
+        varying = together - torch.cat([part.mean(0).expand_as(part) for part in together.split(list(sizes))])
+        expected = torch.tensor([[0.0], [1], [1]]).double().expand(3, 3)
+        lengths = torch.stack([part.norm(dim=0) for part in varying.split(list(sizes))])
+        torch.testing.assert_close(lengths, expected)
+    (grad,) = torch.autograd.grad(together.square().sum(), taps)
+    assert grad.isfinite().all()
+
+
+def test_many_places_and_few_have_the_same_filters(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    made, results = LongFilter(4).double(), []
+    for few in (0, 10**6):
+        monkeypatch.setattr(long_filter, "FEW_PLACES", few)
+        made.zero_grad()
+        taps = made((3, 50))
+        taps.square().sum().backward()
+        results.append([taps, *(one.grad for one in made.parameters())])
+    torch.testing.assert_close(*results)
+
+
+def test_the_network_is_linear_maps_and_sines_of_learned_frequencies() -> None:
+    torch.manual_seed(0)
+    network = FilterNetwork(5, 6, 2, 3).double()
+    network.frequency.data.uniform_(0.5, 2)
+    places = torch.randn(7, 5, dtype=torch.float64)
+    expected = places
+    for layer in network.layers:
+        expected = torch.sin(network.frequency * layer(expected))
+    torch.testing.assert_close(network.hidden(places), expected)
 
 
 def test_the_outputs_of_the_whole_layer_do_not_grow_up_to_100_000_nodes() -> None:
@@ -171,13 +222,13 @@ def test_the_outputs_of_the_whole_layer_do_not_grow_up_to_100_000_nodes() -> Non
 
 def test_places_are_fractions_so_that_sizes_share_one_network() -> None:
     like = torch.zeros((), dtype=torch.float64)
-    features = place_features((1, 4), 5, like)
+    features = place_features(Segments.of((1, 4), like.device), 5, like)
     assert features[0].tolist() == [0.0, 1.0, 1.0, 0.0, 0.0]
     quarter = features[2]  # t = 1 of n = 4
     assert quarter[0] == pytest.approx(1 / 3)
     assert quarter[2] == pytest.approx(0.0, abs=1e-12)
     assert quarter[4] == pytest.approx(-1.0)
-    assert place_features((), 5, like).shape == (0, 5)
+    assert place_features(Segments.of((), like.device), 5, like).shape == (0, 5)
 
 
 @pytest.mark.parametrize(

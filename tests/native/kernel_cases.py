@@ -7,8 +7,10 @@ import torch
 from torch import Tensor
 
 from graphgps_kmip.attention import GraphContext
+from graphgps_kmip.attention.circular_convolution import gated_convolutions
 from graphgps_kmip.attention.full import full_attention
 from graphgps_kmip.attention.pair_attention import pair_attention
+from graphgps_kmip.attention.size_groups import SizeGroups
 from graphgps_kmip.attention.sparse_attention import sparse_attention
 from graphgps_kmip.mpnn.gatedgcn import gated_mean
 from graphgps_kmip.search import topk_inner_product
@@ -135,3 +137,19 @@ def test_gated_means_of_nodes_without_edges_and_hubs(dim: int, dtype: torch.dtyp
         if edges:
             with pytest.raises(IndexError):
                 gated_mean(own, other, edge.clone(), factor, source + sources, target)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dim", [1, 7, 16, 33])
+@pytest.mark.parametrize("gate_first", [False, True])
+def test_convolutions_of_graphs_of_one_node_and_around_a_block(
+    gate_first: bool, dim: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("graphgps_kmip.attention.direct_convolution.SUM_PAIRS", 10**9)
+    for sizes in ([], [0], [1], [1, 2, 3, 4, 5, 0, 7, 8, 9, 5, 1, 31]):
+        groups = SizeGroups.of(torch.tensor([0, *sizes]).cumsum(0))
+        shapes = (sum(sizes), 4 * dim), (groups.num_rows, (3 - gate_first) * dim)
+        given = [torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes]
+        out = gated_convolutions(*given, groups, gate_first)
+        grads = torch.autograd.grad(out.sum(), given)
+        assert all(one.isfinite().all() for one in (out, *grads))

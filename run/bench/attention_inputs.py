@@ -85,8 +85,8 @@ def shape_of(data: str) -> tuple[int, int] | tuple[None, None]:
     """Return the nodes and heads that ``batch:GRAPHSxNODESxHEADS`` fixes; None for a name of ``DATA``."""
     if data in DATA:
         return None, None
-    graphs, nodes, heads = _batch_sizes(data)
-    return graphs * nodes, heads
+    sizes, heads = _batch_sizes(data)
+    return sum(sizes), heads
 
 
 def make_inputs(data: str, n: int, dim: int, heads: int, seed: int = 0) -> Inputs:
@@ -94,15 +94,18 @@ def make_inputs(data: str, n: int, dim: int, heads: int, seed: int = 0) -> Input
     torch.manual_seed(seed)
     ptr = torch.tensor([0, n])
     if data.startswith("batch:"):
-        graphs, nodes, _ = _batch_sizes(data)
-        ptr = torch.arange(graphs + 1) * nodes
+        ptr = torch.tensor([0, *_batch_sizes(data)[0]]).cumsum(0)
     q, k = DATA.get(data, gaussian)((heads, n, dim))
     return Inputs(q, k, torch.randn(heads, n, dim), ptr)
 
 
-def _batch_sizes(data: str) -> tuple[int, int, int]:
-    found = re.fullmatch(r"batch:(\d+)x(\d+)x(\d+)", data)
+def _batch_sizes(data: str) -> tuple[list[int], int]:
+    """Return nodes of each graph, and heads; of NODES such as 9-41 the sizes are spread evenly, in random order."""
+    found = re.fullmatch(r"batch:(\d+)x(\d+)(?:-(\d+))?x(\d+)", data)
     if not found or "0" in found.groups():
-        known = f"{', '.join(DATA)} or batch:GRAPHSxNODESxHEADS, such as batch:32x480x4"
+        known = f"{', '.join(DATA)} or batch:GRAPHSxNODESxHEADS, such as batch:32x480x4 or batch:32x9-41x4"
         raise ValueError(f"--data {data}: unknown, choose {known}")
-    return tuple(int(number) for number in found.groups())
+    graphs, first, last, heads = (None if number is None else int(number) for number in found.groups())
+    sizes = torch.linspace(first, first if last is None else last, graphs).round().int()
+    order = torch.randperm(graphs, generator=torch.Generator().manual_seed(0))
+    return sizes[order].tolist(), heads

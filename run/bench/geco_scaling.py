@@ -97,7 +97,7 @@ def main(words: list[str]) -> int:
         return 0
     common = {key: getattr(args, key) for key in ("k", "heads", "device", "threads")}
     common |= {"bench": "geco_scaling", "setting": "layer", "data": "erdos_renyi", "dim": args.dims}
-    picked = bench_records.pick(NAMES, args.methods, FULL)
+    picked = bench_records.pick(NAMES, args.methods, "")
     picked = [name for name in picked if name != FLASH or args.device == "cuda"]
     cells = [[common | {"method": name, "n": n} for name in picked] for n in args.n]
     report = lambda done: print(bench_records.table(done, COLUMNS), flush=True)  # noqa: E731

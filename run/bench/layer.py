@@ -48,7 +48,7 @@ def parse(words: list[str]) -> argparse.Namespace:
         __doc__,
         paired=True,
         n=(bench_records.sizes, "1e3:1e5", "nodes of single graphs: 1e3:1e5 (half powers of ten) or 1000,5000"),
-        batch=(str, "32x480", "GRAPHSxNODES of a batch beside them, or none"),
+        batch=(str, "32x480", "GRAPHSxNODES of a batch beside them (NODES: 480, or sizes such as 9-41), or none"),
         dims=(bench_records.positive, 64, "width of the layer"),
         heads=(bench_records.positive, 4, "attention heads"),
     )

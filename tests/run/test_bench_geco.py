@@ -57,6 +57,14 @@ def test_cells_have_what_was_measured_and_say_what_was_not(run: Path) -> None:
     assert set(found["cells"]) == {FULL, GECO, KMIP}
 
 
+def test_one_method_is_measured_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[Row]] = []
+    monkeypatch.setattr(geco_scaling, "measure", lambda cells, *_: seen.extend(cells) or [])
+    monkeypatch.setattr(bench_records, "save", lambda *_: 0)
+    assert geco_scaling.main(["--n", "16,32", "--methods", "GECO", "--threads", "1"]) == 0
+    assert [(cell["n"], cell["method"]) for cells in seen for cell in cells] == [(16, GECO), (32, GECO)]
+
+
 def test_an_earlier_record_is_fitted_again(run: Path, tmp_path: Path) -> None:
     words = ["--fit", str(run / "record.json"), "--cells", str(tmp_path), "--fit-from", "32", "--threads", "1"]
     assert geco_scaling.main(words) == 0

@@ -80,6 +80,14 @@ def test_recall_is_one_for_exact_search_and_counts_what_is_missed(monkeypatch: p
     assert attention.recall("matmul+topk", inputs, 5) == pytest.approx(0.8)
 
 
+def test_a_batch_has_graphs_of_one_size_or_of_sizes_between_two_in_random_order() -> None:
+    assert make_inputs("batch:3x20x2", 60, 4, 2).ptr.diff().tolist() == [20, 20, 20]
+    sizes = make_inputs("batch:5x9-17x2", 65, 4, 2).ptr.diff().tolist()
+    assert sorted(sizes) == [9, 11, 13, 15, 17]
+    assert sizes != sorted(sizes)
+    assert shape_of("batch:5x9-17x2") == (65, 2)
+
+
 @pytest.mark.parametrize("data", DATA)
 def test_data_sets_repeat_and_are_finite(data: str) -> None:
     first, second = (make_inputs(data, 300, 4, 2) for _ in range(2))

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 import torch
-from scipy.special import hyp1f1
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
@@ -75,7 +75,7 @@ def distance_of_samples(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     squares = rows.square().sum(-1)  # (H, N)
     half = v.size(-1) / 2
     factor = math.sqrt(2) * math.exp(math.lgamma(half + 0.5) - math.lgamma(half))
-    expected = factor * hyp1f1(-0.5, half, -squares.double().cpu().numpy() / 2)
+    expected = factor * scipy.special.hyp1f1(-0.5, half, -squares.double().cpu().numpy() / 2)
     return torch.from_numpy(expected).mean(-1)
 
 

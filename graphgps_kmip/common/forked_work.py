@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
+import scipy
 import torch
 
 from graphgps_kmip.errors import InputError
@@ -42,6 +43,7 @@ def as_done(
         return
     if "fork" not in multiprocessing.get_all_start_methods():
         raise InputError(f"{title}: this system cannot fork processes: work in one, num_threads 1")
+    load_scipy()
     waiting, running = iter(items), {}
     try:
         while True:
@@ -59,6 +61,11 @@ def as_done(
         for receiver, (_, process) in running.items():
             process.join()
             receiver.close()
+
+
+def load_scipy() -> None:
+    """Load what encodings use of scipy, which else each forked process loads, after it has limited threads of BLAS."""
+    scipy.linalg.lapack, scipy.sparse.csgraph, scipy.sparse.linalg, scipy.spatial  # noqa: B018
 
 
 def _started(work: Callable[[Any], Any], item: Any) -> tuple[Connection, multiprocessing.Process]:

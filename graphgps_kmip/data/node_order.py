@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+import scipy
 import torch
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -35,14 +34,14 @@ def _breadth_first(graph: Data, rng: np.random.Generator) -> np.ndarray:  # noqa
 def _spectral(graph: Data, rng: np.random.Generator) -> np.ndarray:  # noqa: ARG001
     """By the Fiedler vector of each component, components from large to small."""
     adjacency, found = _adjacency(graph), []
-    _, label = connected_components(adjacency, directed=False)
+    _, label = scipy.sparse.csgraph.connected_components(adjacency, directed=False)
     for component in np.argsort(-np.bincount(label), kind="stable") if graph.num_nodes else ():
         nodes = np.flatnonzero(label == component)
         found.append(nodes[_fiedler_order(adjacency[nodes][:, nodes])])
     return np.concatenate([*found, np.arange(0)])
 
 
-def _fiedler_order(adjacency: csr_array) -> np.ndarray:
+def _fiedler_order(adjacency: scipy.sparse.csr_array) -> np.ndarray:
     if adjacency.shape[0] < 3:
         return np.arange(adjacency.shape[0])
     edge_index = torch.from_numpy(np.stack(adjacency.nonzero()).astype(np.int64))
@@ -52,10 +51,10 @@ def _fiedler_order(adjacency: csr_array) -> np.ndarray:
     return np.argsort(np.round(vector * np.sign(largest), 9), kind="stable")
 
 
-def _adjacency(graph: Data) -> csr_array:
+def _adjacency(graph: Data) -> scipy.sparse.csr_array:
     source, target = graph.edge_index.numpy()
     size = graph.num_nodes
-    return csr_array((np.ones(len(source), dtype=np.int8), (source, target)), shape=(size, size))
+    return scipy.sparse.csr_array((np.ones(len(source), dtype=np.int8), (source, target)), shape=(size, size))
 
 
 Order = Callable[[Data, np.random.Generator], np.ndarray]

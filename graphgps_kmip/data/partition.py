@@ -10,9 +10,8 @@ from __future__ import annotations
 import logging
 
 import numpy as np
+import scipy
 import torch
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order, connected_components
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -40,7 +39,7 @@ def partition(edge_index: Tensor, num_nodes: int, parts: int) -> list[np.ndarray
         raise InputError(f"a graph of {num_nodes} nodes cannot be cut into {parts} parts: set train.train_parts")
     source, target = edge_index.numpy()
     both = (np.concatenate([source, target]), np.concatenate([target, source]))
-    graph = csr_array((np.ones(len(both[0]), dtype=np.int8), both), shape=(num_nodes, num_nodes))
+    graph = scipy.sparse.csr_array((np.ones(len(both[0]), dtype=np.int8), both), shape=(num_nodes, num_nodes))
     done, waiting = [], [(np.arange(num_nodes), parts)]
     while waiting:
         nodes, count = waiting.pop()
@@ -54,9 +53,9 @@ def partition(edge_index: Tensor, num_nodes: int, parts: int) -> list[np.ndarray
     return done
 
 
-def breadth_first(graph: csr_array) -> np.ndarray:
+def breadth_first(graph: scipy.sparse.csr_array) -> np.ndarray:
     """Return a breadth-first order of all nodes, component by component, each from a peripheral node."""
-    _, label = connected_components(graph, directed=False)
+    _, label = scipy.sparse.csgraph.connected_components(graph, directed=False)
     size = np.bincount(label)
     large = np.flatnonzero(size > SMALL * len(label))
     first = np.unique(label, return_index=True)[1]
@@ -65,9 +64,9 @@ def breadth_first(graph: csr_array) -> np.ndarray:
     return np.concatenate([*found, rest[label[rest].argsort(kind="stable")]])
 
 
-def _from_periphery(graph: csr_array, start: int) -> np.ndarray:
-    last = breadth_first_order(graph, start, directed=False, return_predecessors=False)[-1]
-    return breadth_first_order(graph, last, directed=False, return_predecessors=False)
+def _from_periphery(graph: scipy.sparse.csr_array, start: int) -> np.ndarray:
+    last = scipy.sparse.csgraph.breadth_first_order(graph, start, directed=False, return_predecessors=False)[-1]
+    return scipy.sparse.csgraph.breadth_first_order(graph, last, directed=False, return_predecessors=False)
 
 
 class InEdges:

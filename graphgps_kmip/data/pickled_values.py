@@ -7,12 +7,13 @@ every argument, and raise `UnsafeFile` at what no writer of data makes.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from typing import Any
 
 import numpy as np
-import scipy.sparse
+import scipy
 import torch
 from torch import Tensor, nn
 
@@ -153,7 +154,8 @@ def parameter(data: Any, requires_grad: Any, hooks: Any = None) -> nn.Parameter:
     return nn.Parameter(data, bool(requires_grad) and data.is_floating_point())
 
 
-SPARSE = {
-    name: getattr(scipy.sparse, name)
-    for name in ("csr_matrix", "csc_matrix", "coo_matrix", "csr_array", "csc_array", "coo_array")
-}
+@functools.cache
+def sparse_classes() -> dict[str, type]:
+    """Return scipy's classes of sparse matrices that a pickle may name."""
+    names = ("csr_matrix", "csc_matrix", "coo_matrix", "csr_array", "csc_array", "coo_array")
+    return {name: getattr(scipy.sparse, name) for name in names}

@@ -23,7 +23,7 @@ from pathlib import Path, PurePath
 from typing import Any, TypeVar
 from urllib.error import URLError
 
-from scipy.io import loadmat
+import scipy
 
 from graphgps_kmip.common.atomic_write import free_name
 from graphgps_kmip.common.file_lock import locked
@@ -228,7 +228,7 @@ def _check_content(path: Path) -> None:
                     while file.read(CHUNK):  # to the end, where its checksum is compared
                         pass
     elif path.suffix == ".mat":
-        loadmat(path)
+        scipy.io.loadmat(path)
     elif path.suffix == ".json":
         json.loads(path.read_bytes())
     elif path.suffix not in TEXT:

@@ -88,7 +88,7 @@ def _complex(real: Any, imaginary: Any = 0.0) -> complex:
 
 def _object(cls: Any, base: Any, state: Any) -> Any:
     """Make an empty object, as Python 2's pickles of new-style classes ask for."""
-    if base is not object or state is not None or cls not in values.SPARSE.values():
+    if base is not object or state is not None or cls not in values.sparse_classes().values():
         raise UnsafeFile("it asks for an object of a class on top of another one, which no data needs")
     return object.__new__(cls)
 
@@ -168,7 +168,7 @@ class SafeUnpickler(pickle._Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         """Return what a pickle means by a name, if it is one that data may use."""
         if module == "scipy.sparse" or module.startswith("scipy.sparse."):  # older releases keep them in other modules
-            found = values.SPARSE.get(name)
+            found = values.sparse_classes().get(name)
         else:
             found = FUNCTIONS.get((module, name), NAMED.get((module, name)))
         if found is None and module == "torch":
@@ -187,7 +187,7 @@ class SafeUnpickler(pickle._Unpickler):
 
     def _newobj(self) -> None:
         args, cls = self.stack.pop(), self.stack.pop()
-        if args != () or not any(cls is one for one in values.SPARSE.values()):
+        if args != () or not any(cls is one for one in values.sparse_classes().values()):
             raise UnsafeFile(f"it makes an object of {getattr(cls, '__name__', cls)}, which no data needs")
         self.append(object.__new__(cls))
 
@@ -197,7 +197,7 @@ class SafeUnpickler(pickle._Unpickler):
             values.set_array(value, state)
         elif isinstance(value, np.dtype):
             values.set_dtype(value, state)
-        elif type(value) in values.SPARSE.values():
+        elif type(value) in values.sparse_classes().values():
             values.set_sparse(value, state)
         else:
             raise UnsafeFile(f"it sets the state of a {type(value).__name__}, which no data needs")

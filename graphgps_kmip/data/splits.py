@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
 from torch import Tensor
 
 from graphgps_kmip.errors import InputError
@@ -40,6 +39,8 @@ def random_split(
     Raises:
         ValueError: the fractions do not sum to 1, or there are too few samples (of a class) to divide.
     """
+    from sklearn.model_selection import train_test_split  # takes a second or two to import
+
     if len(fractions) != 3 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
         raise InputError(
             f"dataset.split must be three positive shares that sum to 1, as [0.6, 0.2, 0.2], got {list(fractions)}"
@@ -72,6 +73,8 @@ def fold_split(num: int, folds: int, index: int, labels: Sequence[int] | Tensor 
     Raises:
         ValueError: fewer than 3 folds, no such fold, or too few samples.
     """
+    from sklearn.model_selection import KFold, StratifiedKFold  # takes a second or two to import
+
     if folds < 3:
         raise InputError(f"dataset.split_mode: cross-validation needs 3 folds or more, got {folds}")
     if not 0 <= index < folds:

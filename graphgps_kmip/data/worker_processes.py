@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader, Subset
 from torch_geometric.data import Batch, Data
 from tqdm import tqdm
 
+from graphgps_kmip.common.forked_work import load_scipy
 from graphgps_kmip.data.dataset import graph_words
 from graphgps_kmip.data.file_errors import FILE_ERRORS, graph_at, kind_and_text
 from graphgps_kmip.data.graph_checks import check_alike
@@ -189,6 +190,7 @@ def in_order(
 def _over_processes(
     title: str, work: Callable[[range], Result], chunks: Sequence[range], workers: int
 ) -> Iterator[Result]:
+    load_scipy()
     kind = "fork" if "fork" in multiprocessing.get_all_start_methods() else None  # forked, they need no copy of data
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context(kind), _enter, (work,))
     waiting: deque[tuple[range, Future]] = deque()

@@ -14,9 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-import scipy.sparse as sp
+import scipy
 import torch
-from scipy.sparse.csgraph import reverse_cuthill_mckee
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -79,10 +78,11 @@ def edge_walk_probabilities(
     if len(source) and (min(source.min(), target.min()) < 0 or max(source.max(), target.max()) >= num_nodes):
         raise InputError(f"edge_index names a node outside the graph, which has {num_nodes} nodes")
     numpy_dtype = torch.empty(0, dtype=dtype).numpy().dtype
-    adjacency = sp.csr_array((np.ones(len(source)), (source, target)), shape=(num_nodes,) * 2)
+    adjacency = scipy.sparse.csr_array((np.ones(len(source)), (source, target)), shape=(num_nodes,) * 2)
     pattern = (adjacency + adjacency.T).tocsr()
     degree = adjacency.sum(axis=1)
-    back = (sp.diags_array(1 / degree.clip(min=1)) @ adjacency).T.tocsr().astype(numpy_dtype)  # P^T: walks are columns
+    back = (scipy.sparse.diags_array(1 / degree.clip(min=1)) @ adjacency).T.tocsr()  # P^T: walks are columns
+    back = back.astype(numpy_dtype)
     by_source = source.argsort(kind="stable")
     first = source[by_source].searchsorted(np.arange(num_nodes + 1))
     found = np.zeros((len(source), len(times)), numpy_dtype)
@@ -100,7 +100,7 @@ def edge_walk_probabilities(
     return torch.from_numpy(found)
 
 
-def _walks(back: sp.csr_array, starts: int, steps: int) -> Iterator[Array]:
+def _walks(back: scipy.sparse.csr_array, starts: int, steps: int) -> Iterator[Array]:
     """Yield where walks from the first nodes are after 0, 1, ..., steps steps: (nodes, starts)."""
     walks = np.eye(back.shape[0], starts, dtype=back.dtype)
     yield walks
@@ -109,10 +109,10 @@ def _walks(back: sp.csr_array, starts: int, steps: int) -> Iterator[Array]:
         yield walks
 
 
-def _blocks(pattern: sp.csr_array, width: int) -> Iterator[Array]:
+def _blocks(pattern: scipy.sparse.csr_array, width: int) -> Iterator[Array]:
     """Yield blocks of nodes that have edges, in an order in which neighbours are close."""
     if pattern.nnz == 0:
         return
-    order = reverse_cuthill_mckee(pattern, symmetric_mode=True).astype(np.int64)
+    order = scipy.sparse.csgraph.reverse_cuthill_mckee(pattern, symmetric_mode=True).astype(np.int64)
     order = order[np.diff(pattern.indptr)[order] > 0]
     yield from (order[start : start + width] for start in range(0, len(order), width))

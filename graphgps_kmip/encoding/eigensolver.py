@@ -20,11 +20,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 import torch
-from scipy.linalg import eigh
-from scipy.sparse import csc_array, csr_array
-from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
-from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, SuperLU, eigsh, lobpcg, splu
 from threadpoolctl import ThreadpoolController
 
 from graphgps_kmip.native import load, pointer, unavailable_reason
@@ -43,10 +40,10 @@ def dense_eigenpairs(matrix: np.ndarray, count: int) -> tuple[np.ndarray, np.nda
 
     Shapes: (N, N) -> (count,), (N, count).
     """
-    return eigh(matrix, subset_by_index=[0, count - 1], check_finite=False)
+    return scipy.linalg.eigh(matrix, subset_by_index=[0, count - 1], check_finite=False)
 
 
-def sparse_eigenpairs(matrix: csc_array, count: int) -> tuple[np.ndarray, np.ndarray]:
+def sparse_eigenpairs(matrix: scipy.sparse.csc_array, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the ``count`` smallest eigenvalues, ascending, and orthonormal eigenvectors of a large sparse matrix.
 
     A Lanczos run can miss copies of a repeated eigenvalue, so the eigenvalues below the last one are counted (the
@@ -55,8 +52,8 @@ def sparse_eigenpairs(matrix: csc_array, count: int) -> tuple[np.ndarray, np.nda
     fill the memory; there nothing is counted). Every such step is logged.
 
     Args:
-        matrix (csc_array): Symmetric, positive semi-definite, float64, with all of its diagonal stored; best of a
-            connected graph.
+        matrix (scipy.sparse.csc_array): Symmetric, positive semi-definite, float64, with all of its diagonal stored;
+            best of a connected graph.
         count (int): Eigenpairs wanted, fewer than N / 4.
 
     Shapes: (N, N) -> (count,), (N, count).
@@ -67,7 +64,7 @@ def sparse_eigenpairs(matrix: csc_array, count: int) -> tuple[np.ndarray, np.nda
         num_vectors = min(num_vectors, matrix.shape[0] - 1)
         try:
             values, vectors = _lanczos(matrix, factor, count, num_vectors)
-        except (ArpackNoConvergence, ArpackError) as error:
+        except (scipy.sparse.linalg.ArpackNoConvergence, scipy.sparse.linalg.ArpackError) as error:
             reason = str(error).splitlines()[0]
         else:
             missing = 0 if factor is None else _count_below(matrix, values) - _found_below(values)
@@ -93,11 +90,11 @@ def _shift(num_rows: int) -> float:
     return -min(1e-6, max(1e-9, 1e3 / num_rows**2))
 
 
-def _stays_sparse(matrix: csc_array) -> bool:
+def _stays_sparse(matrix: scipy.sparse.csc_array) -> bool:
     """Say whether the triangles of a factorisation are expected to fit, from the band after Cuthill-McKee."""
     if matrix.shape[0] ** 2 <= 2 * BAND_ENTRIES:
         return True
-    order = reverse_cuthill_mckee(matrix.tocsr(), symmetric_mode=True)
+    order = scipy.sparse.csgraph.reverse_cuthill_mckee(matrix.tocsr(), symmetric_mode=True)
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
     entries = matrix.tocoo()
@@ -106,29 +103,33 @@ def _stays_sparse(matrix: csc_array) -> bool:
     return width.sum() <= max(BAND_ENTRIES, PLANAR_BAND * len(order) ** 1.5)
 
 
-def _factored(matrix: csc_array, shift: float) -> SuperLU:
+def _factored(matrix: scipy.sparse.csc_array, shift: float) -> scipy.sparse.linalg.SuperLU:
     """Factorise matrix - shift I, pivots on the diagonal, in an order made for symmetric matrices."""
     shifted = matrix.copy()
     column = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
     shifted.data[matrix.indices == column] -= shift  # a sum of two matrices would take half as long as the factors
     # The minimum degree order of A + A' halves the fill of the default, which is made for unsymmetric matrices.
-    return splu(shifted, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
+    order = {"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
+    return scipy.sparse.linalg.splu(shifted, **order)
 
 
-def _lanczos(matrix: csc_array, factor: SuperLU | None, count: int, num_vectors: int) -> tuple[np.ndarray, np.ndarray]:
+def _lanczos(
+    matrix: scipy.sparse.csc_array, factor: scipy.sparse.linalg.SuperLU | None, count: int, num_vectors: int
+) -> tuple[np.ndarray, np.ndarray]:
     start = np.random.default_rng(0).standard_normal(matrix.shape[0])  # fixed: the same graph gives the same vectors
     how = {"which": "SA", "ncv": 2 * num_vectors, "maxiter": 1000}
     if factor is not None:
-        inverse = LinearOperator(matrix.shape, matvec=factor.solve, dtype=np.float64)
+        inverse = scipy.sparse.linalg.LinearOperator(matrix.shape, matvec=factor.solve, dtype=np.float64)
         how = {"sigma": _shift(len(start)), "OPinv": inverse, "ncv": num_vectors}
     with _blas().limit(limits=1, user_api="blas"):  # its vectors are too short for threads: twice the time with two
-        values, vectors = eigsh(matrix, k=count, v0=start, tol=TOLERANCE, **how)
+        values, vectors = scipy.sparse.linalg.eigsh(matrix, k=count, v0=start, tol=TOLERANCE, **how)
     order = values.argsort()
     return values[order], vectors[:, order]
 
 
 @functools.cache
 def _blas() -> ThreadpoolController:
+    scipy.linalg.lapack  # noqa: B018 (loaded now, or its BLAS would not be among those that are limited)
     return ThreadpoolController()
 
 
@@ -140,12 +141,14 @@ def _found_below(values: np.ndarray) -> int:
     return int((values < _bound(values)).sum())
 
 
-def _count_below(matrix: csc_array, values: np.ndarray) -> int:
+def _count_below(matrix: scipy.sparse.csc_array, values: np.ndarray) -> int:
     """Return how many eigenvalues lie below the last of ``values``: as many as negative pivots of matrix - bound I."""
     return int((_factored(matrix, _bound(values)).U.diagonal() < 0).sum())
 
 
-def _inverse_iteration(matrix: csc_array, factor: SuperLU, count: int) -> tuple[np.ndarray, np.ndarray]:
+def _inverse_iteration(
+    matrix: scipy.sparse.csc_array, factor: scipy.sparse.linalg.SuperLU, count: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Iterate on a block of vectors: slower than Lanczos, but it finds as many copies as the block has columns."""
     block = np.random.default_rng(0).standard_normal((matrix.shape[0], 2 * count + 10))
     for _ in range(MAX_BLOCK_STEPS):
@@ -158,19 +161,21 @@ def _inverse_iteration(matrix: csc_array, factor: SuperLU, count: int) -> tuple[
     return values, vectors
 
 
-def _lobpcg(matrix: csc_array, count: int) -> tuple[np.ndarray, np.ndarray]:
+def _lobpcg(matrix: scipy.sparse.csc_array, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Minimise the Rayleigh quotient of a block, preconditioned by the diagonal."""
     diagonal = matrix.diagonal()[:, None]
-    inverse = LinearOperator(matrix.shape, matvec=lambda x: x.reshape(-1, 1) / diagonal, matmat=lambda x: x / diagonal)
+    inverse = scipy.sparse.linalg.LinearOperator(
+        matrix.shape, matvec=lambda x: x.reshape(-1, 1) / diagonal, matmat=lambda x: x / diagonal
+    )
     start = np.random.default_rng(0).standard_normal((matrix.shape[0], count + 5))  # 5 more: the last converge slowest
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the caller says how far it came
-        values, vectors = lobpcg(matrix, start, M=inverse, largest=False, tol=1e-9, maxiter=2000)
+        values, vectors = scipy.sparse.linalg.lobpcg(matrix, start, M=inverse, largest=False, tol=1e-9, maxiter=2000)
     order = values.argsort()[:count]
     return values[order], vectors[:, order]
 
 
-def _residual(matrix: csc_array, values: np.ndarray, vectors: np.ndarray) -> float:
+def _residual(matrix: scipy.sparse.csc_array, values: np.ndarray, vectors: np.ndarray) -> float:
     return float(np.abs(matrix @ vectors - vectors * values).max())
 
 
@@ -199,14 +204,14 @@ class Blocks(NamedTuple):
     value: np.ndarray
 
     @classmethod
-    def of(cls, matrix: csr_array) -> Blocks:
+    def of(cls, matrix: scipy.sparse.csr_array) -> Blocks:
         """Return a single matrix as blocks."""
         return cls(np.array([0, matrix.shape[0]]), matrix.indptr, matrix.indices, matrix.data)
 
-    def matrix(self, number: int) -> csr_array:
+    def matrix(self, number: int) -> scipy.sparse.csr_array:
         """Return one of the matrices."""
         indptr, own = self._place(number)
-        return csr_array((self.value[own], self.column[own], indptr), shape=(len(indptr) - 1,) * 2)
+        return scipy.sparse.csr_array((self.value[own], self.column[own], indptr), shape=(len(indptr) - 1,) * 2)
 
     def dense(self, number: int) -> np.ndarray:
         """Return one of the matrices with all of its zeros."""
@@ -316,12 +321,12 @@ def _large(blocks: Blocks, numbers: np.ndarray, max_pairs: int) -> Iterator[tupl
         yield number, _by_components(blocks.matrix(number), min(max_pairs, np.diff(blocks.ptr)[number]))
 
 
-def _by_components(matrix: csr_array, count: int) -> Pairs:
+def _by_components(matrix: scipy.sparse.csr_array, count: int) -> Pairs:
     """Return the smallest eigenpairs component by component: each has one eigenvalue 0, which Lanczos finds at once."""
-    num, label = connected_components(matrix, directed=False)
+    num, label = scipy.sparse.csgraph.connected_components(matrix, directed=False)
     if num == 1:
         sparse = len(label) >= SPARSE_NODES and 4 * count < len(label)
-        return sparse_eigenpairs(csc_array(matrix), count) if sparse else dense_eigenpairs(matrix.toarray(), count)
+        return sparse_eigenpairs(matrix.tocsc(), count) if sparse else dense_eigenpairs(matrix.toarray(), count)
     size = np.bincount(label)
     # Of many components the trivial eigenvalues are enough: 0, or 1 for isolated nodes where the norm gives them that.
     trivial = np.where(size == 1, matrix.diagonal()[np.unique(label, return_index=True)[1]], 0.0)

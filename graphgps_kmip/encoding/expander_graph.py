@@ -15,11 +15,8 @@ from math import sqrt
 from typing import ClassVar
 
 import numpy as np
+import scipy
 import torch
-from scipy.linalg import eigvalsh
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
-from scipy.sparse.linalg import eigsh
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -220,29 +217,31 @@ def spectral_value(edges: np.ndarray, num_nodes: int) -> float:
     Shapes: edges (2, E).
     """
     adjacency = adjacency_without_loops(edges, num_nodes)
-    if connected_components(adjacency, directed=False, return_labels=False) > 1:
+    if scipy.sparse.csgraph.connected_components(adjacency, directed=False, return_labels=False) > 1:
         return 0.0  # Lanczos could miss a copy of the eigenvalue 0
     return second_eigenvalue(adjacency.sum(axis=1), adjacency)
 
 
-def adjacency_without_loops(edges: np.ndarray, num_nodes: int) -> csr_array:
+def adjacency_without_loops(edges: np.ndarray, num_nodes: int) -> scipy.sparse.csr_array:
     """Return how often each pair of different nodes is drawn, (N, N)."""
     other = edges[:, edges[0] != edges[1]]
-    return csr_array((np.ones(other.shape[1]), tuple(other)), shape=(num_nodes, num_nodes))
+    return scipy.sparse.csr_array((np.ones(other.shape[1]), tuple(other)), shape=(num_nodes, num_nodes))
 
 
-def second_eigenvalue(degree: np.ndarray, adjacency: csr_array) -> float:
+def second_eigenvalue(degree: np.ndarray, adjacency: scipy.sparse.csr_array) -> float:
     """Return the second smallest eigenvalue of D - A: dense up to `SPARSE_NODES` nodes, then by Lanczos.
 
     Shapes: degree (N,), adjacency (N, N), symmetric.
     """
     num_nodes = len(degree)
     node = np.arange(num_nodes)
-    matrix = csr_array((degree, (node, node)), shape=adjacency.shape) - adjacency
+    matrix = scipy.sparse.csr_array((degree, (node, node)), shape=adjacency.shape) - adjacency
     if num_nodes < SPARSE_NODES:
-        return float(eigvalsh(matrix.toarray(), subset_by_index=[1, 1], check_finite=False)[0])
+        return float(scipy.linalg.eigvalsh(matrix.toarray(), subset_by_index=[1, 1], check_finite=False)[0])
     start = np.random.default_rng(0).standard_normal(num_nodes)
-    return float(eigsh(matrix, k=2, which="SA", v0=start, tol=TOLERANCE, return_eigenvectors=False).max())
+    return float(
+        scipy.sparse.linalg.eigsh(matrix, k=2, which="SA", v0=start, tol=TOLERANCE, return_eigenvectors=False).max()
+    )
 
 
 def _check_arguments(num_nodes: int, degree: int, algorithm: str, max_num_iters: int) -> None:

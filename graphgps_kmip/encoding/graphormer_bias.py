@@ -14,9 +14,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-import scipy.sparse as sp
+import scipy
 import torch
-from scipy.sparse.csgraph import shortest_path
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
@@ -195,9 +194,11 @@ def _paths(edge_index: Tensor, num_nodes: int) -> tuple[Array, Array]:
     source, target = edge_index.cpu().numpy().astype(np.int64).reshape(2, -1)
     if len(source) and (min(source.min(), target.min()) < 0 or max(source.max(), target.max()) >= num_nodes):
         raise InputError(f"edge_index names a node outside the graph, which has {num_nodes} nodes")
-    adjacency = sp.csr_array((np.ones(len(source)), (source, target)), shape=(num_nodes,) * 2)
+    adjacency = scipy.sparse.csr_array((np.ones(len(source)), (source, target)), shape=(num_nodes,) * 2)
     adjacency.sum_duplicates()
-    distances, before = shortest_path(adjacency, method="D", unweighted=True, return_predecessors=True)
+    distances, before = scipy.sparse.csgraph.shortest_path(
+        adjacency, method="D", unweighted=True, return_predecessors=True
+    )
     return np.where(np.isinf(distances), UNREACHABLE, distances).astype(np.int16), before.astype(np.int64)
 
 

@@ -16,9 +16,8 @@ from itertools import islice
 from typing import Annotated, Any
 
 import numpy as np
-import scipy.sparse as sp
+import scipy
 import torch
-from scipy.sparse.csgraph import reverse_cuthill_mckee
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -159,7 +158,7 @@ def return_probabilities(
     order = np.argsort(sizes[graph], kind="stable")  # by size, so that a group of small graphs has little padding
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
-    adjacency = sp.csr_array((np.ones(edges.shape[1]), tuple(rank[edges])), shape=(len(graph),) * 2)
+    adjacency = scipy.sparse.csr_array((np.ones(edges.shape[1]), tuple(rank[edges])), shape=(len(graph),) * 2)
     numpy_dtype = torch.empty(0, dtype=dtype).numpy().dtype
     found = np.ones((len(graph), len(times)), numpy_dtype)  # 1 is right for no steps at all
     halves = (times[-1] + 1) // 2
@@ -171,7 +170,7 @@ def return_probabilities(
 
 
 def _parts(
-    adjacency: sp.csr_array, sizes: Array, halves: int, dtype: np.dtype, memory: int
+    adjacency: scipy.sparse.csr_array, sizes: Array, halves: int, dtype: np.dtype, memory: int
 ) -> Iterator[tuple[Array, Iterator[Array]]]:
     """Yield nodes and the diagonals of their walks, small graphs first (they come first)."""
     matrices = _transitions(adjacency, dtype)
@@ -190,14 +189,14 @@ def _parts(
             yield block, _block(matrices, pattern, block, halves)
 
 
-def _transitions(adjacency: sp.csr_array, dtype: np.dtype) -> list[sp.csr_array]:
+def _transitions(adjacency: scipy.sparse.csr_array, dtype: np.dtype) -> list[scipy.sparse.csr_array]:
     """Return [S] for an undirected graph, [P^T, P] for a directed one."""
     degree = adjacency.sum(axis=1)
     inverse = np.divide(1, degree, out=np.zeros_like(degree), where=degree > 0)
     if (adjacency != adjacency.T.tocsr()).nnz == 0:
-        scale = sp.diags_array(np.sqrt(inverse))
+        scale = scipy.sparse.diags_array(np.sqrt(inverse))
         return [(scale @ adjacency @ scale).tocsr().astype(dtype)]
-    steps = (sp.diags_array(inverse) @ adjacency).tocsr().astype(dtype)
+    steps = (scipy.sparse.diags_array(inverse) @ adjacency).tocsr().astype(dtype)
     return [steps.T.tocsr(), steps]
 
 
@@ -214,7 +213,7 @@ def _diagonals(steps: list[Step], start: Array) -> Iterator[Array]:
         yield np.einsum("...ij,...ij->...j", left, right)
 
 
-def _group(matrices: list[sp.csr_array], starts: Array) -> Iterator[Array]:
+def _group(matrices: list[scipy.sparse.csr_array], starts: Array) -> Iterator[Array]:
     """Yield the diagonals of several small graphs: all walks of all of them in one (graphs, nodes, starts) array."""
     sizes = np.diff(starts)
     count, largest = len(sizes), sizes[-1]
@@ -223,14 +222,14 @@ def _group(matrices: list[sp.csr_array], starts: Array) -> Iterator[Array]:
     shape = (count, largest, largest)
     filled = matrices[0].indptr[starts[-1]] - matrices[0].indptr[starts[0]]
 
-    def step(matrix: sp.csr_array) -> Step:
+    def step(matrix: scipy.sparse.csr_array) -> Step:
         entries = matrix[starts[0] : starts[-1]].tocoo()
         row, column = padded[entries.row], padded[entries.col - starts[0]]
         if largest in DENSE_SIZES and filled > DENSE * np.square(sizes).sum():
             dense = np.zeros((count * largest, largest), matrix.dtype)
             dense[row, column % largest] = entries.data
             return lambda walks, _: np.matmul(dense.reshape(shape), walks)
-        sparse = sp.csr_array((entries.data, (row, column)), shape=(count * largest,) * 2)
+        sparse = scipy.sparse.csr_array((entries.data, (row, column)), shape=(count * largest,) * 2)
         return lambda walks, _: (sparse @ walks.reshape(count * largest, largest)).reshape(shape)
 
     start = np.broadcast_to(np.eye(largest, dtype=matrices[0].dtype), shape)
@@ -238,11 +237,13 @@ def _group(matrices: list[sp.csr_array], starts: Array) -> Iterator[Array]:
         yield diagonal.reshape(-1)[padded]
 
 
-def _block(matrices: list[sp.csr_array], pattern: sp.csr_array, block: Array, halves: int) -> Iterator[Array]:
+def _block(
+    matrices: list[scipy.sparse.csr_array], pattern: scipy.sparse.csr_array, block: Array, halves: int
+) -> Iterator[Array]:
     """Yield the diagonals of the walks that start in a block of nodes, held for the nodes they can have reached."""
     ball, counts = nodes_within(pattern, block, halves)
 
-    def step(matrix: sp.csr_array) -> Step:
+    def step(matrix: scipy.sparse.csr_array) -> Step:
         local = matrix[ball][:, ball]
         if len(ball) in DENSE_SIZES and local.nnz > DENSE * len(ball) ** 2:
             local = local.toarray()
@@ -251,7 +252,7 @@ def _block(matrices: list[sp.csr_array], pattern: sp.csr_array, block: Array, ha
     return _diagonals([step(matrix) for matrix in matrices], np.eye(len(block), dtype=matrices[0].dtype))
 
 
-def nodes_within(pattern: sp.csr_array, block: Array, hops: int) -> tuple[Array, Array]:
+def nodes_within(pattern: scipy.sparse.csr_array, block: Array, hops: int) -> tuple[Array, Array]:
     """Return the nodes within so many hops of a block, nearest first, and how many are within 0, 1, ..., hops."""
     seen = np.zeros(pattern.shape[0], bool)
     seen[block] = True
@@ -261,11 +262,12 @@ def nodes_within(pattern: sp.csr_array, block: Array, hops: int) -> tuple[Array,
     return np.concatenate(reached), np.cumsum([len(one) for one in reached])
 
 
-def _blocks(pattern: sp.csr_array, first: int, width: int) -> Iterator[Array]:
+def _blocks(pattern: scipy.sparse.csr_array, first: int, width: int) -> Iterator[Array]:
     """Yield blocks of at most ``width`` nodes that lie close together, of the nodes from ``first`` on."""
     seen = np.arange(pattern.shape[0]) < first
     block = np.empty(0, np.int64)
-    for seed in reverse_cuthill_mckee(pattern, symmetric_mode=True):  # an order in which neighbours are close
+    order = scipy.sparse.csgraph.reverse_cuthill_mckee(pattern, symmetric_mode=True)  # neighbours are close in it
+    for seed in order:
         if seen[seed]:
             continue
         seen[seed] = True
@@ -281,7 +283,7 @@ def _blocks(pattern: sp.csr_array, first: int, width: int) -> Iterator[Array]:
         yield block
 
 
-def _unseen(pattern: sp.csr_array, nodes: Array, seen: Array, limit: int | None = None) -> Array:
+def _unseen(pattern: scipy.sparse.csr_array, nodes: Array, seen: Array, limit: int | None = None) -> Array:
     """Return neighbours of the nodes that were not seen before, at most ``limit``, and mark them as seen."""
     found = pattern.indices[ranges(pattern.indptr, nodes)]
     found = np.unique(found[~seen[found]])[:limit]

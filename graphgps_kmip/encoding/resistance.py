@@ -12,10 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-import scipy.sparse as sp
+import scipy
 import torch
-from scipy.sparse.csgraph import connected_components
-from scipy.sparse.linalg import splu
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -224,21 +222,25 @@ class _Circuit:
         row, column = np.divmod(keys, max(num_nodes, 1))
         self.row, self.column = row[row != column], column[row != column]  # of each wire, once
         wires, shape = np.arange(len(self.row)), (len(self.row), num_nodes)
-        forth = sp.csr_array((np.ones(len(wires)), (wires, self.row)), shape=shape)
-        self.incidence = forth - sp.csr_array((np.ones(len(wires)), (wires, self.column)), shape=shape)  # B, (wires, N)
+        forth = scipy.sparse.csr_array((np.ones(len(wires)), (wires, self.row)), shape=shape)
+        back = scipy.sparse.csr_array((np.ones(len(wires)), (wires, self.column)), shape=shape)
+        self.incidence = forth - back  # B, (wires, N)
         laplacian = (self.incidence.T @ self.incidence).tocsr()
-        self.component = connected_components(laplacian, directed=False)[1] if num_nodes else np.empty(0, np.int64)
+        self.component = np.empty(0, np.int64)
+        if num_nodes:
+            self.component = scipy.sparse.csgraph.connected_components(laplacian, directed=False)[1]
         earth = np.zeros(num_nodes)
         earth[np.unique(self.component, return_index=True)[1]] = 1.0
-        self.solve = _solver((laplacian + sp.diags_array(earth)).tocsc())
+        self.solve = _solver((laplacian + scipy.sparse.diags_array(earth)).tocsc())
 
 
-def _solver(matrix: sp.csc_array) -> Callable[[Array], Array]:
+def _solver(matrix: scipy.sparse.csc_array) -> Callable[[Array], Array]:
     if matrix.shape[0] <= DENSE:
         factor = torch.linalg.cholesky(torch.from_numpy(matrix.toarray()))  # SciPy's takes all cores in each process
         return lambda right: torch.cholesky_solve(torch.from_numpy(right), factor).numpy()
     # Symmetric positive definite: pivots stay on the diagonal, and the order is that of minimum degree.
-    return splu(matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}).solve
+    order = {"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
+    return scipy.sparse.linalg.splu(matrix, **order).solve
 
 
 def _projected(circuit: _Circuit, rows: int, rng: np.random.Generator) -> Iterator[tuple[slice, Array]]:
@@ -258,7 +260,7 @@ def _blocks(count: int, height: int) -> Iterator[slice]:
 def _means(columns: Array, component: Array) -> Array:
     """Return the mean of the rows of each component: (N, C) -> (components, C)."""
     sizes = np.bincount(component)
-    members = sp.csr_array((np.ones(len(component)), (component, np.arange(len(component)))))
+    members = scipy.sparse.csr_array((np.ones(len(component)), (component, np.arange(len(component)))))
     return (members @ columns) / sizes[:, None]
 
 

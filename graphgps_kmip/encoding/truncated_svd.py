@@ -11,10 +11,8 @@ from collections.abc import Callable
 from typing import Annotated
 
 import numpy as np
+import scipy
 import torch
-from scipy.sparse import csr_array, diags_array
-from scipy.sparse.csgraph import connected_components, shortest_path
-from scipy.sparse.linalg import eigsh, svds
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
@@ -132,7 +130,7 @@ def svd_factors(
     edges = edge_index.cpu().numpy().astype(np.int64).reshape(2, -1)
     if edges.size and (edges.min() < 0 or edges.max() >= num_nodes):
         raise InputError(f"edge_index names node {edges.max()}, but the graph has {num_nodes} nodes")
-    adjacency = csr_array((np.ones(edges.shape[1]), tuple(edges)), shape=(num_nodes, num_nodes))
+    adjacency = scipy.sparse.csr_array((np.ones(edges.shape[1]), tuple(edges)), shape=(num_nodes, num_nodes))
     adjacency.data[:] = 1  # of repeated edges, which the constructor has added up
     found = []  # value, its sign, its component, left and right vector
     for nodes in _components(adjacency, alone=matrix == "proximity"):
@@ -141,11 +139,11 @@ def svd_factors(
     return _assembled(found, num_nodes, rank, SCALES[scale])
 
 
-def _components(adjacency: csr_array, alone: bool) -> list[Array]:
+def _components(adjacency: scipy.sparse.csr_array, alone: bool) -> list[Array]:
     """Return the nodes of each component, those of a single node only if its row of the matrix is not 0."""
     if not adjacency.shape[0]:
         return []
-    _, label = connected_components(adjacency, directed=False)
+    _, label = scipy.sparse.csgraph.connected_components(adjacency, directed=False)
     order = np.argsort(label, kind="stable")
     parts = np.split(order, np.cumsum(np.bincount(label))[:-1])
     loops = adjacency.diagonal() > 0
@@ -165,7 +163,7 @@ def _assembled(found: list, num_nodes: int, rank: int, power: float) -> tuple[Te
     return torch.from_numpy(factors[0]), torch.from_numpy(factors[1])
 
 
-def _triplets(adjacency: csr_array, rank: int, matrix: str, steps: int) -> Triplets:
+def _triplets(adjacency: scipy.sparse.csr_array, rank: int, matrix: str, steps: int) -> Triplets:
     """Return left vectors, values and right vectors of a component; of a symmetric matrix eigenvalues."""
     size, sparse = adjacency.shape[0], matrix in SPARSE
     few = min(rank + 1, size)  # one more, so that a pair +-lambda is not cut by chance
@@ -182,8 +180,8 @@ def _triplets(adjacency: csr_array, rank: int, matrix: str, steps: int) -> Tripl
         return _of_symmetric(np.linalg.eigh(values), few) if symmetric else _of_dense(values, few)
     start = np.random.default_rng(0).standard_normal(size)  # a fixed one, so that results repeat
     if symmetric:
-        return _of_symmetric(eigsh(values, few, which="LM", v0=start), few)
-    left, values, right = svds(values, few, v0=start)
+        return _of_symmetric(scipy.sparse.linalg.eigsh(values, few, which="LM", v0=start), few)
+    left, values, right = scipy.sparse.linalg.svds(values, few, v0=start)
     return left[:, ::-1], values[::-1], right[::-1].T
 
 
@@ -198,27 +196,27 @@ def _of_dense(matrix: Array, few: int) -> Triplets:
     return left[:, :few], values[:few], right[:few].T
 
 
-def _symmetric(adjacency: csr_array, _: int) -> csr_array:
+def _symmetric(adjacency: scipy.sparse.csr_array, _: int) -> scipy.sparse.csr_array:
     return (_root_degrees(adjacency, 1) @ adjacency @ _root_degrees(adjacency, 0)).tocsr()
 
 
-def _root_degrees(adjacency: csr_array, axis: int) -> diags_array:
-    return diags_array(np.maximum(adjacency.sum(axis=axis), 1) ** -0.5)
+def _root_degrees(adjacency: scipy.sparse.csr_array, axis: int) -> scipy.sparse.diags_array:
+    return scipy.sparse.diags_array(np.maximum(adjacency.sum(axis=axis), 1) ** -0.5)
 
 
-def _random_walk(adjacency: csr_array, steps: int) -> Array:
+def _random_walk(adjacency: scipy.sparse.csr_array, steps: int) -> Array:
     step = adjacency.toarray()
     return np.linalg.matrix_power(step / np.maximum(step.sum(1, keepdims=True), 1), steps)
 
 
-def _proximity(adjacency: csr_array, _: int) -> Array:
-    return 1 / (1 + shortest_path(adjacency, unweighted=True))  # 1 / inf is 0
+def _proximity(adjacency: scipy.sparse.csr_array, _: int) -> Array:
+    return 1 / (1 + scipy.sparse.csgraph.shortest_path(adjacency, unweighted=True))  # 1 / inf is 0
 
 
 # Adjacency matrix of a component (n, n) and number of steps -> matrix. adjacency: A; symmetric: D^-1/2 A D^-1/2, of a
 # directed graph with the degrees of sources and of targets; random_walk: (D^-1 A)^steps; proximity: 1 / (1 + length of
 # the shortest path), 0 without one, 1 of a node with itself.
-MATRICES: dict[str, Callable[[csr_array, int], csr_array | Array]] = {
+MATRICES: dict[str, Callable[[scipy.sparse.csr_array, int], scipy.sparse.csr_array | Array]] = {
     "adjacency": lambda adjacency, _: adjacency,
     "symmetric": _symmetric,
     "random_walk": _random_walk,

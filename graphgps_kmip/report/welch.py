@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
-from scipy import stats
+import scipy
 
 
 class Side(Protocol):
@@ -59,7 +59,7 @@ def welch(ours: Side, paper: Side, level: float = 0.95) -> Difference:
     if first + second == 0:
         return Difference(value, reason="no spread on either side")
     df = (first + second) ** 2 / (first**2 / (ours.n - 1) + second**2 / (paper.n - 1))
-    margin = float(stats.t.ppf((1 + level) / 2, df)) * math.sqrt(first + second)
+    margin = float(scipy.stats.t.ppf((1 + level) / 2, df)) * math.sqrt(first + second)
     return Difference(value, value - margin, value + margin, df)
 
 

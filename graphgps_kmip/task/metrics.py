@@ -9,16 +9,27 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
+import scipy
 import torch
-from scipy.stats import ConstantInputWarning, spearmanr
 from torch import Tensor
-from torchmetrics.functional import classification as tm
-from torchmetrics.functional.regression import mean_absolute_error, mean_squared_error
 
 from graphgps_kmip.registry import register
 from graphgps_kmip.task.word_sequences import f1_of_words
+
+
+def _of_torchmetrics(name: str, **fixed: Any) -> Callable[..., Tensor]:
+    """Return a function of ``torchmetrics.functional``, which is imported at the first call: that takes a second."""
+
+    def metric(*args: Any, **given: Any) -> Tensor:
+        import torchmetrics.functional
+
+        return attrgetter(name)(torchmetrics.functional)(*args, **fixed, **given)
+
+    return metric
 
 
 def _sorted_parts(score: Tensor, true: Tensor) -> tuple[np.ndarray, np.ndarray]:
@@ -61,11 +72,6 @@ def average_precision(score: Tensor, true: Tensor) -> float:
     return float((hits / (hits + misses)).mean())
 
 
-def root_mean_squared_error(score: Tensor, true: Tensor) -> Tensor:
-    """Return the root of the mean squared error."""
-    return mean_squared_error(score, true, squared=False)
-
-
 def r2(score: Tensor, true: Tensor) -> float:
     """Share of the variance explained; a constant target gives 1 if it is met exactly, else 0; nan below two rows.
 
@@ -84,8 +90,8 @@ def r2(score: Tensor, true: Tensor) -> float:
 def spearman(score: Tensor, true: Tensor) -> float:
     """Return Spearman's correlation of ranks; nan for a constant."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConstantInputWarning)  # a constant has no rank order: nan says it
-        return float(spearmanr(true.cpu().numpy(), score.cpu().numpy()).statistic)
+        warnings.simplefilter("ignore", scipy.stats.ConstantInputWarning)  # a constant has no rank order: nan says it
+        return float(scipy.stats.spearmanr(true.cpu().numpy(), score.cpu().numpy()).statistic)
 
 
 # Name, function of a rank, summary.
@@ -170,26 +176,24 @@ def _auc_binary(score: Tensor, true: Tensor, _thresh: float) -> float:
     return area_under_roc(score, true)
 
 
-def _of_classes(metric: Callable[..., Tensor], **fixed: str) -> Metric:
-    """Score the most probable class."""
+def _of_classes(name: str, **fixed: str) -> Metric:
+    """Score the most probable class by a function of torchmetrics."""
+    metric = _of_torchmetrics(f"classification.{name}", **fixed)
 
     def judge(score: Tensor, true: Tensor, _thresh: float) -> float:
-        return float(metric(score.argmax(-1), true, num_classes=score.shape[-1], validate_args=False, **fixed))
+        return float(metric(score.argmax(-1), true, num_classes=score.shape[-1], validate_args=False))
 
     return judge
 
 
-def _of_decision(metric: Callable[..., Tensor]) -> Metric:
-    """Judge the decision `probability > thresh` between two classes."""
+def _of_decision(name: str, **fixed: Any) -> Metric:
+    """Judge the decision `probability > thresh` between two classes by a function of torchmetrics."""
+    metric = _of_torchmetrics(f"classification.{name}", **fixed)
 
     def judge(score: Tensor, true: Tensor, thresh: float) -> float:
         return float(metric((score > thresh).long(), true, validate_args=False))
 
     return judge
-
-
-def _recall_of_two(pred: Tensor, true: Tensor, validate_args: bool) -> Tensor:
-    return tm.multiclass_recall(pred, true, num_classes=2, average="macro", validate_args=validate_args)
 
 
 def _accuracy_multilabel(score: Tensor, true: Tensor, thresh: float) -> float:
@@ -199,8 +203,8 @@ def _accuracy_multilabel(score: Tensor, true: Tensor, thresh: float) -> float:
 
 def _f1_multilabel(score: Tensor, true: Tensor, thresh: float) -> float:
     """Pool the decisions on all known labels (micro average), as GraphSAINT does for Yelp."""
-    known = ~true.isnan()
-    return float(tm.binary_f1_score((score.sigmoid() > thresh)[known].long(), true[known].long(), validate_args=False))
+    known, f1 = ~true.isnan(), _of_torchmetrics("classification.binary_f1_score")
+    return float(f1((score.sigmoid() > thresh)[known].long(), true[known].long(), validate_args=False))
 
 
 def _of_targets(metric: Callable[[Tensor, Tensor], Tensor | float]) -> Metric:
@@ -224,8 +228,8 @@ register(
     "metric",
     "accuracy",
     {
-        _MULTI: _of_classes(tm.multiclass_accuracy, average="micro"),
-        _BINARY: _of_decision(tm.binary_accuracy),
+        _MULTI: _of_classes("multiclass_accuracy", average="micro"),
+        _BINARY: _of_decision("binary_accuracy"),
         _LABELS: _accuracy_multilabel,
     },
     summary="share of rows that are right (several labels: mean over labels)",
@@ -234,15 +238,15 @@ register(
     "metric",
     "f1",
     {
-        _MULTI: _of_classes(tm.multiclass_f1_score, average="macro"),
-        _BINARY: _of_decision(tm.binary_f1_score),
+        _MULTI: _of_classes("multiclass_f1_score", average="macro"),
+        _BINARY: _of_decision("binary_f1_score"),
         _LABELS: _f1_multilabel,
         "subtoken_prediction": f1_of_words,
     },
     summary="harmonic mean of precision and recall: macro over classes; of class 1 of two; micro over labels; of words",
 )
-register("metric", "precision", {_BINARY: _of_decision(tm.binary_precision)}, summary="precision of class 1")
-register("metric", "recall", {_BINARY: _of_decision(tm.binary_recall)}, summary="recall of class 1")
+register("metric", "precision", {_BINARY: _of_decision("binary_precision")}, summary="precision of class 1")
+register("metric", "recall", {_BINARY: _of_decision("binary_recall")}, summary="recall of class 1")
 register(
     "metric",
     "auc",
@@ -263,21 +267,24 @@ register(
 register(
     "metric",
     "accuracy-SBM",
-    {_MULTI: _of_classes(tm.multiclass_recall, average="macro"), _BINARY: _of_decision(_recall_of_two)},
+    {
+        _MULTI: _of_classes("multiclass_recall", average="macro"),
+        _BINARY: _of_decision("multiclass_recall", num_classes=2, average="macro"),
+    },
     summary="mean recall of the classes in labels or predictions",
 )
 register(
     "metric",
     "mIoU",
-    {_MULTI: _of_classes(tm.multiclass_jaccard_index, average="macro")},
+    {_MULTI: _of_classes("multiclass_jaccard_index", average="macro")},
     summary="mean over the classes in labels or predictions of TP / (TP + FP + FN)",
 )
 for _name, _metric, _maximize, _summary in (
-    ("mae", mean_absolute_error, False, "mean absolute error"),
+    ("mae", _of_torchmetrics("mean_absolute_error"), False, "mean absolute error"),
     ("r2", r2, True, "coefficient of determination, mean over targets"),
     ("spearmanr", spearman, True, "Spearman correlation of ranks"),
-    ("mse", mean_squared_error, False, "mean squared error"),
-    ("rmse", root_mean_squared_error, False, "root of mse, mean over targets"),
+    ("mse", _of_torchmetrics("mean_squared_error"), False, "mean squared error"),
+    ("rmse", _of_torchmetrics("mean_squared_error", squared=False), False, "root of mse, mean over targets"),
 ):
     register("metric", _name, {_REAL: _of_targets(_metric)}, maximize=_maximize, summary=_summary)
 for _suffix, _column, _among in CANDIDATES:

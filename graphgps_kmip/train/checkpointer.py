@@ -6,10 +6,9 @@ import logging
 from collections.abc import Collection
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import nn
 
 from graphgps_kmip.errors import CheckpointError
@@ -26,6 +25,9 @@ from graphgps_kmip.train.checkpoint import (
 )
 from graphgps_kmip.train.distributed import gather_objects, on_rank_zero
 from graphgps_kmip.train.settings import RunState, TrainSettings
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 log = logging.getLogger(__name__)
 

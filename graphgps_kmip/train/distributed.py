@@ -15,11 +15,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 import torch.distributed as dist
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -27,6 +26,9 @@ from torch_geometric.nn import BatchNorm
 
 from graphgps_kmip.common.collectives import total
 from graphgps_kmip.errors import RunError
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 Result = TypeVar("Result")
 REPORTED = "graphgps_kmip: the first process has printed its error"
@@ -41,6 +43,8 @@ def make_fabric(accelerator: str = "auto", devices: int | list[int] = 1, precisi
         devices: how many on this machine, or which; under torchrun its own number counts instead.
         precision: "32-true", "bf16-mixed" or "64-true".
     """
+    from lightning_fabric import Fabric  # takes a second or two to import
+
     nodes = 1
     if dist.is_torchelastic_launched():
         devices = int(os.environ["LOCAL_WORLD_SIZE"])

@@ -7,10 +7,9 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor
 
 from graphgps_kmip.common.signals import StopSignals
@@ -19,6 +18,9 @@ from graphgps_kmip.results.run_stats import rounded
 from graphgps_kmip.task.task import Task
 from graphgps_kmip.train.distributed import all_reduce, gather_rows
 from graphgps_kmip.train.settings import TrainSettings
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 
 class MetricAccumulator:

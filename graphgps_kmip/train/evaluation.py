@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from graphgps_kmip.common.signals import Stopped, StopSignals
@@ -22,6 +21,9 @@ from graphgps_kmip.train.epoch import Session, explain_out_of_memory, prepare, r
 from graphgps_kmip.train.run_recording import check_folder, closed_record, locked, open_record
 from graphgps_kmip.train.settings import RunState, TrainSettings
 from graphgps_kmip.train.writers import Writer, closing
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 
 def evaluate(

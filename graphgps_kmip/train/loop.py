@@ -7,10 +7,9 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
@@ -26,6 +25,9 @@ from graphgps_kmip.train.reporter import Reporter
 from graphgps_kmip.train.run_recording import check_folder, closed_record, locked, open_record
 from graphgps_kmip.train.settings import RunState, TrainSettings, is_new_best
 from graphgps_kmip.train.writers import Writer, closing
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 log = logging.getLogger(__name__)
 

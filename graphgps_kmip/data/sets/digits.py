@@ -6,7 +6,6 @@ from functools import cache
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits
 from torch_geometric.data import Data
 
 from graphgps_kmip.data.dataset import GraphDataset
@@ -30,6 +29,8 @@ def load(_root: str = "") -> GraphDataset:
 
 @cache  # a second or two, which the further seeds of an experiment need not spend again
 def _graphs() -> tuple[Data, ...]:
+    from sklearn.datasets import load_digits  # takes a second or two to import
+
     digits = load_digits()
     knn = KNNGraph(NUM_NEIGHBORS)
     return tuple(knn(_point_cloud(image, label)) for image, label in zip(digits.images, digits.target, strict=True))

@@ -7,10 +7,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import nn
 from torch.optim import Optimizer
 from torch_geometric.data import Data
@@ -36,6 +35,9 @@ from graphgps_kmip.results.run_stats import append_stats
 from graphgps_kmip.train.epoch import Session
 from graphgps_kmip.train.run_recording import closed_record, open_record
 from graphgps_kmip.train.settings import RunState
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 RESULTS = "brec.jsonl"
 DTYPES = {"32-true": torch.float32, "64-true": torch.float64}

@@ -10,8 +10,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lightning_fabric import Fabric
 from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import cfg
 
@@ -57,6 +57,9 @@ from graphgps_kmip.gym.posenc import current, enabled, enabled_encodings, encodi
 from graphgps_kmip.gym.running.sparse_loading import sparse_loaders
 from graphgps_kmip.networks.branches import branch_rows
 from graphgps_kmip.networks.head_builders import check_head
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 _standing_in: ContextVar[bool] = ContextVar("standing_in", default=False)
 GRAPHGYM_FORMAT = "PyG"  # loaded by GraphGym itself where we have no record of that name

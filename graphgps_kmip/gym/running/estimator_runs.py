@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from filelock import Timeout
-from lightning_fabric import Fabric
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.common.file_lock import held
@@ -30,6 +30,9 @@ from graphgps_kmip.gym.running.score_saving import the_graph
 from graphgps_kmip.results.run_folder import scores_file, writing
 from graphgps_kmip.results.run_record import is_finished, read_record
 from graphgps_kmip.train import on_rank_zero
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 
 def with_scores(run: Run, words: Sequence[str], fabric: Fabric, overwrite: bool = False) -> Run:

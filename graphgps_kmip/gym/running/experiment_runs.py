@@ -5,16 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lightning_fabric import Fabric
 from torch_geometric.graphgym.config import cfg
 
+from graphgps_kmip import report
 from graphgps_kmip.gym.config.config_hash import config_hash
 from graphgps_kmip.gym.running.experiment import execute
 from graphgps_kmip.gym.running.planned_runs import Run
-from graphgps_kmip.report import aggregate, check_results, draw_attention, draw_curves
 from graphgps_kmip.results.run_record import is_finished, read_record
 from graphgps_kmip.train import on_rank_zero
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 
 def train_runs(
@@ -37,7 +40,7 @@ def train_runs(
     """
     out_dir, experiment = Path(cfg.out_dir), config_hash(cfg, of_run=False)
     replaced = [run.name for run in runs] if overwrite else []
-    on_rank_zero(fabric, lambda: check_results(out_dir, cfg.metric_best, cfg.metric_agg, experiment, replaced))
+    on_rank_zero(fabric, lambda: report.check_results(out_dir, cfg.metric_best, cfg.metric_agg, experiment, replaced))
     for number, run in enumerate(runs, start=1):
         record = execute(run if prepare is None else prepare(run), fabric, overwrite, keep_scores)
         run_dir = out_dir / run.name
@@ -47,7 +50,7 @@ def train_runs(
         elif fabric.is_global_zero and is_finished(read_record(run_dir)):
             show(run_dir, missing=True)  # it may have been interrupted before
     if fabric.is_global_zero:
-        aggregate(out_dir, cfg.metric_best, cfg.metric_agg, experiment)
+        report.aggregate(out_dir, cfg.metric_best, cfg.metric_agg, experiment)
 
 
 def show(run_dir: Path, missing: bool = False) -> None:
@@ -60,8 +63,8 @@ def show(run_dir: Path, missing: bool = False) -> None:
     arrays, attention, curves = (run_dir / name for name in ("attention.npz", "attention.png", "curves.png"))
     pictures = []
     if arrays.exists() and not (missing and attention.exists()):
-        pictures.append(draw_attention(arrays, attention))
+        pictures.append(report.draw_attention(arrays, attention))
     if not (missing and curves.exists()):  # the last one: where it is, the others were made
-        pictures.append(draw_curves(run_dir, cfg.metric_best, cfg.metric_agg))
+        pictures.append(report.draw_curves(run_dir, cfg.metric_best, cfg.metric_agg))
     if pictures:
         logging.info("pictures: %s", ", ".join(path.name for path in pictures))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lightning_fabric import Fabric
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.data import GraphDataset
@@ -16,6 +16,9 @@ from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config.sparse_settings import layer_degrees
 from graphgps_kmip.gym.running.score_saving import the_graph
 from graphgps_kmip.results.run_folder import SPLITS
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 
 def sparse_loaders(dataset: GraphDataset, level: str, fabric: Fabric) -> list[LayerLoader]:

@@ -8,11 +8,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch_geometric.graphgym.config import cfg, from_config
@@ -39,6 +38,9 @@ from graphgps_kmip.train import (
     train,
 )
 from graphgps_kmip.train.evaluation import evaluate, predict
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 # Public YAML files call these a classification; what is scored, the head decides.
 OF_HEADS = {

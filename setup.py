@@ -87,7 +87,7 @@ setup(
     },
     entry_points={
         "console_scripts": [
-            "graphgps-kmip = graphgps_kmip.gym.command_line:run",  # main.py
+            "graphgps-kmip = graphgps_kmip.command_line:run",  # main.py
             "graphgps-kmip-reproduce = graphgps_kmip.reproduce:main",  # run/reproduce.py
         ]
     },

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from graphgps_kmip.gym.command_line import run
+from graphgps_kmip.command_line import run
 
 if __name__ == "__main__":
     sys.exit(run())

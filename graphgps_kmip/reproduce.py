@@ -19,8 +19,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from graphgps_kmip.common.project import SHIPPED, installed, own_files, reproduce_command
 from graphgps_kmip.errors import ManifestError, is_users, one_line
 from graphgps_kmip.experiments.experiment_spec import Experiment
@@ -33,8 +31,6 @@ from graphgps_kmip.experiments.printed_tables import load_printed
 from graphgps_kmip.experiments.run_status import extent
 from graphgps_kmip.experiments.search_space import load_ranges
 from graphgps_kmip.experiments.slurm import run_on_slurm
-from graphgps_kmip.gym.running.planned_runs import planned_hash
-from graphgps_kmip.train.run_recording import code_version, hardware, package_versions
 
 # Where jobs run and results go: the project's root, or the working directory where the package runs from a wheel.
 ROOT = Path.cwd() if installed() else own_files()
@@ -132,6 +128,8 @@ def report(args: argparse.Namespace) -> int:
 
 def hash_of(words: list[str]) -> str:
     """Return the config hash of a command line of main.py."""
+    from graphgps_kmip.gym.running.planned_runs import planned_hash  # loads torch_geometric: seconds
+
     return planned_hash(words, ROOT)
 
 
@@ -142,6 +140,10 @@ def place(args: argparse.Namespace) -> Place:
 
 def setup(args: argparse.Namespace) -> Setup:
     """Return how jobs are run, with what this machine is."""
+    import torch  # seconds
+
+    from graphgps_kmip.train.run_recording import code_version, hardware, package_versions
+
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     facts = {"code_version": code_version(), "hardware": hardware(device), "packages": package_versions()}
     return Setup(ROOT, facts, args.sample, args.jobs, args.retry)

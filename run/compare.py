@@ -12,8 +12,6 @@ import sys
 from pathlib import Path
 
 from graphgps_kmip.errors import is_users, one_line
-from graphgps_kmip.gym.running.planned_runs import planned_folder
-from graphgps_kmip.report.comparison import check_distinct, comparison
 
 MAIN = Path(__file__).resolve().parents[1] / "main.py"
 
@@ -24,6 +22,9 @@ def compare(args: argparse.Namespace) -> int:
     Raises:
         UserError: two configs have one results folder (before anything is trained), or the results cannot be compared.
     """
+    from graphgps_kmip.gym.running.planned_runs import planned_folder  # loads torch_geometric: seconds
+    from graphgps_kmip.report.comparison import check_distinct, comparison
+
     words = ["out_dir", str(args.out_dir), *args.set]
     # Asked of the config itself: a name_tag, an out_dir or sample data move the folder.
     folders = {str(file): planned_folder(["--cfg", str(file), *words], Path()) for file in args.files}

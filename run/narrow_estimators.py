@@ -23,10 +23,10 @@ import torch
 from torch import Tensor
 
 from graphgps_kmip import analysis
+from graphgps_kmip.command_line import run as train
 from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.data.score_file import AttentionScores, read_scores
 from graphgps_kmip.errors import ResultsError, is_users, one_line
-from graphgps_kmip.gym.command_line import run as train
 
 WIDTHS = [4, 8, 16, 32, 64]  # the drawing has values from 4 to 64, which ones is not said
 SEEDS = 100

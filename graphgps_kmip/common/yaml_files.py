@@ -1,8 +1,12 @@
-"""YAML reading: duplicate keys refused, errors with line and column, aliases bounded, nested groups as dotted keys."""
+"""YAML reading of files and of command-line values.
+
+Duplicate keys are refused, errors have line and column, aliases are bounded, nested groups become dotted keys.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import reprlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +88,30 @@ def parse_yaml(text: str, on_duplicate: OnDuplicate | None = None) -> Any:
             raise ConfigError(f"{line}: the key {key!r} is there twice in one mapping: delete one")
         on_duplicate(line, key)
     return content
+
+
+def parse_overrides(words: Sequence[str], on_duplicate: OnDuplicate | None = None) -> Iterator[tuple[str, Any]]:
+    """Yield (key, value) of a command-line tail; values are read as YAML, so ``1e-3``, ``true`` and ``[1, 2]`` work.
+
+    Args:
+        words (Sequence[str]): ``[key, value, key, value, ...]``.
+        on_duplicate (callable, optional): as of `parse_yaml`. (default: ``None``)
+
+    Raises:
+        ConfigError: a flag stands in the tail, a value is missing, or a value is no YAML.
+    """
+    flags = [word for word in words if word.startswith("--")]
+    if flags:
+        raise ConfigError(f"the command line: {flags[0]} is unknown or stands behind a key: flags come before the keys")
+    if len(words) % 2:
+        raise ConfigError(f"the command line: keys and values come in pairs, {words[-1]!r} has no partner")
+    for key, value in zip(words[::2], words[1::2], strict=True):
+        try:
+            yield key, parse_yaml(value, on_duplicate) if value.strip() else ""  # as a shell writes no text, not null
+        except ConfigError as error:
+            raise ConfigError(
+                f"the command line: {key}: its value {reprlib.repr(value)} cannot be read ({error}): quote it"
+            ) from error
 
 
 def _check_size(content: Any) -> None:

@@ -25,8 +25,8 @@ import torch
 import yaml
 from torch_geometric.graphgym.config import cfg
 
+from graphgps_kmip.command_line import run
 from graphgps_kmip.data import synthetic_sample as plan
-from graphgps_kmip.gym.command_line import run
 from graphgps_kmip.gym.config.config_loading import flatten, load_config
 from graphgps_kmip.gym.config.config_ranges import Unread, rules
 from tests.processes import HANGS

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import main
-from graphgps_kmip.gym.running.experiment import log_to_screen
+from graphgps_kmip.common.screen_log import log_to_screen
 from tests.test_main import DIGITS, SHORT
 
 pytestmark = pytest.mark.usefixtures("few_digits")

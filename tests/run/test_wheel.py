@@ -123,7 +123,7 @@ def test_the_classifiers_name_the_pythons_that_setup_env_takes(about: Message) -
 def test_the_console_commands_are_those_of_main_py_and_reproduce(wheel: Path) -> None:
     found = dict(re.findall(r"^(\S+) = (\S+)$", read(wheel, "entry_points.txt"), re.M))
     assert found == {
-        "graphgps-kmip": "graphgps_kmip.gym.command_line:run",
+        "graphgps-kmip": "graphgps_kmip.command_line:run",
         "graphgps-kmip-reproduce": "graphgps_kmip.reproduce:main",
     }
     for name, value in found.items():

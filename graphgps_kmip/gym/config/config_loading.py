@@ -67,15 +67,6 @@ def read_yaml(file: Path, named_by: str = "--cfg") -> dict[str, Any]:
     return yaml_files.read_yaml(file, named_by, on_duplicate=partial(_warn_of_duplicate, f"{file}:"))
 
 
-def parse_yaml(text: str) -> Any:
-    """Return what a value of the command line says in YAML.
-
-    Raises:
-        ConfigError: it is not valid YAML.
-    """
-    return yaml_files.parse_yaml(text, partial(_warn_of_duplicate, "line "))
-
-
 def _warn_of_duplicate(where: str, line: int, key: str) -> None:
     logging.warning(
         "config: %s%d: %s is there twice in one group, and only the later one counts: delete one",
@@ -197,23 +188,8 @@ def _beside(path: str, readers: list[str | Path | None]) -> str:
 
 
 def parse_overrides(words: list[str]) -> Iterator[tuple[str, Any]]:
-    """Yield (key, value) of a command-line tail; values are read as YAML, so ``1e-3``, ``true`` and ``[1, 2]`` work.
-
-    Raises:
-        ConfigError: a flag stands in the tail, a value is missing, or a value is no YAML.
-    """
-    flags = [word for word in words if word.startswith("--")]
-    if flags:
-        raise ConfigError(f"the command line: {flags[0]} is unknown or stands behind a key: flags come before the keys")
-    if len(words) % 2:
-        raise ConfigError(f"the command line: keys and values come in pairs, {words[-1]!r} has no partner")
-    for key, value in zip(words[::2], words[1::2], strict=True):
-        try:
-            yield key, parse_yaml(value) if value.strip() else ""  # as a shell writes no text, not null
-        except ConfigError as error:
-            raise ConfigError(
-                f"the command line: {key}: its value {reprlib.repr(value)} cannot be read ({error}): quote it"
-            ) from error
+    """Yield (key, value) of a command-line tail, see `yaml_files.parse_overrides`."""
+    return yaml_files.parse_overrides(words, partial(_warn_of_duplicate, "line "))
 
 
 def _merge(cfg: CfgNode, key: str, value: Any, origin: str) -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import os
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import nn
 from torch_geometric import seed_everything
 from torch_geometric.graphgym.config import cfg
@@ -22,6 +20,7 @@ from yacs.config import CfgNode
 
 from graphgps_kmip.common.environment import restart_peak_memory
 from graphgps_kmip.common.near_misses import look_up
+from graphgps_kmip.common.screen_log import ScreenLog
 from graphgps_kmip.compat.key_translation import refuse
 from graphgps_kmip.data import DatasetInfo, GraphDataset
 from graphgps_kmip.errors import ConfigError, UserError, one_line
@@ -52,6 +51,9 @@ from graphgps_kmip.results.run_folder import numbered, scores_file, writing
 from graphgps_kmip.results.run_record import is_finished
 from graphgps_kmip.train import locked, make_fabric, on_rank_zero, prepare_run_dir, read_record, replace_file
 from graphgps_kmip.train.checkpoint import load_model_state, read_checkpoint
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 
 def check_devices(accelerator: str, devices: int | list[int]) -> None:
@@ -99,50 +101,6 @@ class RunLog(logging.FileHandler):
         logging.root.removeHandler(self)
         with writing(Path(self.baseFilename), SAFE):
             raise error
-
-
-class ScreenLog(logging.StreamHandler):
-    """Standard output as a log that a run can go on without: a reader that went away, or a full disk behind it.
-
-    In ``main.py ... | head`` the end is silent, as that of other programs; any other error is one line.
-    """
-
-    def __init__(self, formatter: logging.Formatter | None = None) -> None:
-        super().__init__(sys.stdout)
-        self.setFormatter(formatter or logging.Formatter("%(message)s"))
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (the name that logging calls)
-        """Log no more to the screen after an error of the operating system."""
-        error = sys.exc_info()[1]
-        if not isinstance(error, OSError):
-            super().handleError(record)
-            return
-        logging.root.removeHandler(self)
-        logging.root.addHandler(logging.NullHandler())  # without any, logging makes one for standard error
-        close_screen()
-        if not isinstance(error, BrokenPipeError):
-            print(
-                f"warning: standard output cannot be written ({error.strerror}): from now on the log is only in the "
-                "logging.log of each run",
-                file=sys.stderr,
-            )
-
-
-def log_to_screen() -> None:
-    """Log to standard output, before there is a run; characters that it cannot show are escaped."""
-    if isinstance(sys.stdout, io.TextIOWrapper):  # where the locale is C, an accent would else cost each line
-        sys.stdout.reconfigure(errors="backslashreplace")
-    logging.basicConfig(level=logging.INFO, handlers=[ScreenLog()], force=True)
-
-
-def close_screen() -> None:
-    """Let standard output lead nowhere: Python would else complain at its end of what is left in the buffer."""
-    if sys.stdout is None:  # closed by the shell, as in `>&-`
-        return
-    try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except io.UnsupportedOperation:  # it is no file, but something of another program's in this process
-        pass
 
 
 def log_to_run_dir(fabric: Fabric) -> None:

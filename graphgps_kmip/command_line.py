@@ -1,29 +1,20 @@
 """Train what a YAML file describes: ``python main.py --cfg FILE [flags] [key value ...]``."""
 
+# What is imported here is there in a moment: help, and mistakes that show in the words and files alone, need no torch.
 from __future__ import annotations
 
 import argparse
 import signal
 import sys
 import threading
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from graphgps_kmip.common.project import find_config, train_command
+from graphgps_kmip.common.screen_log import close_screen, log_to_screen
+from graphgps_kmip.common.yaml_files import parse_overrides, read_yaml
 from graphgps_kmip.errors import DIVERGED_CODE, ConfigError, TrainingDiverged, is_users, one_line
-from graphgps_kmip.gym import cfg
-from graphgps_kmip.gym.building.parameter_count import dry_run
-from graphgps_kmip.gym.component_list import listing
-from graphgps_kmip.gym.config.config_loading import load_config
-from graphgps_kmip.gym.config.estimator_settings import adopt_estimator
-from graphgps_kmip.gym.config.pretrained import adopt_settings
-from graphgps_kmip.gym.config.sparse_settings import is_sparse
-from graphgps_kmip.gym.running.data_loading import show_data
-from graphgps_kmip.gym.running.estimator_runs import scores_line, with_scores
-from graphgps_kmip.gym.running.experiment import close_screen, launch, log_to_screen
-from graphgps_kmip.gym.running.experiment_runs import train_runs
-from graphgps_kmip.gym.running.planned_runs import configured, planned_runs, set_out_dir
-from graphgps_kmip.train.distributed import tells_error
 
 
 def parse(words: list[str]) -> argparse.Namespace:
@@ -48,35 +39,28 @@ def parse(words: list[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def main(args: argparse.Namespace) -> None:
-    """Do what the command line asks for."""
-    given, args.cfg_file = args.cfg_file, args.cfg_file and find_config(args.cfg_file)
-    if args.mark_done and args.cfg_file != given:
-        raise ConfigError(f"--mark_done: {given} is the package's own file: copy it here, or leave the flag out")
+def check(args: argparse.Namespace) -> None:
+    """Refuse, before anything is imported that takes seconds, what can never become a config.
+
+    Raises:
+        ConfigError: the YAML file is missing, unreadable, not valid or not given; the tail is not keys and values; or
+            ``--mark_done`` would rename the package's own file.
+    """
     if args.list is not None:
-        print(listing([args.list, *args.opts]))
         return
-    if args.data:
-        load_config(cfg, args.cfg_file, args.opts)  # a YAML may register data sets, and say where they are
-        print(show_data(args.data))
-        return
-    if args.cfg_file is None:
+    if args.cfg_file is None and not args.data:
         raise ConfigError("--cfg is missing: give a YAML file, such as configs/quickstart/digits-kmip.yaml (or --list)")
-    load_config(cfg, args.cfg_file, args.opts)
-    adopt_settings()
-    adopt_estimator(args.opts)
-    runs = planned_runs(args.repeat)
-    if args.dry_run:
-        scores = f"\n\n--- scores\n{scores_line(runs[0], args.opts)}" if is_sparse(cfg) else ""
-        with configured(runs[0]):
-            print(dry_run() + scores)
-        return
-    fabric = launch()
-    set_out_dir(args.cfg_file)
-    prepare = partial(with_scores, words=args.opts, fabric=fabric, overwrite=args.overwrite) if is_sparse(cfg) else None
-    train_runs(runs, fabric, args.overwrite, prepare=prepare)
-    if fabric.is_global_zero and args.mark_done:
-        args.cfg_file.rename(f"{args.cfg_file}_done")
+    if args.cfg_file is not None:
+        found = find_config(args.cfg_file)
+        if args.mark_done and found != args.cfg_file:
+            raise ConfigError(f"--mark_done: {found} is the package's own file: copy it here, or leave the flag out")
+        if not found.is_fifo():  # as of `--cfg <(...)`, which can be read once
+            read_yaml(found, "--cfg", on_duplicate=_leave_to_loading)
+    list(parse_overrides(args.opts, _leave_to_loading))
+
+
+def _leave_to_loading(line: int, key: str) -> None:
+    """Do nothing about a key that is there twice: the config's loading warns of it."""
 
 
 def run(words: list[str] | None = None) -> int:
@@ -88,11 +72,12 @@ def run(words: list[str] | None = None) -> int:
         words (default: those of the process): of the command line.
     """
     args = parse(sys.argv[1:] if words is None else words)
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # main.py set it for the imports
-    log_to_screen()
     try:
-        main(args)
+        check(args)
+        with _silent_ctrl_c():
+            from graphgps_kmip.gym.actions import carry_out
+        log_to_screen()  # from here on: the registration logs what concerns nobody who trains
+        carry_out(args)
     except KeyboardInterrupt:  # in training the loop itself saves and exits
         print("stopped; no training was under way", file=sys.stderr)
         return 130
@@ -102,7 +87,29 @@ def run(words: list[str] | None = None) -> int:
     except Exception as error:
         if args.debug or not is_users(error):
             raise
-        if tells_error():  # of several processes with one mistake, the first
+        if _tells_error():  # of several processes with one mistake, the first
             print(f"error: {one_line(error)}", file=sys.stderr)
         return DIVERGED_CODE if isinstance(error, TrainingDiverged) else 2
     return 0
+
+
+@contextmanager
+def _silent_ctrl_c() -> Iterator[None]:
+    """Let Ctrl-C end the process without a traceback, while modules are imported for seconds."""
+    ours = threading.current_thread() is threading.main_thread()
+    ours = ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if ours:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _tells_error() -> bool:
+    if "torch.distributed" not in sys.modules:  # before the imports there is no group of processes
+        return True
+    from graphgps_kmip.train.distributed import tells_error
+
+    return tells_error()

@@ -1,4 +1,4 @@
-"""What each import loads and changes: an attention alone, the package, and the registration with GraphGym."""
+"""What each import and command loads and changes: an attention alone, the package, the registration, the help."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.processes import preloaded
+from tests.processes import preloaded, python
 
 # Prints the modules of ours, how many audit hooks were installed, and whether GraphGym's function was replaced.
 LOOK = """
@@ -65,6 +65,80 @@ from graphgps_kmip.gym import cfg
 assert "Mine" in entries("attention") and "mine" in entries("loss")
 """
     look(statement)
+
+
+# Prints the libraries that a script has loaded when it ends; "scipy" alone is next to nothing, its parts are not.
+LOADED = """
+import json, runpy, sys
+try:
+    sys.argv[:] = {words}
+    runpy.run_path(sys.argv[0], run_name="__main__")
+except SystemExit as exit:
+    code = exit.code
+print(json.dumps([code, sorted(sys.modules)]))
+"""
+# Libraries that take a tenth of a second or more of processor time, and that torch alone does not load.
+HEAVY = {
+    "IPython", "PIL", "h5py", "lightning_fabric", "matplotlib", "networkx", "ogb", "optuna", "pandas", "pykeops",
+    "pytorch_lightning", "rdkit", "scipy.linalg", "scipy.sparse", "scipy.spatial", "scipy.special", "scipy.stats",
+    "sklearn", "submitit", "tensorboard", "torch._dynamo", "torch._inductor", "torch_geometric", "torchmetrics",
+    "triton", "wandb", "yacs",
+}  # fmt: skip
+
+
+def loaded_by(statement: str, after: str = "") -> set[str]:
+    """Return the modules that a statement loads in a new process, after another one."""
+    show = "print(json.dumps([*{*sys.modules} - before]))"
+    lines = ("import json, sys", after, "before = {*sys.modules}", statement, show)
+    done = python("-W", "ignore", "-c", "\n".join(lines))
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_an_attention_loads_no_library_but_torch() -> None:
+    modules = loaded_by("from graphgps_kmip.attention import KMIPAttention")
+    assert "torch" in modules
+    assert modules & HEAVY == set()
+
+
+def test_the_registration_and_the_command_line_load_no_library_but_torch_geometric() -> None:
+    modules = loaded_by("import graphgps_kmip.gym.actions", after="import torch_geometric.graphgym")
+    assert "graphgps_kmip.networks" in modules
+    assert modules & HEAVY == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["main.py", "--help"], 0),
+        (["main.py"], 2),
+        (["main.py", "--cgf", "configs/quickstart/digits-kmip.yaml"], 2),
+        (["main.py", "--cfg", "configs/quickstart/digits-kmpi.yaml"], 2),
+        (["main.py", "--cfg", "configs/quickstart/digits-kmip.yaml", "gt.kmip.k"], 2),
+        (["main.py", "--data", "Digits", "seed", "[1"], 2),
+        (["run/reproduce.py", "--help"], 0),
+        (["run/reproduce.py", "list", "--out", "results/none"], 0),
+        (["run/reproduce.py", "plan", "quickstart/digitz"], 2),
+        (["run/compare.py", "--help"], 0),
+        (["run/compare.py"], 2),
+    ],
+)
+def test_help_and_mistakes_in_words_and_files_come_before_torch(words: list[str], code: int) -> None:
+    done = python("-c", LOADED.format(words=words))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])[0] == code, done.stderr
+    modules = set(json.loads(done.stdout.splitlines()[-1])[1])
+    assert "graphgps_kmip" in modules
+    assert modules & (HEAVY | {"numpy", "torch"}) == set()
+
+
+def test_lazy_names_are_listed_and_found() -> None:
+    import graphgps_kmip
+    from graphgps_kmip import report
+
+    for module in (graphgps_kmip, report):
+        assert set(module.__all__) <= set(dir(module))
+        assert all(hasattr(module, name) for name in module.__all__)
 
 
 def test_an_unknown_name_of_the_package_is_an_attribute_error() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import pickle
 import signal
@@ -16,6 +17,7 @@ from torch_geometric.data import Data
 
 from graphgps_kmip.data import DataError, GraphDataset, GraphLoader, make_loaders
 from graphgps_kmip.data.loaders import with_node_budget
+from tests.processes import python
 
 Rings = Callable[[int], GraphDataset]
 WORKERS = pytest.mark.parametrize("num_workers", [0, 2])
@@ -113,3 +115,25 @@ def test_a_process_that_is_killed_during_a_step_is_told_as_such(rings: Rings) ->
 
     with pytest.raises(DataError, match=r"a process that loads data was killed \(by signal Killed\)"):
         step()
+
+
+# Two forked processes, each of which lists the threads of every BLAS that it has loaded after a first use of scipy.
+BLAS = """
+import json
+from threadpoolctl import threadpool_info
+from graphgps_kmip.data.worker_processes import in_order
+
+def work(chunk):
+    import scipy.linalg
+    return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+print(json.dumps(list(in_order("", work, [range(1), range(1, 2)], 2))))
+"""
+
+
+def test_every_blas_of_a_forked_process_has_one_thread() -> None:
+    done = python("-W", "ignore", "-c", BLAS, env=os.environ | {"OPENBLAS_NUM_THREADS": "2"})
+    assert done.returncode == 0, done.stderr
+    for threads in json.loads(done.stdout.splitlines()[-1]):
+        assert set(threads) == {1}
+        assert len(threads) >= 2  # numpy's and scipy's

@@ -109,7 +109,7 @@ def make_command_line(reproduce: ModuleType, root: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(reproduce, "ROOT", root)
     monkeypatch.setattr(reproduce, "MANIFESTS", root / "experiments")
     monkeypatch.setattr(reproduce, "hash_of", fake_hash)
-    monkeypatch.setattr(reproduce, "code_version", lambda: "v1")
+    monkeypatch.setattr("graphgps_kmip.train.run_recording.code_version", lambda: "v1")
     monkeypatch.chdir(root)
 
 

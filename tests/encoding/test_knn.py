@@ -8,6 +8,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+import scipy
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -99,7 +100,8 @@ def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_points_at_one_place_are_searched_once() -> None:
     points = np.concatenate([np.zeros((3000, 3)), np.random.default_rng(0).random((1000, 3))])
-    with patch.object(knn, "cKDTree", wraps=knn.cKDTree) as tree:  # else 9 million pairs would be looked at
+    real = scipy.spatial.cKDTree
+    with patch.object(scipy.spatial, "cKDTree", wraps=real) as tree:  # else 9 million pairs would be looked at
         neighbors = nearest_neighbors(points, 8)
     assert tree.call_args.args[0].shape == (1001, 3)
     assert neighbors[2000].tolist() == list(range(8))

@@ -295,6 +295,7 @@ REACH: dict[str, Reach] = {
     "GCN": Reach(True, "divides by degrees of neighbours, which colours hold only a round later", per_round=False),
     "GAT": Reach(True, "a sum over incoming edges"),
     "GATv2": Reach(True, "a sum over incoming edges"),
+    "GraphSAGE": Reach(True, "a mean over incoming edges"),
     "GENConv": Reach(True, "a sum over incoming edges"),
     "GIN": Reach(True, "a sum over incoming edges"),
     "GINE": Reach(True, "a sum over incoming edges"),

@@ -1,4 +1,4 @@
-"""Message passing layers (GatedGCN, GCN, GINE, GIN, GAT, GATv2, GENConv, PNA) and their call contract.
+"""Message passing layers (GatedGCN, GCN, GINE, GIN, GAT, GATv2, GraphSAGE, GENConv, PNA) and their call contract.
 
 Contract: ``layer(x, edge_index, edge_attr, encoding=None) -> (x, edge_attr)``.
 
@@ -21,6 +21,7 @@ from graphgps_kmip.mpnn.gatedgcn import GatedGCN
 from graphgps_kmip.mpnn.gcn import GCN
 from graphgps_kmip.mpnn.genconv import GENConv
 from graphgps_kmip.mpnn.gin import GIN, GINE
+from graphgps_kmip.mpnn.graphsage import GraphSAGE
 from graphgps_kmip.mpnn.pna import PNA
 
-__all__ = ["GAT", "GCN", "GIN", "GINE", "PNA", "GATv2", "GENConv", "GatedGCN"]
+__all__ = ["GAT", "GCN", "GIN", "GINE", "PNA", "GATv2", "GENConv", "GatedGCN", "GraphSAGE"]

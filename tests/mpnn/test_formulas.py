@@ -69,6 +69,12 @@ def gatv2(layer: nn.Module, graph: Graph, i: int, edges: Edges) -> Tensor:
     return (weight[..., None] * values).sum(0).flatten() + conv.bias
 
 
+def graphsage(layer: nn.Module, graph: Graph, i: int, edges: Edges) -> Tensor:
+    conv = layer.conv
+    mean = torch.stack([graph.x[j] for j, _ in edges]).mean(0) if edges else torch.zeros(DIM).double()
+    return conv.lin_l(mean) + conv.lin_r.weight @ graph.x[i]
+
+
 def genconv(layer: nn.Module, graph: Graph, i: int, edges: Edges) -> Tensor:
     total = graph.x[i]
     if edges:
@@ -98,6 +104,7 @@ FORMULAS: dict[str, Callable[[nn.Module, Graph, int, Edges], Tensor]] = {
     "GAT {'heads': 2}": gat,
     "GAT {'heads': 4, 'use_edge_attr': False}": gat,
     "GATv2 {'heads': 2}": gatv2,
+    "GraphSAGE": graphsage,
     "GENConv": genconv,
     "PNA": pna,
 }

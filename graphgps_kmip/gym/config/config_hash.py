@@ -37,8 +37,8 @@ NAMING = tuple(sorted({kind.key for kind in KINDS.values()} | {"gnn.layer_type",
 
 
 # Message passing layers of ours that give edge features back as they were; those among them that read none.
-KEEP_EDGES = frozenset("GCN GIN GINE GAT GATv2 GENConv PNA".split())
-WITHOUT_EDGES = frozenset("GCN GIN".split())
+KEEP_EDGES = frozenset("GCN GIN GINE GAT GATv2 GraphSAGE GENConv PNA".split())
+WITHOUT_EDGES = frozenset("GCN GIN GraphSAGE".split())
 
 # Keys that came later: left out at these values, so that runs of before keep their hash.
 ABSENT: dict[str, tuple[Any, ...]] = {

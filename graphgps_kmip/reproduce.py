@@ -4,6 +4,7 @@ python run/reproduce.py list                            every experiment: what i
 python run/reproduce.py plan quickstart/digits          the exact commands
 python run/reproduce.py run quickstart/digits --jobs 2  runs what is missing; Ctrl-C saves, the same command goes on
 python run/reproduce.py table quickstart/digits         our numbers beside the printed ones
+python run/reproduce.py run fair/cora --search          tunes all models of a table alike, then trains the best of each
 python run/reproduce.py figure ID
 python run/reproduce.py report                          one HTML page of everything that is done
 """
@@ -22,13 +23,14 @@ from typing import Any
 from graphgps_kmip.common.project import SHIPPED, installed, own_files, reproduce_command
 from graphgps_kmip.errors import ManifestError, is_users, one_line
 from graphgps_kmip.experiments.experiment_spec import Experiment
-from graphgps_kmip.experiments.hyperparameter_search import Options, run_search, runner_of
+from graphgps_kmip.experiments.hyperparameter_search import ENGINES, TRIALS, Options, run_search, runner_of
 from graphgps_kmip.experiments.job_runner import JobsStopped, Outcome, Progress, Setup, run_jobs
 from graphgps_kmip.experiments.jobs import Job, Place, check_configs, kept_of, plan_jobs, with_needs, with_pending_needs
 from graphgps_kmip.experiments.listing import experiment_markdown, experiment_table, plan_lines, plan_summary, summary
 from graphgps_kmip.experiments.manifest import load_manifest, select
 from graphgps_kmip.experiments.printed_tables import load_printed
 from graphgps_kmip.experiments.run_status import extent
+from graphgps_kmip.experiments.search_record import EQUAL, check_searched, with_choices
 from graphgps_kmip.experiments.search_space import load_ranges
 from graphgps_kmip.experiments.slurm import run_on_slurm
 
@@ -48,7 +50,7 @@ FORMATS = ("md", "tex", "csv", "html")
 
 def list_experiments(args: argparse.Namespace) -> int:
     """Print every experiment."""
-    known = experiments().values()
+    known = experiments(args).values()
     if args.markdown:
         print(experiment_markdown(known))
         return 0
@@ -84,7 +86,8 @@ def run_searches(args: argparse.Namespace) -> int:
     """Search the hyper-parameters of some experiments."""
     ranges, runner = load_ranges(MANIFESTS / "ranges"), runner_of(place(args), setup(args), sys.stdout)
     options, finished = Options(args.trials, args.jobs, args.sample, args.out), True
-    for one in [kept_of(one, ",".join(args.only), args.seeds) for one in chosen(args)]:
+    known = manifest()
+    for one in [kept_of(select(known, key), ",".join(args.only), args.seeds) for key in args.ids]:
         for outcome in run_search(one, args.search, ranges, runner, ROOT / args.out, options):
             print(f"{outcome.line}\n  trial log: {outcome.log}")
             finished &= outcome.finished
@@ -122,7 +125,7 @@ def report(args: argparse.Namespace) -> int:
     """Write the page of everything that is done."""
     from graphgps_kmip.report.report_page import write_page
 
-    print(write_page(experiments(), load_printed(MANIFESTS / "printed"), ROOT / args.out, hash_of))
+    print(write_page(experiments(args), load_printed(MANIFESTS / "printed"), ROOT / args.out, hash_of))
     return 0
 
 
@@ -149,14 +152,20 @@ def setup(args: argparse.Namespace) -> Setup:
     return Setup(ROOT, facts, args.sample, args.jobs, args.retry)
 
 
-def experiments() -> dict[str, Experiment]:
-    """Return all experiments: ours, and where the package runs from a wheel those of the working directory."""
+def experiments(args: argparse.Namespace) -> dict[str, Experiment]:
+    """Return all experiments; those of equal tuning with the settings that searches on disk chose."""
+    ranges, out, sample = load_ranges(MANIFESTS / "ranges"), ROOT / args.out, getattr(args, "sample", False)
+    return {key: with_choices(one, ranges, out, sample) for key, one in manifest().items()}
+
+
+def manifest() -> dict[str, Experiment]:
+    """Return all experiments as written: ours, and of a package from a wheel those of the working directory."""
     return load_manifest(MANIFESTS, *([ROOT / "run/experiments"] if installed() else []))
 
 
 def chosen(args: argparse.Namespace) -> list[Experiment]:
     """Return the experiments that the command line names."""
-    known = experiments()
+    known = experiments(args)
     return [select(known, key) for key in args.ids]
 
 
@@ -170,7 +179,10 @@ def made(experiment: Experiment, kind: str) -> list[Any]:
 
 def asked(args: argparse.Namespace) -> list[Job]:
     """Return the jobs that the command line names."""
-    jobs = plan_jobs(experiments(), args.ids, place(args), ",".join(args.only), args.seeds)
+    known, only = experiments(args), ",".join(args.only)
+    for key in args.ids:
+        check_searched(kept_of(select(known, key), only, args.seeds))
+    jobs = plan_jobs(known, args.ids, place(args), only, args.seeds)
     check_configs(jobs, ROOT)
     if not getattr(args, "job", None):
         return jobs
@@ -257,10 +269,14 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--retry", action="store_true", help="repeat also what diverged, which tends to happen again")
     parser.add_argument(
         "--search",
-        choices=("linear", "tpe"),
-        help="search the hyper-parameters one at a time as the paper (linear), or by TPE; then run the best",
+        nargs="?",
+        const=EQUAL,
+        choices=ENGINES,
+        help="search the hyper-parameters by tpe (default) or linear, one at a time as the paper; then run the best",
     )
-    parser.add_argument("--trials", type=_positive, default=30, metavar="N", help="of --search tpe (default 30)")
+    parser.add_argument(
+        "--trials", type=_positive, metavar="N", help=f"of --search tpe (default: of the ranges, else {TRIALS})"
+    )
     parser.add_argument(
         "--slurm",
         action="append",

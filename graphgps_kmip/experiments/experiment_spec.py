@@ -190,6 +190,8 @@ class Experiment:
         tables (Mapping, optional): By id. (default: ``{}``)
         figures (Mapping, optional): By name. (default: ``{}``)
         notes (tuple, optional): For those who read the results. (default: ``()``)
+        searched (Mapping, optional): Of models that are tuned alike: folder of a training -> record of the search that
+            chose its settings, see `with_choices`; not in files. (default: ``None``, the settings are the manifest's)
     """
 
     id: str
@@ -205,6 +207,7 @@ class Experiment:
     tables: Mapping[str, TableSpec] = field(default_factory=dict)
     figures: Mapping[str, FigureSpec] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    searched: Mapping[str, Any] | None = None
 
 
 def as_word(value: Any) -> str:

@@ -23,11 +23,13 @@ from graphgps_kmip.experiments.experiment_spec import Experiment, Training
 from graphgps_kmip.experiments.job_runner import Progress, Setup, run_jobs
 from graphgps_kmip.experiments.jobs import Place, training_job
 from graphgps_kmip.experiments.run_status import State, Status
+from graphgps_kmip.experiments.search_record import EQUAL, search_file, write_search
 from graphgps_kmip.experiments.search_space import Choice, Factor, Ranges, Space, searches
 from graphgps_kmip.experiments.trial_log import Trial, TrialLog
 from graphgps_kmip.results.run_folder import writing
 
-ENGINES = ("linear", "tpe")  # linear search is the k-MIP paper's name of its coordinate search
+ENGINES = ("linear", EQUAL)  # linear search is the k-MIP paper's name of its coordinate search
+TRIALS = 30
 ENDED = (State.DONE, State.FAILED, State.DIVERGED)
 SEED = 0  # of the TPE sampler
 Run = tuple[Training, int]  # one seed of a training
@@ -40,13 +42,14 @@ class Options:
     """Options of a search.
 
     Args:
-        trials (int, optional): Trials of each search by TPE, those of earlier sessions counted. (default: 30)
+        trials (int, optional): Trials of each search by TPE, those of earlier sessions counted. (default: None, those
+            of the ranges' ``tuning``, else 30)
         together (int, optional): Trials that TPE asks for at once. (default: 1)
         sample (bool, optional): On sample data. (default: False)
         named (Path, optional): Root of the results as commands in the trial log name it. (default: None, as it is)
     """
 
-    trials: int = 30
+    trials: int | None = None
     together: int = 1
     sample: bool = False
     named: Path | None = None
@@ -69,9 +72,9 @@ def run_search(
 ) -> list[SearchOutcome]:
     """Search the hyper-parameters of all trainings of an experiment that have ranges, and run the final seeds.
 
-    The folder of a trial is ``<config>-search-<what differs from the default>``, its seed the experiment's first. The
-    trial with the best validation score, of equals the earliest, is run with all seeds. The searches advance side by
-    side: each call of `runner` gets the runs that any of them waits for.
+    The folder of a trial is ``<config>-search-<what differs from the default>``, its seed `Search.seed`. The trial with
+    the best validation score, of equals the earliest, is run with all seeds. The searches advance side by side: each
+    call of `runner` gets the runs that any of them waits for.
 
     Args:
         experiment (Experiment): Narrowed to what is to be searched.
@@ -79,20 +82,25 @@ def run_search(
         ranges (Ranges): See `load_ranges`.
         runner (Runner): Runs trainings.
         out (Path): Root of the results. ``<out>/search[-sample]/<experiment>/<config>-<engine>.md`` is the trial log,
-            ``.optuna.jsonl`` beside it the storage of the trials.
+            ``.optuna.jsonl`` beside it the storage of the trials, ``.json`` the choice (`SearchRecord`).
         options (Options, optional): Further options. (default: ``Options()``)
 
     Raises:
-        InputError: no such engine; Optuna is not installed; the storage is of other ranges; no validation split.
+        InputError: no such engine, or one that cannot tune equally; Optuna is not installed; the storage is of other
+            ranges; no validation split.
         ManifestError: no ranges.
         ResultsError: the storage is damaged.
     """
     if engine not in ENGINES:
         raise InputError(f"--search: no engine {engine!r}.{suggest(engine, ENGINES)}")
-    folder = out / f"search{'-sample' if options.sample else ''}" / experiment.id.replace("/", "-")
     found = []
     for search in searches(experiment, ranges):
-        file = folder / f"{Path(search.training.folder).name}-{engine}.md"
+        if search.tuning and engine != EQUAL:
+            raise InputError(
+                f"{experiment.id} gives every model the same number of trials, {engine} as many as it has values: use "
+                f"--search {EQUAL}"
+            )
+        file = search_file(experiment.id, search.training, out, options.sample, engine).with_suffix(".md")
         log = TrialLog(file, search, experiment.id, engine, options.named or out, options.sample)
         found.append(_Study(log, options))
 
@@ -211,6 +219,8 @@ class _Study:
         self.statuses: dict[tuple[str, int], Status] = {}  # folder and seed of each run that ended in this session
         self.awaited: set[tuple[str, int]] = set()
         self.best: Trial | None = None
+        tuning = self.search.tuning
+        self.trials = options.trials or (tuning.trials if tuning else TRIALS)
         ranges = {"fixed": dict(self.space.fixed), "factors": self.space.ranges}
         if self.study.user_attrs.get("ranges", ranges) != ranges:
             raise InputError(f"{self.storage.file} is of other ranges than those of today: move it away to begin anew")
@@ -231,6 +241,8 @@ class _Study:
         best = self.best = max(scored, key=lambda one: one.score)  # the first of equals
         finals = [(one, seed) for one in self.search.finals(best.choice) for seed in one.seeds]
         self._write_log()
+        with self.storage.held():
+            write_search(self.log, self._trials(), best, len(self._stored()))
         statuses = yield self._waiting(finals)
         for run, status in zip(finals, statuses, strict=True):
             self.ended(run, status)
@@ -266,7 +278,7 @@ class _Study:
                         self._add(choice)
             else:
                 open_ = sum(one.state.name == "RUNNING" for one in stored)
-                for number in range(len(stored), min(self.options.trials, len(stored) + self.options.together - open_)):
+                for number in range(len(stored), min(self.trials, len(stored) + self.options.together - open_)):
                     self._ask(number)
         self._write_log()
         return [one for one in self._stored() if one.state.name == "RUNNING" or self._trial(one).status is None]
@@ -322,7 +334,7 @@ class _Study:
         return Trial(stored.params, self.space.tag(stored.params), differing, why, date, status)
 
     def _run(self, stored: Any) -> Run:
-        return self.search.trial(stored.params), self.search.training.seeds[0]
+        return self.search.trial(stored.params), self.search.seed
 
     def _remark(self) -> str:
         if self.log.engine == "tpe":

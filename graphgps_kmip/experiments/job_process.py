@@ -120,7 +120,7 @@ def finish(running: Running, facts: Mapping[str, Any], sample: bool, stopped: bo
         if job.status().state is State.DONE or stopped:
             return ""
         error = f"it ended well, but wrote no {', '.join(lost)}" if lost else _error(running)
-        _write_failure(job, error, code)
+        _write_failure(running, error)
         return error
     finally:
         os.close(running.lock)
@@ -159,12 +159,14 @@ def _write_record(job: Job, seconds: float, facts: Mapping[str, Any], sample: bo
     write_record(job.path, record)
 
 
-def _write_failure(job: Job, error: str, code: int) -> None:
+def _write_failure(running: Running, error: str) -> None:
+    job, code = running.job, running.process.returncode
     try:
         key = job.key()
     except ValueError:  # of a config that cannot be read; the log says why
         key = ""
     failure = {"error": error, "exit_code": code, "date": now(), "config_hash": key, "log": str(job.log)}
+    failure["seconds"] = round(running.seconds, 3)
     with writing(failure_file(job.path)):
         replace_file(failure_file(job.path), json.dumps(failure, indent=2).encode())
 

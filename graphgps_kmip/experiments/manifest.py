@@ -94,7 +94,7 @@ def _first(seeds: tuple[int, ...], count: int | None) -> tuple[int, ...]:
 
 
 def _experiment(key: str, entry: Mapping[str, Any], axes: Mapping[str, Any], where: str) -> Experiment:
-    check_keys(entry, {field.name for field in dataclasses.fields(Experiment)} - {"id"}, where)
+    check_keys(entry, {field.name for field in dataclasses.fields(Experiment)} - {"id", "searched"}, where)
     grids = section(entry, "trainings", where, list)
     made = {
         "trainings": [one for grid in grids for one in trainings(grid, axes, where)],

@@ -62,7 +62,7 @@ def command_status(command: Command, experiment: Experiment, out: Path, sample: 
 
 
 def failure_file(path: Path) -> Path:
-    """Return where the failure of a run or command is written: JSON with error, exit_code, date, config_hash, log."""
+    """Return where the failure of a run or command is written: JSON, error, exit_code, config_hash and more."""
     return path.with_name(f"{path.name}.failed.json")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -86,6 +87,21 @@ class Follower:
 
 
 @dataclass(frozen=True)
+class Tuning:
+    """Equal tuning: all trainings of an experiment are searched alike, and their rows are what the searches choose.
+
+    Args:
+        trials (int): Of each training, failed ones counted.
+        seed (int): Of the trials, and of no reported run.
+        settings (Mapping, optional): Of the trials alone, such as the split that they choose on. (default: ``{}``)
+    """
+
+    trials: int
+    seed: int
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Search:
     """One training whose hyper-parameters are searched.
 
@@ -93,19 +109,32 @@ class Search:
         training (Training): Without what is searched.
         space (Space): What is searched.
         followers (tuple, optional): Trainings that take over the choice. (default: ``()``)
+        tuning (Tuning, optional): How, where all models are tuned alike. (default: ``None``)
     """
 
     training: Training
     space: Space
     followers: tuple[Follower, ...] = ()
+    tuning: Tuning | None = None
+
+    @property
+    def seed(self) -> int:
+        """Return the seed of the trials: the first of the experiment, unless a tuning has one of its own."""
+        return self.tuning.seed if self.tuning else self.training.seeds[0]
 
     def trial(self, choice: Choice) -> Training:
-        """Return the training at a choice, with the seeds of the experiment."""
+        """Return the training at a choice, as it is tried: with one seed."""
+        tried = replace(self._at(choice), seeds=(self.seed,))
+        if self.tuning is None:
+            return tried
+        return replace(tried, splits=False, settings={**tried.settings, **self.tuning.settings})
+
+    def _at(self, choice: Choice) -> Training:
         return _tagged(self.training, self.space.settings(choice), self.space.tag(choice))
 
     def finals(self, choice: Choice) -> list[Training]:
-        """Return the trainings at the best choice, the followers' too."""
-        finals = [self.trial(choice)]
+        """Return the trainings at the best choice with the seeds of the experiment, the followers' too."""
+        finals = [self._at(choice)]
         for one in self.followers:
             tag = "-".join(filter(None, [self.space.tag(choice), one.tag]))
             finals.append(_tagged(one.training, self.space.settings(choice) | one.settings, tag))
@@ -115,13 +144,14 @@ class Search:
 def load_ranges(folder: Path) -> Ranges:
     """Return the content of all YAML files of a folder, by the id of the experiment.
 
-    An entry is ``{source, fixed, names, searches}``; each of `searches` has
+    An entry is ``{source, fixed, names, tuning, searches}``; each of `searches` has
 
     - ``where``: axis -> values; each training at these values is searched,
     - ``factors``: name -> ``default`` and ``values``, which is a list, set into all ``keys``, or value -> settings,
     - ``also``: trainings that take over the choice: ``where``, and in what they differ, ``set`` and ``tag``.
 
-    ``{name}`` in a setting is that of `names`: name -> axis -> value of the axis -> text.
+    ``{name}`` in a setting is that of `names`: name -> axis -> value of the axis -> text. ``tuning`` is
+    ``{trials, seed, set}``, see `Tuning`.
 
     Raises:
         ManifestError: a file is no YAML, has an unknown key, lacks one, or a default out of its range.
@@ -141,7 +171,8 @@ def searches(experiment: Experiment, ranges: Ranges) -> list[Search]:
     """Return the searches of an experiment: those of its trainings that have ranges.
 
     Raises:
-        ManifestError: the experiment has no ranges, or none of the trainings that it was narrowed to.
+        ManifestError: the experiment has no ranges, or none of the trainings that it was narrowed to; of equal tuning,
+            a training is not searched once, or reports the seed of the trials.
     """
     if experiment.id not in ranges:
         raise ManifestError(f"{experiment.id} has no ranges to search. Experiments that have: {', '.join(ranges)}.")
@@ -158,7 +189,25 @@ def searches(experiment: Experiment, ranges: Ranges) -> list[Search]:
             for one in entry["searches"]
         )
         raise ManifestError(f"{experiment.id}: no training that was asked for has ranges. Searched are: {known}.")
+    if found[0].tuning:
+        _check_tuning(found, experiment)
     return found
+
+
+def _check_tuning(found: list[Search], experiment: Experiment) -> None:
+    """Refuse trainings that are tuned more or less than others, and trials among the runs that are reported."""
+    counts = Counter(search.training.folder for search in found)
+    for training in experiment.trainings:
+        if counts[training.folder] != 1:
+            raise ManifestError(
+                f"{experiment.id}: {training.folder} has ranges {counts[training.folder]} times; where all are tuned "
+                "alike, each has them once: correct `where` of its ranges"
+            )
+        if found[0].seed in training.seeds:
+            raise ManifestError(
+                f"{experiment.id}: seed {found[0].seed} of the trials is a seed of {training.folder}, too: tuning and "
+                "report need different seeds"
+            )
 
 
 def _tagged(training: Training, settings: Mapping[str, Any], tag: str) -> Training:
@@ -171,7 +220,11 @@ def _tagged(training: Training, settings: Mapping[str, Any], tag: str) -> Traini
 
 
 def _check(entry: Mapping[str, Any], where: str) -> None:
-    check_keys(entry, ("source", "searches", "fixed", "names"), where, needed=("source", "searches"))
+    check_keys(entry, ("source", "searches", "fixed", "names", "tuning"), where, needed=("source", "searches"))
+    if "tuning" in entry:
+        check_keys(section(entry, "tuning", where), ("trials", "seed", "set"), f"{where}, tuning", ("trials", "seed"))
+        for key in ("trials", "seed"):
+            section(entry["tuning"], key, f"{where}, tuning", int)
     for one in section(entry, "searches", where, list):
         check_keys(one, ("where", "factors", "also"), where, needed=("where", "factors"))
         for axis in section(one, "where", where):
@@ -212,7 +265,9 @@ def _search(training: Training, one: Mapping[str, Any], entry: Mapping[str, Any]
         for follower in one.get("also", [])
         for other in _siblings(training, follower["where"], experiment)
     )
-    return Search(training, Space(factors, entry.get("fixed", {}), entry["source"]), followers)
+    tuning = entry.get("tuning")
+    how = tuning and Tuning(tuning["trials"], tuning["seed"], tuning.get("set", {}))
+    return Search(training, Space(factors, entry.get("fixed", {}), entry["source"]), followers, how)
 
 
 def _siblings(training: Training, where: Mapping[str, Any], experiment: Experiment) -> Iterator[Training]:

@@ -91,7 +91,7 @@ class TrialLog:
         return [
             f"# Search of {training.cfg} for {self.experiment}{', on sample data' if self.sample else ''}",
             "",
-            f"Engine: {self.engine}. Ranges: {space.source}. One run of each configuration, seed {training.seeds[0]}.",
+            f"Engine: {self.engine}. Ranges: {space.source}. One run of each configuration, seed {self.search.seed}.",
             *([f"All have {fixed}."] if fixed else []),
             "Scores are as in record.json, without a factor of 100.",
             "",

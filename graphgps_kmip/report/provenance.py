@@ -14,6 +14,8 @@ from typing import Any
 from graphgps_kmip.common.durations import duration
 from graphgps_kmip.experiments.run_status import State, Status, read_failure
 from graphgps_kmip.report.result_table import Cell, ResultTable
+from graphgps_kmip.report.significance import significance_notes
+from graphgps_kmip.report.tuning import tuning_notes
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,8 @@ def notes(table: ResultTable, partial: bool) -> Iterator[str]:
     used = set(table.settings.values())
     if printed or used - {"none"}:
         yield f"settings {'; '.join(text for name, text in SETTINGS.items() if name in used)}."
+    yield from tuning_notes(table.searches)
+    yield from significance_notes(table)
     yield from _failures(places)
     machines = _machines(places)
     if machines:

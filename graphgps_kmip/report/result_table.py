@@ -18,6 +18,7 @@ from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.experiments.experiment_spec import Experiment, TableSpec, Training
 from graphgps_kmip.experiments.printed_tables import PrintedCell, PrintedTable
 from graphgps_kmip.experiments.run_status import HashOf, State, Status, command_status, run_status
+from graphgps_kmip.experiments.search_record import SearchRecord
 from graphgps_kmip.report.welch import Difference, welch
 from graphgps_kmip.results.finished_runs import read_run_config
 from graphgps_kmip.results.run_stats import read_stats
@@ -113,6 +114,7 @@ class ResultTable:
         sample: made of runs on sample data, which are no results; printed numbers are left out.
         printed_hardware: what the paper used.
         notes: of the printed table and the experiment.
+        searches: row -> record of the search that chose its settings, where models are tuned alike.
     """
 
     id: str
@@ -124,6 +126,7 @@ class ResultTable:
     sample: bool = False
     printed_hardware: str = ""
     notes: tuple[str, ...] = ()
+    searches: Mapping[str, SearchRecord] = field(default_factory=dict)
 
 
 def run_value(kind: str, status: Status) -> float:
@@ -164,14 +167,22 @@ def _width(status: Status) -> int:
     return read_run_config(status.path, status.record)["gnn"]["dim_inner"]
 
 
-# epoch_seconds: mean duration of a training epoch, validation left out; hours: the whole run.
+def _memory_mb(status: Status) -> float:
+    peak = status.record["peak_memory"]
+    return peak.get("cuda", peak["ram"]) / 2**20
+
+
+# epoch_seconds: mean duration of a training epoch, validation left out; hours: the whole run; memory_mb: peak memory of
+# the device that trained, on a CPU that of the whole process.
 VALUES: dict[str, Callable[[Status], float]] = {
     "score": _score,
     "epoch_seconds": _epoch_seconds,
     "hours": lambda status: status.record["wall_time"] / 3600,
     "params": lambda status: status.record["params"],
     "width": _width,
+    "memory_mb": _memory_mb,
 }
+TRIALS = "trials"  # of the search that chose a training's settings: no value of a run
 
 
 Place = tuple[str, str]  # row and column
@@ -223,7 +234,15 @@ def build_table(
         sample=sample,
         printed_hardware=paper.hardware if beside else "",
         notes=((SAMPLE_NOTE,) if sample else ()) + (paper.notes if beside else ()) + experiment.notes,
+        searches=dict(_searches(experiment, spec)),
     )
+
+
+def _searches(experiment: Experiment, spec: TableSpec) -> Iterator[tuple[str, SearchRecord]]:
+    """Yield row and search of each training whose settings a search chose."""
+    for training in experiment.trainings:
+        if record := (experiment.searched or {}).get(training.folder):
+            yield _place(spec, training, f"{experiment.id}, {spec.id}:")[0], record
 
 
 def _settings(experiment: Experiment, row: str) -> str:
@@ -246,8 +265,8 @@ def _of_trainings(
     where = f"{experiment.id}, {spec.id}:"
     kinds = spec.value.split()
     for kind in kinds:
-        if kind not in VALUES:
-            raise ResultsError(f"{where} unknown value {kind!r}.{suggest(kind, [*VALUES, 'cells'])}")
+        if kind not in VALUES and kind != TRIALS:
+            raise ResultsError(f"{where} unknown value {kind!r}.{suggest(kind, [*VALUES, TRIALS, 'cells'])}")
     filled: dict[Place, str] = {}
     metrics: dict[str, str] = {}
     for training in experiment.trainings:
@@ -262,8 +281,12 @@ def _of_trainings(
         for metric in (str(run.record.get("metric_best")) for run in done.values() if "score" in kinds):
             if metrics.setdefault(column, metric) != metric:
                 raise ResultsError(f"{where} column {column} mixes the metrics {metrics[column]} and {metric}")
+        search = (experiment.searched or {}).get(training.folder)
         for kind in kinds:
             name = column if len(kinds) == 1 else f"{column} {kind}"
+            if kind == TRIALS:
+                yield (row, name), Ours(wanted=1, text=f"{search.trials}" if search else "not searched")
+                continue
             yield (
                 (row, name),
                 Ours(

@@ -1,0 +1,121 @@
+"""Significance of a table's differences: mean ranks, Wilcoxon tests and bootstrap intervals, paired by seed or split.
+
+J. Demšar, "Statistical comparisons of classifiers over multiple data sets", JMLR 7 (2006): ranks, and Wilcoxon's
+signed-rank test, which assumes no normal differences. S. Holm, "A simple sequentially rejective multiple test
+procedure" (1979), corrects for the number of tests.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from graphgps_kmip.report.result_table import ResultTable
+
+LEVEL = 0.95
+Scores = Mapping[str, Sequence[float]]  # row -> values of the same runs in the same order
+
+
+@dataclass(frozen=True)
+class Versus:
+    """One row against the best one.
+
+    Args:
+        difference: mean of best - this, positive where the best is better.
+        low: of the bootstrap interval of that mean.
+        high: likewise.
+        p: of the two-sided exact Wilcoxon test, corrected by Holm over all rows.
+    """
+
+    difference: float
+    low: float
+    high: float
+    p: float
+
+
+def mean_ranks(scores: Scores, better: str) -> dict[str, float]:
+    """Return row -> rank, 1 the best, averaged over runs; equal scores share the mean of their ranks."""
+    sign = -1 if better == "higher" else 1
+    ranks = stats.rankdata([sign * np.asarray(values) for values in scores.values()], axis=0)
+    return dict(zip(scores, ranks.mean(axis=1).tolist(), strict=True))
+
+
+def against_best(scores: Scores, better: str) -> tuple[str, dict[str, Versus]]:
+    """Return the row of the best mean, and how each other one compares with it, run by run.
+
+    Args:
+        scores: row -> at least two values, of the same runs in the same order.
+        better: ``higher`` or ``lower``.
+    """
+    sign = 1 if better == "higher" else -1
+    best = max(scores, key=lambda row: sign * float(np.mean(scores[row])))
+    gaps = {row: sign * (np.asarray(scores[best]) - np.asarray(of)) for row, of in scores.items() if row != best}
+    found = {row: _compared(gap) for row, gap in gaps.items()}
+    corrected = holm({row: p for row, (_, _, p) in found.items()})
+    return best, {
+        row: Versus(float(gaps[row].mean()), low, high, corrected[row]) for row, (low, high, _) in found.items()
+    }
+
+
+def _compared(gap: np.ndarray) -> tuple[float, float, float]:
+    if np.all(gap == gap[0]):  # no spread to draw from
+        return float(gap[0]), float(gap[0]), 1.0 if gap[0] == 0 else smallest_p(len(gap))
+    interval = stats.bootstrap(
+        (gap,), np.mean, confidence_level=LEVEL, n_resamples=9999, method="percentile", random_state=0
+    ).confidence_interval
+    # All signs are tried, up to 13 runs: the usual tables and approximations do not hold for ties, which scores of few
+    # test nodes have. Rounding makes equal gaps equal.
+    p = stats.wilcoxon(gap.round(9), method=stats.PermutationMethod(rng=0)).pvalue
+    return float(interval.low), float(interval.high), float(p)
+
+
+def smallest_p(runs: int) -> float:
+    """Return the smallest p that a two-sided Wilcoxon test of so many pairs can have."""
+    return 2.0 ** (1 - runs)
+
+
+def holm(p_values: Mapping[str, float]) -> dict[str, float]:
+    """Return p values corrected for their number by Holm's step-down procedure."""
+    corrected, largest = {}, 0.0
+    for place, row in enumerate(sorted(p_values, key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, p_values[row] * (len(p_values) - place)))
+        corrected[row] = largest
+    return corrected
+
+
+def significance_notes(table: ResultTable) -> Iterator[str]:
+    """Yield ranks and paired tests of a table of equally tuned models, for each column of scores that is complete."""
+    for column, facts in table.columns.items() if table.searches and not table.sample else ():
+        cells = {row: table.rows[row][column].ours for row in table.searches}
+        if (
+            column.endswith(" score")
+            and len(cells) > 1
+            and all(one and one.complete and one.n > 1 for one in cells.values())
+        ):
+            runs = {one.seeds for one in cells.values()}
+            finite = all(math.isfinite(value) for one in cells.values() for value in one.values)
+            if len(runs) == 1 and finite:
+                yield from _notes(column, {row: one.values for row, one in cells.items()}, facts["better"])
+
+
+def _notes(column: str, scores: Scores, better: str) -> Iterator[str]:
+    runs = len(next(iter(scores.values())))
+    ranks = sorted(mean_ranks(scores, better).items(), key=lambda pair: pair[1])
+    yield f"{column}, mean rank over {runs} runs: {', '.join(f'{row} {rank:.1f}' for row, rank in ranks)}."
+    best, others = against_best(scores, better)
+    told = "; ".join(
+        f"{row} {one.difference:+.2f} [{one.low:+.2f}, {one.high:+.2f}], p {one.p:.3g}" for row, one in others.items()
+    )
+    yield (
+        f"{column}, {best} minus each, paired by run: mean, {LEVEL:.0%} bootstrap interval, p of Wilcoxon's test after "
+        f"Holm's correction: {told}."
+    )
+    if smallest_p(runs) * len(others) > 1 - LEVEL:
+        yield (
+            f"{runs} runs are too few for these tests: the smallest p that they allow, before the correction, is "
+            f"{smallest_p(runs):.3g}."
+        )

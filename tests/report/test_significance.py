@@ -1,0 +1,110 @@
+"""Ranks, paired tests and bootstrap intervals of a table, and when they are shown."""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import product
+
+import numpy as np
+import pytest
+
+from graphgps_kmip.experiments.search_record import SearchRecord
+from graphgps_kmip.report.provenance import notes
+from graphgps_kmip.report.result_table import Cell, Ours, ResultTable
+from graphgps_kmip.report.significance import against_best, holm, mean_ranks, smallest_p
+
+SCORES = {
+    "GCN": (80.0, 81.0, 82.0, 80.5, 81.5, 83.0),
+    "GAT": (79.0, 80.5, 82.0, 80.0, 79.0, 82.9),
+    "kMIP": (70.0, 82.0, 72.0, 73.0, 74.0, 71.0),
+}
+
+
+def record(**changes: object) -> SearchRecord:
+    ranges = {"lr": ["0.1", ["0.1", "0.01"]], "k": ["5", ["5", "10"]]}
+    facts = {"config": "Fair/x", "trials": 10, "failed": 0, "seconds": 60.0, "seed": 100, "metric": "accuracy"}
+    facts |= {"value": 0.8, "choice": {"lr": "0.1"}, "ranges": ranges, "fixed": {}, "settings": {}, "tried": []}
+    return SearchRecord(**(facts | changes))
+
+
+def table(**changes: object) -> ResultTable:
+    rows = {
+        row: {"Cora score": Cell(Ours(values, tuple(range(len(values))), len(values)))}
+        for row, values in SCORES.items()
+    }
+    columns = {"Cora score": {"metric": "accuracy", "better": "higher", "unit": "%"}}
+    settings, searches = dict.fromkeys(SCORES, "ours"), {row: record() for row in SCORES}
+    return dataclasses.replace(
+        ResultTable("fair/x", "X", "fair/x", columns, rows, settings, searches=searches), **changes
+    )
+
+
+def signed_rank_p(gap: np.ndarray) -> float:
+    """Wilcoxon's p by hand, over all signs of distinct differences without zeros."""
+    ranks = np.argsort(np.argsort(abs(gap))) + 1
+    sums = np.array(
+        [sum(r for r, sign in zip(ranks, signs, strict=True) if sign) for signs in product((0, 1), repeat=len(gap))]
+    )
+    seen = ranks[gap > 0].sum()
+    return float(min(1.0, 2 * min((sums >= seen).mean(), (sums <= seen).mean())))
+
+
+def test_ranks_are_means_over_runs_and_equal_scores_share_theirs() -> None:
+    assert mean_ranks(SCORES, "higher") == pytest.approx({"GCN": 7.5 / 6, "GAT": 12.5 / 6, "kMIP": 16 / 6})
+    assert mean_ranks(SCORES, "lower")["kMIP"] == pytest.approx(8 / 6)
+
+
+def test_the_test_is_that_of_wilcoxon_over_all_signs_and_the_interval_holds_the_mean() -> None:
+    best, found = against_best(SCORES, "higher")
+    gap = np.subtract(SCORES["GCN"], SCORES["kMIP"])
+    assert (best, list(found)) == ("GCN", ["GAT", "kMIP"])
+    assert found["kMIP"].difference == pytest.approx(gap.mean())
+    assert found["kMIP"].low < gap.mean() < found["kMIP"].high
+    assert signed_rank_p(gap) == pytest.approx(4 / 64)  # -1 is the smallest of six: rank sums 20, 21, 1 and 0
+    assert found["kMIP"].p == pytest.approx(2 * 4 / 64)  # the smaller of two p values that are equal
+    assert against_best(SCORES, "lower")[0] == "kMIP"
+
+
+def test_equal_runs_are_no_difference_and_one_constant_gap_is_all_that_few_runs_can_show() -> None:
+    _, found = against_best({"a": (3.0, 4.0, 5.0), "b": (3.0, 4.0, 5.0), "c": (2.0, 3.0, 4.0)}, "higher")
+    assert found["b"].p == 1.0
+    assert (found["c"].difference, found["c"].low, found["c"].high, found["c"].p) == (1.0, 1.0, 1.0, 2 * smallest_p(3))
+
+
+def test_holm_multiplies_by_how_many_are_left_and_never_decreases() -> None:
+    assert holm({"a": 0.04, "b": 0.01, "c": 0.03}) == pytest.approx({"b": 0.03, "c": 0.06, "a": 0.06})
+    assert holm({"a": 0.9, "b": 0.8}) == {"b": 1.0, "a": 1.0}
+
+
+def test_a_table_of_tuned_models_says_ranks_tests_and_that_few_runs_show_little() -> None:
+    told = " ".join(notes(table(), partial=False))
+    assert "Cora score, mean rank over 6 runs: GCN 1.2, GAT 2.1, kMIP 2.7." in told
+    assert "Cora score, GCN minus each, paired by run: mean, 95% bootstrap interval" in told
+    assert (
+        "6 runs are too few for these tests: the smallest p that they allow, before the correction, is 0.0312." in told
+    )
+
+
+def test_nothing_is_tested_where_runs_are_missing_differ_or_are_no_results() -> None:
+    rows = table().rows
+    lacking = rows | {"GAT": {"Cora score": Cell(Ours(SCORES["GAT"], tuple(range(6)), 7))}}
+    others = rows | {"GAT": {"Cora score": Cell(Ours(SCORES["GAT"], tuple(range(1, 7)), 6))}}
+    for one in (table(rows=lacking), table(rows=others), table(sample=True), table(searches={})):
+        assert "mean rank" not in " ".join(notes(one, partial=False))
+
+
+def test_the_notes_say_trials_cost_choice_and_which_ranges_are_shared() -> None:
+    own = record(ranges={"lr": ["0.1", ["0.1", "0.01"]]}, failed=2, seconds=30.0)
+    told = " ".join(
+        notes(table(searches={"GCN": own, "kMIP": record(choice={"lr": "0.01", "k": "10"})}), partial=False)
+    )
+    assert "tuning: 10 trials each, chosen on validation alone, with seed 100, which no number here is of" in told
+    assert "all together 20 trials (2 failed) in 1 min 30 s." in told
+    assert "ranges of all models: lr 0.1/0.01." in told
+    assert "GCN: lr 0.1 (validation accuracy 0.8, best of 10 trials, 2 failed, 30 s)." in told
+    assert "kMIP: lr 0.01, k 10 (validation accuracy 0.8, best of 10 trials, 1 min; own ranges: k 5/10)." in told
+
+
+def test_unequal_numbers_of_trials_are_told() -> None:
+    told = " ".join(notes(table(searches={"GCN": record(trials=20), "kMIP": record()}), partial=False))
+    assert "tuning: NOT EQUAL, trials: GCN 20, kMIP 10," in told

@@ -49,6 +49,7 @@ DRAWERS = {
     "peak_memory": "low_width_figures:draw_peak_memory",
     "runtimes": "runtimes:draw_runtimes",
     "scaling": "scaling:draw_scaling",
+    "score_against_cost": "score_against_cost:draw_score_against_cost",
     "time_against_score": "score_over_time:draw_time_against_score",
     "toy_fit": "expressivity_figures:draw_toy_fit",
 }

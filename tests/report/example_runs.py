@@ -8,6 +8,7 @@ from typing import Any
 
 from graphgps_kmip.experiments.experiment_spec import Experiment, TableSpec, Training
 from graphgps_kmip.experiments.printed_tables import PrintedCell, PrintedTable
+from graphgps_kmip.experiments.search_record import SearchRecord
 from graphgps_kmip.report.result_table import ResultTable, build_table
 
 PRINTED = {
@@ -37,6 +38,13 @@ def record(run: Path, score: float = 0.5, **changes: Any) -> None:
         "best": {"train": {}, "test": {"loss": 1.0, "accuracy": score}},
     }
     (run / "record.json").write_text(json.dumps(content | changes))
+
+
+def search_record(**changes: Any) -> SearchRecord:
+    ranges = {"lr": ["0.1", ["0.1", "0.01"]], "k": ["5", ["5", "10"]]}
+    facts = {"config": "Fair/x", "trials": 10, "failed": 0, "seconds": 60.0, "seed": 100, "metric": "accuracy"}
+    facts |= {"value": 0.8, "choice": {"lr": "0.1"}, "ranges": ranges, "fixed": {}, "settings": {}, "tried": []}
+    return SearchRecord(**(facts | changes))
 
 
 def build(out: Path, spec: TableSpec = SPEC, experiment: Experiment = EXPERIMENT, sample: bool = False) -> ResultTable:

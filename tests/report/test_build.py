@@ -11,7 +11,7 @@ import pytest
 from graphgps_kmip.errors import DIVERGED_CODE
 from graphgps_kmip.experiments.experiment_spec import TableSpec, Training
 from graphgps_kmip.experiments.run_status import State, failure_file
-from tests.report.example_runs import EXPERIMENT, GCN, build, record
+from tests.report.example_runs import EXPERIMENT, GCN, build, record, search_record
 
 
 def test_runs_become_mean_and_sample_deviation_in_the_unit_of_the_column(tmp_path: Path) -> None:
@@ -91,10 +91,12 @@ def test_a_column_of_two_metrics_is_refused(tmp_path: Path) -> None:
         build(tmp_path)
 
 
-@pytest.mark.parametrize(("kind", "expected"), [("params", 1234), ("hours", 2), ("epoch_seconds", 3), ("width", 36)])
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("params", 1234), ("hours", 2), ("epoch_seconds", 3), ("width", 36), ("memory_mb", 3)]
+)
 def test_a_table_takes_other_values_of_a_run(tmp_path: Path, kind: str, expected: float) -> None:
     run = GCN.run_dir(0, tmp_path)
-    record(run)
+    record(run, peak_memory={"ram": 3 * 2**20})
     (run / "train").mkdir()
     (run / "train" / "stats.json").write_text('{"epoch": 0, "time_epoch": 2.0}\n{"epoch": 1, "time_epoch": 4.0}\n')
     (run / "config.yaml").write_text("gnn: {dim_inner: 36}\ngt: {dim_hidden: 64}\n")
@@ -109,6 +111,19 @@ def test_several_kinds_of_values_have_columns_of_their_own(tmp_path: Path) -> No
         "digits params": (1234,),
         "digits hours": (2,),
     }
+
+
+def test_memory_is_that_of_the_card_where_one_trained(tmp_path: Path) -> None:
+    record(GCN.run_dir(0, tmp_path), peak_memory={"ram": 3 * 2**20, "cuda": 5 * 2**20})
+    assert build(tmp_path, TableSpec("paper/1", "memory_mb")).rows["GCN"]["digits"].ours.values == (5,)
+
+
+def test_trials_are_those_of_the_search_that_chose_the_settings(tmp_path: Path) -> None:
+    other = Training({"dataset": "digits", "model": "GAT"}, "quickstart/digits-gat.yaml", (0, 1))
+    experiment = dataclasses.replace(EXPERIMENT, trainings=(GCN, other), searched={GCN.folder: search_record()})
+    table = build(tmp_path, TableSpec("paper/1", "trials"), experiment)
+    assert [table.rows[row]["digits"].ours.text for row in ("GCN", "GAT")] == ["10", "not searched"]
+    assert list(table.searches) == ["GCN"]
 
 
 @pytest.mark.parametrize("kind", ["score", "epoch_seconds", "width"])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.report.figures.ablation_charts import draw_ablation, draw_batch_sizes
 from graphgps_kmip.report.figures.runtimes import draw_breakdown, draw_runtimes
 from graphgps_kmip.report.figures.scaling import draw_scaling
+from graphgps_kmip.report.figures.score_against_cost import draw_score_against_cost
 from graphgps_kmip.report.figures.score_over_time import draw_pareto, draw_time_against_score, frontier
 from tests.report.example_figures import GROWN, LINES, PANELS, STAGES, cell, table, tables, texts
 
@@ -77,6 +79,19 @@ def test_labels_cover_neither_points_nor_each_other(draw: type) -> None:
         axes.transData.transform(p) for line in axes.lines if line.get_marker() != "None" for p in line.get_xydata()
     ]
     assert not any(box.contains(*mark) for box in boxes for mark in marks)
+
+
+def test_score_against_cost_has_a_panel_for_each_cost_of_a_table_and_a_point_for_each_model() -> None:
+    figure = draw_score_against_cost({"p/fair": tables()["p/fair"]})
+    assert [axes.get_title() for axes in figure.axes] == ["A, time of an epoch", "A, peak memory"]
+    assert [axes.get_xlabel() for axes in figure.axes] == ["time (s)", "peak memory (MB)"]
+    points = [
+        {tuple(p.round(3)) for line in axes.lines if line.get_marker() != "None" for p in line.get_xydata()}
+        for axes in figure.axes
+    ]
+    assert points == [{(0.105, 84.0), (0.945, 85.05)}, {(630.0, 84.0), (735.0, 85.05)}]
+    with pytest.raises(ResultsError, match="no column of p/score is a score with epoch_seconds or memory_mb beside it"):
+        draw_score_against_cost({"p/score": tables()["p/score"]})
 
 
 def test_an_ablation_has_a_dot_for_each_row_with_a_number_and_a_place_for_the_others() -> None:

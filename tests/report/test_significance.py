@@ -8,10 +8,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from graphgps_kmip.experiments.search_record import SearchRecord
 from graphgps_kmip.report.provenance import notes
 from graphgps_kmip.report.result_table import Cell, Ours, ResultTable
 from graphgps_kmip.report.significance import against_best, holm, mean_ranks, smallest_p
+from tests.report.example_runs import search_record
 
 SCORES = {
     "GCN": (80.0, 81.0, 82.0, 80.5, 81.5, 83.0),
@@ -20,20 +20,13 @@ SCORES = {
 }
 
 
-def record(**changes: object) -> SearchRecord:
-    ranges = {"lr": ["0.1", ["0.1", "0.01"]], "k": ["5", ["5", "10"]]}
-    facts = {"config": "Fair/x", "trials": 10, "failed": 0, "seconds": 60.0, "seed": 100, "metric": "accuracy"}
-    facts |= {"value": 0.8, "choice": {"lr": "0.1"}, "ranges": ranges, "fixed": {}, "settings": {}, "tried": []}
-    return SearchRecord(**(facts | changes))
-
-
 def table(**changes: object) -> ResultTable:
     rows = {
         row: {"Cora score": Cell(Ours(values, tuple(range(len(values))), len(values)))}
         for row, values in SCORES.items()
     }
     columns = {"Cora score": {"metric": "accuracy", "better": "higher", "unit": "%"}}
-    settings, searches = dict.fromkeys(SCORES, "ours"), {row: record() for row in SCORES}
+    settings, searches = dict.fromkeys(SCORES, "ours"), {row: search_record() for row in SCORES}
     return dataclasses.replace(
         ResultTable("fair/x", "X", "fair/x", columns, rows, settings, searches=searches), **changes
     )
@@ -94,9 +87,9 @@ def test_nothing_is_tested_where_runs_are_missing_differ_or_are_no_results() -> 
 
 
 def test_the_notes_say_trials_cost_choice_and_which_ranges_are_shared() -> None:
-    own = record(ranges={"lr": ["0.1", ["0.1", "0.01"]]}, failed=2, seconds=30.0)
+    own = search_record(ranges={"lr": ["0.1", ["0.1", "0.01"]]}, failed=2, seconds=30.0)
     told = " ".join(
-        notes(table(searches={"GCN": own, "kMIP": record(choice={"lr": "0.01", "k": "10"})}), partial=False)
+        notes(table(searches={"GCN": own, "kMIP": search_record(choice={"lr": "0.01", "k": "10"})}), partial=False)
     )
     assert "tuning: 10 trials each, chosen on validation alone, with seed 100, which no number here is of" in told
     assert "all together 20 trials (2 failed) in 1 min 30 s." in told
@@ -106,5 +99,5 @@ def test_the_notes_say_trials_cost_choice_and_which_ranges_are_shared() -> None:
 
 
 def test_unequal_numbers_of_trials_are_told() -> None:
-    told = " ".join(notes(table(searches={"GCN": record(trials=20), "kMIP": record()}), partial=False))
+    told = " ".join(notes(table(searches={"GCN": search_record(trials=20), "kMIP": search_record()}), partial=False))
     assert "tuning: NOT EQUAL, trials: GCN 20, kMIP 10," in told

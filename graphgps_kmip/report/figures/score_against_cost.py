@@ -1,0 +1,47 @@
+"""Figure of score against cost: the models of a table by the time of an epoch and by peak memory, a panel for each."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from matplotlib.figure import Figure
+
+from graphgps_kmip.errors import ResultsError
+from graphgps_kmip.report.figures.score_over_time import draw_time_against_score
+from graphgps_kmip.report.result_table import ResultTable
+
+COSTS = {"epoch_seconds": "time of an epoch", "memory_mb": "peak memory"}  # kind of value -> title of a panel
+
+
+def draw_score_against_cost(tables: Mapping[str, ResultTable]) -> Figure:
+    """Draw the panels of each data set: models as labelled points, ours filled, the paper's open.
+
+    Args:
+        tables: with columns ``<data set> score`` and ``<data set> epoch_seconds`` or ``<data set> memory_mb``, and with
+            the same rows.
+
+    Raises:
+        ValueError: no table has such columns.
+    """
+    pairs = {}
+    for table in tables.values():
+        for column in table.columns:
+            name, _, kind = column.rpartition(" ")
+            for cost, title in COSTS.items():
+                if kind == "score" and f"{name} {cost}" in table.columns:
+                    pairs[f"{name}, {title}"] = (table, column, f"{name} {cost}")
+    if not pairs:
+        raise ResultsError(f"no column of {', '.join(tables)} is a score with {' or '.join(COSTS)} beside it")
+    scores = _columns({title: (table, column) for title, (table, column, _) in pairs.items()})
+    costs = _columns({title: (table, column) for title, (table, _, column) in pairs.items()})
+    return draw_time_against_score({"scores": scores, "costs": costs}, {})
+
+
+def _columns(parts: Mapping[str, tuple[ResultTable, str]]) -> ResultTable:
+    """Return one table of columns of several, by new names."""
+    first = next(iter(parts.values()))[0]
+    rows = {row: {title: table.rows[row][column] for title, (table, column) in parts.items()} for row in first.rows}
+    return dataclasses.replace(
+        first, columns={title: table.columns[column] for title, (table, column) in parts.items()}, rows=rows
+    )

@@ -58,8 +58,9 @@ def test_a_failure_stops_only_what_needs_it_and_is_told_by_its_error_line(place:
     assert results["A Bad seed 0"].why == "no such dataset 'x'"
     assert results["A look"].why == "needs A Bad seed 0, which is failed"
     failure = json.loads(failure_file(jobs[0].path).read_text())
-    assert failure.keys() == {"error", "exit_code", "date", "config_hash", "log"}
+    assert failure.keys() == {"error", "exit_code", "date", "config_hash", "log", "seconds"}
     assert (failure["exit_code"], failure["config_hash"]) == (1, "do=fail|seed=0")
+    assert failure["seconds"] > 0
     assert "Traceback: long" in Path(failure["log"]).read_text()
     assert jobs[0].status().state is State.FAILED
 

@@ -155,7 +155,7 @@ def setup(args: argparse.Namespace) -> Setup:
 def experiments(args: argparse.Namespace) -> dict[str, Experiment]:
     """Return all experiments; those of equal tuning with the settings that searches on disk chose."""
     ranges, out, sample = load_ranges(MANIFESTS / "ranges"), ROOT / args.out, getattr(args, "sample", False)
-    return {key: with_choices(one, ranges, out, sample) for key, one in manifest().items()}
+    return {key: with_choices(one, ranges, out, hash_of, sample) for key, one in manifest().items()}
 
 
 def manifest() -> dict[str, Experiment]:

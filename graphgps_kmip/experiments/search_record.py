@@ -14,8 +14,8 @@ from graphgps_kmip.common.json_files import read_artefact
 from graphgps_kmip.common.project import reproduce_command
 from graphgps_kmip.errors import ManifestError, ResultsError
 from graphgps_kmip.experiments.experiment_spec import Experiment, Training
-from graphgps_kmip.experiments.run_status import read_failure
-from graphgps_kmip.experiments.search_space import Ranges, searches
+from graphgps_kmip.experiments.run_status import HashOf, read_failure
+from graphgps_kmip.experiments.search_space import Ranges, Search, searches
 from graphgps_kmip.experiments.trial_log import Trial, TrialLog
 from graphgps_kmip.results.run_folder import writing
 
@@ -32,6 +32,7 @@ class SearchRecord:
         failed (int): Trials without a validation score.
         seconds (float): Of all trials together, failed ones included.
         seed (int): Of the trials.
+        config_hash (str): Of the chosen trial: a choice among trials of other settings than today's does not count.
         metric (str): That chose.
         value (float): Its value on validation, of the chosen trial.
         choice (Mapping): Factor -> name of its value.
@@ -46,6 +47,7 @@ class SearchRecord:
     failed: int
     seconds: float
     seed: int
+    config_hash: str
     metric: str
     value: float
     choice: Mapping[str, str]
@@ -70,6 +72,7 @@ def write_search(log: TrialLog, trials: Sequence[Trial], best: Trial, asked: int
         failed=sum(one["value"] is None for one in tried),
         seconds=round(sum(one["seconds"] for one in tried), 1),
         seed=log.search.seed,
+        config_hash=best.status.record["config_hash"],
         metric=best.metric,
         value=best.value,
         choice=best.choice,
@@ -96,11 +99,13 @@ def _facts(trial: Trial) -> dict[str, Any]:
     }
 
 
-def with_choices(experiment: Experiment, ranges: Ranges, out: Path, sample: bool = False) -> Experiment:
+def with_choices(
+    experiment: Experiment, ranges: Ranges, out: Path, hash_of: HashOf, sample: bool = False
+) -> Experiment:
     """Return an experiment whose models are tuned alike with the settings that its finished searches chose.
 
-    Trainings without a finished search of today's ranges are left as they are, and are not in `Experiment.searched`.
-    Other experiments are returned as they are, also where they can be searched.
+    Trainings without a finished search of today's ranges and settings are left as they are, and are not in
+    `Experiment.searched`. Other experiments are returned as they are, also where they can be searched.
 
     Raises:
         ResultsError: the record of a search is damaged.
@@ -110,10 +115,16 @@ def with_choices(experiment: Experiment, ranges: Ranges, out: Path, sample: bool
     trainings, found = {one.folder: one for one in experiment.trainings}, {}
     for search in searches(experiment, ranges):
         record = _read(search_file(experiment.id, search.training, out, sample))
-        if record and (record.ranges, record.fixed) == (search.space.ranges, search.space.fixed):
+        if record and _is_of_today(record, search, out, hash_of, sample):
             chosen = search.finals(record.choice)[0]
             trainings[search.training.folder], found[chosen.folder] = chosen, record
     return dataclasses.replace(experiment, trainings=tuple(trainings.values()), searched=found)
+
+
+def _is_of_today(record: SearchRecord, search: Search, out: Path, hash_of: HashOf, sample: bool) -> bool:
+    if (record.ranges, record.fixed) != (search.space.ranges, search.space.fixed):
+        return False
+    return record.config_hash == hash_of(search.trial(record.choice).words(search.seed, out, sample))
 
 
 def _read(file: Path) -> SearchRecord | None:

@@ -38,7 +38,7 @@ def searched(out: Path, score: Score = BEST, trials: int = 30) -> tuple[Experime
     """The experiment with the choices of its search, and what was trained for it."""
     runner = Recorder(out, score)
     run_search(TOY, "tpe", ranges(trials), runner, out, Options())
-    return with_choices(TOY, ranges(trials), out), runner
+    return with_choices(TOY, ranges(trials), out, str), runner
 
 
 def asked(out: Path, model: str) -> list[dict[str, str]]:
@@ -81,7 +81,7 @@ def test_a_failed_trial_is_a_trial_and_its_seconds_are_part_of_the_cost(tmp_path
         return statuses
 
     run_search(TOY, "tpe", ranges(4), run, tmp_path, Options())
-    record = with_choices(TOY, ranges(4), tmp_path).searched
+    record = with_choices(TOY, ranges(4), tmp_path, str).searched
     gcn = next(one for one in record.values() if one.config == "Toys/gcn")
     assert (gcn.trials, gcn.failed) == (4, 1)
     assert gcn.seconds == 1000.0 + 61.0 * (len(gcn.tried) - 1)
@@ -92,7 +92,7 @@ def test_what_is_not_searched_is_refused_in_a_line_with_the_command(tmp_path: Pa
     runner = Recorder(tmp_path, BEST)
     half = dataclasses.replace(TOY, trainings=TOY.trainings[:1])
     run_search(half, "tpe", ranges(4), runner, tmp_path, Options())
-    found = with_choices(TOY, ranges(4), tmp_path)
+    found = with_choices(TOY, ranges(4), tmp_path, str)
     assert [one.folder for one in found.trainings if one.folder not in found.searched] == ["Toys/kmip"]
     with pytest.raises(
         ManifestError, match=r"toy: no finished search has chosen the settings of kMIP: run `.* --search`"
@@ -104,28 +104,34 @@ def test_what_is_not_searched_is_refused_in_a_line_with_the_command(tmp_path: Pa
 def test_a_search_that_was_stopped_has_no_choice_and_goes_on(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_search(TOY, "tpe", ranges(4), Recorder(tmp_path, BEST, limit=5), tmp_path, Options())
-    assert with_choices(TOY, ranges(4), tmp_path).searched == {}
-    whole, _ = searched(tmp_path / "whole", trials=4)
-    assert searched(tmp_path, trials=4)[0].searched == whole.searched
+    assert with_choices(TOY, ranges(4), tmp_path, str).searched == {}
+    resumed, whole = (searched(out, trials=4)[0].searched for out in (tmp_path, tmp_path / "whole"))
+    assert [one.choice for one in resumed.values()] == [one.choice for one in whole.values()]
+    assert [one.tried for one in resumed.values()] == [one.tried for one in whole.values()]
 
 
 def test_a_choice_of_other_ranges_does_not_count(tmp_path: Path) -> None:
     searched(tmp_path, trials=4)
     other = ranges(4, fixed={"gt.n_heads": 2})
-    assert with_choices(TOY, other, tmp_path).searched == {}
+    assert with_choices(TOY, other, tmp_path, str).searched == {}
+
+
+def test_a_choice_among_trials_of_other_settings_does_not_count(tmp_path: Path) -> None:
+    searched(tmp_path, trials=4)
+    assert with_choices(TOY, ranges(4), tmp_path, lambda words: f"{words} of a file that has changed").searched == {}
 
 
 def test_a_damaged_record_of_a_search_is_refused_in_one_line(tmp_path: Path) -> None:
     searched(tmp_path, trials=4)
     search_file("toy", TOY.trainings[0], tmp_path, sample=False).write_text('{"trials": 4}')
     with pytest.raises(ResultsError, match="gcn-tpe.json is no record of a search: delete it and run the search again"):
-        with_choices(TOY, ranges(4), tmp_path)
+        with_choices(TOY, ranges(4), tmp_path, str)
 
 
 def test_experiments_whose_ranges_have_no_tuning_keep_their_settings(tmp_path: Path) -> None:
     untuned = {"toy": {key: value for key, value in ranges()["toy"].items() if key != "tuning"}}
     run_search(TOY, "tpe", untuned, Recorder(tmp_path, BEST), tmp_path, Options(trials=4))
-    assert with_choices(TOY, untuned, tmp_path) is TOY
+    assert with_choices(TOY, untuned, tmp_path, str) is TOY
 
 
 def test_linear_search_cannot_tune_equally_and_is_refused(tmp_path: Path) -> None:

@@ -42,7 +42,15 @@ def record(run: Path, score: float = 0.5, **changes: Any) -> None:
 
 def search_record(**changes: Any) -> SearchRecord:
     ranges = {"lr": ["0.1", ["0.1", "0.01"]], "k": ["5", ["5", "10"]]}
-    facts = {"config": "Fair/x", "trials": 10, "failed": 0, "seconds": 60.0, "seed": 100, "metric": "accuracy"}
+    facts = {
+        "config": "Fair/x",
+        "trials": 10,
+        "failed": 0,
+        "seconds": 60.0,
+        "seed": 100,
+        "config_hash": "h",
+        "metric": "accuracy",
+    }
     facts |= {"value": 0.8, "choice": {"lr": "0.1"}, "ranges": ranges, "fixed": {}, "settings": {}, "tried": []}
     return SearchRecord(**(facts | changes))
 

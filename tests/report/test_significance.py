@@ -89,7 +89,7 @@ def test_nothing_is_tested_where_runs_are_missing_differ_or_are_no_results() -> 
 def test_the_notes_say_trials_cost_choice_and_which_ranges_are_shared() -> None:
     own = search_record(ranges={"lr": ["0.1", ["0.1", "0.01"]]}, failed=2, seconds=30.0)
     told = " ".join(
-        notes(table(searches={"GCN": own, "kMIP": search_record(choice={"lr": "0.01", "k": "10"})}), partial=False)
+        notes(table(searches={"kMIP": search_record(choice={"lr": "0.01", "k": "10"}), "GCN": own}), partial=False)
     )
     assert "tuning: 10 trials each, chosen on validation alone, with seed 100, which no number here is of" in told
     assert "all together 20 trials (2 failed) in 1 min 30 s." in told

@@ -90,6 +90,8 @@ def test_score_against_cost_has_a_panel_for_each_cost_of_a_table_and_a_point_for
         for axes in figure.axes
     ]
     assert points == [{(0.105, 84.0), (0.945, 85.05)}, {(630.0, 84.0), (735.0, 85.05)}]
+    assert [axes.get_xscale() for axes in figure.axes] == ["log", "linear"]
+    assert texts(figure).count("paper") == 0
     with pytest.raises(ResultsError, match="no column of p/score is a score with epoch_seconds or memory_mb beside it"):
         draw_score_against_cost({"p/score": tables()["p/score"]})
 

@@ -9,13 +9,13 @@ from matplotlib.figure import Figure
 
 from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.report.figures.score_over_time import draw_time_against_score
-from graphgps_kmip.report.result_table import ResultTable
+from graphgps_kmip.report.result_table import Cell, ResultTable
 
 COSTS = {"epoch_seconds": "time of an epoch", "memory_mb": "peak memory"}  # kind of value -> title of a panel
 
 
 def draw_score_against_cost(tables: Mapping[str, ResultTable]) -> Figure:
-    """Draw the panels of each data set: models as labelled points, ours filled, the paper's open.
+    """Draw the panels of each data set: our models as labelled points; the literature prints scores without costs.
 
     Args:
         tables: with columns ``<data set> score`` and ``<data set> epoch_seconds`` or ``<data set> memory_mb``, and with
@@ -39,9 +39,12 @@ def draw_score_against_cost(tables: Mapping[str, ResultTable]) -> Figure:
 
 
 def _columns(parts: Mapping[str, tuple[ResultTable, str]]) -> ResultTable:
-    """Return one table of columns of several, by new names."""
+    """Return one table of our side of columns of several, by new names."""
     first = next(iter(parts.values()))[0]
-    rows = {row: {title: table.rows[row][column] for title, (table, column) in parts.items()} for row in first.rows}
+    rows = {
+        row: {title: Cell(table.rows[row][column].ours) for title, (table, column) in parts.items()}
+        for row in first.rows
+    }
     return dataclasses.replace(
         first, columns={title: table.columns[column] for title, (table, column) in parts.items()}, rows=rows
     )

@@ -43,6 +43,7 @@ PLACES = [
     for gap in (6, 11, 18, 27)
     for x, y in ((1, 0), (0.7, 0.9), (0.7, -0.9), (-1, 0), (-0.7, 0.9), (-0.7, -0.9), (0, 1.1), (0, -1.1))
 ]
+NARROW = 3  # times that span less have a linear axis: a logarithmic one has no round numbers to write there
 FAR = 12  # points; a label further away gets a thin line to its marker
 
 
@@ -119,7 +120,6 @@ def draw_time_against_score(tables: Mapping[str, ResultTable], options: Mapping[
     figure, drawn = _panels(scores, times, options)
     labels: dict[Axes, list[Label]] = {}
     for column, axes in drawn.items():
-        axes.set_xscale("log")
         labels[axes] = []
         for place, row in enumerate(row for row in scores.rows if row in times.rows):
             style, score = series_style(place), scores.rows[row][column]
@@ -131,6 +131,9 @@ def draw_time_against_score(tables: Mapping[str, ResultTable], options: Mapping[
             if score.our_spread and points:
                 axes.errorbar(*points[-1], yerr=score.our_spread, color=style["color"], linewidth=1, zorder=1)
         axes.margins(x=0.16, y=0.14)
+        low, high = axes.dataLim.intervalx
+        if high > NARROW * low:
+            logarithmic(axes)
     _legend(figure, tables)
     _place_labels(figure, labels)
     return figure

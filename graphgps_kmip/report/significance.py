@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from graphgps_kmip.report.result_table import ResultTable
 
@@ -40,7 +40,7 @@ class Versus:
 def mean_ranks(scores: Scores, better: str) -> dict[str, float]:
     """Return row -> rank, 1 the best, averaged over runs; equal scores share the mean of their ranks."""
     sign = -1 if better == "higher" else 1
-    ranks = stats.rankdata([sign * np.asarray(values) for values in scores.values()], axis=0)
+    ranks = scipy.stats.rankdata([sign * np.asarray(values) for values in scores.values()], axis=0)
     return dict(zip(scores, ranks.mean(axis=1).tolist(), strict=True))
 
 
@@ -64,12 +64,12 @@ def against_best(scores: Scores, better: str) -> tuple[str, dict[str, Versus]]:
 def _compared(gap: np.ndarray) -> tuple[float, float, float]:
     if np.all(gap == gap[0]):  # no spread to draw from
         return float(gap[0]), float(gap[0]), 1.0 if gap[0] == 0 else smallest_p(len(gap))
-    interval = stats.bootstrap(
+    interval = scipy.stats.bootstrap(
         (gap,), np.mean, confidence_level=LEVEL, n_resamples=9999, method="percentile", random_state=0
     ).confidence_interval
     # All signs are tried, up to 13 runs: the usual tables and approximations do not hold for ties, which scores of few
     # test nodes have. Rounding makes equal gaps equal.
-    p = stats.wilcoxon(gap.round(9), method=stats.PermutationMethod(rng=0)).pvalue
+    p = scipy.stats.wilcoxon(gap.round(9), method=scipy.stats.PermutationMethod(rng=0)).pvalue
     return float(interval.low), float(interval.high), float(p)
 
 

@@ -14,6 +14,8 @@ import torch
 from graphgps_kmip import registry
 from graphgps_kmip.data import synthetic_sample as plan
 from graphgps_kmip.data.sets import digits
+from graphgps_kmip.native import compile_kernels
+from graphgps_kmip.native.instruction_sets import AUTO, VARIABLE, runnable
 from graphgps_kmip.search.keops import cxx_compiler
 
 
@@ -64,6 +66,18 @@ def few_digits() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(digits, "_graphs", lambda: graphs)
         yield
+
+
+@pytest.fixture(params=[AUTO, *runnable()])
+def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Let the C kernels of a test be compiled for each instruction set of this machine (some: ``indirect``)."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, request.param)
+        for known in (compile_kernels.load, compile_kernels._failure):
+            known.cache_clear()
+        yield request.param
+    for known in (compile_kernels.load, compile_kernels._failure):
+        known.cache_clear()
 
 
 @pytest.fixture(autouse=True)

@@ -33,6 +33,7 @@ from filelock import Timeout
 from torch import Tensor
 
 from graphgps_kmip.common.file_lock import held
+from graphgps_kmip.native.instruction_sets import AUTO, INSTRUCTION_SETS, chosen_instruction_set
 
 logger = logging.getLogger(__name__)
 
@@ -184,12 +185,15 @@ def load(name: str, *flags: str) -> ctypes.CDLL:
     Args:
         name: the file, without ``.c``.
         flags: further words for the compiler, such as "-DDOUBLE"; those of the environment variable
-            ``GRAPHGPS_KMIP_CFLAGS`` come after them.
+            ``GRAPHGPS_KMIP_CFLAGS`` come after them, then those of the instruction set.
 
     Raises:
         NoKernel: no compiler, or it failed, or what it made cannot be loaded.
+        InputError: ``GRAPHGPS_KMIP_ISA`` names no instruction set of this CPU.
     """
     flags += tuple(shlex.split(os.environ.get(MORE_FLAGS, "")))
+    if (chosen := chosen_instruction_set()) != AUTO:
+        flags += INSTRUCTION_SETS[chosen].flags
     library = _cached_library(name, flags)
     try:
         return load_trusted(library)
@@ -280,8 +284,9 @@ def _cached_library(name: str, flags: tuple[str, ...]) -> Path:
 
 
 def _compile(command: list[str], source: Path, library: Path) -> None:
-    # second try: compilers without -march=native (clang on some ARM machines)
-    for native in (["-march=native"], []):
+    # "auto"; second try: compilers without -march=native (clang on some ARM machines)
+    forced = any(word.startswith("-march=") for word in command)
+    for native in ([],) if forced else (["-march=native"], []):
         unfinished = library.with_name(f"{library.name}.{os.getpid()}.part")
         words = [*command, *native, str(source), "-o", str(unfinished), "-lm"]
         try:

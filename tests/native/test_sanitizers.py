@@ -11,15 +11,11 @@ from pathlib import Path
 import pytest
 
 from graphgps_kmip.native import compile_kernels as build
+from graphgps_kmip.native.instruction_sets import AUTO, VARIABLE, runnable
 from tests.processes import python, run
 
 ROOT = Path(__file__).parents[2]
 CHECKS = "-fsanitize=address,undefined -g -O1"
-INSTRUCTIONS = {
-    "of this CPU": "",
-    "AVX2": "-mno-avx512f",
-    "any CPU": "-mno-avx512f -mno-avx2 -mno-fma -mno-avx",
-}
 FAULTS = {
     "a read behind the end": "int answer(void) { int *x = malloc(4); volatile int i = 1; return x[i]; }",
     "a sum that overflows": "int answer(void) { volatile int x = 2147483647; return x + 1; }",
@@ -42,7 +38,7 @@ pytestmark = [
 ]
 
 
-def said_of(command: list[str], flags: str, tmp_path: Path) -> tuple[str, list[str]]:
+def said_of(command: list[str], instructions: str, tmp_path: Path) -> tuple[str, list[str]]:
     """Run Python with checked kernels: what it printed, and what the sanitizers said."""
     environment = {
         **os.environ,
@@ -50,19 +46,20 @@ def said_of(command: list[str], flags: str, tmp_path: Path) -> tuple[str, list[s
         "ASAN_OPTIONS": "detect_leaks=0:symbolize=0",
         "UBSAN_OPTIONS": "symbolize=0",
         "GRAPHGPS_KMIP_CACHE": str(tmp_path / "cache"),
-        build.MORE_FLAGS: flags,
+        build.MORE_FLAGS: CHECKS,
+        VARIABLE: instructions,
     }
     done = python(*command, env=environment)
     printed = done.stdout + done.stderr
     return printed, [line for line in printed.splitlines() if "runtime error:" in line or "AddressSanitizer:" in line]
 
 
-@pytest.mark.parametrize("instructions", INSTRUCTIONS)
+@pytest.mark.parametrize("instructions", [AUTO, *runnable()])
 def test_the_sanitizers_have_nothing_to_say_of_the_kernels(instructions: str, tmp_path: Path) -> None:
     cases = ["tests/native/kernel_cases.py", "tests/encoding/test_envelope.py", "tests/data/test_edge_kernel.py"]
     cases += ["tests/attention/test_clamped_kernel.py"]
     command = ["-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", *cases]
-    printed, said = said_of(command, f"{CHECKS} {INSTRUCTIONS[instructions]}", tmp_path)
+    printed, said = said_of(command, instructions, tmp_path)
     assert not said
     assert " passed" in printed, printed[-3000:]
     assert " failed" not in printed, printed[-3000:]
@@ -72,9 +69,9 @@ def test_the_sanitizers_have_nothing_to_say_of_the_kernels(instructions: str, tm
 def test_the_sanitizers_see_what_is_wrong(fault: str, tmp_path: Path) -> None:
     (tmp_path / "small.c").write_text(f"#include <stdlib.h>\n{FAULTS[fault]}\n")
     code = (
-        "from pathlib import Path; from graphgps_kmip.native import build\n"
+        "from pathlib import Path; from graphgps_kmip.native import compile_kernels as build\n"
         f"build.SOURCES = Path({str(tmp_path)!r})\n"
         "build.load('small').answer()"
     )
-    _, said = said_of(["-c", code], CHECKS, tmp_path)
+    _, said = said_of(["-c", code], AUTO, tmp_path)
     assert any("heap-buffer-overflow" in line or "signed integer overflow" in line for line in said)

@@ -1,0 +1,65 @@
+"""Instruction sets of the C kernels: all that this CPU has ("auto"), or fewer, to test and measure other paths.
+
+The environment variable ``GRAPHGPS_KMIP_ISA`` names one of `INSTRUCTION_SETS`; it is read when a kernel is loaded for
+the first time in a process. Results are exact with each of them, and differ in rounding alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+from pathlib import Path
+from typing import NamedTuple
+
+from graphgps_kmip.errors import InputError
+
+VARIABLE = "GRAPHGPS_KMIP_ISA"
+AUTO = "auto"
+
+
+class InstructionSet(NamedTuple):
+    """What the compiler is told (GCC and clang agree on these words), and what the CPU must have, as Linux names it."""
+
+    flags: tuple[str, ...]
+    needs: str = ""
+
+
+AVX2 = "avx2 fma bmi1 bmi2 f16c movbe abm"
+AVX512 = f"{AVX2} avx512f avx512bw avx512cd avx512dq avx512vl"
+INSTRUCTION_SETS = {
+    "portable": InstructionSet(("-march=x86-64",)),
+    "avx2": InstructionSet(("-march=haswell",), AVX2),
+    "avxvnni": InstructionSet(("-march=haswell", "-mavxvnni"), f"{AVX2} avx_vnni"),
+    "avx512": InstructionSet(("-march=skylake-avx512",), AVX512),
+    "avx512vnni": InstructionSet(("-march=skylake-avx512", "-mavx512vnni"), f"{AVX512} avx512_vnni"),
+}
+
+
+def runnable() -> list[str]:
+    """Return the names of the instruction sets that this CPU has: none on other CPUs than x86-64."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return []
+    return [name for name, one in INSTRUCTION_SETS.items() if set(one.needs.split()) <= _cpu_flags()]
+
+
+def chosen_instruction_set() -> str:
+    """Return the name that ``GRAPHGPS_KMIP_ISA`` gives, "auto" where it is not set.
+
+    Raises:
+        InputError: it names no instruction set, or one that this CPU does not have.
+    """
+    name = os.environ.get(VARIABLE) or AUTO
+    if name != AUTO and name not in runnable():
+        fault = "this CPU does not have it" if name in INSTRUCTION_SETS else "no instruction set of the kernels"
+        raise InputError(f"{VARIABLE}={name}: {fault}, allowed are {', '.join([AUTO, *runnable()])}")
+    return name
+
+
+@functools.cache
+def _cpu_flags() -> frozenset[str]:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:  # not Linux: what cannot be asked for is not forced
+        return frozenset()
+    return frozenset(next((line.partition(":")[2] for line in lines if line.startswith("flags")), "").split())

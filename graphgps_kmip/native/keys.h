@@ -8,19 +8,16 @@
 
 #define SUPER 64 /* panels that a group of tiles passes over while they are in the cache */
 
-#if defined(__AVX512VNNI__) && REGISTER_ROWS == 8
-#define BYTES /* the integer screen can be compiled */
-#endif
 /* Scales beyond these leave the range of float in the bound of the screen. */
 #define TINY 1e-15f
 #define HUGE_SCALE 1e15f
 
 typedef struct {
     long count, panels; /* keys; panels, of which the last may be padded with zeros */
-    int dim, dim4;      /* channels; groups of four channels, the unit of the integer products */
+    int dim, groups;    /* channels; groups of BYTE_CHANNELS channels, the unit of the integer products */
     real *rows;            /* (panels, PANEL, dim) */
     real *columns;         /* (panels, dim, PANEL) */
-    uint8_t *bytes;     /* (panels, dim4, PANEL, 4), 128 + round(k / scale) */
+    uint8_t *bytes;     /* (panels, groups, PANEL, BYTE_CHANNELS), 128 + round(k / scale) */
     int32_t *id;        /* (panels, PANEL): number of the key in its graph */
     float *norm;        /* (panels): largest |k|, rounded up */
     float *reach;       /* (supers): largest |scale * byte|, rounded up; of SUPER panels with one scale */
@@ -28,10 +25,12 @@ typedef struct {
     float *inverse;     /* (supers): 1 / scale */
 } Keys;
 
+static inline int byte_groups(int dim) { return (dim + BYTE_CHANNELS - 1) / BYTE_CHANNELS; }
+
 static size_t keys_size(long count, int dim, int with_bytes) {
     size_t panels = (count + PANEL - 1) / PANEL;
     size_t one = 2 * aligned((size_t)PANEL * dim * sizeof(real)) + aligned(PANEL * 4) + 4 * 4;
-    if (with_bytes) one += PANEL * 4 * (size_t)((dim + 3) / 4);
+    if (with_bytes) one += PANEL * BYTE_CHANNELS * (size_t)byte_groups(dim);
     return panels * one + 8 * ALIGN;
 }
 
@@ -39,7 +38,7 @@ static void keys_place(Keys *keys, long count, int dim, int with_bytes, char *me
     keys->count = count;
     keys->panels = (count + PANEL - 1) / PANEL;
     keys->dim = dim;
-    keys->dim4 = (dim + 3) / 4;
+    keys->groups = byte_groups(dim);
     size_t all = keys->panels * PANEL;
     keys->rows = carve(&memory, all * dim * sizeof(real));
     keys->columns = carve(&memory, all * dim * sizeof(real));
@@ -48,7 +47,7 @@ static void keys_place(Keys *keys, long count, int dim, int with_bytes, char *me
     keys->reach = carve(&memory, keys->panels * 4); /* a few more than there are supers */
     keys->error = carve(&memory, keys->panels * 4);
     keys->inverse = carve(&memory, keys->panels * 4);
-    keys->bytes = with_bytes ? carve(&memory, all * 4 * keys->dim4) : NULL;
+    keys->bytes = with_bytes ? carve(&memory, all * BYTE_CHANNELS * keys->groups) : NULL;
 }
 
 static inline int filled_lanes(const Keys *keys, long panel) {
@@ -60,7 +59,7 @@ static inline int filled_lanes(const Keys *keys, long panel) {
 static void pack_super(Keys *keys, const real *k, const int32_t *order, long super) {
     int dim = keys->dim;
     long end = (super + 1) * SUPER < keys->panels ? (super + 1) * SUPER : keys->panels;
-    float largest = 0;
+    float largest = 0, longest = 0;
     for (long panel = super * SUPER; panel < end; panel++) {
         int filled = filled_lanes(keys, panel);
         long first = panel * PANEL;
@@ -79,18 +78,19 @@ static void pack_super(Keys *keys, const real *k, const int32_t *order, long sup
             norm = fmax(norm, square);
         }
         keys->norm[panel] = round_up(sqrt(norm), dim, EPSILON);
+        longest = fmaxf(longest, keys->norm[panel]);
     }
     if (!keys->bytes) return;
-    float scale = largest / 127, inverse = scale > 0 ? 1 / scale : 0;
+    float scale = byte_scale(largest, 0, longest, dim), inverse = scale > 0 ? 1 / scale : 0;
     double error = 0, reach = 0;
     for (long key = super * SUPER * PANEL; key < end * PANEL; key++) {
         const real *row = keys->rows + key * dim;
-        uint8_t *bytes = keys->bytes + (key / PANEL * keys->dim4 * PANEL + key % PANEL) * 4;
+        uint8_t *bytes = keys->bytes + (key / PANEL * keys->groups * PANEL + key % PANEL) * BYTE_CHANNELS;
         double rest = 0, square = 0;
-        for (int i = 0; i < 4 * keys->dim4; i++) {
+        for (int i = 0; i < BYTE_CHANNELS * keys->groups; i++) {
             int rounded = i < dim ? (int)lrintf((float)row[i] * inverse) : 0;
             double part = (double)scale * rounded;
-            bytes[i / 4 * PANEL * 4 + i % 4] = (uint8_t)(128 + rounded);
+            bytes[i / BYTE_CHANNELS * PANEL * BYTE_CHANNELS + i % BYTE_CHANNELS] = (uint8_t)(128 + rounded);
             rest += i < dim ? (row[i] - part) * (row[i] - part) : 0;
             square += part * part;
         }

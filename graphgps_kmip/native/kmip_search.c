@@ -7,6 +7,7 @@
 #include "select.h"
 #include "simd.h"
 #include "threads.h"
+#include "bytes.h"
 #include "keys.h"
 #include "tile.h"
 #include "lists.h"
@@ -55,7 +56,7 @@ static int reserve(Worker *worker, size_t size) {
 
 static size_t tiles_size(int dim, int num_keys) {
     size_t lists = 2 * aligned((size_t)ROWS * MAX(num_keys, SHORT_LIST) * sizeof(real));
-    size_t queries = 2 * aligned((size_t)ROWS * (dim + 3) * sizeof(real));
+    size_t queries = aligned((size_t)ROWS * dim * sizeof(real)) + aligned((size_t)ROWS * 4 * byte_groups(dim));
     return GROUP * (lists + queries + aligned((size_t)ROWS * BUFFER(num_keys) * sizeof(Ranked)));
 }
 
@@ -68,7 +69,7 @@ static void search_group(Search *s, Worker *worker, const Keys *keys, char *memo
     for (int t = 0; t < tiles; t++) {
         Tile *tile = &worker->tiles[t];
         tile->columns = carve(&memory, ROWS * dim * sizeof(real));
-        tile->bytes = carve(&memory, ROWS * 4 * ((dim + 3) / 4));
+        tile->bytes = carve(&memory, ROWS * 4 * byte_groups(dim));
         tile->score = carve(&memory, ROWS * places * sizeof(real));
         tile->id = carve(&memory, ROWS * places * sizeof(int32_t));
         tile->buffer = carve(&memory, (size_t)ROWS * BUFFER(num_keys) * sizeof(Ranked));
@@ -209,7 +210,7 @@ int kmip_search(const real *q, const real *k, const int64_t *ptr_q, const int64_
                 .norm_order = (options & 5) == 1, .use_tree = (options & 4) != 0, .screen = 0, .num_threads = num_threads, .index = index, .score = score,
                 .stats = stats ? stats : nowhere, .lock = PTHREAD_MUTEX_INITIALIZER};
 #ifdef BYTES
-    s.screen = (options & 2) != 0;
+    s.screen = (options & 2) != 0 && dim <= MOST_BYTES_DIM;
 #endif
     int failed = 0, small = 0;
     fill_missing(&s);
@@ -225,11 +226,5 @@ int kmip_search(const real *q, const real *k, const int64_t *ptr_q, const int64_
     return failed ? ENOMEM : 0;
 }
 
-/* Which code was compiled: for docs, benchmarks and tests. */
-int kmip_search_features(void) {
-    int features = LANES;
-#ifdef BYTES
-    features |= 256;
-#endif
-    return features;
-}
+/* The instruction set that this was compiled for, as native/instruction_sets.py names it. */
+const char *kmip_search_path(void) { return PATH; }

@@ -14,34 +14,20 @@ static __attribute__((noinline)) void settle(Tile *tile, const Keys *keys, int n
 }
 
 #ifdef BYTES
-/* Assembly, since GCC 12 moves the sums through memory when they are intrinsics, three times as slow: one number in all
- * lanes, and sum + four products of bytes in each lane. */
-INLINE __m512i spread(const int32_t *number) {
-    __m512i all;
-    __asm__("vpbroadcastd %1, %0" : "=v"(all) : "m"(*number));
-    return all;
-}
-
-INLINE __m512i add_products(__m512i sum, __m512i k, const int32_t *q) {
-    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(k), "m"(*q));
-    return sum;
-}
-
 /* The keys whose bit is set wait until there are some more. */
-static __attribute__((noinline)) void queue_survivors(Tile *tile, const Keys *keys, long panel, uint64_t *bits,
-                                                      int num_keys) {
-    for (int j = 0; j < ROWS; j++)
-        for (bits[j] &= lowest_bits(filled_lanes(keys, panel)); bits[j]; bits[j] &= bits[j] - 1) {
-            long key = panel * PANEL + __builtin_ctzll(bits[j]);
+static __attribute__((noinline)) void queue_survivors(Tile *tile, const Keys *keys, long panel, int first_row, int from,
+                                                      uint64_t *bits, int num_keys) {
+    uint64_t filled = lowest_bits(filled_lanes(keys, panel)) >> from;
+    for (int j = 0; j < BYTE_ROWS; j++)
+        for (bits[j] &= filled; bits[j]; bits[j] &= bits[j] - 1) {
+            long key = panel * PANEL + from + __builtin_ctzll(bits[j]);
             __builtin_prefetch(keys->rows + key * keys->dim);
             __builtin_prefetch(keys->rows + (key + 1) * keys->dim - 1);
             tile->waiting[tile->pending].key = (int32_t)key;
-            tile->waiting[tile->pending++].row = j;
+            tile->waiting[tile->pending++].row = first_row + j;
             if (tile->pending == WAITING) settle(tile, keys, num_keys);
         }
 }
-
-INLINE __m512i all3(__m512i a, __m512i b, __m512i c) { return _mm512_ternarylogic_epi32(a, b, c, 0x80); }
 
 /* What the sums of SUPER panels start from, so that those above the threshold end up >= 0. For integer sums I,
  * <q, k> <= s_q s_k I + e_q |hat k| + |q| e_k with scales s, what bytes stand for (hat) and the errors e of rounding. */
@@ -55,42 +41,51 @@ static __attribute__((noinline)) void start_super(Tile *tile, const Keys *keys, 
                                    _mm256_set1_ps(1.0f));
     x = _mm256_floor_ps(_mm256_sub_ps(x, slack));
     /* in this order a NaN (-inf * 0) becomes the lower limit: everything survives */
-    x = _mm256_max_ps(_mm256_min_ps(_mm256_set1_ps(1e9f), x), _mm256_set1_ps(-1e9f));
+    x = _mm256_max_ps(_mm256_min_ps(_mm256_set1_ps(LARGEST_SUM + 1), x), _mm256_set1_ps(-LARGEST_SUM));
     __m256i limit = _mm256_add_epi32(_mm256_cvtps_epi32(x), _mm256_loadu_si256((const __m256i *)tile->offset));
-    _mm256_storeu_si256((__m256i *)tile->start, _mm256_xor_si256(limit, _mm256_set1_epi32(-1))); /* -limit - 1 */
+    __m256i start = _mm256_xor_si256(limit, _mm256_set1_epi32(-1)); /* -limit - 1 */
+#if BYTE_CHANNELS == 2 /* in both halves */
+    start = _mm256_blend_epi16(start, _mm256_slli_epi32(start, 16), 0xaa);
+#endif
+    _mm256_storeu_si256((__m256i *)tile->start, start);
     tile->started = super;
 }
 
-INLINE void scan_bytes(Tile *tile, const Keys *keys, long panel, int num_keys) {
-    int dim4 = keys->dim4;
-    const uint8_t *bytes = keys->bytes + panel * PANEL * 4 * dim4;
-    const int32_t *start = tile->start;
-    __m512i sum[ROWS][3];
-    if (tile->started != panel / SUPER) start_super(tile, keys, panel / SUPER);
-    UNROLL for (int j = 0; j < ROWS; j++)
+/* The keys `from` ... of a panel against BYTE_ROWS queries, whose integer sums start in `start`. */
+INLINE void scan_block(Tile *tile, const Keys *keys, long panel, int first_row, int from, int num_keys) {
+    const uint8_t *k = keys->bytes + (panel * PANEL * keys->groups + from) * BYTE_CHANNELS;
+    const int32_t *start = tile->start + first_row, *q = tile->bytes + first_row;
+    sums sum[BYTE_ROWS][3];
+    UNROLL for (int j = 0; j < BYTE_ROWS; j++)
         sum[j][0] = spread(start + j), sum[j][1] = spread(start + j), sum[j][2] = spread(start + j);
-    for (int i = 0; i < dim4; i++) {
-        const uint8_t *k = bytes + i * 4 * PANEL;
-        __m512i k0 = _mm512_loadu_si512(k), k1 = _mm512_loadu_si512(k + 64), k2 = _mm512_loadu_si512(k + 128);
-        UNROLL for (int j = 0; j < ROWS; j++) {
-            const int32_t *one = tile->bytes + i * ROWS + j;
-            sum[j][0] = add_products(sum[j][0], k0, one);
-            sum[j][1] = add_products(sum[j][1], k1, one);
-            sum[j][2] = add_products(sum[j][2], k2, one);
+    for (int i = 0; i < keys->groups; i++, k += PANEL * BYTE_CHANNELS, q += ROWS) {
+        sums k0 = load_bytes(k), k1 = load_bytes(k + sizeof(sums)), k2 = load_bytes(k + 2 * sizeof(sums));
+        UNROLL for (int j = 0; j < BYTE_ROWS; j++) {
+            sum[j][0] = add_products(sum[j][0], k0, q + j);
+            sum[j][1] = add_products(sum[j][1], k1, q + j);
+            sum[j][2] = add_products(sum[j][2], k2, q + j);
         }
     }
-    __m512i row[ROWS]; /* the sign bit stays where all are negative */
-    UNROLL for (int j = 0; j < ROWS; j++) row[j] = all3(sum[j][0], sum[j][1], sum[j][2]);
-    __m512i all = all3(all3(row[0], row[1], row[2]), all3(row[3], row[4], row[5]), all3(row[6], row[7], row[7]));
-    if (_mm512_movepi32_mask(all) == 0xffff) return;
-    uint64_t bits[ROWS];
-    UNROLL for (int j = 0; j < ROWS; j++) {
+    const uint32_t all_lanes = (1u << BYTE_LANES) - 1;
+    sums row[BYTE_ROWS], all; /* the sign bit stays where all are negative */
+    UNROLL for (int j = 0; j < BYTE_ROWS; j++) row[j] = all3(sum[j][0], sum[j][1], sum[j][2]);
+    all = all3(row[0], row[1], all3(row[2], row[3], row[3]));
+    if (BYTE_ROWS == 8) all = all3(all, all3(row[4], row[5], row[6]), row[7]);
+    if (negative(all) == all_lanes) return;
+    uint64_t bits[BYTE_ROWS];
+    UNROLL for (int j = 0; j < BYTE_ROWS; j++) {
         bits[j] = 0;
-        if (_mm512_movepi32_mask(row[j]) != 0xffff)
-            bits[j] = ~((uint64_t)_mm512_movepi32_mask(sum[j][0]) | (uint64_t)_mm512_movepi32_mask(sum[j][1]) << 16 |
-                        (uint64_t)_mm512_movepi32_mask(sum[j][2]) << 32);
+        if (negative(row[j]) != all_lanes)
+            bits[j] = ~((uint64_t)negative(sum[j][0]) | (uint64_t)negative(sum[j][1]) << BYTE_LANES |
+                        (uint64_t)negative(sum[j][2]) << 2 * BYTE_LANES) & lowest_bits(3 * BYTE_LANES);
     }
-    queue_survivors(tile, keys, panel, bits, num_keys);
+    queue_survivors(tile, keys, panel, first_row, from, bits, num_keys);
+}
+
+INLINE void scan_bytes(Tile *tile, const Keys *keys, long panel, int num_keys) {
+    if (tile->started != panel / SUPER) start_super(tile, keys, panel / SUPER);
+    for (int from = 0; from < PANEL; from += 3 * BYTE_LANES)
+        for (int r = 0; r < ROWS; r += BYTE_ROWS) scan_block(tile, keys, panel, r, from, num_keys);
 }
 #endif
 

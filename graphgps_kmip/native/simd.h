@@ -30,6 +30,11 @@ typedef float real;
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__)
 #include <immintrin.h>
 #define REGISTER_ROWS 8
+#ifdef __AVX512VNNI__
+#define PATH "avx512vnni"
+#else
+#define PATH "avx512"
+#endif
 #ifdef DOUBLE
 typedef __m512d vec;
 #define OF(name) _mm512_##name##_pd
@@ -44,6 +49,11 @@ INLINE uint32_t gt(vec a, vec b) { return GREATER(a, b, _CMP_GT_OQ); }
 #elif defined(__AVX2__) && defined(__FMA__)
 #include <immintrin.h>
 #define REGISTER_ROWS 4
+#ifdef __AVXVNNI__
+#define PATH "avxvnni"
+#else
+#define PATH "avx2"
+#endif
 #ifdef DOUBLE
 typedef __m256d vec;
 #define OF(name) _mm256_##name##_pd
@@ -54,6 +64,7 @@ typedef __m256 vec;
 INLINE uint32_t gt(vec a, vec b) { return (uint32_t)OF(movemask)(OF(cmp)(a, b, _CMP_GT_OQ)); }
 
 #else /* 16 bytes are what SSE2, NEON, AltiVec and RISC-V can do; the compiler emulates them elsewhere */
+#define PATH "portable"
 #define REGISTER_ROWS 4
 typedef real vec __attribute__((vector_size(16)));
 #ifdef DOUBLE

@@ -16,7 +16,7 @@ typedef struct {
     long inserted, survived;       /* keys that entered a list, that passed the screen */
     long scored, seen;             /* panels scanned in full, by the screen */
     real *columns;                 /* (dim, ROWS) */
-    int32_t *bytes;                /* (dim4, ROWS): four channels of a query in each */
+    int32_t *bytes;                /* (groups, ROWS): a group of channels of a query in each, two channels twice */
     rows threshold;                /* score[K - 1]; +inf for rows that are no query */
     rows reach;                    /* |q|, rounded up */
     rows slack;                    /* rounding of the bounds of `tree` */
@@ -41,25 +41,28 @@ static void pack_tile(Tile *tile, const real *query, const int32_t *which, int c
     tile->inserted = tile->survived = tile->scored = tile->seen = 0;
     for (int row = 0; row < ROWS; row++) {
         double square = 0;
-        float largest = 0;
+        float largest = 0, pair = 0, last = 0;
         for (int i = 0; i < dim; i++) {
             real value = row < count ? query[(long)(which ? which[row] : row) * dim + i] : 0;
             tile->columns[i * ROWS + row] = value;
             square += (double)value * value;
             largest = fmaxf(largest, fabsf((float)value));
+            pair = fmaxf(pair, i % 2 ? last + fabsf((float)value) : fabsf((float)value));
+            last = fabsf((float)value);
         }
         tile->norm[row] = tile->reach[row] = round_up(sqrt(square), dim, EPSILON);
         tile->threshold[row] = row < count ? -INFINITY : INFINITY;
         tile->collected[row] = 0;
         tile->low[row] = (float)tile->threshold[row];
-        float scale = largest / 127, inverse = scale > 0 ? 1 / scale : 0;
+        float scale = byte_scale(largest, pair, tile->norm[row], dim), inverse = scale > 0 ? 1 / scale : 0;
         int sum = 0;
         square = 0;
-        for (int i = 0; i < 4 * ((dim + 3) / 4); i++) {
+        for (int i = 0; i < BYTE_CHANNELS * byte_groups(dim); i++) {
             float value = i < dim ? (float)tile->columns[i * ROWS + row] : 0;
             int rounded = (int)lrintf(value * inverse);
             double rest = (i < dim ? (double)tile->columns[i * ROWS + row] : 0) - (double)scale * rounded;
-            ((int8_t *)&tile->bytes[(i / 4) * ROWS + row])[i % 4] = (int8_t)rounded;
+            int8_t *group = (int8_t *)&tile->bytes[i / BYTE_CHANNELS * ROWS + row];
+            group[i % BYTE_CHANNELS] = group[(i % BYTE_CHANNELS + BYTE_CHANNELS) % 4] = (int8_t)rounded;
             sum += rounded;
             square += rest * rest;
         }

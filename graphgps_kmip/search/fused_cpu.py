@@ -92,6 +92,13 @@ def scan(problem: SearchProblem, order: str = "norm", screen: bool | None = None
     return index, score, ScanCounts(*counts.tolist())
 
 
+def instruction_set() -> str:
+    """Return the instruction set that the kernel was compiled for, as ``native/instruction_sets.py`` names it."""
+    path = load("kmip_search").kmip_search_path
+    path.restype = ctypes.c_char_p
+    return path().decode()
+
+
 def cpu_not_supported_reasons(problem: SearchProblem) -> list[str]:
     """Return the reasons why the kernel does not support this problem."""
     reasons = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable
 from typing import Any
 
@@ -15,17 +14,6 @@ from graphgps_kmip.search import SearchProblem, choose
 from graphgps_kmip.search import fused_cpu as cpu
 
 pytestmark = pytest.mark.skipif(unavailable_reason("kmip_search") is not None, reason="no C compiler")
-
-X86 = platform.machine() in ("x86_64", "AMD64")
-# -march=native follows these words, and does not bring back what they switch off
-UNITS = {"native": (), **({"avx2": ("-mno-avx512f",), "sse2": ("-mno-avx",)} if X86 else {})}
-
-
-@pytest.fixture(params=UNITS)
-def unit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    flags = cpu.dtype_flags
-    monkeypatch.setattr(cpu, "dtype_flags", lambda dtype: (*flags(dtype), *UNITS[request.param]))
-    return request.param
 
 
 def check(q: Tensor, k: Tensor, num_keys: int, **options: Any) -> cpu.ScanCounts:
@@ -67,13 +55,13 @@ def check(q: Tensor, k: Tensor, num_keys: int, **options: Any) -> cpu.ScanCounts
     ],
 )
 def test_the_answer_is_exact_at_every_size_that_takes_another_way(
-    unit: str, dtype: torch.dtype, queries: int, keys: int, dim: int, num_keys: int
+    instruction_set: str, dtype: torch.dtype, queries: int, keys: int, dim: int, num_keys: int
 ) -> None:
     q, k = torch.randn(1, queries, dim, dtype=dtype), torch.randn(1, keys, dim, dtype=dtype)
     for order in cpu.ORDERS:
         for screen in (False, True):
             check(q, k, num_keys, order=order, screen=screen)
-    assert unit in UNITS
+    assert instruction_set in (cpu.instruction_set(), "auto")
 
 
 def descending(count: int = 3000, dim: int = 8) -> tuple[Tensor, Tensor]:
@@ -136,6 +124,28 @@ def test_data_that_mislead_the_shortcuts_do_not_change_the_answer(
     check(q.double() * scale, k.double(), 10, order=order, screen=screen)
 
 
+@pytest.mark.usefixtures("instruction_set")
+@pytest.mark.parametrize("maker", SETS, ids=lambda maker: maker.__name__)
+def test_every_instruction_set_screens_misleading_data_without_a_loss(maker: Maker) -> None:
+    q, k = maker()
+    counts = check(q, k, 10, screen=True)
+    assert bool(counts.screened) == (cpu.instruction_set() != "portable")
+    check(q.double() * 1e18, k.double(), 10, screen=True)
+
+
+@pytest.mark.usefixtures("instruction_set")
+@pytest.mark.parametrize("dim", [2, 3, 16, 64, 700])
+def test_byte_sums_at_the_ends_of_their_range_neither_saturate_nor_wrap_around(dim: int) -> None:
+    signs = torch.randn(4, dim).sign()
+    one, pair = torch.eye(dim)[:1], torch.eye(dim)[:2].sum(0, keepdim=True)
+    q = torch.cat([signs, signs.abs(), one, pair, -pair, torch.arange(1, dim + 1)[None] / dim])
+    near = [(3 * x + 0.05 * torch.randn(12, 1, dim)).flatten(0, 1) for x in (q, -q)]
+    k = torch.cat([torch.randn(2000, dim), *near])[torch.randperm(2000 + 24 * len(q))]
+    for order in ("given", "norm"):
+        counts = check(q, k, 10, order=order, screen=True)
+        assert bool(counts.screened) == (cpu.instruction_set() != "portable")
+
+
 def test_equal_scores_do_not_enter_again_and_again() -> None:
     q, k = torch.randn(16, 10), torch.randn(1, 10).expand(5000, 10)
     counts = check(q, k, 10)
@@ -159,11 +169,12 @@ def test_the_tree_opens_few_boxes_in_few_dimensions_and_most_in_many() -> None:
     assert check(q, k, 5, order="tree", screen=False).scored > 0.7 * pairs
 
 
+@pytest.mark.usefixtures("instruction_set")
 def test_the_screen_scores_few_pairs_in_full() -> None:
     q, k = torch.randn(64, 12), torch.randn(20_000, 12)
     counts = check(q, k, 5, order="given", screen=True)
-    if not counts.screened:
-        pytest.skip("this CPU or compiler has no AVX-512 VNNI")
+    if cpu.instruction_set() == "portable":
+        pytest.skip("without AVX2 nothing is screened")
     assert counts.survived < 64 * 120
     assert counts.screened > 0.95 * 64 * 20_000
 

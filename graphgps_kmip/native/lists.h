@@ -13,6 +13,16 @@ static __attribute__((noinline)) void drop_half(Tile *tile, int row, int num_key
     if (worst > tile->threshold[row]) tile->threshold[row] = worst;
 }
 
+#if defined(OF) && REGISTER_ROWS == 4 && !defined(DOUBLE)
+/* The last lane first, the others after it. */
+INLINE __m256 rotated(__m256 a) { return _mm256_permutevar8x32_ps(a, _mm256_setr_epi32(7, 0, 1, 2, 3, 4, 5, 6)); }
+
+/* What was there, `fresh` in the first place that is later than it, what was ahead of the places after that. */
+INLINE __m256 moved(__m256 old, __m256 ahead, __m256 fresh, __m256 later, __m256 after) {
+    return _mm256_blendv_ps(old, _mm256_blendv_ps(fresh, ahead, after), later);
+}
+#endif
+
 /* Puts a score in order into a short list; of equal ones the first stays ahead. */
 static inline void insert(Tile *tile, int row, real score, int32_t id, int num_keys) {
     real *scores = tile->score + row * tile->stride;
@@ -26,6 +36,19 @@ static inline void insert(Tile *tile, int row, real score, int32_t id, int num_k
     old_id = _mm512_mask_mov_epi32(old_id, later, _mm512_alignr_epi32(old_id, old_id, 15));
     _mm512_storeu_ps(scores, _mm512_mask_mov_ps(old, here, fresh));
     _mm512_storeu_si512(ids, _mm512_mask_mov_epi32(old_id, here, _mm512_set1_epi32(id)));
+#elif defined(OF) && !defined(DOUBLE) /* the same in two registers; nothing is ahead of the first place */
+    __m256 front = _mm256_loadu_ps(scores), back = _mm256_loadu_ps(scores + 8), fresh = _mm256_set1_ps(score);
+    __m256 before = _mm256_blend_ps(rotated(front), _mm256_set1_ps(INFINITY), 1);
+    __m256 before_back = _mm256_blend_ps(rotated(back), rotated(front), 1);
+    __m256 front_id = _mm256_loadu_ps((float *)ids), back_id = _mm256_loadu_ps((float *)ids + 8);
+    __m256 fresh_id = _mm256_castsi256_ps(_mm256_set1_epi32(id));
+    __m256 later = _mm256_cmp_ps(front, fresh, _CMP_LT_OQ), after = _mm256_cmp_ps(before, fresh, _CMP_LT_OQ);
+    _mm256_storeu_ps(scores, moved(front, before, fresh, later, after));
+    _mm256_storeu_ps((float *)ids, moved(front_id, rotated(front_id), fresh_id, later, after));
+    later = _mm256_cmp_ps(back, fresh, _CMP_LT_OQ), after = _mm256_cmp_ps(before_back, fresh, _CMP_LT_OQ);
+    _mm256_storeu_ps(scores + 8, moved(back, before_back, fresh, later, after));
+    before_back = _mm256_blend_ps(rotated(back_id), rotated(front_id), 1);
+    _mm256_storeu_ps((float *)ids + 8, moved(back_id, before_back, fresh_id, later, after));
 #else
     int at = num_keys - 1;
     for (; at > 0 && scores[at - 1] < score; at--) scores[at] = scores[at - 1], ids[at] = ids[at - 1];

@@ -1,21 +1,11 @@
 /* A tile against panels of keys in full precision: every pair of a panel is scored in registers and compared with the
  * row's threshold. */
 
-/* The score of one pair, summed in the order of multiply(). */
-static inline real product(const real *q, int step_q, const real *k, int step_k, int dim) {
+/* The score of one pair: a column of a tile times the row of a key, summed in the order of multiply(). */
+static inline real product(const real *q, const real *k, int dim) {
     real sum = 0;
-    for (int i = 0; i < dim; i++) sum = MULTIPLY_ADD(q[i * step_q], k[i * step_k], sum);
+    for (int i = 0; i < dim; i++) sum = MULTIPLY_ADD(q[i * ROWS], k[i], sum);
     return sum;
-}
-
-/* Offers the keys of a panel whose bit is set; the panel's columns have just been read. */
-static void offer_bits(Tile *tile, const Keys *keys, int row, long panel, int from, uint64_t bits, int num_keys) {
-    const real *columns = keys->columns + panel * PANEL * keys->dim;
-    for (; bits; bits &= bits - 1) {
-        int lane = from + __builtin_ctzll(bits);
-        real score = product(tile->columns + row, ROWS, columns + lane, PANEL, keys->dim);
-        offer(tile, row, score, keys->id[panel * PANEL + lane], num_keys);
-    }
 }
 
 static inline uint64_t lowest_bits(int count) { return count < 64 ? ((uint64_t)1 << count) - 1 : ~(uint64_t)0; }
@@ -35,28 +25,38 @@ INLINE void multiply(vec sum[REGISTER_ROWS][3], const real *q, const real *k, in
     }
 }
 
+/* Offers the keys of a block whose scores beat the thresholds; apart, so that it takes no registers from the scan. */
+static __attribute__((noinline)) void offer_block(Tile *tile, const int32_t *id, int first_row, int filled,
+                                                  real score[REGISTER_ROWS][3 * LANES], int num_keys) {
+    for (int j = 0; j < REGISTER_ROWS; j++) {
+        vec threshold = set1(tile->threshold[first_row + j]);
+        uint64_t left = 0;
+        for (int v = 0; v < 3; v++) left |= (uint64_t)bits(above(load(score[j] + v * LANES), threshold)) << (v * LANES);
+        for (left &= lowest_bits(filled); left; left &= left - 1) {
+            int lane = __builtin_ctzll(left);
+            offer(tile, first_row + j, score[j][lane], id[lane], num_keys);
+        }
+    }
+}
+
 static void scan_columns(Tile *tile, const Keys *keys, long panel, int num_keys) {
     int filled = filled_lanes(keys, panel);
     const real *columns = keys->columns + panel * PANEL * keys->dim;
     for (int c = 0; c < filled; c += 3 * LANES)
         for (int r = 0; r < ROWS; r += REGISTER_ROWS) {
             vec sum[REGISTER_ROWS][3];
-            uint32_t above[REGISTER_ROWS], any = 0;
-            uint64_t bits[REGISTER_ROWS];
+            comparison any;
             multiply(sum, tile->columns + r, columns + c, keys->dim);
             UNROLL for (int j = 0; j < REGISTER_ROWS; j++) {
-                above[j] = gt(max_(max_(sum[j][0], sum[j][1]), sum[j][2]), set1(tile->threshold[r + j]));
-                any |= above[j];
+                vec largest = max_(max_(sum[j][0], sum[j][1]), sum[j][2]);
+                comparison one = above(largest, set1(tile->threshold[r + j]));
+                any = j ? either(any, one) : one;
             }
-            if (!any) continue;
-            UNROLL for (int j = 0; j < REGISTER_ROWS; j++) {
-                bits[j] = 0;
-                if (above[j])
-                    UNROLL for (int v = 0; v < 3; v++)
-                        bits[j] |= (uint64_t)gt(sum[j][v], set1(tile->threshold[r + j])) << (v * LANES);
-            }
-            for (int j = 0; j < REGISTER_ROWS; j++)
-                offer_bits(tile, keys, r + j, panel, c, bits[j] & lowest_bits(filled - c), num_keys);
+            if (!bits(any)) continue;
+            real score[REGISTER_ROWS][3 * LANES];
+            UNROLL for (int j = 0; j < REGISTER_ROWS; j++)
+                UNROLL for (int v = 0; v < 3; v++) store(score[j] + v * LANES, sum[j][v]);
+            offer_block(tile, keys->id + panel * PANEL + c, r, filled - c, score, num_keys);
         }
 }
 
@@ -84,21 +84,26 @@ static void seed(Tile *tile, const Keys *keys, long first, long end, int num_key
         tile->scored++;
         largest = MAX(largest, keys->norm[panel]);
     }
+    rows groups[MOST_SETS * PANEL], low, high; /* one of each row side by side: all rows are halved at once */
+    int count = (sets - 1) * PANEL + lanes;
+    for (int group = 0; group < count; group++) {
+        for (int row = 0; row < ROWS; row++) groups[group][row] = best[row][group];
+        low = group ? choose(groups[group] < low, groups[group], low) : groups[group];
+        high = group ? choose(groups[group] > high, groups[group], high) : groups[group];
+    }
+    rows finite = high - low;
+    for (int halving = 0; halving < 12; halving++) {
+        rows middle = low + (high - low) / 2;
+        row_bits above_it = {0};
+        for (int group = 0; group < count; group++) above_it -= groups[group] > middle;
+        row_bits enough = above_it >= num_keys;
+        low = choose(enough, middle, low);
+        high = choose(enough, high, middle);
+    }
     for (int row = 0; row < tile->count; row++) {
-        real *groups = best[row], low = INFINITY, high = -INFINITY;
-        for (int lane = 0; lane < (sets - 1) * PANEL + lanes; lane++) low = MIN(low, groups[lane]), high = MAX(high, groups[lane]);
-        for (int lane = lanes; lane < PANEL; lane++) groups[lane] = -INFINITY;
-        /* for product(), which may round otherwise than multiply(), and for maxima that are all equal or zero */
+        /* for settle(), which may round otherwise than multiply(), and for maxima that are all equal or zero */
         real margin = 4 * keys->dim * (real)EPSILON * tile->norm[row] * largest + (real)1e-37;
-        if (!(high - low < INFINITY)) continue;
-        for (int halving = 0; halving < 12; halving++) {
-            real middle = low + (high - low) / 2;
-            int above = 0;
-            for (int lane = 0; lane < sets * PANEL; lane += LANES)
-                above += __builtin_popcount(gt(load(groups + lane), set1(middle)));
-            if (above >= num_keys) low = middle; else high = middle;
-        }
-        tile->threshold[row] = MAX(tile->threshold[row], low - margin);
+        if (finite[row] < INFINITY) tile->threshold[row] = MAX(tile->threshold[row], low[row] - margin);
         tile->low[row] = (float)tile->threshold[row];
     }
 }

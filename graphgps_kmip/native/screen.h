@@ -3,11 +3,11 @@
 
 /* Scores and offers the survivors that wait: their rows of `keys` are fetched from far away meanwhile. */
 static __attribute__((noinline)) void settle(Tile *tile, const Keys *keys, int num_keys) {
-    for (int i = 0; i < tile->pending; i++) {
-        int row = tile->waiting[i].row, key = tile->waiting[i].key;
-        real score = product(tile->columns + row, ROWS, keys->rows + (long)key * keys->dim, 1, keys->dim);
-        offer(tile, row, score, keys->id[key], num_keys);
-    }
+    real score[WAITING]; /* all of them first: while a list is changed, no product could start */
+    for (int i = 0; i < tile->pending; i++)
+        score[i] = product(tile->columns + tile->waiting[i].row, keys->rows + (long)tile->waiting[i].key * keys->dim, keys->dim);
+    for (int i = 0; i < tile->pending; i++)
+        offer(tile, tile->waiting[i].row, score[i], keys->id[tile->waiting[i].key], num_keys);
     tile->survived += tile->pending;
     tile->pending = 0;
     tile->started = -1; /* the thresholds have risen */
@@ -16,11 +16,11 @@ static __attribute__((noinline)) void settle(Tile *tile, const Keys *keys, int n
 #ifdef BYTES
 /* The keys whose bit is set wait until there are some more. */
 static __attribute__((noinline)) void queue_survivors(Tile *tile, const Keys *keys, long panel, int first_row, int from,
-                                                      uint64_t *bits, int num_keys) {
+                                                      uint64_t *left, int num_keys) {
     uint64_t filled = lowest_bits(filled_lanes(keys, panel)) >> from;
     for (int j = 0; j < BYTE_ROWS; j++)
-        for (bits[j] &= filled; bits[j]; bits[j] &= bits[j] - 1) {
-            long key = panel * PANEL + from + __builtin_ctzll(bits[j]);
+        for (left[j] &= filled; left[j]; left[j] &= left[j] - 1) {
+            long key = panel * PANEL + from + __builtin_ctzll(left[j]);
             __builtin_prefetch(keys->rows + key * keys->dim);
             __builtin_prefetch(keys->rows + (key + 1) * keys->dim - 1);
             tile->waiting[tile->pending].key = (int32_t)key;
@@ -72,14 +72,14 @@ INLINE void scan_block(Tile *tile, const Keys *keys, long panel, int first_row, 
     all = all3(row[0], row[1], all3(row[2], row[3], row[3]));
     if (BYTE_ROWS == 8) all = all3(all, all3(row[4], row[5], row[6]), row[7]);
     if (negative(all) == all_lanes) return;
-    uint64_t bits[BYTE_ROWS];
+    uint64_t left[BYTE_ROWS];
     UNROLL for (int j = 0; j < BYTE_ROWS; j++) {
-        bits[j] = 0;
+        left[j] = 0;
         if (negative(row[j]) != all_lanes)
-            bits[j] = ~((uint64_t)negative(sum[j][0]) | (uint64_t)negative(sum[j][1]) << BYTE_LANES |
+            left[j] = ~((uint64_t)negative(sum[j][0]) | (uint64_t)negative(sum[j][1]) << BYTE_LANES |
                         (uint64_t)negative(sum[j][2]) << 2 * BYTE_LANES) & lowest_bits(3 * BYTE_LANES);
     }
-    queue_survivors(tile, keys, panel, first_row, from, bits, num_keys);
+    queue_survivors(tile, keys, panel, first_row, from, left, num_keys);
 }
 
 INLINE void scan_bytes(Tile *tile, const Keys *keys, long panel, int num_keys) {

@@ -1,7 +1,7 @@
 /* The few vector operations of the kernels, for AVX-512, AVX2 and (by the compiler's own vectors) any other CPU.
  *
- * A vector `vec` has LANES elements of type `real` (float, or double with -DDOUBLE); gt() gives a bit mask of the lanes
- * with a > b. REGISTER_ROWS x 3 vectors of sums, 3 of keys and 1 of a query fill the registers.
+ * A vector `vec` has LANES elements of type `real` (float, or double with -DDOUBLE); bits() of above(a, b) is a bit mask
+ * of the lanes with a > b. REGISTER_ROWS x 3 vectors of sums, 3 of keys and 1 of a query fill the registers.
  */
 #ifndef SIMD_H
 #define SIMD_H
@@ -44,7 +44,10 @@ typedef __m512 vec;
 #define OF(name) _mm512_##name##_ps
 #define GREATER _mm512_cmp_ps_mask
 #endif
-INLINE uint32_t gt(vec a, vec b) { return GREATER(a, b, _CMP_GT_OQ); }
+typedef uint32_t comparison;
+INLINE comparison above(vec a, vec b) { return GREATER(a, b, _CMP_GT_OQ); }
+INLINE comparison either(comparison a, comparison b) { return a | b; }
+INLINE uint32_t bits(comparison a) { return a; }
 
 #elif defined(__AVX2__) && defined(__FMA__)
 #include <immintrin.h>
@@ -61,7 +64,10 @@ typedef __m256d vec;
 typedef __m256 vec;
 #define OF(name) _mm256_##name##_ps
 #endif
-INLINE uint32_t gt(vec a, vec b) { return (uint32_t)OF(movemask)(OF(cmp)(a, b, _CMP_GT_OQ)); }
+typedef vec comparison;
+INLINE comparison above(vec a, vec b) { return OF(cmp)(a, b, _CMP_GT_OQ); }
+INLINE comparison either(comparison a, comparison b) { return OF(or)(a, b); }
+INLINE uint32_t bits(comparison a) { return (uint32_t)OF(movemask)(a); }
 
 #else /* 16 bytes are what SSE2, NEON, AltiVec and RISC-V can do; the compiler emulates them elsewhere */
 #define PATH "portable"
@@ -77,11 +83,13 @@ INLINE vec load(const real *p) { vec a; __builtin_memcpy(&a, p, sizeof a); retur
 INLINE void store(real *p, vec a) { __builtin_memcpy(p, &a, sizeof a); }
 INLINE vec fma_(vec a, vec b, vec c) { return a * b + c; }
 INLINE vec max_(vec a, vec b) { lanes m = a > b; return (vec)((m & (lanes)a) | (~m & (lanes)b)); }
-INLINE uint32_t gt(vec a, vec b) {
-    lanes m = a > b;
-    uint32_t bits = 0;
-    for (unsigned i = 0; i < sizeof a / sizeof(real); i++) bits |= (uint32_t)(m[i] & 1) << i;
-    return bits;
+typedef lanes comparison;
+INLINE comparison above(vec a, vec b) { return a > b; }
+INLINE comparison either(comparison a, comparison b) { return a | b; }
+INLINE uint32_t bits(comparison a) {
+    uint32_t mask = 0;
+    for (unsigned i = 0; i < sizeof a / sizeof(real); i++) mask |= (uint32_t)(a[i] & 1) << i;
+    return mask;
 }
 #endif
 
@@ -121,10 +129,10 @@ typedef int64_t row_bits __attribute__((vector_size(ROWS * sizeof(real))));
 typedef int32_t row_bits __attribute__((vector_size(ROWS * sizeof(real))));
 #endif
 INLINE rows load_rows(const real *p) { rows a; __builtin_memcpy(&a, p, sizeof a); return a; }
-INLINE rows absolute(rows a) {
-    row_bits negative = a < 0;
-    return (rows)((negative & (row_bits)-a) | (~negative & (row_bits)a));
+INLINE rows choose(row_bits condition, rows a, rows b) {
+    return (rows)((condition & (row_bits)a) | (~condition & (row_bits)b));
 }
+INLINE rows absolute(rows a) { return choose(a < 0, -a, a); }
 INLINE int any_above(rows a, rows b) {
 #if defined(__AVX512VL__) && !defined(DOUBLE)
     return _mm256_cmp_ps_mask((__m256)a, (__m256)b, _CMP_GT_OQ) != 0;

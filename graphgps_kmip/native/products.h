@@ -6,6 +6,7 @@
 #define KEYS 512 /* of a tile: 16 KiB of scores for QUERIES queries */
 #define STEP (2 * LANES)
 #define GROUP 4  /* channels that are summed together; packed channels are a multiple of it */
+#define SUMMED_ROWS (REGISTER_ROWS / 2) /* queries whose sums over GROUP channels fill the registers */
 
 /* to[c, i] = from[i, c], with zeros up to the stride and up to the packed channels. */
 static inline void transpose(const real *from, long row, long count, int dim, int packed, real *to, long stride) {
@@ -23,37 +24,39 @@ static inline void take_rows(const real *from, long row, long count, int dim, in
 
 /* score[r, j] = sum_c rows[r, c] keys[c, j] */
 static inline void products(const real *rows, const real *keys, long stride, int packed, int width, real *score) {
-    for (int j = 0; j < width; j += STEP) {
-        vec sums[QUERIES][2] = {0};
-        for (int c = 0; c < packed; c++) {
-            vec a = load(keys + c * stride + j), b = load(keys + c * stride + j + LANES);
-            UNROLL for (int r = 0; r < QUERIES; r++) {
-                vec row = set1(rows[r * packed + c]);
-                sums[r][0] = fma_(row, a, sums[r][0]);
-                sums[r][1] = fma_(row, b, sums[r][1]);
+    for (int j = 0; j < width; j += STEP)
+        for (int first = 0; first < QUERIES; first += REGISTER_ROWS) {
+            const real *row = rows + first * packed;
+            vec sums[REGISTER_ROWS][2] = {0};
+            for (int c = 0; c < packed; c++) {
+                vec a = load(keys + c * stride + j), b = load(keys + c * stride + j + LANES);
+                UNROLL for (int r = 0; r < REGISTER_ROWS; r++) {
+                    vec one = set1(row[r * packed + c]);
+                    sums[r][0] = fma_(one, a, sums[r][0]);
+                    sums[r][1] = fma_(one, b, sums[r][1]);
+                }
+            }
+            UNROLL for (int r = 0; r < REGISTER_ROWS; r++) {
+                store(score + (first + r) * KEYS + j, sums[r][0]);
+                store(score + (first + r) * KEYS + j + LANES, sums[r][1]);
             }
         }
-        UNROLL for (int r = 0; r < QUERIES; r++) {
-            store(score + r * KEYS + j, sums[r][0]);
-            store(score + r * KEYS + j + LANES, sums[r][1]);
-        }
-    }
 }
 
 /* sum[r, c] += sum_j weight[r, j] keys[c, j] */
 static inline void add_weighted(const real *weight, const real *keys, long stride, int packed, int width, real *sum) {
-    for (int first = 0; first < QUERIES; first += GROUP)
+    for (int first = 0; first < QUERIES; first += SUMMED_ROWS)
         for (int c = 0; c < packed; c += GROUP) {
-            vec sums[GROUP][GROUP] = {0};
+            vec sums[SUMMED_ROWS][GROUP] = {0};
             for (int j = 0; j < width; j += LANES) {
-                vec w[GROUP];
-                UNROLL for (int r = 0; r < GROUP; r++) w[r] = load(weight + (first + r) * KEYS + j);
+                vec w[SUMMED_ROWS];
+                UNROLL for (int r = 0; r < SUMMED_ROWS; r++) w[r] = load(weight + (first + r) * KEYS + j);
                 UNROLL for (int i = 0; i < GROUP; i++) {
                     vec key = load(keys + (c + i) * stride + j);
-                    UNROLL for (int r = 0; r < GROUP; r++) sums[r][i] = fma_(w[r], key, sums[r][i]);
+                    UNROLL for (int r = 0; r < SUMMED_ROWS; r++) sums[r][i] = fma_(w[r], key, sums[r][i]);
                 }
             }
-            for (int r = 0; r < GROUP; r++)
+            for (int r = 0; r < SUMMED_ROWS; r++)
                 for (int i = 0; i < GROUP; i++) sum[(first + r) * packed + c + i] += sum_lanes(sums[r][i]);
         }
 }

@@ -19,7 +19,11 @@ from typing import Any, NoReturn
 import torch
 
 from graphgps_kmip.common.atomic_write import replace_file
+from graphgps_kmip.native import NoKernel
+from graphgps_kmip.search.fused_cpu import instruction_set
 from graphgps_kmip.train.run_recording import code_version, hardware, package_versions
+
+from .instruction_limits import CHOICES, limit_instructions, restart_limited
 
 Row = dict[str, Any]
 Record = dict[str, Any]
@@ -35,6 +39,7 @@ COLUMNS = """columns of paired benchmarks:
   status      not supported: WHY, out of memory, time limit, skipped (WHY) or error: WHAT
   repeats     passes measured after the first one, which is not counted
   total_ms    median of the passes; likewise forward, backward, search (full attention: its scores), softmax, gather
+  cpu_ms      processor time of all threads (waiting in busy loops included), median
   memory_mib  peak memory of the first pass above its inputs: resident on cpu, torch's allocator on cuda
   vs_frozen   total_ms of the frozen baseline of the same size, data and setting, divided by total_ms"""
 
@@ -57,12 +62,14 @@ def parse(words: list[str], doc: str | None, paired: bool = False, **options: tu
         **options: name -> type (`bool`: a flag; a tuple: choices), default, help; these replace shared ones.
 
     Raises:
-        ValueError: no such device, a limit that is not positive, or a stored run to compare with that is none.
+        ValueError: no such device, a limit that is not positive, instructions that the CPU does not have, or a stored
+            run to compare with that is none.
     """
     parser = Parser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     shared = {
         "threads": (positive, torch.get_num_threads(), "CPU threads"),
         "out": (Path, RESULTS, "results directory"),
+        "isa": (CHOICES, "auto", "CPU instructions that kernels and libraries may use"),
     }
     if paired:
         parser.epilog = COLUMNS
@@ -81,6 +88,7 @@ def parse(words: list[str], doc: str | None, paired: bool = False, **options: tu
         given = {"action": "store_true"} if kind is bool else given | {"default": default}
         parser.add_argument(*flags, help=f"{text} (default: %(default)s)", **given)
     args = parser.parse_args(words)
+    limit_instructions(args.isa)
     if not getattr(args, "limit", 1) > 0:
         raise ValueError(f"--limit must be positive, got {args.limit:g}")
     if paired:
@@ -137,26 +145,41 @@ def pick(names: list[str], patterns: str, reference: str) -> list[str]:
 
 
 def machine_facts(device: str, threads: int) -> dict[str, Any]:
-    """Return hardware, packages, load by others, and the rates of a float32 matrix product and of copying memory."""
+    """Return hardware, kernels' instructions, packages, load by others, rates of a matrix product and of copying."""
     torch.set_num_threads(threads)
     side = {"cpu": 2048, "cuda": 8192}[device]  # of square matrices whose product runs at the full rate (no TF32)
     a, b = torch.randn(2, side, side, device=device)
     source, target = torch.ones(2, 2**26, device=device)  # 256 MiB each, beyond every cache
-    gflops = 2 * side**3 / _best_seconds(lambda: torch.mm(a, b), device) / 1e9
-    copied = 2 * source.nbytes / _best_seconds(lambda: target.copy_(source), device) / 1e9  # read and written
-    rates = {"sgemm_gflops": round(gflops, 1), "stream_gb_per_s": round(copied, 1)}
-    return {**hardware(torch.device(device)), "threads": threads, "load": LOAD, **rates, "packages": package_versions()}
+    seconds, processor = _best_seconds(lambda: torch.mm(a, b), device)
+    copied = 2 * source.nbytes / _best_seconds(lambda: target.copy_(source), device)[0] / 1e9  # read and written
+    rates = {"sgemm_gflops": round(2 * side**3 / seconds / 1e9, 1), "stream_gb_per_s": round(copied, 1)}
+    if device == "cpu":
+        rates["sgemm_gflop_per_cpu_s"] = round(2 * side**3 / processor / 1e9, 1)
+    isa = {"isa": kernel_instructions(), "torch_isa": torch.backends.cpu.get_cpu_capability()}
+    facts = {**hardware(torch.device(device)), **isa, "threads": threads, "load": LOAD, **rates}
+    return {**facts, "packages": package_versions()}
 
 
-def _best_seconds(work: Callable[[], object], device: str) -> float:
-    def timed() -> float:
-        start = time.perf_counter()
+def kernel_instructions() -> str | None:
+    """Return the instruction set of the package's compiled search; None without a C compiler."""
+    try:
+        return instruction_set()
+    except NoKernel:
+        return None
+
+
+def _best_seconds(work: Callable[[], object], device: str) -> tuple[float, float]:
+    """Return the least seconds of a pass, and the least of processor time of all threads."""
+
+    def timed() -> tuple[float, float]:
+        start = time.perf_counter(), time.process_time()
         work()
         if device == "cuda":
             torch.cuda.synchronize()
-        return time.perf_counter() - start
+        return time.perf_counter() - start[0], time.process_time() - start[1]
 
-    return min([timed() for _ in range(6)][1:])  # the first one starts threads
+    wall, processor = zip(*[timed() for _ in range(6)][1:], strict=True)  # the first one starts threads
+    return min(wall), min(processor)
 
 
 def write(bench: str, args: argparse.Namespace, rows: list[Row], **more: Any) -> tuple[Record, Path]:
@@ -191,7 +214,11 @@ def save(bench: str, args: argparse.Namespace, rows: list[Row], columns: Iterabl
     record, path = write(bench, args, rows, reference=reference)
     machine = record["machine"]
     where = f"{machine.get('gpu', machine['cpu'])}, {machine['threads']} thread{'s' * (machine['threads'] > 1)}, "
-    where += f"sgemm {machine['sgemm_gflops']:g} GFLOP/s, copy {machine['stream_gb_per_s']:g} GB/s, {record['code']}"
+    where += f"{machine['isa']}, " if machine.get("isa") else ""
+    where += f"sgemm {machine['sgemm_gflops']:g} GFLOP/s"
+    if "sgemm_gflop_per_cpu_s" in machine:
+        where += f" ({machine['sgemm_gflop_per_cpu_s']:g} GFLOP per processor second)"
+    where += f", copy {machine['stream_gb_per_s']:g} GB/s, {record['code']}"
     if LOAD > BUSY * machine["cores"]:
         where += f"; busy with others (load {LOAD:.1f}): do not trust absolute times"
     print(f"\n{where}\n\n{table(rows, columns)}\n\n{path}\n{path.with_suffix('.csv')}")
@@ -264,6 +291,7 @@ def _place(row: Row) -> tuple:
 def run(main: Callable[[list[str]], int]) -> NoReturn:
     """Exit with the code of a benchmark; a mistake of the user's is one line and code 2."""
     try:
+        restart_limited(sys.argv[1:])
         sys.exit(main(sys.argv[1:]))
     except ValueError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)

@@ -31,18 +31,12 @@ from graphgps_kmip.search.keops import keops_not_supported_reasons
 from . import baselines
 from .attention_inputs import Inputs
 from .baselines import Found, by_block
+from .instruction_limits import native_flags
 
 BACKENDS = entries("search_backend")
 FROZEN = "chunked (frozen)"
 OURS = "ours: "  # before the name of each backend
 KMIP = "k-MIP "  # before the name of the search that the attention uses
-# KeOps reads both when it is imported, and keeps what it compiled by formula and not by flags: own folder, own process.
-NATIVE_KEOPS = {
-    "CXXFLAGS": "-march=native -ffast-math",
-    "KEOPS_CACHE_FOLDER": str(
-        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "graphgps_kmip" / "keops-native"
-    ),
-}
 
 
 def reference(setting: str) -> str:
@@ -71,7 +65,7 @@ def searches() -> dict[str, Search]:
         Search("matmul+topk", baselines.matmul_topk, **frozen),
         Search(FROZEN, baselines.chunked_frozen, **frozen),
         Search("keops (as installed)", keops, keops_reasons),
-        Search("keops (native, fast-math)", keops, keops_reasons, environment=NATIVE_KEOPS),
+        Search("keops (native, fast-math)", keops, keops_reasons, environment=native_keops()),
         *(Search(f"faiss {kind}", functools.partial(faiss, kind=kind), faiss_reasons, exact=kind == "flat")
           for kind in ("flat", "ivf", "hnsw")),
         Search("scipy ckdtree", ckdtree, functools.partial(_cpu_only, "scipy")),
@@ -81,6 +75,17 @@ def searches() -> dict[str, Search]:
         _scan("fused norm order (no bytes)", "norm", screen=False),
     ]  # fmt: skip
     return {row.name: row for row in rows}
+
+
+def native_keops() -> dict[str, str]:
+    """Return the environment of KeOps with flags for the CPU: it reads both variables when it is imported.
+
+    It keeps what it compiled by formula and not by flags: a folder, and a process, for each set of flags.
+    """
+    flags = native_flags()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "graphgps_kmip"
+    folder = "-".join(["keops", *(word.removeprefix("-m").removeprefix("arch=") for word in flags.split())])
+    return {"CXXFLAGS": f"{flags} -ffast-math", "KEOPS_CACHE_FOLDER": str(cache / folder)}
 
 
 def _ours(name: str) -> Search:

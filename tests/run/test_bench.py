@@ -11,7 +11,9 @@ import pytest
 from run.bench import attention, bench_records, layer, search_methods
 from run.bench.harness import Bounds, MethodProcess, measure
 
+from graphgps_kmip.native import instruction_sets
 from graphgps_kmip.registry import entries
+from tests.processes import python
 
 WORDS = ["--setting", "search", "--n", "100:200", "--threads", "1", "--repeats", "5", "--limit", "60"]
 
@@ -135,6 +137,26 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     error = capsys.readouterr().err
     assert error.startswith("error: --data gausian: unknown, choose gaussian")
     assert error.count("\n") == 1
+
+
+@pytest.mark.thorough  # new processes import everything
+@pytest.mark.skipif("avx2" not in instruction_sets.runnable(), reason="no AVX2")
+def test_a_run_on_fewer_instructions_says_so_of_the_kernels_and_of_torch(tmp_path: Path) -> None:
+    words = ["--setting", "search", "--n", "100", "--methods", "ours: cpu", "--threads", "1", "--repeats", "1"]
+    done = python("-m", "run.bench.attention", *words, "--isa", "avx2", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    (path,) = tmp_path.glob("*.json")
+    machine = bench_records.read(path)["machine"]
+    assert machine["isa"] in ("avx2", None)  # None: no C compiler
+    assert machine["torch_isa"] == "AVX2"
+    assert ", avx2, sgemm" in done.stdout or machine["isa"] is None
+
+
+def test_instructions_that_the_cpu_does_not_have_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(instruction_sets.VARIABLE, "auto")  # back to this at the end
+    monkeypatch.setattr(instruction_sets, "_cpu_flags", frozenset)
+    with pytest.raises(ValueError, match="^--isa avx2: this CPU does not have it, allowed are auto"):
+        attention.main(["--isa", "avx2"])
 
 
 @pytest.mark.parametrize(

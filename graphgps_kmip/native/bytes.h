@@ -1,8 +1,8 @@
 /* Products of bytes, for the integer screen: unsigned ones of keys with signed ones of queries (after simd.h).
  *
- * A lane of a `sums` vector is one key, and adds BYTE_CHANNELS channels at a time: four in 32 bits where the CPU has VNNI,
- * else two in 16 bits. 16 bits hold a sum because |b| |c| < 2^14 for bytes b of a query and c of a key (see byte_scale);
- * the 128 that makes keys unsigned wraps around and back. vpmaddubsw does not saturate: |b1| + |b2| <= 128.
+ * A lane of a `sums` vector is one key, and adds BYTE_CHANNELS channels at a time: four in 32 bits where the CPU has
+ * VNNI, else two in 16 bits. 16 bits hold a sum because |b| |c| < 2^14 for bytes b of a query and c of a key (see
+ * byte_scale); the 128 that makes keys unsigned wraps around and back. vpmaddubsw does not saturate: |b1| + |b2| <= 128.
  */
 #if defined(__AVX512VNNI__) && REGISTER_ROWS == 8
 #define BYTE_CHANNELS 4
@@ -35,8 +35,8 @@ typedef __m256i sums;
 #define LARGEST_SUM 1e9f
 #endif
 
-/* What a byte of a row stands for: `largest` and `pair` are its largest |x_i| and |x_2i| + |x_2i+1|. In 16 bits, rounding
- * adds at most sqrt(dim) / 2 to the norm in units of the scale, and 1 to a pair. */
+/* What one unit of a byte of a row stands for: `largest` and `pair` are its largest |x_i| and |x_2i| + |x_2i+1|. For
+ * sums of 16 bits: rounding adds at most sqrt(dim) / 2 units to a norm, and 1 to a pair. */
 static inline float byte_scale(float largest, float pair, float norm, int dim) {
 #if BYTE_CHANNELS == 2
     return fmaxf(pair / 126.9f, norm / (126.9f - 0.5f * sqrtf((float)dim)));

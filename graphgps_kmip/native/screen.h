@@ -4,8 +4,10 @@
 /* Scores and offers the survivors that wait: their rows of `keys` are fetched from far away meanwhile. */
 static __attribute__((noinline)) void settle(Tile *tile, const Keys *keys, int num_keys) {
     real score[WAITING]; /* all of them first: while a list is changed, no product could start */
-    for (int i = 0; i < tile->pending; i++)
-        score[i] = product(tile->columns + tile->waiting[i].row, keys->rows + (long)tile->waiting[i].key * keys->dim, keys->dim);
+    for (int i = 0; i < tile->pending; i++) {
+        const real *key = keys->rows + (long)tile->waiting[i].key * keys->dim;
+        score[i] = product(tile->columns + tile->waiting[i].row, key, keys->dim);
+    }
     for (int i = 0; i < tile->pending; i++)
         offer(tile, tile->waiting[i].row, score[i], keys->id[tile->waiting[i].key], num_keys);
     tile->survived += tile->pending;

@@ -6,7 +6,7 @@ threshold of its query, the K-th best so far. Three ideas keep that rare and che
 * thresholds start from group maxima of the first keys (a value that K maxima exceed, K keys exceed);
 * keys are in descending order of norm, so the search of a query ends once ``|q| |k|`` is below its threshold
   (Cauchy-Schwarz), as in the norm order of LEMP (Teflioudi et al., 2015);
-* where the CPU multiplies bytes (AVX-512 VNNI), 8-bit integers screen the keys against a threshold lowered by a bound
+* where the CPU multiplies bytes (AVX2 and later), 8-bit integers screen the keys against a threshold lowered by a bound
   on their rounding, and only keys that pass are scored in full: skipped keys cannot be among the K best.
 
 The kernel is ``native/kmip_search.c``; docs/exact-search.md has its measurements.
@@ -32,7 +32,7 @@ LARGEST = 2**31 - 64  # keys of a graph are counted in 32 bits
 ORDERS = {"given": 0, "norm": 1, "tree": 4}  # as kmip_search.c numbers them
 SCREEN = 2
 # Channels from which the integer screen is faster than the full product (measured, docs/exact-search.md).
-SCREEN_FROM = 8
+SCREEN_FROM = {"avx2": 6, "avxvnni": 6, "avx512": 8, "avx512vnni": 7}
 # Up to this K thresholds start from group maxima; above it plain torch is faster where K is more than a SHAREth part of
 # the keys (measured, docs/exact-search.md).
 SEEDED, SHARE = 192, 5
@@ -76,7 +76,7 @@ def scan(problem: SearchProblem, order: str = "norm", screen: bool | None = None
     index = torch.empty(shape, dtype=torch.int64)
     score = torch.empty(shape, dtype=q.dtype)
     counts = torch.zeros(4, dtype=torch.int64)
-    screen = dim >= SCREEN_FROM if screen is None else screen
+    screen = dim >= SCREEN_FROM.get(instruction_set(q.dtype), dim + 1) if screen is None else screen
     sizes = (heads, rows, k.size(1), problem.num_graphs)
     failed = load("kmip_search", *dtype_flags(q.dtype)).kmip_search(
         *map(pointer, (q, k, ptr_q, ptr_k)),
@@ -92,9 +92,9 @@ def scan(problem: SearchProblem, order: str = "norm", screen: bool | None = None
     return index, score, ScanCounts(*counts.tolist())
 
 
-def instruction_set() -> str:
+def instruction_set(dtype: torch.dtype = torch.float32) -> str:
     """Return the instruction set that the kernel was compiled for, as ``native/instruction_sets.py`` names it."""
-    path = load("kmip_search").kmip_search_path
+    path = load("kmip_search", *dtype_flags(dtype)).kmip_search_path
     path.restype = ctypes.c_char_p
     return path().decode()
 

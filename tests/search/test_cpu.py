@@ -146,6 +146,14 @@ def test_byte_sums_at_the_ends_of_their_range_neither_saturate_nor_wrap_around(d
         assert bool(counts.screened) == (cpu.instruction_set() != "portable")
 
 
+@pytest.mark.usefixtures("instruction_set")
+def test_the_screen_is_used_from_as_many_channels_as_pay_on_the_instruction_set() -> None:
+    least = cpu.SCREEN_FROM.get(cpu.instruction_set())
+    for dim in (4, 5, 6, 7, 8, 9):
+        counts = check(torch.randn(16, dim), torch.randn(5000, dim), 5, order="given")
+        assert bool(counts.screened) == (least is not None and dim >= least)
+
+
 def test_equal_scores_do_not_enter_again_and_again() -> None:
     q, k = torch.randn(16, 10), torch.randn(1, 10).expand(5000, 10)
     counts = check(q, k, 10)

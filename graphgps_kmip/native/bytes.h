@@ -28,7 +28,7 @@ typedef __m256i sums;
 #endif
 
 #if BYTE_CHANNELS == 2
-#define MOST_BYTES_DIM 4096 /* beyond it rounding could push |b| above 127 */
+#define MOST_BYTES_DIM 4096 /* beyond it rounding would take more than 32 of the 127 units */
 #define LARGEST_SUM 16129.0f /* 127^2 >= |b| |c| */
 #else
 #define MOST_BYTES_DIM (1 << 14) /* 255 * 127 * dim, and the threshold beside it, stay within 31 bits */

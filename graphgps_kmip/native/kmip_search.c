@@ -1,4 +1,4 @@
-/* Exact search of the K largest inner products on a CPU, in batches of graphs (called by search/cpu.py). */
+/* Exact search of the K largest inner products on a CPU, in batches of graphs (called by search/fused_cpu.py). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

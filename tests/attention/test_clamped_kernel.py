@@ -11,6 +11,7 @@ from torch import Tensor
 from graphgps_kmip.attention import clamped_attention as clamped
 from graphgps_kmip.attention.clamped_attention import clamped_attention, edge_weights
 from graphgps_kmip.native import unavailable_reason
+from tests.native.vector_units import VECTOR_UNITS
 
 pytestmark = pytest.mark.skipif(unavailable_reason(clamped.KERNEL) is not None, reason="no C compiler")
 
@@ -79,6 +80,8 @@ def test_output_and_gradients_equal_those_by_torch(
     assert_equal(found, results(tensors, edges, options, dropout))
 
 
+@pytest.mark.usefixtures("instruction_set")
+@pytest.mark.parametrize("instruction_set", VECTOR_UNITS, indirect=True)
 @pytest.mark.parametrize(("heads", "dim"), [(1, 1), (3, 2), (1, 4), (2, 8), (1, 9), (2, 16), (1, 32), (1, 37)])
 def test_every_width_of_the_loops_equals_torch(heads: int, dim: int, monkeypatch: pytest.MonkeyPatch) -> None:
     tensors, edges, options = case(300, heads, dim, kinds=16, **FORMS["sampled"])

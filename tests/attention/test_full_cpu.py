@@ -13,6 +13,7 @@ from graphgps_kmip.attention import FullAttention, GraphContext, full
 from graphgps_kmip.attention.full import can_run, full_attention
 from graphgps_kmip.native import unavailable_reason
 from tests.attention.largest import largest_tensor
+from tests.native.vector_units import VECTOR_UNITS
 from tests.reference.attention import full_attention as by_the_formula
 
 pytestmark = pytest.mark.skipif(unavailable_reason("full_attention") is not None, reason="no C compiler")
@@ -28,6 +29,8 @@ def formula(qkv: Tensor, num_heads: int, ptr: Tensor = PTR) -> Tensor:
     return by_the_formula(*qkv.unflatten(1, (3, num_heads, -1)).unbind(1), ptr.tolist()).flatten(1)
 
 
+@pytest.mark.usefixtures("instruction_set")
+@pytest.mark.parametrize("instruction_set", VECTOR_UNITS, indirect=True)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 2e-5)])
 @pytest.mark.parametrize(("num_heads", "dim"), [(1, 1), (2, 5), (3, 12), (1, 33)])
 def test_output_and_gradient_equal_the_formula(num_heads: int, dim: int, dtype: torch.dtype, tolerance: float) -> None:

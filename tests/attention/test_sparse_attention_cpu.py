@@ -18,6 +18,7 @@ from graphgps_kmip.attention.sparse_attention import (
     torch_forward,
 )
 from graphgps_kmip.native import unavailable_reason
+from tests.native.vector_units import VECTOR_UNITS
 
 CPU, TORCH = (cpu_forward, cpu_backward), (torch_forward, torch_backward)
 
@@ -47,6 +48,8 @@ def run(forms: tuple[Callable[..., Any], ...], given: dict[str, Tensor], dropout
     return out, weight, *grads
 
 
+@pytest.mark.usefixtures("instruction_set")
+@pytest.mark.parametrize("instruction_set", VECTOR_UNITS, indirect=True)
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 2e-5)])
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1, 1), (7, 5, 3, 2, 17), (600, 90, 10, 16, 8), (5, 4, 9, 33, 3)])

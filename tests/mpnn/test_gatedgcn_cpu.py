@@ -10,6 +10,7 @@ from graphgps_kmip.mpnn import GatedGCN, gatedgcn
 from graphgps_kmip.mpnn.gatedgcn import gated_mean
 from graphgps_kmip.native import unavailable_reason
 from tests.mpnn.cases import check_gradients
+from tests.native.vector_units import VECTOR_UNITS
 
 pytestmark = pytest.mark.skipif(unavailable_reason("gated_sum") is not None, reason="no C compiler")
 
@@ -39,6 +40,8 @@ def run(floats: list[Tensor | None], indices: list[Tensor]) -> tuple[Tensor, Ten
     return gated_mean(own, other, edge.clone(), factor, *indices)  # it writes over the edges
 
 
+@pytest.mark.usefixtures("instruction_set")
+@pytest.mark.parametrize("instruction_set", VECTOR_UNITS, indirect=True)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-11), (torch.float32, 1e-4)])
 @pytest.mark.parametrize("with_factor", [False, True])
 @pytest.mark.parametrize("num_edges", [EDGES, 1, 0])

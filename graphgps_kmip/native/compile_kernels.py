@@ -297,10 +297,18 @@ def _compile(command: list[str], source: Path, library: Path) -> None:
             unfinished.chmod(0o700)  # whatever the umask
             unfinished.replace(library)
             return
+        if native:
+            logger.warning(
+                "%s cannot compile %s for this CPU (%s): it is compiled for any, which is slower",
+                *(command[0], source.name, _complaint(done)),
+            )
     unfinished.unlink(missing_ok=True)
+    raise NoKernel(f"{command[0]} cannot compile {source.name}: {_complaint(done)}")
+
+
+def _complaint(done: subprocess.CompletedProcess[str]) -> str:
     lines = done.stderr.splitlines() or [f"exit code {done.returncode}"]
-    said = next((line for line in lines if "error" in line), lines[-1])
-    raise NoKernel(f"{command[0]} cannot compile {source.name}: {said}")
+    return next((line for line in lines if "error" in line), lines[-1])
 
 
 def _sources(name: str) -> list[str]:

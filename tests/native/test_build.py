@@ -90,14 +90,15 @@ def test_a_source_that_does_not_compile_leaves_nothing_behind(folder: Path) -> N
 
 
 @compiler
-def test_a_cpu_that_the_compiler_does_not_know_is_compiled_for_in_general(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_cpu_that_the_compiler_does_not_know_is_compiled_for_in_general_and_this_is_said(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     picky = folder / "picky"
     picky.write_text(f'#!/bin/sh\ncase "$*" in *march=native*) exit 1;; esac\nexec {shutil.which("cc")} "$@"\n')
     picky.chmod(picky.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("CC", str(picky))
     assert build.load("small", "-DNUMBER=7").answer() == 7
+    assert "cannot compile small.c for this CPU (exit code 1): it is compiled for any, which is slower" in caplog.text
 
 
 @compiler

@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -19,7 +20,7 @@ import torch
 import graphgps_kmip.networks  # noqa: F401 (registers k-MIP)
 from graphgps_kmip.check import kernels, speed
 from graphgps_kmip.check.attention_batches import Trial
-from graphgps_kmip.check.attention_laws import LAWS
+from graphgps_kmip.check.attention_laws import LAWS, Law
 from graphgps_kmip.check.float64_reference import cases, compare_autocast, compare_float32, tiny_graphs
 from graphgps_kmip.check.outcomes import FAILED, NotHere, Outcome, attempt, lines, write_json
 from graphgps_kmip.common.environment import code_version, hardware, package_versions
@@ -117,14 +118,14 @@ def _of_backend(backend: Spec, device: torch.device, debug: bool) -> Iterator[Ou
 def _of_laws(spec: Spec, device: torch.device, debug: bool) -> Iterator[Outcome]:
     for law in LAWS:
         for dtype in (torch.float64,) if law.exact or device.type == "cpu" else (torch.float64, torch.float32):
-            trial = Trial(spec, device, dtype)
-
-            def check(law=law, trial=trial) -> None:  # noqa: ANN001
-                if law.promise in spec.traits.breaks:
-                    raise NotHere(f"{spec.name} does not promise it")
-                law.check(trial)
-
+            check = partial(_obeys, law, Trial(spec, device, dtype))
             yield attempt("laws of", spec.name, f"{law.name} ({_name(dtype)})", check, debug)
+
+
+def _obeys(law: Law, trial: Trial) -> None:
+    if law.promise in trial.spec.traits.breaks:
+        raise NotHere(f"{trial.spec.name} does not promise it")
+    law.check(trial)
 
 
 def _name(dtype: torch.dtype) -> str:

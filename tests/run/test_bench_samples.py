@@ -51,7 +51,7 @@ def test_a_run_prints_a_table_and_writes_its_rows(tmp_path: Path, capsys: pytest
     assert [(row["data"], row["seed"], row["status"]) for row in record["rows"]] == [
         ("digits", s, "ok") for s in (0, 1)
     ]
-    assert record["options"] == {"only": "digit*", "seconds": 0.01, "seeds": [0, 1], "threads": 1}
+    assert record["options"] == {"only": "digit*", "seconds": 0.01, "seeds": [0, 1], "threads": 1, "isa": "auto"}
     table = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("| digits")]
     assert [words[3] for words in table] == ["graph", "graph"]
 

@@ -21,7 +21,7 @@ import graphgps_kmip.networks  # noqa: F401 (registers k-MIP)
 from graphgps_kmip.check import kernels, speed
 from graphgps_kmip.check.attention_batches import Trial
 from graphgps_kmip.check.attention_laws import LAWS, Law
-from graphgps_kmip.check.float64_reference import cases, compare_autocast, compare_float32, tiny_graphs
+from graphgps_kmip.check.float64_reference import Case, cases, compare_autocast, compare_float32, tiny_graphs
 from graphgps_kmip.check.outcomes import FAILED, NotHere, Outcome, attempt, lines, write_json
 from graphgps_kmip.common.environment import code_version, hardware, package_versions
 from graphgps_kmip.common.near_misses import suggest
@@ -66,13 +66,14 @@ def run(words: list[str] | None = None) -> int:
         print(f"\none graph of {rows[0]['nodes']:,} nodes, {speed.NUM_HEADS} heads of width {speed.DIM}:")
         print("\n".join(speed.table(rows)))
     wrong = sum(one.status == FAILED for one in outcomes)
-    print(
-        f"\n{len(outcomes) - wrong} of {len(outcomes)} right or not for this machine, {wrong} wrong, on {device}, ",
-        end="",
-    )
-    print(f"in {time.perf_counter() - start:.0f} s")
-    if args.json:
-        write_json(args.json, facts, outcomes, rows)
+    right = f"{len(outcomes) - wrong} of {len(outcomes)} right or not for this machine"
+    print(f"\n{right}, {wrong} wrong, on {device}, in {time.perf_counter() - start:.0f} s")
+    try:
+        if args.json:
+            write_json(args.json, facts, outcomes, rows)
+    except OSError as error:
+        print(f"error: --json {args.json}: {error.strerror}", file=sys.stderr)
+        return 2
     return int(wrong > 0)
 
 
@@ -81,26 +82,11 @@ def _groups(only: tuple[str, ...], device: torch.device, own: list[Spec], debug:
     if "kernels" in only:
         for backend in kernels.backends():
             yield _of_backend(backend, device, debug)
-        yield iter(
-            [
-                attempt(
-                    "operator", "sparse attention", "float32", lambda: kernels.compare_sparse_attention(device), debug
-                )
-            ]
-        )
+        sparse = partial(kernels.compare_sparse_attention, device)
+        yield iter([attempt("operator", "sparse attention", "float32", sparse, debug)])
     if "components" in only:
         for case in cases():
-            yield (
-                attempt(case.kind, case.name, tried, check, debug)
-                for tried, check in [
-                    ("float32", lambda case=case: compare_float32(case, device)),
-                    *(
-                        (_name(half), lambda case=case, half=half: compare_autocast(case, device, half))
-                        for half in HALVES
-                    ),
-                    ("tiny graphs", lambda case=case: tiny_graphs(case, device)),
-                ]
-            )
+            yield _of_case(case, device, debug)
     if "laws" in only:
         for spec in own or entries("attention").values():
             yield _of_laws(spec, device, debug)
@@ -108,11 +94,18 @@ def _groups(only: tuple[str, ...], device: torch.device, own: list[Spec], debug:
 
 def _of_backend(backend: Spec, device: torch.device, debug: bool) -> Iterator[Outcome]:
     for name, problem in kernels.problems(device):
-        yield attempt(
-            "search backend", backend.name, name, lambda one=problem: kernels.compare_search(backend, one), debug
-        )
+        search = partial(kernels.compare_search, backend, problem)
+        yield attempt("search backend", backend.name, name, search, debug)
         if backend.name == "keops":
             return  # it compiles for each D and K, for up to a minute
+
+
+def _of_case(case: Case, device: torch.device, debug: bool) -> Iterator[Outcome]:
+    tried = {"float32": partial(compare_float32, case, device)}
+    tried |= {_name(half): partial(compare_autocast, case, device, half) for half in HALVES}
+    tried |= {"tiny graphs": partial(tiny_graphs, case, device)}
+    for name, check in tried.items():
+        yield attempt(case.kind, case.name, name, check, debug)
 
 
 def _of_laws(spec: Spec, device: torch.device, debug: bool) -> Iterator[Outcome]:

@@ -181,6 +181,18 @@ def test_mistakes_are_one_line_and_exit_code_2(
     assert "Traceback" not in error
 
 
+def test_a_file_that_cannot_be_written_at_the_end_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(check, "write_json", full)
+    monkeypatch.setattr(check, "cases", list)
+    assert check.run(["--device", "cpu", "--only", "components", "--json", str(tmp_path / "check.json")]) == 2
+    assert capsys.readouterr().err.endswith("check.json: No space left on device\n")
+
+
 def test_outcomes_of_one_component_are_one_line() -> None:
     def not_here() -> None:
         raise NotHere("no GPU")

@@ -1,4 +1,4 @@
-"""Graph transformers with k-MIP attention. Importing this package alone loads nothing and registers nothing.
+"""Graph transformers with k-MIP attention. Importing this package alone loads no component and registers nothing.
 
 ``import graphgps_kmip.gym`` registers every component with torch_geometric.graphgym. `create_model`, `load_model`,
 `register` and `register_attention` are loaded when they are first used.
@@ -6,8 +6,7 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from graphgps_kmip.common.lazy_names import lazy_names
 
 __version__ = "0.1.0"
 
@@ -19,13 +18,4 @@ _LAZY = {
     "register_attention": "graphgps_kmip.registry",
 }
 __all__ = ["__version__", *_LAZY]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_LAZY[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+__getattr__, __dir__ = lazy_names(__name__, _LAZY)

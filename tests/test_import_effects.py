@@ -37,8 +37,8 @@ def test_an_attention_loads_attention_and_search_and_changes_nothing() -> None:
     assert (hooks, replaced) == (0, False)
 
 
-def test_the_package_alone_loads_nothing() -> None:
-    assert look("import graphgps_kmip; graphgps_kmip.__version__") == (set(), 0, False)
+def test_the_package_alone_loads_only_what_loads_the_rest_at_need() -> None:
+    assert look("import graphgps_kmip; graphgps_kmip.__version__") == ({"common"}, 0, False)
 
 
 def test_the_gym_registers_with_graphgym() -> None:
@@ -121,6 +121,8 @@ def test_the_registration_and_the_command_line_load_no_library_but_torch_geometr
         (["run/reproduce.py", "plan", "quickstart/digitz"], 2),
         (["run/compare.py", "--help"], 0),
         (["run/compare.py"], 2),
+        (["graphgps_kmip/check/__main__.py", "--help"], 0),
+        (["graphgps_kmip/check/__main__.py", "--only", "kernel"], 2),
     ],
 )
 def test_help_and_mistakes_in_words_and_files_come_before_torch(words: list[str], code: int) -> None:

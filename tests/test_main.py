@@ -288,14 +288,14 @@ def test_a_run_that_diverges_names_epoch_batch_and_checkpoint_and_has_an_exit_co
     assert "checkpoint" in error
 
 
-def test_a_data_sheet_shows_what_is_published_and_what_was_found(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dataset_card_shows_what_is_published_and_what_was_found(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["--data", "Digits"]) == 0
     text = capsys.readouterr().out
     assert "Alpaydin" in text
     assert ["mean", "nodes", "32.69", "32.62"] in [line.split() for line in text.splitlines()]
 
 
-def test_a_data_sheet_of_data_that_is_not_at_hand_says_where_it_goes(
+def test_a_dataset_card_of_data_that_is_not_at_hand_says_where_it_goes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main.run(["--data", "pascalvoc-sp", "dataset.dir", str(tmp_path)]) == 0

@@ -4,6 +4,16 @@ from __future__ import annotations
 
 import sys
 
-from graphgps_kmip.check.check_command import run
+from graphgps_kmip.check.check_arguments import parse
 
-sys.exit(run())
+
+def main() -> int:
+    """Parse the arguments, then load torch and check."""
+    args = parse()
+    from graphgps_kmip.check.check_command import run
+
+    return run(args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

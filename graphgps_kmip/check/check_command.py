@@ -5,12 +5,12 @@ Exit code 0 if all is right, 1 if something is wrong, 2 after a mistake on the c
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import importlib
 import os
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -24,21 +24,18 @@ from graphgps_kmip.check.attention_laws import LAWS, Law
 from graphgps_kmip.check.float64_reference import Case, cases, compare_autocast, compare_float32, tiny_graphs
 from graphgps_kmip.check.outcomes import FAILED, NotHere, Outcome, attempt, lines, write_json
 from graphgps_kmip.common.environment import code_version, hardware, package_versions
-from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import ConfigError, UserError
 from graphgps_kmip.registry import AttentionTraits, Spec, entries
 
-PARTS = ("kernels", "components", "laws", "speed")
 HALVES = (torch.bfloat16, torch.float16)
 
 
-def run(words: list[str] | None = None) -> int:
+def run(args: Namespace) -> int:
     """Check, print the table, and return the exit code.
 
     Args:
-        words (default: those of the process): of the command line.
+        args: what `check_arguments.parse` makes of the command line.
     """
-    args = _parser().parse_args(words)
     try:
         device = _device(args.device)
         own = [_own_attention(name) for name in args.attention]
@@ -123,26 +120,6 @@ def _obeys(law: Law, trial: Trial) -> None:
 
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m graphgps_kmip.check", description=__doc__)
-    parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda, cuda:1, ...")
-    parser.add_argument("--only", type=_parts, default=PARTS, help=f"of {','.join(PARTS)}, joined by commas")
-    parser.add_argument(
-        "--attention", action="append", default=[], metavar="MODULE:CLASS", help="the laws of this class alone"
-    )
-    parser.add_argument("--json", type=Path, help="write everything to this file, to be attached to an issue")
-    parser.add_argument("--debug", action="store_true", help="show the traceback of what is wrong")
-    return parser
-
-
-def _parts(text: str) -> tuple[str, ...]:
-    parts = tuple(text.split(","))
-    for part in parts:
-        if part not in PARTS:
-            raise argparse.ArgumentTypeError(f"unknown part {part!r}.{suggest(part, PARTS)}")
-    return parts
 
 
 def _device(name: str) -> torch.device:

@@ -1,4 +1,4 @@
-"""Log on standard output that a run can go on without: a closed pipe ends it silently, a full disk with one line."""
+"""Logs that an error of the operating system ends; that of standard output, which a run can go on without."""
 
 from __future__ import annotations
 
@@ -8,7 +8,24 @@ import os
 import sys
 
 
-class ScreenLog(logging.StreamHandler):
+class LogUntilError(logging.Handler):
+    """Base of logs that end at the first error of the operating system; `ended` says what happens then."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (the name that logging calls)
+        """Remove this log after an error of the operating system; any other is handled as usual."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+            return
+        logging.root.removeHandler(self)
+        self.ended(error)
+
+    def ended(self, error: OSError) -> None:
+        """Do what is to be done about `error`."""
+        raise NotImplementedError
+
+
+class ScreenLog(LogUntilError, logging.StreamHandler):
     """Standard output as a log that a run can go on without: a reader that went away, or a full disk behind it.
 
     In ``main.py ... | head`` the end is silent, as that of other programs; any other error is one line.
@@ -18,13 +35,8 @@ class ScreenLog(logging.StreamHandler):
         super().__init__(sys.stdout)
         self.setFormatter(formatter or logging.Formatter("%(message)s"))
 
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (the name that logging calls)
-        """Log no more to the screen after an error of the operating system."""
-        error = sys.exc_info()[1]
-        if not isinstance(error, OSError):
-            super().handleError(record)
-            return
-        logging.root.removeHandler(self)
+    def ended(self, error: OSError) -> None:
+        """Log no more to the screen."""
         logging.root.addHandler(logging.NullHandler())  # without any, logging makes one for standard error
         close_screen()
         if not isinstance(error, BrokenPipeError):

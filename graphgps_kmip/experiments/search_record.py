@@ -19,7 +19,7 @@ from graphgps_kmip.experiments.search_space import Ranges, Search, searches
 from graphgps_kmip.experiments.trial_log import Trial, TrialLog
 from graphgps_kmip.results.run_folder import writing
 
-EQUAL = "tpe"  # the engine that gives every training as many trials as it is told
+EQUAL = "tpe"  # the engine that gives every training as many trials as --trials sets
 
 
 @dataclass(frozen=True)

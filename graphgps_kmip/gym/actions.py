@@ -1,4 +1,4 @@
-"""Actions of the command line: component listing, data sheet, dry run, and training."""
+"""Actions of the command line: component listing, dataset card, dry run, and training."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def carry_out(args: argparse.Namespace) -> None:
         print(listing([args.list, *args.opts]))
         return
     args.cfg_file = args.cfg_file and find_config(args.cfg_file)
-    load_config(cfg, args.cfg_file, args.opts)  # a data sheet's, too: it may register data sets
+    load_config(cfg, args.cfg_file, args.opts)  # a dataset card's, too: it may register data sets
     if args.data:
         print(show_data(args.data))
         return

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
-from graphgps_kmip.mpnn.message_passing import Nodes, refuse_encoding, single_set
+from graphgps_kmip.mpnn.message_passing import NodeConvolution, Nodes, single_set
 from graphgps_kmip.registry import register
 
 
 @register("message_passing", "GCN")
-class GCN(nn.Module):
+class GCN(NodeConvolution):
     r"""Graph convolution with symmetric normalisation; edge features are not used.
 
     .. math:: x_i' = b + \textstyle\sum_{j \in N(i) \cup \{i\}} W x_j / \sqrt{d_j d_i}
@@ -31,8 +31,6 @@ class GCN(nn.Module):
         ValueError: x is a pair, for which the degrees of the sources are unknown; an encoding is given.
     """
 
-    internal_residual = False
-
     def __init__(self, dim: int, dropout: float = 0.0, act: Callable[[], nn.Module] = nn.ReLU) -> None:  # noqa: ARG002
         super().__init__()
         self.conv = GCNConv(dim, dim)
@@ -41,6 +39,4 @@ class GCN(nn.Module):
         self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Return new node features, and the edge features as they are."""
-        refuse_encoding("GCN", encoding)
-        x = single_set("GCN", x, "it needs the degrees of sources")
-        return self.conv(x, edge_index), edge_attr
+        return super().forward(single_set("GCN", x, "it needs the degrees of sources"), edge_index, edge_attr, encoding)

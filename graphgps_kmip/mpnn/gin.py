@@ -15,13 +15,13 @@ from torch_geometric.utils import scatter
 
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.mpnn.edge_gate import DistanceGate, factor_of
-from graphgps_kmip.mpnn.message_passing import Nodes, refuse_encoding, required_edge_attr, source_and_target
+from graphgps_kmip.mpnn.message_passing import NodeConvolution, Nodes, required_edge_attr, source_and_target
 from graphgps_kmip.ranges import Choice
 from graphgps_kmip.registry import register
 
 
 @register("message_passing", "GIN")
-class GIN(nn.Module):
+class GIN(NodeConvolution):
     r"""Graph isomorphism convolution; edge features are not used.
 
     .. math:: x_i' = \mathrm{Linear}(\mathrm{act}(\mathrm{Linear}(x_i + \textstyle\sum_j x_j)))
@@ -40,18 +40,9 @@ class GIN(nn.Module):
         ValueError: an encoding is given.
     """
 
-    internal_residual = False
-
     def __init__(self, dim: int, dropout: float = 0.0, act: Callable[[], nn.Module] = nn.ReLU) -> None:  # noqa: ARG002
         super().__init__()
         self.conv = GINConv(nn.Sequential(nn.Linear(dim, dim), act(), nn.Linear(dim, dim)))
-
-    def forward(
-        self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None = None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return new node features, and the edge features as they are."""
-        refuse_encoding("GIN", encoding)
-        return self.conv(x, edge_index), edge_attr
 
 
 Act = Callable[[], nn.Module]

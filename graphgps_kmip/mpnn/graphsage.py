@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from torch import Tensor, nn
+from torch import nn
 from torch_geometric.nn import SAGEConv
 
-from graphgps_kmip.mpnn.message_passing import Nodes, refuse_encoding
+from graphgps_kmip.mpnn.message_passing import NodeConvolution
 from graphgps_kmip.registry import register
 
 
 @register("message_passing", "GraphSAGE")
-class GraphSAGE(nn.Module):
+class GraphSAGE(NodeConvolution):
     r"""Mean of the in-neighbours beside the node itself; edge features are not used.
 
     .. math:: x_i' = b + W_1 x_i + W_2 \, \mathrm{mean}_{j \in N(i)} x_j
@@ -32,15 +32,6 @@ class GraphSAGE(nn.Module):
         ValueError: an encoding is given.
     """
 
-    internal_residual = False
-
     def __init__(self, dim: int, dropout: float = 0.0, act: Callable[[], nn.Module] = nn.ReLU) -> None:  # noqa: ARG002
         super().__init__()
         self.conv = SAGEConv(dim, dim)
-
-    def forward(
-        self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None = None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return new node features, and the edge features as they are."""
-        refuse_encoding("GraphSAGE", encoding)
-        return self.conv(x, edge_index), edge_attr

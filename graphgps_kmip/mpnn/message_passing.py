@@ -51,6 +51,26 @@ def refuse_encoding(layer: str, encoding: Nodes | None) -> None:
         )
 
 
+class NodeConvolution(nn.Module):
+    """Base of layers around one torch_geometric convolution, `conv`, that reads neither edge features nor encodings.
+
+    Shapes:
+        x (N, C) or a pair (M, C), (N, C), edge_index (2, E), edge_attr anything -> (N, C), edge_attr as given.
+
+    Raises:
+        ValueError: an encoding is given.
+    """
+
+    internal_residual = False
+
+    def forward(
+        self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return new node features, and the edge features as they are."""
+        refuse_encoding(type(self).__name__, encoding)
+        return self.conv(x, edge_index), edge_attr
+
+
 class PlainConv(nn.Module):
     """A torch_geometric convolution with the call contract of this package; edge features are not used.
 

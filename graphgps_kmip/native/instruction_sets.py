@@ -19,7 +19,7 @@ AUTO = "auto"
 
 
 class InstructionSet(NamedTuple):
-    """What the compiler is told (GCC and clang agree on these words), and what the CPU must have, as Linux names it."""
+    """Flags of the compiler (GCC and clang share them), and what the CPU must have, as Linux names it."""
 
     flags: tuple[str, ...]
     needs: str = ""

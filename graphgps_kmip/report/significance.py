@@ -107,12 +107,12 @@ def _notes(column: str, scores: Scores, better: str) -> Iterator[str]:
     ranks = sorted(mean_ranks(scores, better).items(), key=lambda pair: pair[1])
     yield f"{column}, mean rank over {runs} runs: {', '.join(f'{row} {rank:.1f}' for row, rank in ranks)}."
     best, others = against_best(scores, better)
-    told = "; ".join(
+    differences = "; ".join(
         f"{row} {one.difference:+.2f} [{one.low:+.2f}, {one.high:+.2f}], p {one.p:.3g}" for row, one in others.items()
     )
     yield (
         f"{column}, {best} minus each, paired by run: mean, {LEVEL:.0%} bootstrap interval, p of Wilcoxon's test after "
-        f"Holm's correction: {told}."
+        f"Holm's correction: {differences}."
     )
     if smallest_p(runs) * len(others) > 1 - LEVEL:
         yield (

@@ -20,11 +20,11 @@ def tuning_notes(searches: Searches) -> Iterator[str]:
         return
     counts = {row: one.trials for row, one in searches.items()}
     equal = len(set(counts.values())) == 1
-    told = f"{next(iter(counts.values()))} trials each" if equal else f"NOT EQUAL, trials: {_listed(counts)}"
+    trials = f"{next(iter(counts.values()))} trials each" if equal else f"NOT EQUAL, trials: {_listed(counts)}"
     failed = sum(one.failed for one in searches.values())
     seeds = ", ".join(sorted({str(one.seed) for one in searches.values()}))
     yield (
-        f"tuning: {told}, chosen on validation alone, with seed {seeds}, which no number here is of; all together "
+        f"tuning: {trials}, chosen on validation alone, with seed {seeds}, which no number here is of; all together "
         f"{sum(counts.values())} trials ({failed} failed) in {duration(sum(one.seconds for one in searches.values()))}."
     )
     shared = shared_ranges(searches)

@@ -14,6 +14,7 @@ from graphgps_kmip.attention import sparse_attention as operator
 from graphgps_kmip.check import check_command as check
 from graphgps_kmip.check import float64_reference, kernels, speed
 from graphgps_kmip.check.attention_batches import CPU
+from graphgps_kmip.check.check_arguments import parse
 from graphgps_kmip.check.float64_reference import Case, compare_autocast, compare_float32, tiny_graphs
 from graphgps_kmip.check.outcomes import NotHere, attempt, lines
 from graphgps_kmip.native import unavailable_reason, without_kernels
@@ -139,7 +140,7 @@ def test_the_command_prints_every_component_and_writes_one_file(
     monkeypatch.setattr(check, "cases", lambda: [CASES["message passing GCN"]])
     file = tmp_path / "check.json"
     words = ["--device", "cpu", "--only", "kernels,components,speed", "--json", str(file)]
-    assert check.run(words) == 0
+    assert check.run(parse(words)) == 0
     text = capsys.readouterr().out
     for line in ("ok       search backend chunked  4 of 4", "skipped  search backend triton", "0 wrong, on cpu"):
         assert line in text
@@ -150,7 +151,7 @@ def test_the_command_prints_every_component_and_writes_one_file(
     assert all(row["ms"] > 0 for row in stored["speed"])
 
     monkeypatch.setattr(check, "cases", lambda: [doubled("output")])
-    assert check.run(["--device", "cpu", "--only", "components"]) == 1
+    assert check.run(parse(["--device", "cpu", "--only", "components"])) == 1
     text = capsys.readouterr().out
     assert "FAILED: float32: AssertionError: the output is off by" in text
     assert "1 wrong, on cpu" in text
@@ -172,7 +173,7 @@ def test_mistakes_are_one_line_and_exit_code_2(
     words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     try:
-        code = check.run(words)
+        code = check.run(parse(words))
     except SystemExit as ended:  # argparse's own
         code = ended.code
     assert code == 2
@@ -189,7 +190,7 @@ def test_a_file_that_cannot_be_written_at_the_end_is_one_line(
 
     monkeypatch.setattr(check, "write_json", full)
     monkeypatch.setattr(check, "cases", list)
-    assert check.run(["--device", "cpu", "--only", "components", "--json", str(tmp_path / "check.json")]) == 2
+    assert check.run(parse(["--device", "cpu", "--only", "components", "--json", str(tmp_path / "check.json")])) == 2
     assert capsys.readouterr().err.endswith("check.json: No space left on device\n")
 
 

@@ -70,11 +70,11 @@ def test_holm_multiplies_by_how_many_are_left_and_never_decreases() -> None:
 
 
 def test_a_table_of_tuned_models_says_ranks_tests_and_that_few_runs_show_little() -> None:
-    told = " ".join(notes(table(), partial=False))
-    assert "Cora score, mean rank over 6 runs: GCN 1.2, GAT 2.1, kMIP 2.7." in told
-    assert "Cora score, GCN minus each, paired by run: mean, 95% bootstrap interval" in told
+    text = " ".join(notes(table(), partial=False))
+    assert "Cora score, mean rank over 6 runs: GCN 1.2, GAT 2.1, kMIP 2.7." in text
+    assert "Cora score, GCN minus each, paired by run: mean, 95% bootstrap interval" in text
     assert (
-        "6 runs are too few for these tests: the smallest p that they allow, before the correction, is 0.0312." in told
+        "6 runs are too few for these tests: the smallest p that they allow, before the correction, is 0.0312." in text
     )
 
 
@@ -88,16 +88,16 @@ def test_nothing_is_tested_where_runs_are_missing_differ_or_are_no_results() -> 
 
 def test_the_notes_say_trials_cost_choice_and_which_ranges_are_shared() -> None:
     own = search_record(ranges={"lr": ["0.1", ["0.1", "0.01"]]}, failed=2, seconds=30.0)
-    told = " ".join(
+    text = " ".join(
         notes(table(searches={"kMIP": search_record(choice={"lr": "0.01", "k": "10"}), "GCN": own}), partial=False)
     )
-    assert "tuning: 10 trials each, chosen on validation alone, with seed 100, which no number here is of" in told
-    assert "all together 20 trials (2 failed) in 1 min 30 s." in told
-    assert "ranges of all models: lr 0.1/0.01." in told
-    assert "GCN: lr 0.1 (validation accuracy 0.8, best of 10 trials, 2 failed, 30 s)." in told
-    assert "kMIP: lr 0.01, k 10 (validation accuracy 0.8, best of 10 trials, 1 min; own ranges: k 5/10)." in told
+    assert "tuning: 10 trials each, chosen on validation alone, with seed 100, which no number here is of" in text
+    assert "all together 20 trials (2 failed) in 1 min 30 s." in text
+    assert "ranges of all models: lr 0.1/0.01." in text
+    assert "GCN: lr 0.1 (validation accuracy 0.8, best of 10 trials, 2 failed, 30 s)." in text
+    assert "kMIP: lr 0.01, k 10 (validation accuracy 0.8, best of 10 trials, 1 min; own ranges: k 5/10)." in text
 
 
 def test_unequal_numbers_of_trials_are_told() -> None:
-    told = " ".join(notes(table(searches={"GCN": search_record(trials=20), "kMIP": search_record()}), partial=False))
-    assert "tuning: NOT EQUAL, trials: GCN 20, kMIP 10," in told
+    text = " ".join(notes(table(searches={"GCN": search_record(trials=20), "kMIP": search_record()}), partial=False))
+    assert "tuning: NOT EQUAL, trials: GCN 20, kMIP 10," in text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from yacs.config import CfgNode
 
 from graphgps_kmip.common.environment import restart_peak_memory
 from graphgps_kmip.common.near_misses import look_up
-from graphgps_kmip.common.screen_log import ScreenLog
+from graphgps_kmip.common.screen_log import LogUntilError, ScreenLog
 from graphgps_kmip.compat.key_translation import refuse
 from graphgps_kmip.data import DatasetInfo, GraphDataset
 from graphgps_kmip.errors import ConfigError, UserError, one_line
@@ -89,16 +88,11 @@ def check_devices(accelerator: str, devices: int | list[int]) -> None:
 SAFE = "The results so far are unchanged."
 
 
-class RunLog(logging.FileHandler):
+class RunLog(LogUntilError, logging.FileHandler):
     """File of a run's log; a full disk ends the run with one line, not with a traceback for each line of the log."""
 
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (the name that logging calls)
-        """Raise an error of the operating system, once, as a `RunFolderError`."""
-        error = sys.exc_info()[1]
-        if not isinstance(error, OSError):
-            super().handleError(record)
-            return
-        logging.root.removeHandler(self)
+    def ended(self, error: OSError) -> None:
+        """Raise it, once, as a `RunFolderError`."""
         with writing(Path(self.baseFilename), SAFE):
             raise error
 

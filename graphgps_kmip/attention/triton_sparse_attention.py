@@ -15,7 +15,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from graphgps_kmip.search.triton_search import failure, power_above
+from graphgps_kmip.search.triton_search import failure
+from graphgps_kmip.search.triton_tilings import power_above
 
 # Entries that one program sums. Keys of large norm are selected by very many queries (hubs): their sums are split,
 # so that no program takes much longer than the others.

@@ -15,7 +15,7 @@ import logging
 import os
 from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ from torch.nn.functional import pad
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.search.chunked import search_exact
 from graphgps_kmip.search.problem import SearchProblem
+from graphgps_kmip.search.triton_tilings import Tiling, best_tiling, power_above
 
 # Low precision -> dtype and largest relative error of rounding to it (tensor cores cut float32 to tf32, they do not
 # round). "exact" screens nothing.
@@ -34,26 +35,6 @@ PRECISIONS = {
     "exact": (torch.float32, 0.0),
 }
 LARGEST_K, LARGEST_DIM = 128, 256  # the K best, and a query in low precision, stay in registers
-PROGRAMS = 4 * 132  # tiles that keep the multiprocessors of a large card busy
-
-
-class Tiling(NamedTuple):
-    """Tile sizes.
-
-    Args:
-        queries (int): queries per program; a power of two >= 16, for the tensor cores.
-        keys (int): keys per block; likewise.
-        step (int): blocks between two decisions, which synchronise all warps of a program.
-        warps (int): warps per program.
-        registers (int, optional): maximum number of registers per thread, 0: no bound; fewer allow more programs at a
-            time. (default: 0)
-    """
-
-    queries: int
-    keys: int
-    step: int
-    warps: int
-    registers: int = 0
 
 
 def search_triton(
@@ -74,7 +55,7 @@ def search_triton(
         problem (SearchProblem): the search problem, float32 or float64.
         precision (str, optional): of the screening: "fp16" (fastest and no less accurate than "tf32"), "bf16", "tf32",
             or "exact" (none). (default: "fp16")
-        tiling (Tiling, optional): sizes of the tiles; None: chosen from the sizes of the problem. (default: None)
+        tiling (Tiling, optional): sizes of the tiles; None: the best known ones on this card. (default: None)
 
     Shapes:
         returns index (H, N, K) int64 (-1: missing) and score (H, N, K) (-inf: missing).
@@ -82,11 +63,16 @@ def search_triton(
     Raises:
         ValueError: an unknown precision.
     """
-    from graphgps_kmip.search import triton_search_kernels as triton_kernels
-
     if precision not in PRECISIONS:
         raise InputError(f"unknown precision {precision!r} of search_triton, allowed are {', '.join(PRECISIONS)}")
-    tiling = tiling or choose_tiling(problem)
+    tiling = tiling or best_tiling(problem, precision, lambda tiling: _launch(problem, precision, tiling)[2])
+    return _launch(problem, precision, tiling)[:2]
+
+
+def _launch(problem: SearchProblem, precision: str, tiling: Tiling) -> tuple[Tensor, Tensor, Any]:
+    """Search with one tiling: index, score, and the compiled kernel."""
+    from graphgps_kmip.search import triton_search_kernels as triton_kernels
+
     dtype, rounding = PRECISIONS[precision]
     width = max(16, power_above(problem.q.size(-1)))
     q, norm_q, scale_q = _unit_scale(problem.q, per_row=True)
@@ -100,7 +86,7 @@ def search_triton(
     index, score = q.new_empty(shape, dtype=torch.int64), q.new_empty(shape)
     rows, graphs = _tiles(problem, tiling.queries)
     with torch.cuda.device_of(q):
-        triton_kernels.search_kernel[(len(rows), q.size(0))](
+        compiled = triton_kernels.search_kernel[(len(rows), q.size(0))](
             q, k, *turned, *low, norm_q, norm_k, order.int(), rows, graphs,
             problem.ptr_q.int(), problem.ptr_k.int(), index, score, q.size(1), k.size(1), problem.num_keys,
             *_error(rounding, width),
@@ -108,7 +94,7 @@ def search_triton(
             QUERIES=tiling.queries, KEYS=tiling.keys, STEP=tiling.step, SCREEN=precision != "exact",
             num_warps=tiling.warps, maxnreg=tiling.registers or None,
         )  # fmt: skip
-    return index, score.mul_(scale_q).mul_(scale_k)
+    return index, score.mul_(scale_q).mul_(scale_k), compiled
 
 
 def triton_not_supported_reasons(problem: SearchProblem) -> list[str]:
@@ -131,22 +117,6 @@ def triton_not_supported_reasons(problem: SearchProblem) -> list[str]:
     if problem.num_heads > 65535:
         reasons.append(f"a CUDA grid holds at most 65535 heads, not {problem.num_heads}")
     return reasons
-
-
-def choose_tiling(problem: SearchProblem) -> Tiling:
-    """Tiles as large as the registers allow, unless the graphs are smaller or too few programs would be left.
-
-    Every tile reads all keys of its graph, so at 64 queries the second-level cache is about as busy as the arithmetic;
-    larger tiles read less. Estimated from instructions and bytes, not measured.
-    """
-    mean_q, mean_k = problem.q.size(1) // problem.num_graphs, problem.k.size(1) // problem.num_graphs
-    width, slots = power_above(problem.q.size(-1)), power_above(problem.num_keys)
-    largest = min(mean_q, problem.num_heads * problem.q.size(1) // PROGRAMS, 16 if width * slots > 1024 else 128)
-    keys, step = 64 if mean_k >= 512 else 32, 4 if mean_k >= 4096 else 1
-    if largest < 64:
-        return Tiling(32 if largest >= 32 else 16, keys, step, warps=2)
-    registers = 128 if slots <= 16 else 0  # more slots would spill inside the loop over the keys
-    return Tiling(64, keys, step, 4, registers) if largest < 128 else Tiling(128, keys, step, 8, registers)
 
 
 def _tiles(problem: SearchProblem, size: int) -> tuple[Tensor, Tensor]:
@@ -192,11 +162,6 @@ def _error(rounding: float, width: int) -> tuple[float, float]:
     Below 2^-14 the error of half precision is absolute, 2^-25: three times sqrt(256) of that at most.
     """
     return 2 * rounding + rounding**2 + (width + 8) * 2**-21, 2**-19
-
-
-def power_above(number: int) -> int:
-    """Return the smallest power of two that is at least a number."""
-    return 1 << max(number - 1, 0).bit_length()
 
 
 logger = logging.getLogger(__name__)

@@ -186,4 +186,6 @@ def _store(index, score, q, k, order, rows, real, at, num_keys, D: tl.constexpr,
 
 @triton.jit
 def _any(condition):
-    return tl.max(condition.to(tl.int32), axis=0) > 0
+    # The reshape moves nothing. Without it, Triton 3.7 fails for compute capability 10 (B200), whose tensor cores give
+    # the condition a layout that its pass over reductions does not expect.
+    return tl.max(tl.reshape(condition.to(tl.int32), condition.shape, can_reorder=True), axis=0) > 0

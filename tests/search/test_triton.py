@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from run.bench.gpu_code import compile_for
+from run.bench.gpu_prediction import compiled_search, parts_of
 
 from graphgps_kmip.registry import entries
 from graphgps_kmip.search import SearchProblem
-from graphgps_kmip.search.triton_search import PRECISIONS, choose_tiling, search_triton, triton_not_supported_reasons
+from graphgps_kmip.search.triton_search import PRECISIONS, search_triton, triton_not_supported_reasons
+from graphgps_kmip.search.triton_tilings import CANDIDATES, Tiling, choose_tiling
 from tests.search.problems import pointer
-from tests.search.triton_runs import INTERPRETING, compile_for_hopper, needs_triton, run_cases, three_ways
+from tests.search.triton_runs import INTERPRETING, needs_triton, run_cases, three_ways
 
 
 def problem(num_rows: int = 6, dim: int = 2, num_keys: int = 2, num_heads: int = 1) -> SearchProblem:
@@ -45,12 +48,26 @@ def test_the_kernel_compiles_for_hopper_to_the_instructions_meant(
     from graphgps_kmip.search.triton_search_kernels import search_kernel
 
     low = "fp16" if precision == "fp16" else dtype
-    pointers = dict.fromkeys(("q", "k", "q_turned", "k_turned", "score"), dtype) | {"q_low": low, "k_low": low}
-    pointers |= dict.fromkeys(("norm_q", "norm_k"), "fp32") | {"index": "i64"}
-    pointers |= dict.fromkeys(("order", "tile_row", "tile_graph", "ptr_q", "ptr_k"), "i32")
     constants = {"D": 10, "WIDTH": 16, "SLOTS": 16, "QUERIES": 64, "KEYS": 64, "STEP": 2}
     constants["SCREEN"] = precision != "exact"
-    assert instruction in compile_for_hopper(search_kernel, pointers, constants)
+    assert instruction in compile_for(90, search_kernel, constants, dtype, low).ptx
+
+
+@needs_triton
+@pytest.mark.skipif(INTERPRETING, reason="an interpreted kernel cannot be compiled")
+@pytest.mark.parametrize(
+    "tiling", [CANDIDATES[0], *(pytest.param(one, marks=pytest.mark.thorough) for one in CANDIDATES[1:])]
+)
+@pytest.mark.parametrize("capability", [100, *(pytest.param(one, marks=pytest.mark.thorough) for one in (80, 90, 120))])
+def test_each_tiling_compiles_for_each_card(
+    capability: int, tiling: Tiling, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    code = compiled_search(capability, tiling, dim=10)
+    assert code.registers <= (tiling.registers or 255)
+    assert any("MMA" in one.operation for one in code.instructions)
+    if capability < 100:
+        assert parts_of(code) is not None
 
 
 def test_it_says_when_triton_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,33 +123,41 @@ def _visit(
     inside = columns < end
     if SCREEN:
         score = _screened(q_low, k_low, rows, real, columns, inside, WIDTH).to(best.dtype)
-        candidate = inside[None, :] & (score > (tl.min(best, axis=1) - margin)[:, None])
-        # more than can be kept: nothing was found yet, or there are ties, which would all be scored one by one
-        if _any(tl.sum(candidate.to(tl.int32), axis=1) > SLOTS):
-            score = _exact(q_turned, k_turned, rows, real, columns, inside, num_q, num_k, D)
-            margin *= 0.0
+        score = tl.where(inside[None, :], score, float("-inf"))
+        bound = tl.min(best, axis=1) - margin
+        if _any(tl.max(score, axis=1) > bound):  # most blocks of a group with a candidate have none
+            # more than can be kept: nothing was found yet, or there are ties, which would all be scored one by one
+            if _any(tl.sum((score > bound[:, None]).to(tl.int32), axis=1) > SLOTS):
+                score = _exact(q_turned, k_turned, rows, real, columns, inside, num_q, num_k, D)
+                margin *= 0.0
+            best, at = _insert(score, margin, q, k, rows, real, first, inside, best, at, WIDTH, SLOTS, KEYS)
     else:
         score = _exact(q_turned, k_turned, rows, real, columns, inside, num_q, num_k, D)
-        margin *= 0.0
-    score = tl.where(inside[None, :], score, float("-inf"))
-    dims = tl.arange(0, WIDTH)[None, :]
-    query = tl.load(q + rows[:, None] * WIDTH + dims, mask=real[:, None], other=0.0)
-    return _insert(score, margin, query, k + dims, first, best, at, WIDTH, SLOTS, KEYS)
+        best, at = _insert(score, margin * 0.0, q, k, rows, real, first, inside, best, at, WIDTH, SLOTS, KEYS)
+    return best, at
 
 
 @triton.jit
-def _insert(score, margin, query, k, first, best, at, WIDTH: tl.constexpr, SLOTS: tl.constexpr, KEYS: tl.constexpr):
+def _insert(
+    score, margin, q, k, rows, real, first, inside, best, at,
+    WIDTH: tl.constexpr, SLOTS: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
     """Score the candidates of each row again, in descending order; a better one replaces the worst of the K best.
 
     Ends when no candidate is left. Without margin that is after K + 1 rounds at most: scores fall, so none can pass K
     that came before it.
     """
+    score = tl.where(inside[None, :], score, float("-inf"))
+    dims = tl.arange(0, WIDTH)[None, :]
+    query = tl.load(q + rows[:, None] * WIDTH + dims, mask=real[:, None], other=0.0)
     columns, slots = tl.arange(0, KEYS)[None, :], tl.arange(0, SLOTS)[None, :]
     top, worst = tl.max(score, axis=1), tl.min(best, axis=1)
     candidate = top > worst - margin
     while _any(candidate):
         column = tl.min(tl.where(score == top[:, None], columns, KEYS), axis=1)
-        keys = tl.load(k + (first + column)[:, None] * WIDTH, mask=(candidate & (margin > 0))[:, None], other=0.0)
+        keys = tl.load(
+            k + dims + (first + column)[:, None] * WIDTH, mask=(candidate & (margin > 0))[:, None], other=0.0
+        )
         exact = tl.where(margin > 0, tl.sum(query * keys, axis=1), top)
         slot = tl.min(tl.where(best == worst[:, None], slots, SLOTS), axis=1)
         here = (slots == slot[:, None]) & (candidate & (exact > worst))[:, None]

@@ -134,6 +134,25 @@ def body(code: list[Instruction], loop: Loop) -> Counter[str]:
     return Counter(code[at].operation for at in places)
 
 
+def jumped_over(code: list[Instruction], loop: Loop) -> int:
+    """Count the instructions of a loop's `body` that a branch forward jumps over together with all loops inside.
+
+    They run only where what those loops are for is to be done; 0 if there is no such branch.
+    """
+    inner = [other for other in loops(code) if loop.holds(other)]
+    jumps = (
+        Loop(at, one.target)
+        for at, one in enumerate(code[: loop.last])
+        if one.target is not None and loop.first <= at < one.target <= loop.last
+    )
+    over = [jump for jump in jumps if inner and all(jump.holds(one) for one in inner)]
+    if not over:
+        return 0
+    jump = max(over, key=lambda jump: jump.last - jump.first)
+    inside = sum(one.last - one.first + 1 for one in inner if not any(other.holds(one) for other in inner))
+    return jump.last - jump.first - 1 - inside
+
+
 def programs_at_once(code: Code, registers: int, shared: int, warps: int) -> int:
     """Return how many programs one multiprocessor holds at once.
 

@@ -23,7 +23,7 @@ import torch
 from graphgps_kmip.experiments.printed_tables import load_printed
 from graphgps_kmip.search.triton_tilings import CANDIDATES, Tiling, power_above
 
-from .gpu_code import Code, body, compile_for, loops, programs_at_once
+from .gpu_code import Code, body, compile_for, jumped_over, loops, programs_at_once
 from .screening_counts import Counts, count
 
 NUM_KEYS = 10
@@ -64,13 +64,15 @@ class Parts(NamedTuple):
 
     Args:
         screening (int): of a group of keys: products, maxima, and the decision.
-        visit (int): of each block of a group with a candidate.
+        visit (int): of each block of a group with a candidate: products again, and whether it has one.
+        entry (int): of a block that has one, beside what follows.
         whole (int): of one dimension of a block that is scored in full.
         insertion (int): of a round.
     """
 
     screening: int
     visit: int
+    entry: int
     whole: int
     insertion: int
 
@@ -98,7 +100,9 @@ def parts_of(code: Code) -> Parts | None:
     if visits is None or sum(map(groups.holds, nest)) != 3:
         return None  # blocks of a group in a loop of their own, for one
     whole, insertion = (one for one in nest if visits.holds(one))
-    return Parts(*(body(code.instructions, loop).total() for loop in (groups, visits, whole, insertion)))
+    screening, visit, *others = (body(code.instructions, one).total() for one in (groups, visits, whole, insertion))
+    entry = jumped_over(code.instructions, visits)
+    return Parts(screening, visit - entry, entry, *others)
 
 
 def keys_and_queries(data: str, n: int, dim: int, tile: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -123,6 +127,7 @@ def search_seconds(card: Card, parts: Parts, counts: list[Counts], tiling: Tilin
     instructions = (
         each.screened * parts.screening
         + each.visited * tiling.step * parts.visit
+        + each.entered * parts.entry
         + each.whole * dim * parts.whole
         + each.rounds * parts.insertion
     )

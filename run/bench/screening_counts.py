@@ -19,12 +19,14 @@ class Counts(NamedTuple):
     Args:
         screened (int): groups of ``step`` blocks whose low-precision scores are computed.
         visited (int): of these, groups with a candidate: each of their blocks is looked at again.
+        entered (int): visited blocks with a candidate.
         whole (int): visited blocks with more candidates for one query than are kept, which are scored in full.
         rounds (int): insertions, one for each query at most, of all visited blocks.
     """
 
     screened: int
     visited: int
+    entered: int
     whole: int
     rounds: int
 
@@ -47,7 +49,7 @@ def count(q: Tensor, k: Tensor, num_keys: int, tiling: Tiling, chunk: int = 64) 
     slots = 1 << (num_keys - 1).bit_length()
     group = tiling.keys * tiling.step
     best = q.new_full((len(q), num_keys), -torch.inf)
-    screened = visited = whole = rounds = 0
+    screened = visited = entered = whole = rounds = 0
     for start in range(0, len(k), group * chunk):
         scores = q @ k[start : start + group * chunk].T
         parts = scores.split(group, dim=1)
@@ -55,15 +57,18 @@ def count(q: Tensor, k: Tensor, num_keys: int, tiling: Tiling, chunk: int = 64) 
         for at, part in enumerate(parts):
             worst = best[:, -1]
             if bool((reach * norm[start + at * group] <= worst).all()):
-                return Counts(screened, visited, whole, rounds)
+                return Counts(screened, visited, entered, whole, rounds)
             screened += 1
             if not bool((peaks[:, at] > worst).any()):
                 continue
             visited += 1
             for block in part.split(tiling.keys, dim=1):
                 candidates = (block > best[:, -1:]).sum(1)
+                if not bool(candidates.any()):
+                    continue
+                entered += 1
                 whole += int(candidates.max() > slots)
                 merged = torch.cat([best, block], 1).topk(num_keys, 1)
                 rounds += int((merged.indices >= num_keys).sum(1).max())
                 best = merged.values
-    return Counts(screened, visited, whole, rounds)
+    return Counts(screened, visited, entered, whole, rounds)

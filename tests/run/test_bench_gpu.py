@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 from run.bench import gpu_prediction
-from run.bench.gpu_code import Code, Instruction, Loop, body, loops, parse, programs_at_once
+from run.bench.gpu_code import Code, Instruction, Loop, body, jumped_over, loops, parse, programs_at_once
 from run.bench.gpu_prediction import CARDS, Card, Parts, keys_and_queries, other_seconds, parts_of, search_seconds
 from run.bench.screening_counts import Counts, count
 
 from graphgps_kmip.search.triton_tilings import Tiling
 
-# A loop of groups (1 to 10) around one of blocks (3 to 8), which holds two more, and a wait behind the end.
+# A loop of groups (1 to 12) around one of blocks (3 to 10), which holds two more, and a wait behind the end.
 LISTING = """
 .text.search_kernel:
         /*0000*/                   IMAD.MOV.U32 R1, RZ, RZ, c[0x0][0x28] ;
@@ -20,12 +20,15 @@ LISTING = """
         /*0020*/              @!P0 FMNMX R3, R4, R3, !PT ;
 .L_x_2:
         /*0030*/                   FSETP.GT.AND P1, PT, R3, R2, PT ;
+        /*0034*/              @!P1 BRA `(.L_x_5) ;
+        /*0038*/                   LDG.E R7, [R2] ;
 .L_x_3:
         /*0040*/                   FFMA R5, R6, R7, R5 ;
         /*0050*/               @P1 BRA `(.L_x_3) ;
 .L_x_4:
         /*0060*/                   FMNMX R3, R4, R3, !PT ;
         /*0070*/               @P2 BRA `(.L_x_4) ;
+.L_x_5:
         /*0080*/              @!P3 BRA `(.L_x_2) ;
         /*0090*/                   STL [R1], R4 ;
         /*00a0*/               @P0 BRA `(.L_x_1) ;
@@ -37,14 +40,16 @@ LISTING = """
 def test_loops_and_their_bodies_are_read_from_machine_code() -> None:
     code = parse(LISTING)
     assert [one.operation for one in code[:3]] == ["IMAD", "HMMA", "FMNMX"]
-    assert loops(code) == [Loop(1, 10), Loop(1, 12), Loop(3, 8), Loop(4, 5), Loop(6, 7)]
-    assert body(code, Loop(1, 10)) == {"HMMA": 1, "FMNMX": 1, "STL": 1, "BRA": 1}
-    assert body(code, Loop(3, 8)) == {"FSETP": 1, "BRA": 1}
+    assert loops(code) == [Loop(1, 12), Loop(1, 14), Loop(3, 10), Loop(6, 7), Loop(8, 9)]
+    assert body(code, Loop(1, 12)) == {"HMMA": 1, "FMNMX": 1, "STL": 1, "BRA": 1}
+    assert body(code, Loop(3, 10)) == {"FSETP": 1, "BRA": 2, "LDG": 1}
+    assert jumped_over(code, Loop(3, 10)) == 1  # the load
+    assert jumped_over(code, Loop(6, 7)) == 0
 
 
 def test_the_parts_of_the_search_are_told_apart_or_not_found() -> None:
     code = parse(LISTING)
-    assert parts_of(Code("", code, 128, 0, 0, 4)) == Parts(screening=4, visit=2, whole=2, insertion=2)
+    assert parts_of(Code("", code, 128, 0, 0, 4)) == Parts(screening=4, visit=3, entry=1, whole=2, insertion=2)
     straight = [Instruction(one.operation) for one in code]
     assert parts_of(Code("", straight, 128, 0, 0, 4)) is None
 
@@ -63,7 +68,7 @@ def plain_count(q: torch.Tensor, k: torch.Tensor, num_keys: int, tiling: Tiling)
     """The kernel's control flow, key by key."""
     k = k[torch.linalg.vector_norm(k, dim=1).argsort(descending=True)]
     best = [[float("-inf")] * num_keys for _ in q]
-    screened = visited = whole = rounds = 0
+    screened = visited = entered = whole = rounds = 0
     for first in range(0, len(k), tiling.keys * tiling.step):
         if all(row.norm() * k[first].norm() <= min(kept) for row, kept in zip(q, best, strict=True)):
             break
@@ -83,9 +88,10 @@ def plain_count(q: torch.Tensor, k: torch.Tensor, num_keys: int, tiling: Tiling)
                         kept.remove(min(kept))
                         kept.append(score)
                         inserted[-1] += 1
+            entered += max(candidates) > 0
             whole += max(candidates) > 1 << (num_keys - 1).bit_length()
             rounds += max(inserted)
-    return Counts(screened, visited, whole, rounds)
+    return Counts(screened, visited, entered, whole, rounds)
 
 
 @pytest.mark.parametrize("data", gpu_prediction.DATA)
@@ -100,8 +106,10 @@ def test_counts_are_those_of_the_control_flow(data: str) -> None:
 
 def test_seconds_are_instructions_over_their_rate_and_bytes_over_bandwidth() -> None:
     card = Card(80, 10, 1e9, 1e12, 0)
-    seconds = search_seconds(card, Parts(100, 20, 5, 7), [Counts(4, 2, 1, 3)], Tiling(64, 32, 8, 4), n=640, dim=10)
-    assert seconds == pytest.approx(10 * 4 * (4 * 100 + 2 * 8 * 20 + 10 * 5 + 3 * 7) / (10 * 4 * 1e9))
+    seconds = search_seconds(
+        card, Parts(100, 20, 9, 5, 7), [Counts(4, 2, 6, 1, 3)], Tiling(64, 32, 8, 4), n=640, dim=10
+    )
+    assert seconds == pytest.approx(10 * 4 * (4 * 100 + 2 * 8 * 20 + 6 * 9 + 10 * 5 + 3 * 7) / (10 * 4 * 1e9))
     assert 0 < other_seconds(card, 1000, 10, training=False) < other_seconds(card, 1000, 10, training=True)
     assert other_seconds(card, 2000, 10, True) == pytest.approx(2 * other_seconds(card, 1000, 10, True))
 

@@ -183,22 +183,26 @@ def test_a_tile_ends_when_no_key_left_is_long_enough(monkeypatch: pytest.MonkeyP
 
 @interpreted
 def test_blocks_without_a_candidate_are_only_screened(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = Calls(monkeypatch, "_screen", "_visit")
+    calls = Calls(monkeypatch, "_screen", "_visit", "_insert")
     k = torch.nn.functional.normalize(torch.randn(1, 160, 3), dim=-1)
     k[..., 0] = -k[..., 0].abs()
     k[0, 70:72] = torch.tensor([[0.5, 1.4, 0], [0.6, 1.4, 0]])  # the longest, so in the first block
     assert check(torch.tensor([[[1.0, 0, 0]]]), k, 2).flatten().tolist() == [71, 70]
-    assert calls.count == {"_screen": 10, "_visit": 1}
+    assert calls.count == {"_screen": 10, "_visit": 1, "_insert": 1}
+    calls.count.clear()
+    check(torch.tensor([[[1.0, 0, 0]]]), k, 2, tiling=SMALL._replace(step=5))  # of a group's five blocks one has some
+    assert calls.count == {"_screen": 2, "_visit": 5, "_insert": 1}
 
 
 @interpreted
-# Decisions of a block: a candidate? too many? any to insert? does it go on? And K = 4 rounds of insertion in the first.
+# Decisions of a block: a candidate in its group? in itself? too many? any to insert? does it go on? And K = 4 rounds of
+# insertion in the first.
 @pytest.mark.parametrize(
     ("equal", "decisions"),
     [
-        ("keys", 10 * 4 + 4),
-        pytest.param("zero queries", 4 + 4, marks=thorough),
-        pytest.param("zero keys", 4 + 4, marks=thorough),
+        ("keys", 10 * 5 + 4),
+        pytest.param("zero queries", 5 + 4, marks=thorough),
+        pytest.param("zero keys", 5 + 4, marks=thorough),
     ],
 )
 def test_equal_scores_cost_no_rounds_of_insertion_after_the_first_k(

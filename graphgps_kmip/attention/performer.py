@@ -14,11 +14,10 @@ from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
 
 from graphgps_kmip.attention.context import GraphContext
-from graphgps_kmip.attention.dense import Tiles, from_padded, to_padded
 from graphgps_kmip.attention.head_arguments import check_dropout, described
+from graphgps_kmip.attention.linear_attention import linear_attention
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import WIDTH
 
@@ -71,7 +70,6 @@ def positive_features(projected: Tensor, half_norm: Tensor, stabiliser: Tensor) 
 
 
 CHUNK = 2048  # nodes whose features stay in a CPU's cache
-TILE = 128  # nodes: twice the channels of a head, so that the sums of tiles take half the memory of the features
 
 
 class PerformerAttention(nn.Module):
@@ -163,15 +161,8 @@ class PerformerAttention(nn.Module):
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: GraphContext) -> Tensor:
         q = self._features(q, lambda largest: largest)  # (N, H, F)
         k = self._features(k, lambda largest: _max_per_graph(largest, context)[context.batch])
-        tiles = Tiles.of_uneven(context, TILE)
-        q, k = (to_padded(features.flatten(1), tiles.context)[0].unflatten(2, k.shape[1:]) for features in (q, k))
-        v = pad(v, (0, 1), value=1.0)  # the last channel sums the features themselves: the denominator
-        v = to_padded(v.flatten(1), tiles.context)[0].unflatten(2, v.shape[1:])  # (T, W, H, D + 1); q, k (T, W, H, F)
-        sums = torch.einsum("twhf,twhd->thfd", k, v)
-        sums = sums.new_zeros(context.num_graphs, *sums.shape[1:]).index_add(0, tiles.graph, sums)  # (B, H, F, D + 1)
-        out = from_padded(torch.einsum("twhf,thfd->twhd", q, sums[tiles.graph]).flatten(2), tiles.context)
-        out = out.unflatten(1, (self.num_heads, -1))  # (N, H, D + 1)
-        return out[..., :-1] / out[..., -1:]
+        total, weight = linear_attention(q, k, v, context)
+        return total / weight
 
     def _features(self, x: Tensor, stabiliser_of: Callable[[Tensor], Tensor]) -> Tensor:
         """Random features of x (N, H, D): (N, H, F); the stabiliser is a function of the largest projections."""

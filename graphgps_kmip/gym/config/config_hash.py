@@ -71,6 +71,7 @@ OF_NETWORKS = {"grit.": "GritTransformer", "ppgt.": "PPGT", "gt.FFN": "Spexphorm
 LATER = frozenset(
     {"posenc_RRWP", "gt.sl2", "gt.grit", "gt.geco", "gt.hyena", "gt.score_estimator", "head.linear_graph"}
     | {"head.linear_node", "network.spexphormer", "posenc_SVD"}
+    | {"gt.polynormer", "network.polynormer", "gt.sgformer", "network.sgformer"}
 )
 
 

@@ -53,7 +53,8 @@ class SparseDropout(nn.Module):
             return x
         if not x.is_floating_point():
             raise InputError(
-                "recipe.feature_dropout: the features of the nodes are whole numbers, types or counts: set it 0"
+                "dropout of the features of the nodes: they are whole numbers, types or counts: set "
+                "recipe.feature_dropout 0 (of model.type Polynormer network.polynormer.in_dropout)"
             )
         at = x.nonzero(as_tuple=True)
         return x.index_put(at, drop(x[at], self.p))

@@ -11,7 +11,9 @@ from graphgps_kmip.networks import (  # noqa: F401 (imported for their registry 
     head_builders,
     kmip_builder,
     plain_gnns,
+    polynormer_network,
     ppgt_network,
+    sgformer_network,
     spexphormer_network,
     transformer_networks,
 )

@@ -9,7 +9,7 @@ from torch import nn
 
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.networks.branches import branch_rows, refuse_unread_recipe
+from graphgps_kmip.networks.branches import GPS, branch_rows, refuse_unread_recipe
 from graphgps_kmip.networks.network_plan import NetworkPlan
 from graphgps_kmip.networks.network_settings import known_keys, network_settings
 from graphgps_kmip.registry import lookup
@@ -19,6 +19,7 @@ NUM_LAYERS = {
     **dict.fromkeys(("custom_gnn", "gnn", "GCN", "GAT"), "gnn.layers_mp"),
     "Graphormer": "graphormer.num_layers",
 }
+WITHOUT_LAYER_TYPE = ("GCN", "GAT", "Graphormer", "Performer", "BigBird", "PPGT", "Polynormer", "SGFormer")
 LAYER_TYPE = dict.fromkeys(("custom_gnn", "gnn"), "gnn.layer_type")
 WITHOUT_ENCODERS = ("GCN", "GAT")
 # Keyword argument -> keys, where it is not the last part of one.
@@ -61,14 +62,15 @@ def create_model(
         edge_dim (int, optional): Columns of ``batch.edge_attr``; 0: there are none, and all edges get one learned
             vector. (default: ``0``)
         settings (Mapping, optional): Dotted keys as in YAML files -> values. (default: none)
-        **options: Last parts of such keys, of the components in ``layer_type`` first (``k=10`` is ``gt.kmip.k``), and
-            ``dim``, ``num_heads``, ``dropout``, ``head``, ``pooling``, ``node_encoder``, ``edge_encoder``.
+        **options: Last parts of such keys, of the network and the components in ``layer_type`` first (``k=10``
+            is ``gt.kmip.k``), and ``dim``, ``num_heads``, ``dropout``, ``head``, ``pooling``, ``node_encoder``,
+            ``edge_encoder``.
 
     Raises:
         ConfigError: an unknown name or option, with near misses; a value that is not allowed.
     """
     given: dict[str, Any] = {"model.type": network}
-    if network not in ("GCN", "GAT", "Graphormer", "Performer", "BigBird", "PPGT"):
+    if network not in WITHOUT_LAYER_TYPE:
         given[LAYER_TYPE.get(network, "gt.layer_type")] = layer_type
     if num_layers is not None:
         given[NUM_LAYERS.get(network, "gt.layers")] = num_layers
@@ -93,8 +95,9 @@ def _keys_of(name: str, network: str, layer_type: str) -> tuple[str, ...]:
         return SHORT[name]
     known = known_keys()
     plan = NetworkPlan(network_settings({"gt.layer_type": layer_type}), 0, 0)
-    specs = branch_rows(plan) if network in ("GPSModel", "MultiModel", "SingleModel") else ()
-    own = sorted({f"{one.spec.group}.{name}" for one in specs if name in one.spec.options})
+    branches = branch_rows(plan) if network in GPS else ()
+    specs = [lookup("network", network), *(one.spec for one in branches)]
+    own = sorted({f"{spec.group}.{name}" for spec in specs if name in spec.options})
     if len(own) > 1:
         raise ConfigError(f"create_model: {name} may be {' or '.join(own)}: give settings={{{own[0]!r}: ...}}")
     found = own or [f"{group}.{name}" for group in GROUPS if f"{group}.{name}" in known]

@@ -52,6 +52,7 @@ def custom_gnn(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  #
 
 # Of gt.layers layers of gt.n_heads heads.
 HEADED = "GPSModel MultiModel SingleModel SANTransformer GritTransformer Performer BigBird PPGT Spexphormer".split()
+HEADED += ["Polynormer"]
 
 
 def width_step(settings: Any) -> int:

@@ -80,6 +80,13 @@ def encoder(plan: NetworkPlan, dim: int, dim_edge: int | None = None) -> Feature
     return kind(dim, node, edge, *norms, dim_edge)
 
 
+def node_encoder_alone(plan: NetworkPlan, dim: int) -> FeatureEncoder:
+    """Return the encoder of nodes of a network that reads no edge features: dataset.edge_encoder is not built."""
+    given = plan.settings.dataset
+    node = node_encoder(plan, given.node_encoder_name, dim) if given.node_encoder else None
+    return FeatureEncoder(dim, node, None, given.node_encoder_bn)
+
+
 def check_raw_width(plan: NetworkPlan, dim: int, otherwise: str = "") -> None:
     """Refuse node features that no encoder brings to the width of the layers.
 
@@ -104,9 +111,14 @@ def input_part(plan: NetworkPlan, dim: int) -> nn.Sequential | None:
     Raises:
         ConfigError: nothing brings the data to the width of the layers.
     """
-    gnn, raw = plan.settings.gnn, None if plan.settings.dataset.node_encoder else plan.dim_in
-    if gnn.layers_pre_mp < 1:
+    if plan.settings.gnn.layers_pre_mp < 1:
         check_raw_width(plan, dim, ", or gnn.layers_pre_mp 1")
+    return pre_layers(plan, dim)
+
+
+def pre_layers(plan: NetworkPlan, dim: int) -> nn.Sequential | None:
+    """Return gnn.layers_pre_mp layers, or None, for a network that takes features of any width."""
+    gnn, raw = plan.settings.gnn, None if plan.settings.dataset.node_encoder else plan.dim_in
     return input_layers(dim, gnn.layers_pre_mp, gnn.batchnorm, gnn.dropout, plan.activation(), gnn.l2norm, raw)
 
 

@@ -11,14 +11,12 @@ from graphgps_kmip.attention.typed_edges import TypedEdgeStart
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.compat.layer_faults import MixedHeadsAttention
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.model import FeatureEncoder
 from graphgps_kmip.model.spexphormer_layer import SpexphormerLayer
 from graphgps_kmip.model.spexphormer_model import SpexphormerModel
 from graphgps_kmip.networks.branches import dropout_of
-from graphgps_kmip.networks.encoder_builders import node_encoder
 from graphgps_kmip.networks.gps_networks import norm_of
 from graphgps_kmip.networks.network_plan import NetworkPlan
-from graphgps_kmip.networks.network_stack import input_part, layers_width, prediction_head
+from graphgps_kmip.networks.network_stack import input_part, layers_width, node_encoder_alone, prediction_head
 from graphgps_kmip.registry import named, register
 
 KEY = "gt.layer_type"
@@ -45,7 +43,7 @@ def spexphormer(dim_in: int, dim_out: int, *, plan: NetworkPlan, mix_heads: bool
         for _ in range(gt.layers)
     ]
     return SpexphormerModel(
-        encoder=_node_encoder(plan, dim),
+        encoder=node_encoder_alone(plan, dim),
         start=TypedEdgeStart(dim, gt.layer_type == "Exphormer" or gt.score_estimator.self_loops),
         layers=layers,
         head=prediction_head(plan, dim, dim_out),
@@ -53,12 +51,6 @@ def spexphormer(dim_in: int, dim_out: int, *, plan: NetworkPlan, mix_heads: bool
         sampled=sampled,
         recompute=settings.share.gradient_checkpointing,
     )
-
-
-def _node_encoder(plan: NetworkPlan, dim: int) -> FeatureEncoder:
-    given = plan.settings.dataset
-    node = node_encoder(plan, given.node_encoder_name, dim) if given.node_encoder else None
-    return FeatureEncoder(dim, node, None, given.node_encoder_bn)
 
 
 def _attention(plan: NetworkPlan, dim: int, mix_heads: bool) -> nn.Module:

@@ -35,6 +35,8 @@ def _entered() -> Iterator[None]:
     [
         ("GPSModel", ""),
         ("MultiModel", ""),
+        ("Polynormer", ""),
+        ("SGFormer", ""),
         *[("custom_gnn", name) for name in ("gcnconv", "gatconv", "gineconv", "gatedgcnconv", "GENConv", "GAT")],
         *[("gnn", name) for name in ("gcnconv", "gatconv", "ginconv", "gatedgcnconv", "gineconv", "generaledgeconv")],
     ],

@@ -1,7 +1,8 @@
-r"""Polynormer's global attention: linear attention times a function of the node itself (Deng et al. 2024, section 3.2).
+r"""Polynormer's global attention: linear attention times a map of the node itself (Deng et al. 2024, equations 6, 8).
 
 A product of two functions of the nodes has twice their degree as a polynomial, so that L layers reach degree 2^L.
-torch_geometric's module of this name counts padded rows as keys; here the sums run over the nodes of each graph.
+Norm and ReLU are those of the public code. torch_geometric's module of this name counts padded rows as keys; here the
+sums run over the nodes of each graph.
 """
 
 from __future__ import annotations

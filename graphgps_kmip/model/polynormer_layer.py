@@ -1,4 +1,4 @@
-"""Parts of Polynormer beside its global attention (Deng et al. 2024, section 3): local layer, local-to-global head."""
+"""Parts of Polynormer beside its global attention (Deng et al. 2024, equation 7): local layer, head."""
 
 from __future__ import annotations
 

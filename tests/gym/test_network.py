@@ -22,6 +22,7 @@ from graphgps_kmip.registry import components
 from tests.gym.networks import DATA, configure, graphs
 
 pytestmark = pytest.mark.usefixtures("few_digits")
+LINEAR = [("Polynormer", ""), ("SGFormer", "")]  # networks of linear attention
 
 
 @pytest.fixture(autouse=True)
@@ -35,8 +36,7 @@ def _entered() -> Iterator[None]:
     [
         ("GPSModel", ""),
         ("MultiModel", ""),
-        ("Polynormer", ""),
-        ("SGFormer", ""),
+        *LINEAR,
         *[("custom_gnn", name) for name in ("gcnconv", "gatconv", "gineconv", "gatedgcnconv", "GENConv", "GAT")],
         *[("gnn", name) for name in ("gcnconv", "gatconv", "ginconv", "gatedgcnconv", "gineconv", "generaledgeconv")],
     ],
@@ -169,10 +169,11 @@ def test_a_mistake_is_one_line_that_names_the_key(settings: dict[str, str], line
 def test_the_width_is_a_multiple_of_the_heads_where_there_are_heads() -> None:
     configure(DATA)
     steps = {}
-    for network, layer_type in (("GPSModel", ""), ("MultiModel", ""), ("custom_gnn", "GAT"), ("custom_gnn", "gatconv")):
+    messages = [("custom_gnn", "GAT"), ("custom_gnn", "gatconv")]
+    for network, layer_type in [("GPSModel", ""), ("MultiModel", ""), *messages, *LINEAR]:
         cfg.model.type, cfg.gnn.layer_type = network, layer_type
         steps[network, layer_type] = width_step(cfg)
-    assert list(steps.values()) == [2, 2, 2, 1]
+    assert list(steps.values()) == [2, 2, 2, 1, 2, 1]
 
 
 @pytest.mark.parametrize("network", ["custom_gnn", "gnn"])

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from run.bench.emulated_cpu import emulated
 
 from graphgps_kmip import registry
 from graphgps_kmip.data import synthetic_sample as plan
@@ -17,6 +18,7 @@ from graphgps_kmip.data.sets import digits
 from graphgps_kmip.native import compile_kernels
 from graphgps_kmip.native.instruction_sets import AUTO, VARIABLE, runnable
 from graphgps_kmip.search.keops import cxx_compiler
+from tests.native.vector_units import EMULATED
 
 
 def pytest_configure() -> None:
@@ -68,16 +70,18 @@ def few_digits() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(params=[AUTO, *runnable()])
+@pytest.fixture(params=[AUTO, *runnable(), *EMULATED.values()])
 def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Let the C kernels of a test be compiled for each instruction set of this machine (some: ``indirect``)."""
+    """Let the kernels of a test be compiled for each instruction set, of this machine or emulated (``indirect``)."""
+    if request.param in EMULATED:
+        with emulated(request.param):
+            yield request.param
+        return
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, request.param)
-        for known in (compile_kernels.load, compile_kernels._failure):
-            known.cache_clear()
+        compile_kernels.forget()
         yield request.param
-    for known in (compile_kernels.load, compile_kernels._failure):
-        known.cache_clear()
+    compile_kernels.forget()
 
 
 @pytest.fixture(autouse=True)

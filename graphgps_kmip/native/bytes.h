@@ -1,26 +1,36 @@
-/* Products of bytes, for the integer screen: unsigned ones of keys with signed ones of queries (after simd.h).
+/* Products of bytes, for the integer screen (after simd.h).
  *
- * A lane of a `sums` vector is one key, and adds BYTE_CHANNELS channels at a time: four in 32 bits where the CPU has
- * VNNI, else two in 16 bits. 16 bits hold a sum because |b| |c| < 2^14 for bytes b of a query and c of a key (see
- * byte_scale); the 128 that makes keys unsigned wraps around and back. vpmaddubsw does not saturate: |b1| + |b2| <= 128.
+ * A block is BYTE_ROWS queries and 3 * BYTE_LANES keys, whose integer sums stay in registers. Each product adds
+ * BYTE_CHANNELS channels: eight with the matrix products of Arm, four with its dot products and with VNNI, else two in
+ * sums of 16 bits. These hold a sum because |b| |c| < 2^14 for bytes b of a query and c of a key (see byte_scale); what
+ * makes keys unsigned wraps around and back. vpmaddubsw does not saturate: |b1| + |b2| <= 128.
  */
-#if defined(__AVX512VNNI__) && REGISTER_ROWS == 8
+#if defined(AVX512) && defined(__AVX512VNNI__)
 #define BYTE_CHANNELS 4
 #define BYTE_ROWS 8 /* x 3 vectors of sums, in registers */
 #define BYTE_LANES 16
 typedef __m512i sums;
-#elif defined(__AVXVNNI__) && defined(OF)
+#elif defined(__AVXVNNI__) && defined(AVX2)
 #define BYTE_CHANNELS 4
 #define BYTE_ROWS 4
 #define BYTE_LANES 8
 typedef __m256i sums;
-#elif defined(OF)
+#elif defined(AVX512) || defined(AVX2)
 #define BYTE_CHANNELS 2
 #define BYTE_ROWS REGISTER_ROWS
 #define BYTE_LANES 16
 typedef __m256i sums;
+#elif defined(NEON) && (defined(__ARM_FEATURE_DOTPROD) || defined(__ARM_FEATURE_MATMUL_INT8))
+#include "bytes_neon.h"
 #else
 #define BYTE_CHANNELS 4 /* of bytes that nothing reads */
+#endif
+
+#ifndef QUERY_BYTES
+#define QUERY_BYTES 4 /* of a group of channels */
+#endif
+#ifndef BYTE_OFFSET
+#define BYTE_OFFSET 128 /* of keys: x86 multiplies unsigned bytes with signed ones */
 #endif
 
 #ifdef BYTE_ROWS
@@ -45,8 +55,7 @@ static inline float byte_scale(float largest, float pair, float norm, int dim) {
 #endif
 }
 
-#ifdef BYTES
-
+#if defined(BYTES) && !defined(NEON)
 #if BYTE_LANES * BYTE_CHANNELS == 64
 INLINE sums load_bytes(const uint8_t *p) { return _mm512_loadu_si512(p); }
 INLINE sums all3(sums a, sums b, sums c) { return _mm512_ternarylogic_epi32(a, b, c, 0x80); }
@@ -85,5 +94,43 @@ INLINE sums add_products(sums sum, sums k, const int32_t *q) {
 }
 #endif
 #endif
+
+/* All sums of a block start from what belongs to its query. */
+INLINE void start_sums(sums sum[BYTE_ROWS][3], const int32_t *start) {
+    UNROLL for (int j = 0; j < BYTE_ROWS; j++)
+        sum[j][0] = spread(start + j), sum[j][1] = spread(start + j), sum[j][2] = spread(start + j);
+}
+
+/* Adds the products of one group of channels. */
+INLINE void add_group(sums sum[BYTE_ROWS][3], const uint8_t *k, const int8_t *bytes) {
+    const int32_t *q = (const int32_t *)bytes;
+    sums k0 = load_bytes(k), k1 = load_bytes(k + sizeof(sums)), k2 = load_bytes(k + 2 * sizeof(sums));
+    UNROLL for (int j = 0; j < BYTE_ROWS; j++) {
+        sum[j][0] = add_products(sum[j][0], k0, q + j);
+        sum[j][1] = add_products(sum[j][1], k1, q + j);
+        sum[j][2] = add_products(sum[j][2], k2, q + j);
+    }
+}
+
+#define ALL_LANES ((1u << BYTE_LANES) - 1)
+
+/* Whether no sum has reached 0: the sign bit stays where all are negative. */
+INLINE int all_negative(sums sum[BYTE_ROWS][3]) {
+    sums row[BYTE_ROWS], all;
+    UNROLL for (int j = 0; j < BYTE_ROWS; j++) row[j] = all3(sum[j][0], sum[j][1], sum[j][2]);
+    all = all3(row[0], row[1], all3(row[2], row[3], row[3]));
+    if (BYTE_ROWS == 8) all = all3(all, all3(row[4], row[5], row[6]), row[7]);
+    return negative(all) == ALL_LANES;
+}
+
+/* A bit for each key whose sum has reached 0, for each query. */
+INLINE void find_left(sums sum[BYTE_ROWS][3], uint64_t *left) {
+    UNROLL for (int j = 0; j < BYTE_ROWS; j++) {
+        left[j] = 0;
+        if (negative(all3(sum[j][0], sum[j][1], sum[j][2])) != ALL_LANES)
+            left[j] = ~((uint64_t)negative(sum[j][0]) | (uint64_t)negative(sum[j][1]) << BYTE_LANES |
+                        (uint64_t)negative(sum[j][2]) << 2 * BYTE_LANES);
+    }
+}
 
 #endif

@@ -1,8 +1,8 @@
 """Compile the C kernels of this directory at first use, cache the libraries per compiler and CPU, and load them.
 
 A package with compiled parts would need a wheel for each platform; a compiler is on most machines that train, and two
-seconds at the first use buy code for exactly this CPU (``-march=native``). Without a compiler the callers go on in
-plain torch and say so once.
+seconds at the first use buy code for exactly this CPU (`native_flag`). Without a compiler the callers go on in plain
+torch and say so once.
 
 A library that is loaded runs with the rights of the user. So folder and file must belong to this user, and neither may
 be writable by group or others. The folder is opened before it is checked, and the library is loaded through what was
@@ -33,7 +33,14 @@ from filelock import Timeout
 from torch import Tensor
 
 from graphgps_kmip.common.file_lock import held
-from graphgps_kmip.native.instruction_sets import AUTO, INSTRUCTION_SETS, chosen_instruction_set
+from graphgps_kmip.native.instruction_sets import (
+    ARM,
+    AUTO,
+    INSTRUCTION_SETS,
+    chosen_instruction_set,
+    machine,
+    system_fact,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -159,6 +166,7 @@ def _remove(folder: Path, process: int) -> None:
 
 
 SOURCES = Path(__file__).parent
+CPU_LINES = ("model name", "flags", "Features", "CPU implementer", "CPU part")  # of /proc/cpuinfo, on x86-64 and Arm
 # Loops over K slots and D channels are short: -O3 unrolls them. No -ffast-math: infinities mark missing slots.
 FLAGS = (
     "-O3",
@@ -234,6 +242,12 @@ def _failure(name: str, *flags: str) -> str | None:
     return None
 
 
+def forget() -> None:
+    """Let the next use of a kernel find out about compiler, flags and CPU anew."""
+    load.cache_clear()
+    _failure.cache_clear()
+
+
 def dtype_flags(dtype: torch.dtype) -> tuple[str, ...]:
     """Return the flags by which a kernel of this package is compiled for float64, none for float32."""
     return ("-DDOUBLE",) if dtype == torch.float64 else ()
@@ -265,7 +279,8 @@ def _cached_library(name: str, flags: tuple[str, ...]) -> Path:
     if command is None:
         raise NoKernel(
             f"no C compiler ({os.environ.get('CC') or 'cc, gcc or clang'} is not on the PATH): install one "
-            "(Debian, Ubuntu: apt install gcc; conda: conda install gcc_linux-64), or set CC"
+            "(Debian, Ubuntu: apt install gcc; macOS: xcode-select --install; conda: conda install gcc_linux-64), "
+            "or set CC"
         )
     parts = [*_sources(name), command, _version(command), *FLAGS, *flags, _cpu()]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
@@ -284,9 +299,8 @@ def _cached_library(name: str, flags: tuple[str, ...]) -> Path:
 
 
 def _compile(command: list[str], source: Path, library: Path) -> None:
-    # "auto"; second try: compilers without -march=native (clang on some ARM machines)
     forced = any(word.startswith("-march=") for word in command)
-    for native in ([],) if forced else (["-march=native"], []):
+    for native in ([],) if forced else ([native_flag()], []):  # second try: compilers that do not know this CPU
         unfinished = library.with_name(f"{library.name}.{os.getpid()}.part")
         words = [*command, *native, str(source), "-o", str(unfinished), "-lm"]
         try:
@@ -306,6 +320,11 @@ def _compile(command: list[str], source: Path, library: Path) -> None:
     raise NoKernel(f"{command[0]} cannot compile {source.name}: {_complaint(done)}")
 
 
+def native_flag() -> str:
+    """Return the compiler's word for all that this CPU has: clang, Apple's too, knows only one of the two on Arm."""
+    return "-mcpu=native" if machine() == ARM else "-march=native"
+
+
 def _complaint(done: subprocess.CompletedProcess[str]) -> str:
     lines = done.stderr.splitlines() or [f"exit code {done.returncode}"]
     return next((line for line in lines if "error" in line), lines[-1])
@@ -323,9 +342,9 @@ def _version(command: str) -> str:
 
 
 def _cpu() -> str:
-    """CPU model and flags, on which ``-march=native`` depends: several machines may share a home directory."""
+    """CPU model and flags, on which `native_flag` depends: several machines may share a home directory."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        return platform.machine() + platform.processor()
-    return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
+        return platform.machine() + platform.processor() + system_fact("machdep.cpu.brand_string")
+    return "\n".join(sorted({line for line in lines if line.startswith(CPU_LINES)}))

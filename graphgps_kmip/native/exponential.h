@@ -10,8 +10,10 @@
 typedef int64_t vec_bits __attribute__((vector_size(sizeof(vec))));
 typedef uint64_t vec_words __attribute__((vector_size(sizeof(vec)))); /* sums of these wrap, and signed ones may not */
 #define TERMS 14
-#if defined(__AVX512F__) && defined(OF)
+#if defined(AVX512)
 #define REDUCE_ADD _mm512_reduce_add_pd
+#elif defined(NEON)
+#define REDUCE_ADD(a) vaddvq_f64((float64x2_t)(a))
 #endif
 #define INTEGERS 0x1.8p52
 #define MANTISSA 52
@@ -20,8 +22,10 @@ typedef uint64_t vec_words __attribute__((vector_size(sizeof(vec)))); /* sums of
 typedef int32_t vec_bits __attribute__((vector_size(sizeof(vec))));
 typedef uint32_t vec_words __attribute__((vector_size(sizeof(vec))));
 #define TERMS 8
-#if defined(__AVX512F__) && defined(OF)
+#if defined(AVX512)
 #define REDUCE_ADD _mm512_reduce_add_ps
+#elif defined(NEON)
+#define REDUCE_ADD(a) vaddvq_f32((float32x4_t)(a))
 #endif
 #define INTEGERS 0x1.8p23f
 #define MANTISSA 23

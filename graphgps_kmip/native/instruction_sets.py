@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import platform
+import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,11 +19,16 @@ VARIABLE = "GRAPHGPS_KMIP_ISA"
 AUTO = "auto"
 
 
+X86, ARM = "x86_64", "aarch64"
+OTHER_NAMES = {"AMD64": X86, "arm64": ARM}  # of Windows and macOS
+
+
 class InstructionSet(NamedTuple):
     """Flags of the compiler (GCC and clang share them), and what the CPU must have, as Linux names it."""
 
     flags: tuple[str, ...]
     needs: str = ""
+    machine: str = X86
 
 
 AVX2 = "avx2 fma bmi1 bmi2 f16c movbe abm"
@@ -33,14 +39,23 @@ INSTRUCTION_SETS = {
     "avxvnni": InstructionSet(("-march=haswell", "-mavxvnni"), f"{AVX2} avx_vnni"),
     "avx512": InstructionSet(("-march=skylake-avx512",), AVX512),
     "avx512vnni": InstructionSet(("-march=skylake-avx512", "-mavx512vnni"), f"{AVX512} avx512_vnni"),
+    "neon": InstructionSet(("-march=armv8-a",), "asimd", ARM),
+    "dotprod": InstructionSet(("-march=armv8.2-a+dotprod",), "asimd asimddp", ARM),
+    "i8mm": InstructionSet(("-march=armv8.2-a+dotprod+i8mm",), "asimd asimddp i8mm", ARM),
 }
+# What macOS calls the features that not every Apple CPU has.
+APPLE = {"asimddp": "hw.optional.arm.FEAT_DotProd", "i8mm": "hw.optional.arm.FEAT_I8MM"}
+
+
+def machine() -> str:
+    """Return `X86`, `ARM`, or what else the system calls the CPU."""
+    return OTHER_NAMES.get(platform.machine(), platform.machine())
 
 
 def runnable() -> list[str]:
-    """Return the names of the instruction sets that this CPU has: none on other CPUs than x86-64."""
-    if platform.machine() not in ("x86_64", "AMD64"):
-        return []
-    return [name for name, one in INSTRUCTION_SETS.items() if set(one.needs.split()) <= _cpu_flags()]
+    """Return the names of the instruction sets that this CPU has: none on other CPUs than x86-64 and 64-bit Arm."""
+    own = {name: one for name, one in INSTRUCTION_SETS.items() if one.machine == machine()}
+    return [name for name, one in own.items() if set(one.needs.split()) <= _cpu_flags()]
 
 
 def chosen_instruction_set() -> str:
@@ -61,5 +76,19 @@ def _cpu_flags() -> frozenset[str]:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:  # not Linux: what cannot be asked for is not forced
-        return frozenset()
-    return frozenset(next((line.partition(":")[2] for line in lines if line.startswith("flags")), "").split())
+        return _apple_flags() if (platform.system(), machine()) == ("Darwin", ARM) else frozenset()
+    return frozenset(
+        next((line.partition(":")[2] for line in lines if line.startswith(("flags", "Features"))), "").split()
+    )
+
+
+def _apple_flags() -> frozenset[str]:
+    return frozenset({"asimd", *(flag for flag, key in APPLE.items() if system_fact(key) == "1")})
+
+
+def system_fact(key: str) -> str:
+    """Return what macOS answers to ``sysctl -n KEY``; nothing where there is no such key or command."""
+    try:
+        return subprocess.run(["sysctl", "-n", key], capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:
+        return ""

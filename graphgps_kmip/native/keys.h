@@ -17,7 +17,7 @@ typedef struct {
     int dim, groups;    /* channels; groups of BYTE_CHANNELS channels, the unit of the integer products */
     real *rows;            /* (panels, PANEL, dim) */
     real *columns;         /* (panels, dim, PANEL) */
-    uint8_t *bytes;     /* (panels, groups, PANEL, BYTE_CHANNELS), 128 + round(k / scale) */
+    uint8_t *bytes;     /* (panels, groups, PANEL, BYTE_CHANNELS), BYTE_OFFSET + round(k / scale) */
     int32_t *id;        /* (panels, PANEL): number of the key in its graph */
     float *norm;        /* (panels): largest |k|, rounded up */
     float *reach;       /* (supers): largest |scale * byte|, rounded up; of SUPER panels with one scale */
@@ -90,7 +90,7 @@ static void pack_super(Keys *keys, const real *k, const int32_t *order, long sup
         for (int i = 0; i < BYTE_CHANNELS * keys->groups; i++) {
             int rounded = i < dim ? (int)lrintf((float)row[i] * inverse) : 0;
             double part = (double)scale * rounded;
-            bytes[i / BYTE_CHANNELS * PANEL * BYTE_CHANNELS + i % BYTE_CHANNELS] = (uint8_t)(128 + rounded);
+            bytes[i / BYTE_CHANNELS * PANEL * BYTE_CHANNELS + i % BYTE_CHANNELS] = (uint8_t)(BYTE_OFFSET + rounded);
             rest += i < dim ? (row[i] - part) * (row[i] - part) : 0;
             square += part * part;
         }

@@ -56,7 +56,7 @@ static int reserve(Worker *worker, size_t size) {
 
 static size_t tiles_size(int dim, int num_keys) {
     size_t lists = 2 * aligned((size_t)ROWS * MAX(num_keys, SHORT_LIST) * sizeof(real));
-    size_t queries = aligned((size_t)ROWS * dim * sizeof(real)) + aligned((size_t)ROWS * 4 * byte_groups(dim));
+    size_t queries = aligned((size_t)ROWS * dim * sizeof(real)) + aligned((size_t)ROWS * QUERY_BYTES * byte_groups(dim));
     return GROUP * (lists + queries + aligned((size_t)ROWS * BUFFER(num_keys) * sizeof(Ranked)));
 }
 
@@ -69,7 +69,7 @@ static void search_group(Search *s, Worker *worker, const Keys *keys, char *memo
     for (int t = 0; t < tiles; t++) {
         Tile *tile = &worker->tiles[t];
         tile->columns = carve(&memory, ROWS * dim * sizeof(real));
-        tile->bytes = carve(&memory, ROWS * 4 * byte_groups(dim));
+        tile->bytes = carve(&memory, (size_t)ROWS * QUERY_BYTES * byte_groups(dim));
         tile->score = carve(&memory, ROWS * places * sizeof(real));
         tile->id = carve(&memory, ROWS * places * sizeof(int32_t));
         tile->buffer = carve(&memory, (size_t)ROWS * BUFFER(num_keys) * sizeof(Ranked));

@@ -13,7 +13,7 @@ static __attribute__((noinline)) void drop_half(Tile *tile, int row, int num_key
     if (worst > tile->threshold[row]) tile->threshold[row] = worst;
 }
 
-#if defined(OF) && REGISTER_ROWS == 4 && !defined(DOUBLE)
+#if defined(AVX2) && !defined(DOUBLE)
 /* The last lane first, the others after it. */
 INLINE __m256 rotated(__m256 a) { return _mm256_permutevar8x32_ps(a, _mm256_setr_epi32(7, 0, 1, 2, 3, 4, 5, 6)); }
 
@@ -27,7 +27,7 @@ INLINE __m256 moved(__m256 old, __m256 ahead, __m256 fresh, __m256 later, __m256
 static inline void insert(Tile *tile, int row, real score, int32_t id, int num_keys) {
     real *scores = tile->score + row * tile->stride;
     int32_t *ids = tile->id + row * tile->stride;
-#if REGISTER_ROWS == 8 && !defined(DOUBLE) /* without a branch on the place: it cannot be predicted */
+#if defined(AVX512) && !defined(DOUBLE) /* without a branch on the place: it cannot be predicted */
     __m512 old = _mm512_loadu_ps(scores), fresh = _mm512_set1_ps(score);
     __m512i old_id = _mm512_loadu_si512(ids), shifted = _mm512_castps_si512(old);
     __mmask16 later = _mm512_cmp_ps_mask(old, fresh, _CMP_LT_OQ), here = later & -later;
@@ -36,7 +36,7 @@ static inline void insert(Tile *tile, int row, real score, int32_t id, int num_k
     old_id = _mm512_mask_mov_epi32(old_id, later, _mm512_alignr_epi32(old_id, old_id, 15));
     _mm512_storeu_ps(scores, _mm512_mask_mov_ps(old, here, fresh));
     _mm512_storeu_si512(ids, _mm512_mask_mov_epi32(old_id, here, _mm512_set1_epi32(id)));
-#elif defined(OF) && !defined(DOUBLE) /* the same in two registers; nothing is ahead of the first place */
+#elif defined(AVX2) && !defined(DOUBLE) /* the same in two registers; nothing is ahead of the first place */
     __m256 front = _mm256_loadu_ps(scores), back = _mm256_loadu_ps(scores + 8), fresh = _mm256_set1_ps(score);
     __m256 before = _mm256_blend_ps(rotated(front), _mm256_set1_ps(INFINITY), 1);
     __m256 before_back = _mm256_blend_ps(rotated(back), rotated(front), 1);

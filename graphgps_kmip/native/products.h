@@ -28,12 +28,16 @@ static inline void products(const real *rows, const real *keys, long stride, int
         for (int first = 0; first < QUERIES; first += REGISTER_ROWS) {
             const real *row = rows + first * packed;
             vec sums[REGISTER_ROWS][2] = {0};
-            for (int c = 0; c < packed; c++) {
-                vec a = load(keys + c * stride + j), b = load(keys + c * stride + j + LANES);
-                UNROLL for (int r = 0; r < REGISTER_ROWS; r++) {
-                    vec one = set1(row[r * packed + c]);
-                    sums[r][0] = fma_(one, a, sums[r][0]);
-                    sums[r][1] = fma_(one, b, sums[r][1]);
+            for (int c = 0; c < packed; c += FACTORS) {
+                factors some[REGISTER_ROWS];
+                UNROLL for (int r = 0; r < REGISTER_ROWS; r++) some[r] = load_factors(row + r * packed + c);
+                UNROLL for (int i = 0; i < FACTORS; i++) {
+                    const real *at = keys + (c + i) * stride + j;
+                    vec a = load(at), b = load(at + LANES);
+                    UNROLL for (int r = 0; r < REGISTER_ROWS; r++) {
+                        sums[r][0] = add_multiple(sums[r][0], some[r], i, a);
+                        sums[r][1] = add_multiple(sums[r][1], some[r], i, b);
+                    }
                 }
             }
             UNROLL for (int r = 0; r < REGISTER_ROWS; r++) {
@@ -66,10 +70,15 @@ static inline void add_outer(const real *rows, const real *weight, long stride, 
     for (int j = 0; j < width; j += LANES) {
         vec w[QUERIES];
         UNROLL for (int r = 0; r < QUERIES; r++) w[r] = load(weight + r * KEYS + j);
-        for (int c = 0; c < packed; c++) {
-            vec sum = load(keys + c * stride + j);
-            UNROLL for (int r = 0; r < QUERIES; r++) sum = fma_(set1(rows[r * packed + c]), w[r], sum);
-            store(keys + c * stride + j, sum);
+        for (int c = 0; c < packed; c += FACTORS) {
+            factors some[QUERIES];
+            UNROLL for (int r = 0; r < QUERIES; r++) some[r] = load_factors(rows + r * packed + c);
+            UNROLL for (int i = 0; i < FACTORS; i++) {
+                real *at = keys + (c + i) * stride + j;
+                vec sum = load(at);
+                UNROLL for (int r = 0; r < QUERIES; r++) sum = add_multiple(sum, some[r], i, w[r]);
+                store(at, sum);
+            }
         }
     }
 }

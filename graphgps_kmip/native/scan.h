@@ -13,16 +13,36 @@ static inline uint64_t lowest_bits(int count) { return count < 64 ? ((uint64_t)1
 /* sum[j][v] = products of REGISTER_ROWS queries and 3 * LANES keys. Every index into `sum` must be a constant, or the
  * compiler keeps it in memory: hence the unrolled loops. */
 INLINE void multiply(vec sum[REGISTER_ROWS][3], const real *q, const real *k, int dim) {
+    if (dim < 1) __builtin_unreachable(); /* or the sums are copied where the loop might not run */
     UNROLL for (int j = 0; j < REGISTER_ROWS; j++) sum[j][0] = sum[j][1] = sum[j][2] = set1(0);
     for (int i = 0; i < dim; i++, k += PANEL, q += ROWS) {
         vec k0 = load(k), k1 = load(k + LANES), k2 = load(k + 2 * LANES);
         UNROLL for (int j = 0; j < REGISTER_ROWS; j++) {
-            vec one = set1(q[j]);
-            sum[j][0] = fma_(one, k0, sum[j][0]);
-            sum[j][1] = fma_(one, k1, sum[j][1]);
-            sum[j][2] = fma_(one, k2, sum[j][2]);
+            factors some = load_factors(q + j / FACTORS * FACTORS);
+            sum[j][0] = add_multiple(sum[j][0], some, j % FACTORS, k0);
+            sum[j][1] = add_multiple(sum[j][1], some, j % FACTORS, k1);
+            sum[j][2] = add_multiple(sum[j][2], some, j % FACTORS, k2);
         }
     }
+}
+
+/* Whether a score of a block exceeds the threshold of its row. */
+INLINE int any_score_above(vec sum[REGISTER_ROWS][3], const real *threshold) {
+    comparison any;
+    vec largest[REGISTER_ROWS];
+    UNROLL for (int j = 0; j < REGISTER_ROWS; j++) largest[j] = max_(max_(sum[j][0], sum[j][1]), sum[j][2]);
+#ifdef NEON /* LANES rows are compared at once */
+    UNROLL for (int j = 0; j < REGISTER_ROWS; j += LANES) {
+        comparison some = above(max_of_each(largest + j), load(threshold + j));
+        any = j ? either(any, some) : some;
+    }
+#else
+    UNROLL for (int j = 0; j < REGISTER_ROWS; j++) {
+        comparison one = above(largest[j], set1(threshold[j]));
+        any = j ? either(any, one) : one;
+    }
+#endif
+    return bits(any) != 0;
 }
 
 /* Offers the keys of a block whose scores beat the thresholds; apart, so that it takes no registers from the scan. */
@@ -45,14 +65,8 @@ static void scan_columns(Tile *tile, const Keys *keys, long panel, int num_keys)
     for (int c = 0; c < filled; c += 3 * LANES)
         for (int r = 0; r < ROWS; r += REGISTER_ROWS) {
             vec sum[REGISTER_ROWS][3];
-            comparison any;
             multiply(sum, tile->columns + r, columns + c, keys->dim);
-            UNROLL for (int j = 0; j < REGISTER_ROWS; j++) {
-                vec largest = max_(max_(sum[j][0], sum[j][1]), sum[j][2]);
-                comparison one = above(largest, set1(tile->threshold[r + j]));
-                any = j ? either(any, one) : one;
-            }
-            if (!bits(any)) continue;
+            if (!any_score_above(sum, (const real *)&tile->threshold + r)) continue;
             real score[REGISTER_ROWS][3 * LANES];
             UNROLL for (int j = 0; j < REGISTER_ROWS; j++)
                 UNROLL for (int v = 0; v < 3; v++) store(score[j] + v * LANES, sum[j][v]);

@@ -1,4 +1,4 @@
-/* The few vector operations of the kernels, for AVX-512, AVX2 and (by the compiler's own vectors) any other CPU.
+/* The few vector operations of the kernels, for AVX-512, AVX2, NEON and (by the compiler's own vectors) any other CPU.
  *
  * A vector `vec` has LANES elements of type `real` (float, or double with -DDOUBLE); bits() of above(a, b) is a bit mask
  * of the lanes with a > b. REGISTER_ROWS x 3 vectors of sums, 3 of keys and 1 of a query fill the registers.
@@ -8,7 +8,11 @@
 
 #include <stdint.h>
 
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
 #define UNROLL _Pragma("GCC unroll 8")
+#endif
 #define INLINE static inline __attribute__((always_inline))
 
 #ifdef DOUBLE
@@ -29,6 +33,7 @@ typedef float real;
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__)
 #include <immintrin.h>
+#define AVX512
 #define REGISTER_ROWS 8
 #ifdef __AVX512VNNI__
 #define PATH "avx512vnni"
@@ -51,6 +56,7 @@ INLINE uint32_t bits(comparison a) { return a; }
 
 #elif defined(__AVX2__) && defined(__FMA__)
 #include <immintrin.h>
+#define AVX2
 #define REGISTER_ROWS 4
 #ifdef __AVXVNNI__
 #define PATH "avxvnni"
@@ -70,8 +76,21 @@ INLINE comparison either(comparison a, comparison b) { return OF(or)(a, b); }
 INLINE uint32_t bits(comparison a) { return (uint32_t)OF(movemask)(a); }
 
 #else /* 16 bytes are what SSE2, NEON, AltiVec and RISC-V can do; the compiler emulates them elsewhere */
+#if defined(__aarch64__) && defined(__ARM_NEON)
+#include <arm_neon.h>
+#define NEON /* 32 registers */
+#define REGISTER_ROWS 8
+#ifdef __ARM_FEATURE_MATMUL_INT8
+#define PATH "i8mm"
+#elif defined(__ARM_FEATURE_DOTPROD)
+#define PATH "dotprod"
+#else
+#define PATH "neon"
+#endif
+#else
 #define PATH "portable"
 #define REGISTER_ROWS 4
+#endif
 typedef real vec __attribute__((vector_size(16)));
 #ifdef DOUBLE
 typedef int64_t lanes __attribute__((vector_size(16)));
@@ -82,18 +101,31 @@ INLINE vec set1(real x) { vec a; for (unsigned i = 0; i < sizeof a / sizeof x; i
 INLINE vec load(const real *p) { vec a; __builtin_memcpy(&a, p, sizeof a); return a; }
 INLINE void store(real *p, vec a) { __builtin_memcpy(p, &a, sizeof a); }
 INLINE vec fma_(vec a, vec b, vec c) { return a * b + c; }
-INLINE vec max_(vec a, vec b) { lanes m = a > b; return (vec)((m & (lanes)a) | (~m & (lanes)b)); }
 typedef lanes comparison;
 INLINE comparison above(vec a, vec b) { return a > b; }
 INLINE comparison either(comparison a, comparison b) { return a | b; }
+#if !defined(NEON)
+INLINE vec max_(vec a, vec b) { lanes m = a > b; return (vec)((m & (lanes)a) | (~m & (lanes)b)); }
 INLINE uint32_t bits(comparison a) {
     uint32_t mask = 0;
     for (unsigned i = 0; i < sizeof a / sizeof(real); i++) mask |= (uint32_t)(a[i] & 1) << i;
     return mask;
 }
+#elif defined(DOUBLE)
+INLINE vec max_(vec a, vec b) { return (vec)vmaxq_f64((float64x2_t)a, (float64x2_t)b); }
+INLINE vec max_of_each(const vec *a) { return (vec)vpmaxq_f64((float64x2_t)a[0], (float64x2_t)a[1]); }
+INLINE uint32_t bits(comparison a) { return (uint32_t)vaddvq_s64((int64x2_t)(a & (lanes){1, 2})); }
+#else
+INLINE vec max_(vec a, vec b) { return (vec)vmaxq_f32((float32x4_t)a, (float32x4_t)b); }
+INLINE vec max_of_each(const vec *a) { /* a lane for each of LANES vectors */
+    float32x4_t front = vpmaxq_f32((float32x4_t)a[0], (float32x4_t)a[1]);
+    return (vec)vpmaxq_f32(front, vpmaxq_f32((float32x4_t)a[2], (float32x4_t)a[3]));
+}
+INLINE uint32_t bits(comparison a) { return (uint32_t)vaddvq_s32((int32x4_t)(a & (lanes){1, 2, 4, 8})); }
+#endif
 #endif
 
-#ifdef OF
+#if defined(AVX512) || defined(AVX2)
 INLINE vec set1(real x) { return OF(set1)(x); }
 INLINE vec load(const real *p) { return OF(loadu)(p); }
 INLINE void store(real *p, vec a) { OF(storeu)(p, a); }
@@ -101,6 +133,19 @@ INLINE vec fma_(vec a, vec b, vec c) { return OF(fmadd)(a, b, c); }
 INLINE vec max_(vec a, vec b) { return OF(max)(a, b); }
 #endif
 #define LANES ((int)(sizeof(vec) / sizeof(real)))
+
+/* FACTORS numbers that stand together, each a factor of whole vectors: NEON multiplies by one lane of a register, the
+ * others load a number into all lanes. */
+#ifdef NEON
+#define FACTORS LANES
+typedef vec factors;
+INLINE factors load_factors(const real *p) { return load(p); }
+#else
+#define FACTORS 1
+typedef const real *factors;
+INLINE factors load_factors(const real *p) { return p; }
+#endif
+INLINE vec add_multiple(vec sum, factors some, int which, vec a) { return fma_(set1(some[which]), a, sum); }
 
 /* Up to LANES numbers; zeros behind them. */
 INLINE vec load_some(const real *p, int count) {

@@ -16,7 +16,7 @@ typedef struct {
     long inserted, survived;       /* keys that entered a list, that passed the screen */
     long scored, seen;             /* panels scanned in full, by the screen */
     real *columns;                 /* (dim, ROWS) */
-    int32_t *bytes;                /* (groups, ROWS): a group of channels of a query in each, two channels twice */
+    int8_t *bytes;                 /* (groups, ROWS, QUERY_BYTES): a group of channels of a query, two channels twice */
     rows threshold;                /* score[K - 1]; +inf for rows that are no query */
     rows reach;                    /* |q|, rounded up */
     rows slack;                    /* rounding of the bounds of `tree` */
@@ -24,7 +24,7 @@ typedef struct {
     float norm[ROWS];              /* |q|, rounded up; */
     float error[ROWS];             /* |q - scale * byte|, rounded up */
     float inverse[ROWS];           /* 1 / scale */
-    int32_t offset[ROWS];          /* 128 * sum of the bytes: what the unsigned keys add */
+    int32_t offset[ROWS];          /* BYTE_OFFSET * sum of the bytes: what it adds */
     int32_t start[ROWS];           /* of the integer sums in the panels of super `started` (-1: of none) */
     long started;
     int pending;
@@ -61,14 +61,14 @@ static void pack_tile(Tile *tile, const real *query, const int32_t *which, int c
             float value = i < dim ? (float)tile->columns[i * ROWS + row] : 0;
             int rounded = (int)lrintf(value * inverse);
             double rest = (i < dim ? (double)tile->columns[i * ROWS + row] : 0) - (double)scale * rounded;
-            int8_t *group = (int8_t *)&tile->bytes[i / BYTE_CHANNELS * ROWS + row];
-            group[i % BYTE_CHANNELS] = group[(i % BYTE_CHANNELS + BYTE_CHANNELS) % 4] = (int8_t)rounded;
+            int8_t *group = tile->bytes + (i / BYTE_CHANNELS * ROWS + row) * QUERY_BYTES;
+            group[i % BYTE_CHANNELS] = group[(i % BYTE_CHANNELS + BYTE_CHANNELS) % QUERY_BYTES] = (int8_t)rounded;
             sum += rounded;
             square += rest * rest;
         }
         tile->error[row] = round_up(sqrt(square), dim, EPSILON);
         tile->inverse[row] = inverse;
-        tile->offset[row] = 128 * sum;
+        tile->offset[row] = BYTE_OFFSET * sum;
         if (row < count && scale != 0 && (scale < TINY || scale > HUGE_SCALE)) tile->exact = 1;
     }
     tile->stride = MAX(num_keys, SHORT_LIST);

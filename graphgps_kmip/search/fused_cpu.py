@@ -6,8 +6,9 @@ threshold of its query, the K-th best so far. Three ideas keep that rare and che
 * thresholds start from group maxima of the first keys (a value that K maxima exceed, K keys exceed);
 * keys are in descending order of norm, so the search of a query ends once ``|q| |k|`` is below its threshold
   (Cauchy-Schwarz), as in the norm order of LEMP (Teflioudi et al., 2015);
-* where the CPU multiplies bytes (AVX2 and later), 8-bit integers screen the keys against a threshold lowered by a bound
-  on their rounding, and only keys that pass are scored in full: skipped keys cannot be among the K best.
+* where the CPU multiplies bytes (AVX2 and later, Arm's dot products), 8-bit integers screen the keys against a
+  threshold lowered by a bound on their rounding, and only keys that pass are scored in full: skipped keys cannot be
+  among the K best.
 
 The kernel is ``native/kmip_search.c``; docs/exact-search.md has its measurements.
 
@@ -31,8 +32,9 @@ from graphgps_kmip.search.problem import SearchProblem
 LARGEST = 2**31 - 64  # keys of a graph are counted in 32 bits
 ORDERS = {"given": 0, "norm": 1, "tree": 4}  # as kmip_search.c numbers them
 SCREEN = 2
-# Channels from which the integer screen is faster than the full product (measured, docs/exact-search.md).
-SCREEN_FROM = {"avx2": 6, "avxvnni": 6, "avx512": 8, "avx512vnni": 7}
+# Channels from which the integer screen is faster than the full product (measured, docs/exact-search.md); on Arm by
+# counted instructions, which are fewer from 4 on, but do not show mispredicted branches (docs/benchmarks.md).
+SCREEN_FROM = {"avx2": 6, "avxvnni": 6, "avx512": 8, "avx512vnni": 7, "dotprod": 5, "i8mm": 5}
 # Up to this K thresholds start from group maxima; above it plain torch is faster where K is more than a SHAREth part of
 # the keys (measured, docs/exact-search.md).
 SEEDED, SHARE = 192, 5
@@ -106,6 +108,8 @@ def cpu_not_supported_reasons(problem: SearchProblem) -> list[str]:
         reasons.append(f"it runs on cpu, not on {problem.q.device.type}")
     elif reason := unavailable_reason("kmip_search", *dtype_flags(problem.q.dtype)):
         reasons.append(reason)
+    if problem.q.size(2) == 0:
+        reasons.append("it needs channels")
     if max(problem.k.size(1), problem.num_keys) > LARGEST:
         reasons.append(f"it counts up to {LARGEST} keys, not {problem.k.size(1)}")
     return reasons

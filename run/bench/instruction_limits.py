@@ -11,6 +11,7 @@ import os
 import sys
 
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.native import compile_kernels
 from graphgps_kmip.native.instruction_sets import AUTO, INSTRUCTION_SETS, VARIABLE, chosen_instruction_set
 
 VARIABLES = (
@@ -26,6 +27,9 @@ LIMITS = {
     "avxvnni": ("avx2", "AVX2", "AVX2_VNNI", "avx2", "Haswell"),
     "avx512": ("avx512", "AVX512", "AVX512_CORE", "avx512", "SkylakeX"),
     "avx512vnni": ("avx512", "AVX512", "AVX512_CORE_VNNI", "avx512", "SkylakeX"),
+    "neon": ("default", "", "ADVSIMD", "generic", "ARMV8"),  # Arm: there is no MKL
+    "dotprod": ("default", "", "ADVSIMD", "generic", "NEOVERSEN1"),
+    "i8mm": ("default", "", "ADVSIMD", "generic", "NEOVERSEN1"),
 }
 CHOICES = (AUTO, *INSTRUCTION_SETS)
 
@@ -63,4 +67,4 @@ def restart_limited(words: list[str]) -> None:
 def native_flags() -> str:
     """Return the compiler's words for the instructions in use, for libraries that compile code of their own."""
     chosen = chosen_instruction_set()
-    return "-march=native" if chosen == AUTO else " ".join(INSTRUCTION_SETS[chosen].flags)
+    return compile_kernels.native_flag() if chosen == AUTO else " ".join(INSTRUCTION_SETS[chosen].flags)

@@ -11,6 +11,7 @@ from graphgps_kmip.attention.circular_convolution import circular_convolution, g
 from graphgps_kmip.attention.direct_convolution import can_sum
 from graphgps_kmip.attention.size_groups import SizeGroups, fast_length, is_fast
 from graphgps_kmip.native import unavailable_reason
+from tests.native.vector_units import VECTOR_UNITS
 
 BATCHES = [[5, 3, 1, 0, 2, 7, 7, 11, 8], [13], [1], [2], [97], [12, 12], [16, 9, 23, 31, 1, 1], [0], []]
 
@@ -163,6 +164,8 @@ def test_small_graphs_are_summed_and_large_ones_and_halves_are_transformed() -> 
 
 
 @pytest.mark.skipif(unavailable_reason("direct_convolution") is not None, reason="no C compiler")
+@pytest.mark.usefixtures("instruction_set")
+@pytest.mark.parametrize("instruction_set", VECTOR_UNITS, indirect=True)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("channels", [1, 15, 16, 33])
 def test_sums_equal_transforms_for_any_channels_on_any_threads(

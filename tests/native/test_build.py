@@ -27,11 +27,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (sources / "small.c").write_text(GOOD)
     monkeypatch.setattr(build, "SOURCES", sources)
     monkeypatch.setenv("GRAPHGPS_KMIP_CACHE", str(tmp_path / "cache"))
-    build.load.cache_clear()
-    build._failure.cache_clear()
+    build.forget()
     yield tmp_path
-    build.load.cache_clear()
-    build._failure.cache_clear()
+    build.forget()
 
 
 def libraries(folder: Path) -> list[Path]:

@@ -10,12 +10,16 @@ from graphgps_kmip.errors import InputError
 from graphgps_kmip.native import compile_kernels, instruction_sets
 
 MACROS = {"avx2": "__AVX2__", "avx512": "__AVX512BW__", "avxvnni": "__AVXVNNI__", "avx512vnni": "__AVX512VNNI__"}
+MACROS |= {"neon": "__ARM_NEON", "dotprod": "__ARM_FEATURE_DOTPROD", "i8mm": "__ARM_FEATURE_MATMUL_INT8"}
 EXPECTED = {
     "portable": set(),
     "avx2": {"avx2"},
     "avxvnni": {"avx2", "avxvnni"},
     "avx512": {"avx2", "avx512"},
     "avx512vnni": {"avx2", "avx512", "avx512vnni"},
+    "neon": {"neon"},
+    "dotprod": {"neon", "dotprod"},
+    "i8mm": {"neon", "dotprod", "i8mm"},
 }
 
 

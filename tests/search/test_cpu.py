@@ -129,7 +129,7 @@ def test_data_that_mislead_the_shortcuts_do_not_change_the_answer(
 def test_every_instruction_set_screens_misleading_data_without_a_loss(maker: Maker) -> None:
     q, k = maker()
     counts = check(q, k, 10, screen=True)
-    assert bool(counts.screened) == (cpu.instruction_set() != "portable")
+    assert bool(counts.screened) == (cpu.instruction_set() in cpu.SCREEN_FROM)
     check(q.double() * 1e18, k.double(), 10, screen=True)
 
 
@@ -143,7 +143,7 @@ def test_byte_sums_at_the_ends_of_their_range_neither_saturate_nor_wrap_around(d
     k = torch.cat([torch.randn(2000, dim), *near])[torch.randperm(2000 + 24 * len(q))]
     for order in ("given", "norm"):
         counts = check(q, k, 10, order=order, screen=True)
-        assert bool(counts.screened) == (cpu.instruction_set() != "portable")
+        assert bool(counts.screened) == (cpu.instruction_set() in cpu.SCREEN_FROM)
 
 
 @pytest.mark.usefixtures("instruction_set")
@@ -181,8 +181,8 @@ def test_the_tree_opens_few_boxes_in_few_dimensions_and_most_in_many() -> None:
 def test_the_screen_scores_few_pairs_in_full() -> None:
     q, k = torch.randn(64, 12), torch.randn(20_000, 12)
     counts = check(q, k, 5, order="given", screen=True)
-    if cpu.instruction_set() == "portable":
-        pytest.skip("without AVX2 nothing is screened")
+    if cpu.instruction_set() not in cpu.SCREEN_FROM:
+        pytest.skip("without products of bytes nothing is screened")
     assert counts.survived < 64 * 120
     assert counts.screened > 0.95 * 64 * 20_000
 

@@ -1,0 +1,84 @@
+"""Kernels of another CPU under emulation: what is called, with which instructions, on which threads, and how many."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+from run.bench import arm_instructions, emulated_cpu
+from run.bench.emulated_cpu import CPUS, emulated
+
+from graphgps_kmip.attention import GraphContext
+from graphgps_kmip.attention.pair_attention import pair_attention
+from graphgps_kmip.native import compile_kernels
+from graphgps_kmip.search import SearchProblem, fused_cpu
+from tests.native.vector_units import EMULATED
+
+pytestmark = pytest.mark.skipif(bool(emulated_cpu.missing()) or "i8mm" not in EMULATED, reason=emulated_cpu.missing())
+
+
+@pytest.fixture
+def i8mm() -> None:
+    """Let the kernels of a test be those of the newest Arm CPUs."""
+    with emulated("i8mm"):
+        yield
+
+
+@pytest.mark.usefixtures("i8mm")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_search_on_several_threads_without_openmp_finds_the_best(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    q, k = torch.randn(2, 300, 11, dtype=dtype), torch.randn(2, 1200, 11, dtype=dtype)
+    monkeypatch.setattr(fused_cpu, "num_threads", lambda _: 3)
+    index, score, counts = fused_cpu.scan(SearchProblem.of(q, k, None, None, 7), screen=True)
+    products = q.double() @ k.double().mT
+    torch.testing.assert_close(score.double(), products.topk(7).values, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(products.gather(-1, index), products.topk(7).values, rtol=1e-5, atol=1e-5)
+    assert fused_cpu.instruction_set(dtype) == "i8mm"
+    assert counts.screened > 0.9 * 2 * 300 * 1200
+
+
+@pytest.mark.usefixtures("i8mm")
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-11), (torch.float32, 2e-4)])
+def test_attention_with_numbers_of_keys_and_pairs_equals_the_plain_form(dtype: torch.dtype, tolerance: float) -> None:
+    ptr = torch.tensor([0, 0, 1, 14, 547])
+    context = GraphContext(torch.repeat_interleave(ptr.diff()), ptr)
+    shapes = {
+        "qkv": (547, 3 * 2 * 5),
+        "key_bias": (547, 2),
+        "theta": (2, context.num_pairs),
+        "phi": (2, context.num_pairs),
+    }
+    given = {name: torch.randn(shape, dtype=torch.float64) for name, shape in shapes.items()}
+    answers = []
+    for kernels, kind in ((nullcontext, dtype), (compile_kernels.without_kernels, torch.float64)):
+        inputs = {name: x.to(dtype).to(kind).requires_grad_() for name, x in given.items()}
+        with kernels():
+            out = pair_attention(context=context, num_heads=2, scale=0.4, **inputs)
+            grads = torch.autograd.grad(out.square().sum(), inputs.values())
+        answers.append([one.double() for one in (out, *grads)])
+    for found, expected in zip(*answers, strict=True):
+        torch.testing.assert_close(found, expected, rtol=tolerance, atol=10 * tolerance)
+
+
+def test_instructions_that_the_emulated_cpu_does_not_have_end_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CPUS, "i8mm", CPUS["neon"])
+    x = torch.randn(1, 2000, 10)
+    with emulated("i8mm"), pytest.raises(RuntimeError, match="kmip_search ended with -?[0-9]+ under emulation"):
+        fused_cpu.scan(SearchProblem.of(x[:, :40], x, None, None, 5), screen=True)
+
+
+def test_products_of_bytes_take_fewer_instructions_than_those_of_floats_and_those_of_matrices_the_fewest() -> None:
+    args = arm_instructions.parse(["--n", "12000", "--queries", "64"])
+    full, dots, matrices = (arm_instructions.per_pair(isa, args, 16, isa != "neon") for isa in CPUS)
+    assert 1.2 < matrices < dots < 0.7 * full  # 32 multiplications in one smmla, 96 pairs in a block
+
+
+def test_without_compiler_or_emulator_the_reason_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    reason = "no aarch64-linux-gnu-gcc and no qemu-aarch64 (apt install gcc-aarch64-linux-gnu qemu-user)"
+    assert emulated_cpu.missing() == reason
+    with pytest.raises(RuntimeError, match="no qemu-aarch64"), emulated("neon"):
+        pass

@@ -134,10 +134,12 @@ def _bounds(problem: SearchProblem) -> list[tuple[int, int, int, int]]:
     return list(zip(q[:-1], q[1:], k[:-1], k[1:], strict=True))
 
 
-# Measured at 10^5 keys (docs/benchmarks.md): above LARGEST_DIM nearly all boxes are opened; below FEWEST_KEYS the build
-# costs more than it saves; if less than CROWD of the keys are within NEAR of the
-# largest norm, norm order prunes as much.
-LARGEST_DIM, FEWEST_KEYS, NEAR, CROWD = 5, 8_192, 0.8, 0.012
+# Measured for unit-norm keys (docs/exact-search.md): with more channels nearly all boxes are opened, for fewer keys the
+# build costs more than it saves. The slower the scan of a set of instructions is, the earlier the tree pays.
+TREE_FROM, TREE_FROM_ELSE = {"avx512": 4_000, "avx512vnni": 4_000}, 2_000
+TREE_DIM, TREE_DIM_ELSE = {"portable": 8, "neon": 6}, 5
+# If less than CROWD of the keys are within NEAR of the largest norm, norm order prunes as much (docs/benchmarks.md).
+NEAR, CROWD = 0.8, 0.012
 
 
 def search_tree(problem: SearchProblem) -> tuple[Tensor, Tensor]:
@@ -152,14 +154,21 @@ def search_tree(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     return scan(problem, order="tree")[:2]
 
 
+def tree_limits(problem: SearchProblem) -> tuple[int, int]:
+    """Return the most channels and the fewest keys of a graph for which the tree pays on the kernel's instructions."""
+    path = "" if cpu_not_supported_reasons(problem) else instruction_set(problem.q.dtype)
+    return TREE_DIM.get(path, TREE_DIM_ELSE), TREE_FROM.get(path, TREE_FROM_ELSE)
+
+
 def tree_not_preferred_reasons(problem: SearchProblem) -> list[str]:
     """Return the reasons why a scan is faster; an empty list for few dimensions, many keys, and similar norms."""
     reasons = []
-    if problem.q.size(-1) > LARGEST_DIM:
-        reasons.append(f"pays up to {LARGEST_DIM} dimensions a head, not for {problem.q.size(-1)}")
+    most, fewest = tree_limits(problem)
+    if problem.q.size(-1) > most:
+        reasons.append(f"pays up to {most} dimensions a head, not for {problem.q.size(-1)}")
     largest = max((end - start for start, end in zip(problem.bounds_k, problem.bounds_k[1:], strict=False)), default=0)
-    if largest < FEWEST_KEYS:
-        reasons.append(f"pays from {FEWEST_KEYS} keys in a graph, not for {largest}")
+    if largest < fewest:
+        reasons.append(f"pays from {fewest} keys in a graph, not for {largest}")
     if not reasons:
         norms = problem.k.norm(dim=-1)
         crowd = float((norms > NEAR * norms.max()).float().mean())

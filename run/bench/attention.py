@@ -19,6 +19,7 @@ import torch
 
 from graphgps_kmip.attention.sparse_attention import softmax_weight
 from graphgps_kmip.search import SearchProblem
+from graphgps_kmip.search.fused_cpu import instruction_set
 
 from . import bench_records, search_methods
 from .attention_inputs import DATA, Inputs, make_inputs, shape_of
@@ -29,7 +30,7 @@ SMALL = 64  # nodes of the first problem, which loads and compiles
 CHECKED_QUERIES = 256
 ROUNDING = 1e-5  # scores of two exact searches differ by the order of summation in float32
 COLUMNS = "data n method total_ms total_min_ms total_max_ms repeats forward_ms search_ms softmax_ms gather_ms"
-COLUMNS = f"{COLUMNS} backward_ms cpu_ms memory_mib vs_frozen recall pairs_seen status".split()
+COLUMNS = f"{COLUMNS} backward_ms cpu_ms memory_mib vs_frozen recall pairs_seen isa status".split()
 
 
 def parse(words: list[str]) -> argparse.Namespace:
@@ -84,7 +85,7 @@ def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
     facts = {"graphs": inputs.context.num_graphs}
     if setting != "search":
         return with_processor_time(attention_pass(name, inputs, num_keys, setting)), lambda: facts
-    found = lambda: facts | {"recall": recall(name, inputs, num_keys)} | pairs_seen(name, inputs, num_keys)  # noqa: E731
+    found = lambda: facts | {"recall": recall(name, inputs, num_keys)} | kernel_facts(name, inputs, num_keys)  # noqa: E731
     return with_processor_time(search_pass(name, inputs, num_keys)), found
 
 
@@ -177,14 +178,17 @@ def recall(name: str, inputs: Inputs, num_keys: int) -> float:
     return right / total
 
 
-def pairs_seen(name: str, inputs: Inputs, num_keys: int) -> dict[str, float]:
-    """Return the share of the pairs that a search scored or screened, its first thresholds included; {} if unknown."""
+def kernel_facts(name: str, inputs: Inputs, num_keys: int) -> Row:
+    """Return of a search by the kernel its instruction set, and the share of the pairs that it scored or screened.
+
+    Pairs of the first thresholds count too. Other searches: {}.
+    """
     counts = searches()[name].counts
     if counts is None:
         return {}
     done = counts(inputs.problem(num_keys))
     num_pairs = int((inputs.ptr.diff() ** 2).sum()) * inputs.q.size(0)
-    return {"pairs_seen": (done.scored + done.screened) / num_pairs}
+    return {"pairs_seen": (done.scored + done.screened) / num_pairs, "isa": instruction_set()}
 
 
 def _check(row: Search, problem: SearchProblem) -> None:

@@ -23,6 +23,7 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 
 from graphgps_kmip.attention.dense import from_padded, to_padded
 from graphgps_kmip.attention.sparse_attention import sparse_attention
+from graphgps_kmip.native.instruction_sets import VARIABLE, runnable
 from graphgps_kmip.registry import entries
 from graphgps_kmip.search import SearchProblem, topk_inner_product
 from graphgps_kmip.search.fused_cpu import ScanCounts, cpu_not_supported_reasons, scan
@@ -58,7 +59,11 @@ class Search(NamedTuple):
 
 
 def searches() -> dict[str, Search]:
-    """Return all searches by name: frozen ones, those of libraries, the package's backends, its kernel's parts."""
+    """Return all searches by name: frozen ones, those of libraries, the package's backends, its kernel's parts.
+
+    The kernel on each instruction set of the CPU is one of them, so that one run compares these; other methods are not
+    limited by that, as they are by ``--isa``.
+    """
     keops_reasons = keops_not_supported_reasons
     frozen = {"attend": lambda q, k, v, index, _: baselines.gather_attention(q, k, v, index), "in_attention": True}
     rows = [
@@ -70,6 +75,8 @@ def searches() -> dict[str, Search]:
           for kind in ("flat", "ivf", "hnsw")),
         Search("scipy ckdtree", ckdtree, functools.partial(_cpu_only, "scipy")),
         *(_ours(name) for name in (*BACKENDS, "auto")),
+        *(_ours("cpu")._replace(name=f"{OURS}cpu ({isa})", environment={VARIABLE: isa}, in_attention=False)
+          for isa in runnable()),
         _scan("fused brute force", "given"),
         _scan("fused brute force (no bytes)", "given", screen=False),
         _scan("fused norm order (no bytes)", "norm", screen=False),

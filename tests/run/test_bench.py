@@ -11,7 +11,7 @@ import pytest
 from run.bench import attention, bench_records, layer, search_methods
 from run.bench.harness import Bounds, MethodProcess, measure
 
-from graphgps_kmip.native import instruction_sets
+from graphgps_kmip.native import instruction_sets, unavailable_reason
 from graphgps_kmip.registry import entries
 from tests.processes import python
 
@@ -150,6 +150,16 @@ def test_a_run_on_fewer_instructions_says_so_of_the_kernels_and_of_torch(tmp_pat
     assert machine["isa"] in ("avx2", None)  # None: no C compiler
     assert machine["torch_isa"] == "AVX2"
     assert ", avx2, sgemm" in done.stdout or machine["isa"] is None
+
+
+@pytest.mark.skipif(unavailable_reason("kmip_search") is not None, reason="no C compiler")
+def test_one_run_measures_the_kernel_on_each_instruction_set_of_the_cpu(tmp_path: Path) -> None:
+    assert attention.main([*WORDS, "--n", "100", "--methods", "ours: cpu (*", "--out", str(tmp_path)]) == 0
+    (path,) = tmp_path.glob("*.json")
+    rows = {row["method"]: row for row in bench_records.read(path)["rows"]}
+    names = instruction_sets.runnable()
+    assert [rows[f"ours: cpu ({name})"]["isa"] for name in names] == names
+    assert all(row["recall"] == 1 for row in rows.values())
 
 
 def test_instructions_that_the_cpu_does_not_have_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -205,14 +205,17 @@ def test_a_search_for_most_of_the_keys_is_left_to_plain_torch(num_keys: int, pre
     assert choose(SearchProblem.of(x, x, None, None, num_keys)).name == ("cpu" if preferred else "chunked")
 
 
-def test_auto_takes_the_tree_for_many_keys_of_few_dimensions_and_like_norms() -> None:
-    x = torch.randn(1, 9000, 3)
+@pytest.mark.usefixtures("instruction_set")
+def test_auto_takes_the_tree_for_as_many_keys_and_as_few_dimensions_as_pay_and_like_norms() -> None:
+    most = cpu.TREE_DIM.get(cpu.instruction_set(), 5)
+    fewest = 4000 if "avx512" in cpu.instruction_set() else 2000
+    x = torch.randn(1, fewest, most)
     unit = x / x.norm(dim=-1, keepdim=True)
     assert choose(SearchProblem.of(x, unit, None, None, 10)).name == "tree"
-    assert choose(SearchProblem.of(x, x, None, None, 10)).name == "cpu"  # norm order prunes as much
-    assert choose(SearchProblem.of(x, unit[:, :3000], None, None, 10)).name == "cpu"
-    wide = torch.ones(1, 9000, 8)
+    assert choose(SearchProblem.of(x, unit[:, 1:], None, None, 10)).name == "cpu"
+    wide, long = torch.ones(1, fewest, most + 1), torch.randn(1, fewest, 3) ** 5
     assert choose(SearchProblem.of(wide, wide, None, None, 10)).name == "cpu"
+    assert choose(SearchProblem.of(long, long, None, None, 10)).name == "cpu"  # norm order prunes as much
 
 
 def test_small_problems_start_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,6 @@ int main(int count, char **words) {
     for (int i = 0; i < atoi(words[4]); i++)
         call->result = function(EIGHT_OF(given, 0), EIGHT_OF(given, 8), EIGHT_OF(given, 16), EIGHT_OF(given, 24),
                                 EIGHT_OF(call->doubles, 0));
-    if (call->is_text) strncpy(call->text, (const char *)(intptr_t)call->result, sizeof call->text - 1);
+    if (call->is_text && call->result) strncpy(call->text, (const char *)(intptr_t)call->result, sizeof call->text - 1);
     return 0;
 }

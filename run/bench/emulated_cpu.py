@@ -15,7 +15,8 @@ import shutil
 import struct
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -40,8 +41,57 @@ def missing() -> str:
     return f"no {' and no '.join(absent)} (apt install gcc-aarch64-linux-gnu qemu-user)" if absent else ""
 
 
+class Emulator:
+    """A CPU under emulation: runs functions of libraries, and counts instructions on request.
+
+    Attributes:
+        sizes: address -> bytes of the tensors that kernels have been given.
+        instructions: what the functions called so far took, where they are counted; None where they are not.
+    """
+
+    def __init__(self, cpu: str, folder: Path) -> None:
+        self._folder, self._command = folder, [EMULATOR, "-cpu", cpu, "-L", str(SYSTEM)]
+        self._caller = _compiled([COMPILER, str(CALLER)], folder / "call_library")
+        self.sizes: dict[int, int] = {}
+        self.instructions: int | None = None
+
+    def count(self, work: Callable[[], object]) -> int:
+        """Return how many instructions the kernels take that ``work`` calls, on one thread each."""
+        self.instructions = 0
+        try:
+            work()
+            return self.instructions
+        finally:
+            self.instructions = None
+
+    def run(self, library: Path, function: str, call: bytes) -> bytes:
+        """Return the file of a call, as `call_library.c` reads it, after the call."""
+        if self.instructions is None:
+            return self._run([], library, function, call, 1)
+        before, _ = self._run_counted(library, function, call, 0)
+        after, answer = self._run_counted(library, function, call, 1)
+        self.instructions += after - before
+        return answer
+
+    def _run_counted(self, library: Path, function: str, call: bytes, times: int) -> tuple[int, bytes]:
+        plugin, out = self._folder / "count_instructions.so", self._folder / "count"
+        if not plugin.exists():
+            _compiled(["cc", "-shared", "-fPIC", str(COUNTER)], plugin)  # for this machine, on which the emulator runs
+        answer = self._run(["-plugin", f"file={plugin},out={out}"], library, function, call, times)
+        return int(out.read_text()), answer
+
+    def _run(self, options: list[str], library: Path, function: str, call: bytes, times: int) -> bytes:
+        file = self._folder / "call"
+        file.write_bytes(call)
+        words = [*self._command, *options, self._caller, library, function, file, str(times)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{function} ended with {done.returncode} under emulation: {done.stderr.strip()}")
+        return file.read_bytes()
+
+
 @contextlib.contextmanager
-def emulated(name: str) -> Iterator[None]:
+def emulated(name: str) -> Iterator[Emulator]:
     """Let every C kernel inside the block be one for the instruction set ``name`` of `CPUS`, and run under emulation.
 
     Raises:
@@ -49,72 +99,57 @@ def emulated(name: str) -> Iterator[None]:
     """
     if reason := missing():
         raise RuntimeError(reason)
-    sizes: dict[int, int] = {}
     data_ptr = torch.Tensor.data_ptr
-
-    def remembered(tensor: torch.Tensor) -> int:
-        address = data_ptr(tensor)
-        sizes[address] = tensor.nbytes
-        return address
-
+    flags = frozenset(INSTRUCTION_SETS[name].needs.split())
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        caller = _compiled([COMPILER, str(CALLER)], folder / "call_library")
-        command = [EMULATOR, "-cpu", CPUS[name], "-L", str(SYSTEM)]
-        load = lambda library: Library(library, command, [str(caller)], folder, sizes)  # noqa: E731
+        emulator = Emulator(CPUS[name], Path(stack.enter_context(tempfile.TemporaryDirectory())))
+
+        def remembered(tensor: torch.Tensor) -> int:
+            address = data_ptr(tensor)
+            emulator.sizes[address] = tensor.nbytes
+            return address
+
         stack.enter_context(mock.patch.dict(os.environ, {"CC": COMPILER, VARIABLE: name}))
         stack.enter_context(mock.patch.object(instruction_sets, "machine", return_value=ARM))
-        flags = frozenset(INSTRUCTION_SETS[name].needs.split())
         stack.enter_context(mock.patch.object(instruction_sets, "_cpu_flags", return_value=flags))
-        stack.enter_context(mock.patch.object(compile_kernels, "load_trusted", load))
+        stack.enter_context(mock.patch.object(compile_kernels, "load_trusted", partial(Library, emulator)))
         stack.enter_context(mock.patch.object(torch.Tensor, "data_ptr", remembered))
         compile_kernels.forget()
         stack.callback(compile_kernels.forget)
-        yield
+        yield emulator
 
 
 class Library:
     """A library of another CPU, with functions as `ctypes.CDLL` has them."""
 
-    def __init__(self, path: Path, emulator: list[str], caller: list[str], folder: Path, sizes: dict[int, int]) -> None:
-        self._path, self._emulator, self._caller = path, emulator, caller
-        self._folder, self._sizes = folder, sizes
+    def __init__(self, emulator: Emulator, path: Path) -> None:
+        self._emulator, self._path = emulator, path
 
     def __getattr__(self, name: str) -> Function:
         if name.startswith("_"):
             raise AttributeError(name)
-        function = Function(self, name)
+        function = Function(self._emulator, self._path, name)
         setattr(self, name, function)
         return function
-
-    def _counter(self) -> Path:
-        """The plugin that counts, compiled for this machine, on which the emulator runs."""
-        plugin = self._folder / "count_instructions.so"
-        return plugin if plugin.exists() else _compiled(["cc", "-shared", "-fPIC", str(COUNTER)], plugin)
 
 
 class Function:
     """A function of a `Library`; integers, doubles and the pointers of `native.pointer` may be its arguments."""
 
-    def __init__(self, library: Library, name: str) -> None:
-        self._library, self._name = library, name
+    def __init__(self, emulator: Emulator, library: Path, name: str) -> None:
+        self._emulator, self._library, self._name = emulator, library, name
         self.restype: Any = ctypes.c_int
 
     def __call__(self, *args: Any) -> Any:
         """Call the function; what it writes is in the tensors afterwards, as in a call through `ctypes`."""
         call, places = self._packed(args)
-        answer = self._run(call, 1)
+        answer = self._emulator.run(self._library, self._name, call)
         for address, (start, size) in places.items():
             ctypes.memmove(address, answer[start : start + size], size)
         result, *_, text, _ = CALL.unpack_from(answer)
         if self.restype is ctypes.c_char_p:
             return text.partition(b"\0")[0]
         return self.restype(result).value
-
-    def instructions(self, *args: Any) -> int:
-        """Count the instructions of one call; what it writes is lost."""
-        call, _ = self._packed(args)
-        return self._run_counted(call, 1) - self._run_counted(call, 0)
 
     def _packed(self, args: tuple[Any, ...]) -> tuple[bytes, dict[int, tuple[int, int]]]:
         """Return the file of a call, and where in it what belongs to each address is."""
@@ -127,31 +162,16 @@ class Function:
             value = getattr(arg, "value", arg) or 0
             if isinstance(arg, ctypes.c_void_p) and value:
                 if value not in places:
-                    start, size = -(-end // ALIGN) * ALIGN, self._library._sizes[value]
+                    start, size = -(-end // ALIGN) * ALIGN, self._emulator.sizes[value]
                     parts += [bytes(start - end), ctypes.string_at(value, size)]
                     places[value], end = (start, size), start + size
                 pointers |= 1 << len(integers)
                 value = places[value][0]
-            integers.append(value - (value >> 63 << 64))  # unsigned numbers keep their bits
+            integers.append(ctypes.c_int64(value).value)  # of large unsigned numbers the same bits
         integers += [0] * (32 - len(integers))
         doubles += [0.0] * (8 - len(doubles))
         head = CALL.pack(0, pointers, *integers, *doubles, b"", self.restype is ctypes.c_char_p)
         return b"".join([head, *parts]), places
-
-    def _run(self, call: bytes, times: int, *options: str) -> bytes:
-        file = self._library._folder / "call"
-        file.write_bytes(call)
-        words = [*self._library._emulator, *options, *self._library._caller]
-        words += [str(self._library._path), self._name, str(file), str(times)]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"{self._name} ended with {done.returncode} under emulation: {done.stderr.strip()}")
-        return file.read_bytes()
-
-    def _run_counted(self, call: bytes, times: int) -> int:
-        out = self._library._folder / "count"
-        self._run(call, times, "-plugin", f"file={self._library._counter()},out={out}")
-        return int(out.read_text())
 
 
 def _compiled(words: list[str], program: Path) -> Path:

@@ -71,9 +71,11 @@ def test_instructions_that_the_emulated_cpu_does_not_have_end_the_call(monkeypat
 
 
 def test_products_of_bytes_take_fewer_instructions_than_those_of_floats_and_those_of_matrices_the_fewest() -> None:
-    args = arm_instructions.parse(["--n", "12000", "--queries", "64"])
-    full, dots, matrices = (arm_instructions.per_pair(isa, args, 16, isa != "neon") for isa in CPUS)
-    assert 1.2 < matrices < dots < 0.7 * full  # 32 multiplications in one smmla, 96 pairs in a block
+    args = arm_instructions.parse(["--queries", "64"])
+    counts = {isa: arm_instructions.pair(isa, args, 12_000, 16) for isa in CPUS}
+    full, dots, matrices = counts["neon"]["full"], counts["dotprod"]["screened"], counts["i8mm"]["screened"]
+    assert 1.2 < matrices < dots < 0.7 * full
+    assert full == pytest.approx(counts["i8mm"]["full"], rel=0.05)
 
 
 def test_without_compiler_or_emulator_the_reason_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,8 @@ class Emulator:
         file = self._folder / "call"
         file.write_bytes(call)
         words = [*self._command, *options, self._caller, library, function, file, str(times)]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        # there, and not in the user's folder, the emulator leaves the memory of a program that is killed
+        done = subprocess.run(words, cwd=self._folder, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"{function} ended with {done.returncode} under emulation: {done.stderr.strip()}")
         return file.read_bytes()

@@ -28,12 +28,12 @@ def road_graph(rng: np.random.Generator, num_nodes: int, num_edges: int) -> Data
     return undirected(np.hstack([edges[:, in_tree], others[:, : num_edges - (num_nodes - 1)]]), num_nodes)
 
 
-def tree(rng: np.random.Generator) -> Data:
+def tree(rng: np.random.Generator, num_nodes: int = TREE_NODES, rings: int = RINGS) -> Data:
     """Return a tree with short branches and a few rings, as molecules of Peptides are."""
-    child = np.arange(1, TREE_NODES)
+    child = np.arange(1, num_nodes)
     parent = child - 1 - rng.integers(0, np.minimum(child, 4))
-    end = rng.integers(0, TREE_NODES - 5, RINGS)
-    return undirected(np.hstack([[parent, child], [end, end + 5]]), TREE_NODES)
+    end = rng.integers(0, num_nodes - 5, rings)
+    return undirected(np.hstack([[parent, child], [end, end + 5]]), num_nodes)
 
 
 def planar(rng: np.random.Generator) -> Data:

@@ -11,7 +11,6 @@ from run.bench.epochs import SHAPES, draw
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
-from graphgps_kmip.task import make_task
 from tests.reference import gps_model
 
 SMALL = {name: shape._replace(dim=8, heads=2, layers=2, attn_dropout=0.0) for name, shape in SHAPES.items()}
@@ -22,15 +21,16 @@ def loss_of(model: nn.Module, name: str, batch: Batch, ours: bool) -> Tensor:
     shape = SMALL[name]
     pred, true = model(batch)
     if ours:
-        total, weight = make_task("classification_multi", shape.classes, shape.loss).loss(pred, true)
+        total, weight = epochs.task_of(shape).loss(pred, true)
         return total / weight
-    return (gps_model.weighted_cross_entropy if name == "pascalvoc" else nn.functional.cross_entropy)(pred, true)
+    return epochs.REFERENCE_LOSSES[shape.loss](pred, true)
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_both_models_with_the_same_weights_give_the_same_loss_and_gradients(name: str) -> None:
     torch.manual_seed(1)
-    ours, theirs = epochs.our_model(SMALL[name], "Transformer").double(), epochs.reference_model(SMALL[name]).double()
+    shape = SMALL[name]
+    ours, theirs = epochs.our_model(shape, shape.layer).double(), epochs.reference_model(shape).double()
     assert len([*ours.parameters()]) == len([*theirs.parameters()])
     for parameter in ours.parameters():  # biases too
         parameter.data += 0.1 * torch.randn_like(parameter)
@@ -50,7 +50,7 @@ def test_both_models_with_the_same_weights_give_the_same_loss_and_gradients(name
 def test_both_loops_see_the_same_batches_and_report_the_same_loss() -> None:
     shape = SMALL["malnet"]._replace(batch_size=2)
     graphs, stats = draw(shape, 6), {}
-    for name, make in ((epochs.REFERENCE, epochs.reference_epoch), (epochs.OURS + "Transformer", epochs.our_epoch)):
+    for name, make in ((epochs.REFERENCE, epochs.reference_epoch), (epochs.OURS + shape.layer, epochs.our_epoch)):
         torch.manual_seed(0)
         run = make(shape, graphs, *([] if name == epochs.REFERENCE else [name, 3]), "cpu")
         stats[name] = [run(number) for number in range(2)]
@@ -77,7 +77,7 @@ def test_a_small_run_writes_a_row_for_each_method_and_a_table(
     assert epochs.main([*words, "--out", str(tmp_path)]) == 0
     (path,) = tmp_path.glob("epochs-*.json")
     rows = bench_records.read(path)["rows"]
-    assert [row["method"] for row in rows] == epochs.NAMES
+    assert [row["method"] for row in rows] == epochs.SHAPES["pascalvoc"].methods
     assert {row["status"] for row in rows} == {"ok"}
     for row in rows:
         assert row["nodes_per_s"] == pytest.approx(1000 * row["n"] / row["total_ms"])

@@ -3,7 +3,7 @@
 The form is that of Dwivedi and Bresson (2021) as the public codes of Exphormer and of its low-width score
 estimator have it. It differs from the plain form only in memory: forward and backward walk the edges chunk by chunk,
 scores are computed again in the backward pass, and no tensor of size edges times channels is kept. Edges that are
-sorted by target and of few kinds, as those of the low-width method, are walked by a C loop on a CPU
+sorted by target, and each have features of their own or those of one of few kinds, are walked by a C loop on a CPU
 (``native/clamped_attention.c``), all others by torch.
 """
 
@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,22 +31,35 @@ EPS = 1e-6  # of the public code: a node without edges gets zeros
 CHUNK_ENTRIES = {"cpu": 2**20}
 CHUNK_ENTRIES_ELSEWHERE = 2**25
 KERNEL = "clamped_attention"
-FEW_KINDS = 16  # the C loop multiplies each query by the factors of all kinds, and not of all edges
+FEW_KINDS = 16  # rows of edge features that several edges may share: the C loop multiplies a query by each once
 THREAD_WORK = 100_000  # multiplications that take about as long as starting a thread (20 us)
+
+
+class SortedEdges(NamedTuple):
+    """What the C loop needs to know of edges that are sorted by target, see `native/clamped_attention.c`.
+
+    Shapes:
+        begin (M+1,): first edge of each query; kind (R,): number of a row among the shared ones, or negative; shared
+        (S,): the rows that several edges share.
+    """
+
+    begin: Tensor
+    kind: Tensor
+    shared: Tensor
 
 
 @dataclass(frozen=True)
 class _Form:
     """Constants of the scores, edges and dropout: see `clamped_attention`.
 
-    ``begin`` (M+1,) says where the edges of each query begin, if the C loop is to walk them, else it is None.
+    ``sorted_edges`` is None if torch is to walk the edges.
     """
 
     limit: float
     eps: float
     scale: float
     edges: Tensor  # (3, E)
-    begin: Tensor | None = None
+    sorted_edges: SortedEdges | None = None
     dropout: float = 0.0
     keep: Tensor | None = None  # (E, H)
 
@@ -125,7 +138,7 @@ def edge_weights(
     scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
     form = _Form(limit, 0.0, scale, edges, _sorted_edges(q, k, e, edges))
     weight = q.new_empty(edges.size(1), q.size(1))
-    if form.begin is not None:
+    if form.sorted_edges is not None:
         _forward_by_kernel(form, q, k, None, e, bias, weight)
         return weight
     total = q.new_zeros(q.shape[:2])
@@ -174,21 +187,22 @@ class _ClampedAttention(Function):
     @staticmethod
     def forward(ctx: Any, form: _Form, *heads: Tensor | None) -> Tensor:
         """Return the output, shaped as q; the sums of the scores are kept."""
-        out, total = (_forward_by_kernel if form.begin is not None else _forward_by_torch)(form, *heads)
-        ctx.save_for_backward(*heads, out, total, form.edges, form.begin, form.keep)
-        ctx.form = replace(form, edges=None, begin=None, keep=None)  # saved above, where hooks see them
+        out, total = (_forward_by_kernel if form.sorted_edges is not None else _forward_by_torch)(form, *heads)
+        ctx.save_for_backward(*heads, out, total, form.edges, form.keep, *(form.sorted_edges or ()))
+        ctx.form = replace(form, edges=None, sorted_edges=None, keep=None)  # saved above, where hooks see them
         return out
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
         """``ds = <g_i, v_j> - <g_i, o_i>`` with ``g_i = dL/do_i / (sum_j s_ij + eps)``; none where the clamp holds."""
-        *heads, out, total, edges, begin, keep = ctx.saved_tensors
-        form = replace(ctx.form, edges=edges, begin=begin, keep=keep)
+        saved = ctx.saved_tensors  # once: with gradient checkpointing each can be unpacked once
+        (*heads, out, total, edges, keep), found = saved[:9], saved[9:]
+        form = replace(ctx.form, edges=edges, sorted_edges=SortedEdges(*found) if found else None, keep=keep)
         if torch.is_grad_enabled():
             return None, *differentiable_gradients(partial(_plain, form=form), heads, (grad_out,))
         grad_sum = grad_out / total[..., None]
         grad_total = (grad_sum * out).sum(-1)
-        compute = _backward_by_kernel if begin is not None else _backward_by_torch
+        compute = _backward_by_kernel if found else _backward_by_torch
         return None, *compute(form, grad_sum, grad_total, *heads)
 
 
@@ -232,40 +246,42 @@ def _backward_by_torch(
 # The C loop: edges of one target after the other, with results that repeat bit for bit on any number of threads.
 
 
-def _sorted_edges(q: Tensor, k: Tensor, e: Tensor, edges: Tensor) -> Tensor | None:
-    """Return where the edges of each query begin (M+1,) if the C loop can walk them, else None.
+def _sorted_edges(q: Tensor, k: Tensor, e: Tensor, edges: Tensor) -> SortedEdges | None:
+    """Return what the C loop needs to walk the edges of each query, if it can, else None.
 
     Raises:
         IndexError: an edge names a row that is not there.
     """
-    fits = q.device.type == "cpu" and q.dtype == k.dtype == e.dtype and 0 < len(e) <= FEW_KINDS and q.numel() > 0
+    fits = q.device.type == "cpu" and q.dtype == k.dtype == e.dtype and 0 < len(e) < 2**31 and q.numel() > 0
     if not fits or edges.dtype != torch.int64 or not edges.is_contiguous():
         return None
     if unavailable_reason(KERNEL, *dtype_flags(q.dtype)) is not None:
         return None
-    begin = edges.new_empty(len(q) + 1)
+    begin, kind = edges.new_empty(len(q) + 1), edges.new_empty(len(e), dtype=torch.int32)
+    shared, count = edges.new_empty(FEW_KINDS, dtype=torch.int32), ctypes.c_int()
     sizes = map(ctypes.c_long, (edges.size(1), len(q), len(k), len(e)))
-    found = load(KERNEL, *dtype_flags(q.dtype)).edges_by_target(pointer(edges), *sizes, pointer(begin))
+    results = (*map(pointer, (begin, kind, shared)), ctypes.byref(count))
+    found = load(KERNEL, *dtype_flags(q.dtype)).edges_by_target(pointer(edges), *sizes, FEW_KINDS, *results)
     if found == errno.EINVAL:
         raise IndexError(
             f"edges name rows that are not there: source, target and kind must be below {len(k)}, {len(q)}, {len(e)}"
         )
-    return begin if found == 0 else None
+    return SortedEdges(begin, kind, shared[: count.value]) if found == 0 else None
 
 
 def _of_kernel(form: _Form, q: Tensor, k: Tensor, v: Tensor | None, e: Tensor, bias: Tensor | None) -> list[Tensor]:
     """Return the arguments that forward and backward share, in the order of the C function."""
-    factor = (e * form.scale).expand(-1, *q.shape[1:])
-    given = (q, k, v, factor, bias, form.edges, form.begin, form.keep)
+    given = (q, k, v, e.expand(-1, *q.shape[1:]), bias, form.edges, *form.sorted_edges, form.keep)
     return [None if tensor is None else tensor.contiguous() for tensor in given]
 
 
 def _counts(form: _Form, q: Tensor, k: Tensor, e: Tensor) -> list[Any]:
     """Return sizes, constants and threads, in the order of the C functions."""
     work = form.edges.size(1) * q.shape[1:].numel()
-    longs = map(ctypes.c_long, (form.edges.size(1), len(q), len(k)))
-    constants = map(ctypes.c_double, (form.limit, form.eps, form.dropout))
-    return [*longs, *q.shape[1:], len(e), *constants, max(1, min(torch.get_num_threads(), work // THREAD_WORK))]
+    longs = map(ctypes.c_long, (form.edges.size(1), len(q), len(k), len(e)))
+    constants = map(ctypes.c_double, (form.limit, form.eps, form.scale, form.dropout))
+    threads = max(1, min(torch.get_num_threads(), work // THREAD_WORK))
+    return [*longs, *q.shape[1:], len(form.sorted_edges.shared), *constants, threads]
 
 
 def _forward_by_kernel(
@@ -293,19 +309,16 @@ def _backward_by_kernel(
 ) -> tuple[Tensor | None, ...]:
     """Compute `_backward_by_torch` in C."""
     given = _of_kernel(form, q, k, v, e, bias)
-    grads = [torch.empty_like(heads) for heads in given[:3]]
-    sizes = len(e) * q.shape[1:].numel(), len(e) * q.size(1)
-    kinds = q.new_empty(sum(sizes), dtype=torch.float64)
+    grads = [None if tensor is None else torch.empty_like(tensor) for tensor in given[:5]]
     _check(
         load(KERNEL, *dtype_flags(q.dtype)).clamped_backward(
             *map(pointer, given),
             *_counts(form, q, k, e),
-            *map(pointer, (grad_sum.contiguous(), grad_total.contiguous(), *grads, kinds)),
+            *map(pointer, (grad_sum.contiguous(), grad_total.contiguous(), *grads)),
         )
     )
-    grad_e, grad_bias = kinds.to(q.dtype).split(sizes)
-    grad_e = (grad_e.view(-1, *q.shape[1:]) * form.scale).sum_to_size(e.shape)
-    return *grads, grad_e, None if bias is None else grad_bias.view_as(bias)
+    *grads, grad_e, grad_bias = grads
+    return *grads, grad_e.sum_to_size(e.shape), grad_bias
 
 
 def _check(failed: int) -> None:

@@ -30,7 +30,7 @@ class ExphormerState:
     """State that is passed from layer to layer: all edges with their features, and the virtual nodes.
 
     Args:
-        edges (Tensor): source, target, and row of ``features``.
+        edges (Tensor): source, target, and row of ``features``, sorted by target.
         features (Tensor): one row per real edge, one for all expander edges, two per virtual node of a graph.
         virtual (Tensor): features of the virtual nodes; virtual node v of graph g is row ``v * B + g`` here and node
             ``N + v * B + g`` in ``edges``.
@@ -80,7 +80,8 @@ class ExphormerStart(nn.Module):
             features.append(rows_of_set)
             num_rows += len(rows_of_set)
         virtual = self.virtual.weight.repeat_interleave(context.num_graphs, 0) if self.num_virt_node else nothing
-        return ExphormerState(torch.cat(edges, 1), torch.cat(features), virtual)
+        edges = torch.cat(edges, 1)
+        return ExphormerState(edges[:, edges[1].argsort(stable=True)], torch.cat(features), virtual)
 
     def _sets(self, context: GraphContext) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Yield edge_index (2, E), row of each edge among the set's features (E,), and these features (R, C)."""

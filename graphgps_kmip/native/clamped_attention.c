@@ -1,5 +1,9 @@
-/* Clamped attention along edges that are sorted by target and of few kinds, forward and backward, on a CPU (called by
+/* Clamped attention along edges that are sorted by target, forward and backward, on a CPU (called by
  * attention/clamped_attention.py).
+ *
+ * A row of edge features belongs to one edge (a real edge with features of its own), or is shared by many (a kind of
+ * edges). A query is multiplied by a shared row once, at the first edge of that kind into its target, and the gradients
+ * of shared rows are added up by blocks of targets; those of other rows are written where they arise.
  *
  * A row of heads has C = H D channels. The forward walks the edges of each target; the backward walks them chunk by
  * chunk of targets, and each chunk twice: once by target, once by ranges of sources, so that no two threads add to one
@@ -18,6 +22,9 @@
 #define AHEAD 4          /* edges from one that is computed to one that is fetched: sources lie anywhere */
 #define RANGES 16        /* most ranges of sources: each walks all edges */
 #define CHAINS 8         /* partial sums of an inner product: one alone would wait for each addition */
+#define AT_ONCE 64       /* products of a query with all shared rows that are not worth a branch at each edge */
+#define OWN -1           /* number of a row of one edge, and of one of none */
+#define UNUSED -2
 #ifdef DOUBLE
 #define EXP exp
 #else
@@ -25,30 +32,31 @@
 #endif
 
 typedef struct {
-    const real *q, *k, *v, *e, *bias;    /* (M, C), (N, C), (N, C), (R, C) times the scale, (R, H) or NULL */
-    const int64_t *source, *kind, *ptr;  /* (E), (E), (M + 1): the edges into target i are ptr[i] to ptr[i + 1] */
+    const real *q, *k, *v, *e, *bias;    /* (M, C), (N, C), (N, C), (R, C), (R, H) or NULL */
+    const int64_t *source, *row, *ptr;   /* (E), (E), (M + 1): the edges into target i are ptr[i] to ptr[i + 1] */
+    const int32_t *kind, *shared;        /* (R): number among the shared rows, or less; (kinds): these rows */
     const uint8_t *keep;                 /* (E, H), or NULL */
     const real *grad_sum, *grad_total;   /* (M, C), (M, H) */
     real *out, *total, *weight;          /* (M, C), (M, H), (E, H) or NULL */
-    real *grad_q, *grad_k, *grad_v;
+    real *grad_q, *grad_k, *grad_v, *grad_e, *grad_bias; /* those of shared rows are in partial */
     real *used, *grad_logit;             /* (edges of a chunk, H): weight behind dropout, gradient of the logit */
-    double *partial;                     /* (blocks of a chunk, R (C + H)): gradients of e and bias */
+    double *partial;                     /* (blocks of a chunk, kinds (C + H)): gradients of e and bias */
     int64_t first, last, edge;           /* targets of the chunk, its first edge */
     long num_targets, num_sources, ranges;
-    int heads, dim, kinds;               /* H, D, R */
-    real limit, eps, kept;               /* kept is 1 / (1 - dropout) */
+    int heads, dim, kinds, own;          /* H, D, shared rows (at most 32), whether there may be others */
+    real limit, eps, scale, kept;        /* kept is 1 / (1 - dropout) */
     atomic_int failed;
     Queue queue;
 } Clamped;
 
-/* The inner product of two rows, for each head; D is a constant where a caller gives one. */
-INLINE void dots(const real *a, const real *b, int heads, int dim, real *result) {
-    for (int h = 0; h < heads; h++, a += dim, b += dim) {
+/* The inner product of two rows, for each head, or of three; D is a constant where a caller gives one. */
+INLINE void dots(const real *a, const real *b, const real *e, int heads, int dim, real *result) {
+    for (int h = 0; h < heads; h++, a += dim, b += dim, e += e ? dim : 0) {
         real sums[CHAINS] = {0}, sum = 0;
         int d = 0;
         for (; d + CHAINS <= dim; d += CHAINS)
-            for (int i = 0; i < CHAINS; i++) sums[i] = MULTIPLY_ADD(a[d + i], b[d + i], sums[i]);
-        for (; d < dim; d++) sum = MULTIPLY_ADD(a[d], b[d], sum);
+            for (int i = 0; i < CHAINS; i++) sums[i] = MULTIPLY_ADD(e ? a[d + i] * e[d + i] : a[d + i], b[d + i], sums[i]);
+        for (; d < dim; d++) sum = MULTIPLY_ADD(e ? a[d] * e[d] : a[d], b[d], sum);
         if (dim >= CHAINS) /* pairs, so that they are added side by side */
             sum += ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
         result[h] = sum;
@@ -61,26 +69,64 @@ INLINE void add(real *restrict sum, const real *restrict factor, const real *res
         for (int d = 0; d < dim; d++) sum[d] = MULTIPLY_ADD(factor[h], values[d], sum[d]);
 }
 
-/* Queries of a target times the factors of each kind: (R, C). */
-INLINE void times_kinds(const Clamped *c, const real *query, real *result) {
-    int width = c->heads * c->dim;
+/* sum += factor_h values e, or = for a sum that is written once, for each head */
+INLINE void add_product(real *restrict sum, const real *restrict factor, const real *restrict values,
+                        const real *restrict e, int heads, int dim, int once) {
+    for (int h = 0; h < heads; h++, sum += dim, values += dim, e += dim)
+        for (int d = 0; d < dim; d++) sum[d] = MULTIPLY_ADD(factor[h] * values[d], e[d], once ? 0 : sum[d]);
+}
+
+/* What a pass holds of a target: its query times the scale, (C), and behind it that times the shared rows, (kinds, C),
+ * each made when its first edge comes, or all at once where that is less work. */
+typedef struct {
+    real *query;
+    uint32_t made;
+} Query;
+
+INLINE Query query_of(const Clamped *c, long target, real *memory, int heads, int dim) {
+    const real *q = c->q + target * heads * dim;
+    int width = heads * dim;
+    for (int i = 0; i < width; i++) memory[i] = q[i] * c->scale;
+    if (c->kinds * width > AT_ONCE) return (Query){memory, 0};
     for (int r = 0; r < c->kinds; r++)
-        for (int i = 0; i < width; i++) result[r * width + i] = query[i] * c->e[r * width + i];
+        for (int i = 0; i < width; i++) memory[(1 + r) * width + i] = memory[i] * c->e[c->shared[r] * width + i];
+    return (Query){memory, ~(uint32_t)0};
+}
+
+INLINE const real *times_kind(const Clamped *c, Query *query, int kind, int heads, int dim) {
+    long width = (long)heads * dim;
+    real *restrict result = query->query + (1 + kind) * width;
+    if (!(query->made >> kind & 1)) {
+        const real *restrict e = c->e + c->shared[kind] * width;
+        for (int i = 0; i < heads * dim; i++) result[i] = query->query[i] * e[i];
+        query->made |= (uint32_t)1 << kind;
+    }
+    return result;
+}
+
+INLINE void fetch_row(const Clamped *c, const real *rows, int64_t row) {
+    int width = c->heads * c->dim;
+    const char *start = (const char *)(rows + row * width);
+    for (size_t at = 0; at < width * sizeof(real); at += ALIGN) __builtin_prefetch(start + at);
 }
 
 INLINE void fetch(const Clamped *c, const real *rows, int64_t edge, int64_t end) {
-    int width = c->heads * c->dim;
-    if (edge >= end) return;
-    const char *row = (const char *)(rows + c->source[edge] * width);
-    for (size_t at = 0; at < width * sizeof(real); at += ALIGN) __builtin_prefetch(row + at);
+    if (edge < end) fetch_row(c, rows, c->source[edge]);
+}
+
+INLINE void fetch_features(const Clamped *c, int64_t edge, int64_t end) {
+    if (c->own && edge < end && c->kind[c->row[edge]] == OWN) fetch_row(c, c->e, c->row[edge]);
 }
 
 /* Logits of an edge, not yet clamped. */
-INLINE void logits(const Clamped *c, const real *queries, int64_t edge, int heads, int dim, real *logit) {
-    long kind = c->kind[edge], width = (long)heads * dim;
-    dots(queries + kind * width, c->k + c->source[edge] * width, heads, dim, logit);
+INLINE void logits(const Clamped *c, Query *query, int64_t edge, int heads, int dim, real *logit) {
+    long row = c->row[edge], width = (long)heads * dim;
+    const real *key = c->k + c->source[edge] * width;
+    int kind = c->kind[row];
+    if (c->own && kind == OWN) dots(query->query, key, c->e + row * width, heads, dim, logit);
+    else dots(times_kind(c, query, kind, heads, dim), key, NULL, heads, dim, logit);
     if (c->bias)
-        for (int h = 0; h < heads; h++) logit[h] += c->bias[kind * heads + h];
+        for (int h = 0; h < heads; h++) logit[h] += c->bias[row * heads + h];
 }
 
 INLINE real score_of(real logit, real limit) {
@@ -94,11 +140,12 @@ INLINE void forward_target(const Clamped *c, long target, real *queries, real *s
     int64_t end = c->ptr[target + 1], all = c->ptr[c->num_targets];
     if (c->v) memset(out, 0, width * sizeof(real));
     for (int h = 0; h < heads; h++) total[h] = c->eps;
-    times_kinds(c, c->q + target * width, queries);
+    Query query = query_of(c, target, queries, heads, dim);
     for (int64_t edge = c->ptr[target]; edge < end; edge++) {
         fetch(c, c->k, edge + AHEAD, all);
+        fetch_features(c, edge + AHEAD, all);
         if (c->v) fetch(c, c->v, edge + AHEAD, all);
-        logits(c, queries, edge, heads, dim, score);
+        logits(c, &query, edge, heads, dim, score);
         for (int h = 0; h < heads; h++) {
             score[h] = score_of(score[h], c->limit);
             total[h] += score[h];
@@ -117,55 +164,71 @@ INLINE void forward_target(const Clamped *c, long target, real *queries, real *s
 /* dw = <g, v> - <g, o>, dz = dw s where the clamp does not hold, dq = sum dz e k; de = sum dz q k, db = sum dz */
 INLINE void backward_target(const Clamped *c, long target, real *queries, double *partial, int heads, int dim) {
     long width = (long)heads * dim, kinds = c->kinds;
-    real *sums = queries + kinds * width, *score = sums + kinds * width, *product = score + heads;
-    const real *query = c->q + target * width, *grad = c->grad_sum + target * width;
-    real *grad_q = c->grad_q + target * width;
+    real *sums = queries + (1 + kinds) * width, *score = sums + kinds * width, *product = score + heads;
+    const real *grad = c->grad_sum + target * width;
+    real *restrict grad_q = c->grad_q + target * width;
     int64_t all = c->ptr[c->num_targets];
-    times_kinds(c, query, queries);
+    Query query = query_of(c, target, queries, heads, dim);
     memset(sums, 0, kinds * width * sizeof(real));
+    memset(grad_q, 0, width * sizeof(real));
     for (int64_t edge = c->ptr[target]; edge < c->ptr[target + 1]; edge++) {
         real *used = c->used + (edge - c->edge) * heads, *grad_logit = c->grad_logit + (edge - c->edge) * heads;
+        const real *key = c->k + c->source[edge] * width;
+        long row = c->row[edge];
+        int kind = c->kind[row];
         fetch(c, c->k, edge + AHEAD, all);
         fetch(c, c->v, edge + AHEAD, all);
-        logits(c, queries, edge, heads, dim, score);
-        dots(grad, c->v + c->source[edge] * width, heads, dim, product);
+        fetch_features(c, edge + AHEAD, all);
+        logits(c, &query, edge, heads, dim, score);
+        dots(grad, c->v + c->source[edge] * width, NULL, heads, dim, product);
         for (int h = 0; h < heads; h++) {
             real weight = score_of(score[h], c->limit);
             real factor = !c->keep ? 1 : c->keep[edge * heads + h] ? c->kept : 0;
             int held = score[h] > c->limit || score[h] < -c->limit;
             used[h] = weight * factor;
             grad_logit[h] = held ? 0 : (product[h] * factor - c->grad_total[target * heads + h]) * weight;
-            partial[kinds * width + c->kind[edge] * heads + h] += grad_logit[h];
         }
-        add(sums + c->kind[edge] * width, grad_logit, c->k + c->source[edge] * width, heads, dim);
+        if (c->own && kind == OWN) {
+            add_product(grad_q, grad_logit, key, c->e + row * width, heads, dim, 0);
+            add_product(c->grad_e + row * width, grad_logit, key, query.query, heads, dim, 1);
+            if (c->bias) memcpy(c->grad_bias + row * heads, grad_logit, heads * sizeof(real));
+        } else {
+            add(sums + kind * width, grad_logit, key, heads, dim);
+            for (int h = 0; h < heads; h++) partial[kinds * width + kind * heads + h] += grad_logit[h];
+        }
     }
-    memset(grad_q, 0, width * sizeof(real));
     for (long r = 0; r < kinds; r++) {
-        const real *restrict factor = c->e + r * width, *restrict sum = sums + r * width;
+        if (!(query.made >> r & 1)) continue;
+        const real *restrict factor = c->e + c->shared[r] * width, *restrict sum = sums + r * width;
         double *restrict of_kind = partial + r * width;
         for (long i = 0; i < width; i++) grad_q[i] += factor[i] * sum[i];
-        for (long i = 0; i < width; i++) of_kind[i] += query[i] * sum[i];
+        for (long i = 0; i < width; i++) of_kind[i] += query.query[i] * sum[i];
     }
+    for (long i = 0; i < width; i++) grad_q[i] *= c->scale;
 }
 
 /* dk = sum dz e q, dv = sum w g, over the edges of the chunk that come from one range of sources */
 INLINE void backward_sources(const Clamped *c, long range, int heads, int dim) {
     long width = (long)heads * dim, step = (c->num_sources + c->ranges - 1) / c->ranges;
     int64_t begin = range * step, end = begin + step;
-    real *queries = malloc(c->kinds * width * sizeof(real));
+    real *queries = malloc((1 + c->kinds) * width * sizeof(real));
     if (!queries) {
         atomic_store((atomic_int *)&c->failed, 1);
         return;
     }
     int64_t last = c->ptr[c->last];
     for (long target = c->first; target < c->last; target++) {
-        times_kinds(c, c->q + target * width, queries);
+        Query query = query_of(c, target, queries, heads, dim);
         for (int64_t edge = c->ptr[target]; edge < c->ptr[target + 1]; edge++) {
-            int64_t source = c->source[edge], at = (edge - c->edge) * heads;
+            int64_t source = c->source[edge], at = (edge - c->edge) * heads, row = c->row[edge];
+            int kind = c->kind[row];
+            fetch_features(c, edge + AHEAD, last);
             fetch(c, c->grad_k, edge + AHEAD, last);
             fetch(c, c->grad_v, edge + AHEAD, last);
             if (source < begin || source >= end) continue;
-            add(c->grad_k + source * width, c->grad_logit + at, queries + c->kind[edge] * width, heads, dim);
+            real *grad_k = c->grad_k + source * width;
+            if (c->own && kind == OWN) add_product(grad_k, c->grad_logit + at, query.query, c->e + row * width, heads, dim, 0);
+            else add(grad_k, c->grad_logit + at, times_kind(c, &query, kind, heads, dim), heads, dim);
             add(c->grad_v + source * width, c->used + at, c->grad_sum + target * width, heads, dim);
         }
     }
@@ -176,6 +239,7 @@ INLINE void backward_sources(const Clamped *c, long range, int heads, int dim) {
 #define OF_WIDTH(body, ...)                                        \
     if (c->dim == 4) body(__VA_ARGS__, c->heads, 4);               \
     else if (c->dim == 8) body(__VA_ARGS__, c->heads, 8);          \
+    else if (c->dim == 12) body(__VA_ARGS__, c->heads, 12);        \
     else if (c->dim == 16) body(__VA_ARGS__, c->heads, 16);        \
     else if (c->dim == 32) body(__VA_ARGS__, c->heads, 32);        \
     else body(__VA_ARGS__, c->heads, c->dim)
@@ -183,13 +247,15 @@ INLINE void backward_sources(const Clamped *c, long range, int heads, int dim) {
 static void *forward_targets(void *argument) {
     Clamped *c = argument;
     long width = (long)c->heads * c->dim, end;
-    real *queries = malloc((c->kinds * width + 2 * c->heads) * sizeof(real)), *score = queries + c->kinds * width;
+    real *queries = malloc(((1 + c->kinds) * width + 2 * c->heads) * sizeof(real));
     if (!queries) {
         atomic_store(&c->failed, 1);
         return NULL;
     }
     for (long target; (target = take(&c->queue, BLOCK, &end)) < end;)
-        for (; target < end; target++) { OF_WIDTH(forward_target, c, target, queries, score); }
+        for (; target < end; target++) {
+            OF_WIDTH(forward_target, c, target, queries, queries + (1 + c->kinds) * width);
+        }
     free(queries);
     return NULL;
 }
@@ -197,7 +263,7 @@ static void *forward_targets(void *argument) {
 static void *backward_targets(void *argument) {
     Clamped *c = argument;
     long width = (long)c->heads * c->dim, end;
-    real *queries = malloc((2 * c->kinds * width + 2 * c->heads) * sizeof(real));
+    real *queries = malloc(((1 + 2 * c->kinds) * width + 2 * c->heads) * sizeof(real));
     if (!queries) {
         atomic_store(&c->failed, 1);
         return NULL;
@@ -224,18 +290,37 @@ static void run(Clamped *c, void *(*work)(void *), long items, int num_threads) 
     run_parallel(work, c, num_threads);
 }
 
-/* Fills ptr (num_targets + 1). Returns 0, 1 if the edges are not sorted by target, or EINVAL if one of its three rows
- * names something that is not there. */
-int edges_by_target(const int64_t *edges, long num_edges, long num_targets, long num_sources, long num_kinds,
-                    int64_t *ptr) {
-    const int64_t *source = edges, *target = edges + num_edges, *kind = target + num_edges;
+/* Numbers the rows that several edges share: all of them where they are few. Returns 1 if there are too many. */
+static int number_rows(const int64_t *row, long num_edges, long num_rows, int most_shared, int32_t *kind,
+                       int32_t *shared, int *num_shared) {
+    int all = num_rows <= most_shared;
+    *num_shared = 0;
+    memset(kind, 0, num_rows * sizeof(int32_t)); /* counts first: 0, 1, or 2 for more */
+    for (long e = 0; !all && e < num_edges; e++)
+        if (kind[row[e]] < 2) kind[row[e]]++;
+    for (long r = 0; r < num_rows; r++) {
+        int several = all || kind[r] == 2;
+        if (several && *num_shared == most_shared) return 1;
+        if (several) shared[*num_shared] = (int32_t)r;
+        kind[r] = several ? (*num_shared)++ : kind[r] ? OWN : UNUSED;
+    }
+    return 0;
+}
+
+/* Fills ptr (num_targets + 1), kind (num_rows) and shared (most_shared at most), and counts the latter. Returns 0, 1 if
+ * the edges are not sorted by target or share more rows, or EINVAL if one of their three rows names something that is
+ * not there. */
+int edges_by_target(const int64_t *edges, long num_edges, long num_targets, long num_sources, long num_rows,
+                    int most_shared, int64_t *ptr, int32_t *kind, int32_t *shared, int *num_shared) {
+    const int64_t *source = edges, *target = edges + num_edges, *row = target + num_edges;
     long outside = 0, unsorted = 0;
     for (long e = 0; e < num_edges; e++)
         outside |= (uint64_t)source[e] >= (uint64_t)num_sources || (uint64_t)target[e] >= (uint64_t)num_targets ||
-                   (uint64_t)kind[e] >= (uint64_t)num_kinds;
+                   (uint64_t)row[e] >= (uint64_t)num_rows;
     if (outside) return EINVAL;
     for (long e = 1; e < num_edges; e++) unsorted |= target[e] < target[e - 1];
     if (unsorted) return 1;
+    if (number_rows(row, num_edges, num_rows, most_shared, kind, shared, num_shared)) return 1;
     for (long i = 0, e = 0; i <= num_targets; i++) {
         while (e < num_edges && target[e] < i) e++;
         ptr[i] = e;
@@ -245,13 +330,13 @@ int edges_by_target(const int64_t *edges, long num_edges, long num_targets, long
 
 /* Output and sums, where v is not NULL; normalised weights of the edges, where weight is not. Returns 0, or ENOMEM. */
 int clamped_forward(const real *q, const real *k, const real *v, const real *e, const real *bias, const int64_t *edges,
-                    const int64_t *ptr, const uint8_t *keep, long num_edges, long num_targets, long num_sources,
-                    int heads, int dim, int kinds, double limit, double eps, double dropout, int num_threads,
-                    real *out, real *total, real *weight) {
-    Clamped c = {.q = q, .k = k, .v = v, .e = e, .bias = bias, .source = edges, .kind = edges + 2 * num_edges,
-                 .ptr = ptr, .keep = keep, .num_targets = num_targets, .num_sources = num_sources, .heads = heads,
-                 .dim = dim, .kinds = kinds, .limit = (real)limit, .eps = (real)eps,
-                 .kept = (real)(1 / (1 - dropout)), .out = out, .total = total, .weight = weight};
+                    const int64_t *ptr, const int32_t *kind, const int32_t *shared, const uint8_t *keep, long num_edges,
+                    long num_targets, long num_sources, long num_rows, int heads, int dim, int kinds, double limit,
+                    double eps, double scale, double dropout, int num_threads, real *out, real *total, real *weight) {
+    Clamped c = {.q = q, .k = k, .v = v, .e = e, .bias = bias, .source = edges, .row = edges + 2 * num_edges,
+                 .kind = kind, .shared = shared, .own = num_rows > kinds, .ptr = ptr, .keep = keep, .num_targets = num_targets,
+                 .num_sources = num_sources, .heads = heads, .dim = dim, .kinds = kinds, .limit = (real)limit,
+                 .eps = (real)eps, .scale = (real)scale, .kept = (real)(1 / (1 - dropout)), .out = out, .total = total, .weight = weight};
     run(&c, forward_targets, num_targets, num_threads);
     return atomic_load(&c.failed) ? ENOMEM : 0;
 }
@@ -263,17 +348,18 @@ static long chunk_end(const int64_t *ptr, long num_targets, long first) {
     return last;
 }
 
-/* Returns 0, or ENOMEM. grad_e (R, C) and grad_bias (R, H) follow each other in grad_kinds, in double precision. */
+/* Returns 0, or ENOMEM. */
 int clamped_backward(const real *q, const real *k, const real *v, const real *e, const real *bias, const int64_t *edges,
-                     const int64_t *ptr, const uint8_t *keep, long num_edges, long num_targets, long num_sources,
-                     int heads, int dim, int kinds, double limit, double eps, double dropout, int num_threads,
-                     const real *grad_sum, const real *grad_total, real *grad_q, real *grad_k, real *grad_v,
-                     double *grad_kinds) {
-    Clamped c = {.q = q, .k = k, .v = v, .e = e, .bias = bias, .source = edges, .kind = edges + 2 * num_edges,
-                 .ptr = ptr, .keep = keep, .num_targets = num_targets, .num_sources = num_sources, .heads = heads,
-                 .dim = dim, .kinds = kinds, .limit = (real)limit, .eps = (real)eps, .kept = (real)(1 / (1 - dropout)),
+                     const int64_t *ptr, const int32_t *kind, const int32_t *shared, const uint8_t *keep, long num_edges,
+                     long num_targets, long num_sources, long num_rows, int heads, int dim, int kinds, double limit,
+                     double eps, double scale, double dropout, int num_threads, const real *grad_sum,
+                     const real *grad_total, real *grad_q, real *grad_k, real *grad_v, real *grad_e, real *grad_bias) {
+    Clamped c = {.q = q, .k = k, .v = v, .e = e, .bias = bias, .source = edges, .row = edges + 2 * num_edges,
+                 .kind = kind, .shared = shared, .own = num_rows > kinds, .ptr = ptr, .keep = keep, .num_targets = num_targets,
+                 .num_sources = num_sources, .heads = heads, .dim = dim, .kinds = kinds, .limit = (real)limit,
+                 .eps = (real)eps, .scale = (real)scale, .kept = (real)(1 / (1 - dropout)),
                  .grad_sum = grad_sum, .grad_total = grad_total, .grad_q = grad_q, .grad_k = grad_k, .grad_v = grad_v,
-                 .ranges = num_threads < RANGES ? num_threads : RANGES};
+                 .grad_e = grad_e, .grad_bias = grad_bias, .ranges = num_threads < RANGES ? num_threads : RANGES};
     long width = (long)heads * dim, of_kinds = kinds * (width + heads), most_edges = 1, most_targets = 1;
     for (long first = 0, last; first < num_targets; first = last) {
         last = chunk_end(ptr, num_targets, first);
@@ -282,20 +368,31 @@ int clamped_backward(const real *q, const real *k, const real *v, const real *e,
     }
     c.used = malloc(2 * most_edges * heads * sizeof(real));
     c.grad_logit = c.used + most_edges * heads;
-    c.partial = malloc((most_targets + BLOCK - 1) / BLOCK * of_kinds * sizeof(double));
-    int failed = !c.used || !c.partial;
+    c.partial = malloc((most_targets + BLOCK - 1) / BLOCK * (of_kinds + 1) * sizeof(double));
+    double *sums = calloc(of_kinds + 1, sizeof(double));
+    int failed = !c.used || !c.partial || !sums;
     memset(grad_k, 0, num_sources * width * sizeof(real));
     memset(grad_v, 0, num_sources * width * sizeof(real));
-    memset(grad_kinds, 0, of_kinds * sizeof(double));
+    for (long r = 0; r < num_rows; r++)
+        if (kind[r] == UNUSED) {
+            memset(grad_e + r * width, 0, width * sizeof(real));
+            if (bias) memset(grad_bias + r * heads, 0, heads * sizeof(real));
+        }
     for (c.first = 0; !failed && c.first < num_targets; c.first = c.last) {
         c.last = chunk_end(ptr, num_targets, c.first);
         c.edge = ptr[c.first];
         run(&c, backward_targets, c.last - c.first, num_threads);
         for (long block = 0; block * BLOCK < c.last - c.first; block++)
-            for (long i = 0; i < of_kinds; i++) grad_kinds[i] += c.partial[block * of_kinds + i];
+            for (long i = 0; i < of_kinds; i++) sums[i] += c.partial[block * of_kinds + i];
         run(&c, backward_ranges, c.ranges, num_threads);
         failed = atomic_load(&c.failed);
     }
+    for (long r = 0; !failed && r < kinds; r++) {
+        for (long i = 0; i < width; i++) grad_e[shared[r] * width + i] = (real)sums[r * width + i];
+        for (int h = 0; bias && h < heads; h++)
+            grad_bias[(long)shared[r] * heads + h] = (real)sums[kinds * width + r * heads + h];
+    }
+    free(sums);
     free(c.used);
     free(c.partial);
     return failed ? ENOMEM : 0;

@@ -80,9 +80,27 @@ def test_output_and_gradients_equal_those_by_torch(
     assert_equal(found, results(tensors, edges, options, dropout))
 
 
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+@pytest.mark.parametrize("form", FORMS)
+def test_edges_with_features_of_their_own_beside_kinds_equal_those_by_torch(
+    form: str, dropout: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensors, edges, options = case(400, kinds=300, dim=12, **FORMS[form])
+    own = torch.arange(400) % 3 > 0
+    edges[2] = 7  # shared; row 8 has no edge
+    edges[2, own] = torch.randperm(291)[: int(own.sum())] + 9
+    found = clamped._sorted_edges(*tensors[:2], tensors[3], edges)
+    assert found.shared.tolist() == [7]
+    assert (found.kind == -1).sum() == own.sum()
+    computed = results(tensors, edges, options, dropout)
+    assert not computed[4][8].any()
+    by_torch(monkeypatch)
+    assert_equal(computed, results(tensors, edges, options, dropout))
+
+
 @pytest.mark.usefixtures("instruction_set")
 @pytest.mark.parametrize("instruction_set", VECTOR_UNITS, indirect=True)
-@pytest.mark.parametrize(("heads", "dim"), [(1, 1), (3, 2), (1, 4), (2, 8), (1, 9), (2, 16), (1, 32), (1, 37)])
+@pytest.mark.parametrize(("heads", "dim"), [(1, 1), (3, 2), (1, 4), (2, 8), (1, 9), (2, 12), (2, 16), (1, 32), (1, 37)])
 def test_every_width_of_the_loops_equals_torch(heads: int, dim: int, monkeypatch: pytest.MonkeyPatch) -> None:
     tensors, edges, options = case(300, heads, dim, kinds=16, **FORMS["sampled"])
     found = results(tensors, edges, options)
@@ -117,7 +135,8 @@ def test_edges_that_are_not_sorted_or_of_many_kinds_are_walked_by_torch() -> Non
     expected = clamped_attention(q, k, v, e, edges, bias=bias, **options)
     mixed = edges[:, torch.randperm(300)]
     assert clamped._sorted_edges(q, k, e, mixed) is None
-    assert clamped._sorted_edges(q, k, e.repeat(6, 1, 1), edges) is None
+    shared_by_two = torch.stack([*edges[:2], torch.arange(300) % 20])
+    assert clamped._sorted_edges(q, k, e.repeat(7, 1, 1), shared_by_two) is None
     assert clamped._sorted_edges(q, k, e, edges.T.contiguous().T) is None
     torch.testing.assert_close(clamped_attention(q, k, v, e, mixed, bias=bias, **options), expected)
 

@@ -11,10 +11,12 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.attention import GraphContext
+from graphgps_kmip.attention import clamped_attention as clamped
 from graphgps_kmip.attention.clamped_attention import clamped_attention
 from graphgps_kmip.attention.context import Halo
 from graphgps_kmip.attention.exphormer import ExphormerAttention
 from graphgps_kmip.check.attention_batches import graph_alone, make_batch, permuted
+from graphgps_kmip.native import unavailable_reason
 
 DIM, HEADS = 8, 2
 ROUNDING = {"rtol": 1e-12, "atol": 1e-12}
@@ -50,6 +52,17 @@ def test_every_edge_has_the_features_of_its_kind() -> None:
     edges = torch.tensor([[*edge, row] for row, edge in enumerate(edges)]).T
     expected = clamped_attention(q, k, v, e, edges).flatten(1)
     torch.testing.assert_close(torch.cat(run(attention, x, context)), expected, **ROUNDING)
+
+
+@pytest.mark.skipif(unavailable_reason(clamped.KERNEL) is not None, reason="no C compiler")
+def test_the_c_loop_walks_the_edges_of_a_layer() -> None:
+    x, context = full_batch()
+    state = ExphormerAttention(DIM, HEADS, num_virt_node=2).double().initial_state(context)
+    q, e = x.new_zeros(len(x) + len(state.virtual), HEADS, 4), x.new_zeros(len(state.features), HEADS, 4)
+    found = clamped._sorted_edges(q, q, e, state.edges)
+    own = context.edge_index.size(1)
+    assert found.kind[:own].tolist() == [-1] * own
+    assert found.shared.tolist() == [*range(own, own + 5)]  # expander edges, and those to and from two virtual nodes
 
 
 def test_a_graph_alone_gives_the_same_output_and_virtual_nodes_as_in_a_batch() -> None:

@@ -25,6 +25,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch_geometric.nn import BatchNorm
 
 from graphgps_kmip.common.collectives import total
+from graphgps_kmip.common.freed_memory import keep_freed_memory
 from graphgps_kmip.errors import RunError
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ PATIENCE = 10.0  # seconds; a mistake that all processes make, they find within 
 
 def make_fabric(accelerator: str = "auto", devices: int | list[int] = 1, precision: str = "32-true") -> Fabric:
     """Return a launched Fabric: one process, one for each device, or those that torchrun started.
+
+    On a CPU the process keeps what it frees from now on, see `keep_freed_memory`.
 
     Args:
         accelerator: "auto", "cpu" or "cuda".
@@ -54,6 +57,8 @@ def make_fabric(accelerator: str = "auto", devices: int | list[int] = 1, precisi
     strategy = "ddp_find_unused_parameters_true" if processes > 1 else "auto"
     fabric = Fabric(accelerator=accelerator, devices=devices, num_nodes=nodes, strategy=strategy, precision=precision)
     fabric.launch()
+    if fabric.device.type == "cpu":
+        keep_freed_memory()
     return fabric
 
 

@@ -20,7 +20,8 @@ from graphgps_kmip.attention.full import _FullAttention, drop_factors, full_atte
 from graphgps_kmip.attention.sparse_attention import sparse_attention
 from graphgps_kmip.common.gradients import differentiable_gradients, once_only
 from graphgps_kmip.model.norms import GraphLayerNorm
-from graphgps_kmip.mpnn.gatedgcn import gated_mean, gated_sum
+from graphgps_kmip.mpnn.gated_mean import gated_mean
+from graphgps_kmip.mpnn.gatedgcn import gated_sum
 from graphgps_kmip.native import unavailable_reason
 from graphgps_kmip.search import topk_inner_product
 from tests.reference import attention as reference
@@ -79,7 +80,7 @@ def sums_formula(gate: Tensor, value: Tensor, factor: Tensor) -> Tensor:
 
 
 def means(own: Tensor, other: Tensor, edge: Tensor, factor: Tensor) -> Tensor:
-    return torch.cat(gated_mean(own, other, edge.clone(), factor, SOURCE, TARGET))
+    return torch.cat(gated_mean(own, other, edge, factor, SOURCE, TARGET))
 
 
 def means_formula(own: Tensor, other: Tensor, edge: Tensor, factor: Tensor) -> Tensor:

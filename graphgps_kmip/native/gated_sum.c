@@ -1,4 +1,4 @@
-/* The gates and gated means of GatedGCN, forward and backward, on a CPU (called by mpnn/gated_cpu.py).
+/* The gates and gated means of GatedGCN, forward and backward, on a CPU (called by mpnn/gated_mean.py).
  *
  * Edges are visited in lists, one for each target, or for each source, in the order of the edges: no two threads add to
  * one row, results repeat bit for bit, and each row of an edge is read and written once in a pass.
@@ -14,12 +14,15 @@
 #include "exponential.h"
 
 #define NODES 64 /* that a thread takes at a time */
+#define SOON 1   /* nodes from one that is computed to one whose edges are fetched */
 
 typedef struct {
     const real *own, *other;        /* (N, 2 C): A x and D x; (M, 2 C): B x and E x */
     const real *factor;             /* (E), or NULL */
     const int64_t *source, *target; /* (E) */
     const real *grad_out, *grad_gate; /* (N, C); (E, C), or NULL */
+    const real *affine, *slopes;      /* (2, C), or NULL: grad_gate is that of a norm behind g, see batch_norm.c */
+    int relu;                         /* of that norm */
     real *gate;                     /* (E, C): C e, becomes g */
     real *out, *mean, *inverse;     /* (N, C): result, weighted mean, 1 / (sum of weights + 1e-6) */
     real *grad_own, *grad_other, *grad_edge, *grad_factor;
@@ -38,6 +41,15 @@ typedef struct {
 #define FACTOR(edge) set1(g->factor ? g->factor[edge] : 1)
 #define EACH_EDGE(node) \
     for (int64_t at = g->start[node], edge; at < g->start[(node) + 1] && (edge = g->list[at], 1); at++)
+/* The rows of the edges of a node soon to come: in a list they lie anywhere. */
+INLINE void fetch_rows(const Gated *g, const real *rows, long node) {
+    if (!rows || node >= g->queue.items) return;
+    for (int64_t at = g->start[node]; at < g->start[node + 1]; at++) {
+        const char *row = (const char *)(rows + (long)g->list[at] * g->dim);
+        for (size_t byte = 0; byte < g->dim * sizeof(real); byte += ALIGN) __builtin_prefetch(row + byte);
+    }
+}
+
 #define EACH_NODE \
     for (long node, end; (node = take(&g->queue, NODES, &end)) < end;) \
         for (; node < end; node++)
@@ -45,40 +57,56 @@ typedef struct {
 /* g = C e + D x_i + E x_j, w = f sigmoid(g), mean_i = sum w B x_j / (sum w + 1e-6), out = A x_i + mean */
 static void *forward_targets(void *argument) {
     Gated *g = argument;
-    EACH_NODE EACH_VECTOR {
-        vec own = LOAD_HALF(own, node, 1), total = set1(0), sum = set1(0);
-        EACH_EDGE(node) {
-            vec gate = LOAD(gate, edge) + own + LOAD_HALF(other, g->source[edge], 1);
-            vec weight = FACTOR(edge) * sigmoid(gate);
-            STORE(gate, edge, gate);
-            sum = sum + weight;
-            total = fma_(weight, LOAD_HALF(other, g->source[edge], 0), total);
+    EACH_NODE {
+        fetch_rows(g, g->gate, node + SOON);
+        EACH_VECTOR {
+            vec own = LOAD_HALF(own, node, 1), total = set1(0), sum = set1(0);
+            EACH_EDGE(node) {
+                vec gate = LOAD(gate, edge) + own + LOAD_HALF(other, g->source[edge], 1);
+                vec weight = FACTOR(edge) * sigmoid(gate);
+                STORE(gate, edge, gate);
+                sum = sum + weight;
+                total = fma_(weight, LOAD_HALF(other, g->source[edge], 0), total);
+            }
+            vec inverse = set1(1) / (sum + set1((real)1e-6));
+            STORE(inverse, node, inverse);
+            STORE(mean, node, total * inverse);
+            STORE(out, node, LOAD_HALF(own, node, 0) + total * inverse);
         }
-        vec inverse = set1(1) / (sum + set1((real)1e-6));
-        STORE(inverse, node, inverse);
-        STORE(mean, node, total * inverse);
-        STORE(out, node, LOAD_HALF(own, node, 0) + total * inverse);
     }
     return NULL;
+}
+
+/* What reaches g from the edge's own result: grad, or through a norm a d + b g + c with d 0 where the ReLU is. */
+INLINE vec edge_gradient(const Gated *g, vec gate, vec grad, int c, int count) {
+    if (!g->affine) return grad;
+    vec scale = load_some(g->affine + c, count), shift = load_some(g->affine + g->dim + c, count);
+    vec_bits held = fma_(gate, scale, shift) <= set1(0);
+    if (g->relu) grad = (vec)(~held & (vec_bits)grad);
+    return fma_(scale, grad, fma_(load_some(g->slopes + c, count), gate, load_some(g->slopes + g->dim + c, count)));
 }
 
 /* d total = grad / (sum + 1e-6), dw = d total (B x_j - mean), df = <s, dw>, dg = f s (1 - s) dw and the edge's own */
 static void *backward_targets(void *argument) {
     Gated *g = argument;
-    EACH_NODE EACH_VECTOR {
-        vec grad = LOAD(grad_out, node), mean = LOAD(mean, node), sum = set1(0);
-        vec grad_total = grad * LOAD(inverse, node);
-        EACH_EDGE(node) {
-            vec sigma = sigmoid(LOAD(gate, edge));
-            vec grad_sigma = sigma * grad_total * (LOAD_HALF(other, g->source[edge], 0) - mean);
-            vec result = FACTOR(edge) * grad_sigma * (set1(1) - sigma);
-            if (g->grad_gate) result = result + LOAD(grad_gate, edge);
-            STORE(grad_edge, edge, result);
-            sum = sum + result;
-            if (g->factor) g->grad_factor[edge] += sum_lanes(grad_sigma);
+    EACH_NODE {
+        fetch_rows(g, g->gate, node + SOON);
+        fetch_rows(g, g->grad_gate, node + SOON);
+        EACH_VECTOR {
+            vec grad = LOAD(grad_out, node), mean = LOAD(mean, node), sum = set1(0);
+            vec grad_total = grad * LOAD(inverse, node);
+            EACH_EDGE(node) {
+                vec gate = LOAD(gate, edge), sigma = sigmoid(gate);
+                vec grad_sigma = sigma * grad_total * (LOAD_HALF(other, g->source[edge], 0) - mean);
+                vec result = FACTOR(edge) * grad_sigma * (set1(1) - sigma);
+                if (g->grad_gate) result = result + edge_gradient(g, gate, LOAD(grad_gate, edge), c, count);
+                STORE(grad_edge, edge, result);
+                sum = sum + result;
+                if (g->factor) g->grad_factor[edge] += sum_lanes(grad_sigma);
+            }
+            STORE_HALF(grad_own, node, 0, grad);
+            STORE_HALF(grad_own, node, 1, sum);
         }
-        STORE_HALF(grad_own, node, 0, grad);
-        STORE_HALF(grad_own, node, 1, sum);
     }
     return NULL;
 }
@@ -86,15 +114,19 @@ static void *backward_targets(void *argument) {
 /* d B x_j = sum w d total, d E x_j = sum dg */
 static void *backward_sources(void *argument) {
     Gated *g = argument;
-    EACH_NODE EACH_VECTOR {
-        vec value = set1(0), sum = set1(0);
-        EACH_EDGE(node) {
-            vec grad_total = LOAD(grad_out, g->target[edge]) * LOAD(inverse, g->target[edge]);
-            value = fma_(FACTOR(edge) * sigmoid(LOAD(gate, edge)), grad_total, value);
-            sum = sum + LOAD(grad_edge, edge);
+    EACH_NODE {
+        fetch_rows(g, g->gate, node + SOON);
+        fetch_rows(g, g->grad_edge, node + SOON);
+        EACH_VECTOR {
+            vec value = set1(0), sum = set1(0);
+            EACH_EDGE(node) {
+                vec grad_total = LOAD(grad_out, g->target[edge]) * LOAD(inverse, g->target[edge]);
+                value = fma_(FACTOR(edge) * sigmoid(LOAD(gate, edge)), grad_total, value);
+                sum = sum + LOAD(grad_edge, edge);
+            }
+            STORE_HALF(grad_other, node, 0, value);
+            STORE_HALF(grad_other, node, 1, sum);
         }
-        STORE_HALF(grad_other, node, 0, value);
-        STORE_HALF(grad_other, node, 1, sum);
     }
     return NULL;
 }
@@ -138,10 +170,11 @@ int gated_forward(const real *own, const real *other, const real *factor, const 
 
 int gated_backward(const real *other, const real *factor, const int64_t *source, const int64_t *target, long num_edges,
                    long num_targets, long num_sources, int dim, int num_threads, const real *grad_out,
-                   const real *grad_gate, const real *gate, const real *mean, const real *inverse, real *grad_own,
-                   real *grad_other, real *grad_edge, real *grad_factor) {
+                   const real *grad_gate, const real *affine, const real *slopes, int relu, const real *gate,
+                   const real *mean, const real *inverse, real *grad_own, real *grad_other, real *grad_edge,
+                   real *grad_factor) {
     Gated g = {.other = other, .factor = factor, .source = source, .target = target, .grad_out = grad_out,
-               .grad_gate = grad_gate, .gate = (real *)gate, .mean = (real *)mean, .inverse = (real *)inverse,
+               .grad_gate = grad_gate, .affine = affine, .slopes = slopes, .relu = relu, .gate = (real *)gate, .mean = (real *)mean, .inverse = (real *)inverse,
                .grad_own = grad_own, .grad_other = grad_other, .grad_edge = grad_edge, .grad_factor = grad_factor,
                .num_edges = num_edges, .num_targets = num_targets, .num_sources = num_sources, .dim = dim};
     if (factor) memset(grad_factor, 0, num_edges * sizeof(real));

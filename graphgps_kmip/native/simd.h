@@ -148,6 +148,16 @@ INLINE factors load_factors(const real *p) { return p; }
 INLINE vec add_multiple(vec sum, factors some, int which, vec a) { return fma_(set1(some[which]), a, sum); }
 
 /* Up to LANES numbers; zeros behind them. */
+#if defined(OF) && defined(__AVX512F__)
+INLINE vec load_some(const real *p, int count) {
+    return count >= LANES ? load(p) : OF(maskz_loadu)((1u << count) - 1, p);
+}
+
+INLINE void store_some(real *p, vec a, int count) {
+    if (count >= LANES) store(p, a);
+    else OF(mask_storeu)(p, (1u << count) - 1, a);
+}
+#else
 INLINE vec load_some(const real *p, int count) {
     real all[LANES] = {0};
     if (count >= LANES) return load(p);
@@ -164,6 +174,7 @@ INLINE void store_some(real *p, vec a, int count) {
     store(all, a);
     __builtin_memcpy(p, all, count * sizeof(real));
 }
+#endif
 
 /* One number for each of ROWS queries, in the compiler's own vectors. */
 #define ROWS 8

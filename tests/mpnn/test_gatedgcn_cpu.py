@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+
 import pytest
 import torch
 from torch import Tensor
+from torch_geometric.nn import BatchNorm
 
 from graphgps_kmip.mpnn import GatedGCN, gatedgcn
-from graphgps_kmip.mpnn.gatedgcn import gated_mean
-from graphgps_kmip.native import unavailable_reason
+from graphgps_kmip.mpnn.gated_mean import gated_mean, gated_update
+from graphgps_kmip.native import unavailable_reason, without_kernels
 from tests.mpnn.cases import check_gradients
 from tests.native.vector_units import VECTOR_UNITS
 
@@ -37,7 +41,7 @@ def plain(own: Tensor, other: Tensor, edge: Tensor, factor: Tensor | None, sourc
 
 def run(floats: list[Tensor | None], indices: list[Tensor]) -> tuple[Tensor, Tensor]:
     own, other, edge, factor = floats
-    return gated_mean(own, other, edge.clone(), factor, *indices)  # it writes over the edges
+    return gated_mean(own, other, edge, factor, *indices)
 
 
 @pytest.mark.usefixtures("instruction_set")
@@ -87,7 +91,7 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
     indices, results, before = torch.randint(0, 500, (2, 6000)), [], torch.get_num_threads()
     for threads in (1, 3):
         torch.set_num_threads(threads)
-        out = gated_mean(own, other, edge.clone(), None, *indices)
+        out = gated_mean(own, other, edge, None, *indices)
         results.append((*out, *torch.autograd.grad(out[0].square().sum() + out[1].sum(), (own, other, edge))))
     torch.set_num_threads(before)
     torch.testing.assert_close(*results, rtol=0, atol=0)
@@ -119,6 +123,49 @@ def test_the_layer_takes_the_kernel_and_equals_the_form_without_it(monkeypatch: 
             results.append([x_new, edge_new, *(parameter.grad.clone() for parameter in layer.parameters())])
     torch.testing.assert_close(*results, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(list(inputs), before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("options", [{}, {"equivstable_pe": True}, {"edge_residual": False, "residual": False}])
+@pytest.mark.parametrize("training", [True, False])
+def test_the_layer_with_its_edge_update_in_one_operator_equals_plain_torch(
+    training: bool, options: dict[str, bool]
+) -> None:
+    layer = GatedGCN(6, 0.0 if training else 0.5, **options).double()
+    encoding = (torch.randn(9, 3).double(),) if options.get("equivstable_pe") else ()
+    inputs = [torch.randn(rows, 6).double().requires_grad_() for rows in (9, 31)]
+    edge_index, results = torch.randint(0, 9, (2, 31)), []
+    layer(inputs[0], edge_index, inputs[1], *encoding)  # moves the running statistics
+    for context in (contextlib.nullcontext, without_kernels):
+        own = copy.deepcopy(layer).train(training)
+        with context():
+            outputs = own(inputs[0], edge_index, inputs[1], *encoding)
+            value = sum((out * torch.linspace(-1, 1, out.numel()).view_as(out)).sum() for out in outputs)
+            grads = torch.autograd.grad(value, (*inputs, *own.parameters()))
+        results.append((*outputs, *grads, *own.buffers()))
+    torch.testing.assert_close(*results, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_edge_update_takes_one_operator_where_nothing_is_dropped(
+    training: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+    monkeypatch.setattr(gatedgcn, "gated_update", lambda *given: calls.append(1) or gated_update(*given))
+    for layer in (GatedGCN(6), GatedGCN(6, 0.5), GatedGCN(6, act=torch.nn.GELU)):
+        layer.train(training)(torch.randn(9, 6), torch.randint(0, 9, (2, 31)), torch.randn(31, 6))
+    assert len(calls) == (1 if training else 2)
+
+
+def test_second_derivatives_of_the_edge_update_equal_finite_differences() -> None:
+    floats, indices = example(3, with_factor=True, num_edges=9)
+    floats[3].data.abs_()
+    norm, weight = BatchNorm(3).double(), torch.randn(3, 3, dtype=torch.float64, requires_grad=True)
+
+    def update(own: Tensor, other: Tensor, edge: Tensor, factor: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        return gated_update(own, other, edge, factor, *indices, weight, norm, True)
+
+    assert torch.autograd.gradcheck(update, (*floats, weight))
+    assert torch.autograd.gradgradcheck(update, (*floats, weight), fast_mode=True)
 
 
 def test_halves_take_the_form_without_it() -> None:

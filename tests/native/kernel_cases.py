@@ -5,14 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
+from torch_geometric.nn import BatchNorm
 
 from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.attention.circular_convolution import gated_convolutions
+from graphgps_kmip.attention.clamped_attention import clamped_attention
 from graphgps_kmip.attention.full import full_attention
 from graphgps_kmip.attention.pair_attention import pair_attention
 from graphgps_kmip.attention.size_groups import SizeGroups
 from graphgps_kmip.attention.sparse_attention import sparse_attention
-from graphgps_kmip.mpnn.gatedgcn import gated_mean
+from graphgps_kmip.mpnn.gated_mean import gated_mean
+from graphgps_kmip.mpnn.norm_update import norm_update
 from graphgps_kmip.search import topk_inner_product
 
 COUNTS = [0, 1, 2, 47, 48, 49, 1023, 1024, 1025]  # around a panel of keys, and the first graph that is sorted
@@ -129,14 +132,42 @@ def test_gated_means_of_nodes_without_edges_and_hubs(dim: int, dtype: torch.dtyp
         own, other, edge, factor = (torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes)
         source, target = (torch.randint(0, max(1, n), (edges,)) for n in (sources, targets))
         for given in (factor, None):
-            out, gate = gated_mean(own, other, edge.clone(), given, source, target)
+            out, gate = gated_mean(own, other, edge, given, source, target)
             inputs = [x for x in (own, other, edge, given) if x is not None]
             grads = torch.autograd.grad(out.sum() + gate.sum(), inputs)
             assert out.isfinite().all()
             assert all(grad.shape == x.shape for grad, x in zip(grads, inputs, strict=True))
         if edges:
             with pytest.raises(IndexError):
-                gated_mean(own, other, edge.clone(), factor, source + sources, target)
+                gated_mean(own, other, edge, factor, source + sources, target)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dim", [1, 7, 16, 33])
+def test_norms_of_few_rows_and_around_a_block(dim: int, dtype: torch.dtype) -> None:
+    for rows in (2, 63, 64, 65, 3000):
+        norm = BatchNorm(dim).to(dtype)
+        x, residual = (torch.randn(rows, dim, dtype=dtype, requires_grad=True) for _ in range(2))
+        for relu, given in ((True, residual), (True, None), (False, residual), (False, None)):
+            out = norm_update(x, norm, relu, given)
+            (grad,) = torch.autograd.grad(out.sum(), x)
+            assert out.isfinite().all()
+            assert grad.shape == x.shape
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("heads", "dim"), [(1, 1), (3, 7), (8, 12)])
+def test_attention_along_edges_with_features_of_their_own(heads: int, dim: int, dtype: torch.dtype) -> None:
+    for targets, sources, rows, count in ((1, 1, 1, 1), (5, 3, 4, 0), (70, 130, 400, 300)):
+        shapes = (targets, sources, sources, rows)
+        q, k, v, e = (torch.randn(one, heads, dim, dtype=dtype, requires_grad=True) for one in shapes)
+        source, target = (torch.randint(0, size, (count,)) for size in (sources, targets))
+        row = torch.where(torch.arange(count) % 3 > 0, torch.randperm(rows)[:count], 0)
+        bias = torch.randn(rows, heads, dtype=dtype, requires_grad=True)
+        out = clamped_attention(q, k, v, e, torch.stack([source, target.sort().values, row]), bias=bias)
+        grads = torch.autograd.grad(out.sum(), (q, k, v, e, bias))
+        assert out.isfinite().all()
+        assert all(grad.isfinite().all() for grad in grads)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

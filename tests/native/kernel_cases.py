@@ -14,7 +14,7 @@ from graphgps_kmip.attention.full import full_attention
 from graphgps_kmip.attention.pair_attention import pair_attention
 from graphgps_kmip.attention.size_groups import SizeGroups
 from graphgps_kmip.attention.sparse_attention import sparse_attention
-from graphgps_kmip.mpnn.gated_mean import gated_mean
+from graphgps_kmip.mpnn.gated_mean import gated_mean, gated_update
 from graphgps_kmip.mpnn.norm_update import norm_update
 from graphgps_kmip.search import topk_inner_product
 
@@ -137,6 +137,10 @@ def test_gated_means_of_nodes_without_edges_and_hubs(dim: int, dtype: torch.dtyp
             grads = torch.autograd.grad(out.sum() + gate.sum(), inputs)
             assert out.isfinite().all()
             assert all(grad.shape == x.shape for grad, x in zip(grads, inputs, strict=True))
+        if edges > 1:
+            weight, norm = torch.randn(dim, dim, dtype=dtype), BatchNorm(dim).to(dtype)
+            out, new = gated_update(own, other, edge, factor, source, target, weight, norm, residual=True)
+            assert all(grad.isfinite().all() for grad in torch.autograd.grad(out.sum() + new.sum(), (own, other, edge)))
         if edges:
             with pytest.raises(IndexError):
                 gated_mean(own, other, edge, factor, source + sources, target)

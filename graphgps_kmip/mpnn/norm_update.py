@@ -60,11 +60,12 @@ class NormForm(NamedTuple):
 
 
 def kernel_can_run(x: Tensor, norm: nn.Module, residual: Tensor | None) -> bool:
-    """Whether this is a plain batch norm of at least two rows, in a dtype that the kernel has."""
+    """Whether this is a plain batch norm of at least two rows, in a dtype that the kernel has, and all shapes fit."""
     if type(getattr(norm, "module", None)) is not nn.BatchNorm1d or x.device.type != "cpu" or x.dim() != 2:
         return False
     fits = x.dtype in (torch.float32, torch.float64) and len(x) > 1 and norm.module.affine
-    fits = fits and norm.module.weight.dtype == x.dtype and (residual is None or residual.dtype == x.dtype)
+    fits = fits and norm.module.weight.dtype == x.dtype and norm.module.num_features == x.size(1)
+    fits = fits and (residual is None or (residual.dtype == x.dtype and residual.shape == x.shape))
     return fits and unavailable_reason(KERNEL, *dtype_flags(x.dtype)) is None
 
 

@@ -105,6 +105,8 @@ def test_other_norms_rows_and_dtypes_are_left_to_torch() -> None:
     assert not kernel_can_run(x, nn.Identity(), None)
     assert not kernel_can_run(x.bfloat16(), norm, None)
     assert not kernel_can_run(x.float(), norm, None)
+    assert not kernel_can_run(x, norm, x[:, :1])
+    assert not kernel_can_run(x[:, :3], norm, None)
     norm.module = SharedBatchNorm(4)
     assert not kernel_can_run(x.float(), norm, None)
     single = BatchNorm(4, allow_single_element=True).double()

@@ -34,7 +34,7 @@ PRINTED = Path(__file__).parents[1] / "experiments" / "printed"
 
 
 class Card(NamedTuple):
-    """A GPU as its data sheet has it.
+    """Published specifications of a GPU.
 
     Args:
         capability (int): compute capability, times 10.

@@ -43,7 +43,7 @@ find_python() {
  it with PYTHON=/path/to/python3.11"
 }
 
-# What .venv depends on: first the two lines whose change means a new .venv, then the sum of what pip is told.
+# What .venv depends on: first the two lines whose change means a new .venv, then the sum of the requirements.
 stamp() {
   "$venv/bin/python" -c 'import sys; print(sys.version.replace("\n", " "))' 2>/dev/null || echo "no python"
   printf '%s\n' "$root"

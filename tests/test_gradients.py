@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -269,13 +269,23 @@ def test_every_backward_of_the_package_either_asks_for_grad_mode_or_is_made_of_i
     package = Path(clamped.__file__).parents[1]
     seen = 0
     for file in sorted(package.rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.ClassDef) and any(ast.unparse(base).endswith("Function") for base in node.bases):
-                (backward,) = (part for part in node.body if getattr(part, "name", "") == "backward")
-                text = ast.unparse(backward)
-                assert "once_differentiable" not in text, f"{file.name}: {node.name}"
-                seen += 1
-                assert "is_grad_enabled" in text or f"{node.name}.apply" in text or "raise" in text, (
-                    f"{file.name}: the backward of {node.name} ignores create_graph=True"
-                )
-    assert seen >= 9
+        for name, text in backwards(ast.parse(file.read_text())):
+            assert "once_differentiable" not in text, f"{file.name}: {name}"
+            seen += 1
+            assert "is_grad_enabled" in text or f"{name}.apply" in text or "raise" in text or "gradients(ctx" in text, (
+                f"{file.name}: the backward of {name} ignores create_graph=True"
+            )
+    assert seen >= 13
+
+
+def backwards(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Name and code of the backward of each Function, and of the gradients of each operator (`operators`)."""
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and any(ast.unparse(base).endswith("Function") for base in node.bases):
+            (backward,) = (part for part in node.body if getattr(part, "name", "") == "backward")
+            yield node.name, ast.unparse(backward)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "operator":
+            for keyword in node.keywords:
+                if keyword.arg == "gradients":
+                    yield ast.unparse(keyword.value), ast.unparse(functions[ast.unparse(keyword.value)])

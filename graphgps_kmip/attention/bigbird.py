@@ -22,6 +22,7 @@ from graphgps_kmip.attention.dense import Tiles, from_padded, to_padded
 from graphgps_kmip.attention.edge_attention import edge_attention
 from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
 from graphgps_kmip.attention.sparse_attention import cpu_can_run, sparse_attention
+from graphgps_kmip.common.host_copies import counts
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import COUNT, NATURAL, POSITIVE, Choice, Registered
 
@@ -38,7 +39,7 @@ def fixed_blocks(block: Tensor, last: Tensor) -> Tensor:
     Shapes:
         block and last (T,); returns (T, 5), -1 where there is none or it is already there.
     """
-    window = block[:, None] + torch.tensor([-1, 0, 1], device=block.device)
+    window = block[:, None] + torch.arange(-1, 2, device=block.device)
     window = window.masked_fill(window > last[:, None], -1)
     first = torch.where(block > 1, 0, -1)
     return torch.cat([window, torch.stack([first, torch.where(block < last - 1, last, -1)], dim=1)], dim=1)
@@ -158,7 +159,7 @@ def _gathered(q: Tensor, k: Tensor, v: Tensor, at: Tensor, seen: Tensor) -> Tens
 
 def _first_and_last(q: Tensor, k: Tensor, v: Tensor, context: GraphContext, blocks: Tiles, last: Tensor) -> Tensor:
     """Attention of the first and the last block of each graph to all its nodes: q (T, H, W, D) -> (B, H, 2, W, D)."""
-    count = torch.bincount(blocks.graph, minlength=context.num_graphs)
+    count = counts(blocks.graph, context.num_graphs)
     first = count.cumsum(0) - count
     at = (first[:, None] + torch.stack([torch.zeros_like(last), last], dim=1)).clamp(0, len(q) - 1)  # (B, 2)
     padded, mask = to_padded(torch.cat([k, v], dim=1).flatten(1), context)

@@ -130,8 +130,14 @@ def _put(out: Tensor, values: Tensor, block: Block) -> None:
     if block.nodes is not None:
         out[:, block.nodes] = values[:, 0]
     else:
-        used = slice(None) if block.used is None else block.used
-        out.index_copy_(1, block.rows[used].flatten(), values[:, used].flatten(1).to(out.dtype))
+        rows, values = _of_nodes(block, values)
+        out.index_copy_(1, rows, values.to(out.dtype))
+
+
+def _of_nodes(block: Block, values: Tensor) -> tuple[Tensor, Tensor]:
+    """Nodes (U,), and what values (c, b, n) hold for them, (c, U)."""
+    rows, values = block.rows.flatten(), values.flatten(1)
+    return (rows, values) if block.places is None else (rows[block.places], values[:, block.places])
 
 
 def _spectrum(values: Tensor, block: Block) -> Tensor:
@@ -143,7 +149,7 @@ def _kernel_spectrum(filters: Tensor, block: Block) -> Tensor:
     """Transform the kernel of each graph: (c, sum of sizes) -> (c, b, length / 2 + 1), or (c, 1, ..) of one size."""
     if block.direct:
         return torch.fft.rfft(_wide(filters[:, block.own_taps])[:, None])
-    tap, has_one = block.taps
+    tap, has_one, _ = block.taps
     found = torch.fft.rfft(_wide(filters.index_select(1, tap.flatten())).unflatten(1, tap.shape) * has_one)
     return found if len(block.sizes) == 1 else found.index_select(1, block.kernel)
 
@@ -163,8 +169,7 @@ def _plain(values: Tensor, filters: Tensor, groups: SizeGroups, chain: Chain) ->
         for one, gate in zip(taps, chain.behind(gates), strict=True):
             value = _inverse(_spectrum(value, block) * _kernel_spectrum(one, block), block)
             value = value if gate is None else gate * value
-        used = slice(None) if block.used is None else block.used
-        out = out.index_copy(1, block.rows[used].flatten(), value[:, used].flatten(1))
+        out = out.index_copy(1, *_of_nodes(block, value))
     return out.mT.to(values.dtype)
 
 
@@ -256,5 +261,5 @@ def _add_to_filters(total: Tensor, product: Tensor, block: Block) -> None:
     if block.direct:
         total[:, block.own_taps] += taps[:, 0]
     else:
-        tap, has_one = block.taps
-        total.index_add_(1, tap[has_one], taps[:, has_one])
+        tap, _, places = block.taps
+        total.index_add_(1, tap.flatten()[places], taps.flatten(1)[:, places])

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from graphgps_kmip.attention.size_groups import SizeGroups
 from graphgps_kmip.common.collectives import exchange, total
+from graphgps_kmip.common.host_copies import host_copy, single_graph
 from graphgps_kmip.common.node_pairs import pair_rows
 from graphgps_kmip.errors import InputError
 
@@ -57,7 +58,7 @@ class Halo:
         """Return the halo that a loader wrote into a batch (`shard_of`); None: the batch holds whole graphs."""
         if "halo_rows" not in data:
             return None
-        return cls(data.halo_rows, tuple(data.halo_send.tolist()), tuple(data.halo_receive.tolist()))
+        return cls(data.halo_rows, *(tuple(host_copy(one).tolist()) for one in (data.halo_send, data.halo_receive)))
 
     def extend(self, x: Tensor) -> Tensor:
         """Append the rows of the halo, (n, C) -> (n + h, C); gradients flow back to their processes."""
@@ -69,7 +70,7 @@ class Halo:
 
 
 EDGE_SET_SUFFIX = "_edge_index"
-_KEPT = ("sizes", "max_nodes", "min_nodes", "pair_ptr", "num_pairs", "size_groups", "_ptr_fits")
+_KEPT = ("sizes", "host_sizes", "max_nodes", "min_nodes", "pair_ptr", "num_pairs", "size_groups", "_ptr_is_checked")
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,14 +130,19 @@ class GraphContext:
         return self.ptr.diff()
 
     @cached_property
+    def host_sizes(self) -> Tensor:
+        """`sizes` on the CPU, (B,); read from the device, once, if the host does not know them (`host_copies`)."""
+        return host_copy(self.ptr).diff()
+
+    @cached_property
     def max_nodes(self) -> int:
-        """Number of nodes of the largest graph (0 without graphs); read from the device once and kept."""
-        return int(self.sizes.max()) if self.num_graphs else 0
+        """Number of nodes of the largest graph (0 without graphs)."""
+        return int(self.host_sizes.max()) if self.num_graphs else 0
 
     @cached_property
     def min_nodes(self) -> int:
-        """Number of nodes of the smallest graph (0 without graphs); read from the device once and kept."""
-        return int(self.sizes.min()) if self.num_graphs else 0
+        """Number of nodes of the smallest graph (0 without graphs)."""
+        return int(self.host_sizes.min()) if self.num_graphs else 0
 
     @cached_property
     def pair_ptr(self) -> Tensor:
@@ -145,12 +151,12 @@ class GraphContext:
 
     @cached_property
     def num_pairs(self) -> int:
-        """Number of pairs of nodes inside graphs, sum of n^2; read from the device once and kept."""
-        return int(self.pair_ptr[-1])
+        """Number of pairs of nodes inside graphs, sum of n^2."""
+        return int(self.host_sizes.square().sum())
 
     @cached_property
     def size_groups(self) -> SizeGroups:
-        """The graphs by size, for convolutions along their nodes; read from the device once and kept."""
+        """The graphs by size, for convolutions along their nodes."""
         return SizeGroups.of(self.ptr)
 
     def progress_in(self, training: bool) -> float:
@@ -166,9 +172,9 @@ class GraphContext:
         return self.progress
 
     @cached_property
-    def _ptr_fits(self) -> bool:
-        bounds = self.ptr.tolist()
-        return bounds[:1] == [0] and bounds[-1] == len(self.batch) and bounds == sorted(bounds)
+    def _ptr_is_checked(self) -> bool:
+        check_bounds(host_copy(self.ptr).tolist(), len(self.batch))
+        return True
 
     def check_ptr(self) -> None:
         """Refuse boundaries that are not those of the nodes, before compiled code reads by them; the result is cached.
@@ -176,11 +182,7 @@ class GraphContext:
         Raises:
             ValueError: ptr does not increase from 0 to N.
         """
-        if not self._ptr_fits:
-            raise ValueError(
-                f"ptr must increase from 0 to {len(self.batch)}, the number of nodes, got {self.ptr.tolist()[:10]}: "
-                "give the first node of each graph, and the number of nodes at the end"
-            )
+        _ = self._ptr_is_checked
 
     def with_edge_attr(self, edge_attr: Tensor | None) -> GraphContext:
         """Return the same graphs with other edge features; sizes that were read from the device are not read again."""
@@ -213,7 +215,7 @@ class GraphContext:
             return context_or_batch
         if context_or_batch is None:
             batch = torch.zeros(x.size(0), dtype=torch.long, device=x.device)
-            return cls(batch, torch.tensor([0, x.size(0)], device=x.device))
+            return cls(batch, single_graph(x.size(0), x.device))
         _check_batch_vector(context_or_batch)
         _check_length(context_or_batch, x)
         return cls(context_or_batch.long(), _ptr_of(context_or_batch))
@@ -233,7 +235,7 @@ class GraphContext:
         if batch is None:
             device = data.x.device if getattr(data, "x", None) is not None else data.edge_index.device
             batch = torch.zeros(data.num_nodes, dtype=torch.long, device=device)
-            ptr = torch.tensor([0, data.num_nodes], device=device)
+            ptr = single_graph(data.num_nodes, device)
         elif ptr is None:
             _check_batch_vector(batch)
             ptr = _ptr_of(batch)
@@ -252,6 +254,19 @@ class GraphContext:
             encoding=getattr(data, "pe_EquivStableLapPE", None),
             degree=getattr(data, "rrwp_degree", None),
             halo=Halo.from_data(data),
+        )
+
+
+def check_bounds(bounds: list[int], num_nodes: int) -> None:
+    """Refuse boundaries of graphs that are not those of so many nodes.
+
+    Raises:
+        ValueError: they do not increase from 0 to the number of nodes.
+    """
+    if bounds[:1] != [0] or bounds[-1] != num_nodes or bounds != sorted(bounds):
+        raise ValueError(
+            f"ptr must increase from 0 to {num_nodes}, the number of nodes, got {bounds[:10]}: "
+            "give the first node of each graph, and the number of nodes at the end"
         )
 
 

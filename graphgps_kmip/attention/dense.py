@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from graphgps_kmip.attention.context import GraphContext
+from graphgps_kmip.common.host_copies import host_copy, remember
 
 
 def to_padded(x: Tensor, context: GraphContext) -> tuple[Tensor, Tensor]:
@@ -69,11 +70,12 @@ class Tiles:
     @classmethod
     def of(cls, context: GraphContext, width: int) -> Tiles:
         """Split each graph into tiles of ``width`` nodes and a rest; a graph without nodes has no tile."""
-        count = (context.sizes + width - 1) // width  # tiles of each graph
-        graph = torch.repeat_interleave(count)
-        place = torch.arange(len(graph), device=graph.device) - (count.cumsum(0) - count)[graph]
-        ptr = torch.cat([context.ptr[graph] + place * width, context.ptr[-1:]])
-        return cls(GraphContext(torch.repeat_interleave(ptr.diff()), ptr), graph, place)
+        number = int(_num_tiles(context.host_sizes, width).sum())
+        graph, place, ptr = _tiles(context.ptr, width, number)
+        if ptr.device.type != "cpu":
+            remember(ptr, _tiles(host_copy(context.ptr), width, number)[2])
+        batch = torch.repeat_interleave(ptr.diff(), output_size=len(context.batch))
+        return cls(GraphContext(batch, ptr), graph, place)
 
     @classmethod
     def of_uneven(cls, context: GraphContext, width: int) -> Tiles:
@@ -82,3 +84,15 @@ class Tiles:
             return cls.of(context, width)
         graph = torch.arange(context.num_graphs, device=context.ptr.device)
         return cls(context, graph, torch.zeros_like(graph))
+
+
+def _num_tiles(sizes: Tensor, width: int) -> Tensor:
+    return (sizes + width - 1) // width
+
+
+def _tiles(ptr: Tensor, width: int, number: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Graph and place of each tile, (T,), and first node of each, and N at the end, (T+1,)."""
+    count = _num_tiles(ptr.diff(), width)
+    graph = torch.repeat_interleave(count, output_size=number)
+    place = torch.arange(number, device=graph.device) - (count.cumsum(0) - count)[graph]
+    return graph, place, torch.cat([ptr[graph] + place * width, ptr[-1:]])

@@ -22,6 +22,7 @@ from torch.nn.functional import linear
 from graphgps_kmip.attention.edge_attention import edge_softmax
 from graphgps_kmip.attention.sparse_attention import dropped
 from graphgps_kmip.common.gradients import differentiable_gradients
+from graphgps_kmip.common.host_copies import host_copy
 from graphgps_kmip.common.node_pairs import all_pairs
 
 # Entries (pairs times channels) of one chunk; it has some ten temporaries.
@@ -275,7 +276,7 @@ class _GRITAttention(Function):
         inner = (*tensors[:8], _diagonal_blocks(logit, settings.num_heads))
         attended, row_sums = torch.zeros_like(q), torch.zeros_like(q)
         new = torch.empty_like(value) if update_pairs else None
-        for chunk in _chunks(ptr.diff().tolist(), q.size(1), q.device.type):
+        for chunk in _chunks(host_copy(ptr).diff().tolist(), q.size(1), q.device.type):
             queries, keys, rows = chunk
             one = _scores(inner, chunk, settings)
             weight = dropped(one.weight, _rows(masks[0], rows, one.weight), settings.dropout)
@@ -298,7 +299,7 @@ class _GRITAttention(Function):
         sums = _Gradients(tensors, masks, settings)
         grad_out, grad_rows = (torch.zeros_like(tensors[0]) if one is None else one for one in grads[:2])
         grad_new = grads[2] if ctx.update_pairs else None
-        for chunk in _chunks(ptr.diff().tolist(), grad_out.size(1), grad_out.device.type):
+        for chunk in _chunks(host_copy(ptr).diff().tolist(), grad_out.size(1), grad_out.device.type):
             sums.add(chunk, grad_out, grad_rows, None if grad_new is None else grad_new[chunk[2]])
         return *sums.result(), None, None, None, None
 

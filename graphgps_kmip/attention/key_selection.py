@@ -17,6 +17,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.compiler import is_compiling
 from torch.nn.functional import normalize
 
 from graphgps_kmip.attention.context import GraphContext
@@ -50,7 +51,11 @@ class KeySelection(nn.Module):
 
 
 class BestKeys(KeySelection):
-    """The k keys of largest inner product, as in the papers; all keys of a graph with fewer than k nodes."""
+    """The k keys of largest inner product, as in the papers; all keys of a graph with fewer than k nodes.
+
+    Queries or keys that are not finite raise `NotFinite` on a CPU; elsewhere, where the host would have to wait for the
+    answer, all scores are NaN then, and so is the loss.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +69,9 @@ class BestKeys(KeySelection):
         self, q: Tensor, k: Tensor, context: GraphContext, num_keys: int, backend: str = "auto"
     ) -> tuple[Tensor, Tensor]:
         """Search exactly; see `KeySelection`."""
-        return topk_inner_product(q, k, context.ptr, context.ptr, min(num_keys, max(1, context.max_nodes)), backend)
+        if not is_compiling():  # a traced program is for graphs of any size: it keeps empty slots
+            num_keys = min(num_keys, max(1, context.max_nodes))
+        return topk_inner_product(q, k, context.ptr, context.ptr, num_keys, backend, read_values=q.device.type == "cpu")
 
 
 POOL = 2  # candidates per selected key
@@ -184,7 +191,8 @@ def topk_of_random_keys(
     keys, ptr = draw_keys(context, k.size(0), fraction)
     drawn = k.gather(1, keys[..., None].expand(-1, -1, k.size(-1)))  # (H, M, D)
     largest = max(1, int(context.max_nodes * fraction))  # subset of a graph
-    index, score = topk_inner_product(q, drawn, context.ptr, ptr, min(num_keys, largest), backend)
+    num_keys, reads = min(num_keys, largest), q.device.type == "cpu"
+    index, score = topk_inner_product(q, drawn, context.ptr, ptr, num_keys, backend, read_values=reads)
     nodes = keys.gather(1, index.clamp(min=0).flatten(1)).view_as(index)
     return nodes.masked_fill(index < 0, -1), score
 

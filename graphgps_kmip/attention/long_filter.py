@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn.functional import linear
 
+from graphgps_kmip.common.host_copies import on_device
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.common.row_chunks import RowStage, map_rows
 from graphgps_kmip.errors import InputError
@@ -64,8 +65,8 @@ class Segments:
     @classmethod
     def of(cls, sizes: tuple[int, ...], device: torch.device) -> Segments:
         """Number the places of filters of these sizes."""
-        count = torch.tensor(sizes, dtype=torch.int64, device=device)
-        number = torch.arange(len(sizes), device=device).repeat_interleave(count) if len(sizes) != 1 else None
+        count = on_device(sizes, device, torch.int64)
+        number = torch.repeat_interleave(count, output_size=sum(sizes)) if len(sizes) != 1 else None
         return cls(sizes, number, count[:, None])
 
     def sums(self, x: Tensor) -> Tensor:

@@ -274,7 +274,8 @@ def padded_pairs(values: Tensor, context: GraphContext) -> Tensor:
     query = torch.arange(len(context.batch), device=values.device) - context.ptr[context.batch]  # within its graph
     first = (context.batch * context.max_nodes + query) * context.max_nodes  # place of a query's first pair
     size = context.sizes[context.batch]
-    shift = (first - context.pair_ptr[context.batch] - query * size).repeat_interleave(size)  # (P,)
+    shift = first - context.pair_ptr[context.batch] - query * size
+    shift = shift.repeat_interleave(size, output_size=context.num_pairs)  # (P,)
     place = torch.arange(context.num_pairs, device=values.device) + shift
     padded = values.new_zeros(len(values), context.num_graphs * context.max_nodes**2)
     return padded.index_copy(1, place, values).view(shape).transpose(0, 1)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.head_arguments import check_dropout, described
 from graphgps_kmip.attention.linear_attention import linear_attention
+from graphgps_kmip.common.host_copies import host_copy, remember
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import WIDTH
 
@@ -203,10 +204,11 @@ def redraw_regularly(model: nn.Module, period: int = PERIOD) -> None:
 def _count(model: nn.Module, args: tuple[Any, ...], *, period: int) -> None:  # noqa: ARG001 (a hook's signature)
     if not model.training:
         return
-    model.redraw_calls += 1
-    if int(model.redraw_calls) % period:
+    calls = host_copy(model.redraw_calls) + 1
+    remember(model.redraw_calls.fill_(int(calls)), calls)
+    if int(calls) % period:
         return
-    generator = torch.Generator().manual_seed(int(model.redraw_seed + model.redraw_calls))
+    generator = torch.Generator().manual_seed(int(host_copy(model.redraw_seed) + calls))
     for module in model.modules():
         if isinstance(module, PerformerAttention):
             module.redraw(generator)

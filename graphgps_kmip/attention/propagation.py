@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn.functional import embedding_bag
 
+from graphgps_kmip.common.host_copies import counts
 from graphgps_kmip.common.near_misses import look_up
 
 CHUNK_NUMBERS = 2**25  # of gathered features at a time, where no list of each node is made: 128 MB of float32
@@ -16,12 +17,12 @@ INT32 = 2**31 - 1
 
 
 def _symmetric(source: Tensor, target: Tensor, num_nodes: int, dtype: torch.dtype) -> Tensor:
-    outward, inward = (torch.bincount(ends, minlength=num_nodes).to(dtype) for ends in (source, target))
+    outward, inward = (counts(ends, num_nodes).to(dtype) for ends in (source, target))
     return (outward[source] * inward[target]).rsqrt()
 
 
 def _mean(source: Tensor, target: Tensor, num_nodes: int, dtype: torch.dtype) -> Tensor:  # noqa: ARG001
-    return torch.bincount(target, minlength=num_nodes).to(dtype).reciprocal()[target]
+    return counts(target, num_nodes).to(dtype).reciprocal()[target]
 
 
 def _sum(source: Tensor, target: Tensor, num_nodes: int, dtype: torch.dtype) -> Tensor:  # noqa: ARG001
@@ -83,7 +84,7 @@ def sums_of_lists(x: Tensor, source: Tensor, target: Tensor, weight: Tensor) -> 
     kind = torch.int32 if max(len(source), len(x)) < INT32 else torch.int64
     order = target.to(kind).argsort(stable=True)
     ends = torch.zeros(len(x) + 1, dtype=kind, device=x.device)
-    ends[1:] = torch.bincount(target, minlength=len(x)).cumsum(0)
+    ends[1:] = counts(target, len(x)).cumsum(0)
     source, weight = source.to(kind)[order], weight[order]
     return embedding_bag(source, x, ends, mode="sum", per_sample_weights=weight, include_last_offset=True)
 

@@ -15,6 +15,8 @@ from itertools import accumulate, chain, pairwise
 import torch
 from torch import Tensor
 
+from graphgps_kmip.common.host_copies import host_copy, on_device
+
 CALL = 50_000  # numbers that could be transformed in the time of the calls for one more block
 RADICES = (2, 3, 5, 7)
 
@@ -45,6 +47,7 @@ class Block:
         sizes (tuple[int, ...]): distinct sizes of the graphs, all equal to length, or all at most (length + 1) / 2.
         filters (tuple[int, ...]): first row of the filter of each of these sizes.
         start (int): first node of the first graph.
+        num_nodes (int): nodes of all graphs together.
         kernel (Tensor): which of the sizes each graph has.
         rows (Tensor): node of each place of each graph; places beyond its size have the one of its last node.
         used (Tensor, optional): places that are nodes; None: all.
@@ -56,6 +59,7 @@ class Block:
     sizes: tuple[int, ...]
     filters: tuple[int, ...]
     start: int
+    num_nodes: int
     kernel: Tensor
     rows: Tensor
     used: Tensor | None
@@ -76,21 +80,28 @@ class Block:
         return slice(self.filters[0], self.filters[0] + self.sizes[0])
 
     @cached_property
-    def taps(self) -> tuple[Tensor, Tensor]:
-        """Row of the filters at each place of each kernel, (sizes, length), and which places have one.
+    def places(self) -> Tensor | None:
+        """Which of the flat rows are nodes, (num_nodes,); None: all."""
+        return None if self.used is None else _where(self.used, self.num_nodes)
+
+    @cached_property
+    def taps(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Row of the filters at each place of each kernel, (sizes, length), which places have one, and their list.
 
         A kernel has the tap of distance d at place d mod length, for all distances from 1 - n to n - 1.
         """
         place = torch.arange(self.length, device=self.rows.device)
-        size, first = (torch.tensor(values, device=place.device)[:, None] for values in (self.sizes, self.filters))
+        size, first = (on_device(values, place.device)[:, None] for values in (self.sizes, self.filters))
         ahead, behind = place < size, place > self.length - size
         tap = torch.where(behind, place - self.length + size, place)
-        return first + tap.where(ahead | behind, tap.new_zeros(())), ahead | behind
+        has_one = ahead | behind
+        places = _where(has_one, sum(2 * size - 1 for size in self.sizes))
+        return first + tap.where(has_one, tap.new_zeros(())), has_one, places
 
 
 @dataclass(frozen=True, eq=False)
 class SizeGroups:
-    """The graphs of a batch by their size, for filters that depend on it; read from the device once.
+    """The graphs of a batch by their size, for filters that depend on it.
 
     Args:
         sizes (tuple[int, ...]): distinct sizes, ascending, without 0; filters of these lengths stand one behind the
@@ -108,7 +119,7 @@ class SizeGroups:
     @classmethod
     def of(cls, ptr: Tensor) -> SizeGroups:
         """Group graphs by the boundaries (B+1,) of their nodes."""
-        bounds = ptr.tolist()
+        bounds = host_copy(ptr).tolist()
         graphs: dict[int, list[int]] = {}
         for start, end in pairwise(bounds):
             graphs.setdefault(end - start, []).append(start)
@@ -152,6 +163,11 @@ class SizeGroups:
         return tuple(torch.tensor(one, dtype=torch.int64) for one in lists)
 
 
+def _where(mask: Tensor, number: int) -> Tensor:
+    """Flat places where a mask is True, of which the host knows the number."""
+    return torch.nonzero_static(mask.flatten(), size=number).squeeze(1)
+
+
 def _running_sum(sizes: Sequence[int]) -> list[int]:
     return list(accumulate(sizes, initial=0))[:-1]
 
@@ -171,10 +187,12 @@ def _block(
     length: int, sizes: list[int], graphs: dict[int, list[int]], first: dict[int, int], device: torch.device
 ) -> Block:
     firsts = [start for size in sizes for start in graphs[size]]
-    starts = torch.tensor(firsts, device=device)
-    kernel = torch.tensor([number for number, size in enumerate(sizes) for _ in graphs[size]], device=device)
-    own = torch.tensor(sizes, device=device)[kernel][:, None]
+    starts = on_device(firsts, device)
+    kinds = [number for number, size in enumerate(sizes) for _ in graphs[size]]
+    kernel, own = on_device(kinds, device), on_device([sizes[kind] for kind in kinds], device)[:, None]
+    num_nodes = sum(sizes[kind] for kind in kinds)
     place = torch.arange(sizes[-1], device=device)
     rows = starts[:, None] + torch.minimum(place, own - 1)
     used = place < own if len(sizes) > 1 else None
-    return Block(length, tuple(sizes), tuple(first[size] for size in sizes), firsts[0], kernel, rows, used)
+    filters = tuple(first[size] for size in sizes)
+    return Block(length, tuple(sizes), filters, firsts[0], num_nodes, kernel, rows, used)

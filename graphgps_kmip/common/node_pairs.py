@@ -11,13 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from graphgps_kmip.common.host_copies import host_copy, single_graph
+
 
 def first_nodes(batch: Any) -> Tensor:
     """Return the first node of each graph, and the number of nodes at the end; a `Data` that is no batch is one graph.
 
     Shapes: (B + 1,).
     """
-    return batch.ptr if "ptr" in batch else torch.tensor([0, batch.num_nodes], device=batch.x.device)
+    return batch.ptr if "ptr" in batch else single_graph(batch.num_nodes, batch.x.device)
 
 
 def all_pairs(ptr: Tensor) -> Tensor:
@@ -30,9 +32,12 @@ def all_pairs(ptr: Tensor) -> Tensor:
     """
     sizes = ptr.diff()
     squares = sizes.square()
-    first = (squares.cumsum(0) - squares).repeat_interleave(squares)  # of each pair's graph
-    place = torch.arange(len(first), device=first.device) - first
-    size, start = (values.repeat_interleave(squares) for values in (sizes, ptr[:-1]))
+    number = int(host_copy(ptr).diff().square().sum())
+    first, size, start = (
+        values.repeat_interleave(squares, output_size=number)
+        for values in (squares.cumsum(0) - squares, sizes, ptr[:-1])  # of each pair's graph
+    )
+    place = torch.arange(number, device=first.device) - first
     return torch.stack([start + place // size, start + place % size])
 
 

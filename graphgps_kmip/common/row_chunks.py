@@ -21,6 +21,7 @@ from torch.autograd.graph import get_gradient_edge, saved_tensors_hooks
 from torch.func import functional_call
 
 from graphgps_kmip.common.gradients import differentiable_gradients
+from graphgps_kmip.common.host_copies import on_device
 
 # Numbers of one chunk in the widest of its tensors: on a CPU 4 MiB in float32, which a cache holds (fewer: the calls of
 # each chunk then count); elsewhere so many that calls do not count.
@@ -129,7 +130,9 @@ class _Places:
 
 
 def _slices(index: Tensor, parts: Sequence[slice]) -> list[slice]:
-    stops = torch.tensor([part.stop for part in parts], device=index.device)
+    if len(parts) == 1:
+        return [slice(0, len(index))]
+    stops = on_device([part.stop for part in parts], index.device)
     ends = torch.searchsorted(index, stops).tolist()
     return [slice(*both) for both in zip([0, *ends], ends, strict=False)]
 

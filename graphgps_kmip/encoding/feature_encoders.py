@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
+from graphgps_kmip.common.host_copies import host_copy
 from graphgps_kmip.errors import InputError
 
 
@@ -30,8 +32,9 @@ def type_ids(types: Tensor, num_types: int, name: str, key: str) -> Tensor:
     """
     if types.dim() > 2 or (types.dim() == 2 and types.size(1) != 1):
         raise InputError(f"{name} must hold one type a row, got shape {tuple(types.shape)}: use a linear encoder")
+    here = host_copy(types)
     types = types.reshape(-1).long()
-    low, high = (int(types.min()), int(types.max())) if types.numel() else (0, 0)
+    low, high = (int(here.min()), int(here.max())) if here.numel() else (0, 0)
     if low < 0 or high >= num_types:
         raise InputError(f"{name} holds types {low} to {high}, but {key} is {num_types}: set it to {high + 1} or more")
     return types
@@ -53,13 +56,13 @@ def embedded(tables: Collection[nn.Embedding], columns: Tensor, name: str, encod
     """
     if columns.dim() != 2 or columns.size(1) != len(tables):
         raise InputError(f"{encoder} needs {name} (rows, {len(tables)}), integers, got shape {tuple(columns.shape)}")
-    columns = columns.long()
-    sizes = columns.new_tensor([table.num_embeddings for table in tables])
-    outside = ((columns < 0) | (columns >= sizes)).nonzero()
+    here, columns = host_copy(columns).long(), columns.long()
+    sizes = torch.tensor([table.num_embeddings for table in tables])
+    outside = ((here < 0) | (here >= sizes)).nonzero()
     if len(outside):
         row, column = outside[0].tolist()
         raise InputError(
-            f"{encoder}: {name} holds {int(columns[row, column])} in row {row}, column {column}, where values 0 to "
+            f"{encoder}: {name} holds {int(here[row, column])} in row {row}, column {column}, where values 0 to "
             f"{int(sizes[column]) - 1} are known: these are not the features this encoder was made for"
         )
     return sum(table(column) for table, column in zip(tables, columns.T, strict=True))

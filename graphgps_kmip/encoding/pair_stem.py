@@ -15,6 +15,7 @@ from torch_geometric.data import Batch
 from torch_geometric.nn import BatchNorm
 
 from graphgps_kmip.common.gelu_mlp import GELUMLP
+from graphgps_kmip.common.host_copies import host_copy
 from graphgps_kmip.common.node_pairs import all_pairs, first_nodes, pair_rows, rows_in_list
 from graphgps_kmip.common.rms_norms import NORM_LAYERS
 from graphgps_kmip.common.row_chunks import RowStage, map_rows
@@ -144,7 +145,7 @@ class PairStem(nn.Module):
             columns.append((batch.pos[query] - batch.pos[key]).to(kind))
         if "inverse_order" in self.features:
             sizes = ptr.diff()
-            columns.append((1 / sizes.to(kind)).repeat_interleave(_pairs_of_graphs(ptr, listed))[:, None])
+            columns.append(_of_pairs(1 / sizes.to(kind), ptr, listed)[:, None])
         if "inverse_degree" in self.features:
             degree = batch.rrwp_degree.to(kind)
             inverse = torch.where(degree > 0, 1 / degree, 0)
@@ -272,9 +273,13 @@ class PairFFN(nn.Module):
         ptr = first_nodes(batch)
         ones = self.mlps[0][0].weight.new_ones(len(ptr) - 1, 1)
         factors = torch.cat([self.drop_path(ones) for _ in self.mlps], dim=1)
-        return factors.repeat_interleave(_pairs_of_graphs(ptr, batch.get("rrwp_index")), dim=0)
+        return _of_pairs(factors, ptr, batch.get("rrwp_index"))
 
 
-def _pairs_of_graphs(ptr: Tensor, listed: Tensor | None) -> Tensor:
-    """Return how many pairs each graph has, (B,): all, or those of a list (2, P)."""
-    return ptr.diff().square() if listed is None else torch.searchsorted(listed[0].contiguous(), ptr).diff()
+def _of_pairs(values: Tensor, ptr: Tensor, listed: Tensor | None) -> Tensor:
+    """Return for each pair, all or those of a list (2, P), what its graph has: (B, ...) -> (P, ...)."""
+    if listed is None:
+        count, number = ptr.diff().square(), int(host_copy(ptr).diff().square().sum())
+    else:
+        count, number = torch.searchsorted(listed[0].contiguous(), ptr).diff(), listed.size(1)
+    return values.repeat_interleave(count, dim=0, output_size=number)

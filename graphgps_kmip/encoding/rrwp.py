@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
+from graphgps_kmip.common.host_copies import host_copy
 from graphgps_kmip.common.node_pairs import first_nodes
 from graphgps_kmip.encoding.positional_encoding import PositionalEncoding
 from graphgps_kmip.encoding.rrwp_linear import RRWPLinear, diagonal  # noqa: F401 (beside `rrwp` for its readers)
@@ -387,9 +388,9 @@ def with_rrwp(batch: Batch, encoding: RRWP) -> Batch:
     ptr = first_nodes(batch)
     if walks.sparse:
         index = batch.rrwp_index
-        pairs, fits = index.size(1), not index.numel() or int(index.max()) < int(ptr[-1])
+        pairs, fits = index.size(1), not index.numel() or int(host_copy(index).max()) < int(host_copy(ptr)[-1])
     else:
-        pairs, fits = int(ptr.diff().square().sum()), "rrwp_index" not in batch
+        pairs, fits = int(host_copy(ptr).diff().square().sum()), "rrwp_index" not in batch
     if not fits or tuple(batch.rrwp.shape) != (pairs, walks.num_channels):
         raise InputError(
             f"rrwp must be ({pairs}, {walks.num_channels}) for these graphs, got {tuple(batch.rrwp.shape)}: "

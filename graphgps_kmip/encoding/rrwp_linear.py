@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from graphgps_kmip.common.host_copies import host_copy
 from graphgps_kmip.common.node_pairs import first_nodes
 
 
@@ -67,9 +68,9 @@ def diagonal(values: Tensor, ptr: Tensor, index: Tensor | None = None) -> Tensor
     """
     if index is not None:
         own = index[0] == index[1]
-        return values.new_zeros(int(ptr[-1]), values.size(1)).index_copy(0, index[0, own], values[own])
-    sizes = ptr.diff()
+        return values.new_zeros(int(host_copy(ptr)[-1]), values.size(1)).index_copy(0, index[0, own], values[own])
+    sizes, number = ptr.diff(), int(host_copy(ptr)[-1])
     first = sizes.square().cumsum(0) - sizes.square()
-    start, pair, size = (part.repeat_interleave(sizes) for part in (ptr[:-1], first, sizes))
-    node = torch.arange(len(start), device=ptr.device) - start
+    start, pair, size = (part.repeat_interleave(sizes, output_size=number) for part in (ptr[:-1], first, sizes))
+    node = torch.arange(number, device=ptr.device) - start
     return values[pair + node * (size + 1)]

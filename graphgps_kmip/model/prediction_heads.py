@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import global_add_pool, global_max_pool, global_mean_pool
 
-from graphgps_kmip.common.node_pairs import all_pairs
+from graphgps_kmip.common.host_copies import host_copy, known_copy, remember, rows_of
+from graphgps_kmip.common.node_pairs import all_pairs, first_nodes
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.model.feature_encoding import UnitRows
 from graphgps_kmip.registry import lookup, register
@@ -148,8 +149,15 @@ class NodeHead(nn.Module):
         """Return predictions and labels of the nodes."""
         if not self.masked:
             return self.mlp(batch.x), batch.y
-        mask = batch[f"{batch.split}_mask"]
-        return self.mlp(batch.x[mask]), batch.y[mask]
+        x, y = _masked(batch)
+        return self.mlp(x), y
+
+
+def _masked(batch: Any) -> tuple[Tensor, Tensor]:
+    """Return features and labels of the nodes of ``batch[f"{batch.split}_mask"]``; labels keep their host copy."""
+    rows = rows_of(batch[f"{batch.split}_mask"])
+    y, known = batch.y[rows], known_copy(batch.y)
+    return batch.x[rows], y if known is None else remember(y, known[host_copy(rows)])
 
 
 # Each: (first nodes (L, C), second nodes (L, C)) -> (L,). "concat" is an MLP on both.
@@ -214,8 +222,7 @@ class EdgeHead(nn.Module):
         logits = self._logits(x, *pairs)[:, None]
         if not self.ranked:
             return logits, true
-        ptr = batch.get("ptr")
-        ptr = torch.tensor([0, len(x)], device=x.device) if ptr is None else ptr
+        ptr = first_nodes(batch)
         return torch.cat([logits, self._ranks(x.detach(), pairs, true, ptr)], dim=1), true
 
     def _logits(self, x: Tensor, first: Tensor, second: Tensor) -> Tensor:
@@ -268,9 +275,8 @@ class PairHead(nn.Module):
 
     def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Return logits and labels of all pairs."""
-        x, ptr = batch.x, batch.get("ptr")
-        ptr = torch.tensor([0, len(x)], device=x.device) if ptr is None else ptr
-        first, second = all_pairs(ptr)
+        x = batch.x
+        first, second = all_pairs(first_nodes(batch))
         score = (x[first] * x[second]).sum(-1, keepdim=True)  # (P, 1)
         source, target = batch.edge_index
         return self.predictor(score), torch.isin(first * len(x) + second, source * len(x) + target).long()
@@ -293,5 +299,4 @@ class OutputHead(nn.Module):
 
     def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Return predictions and labels of the nodes."""
-        rows = batch[f"{batch.split}_mask"] if self.masked else slice(None)
-        return batch.x[rows], batch.y[rows]
+        return _masked(batch) if self.masked else (batch.x, batch.y)

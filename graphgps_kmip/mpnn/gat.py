@@ -10,6 +10,7 @@ from torch_geometric.nn import GATConv, GATv2Conv
 
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.mpnn.message_passing import Nodes, refuse_encoding, required_edge_attr, single_set
+from graphgps_kmip.mpnn.self_loops import with_own_loops
 from graphgps_kmip.ranges import HEADS
 from graphgps_kmip.registry import register
 
@@ -60,7 +61,8 @@ class GAT(nn.Module):
                 f"gt.{type(self).__name__.lower()}.heads: the width {dim} must be a multiple of it, got {heads}"
             )
         self.use_edge_attr = use_edge_attr
-        self.conv = self.convolution(dim, dim // heads, heads, edge_dim=dim if use_edge_attr else None)
+        edge_dim = dim if use_edge_attr else None
+        self.conv = self.convolution(dim, dim // heads, heads, edge_dim=edge_dim, add_self_loops=False)
 
     def forward(
         self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None = None
@@ -71,7 +73,7 @@ class GAT(nn.Module):
         used = (
             required_edge_attr(f"{type(self).__name__} with use_edge_attr", edge_attr) if self.use_edge_attr else None
         )
-        return self.conv(x, edge_index, used), edge_attr
+        return self.conv(x, *with_own_loops(edge_index, used, len(x))), edge_attr
 
 
 @register("message_passing", "GATv2")

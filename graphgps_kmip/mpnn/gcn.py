@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
 from graphgps_kmip.mpnn.message_passing import NodeConvolution, Nodes, single_set
+from graphgps_kmip.mpnn.self_loops import with_own_loops
 from graphgps_kmip.registry import register
 
 
@@ -33,10 +34,12 @@ class GCN(NodeConvolution):
 
     def __init__(self, dim: int, dropout: float = 0.0, act: Callable[[], nn.Module] = nn.ReLU) -> None:  # noqa: ARG002
         super().__init__()
-        self.conv = GCNConv(dim, dim)
+        self.conv = GCNConv(dim, dim, add_self_loops=False)
 
     def forward(
         self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Return new node features, and the edge features as they are."""
-        return super().forward(single_set("GCN", x, "it needs the degrees of sources"), edge_index, edge_attr, encoding)
+        x = single_set("GCN", x, "it needs the degrees of sources")
+        looped, _ = with_own_loops(edge_index, None, len(x))
+        return super().forward(x, looped, None, encoding)[0], edge_attr

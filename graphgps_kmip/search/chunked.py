@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from graphgps_kmip.common.host_copies import on_device
 from graphgps_kmip.search.problem import SearchProblem
 
 # Scores that take about as long as starting one more block (0.2 ms at 5 ns a score): less padding is cheaper.
@@ -96,7 +97,7 @@ def _padded_rows(ptr: Tensor, bounds: list[int], graphs: list[int]) -> tuple[Ten
     longest = max(sizes)
     if longest >= GROUP * MIN_GROUPS:
         longest += -longest % GROUP  # so that the keys split into groups
-    at = torch.tensor(graphs, device=ptr.device)
+    at = on_device(graphs, ptr.device)
     rows = ptr[at, None] + torch.arange(longest, device=ptr.device)
     return torch.where(rows < ptr[at + 1, None], rows, bounds[-1]), min(sizes)
 

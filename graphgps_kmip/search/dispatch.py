@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from graphgps_kmip.common.operators import operator
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.registry import Spec, entries, named, register
 from graphgps_kmip.search.ball_tree import ball_tree_not_supported_reasons, search_ball_tree
@@ -23,7 +24,7 @@ from graphgps_kmip.search.fused_cpu import (
     tree_not_preferred_reasons,
 )
 from graphgps_kmip.search.keops import keops_not_supported_reasons, search_keops
-from graphgps_kmip.search.problem import SearchProblem, overflow
+from graphgps_kmip.search.problem import SearchProblem, check_num_keys, overflow, usable
 from graphgps_kmip.search.search_memo import remembered
 from graphgps_kmip.search.triton_search import search_triton, triton_reasons
 
@@ -81,7 +82,7 @@ _register(
 )
 
 
-@remembered
+@remembered(num_rows=lambda q, k, *_, **__: k.size(-2))  # noqa: ARG005
 def topk_inner_product(
     q: Tensor,
     k: Tensor,
@@ -90,6 +91,7 @@ def topk_inner_product(
     num_keys: int = 10,
     backend: str = "auto",
     explain: bool = False,
+    read_values: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """Find, for each query, the keys of its own graph with the largest inner products, exactly.
 
@@ -103,6 +105,9 @@ def topk_inner_product(
         ptr_k (Tensor, optional): graph boundaries of the keys; None: one graph. (default: None)
         num_keys (int, optional): K >= 1; slots beyond the size of a graph have index -1 and score -inf. (default: 10)
         backend (str, optional): a registered search backend, or "auto". (default: "auto")
+        read_values (bool, optional): look for values that are not finite, and for inner products that may overflow,
+            which are computed in float64; to read the answer from a GPU makes the host wait. False: all scores are NaN
+            where there is such a value or product. (default: True)
         explain (bool, optional): log (level INFO) which backend is used and why not the others. (default: False)
 
     Shapes:
@@ -112,23 +117,50 @@ def topk_inner_product(
         ValueError: inputs that do not fit together, an unknown backend, or one that does not support this problem.
         NotFinite: NaN or infinite values, or inner products among the K largest that overflow the dtype of q.
     """
-    given = SearchProblem.of(q, k, ptr_q, ptr_k, num_keys)
+    check_num_keys(num_keys)
+    if explain:
+        problem = SearchProblem.of(q, k, ptr_q, ptr_k, num_keys, read_values).searchable()
+        logger.info(explain_choice(problem, backend))
+    return _topk_inner_product(q.detach(), k.detach(), ptr_q, ptr_k, num_keys, backend, read_values)
+
+
+def _search(
+    q: Tensor,
+    k: Tensor,
+    ptr_q: Tensor | None,
+    ptr_k: Tensor | None,
+    num_keys: int,
+    backend: str,
+    read_values: bool,
+) -> tuple[Tensor, Tensor]:
+    """Arguments and results are those of `topk_inner_product`."""
+    given = SearchProblem.of(q, k, ptr_q, ptr_k, num_keys, read_values)
     problem = given.searchable()
     chosen = choose(problem, backend)
-    if explain:
-        logger.info(explain_choice(problem, backend))
     shape = (*q.shape[:-1], num_keys)
     if problem.q.size(0) * problem.q.size(1) * problem.k.size(1) == 0:
         return q.new_full(shape, -1, dtype=torch.int64), q.new_full(shape, -torch.inf)
     with torch.no_grad(), torch.autocast(q.device.type, enabled=False):  # autocast would round the scores
         index, score = chosen.component(problem)
+    if not read_values:
+        score = score.where(usable(q, k), torch.nan)
     if not given.fits(q.dtype) and bool(((score.abs() > torch.finfo(q.dtype).max) & (index >= 0)).any()):
         raise overflow(given.largest_q, given.largest_k, q.dtype)
     score = score.to(q.dtype)
     if problem.num_keys < num_keys:
         more = (0, num_keys - problem.num_keys)
         index, score = pad(index, more, value=-1), pad(score, more, value=-torch.inf)
-    return index.reshape(shape), score.reshape(shape)
+    return index.reshape(shape).contiguous(), score.reshape(shape).contiguous()
+
+
+_topk_inner_product = operator(
+    "topk_inner_product(Tensor q, Tensor k, Tensor? ptr_q, Tensor? ptr_k, int num_keys, str backend, bool read_values) "
+    "-> (Tensor, Tensor)",
+    _search,
+    lambda q, k, ptr_q, ptr_k, num_keys, *_: (  # noqa: ARG005
+        q.new_empty((*q.shape[:-1], num_keys), dtype=torch.int64), q.new_empty((*q.shape[:-1], num_keys))
+    ),
+)  # fmt: skip
 
 
 def choose(problem: SearchProblem, name: str = "auto") -> Spec:

@@ -9,6 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from graphgps_kmip.common.host_copies import host_copy, single_graph
 from graphgps_kmip.errors import InputError
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -49,22 +50,31 @@ class SearchProblem:
     largest_k: float = 0.0
 
     @classmethod
-    def of(cls, q: Tensor, k: Tensor, ptr_q: Tensor | None, ptr_k: Tensor | None, num_keys: int) -> SearchProblem:
+    def of(
+        cls,
+        q: Tensor,
+        k: Tensor,
+        ptr_q: Tensor | None,
+        ptr_k: Tensor | None,
+        num_keys: int,
+        read_values: bool = True,
+    ) -> SearchProblem:
         """Check the input, flatten the heads, and widen half-precision inputs to float32.
 
-        Arguments and shapes are those of `topk_inner_product`; ptr_q and ptr_k are both None or neither.
+        Arguments and shapes are those of `topk_inner_product`; ptr_q and ptr_k are both None or neither. Without
+        ``read_values`` the largest values are not known, and values that are not finite are not refused.
 
         Raises:
             ValueError: shapes, dtypes or devices that do not fit together, a ptr that is not one, num_keys < 1.
             NotFinite: a value of q or k is NaN or infinite.
         """
-        largest = _check_tensors(q, k)
-        if isinstance(num_keys, bool) or not isinstance(num_keys, int) or num_keys < 1:
-            raise ValueError(f"num_keys must be an integer >= 1, got {num_keys!r}")
+        _check_tensors(q, k)
+        largest = _largest_values(q, k) if read_values else (0.0, 0.0)
+        check_num_keys(num_keys)
         if (ptr_q is None) != (ptr_k is None):
             raise ValueError("ptr_q and ptr_k must be given together (or neither, for one graph), got only one of them")
         if ptr_q is None or ptr_k is None:
-            ptr_q, ptr_k = (torch.tensor([0, t.size(-2)], device=q.device) for t in (q, k))
+            ptr_q, ptr_k = (single_graph(t.size(-2), q.device) for t in (q, k))
         dtype = torch.promote_types(q.dtype, torch.float32)
         heads = math.prod(q.shape[:-2])
         flat_q, flat_k = (t.detach().to(dtype).reshape(heads, *t.shape[-2:]) for t in (q, k))
@@ -103,13 +113,13 @@ class SearchProblem:
 
     @cached_property
     def bounds_q(self) -> list[int]:
-        """``ptr_q`` as plain integers, read from the device once."""
-        return self.ptr_q.tolist()
+        """``ptr_q`` as plain integers, read from the device if the host does not know them (`host_copies`)."""
+        return host_copy(self.ptr_q).tolist()
 
     @cached_property
     def bounds_k(self) -> list[int]:
-        """``ptr_k`` as plain integers, read from the device once."""
-        return self.ptr_k.tolist()
+        """``ptr_k`` as plain integers, as `bounds_q`."""
+        return host_copy(self.ptr_k).tolist()
 
     @cached_property
     def missing(self) -> Tensor:
@@ -159,8 +169,27 @@ def shorten(numbers: list[int]) -> str:
     return str(numbers) if len(numbers) <= 10 else f"[{', '.join(map(str, numbers[:9]))}, ...]"
 
 
-def _check_tensors(q: Tensor, k: Tensor) -> tuple[float, float]:
-    """Check q and k, and return their largest absolute values (0 without rows)."""
+def check_num_keys(num_keys: int) -> None:
+    """Refuse a number of keys that is not an integer of at least 1.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if isinstance(num_keys, bool) or not isinstance(num_keys, int) or num_keys < 1:
+        raise ValueError(f"num_keys must be an integer >= 1, got {num_keys!r}")
+
+
+def usable(q: Tensor, k: Tensor) -> Tensor:
+    """Whether all of q and k is finite, and no inner product can leave the range of their dtype: (), on their device.
+
+    What `SearchProblem.of` and `SearchProblem.fits` find out by reading numbers; q and k have rows.
+    """
+    largest_q, largest_k = (x.detach().abs().amax().double() for x in (q, k))
+    return q.size(-1) * largest_q * largest_k <= torch.finfo(q.dtype).max  # False for NaN, too
+
+
+def _check_tensors(q: Tensor, k: Tensor) -> None:
+    """Check shapes, dtypes and devices of q and k."""
     if q.dim() < 2 or k.dim() < 2 or q.shape[:-2] != k.shape[:-2] or q.size(-1) != k.size(-1):
         raise ValueError(
             "q and k must be (..., N, D) and (..., M, D) with equal heads and equal D, "
@@ -171,6 +200,10 @@ def _check_tensors(q: Tensor, k: Tensor) -> tuple[float, float]:
         raise ValueError(f"q and k must have the same dtype, one of {allowed}, got {q.dtype} and {k.dtype}")
     if q.device != k.device:
         raise ValueError(f"q and k must be on the same device, got {q.device} and {k.device}")
+
+
+def _largest_values(q: Tensor, k: Tensor) -> tuple[float, float]:
+    """Return the largest absolute values of q and k (0 without rows), all of which must be finite."""
     # the extremes carry a NaN along and cost one pass without a temporary tensor
     extremes = [torch.stack(torch.aminmax(x.detach())) if x.numel() else x.new_zeros(2) for x in (q, k)]
     values = torch.cat(extremes).tolist()

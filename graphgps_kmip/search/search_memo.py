@@ -10,6 +10,7 @@ from typing import ParamSpec
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
 Found = tuple[Tensor, Tensor]
 Arguments = ParamSpec("Arguments")
@@ -43,8 +44,8 @@ class Memo:
         finally:
             _current.reset(token)
 
-    def answer(self, search: Callable[[], Found]) -> Found:
-        """Return the result of a search, or the recorded one."""
+    def answer(self, search: Callable[[], Found], num_rows: int) -> Found:
+        """Return the result of a search among so many rows, or the recorded one."""
         if self.rest is not None:
             index, score = next(self.rest)
             return index.long(), score
@@ -53,19 +54,27 @@ class Memo:
             index, score = search()
         finally:
             _current.reset(token)
-        narrow = torch.int32 if not index.numel() or int(index.max()) < 2**31 else torch.int64
-        self.found.append((index.to(narrow), score))
+        self.found.append((index.to(torch.int32 if num_rows < 2**31 else torch.int64), score))
         return index, score
 
 
-def remembered(search: Callable[Arguments, Found]) -> Callable[Arguments, Found]:
-    """Decorator of a search function whose results a `Memo` records and returns."""
+def remembered(
+    num_rows: Callable[Arguments, int],
+) -> Callable[[Callable[Arguments, Found]], Callable[Arguments, Found]]:
+    """Decorator of a search function whose results a `Memo` records and returns.
 
-    @wraps(search)
-    def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Found:
-        memo = _current.get()
-        if memo is None:
-            return search(*args, **kwargs)
-        return memo.answer(lambda: search(*args, **kwargs))
+    Args:
+        num_rows (callable): number of rows that the search with these arguments may name.
+    """
 
-    return call
+    def decorate(search: Callable[Arguments, Found]) -> Callable[Arguments, Found]:
+        @wraps(search)
+        def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Found:
+            memo = None if is_compiling() else _current.get()
+            if memo is None:
+                return search(*args, **kwargs)
+            return memo.answer(lambda: search(*args, **kwargs), num_rows(*args, **kwargs))
+
+        return call
+
+    return decorate

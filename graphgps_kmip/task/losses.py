@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from graphgps_kmip.common.host_copies import counts, host_copy
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.registry import register
 from graphgps_kmip.task.task import identity
@@ -46,16 +47,16 @@ def check_shape(got: Tensor, expected: tuple[int, ...], fix: str) -> None:
 
 def _class_labels(pred: Tensor, true: Tensor, num_classes: int) -> Tensor:
     """Return the labels as int64 `(N,)`, or say what is wrong with them (out of range would crash a GPU)."""
-    true = squeeze(true)
+    here, true = squeeze(host_copy(true)), squeeze(true)
     if true.is_floating_point():
         raise InputError(
             f"The labels are {true.dtype}; classification needs integers 0..{num_classes - 1}; convert them with "
             ".long(), or set dataset.task_type to regression or classification_multilabel."
         )
     check_shape(true, (len(pred),), "give one class index a row, and one label a graph or node as the head predicts")
-    if ((true < 0) | (true >= num_classes)).any():
+    if ((here < 0) | (here >= num_classes)).any():
         raise InputError(
-            f"The labels run from {int(true.min())} to {int(true.max())}; allowed are 0..{num_classes - 1}; renumber "
+            f"The labels run from {int(here.min())} to {int(here.max())}; allowed are 0..{num_classes - 1}; renumber "
             "them, or correct the number of classes (the output width of the model)."
         )
     return true.long()
@@ -94,7 +95,7 @@ def class_weights(true: Tensor, num_classes: int, all_reduce: Reduce = identity)
 
     Shapes: true `(N,)` -> `(C,)` float64.
     """
-    count = all_reduce(torch.bincount(true, minlength=num_classes)).double()
+    count = all_reduce(counts(true, num_classes)).double()
     total = count.sum().clamp(min=1)
     return (total - count) / total * (count > 0)
 
@@ -125,9 +126,10 @@ def l1_ranked(pred: Tensor, true: Tensor, all_reduce: Reduce = identity) -> Term
 
 def cross_entropy_multilabel(pred: Tensor, true: Tensor, all_reduce: Reduce = identity) -> Terms:  # noqa: ARG001
     """Binary cross entropy over all labels that are known: pred `(N, L)`, true `(N, L)` in {0, 1, NaN = unknown}."""
+    here = host_copy(true)
     pred, true = _real(pred, true)
     known = ~true.isnan()
-    if ((true != 0) & (true != 1) & known).any():
+    if ((here != 0) & (here != 1) & ~here.isnan()).any():
         raise InputError("A label is neither 0, 1 nor NaN (unknown); classification_multilabel allows these only.")
     value = F.binary_cross_entropy_with_logits(pred, true.where(known, torch.zeros_like(true)), reduction="none")
     return _finish(value * known, known)

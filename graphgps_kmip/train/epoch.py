@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from graphgps_kmip.common.host_copies import remember_batch
 from graphgps_kmip.common.signals import StopSignals
 from graphgps_kmip.errors import InputError, OutOfMemory, TrainingDiverged, is_out_of_memory
 from graphgps_kmip.results.run_stats import rounded
@@ -200,6 +201,7 @@ def prepare(session: Session, loaded: Any, split: str, epoch: int) -> Any:
     """
     # A shallow copy: a loader may yield the same object again, and the model and the lines below set attributes.
     batch = session.fabric.to_device(copy.copy(loaded))
+    remember_batch(batch, loaded)
     if session.settings.precision == "64-true":
         batch = batch.apply(lambda tensor: tensor.double() if tensor.is_floating_point() else tensor)
     batch.split = split

@@ -79,8 +79,8 @@ def test_no_search_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     searches = []
     answer = memo.Memo.answer
 
-    def counted(self: memo.Memo, search: object) -> tuple[Tensor, Tensor]:
-        return answer(self, lambda: (searches.append(1), search())[1])
+    def counted(self: memo.Memo, search: object, num_rows: int) -> tuple[Tensor, Tensor]:
+        return answer(self, lambda: (searches.append(1), search())[1], num_rows)
 
     monkeypatch.setattr(memo.Memo, "answer", counted)
     net = model(KMIPAttention)
@@ -111,12 +111,12 @@ def test_evaluation_keeps_nothing_and_records_nothing() -> None:
 def test_searches_of_searches_are_recorded_once_and_given_back_twice() -> None:
     calls = []
 
-    @memo.remembered
+    @memo.remembered(num_rows=lambda value: 10)  # noqa: ARG005
     def inner(value: int) -> tuple[Tensor, Tensor]:
         calls.append(value)
         return torch.tensor([value]), torch.tensor([value / 2])
 
-    @memo.remembered
+    @memo.remembered(num_rows=lambda value: 10)  # noqa: ARG005
     def outer(value: int) -> tuple[Tensor, Tensor]:
         inner(value + 1)
         return inner(value)

@@ -77,3 +77,11 @@ def test_keops_says_when_it_is_not_installed(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # noqa: ARG005
     with pytest.raises(ValueError, match=r"pykeops is not installed \(pip install pykeops\)"):
         topk_inner_product(X, X, num_keys=2, backend="keops")
+
+
+def test_without_reading_values_the_answer_is_the_same_and_nan_where_it_would_be_refused() -> None:
+    expected = topk_inner_product(X, X, num_keys=2)
+    torch.testing.assert_close(topk_inner_product(X, X, num_keys=2, read_values=False), expected)
+    for bad in (torch.inf, torch.nan, 1e30):  # the square of the last overflows
+        wrong = X.index_fill(-1, torch.tensor(0), bad)
+        assert topk_inner_product(wrong, wrong, num_keys=2, read_values=False)[1].isnan().all()

@@ -1,0 +1,96 @@
+"""Host copies of tensors on a device: sizes that the host knows already are read without waiting for the device.
+
+To read a number from a GPU, the host waits until the GPU has done all that was asked of it before, and the GPU then
+waits for the host. The boundaries of the graphs, labels and masks of a batch come from the host, so `remember_batch`
+keeps what was there before the move, and `host_copy` finds it by the tensor itself. An encoder that changes the graphs
+makes new boundaries, which have no copy; a tensor that is changed in place is recognised by its version. So a copy is
+never out of date, and at worst the host waits once for each tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+_copies = WeakTensorKeyDictionary()  # tensor on a device -> (its version, tensor on the CPU)
+
+
+def remember(tensor: Tensor, copy: Tensor) -> Tensor:
+    """Note that a tensor on the CPU has the values of one on a device, as long as neither changes.
+
+    Args:
+        tensor (Tensor): on any device; on the CPU nothing is noted.
+        copy (Tensor): on the CPU; must not be changed in place any more.
+
+    Returns:
+        The tensor.
+    """
+    if tensor.device.type != "cpu" and not tensor.is_inference():  # whose changes are not counted
+        _copies[tensor] = tensor._version, copy
+    return tensor
+
+
+def remember_batch(moved: Any, loaded: Any) -> None:
+    """Note the tensors that a batch had on the CPU before it was moved to a device.
+
+    Args:
+        moved (Data): the batch on its device.
+        loaded (Data): as the loader gave it.
+    """
+    for key in loaded.keys():  # noqa: SIM118 (a PyG batch iterates over pairs)
+        before, after = loaded[key], moved[key]
+        if isinstance(before, Tensor) and before.device.type == "cpu":
+            remember(after, before)
+
+
+def host_copy(tensor: Tensor) -> Tensor:
+    """Return a tensor on the CPU with the same values: the tensor itself, the copy that is known, or one made now.
+
+    Only the last makes the host wait; it is noted. The result must not be changed in place.
+    """
+    if tensor.device.type == "cpu":
+        return tensor
+    if (known := known_copy(tensor)) is not None:
+        return known
+    copy = tensor.detach().cpu()
+    remember(tensor, copy)
+    return copy
+
+
+def known_copy(tensor: Tensor) -> Tensor | None:
+    """Return what `host_copy` returns if that makes nobody wait, else None."""
+    if tensor.device.type == "cpu":
+        return tensor
+    version, copy = _copies.get(tensor, (None, None))
+    return copy if version is not None and version == tensor._version else None
+
+
+def on_device(values: Sequence[Any] | Tensor, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
+    """Make a tensor of numbers that the host knows; unlike ``torch.tensor(values, device=device)`` it does not wait.
+
+    The tensor has a host copy.
+    """
+    copy = values if isinstance(values, Tensor) else torch.tensor(values, dtype=dtype)
+    return remember(copy.to(device, non_blocking=True), copy)
+
+
+def single_graph(num_nodes: int, device: torch.device) -> Tensor:
+    """Return the boundaries of one graph: 0 and its number of nodes, (2,)."""
+    return on_device([0, num_nodes], device)
+
+
+def counts(index: Tensor, size: int) -> Tensor:
+    """Return how often each number below ``size`` occurs, (size,) int64; ``torch.bincount`` makes the host wait."""
+    if index.device.type == "cpu":
+        return torch.bincount(index, minlength=size)
+    return index.new_zeros(size, dtype=torch.int64).index_add_(0, index, torch.ones_like(index, dtype=torch.int64))
+
+
+def rows_of(mask: Tensor) -> Tensor:
+    """Return the rows where a mask (N,) is True; as an index it does not wait where the host knows the mask."""
+    known = known_copy(mask)
+    return mask.nonzero().squeeze(1) if known is None else on_device(known.nonzero().squeeze(1), mask.device)

@@ -1,0 +1,110 @@
+"""Operators of this package in torch's dispatcher: what ``torch.compile``, ``torch.export`` and fake tensors need.
+
+Each has a schema, an implementation, shapes that follow without values (a fake implementation) and, if it is
+differentiable, a formula for autograd, whose backward calls a second operator. They are ``torch.ops.graphgps_kmip.*``.
+
+They are defined by ``torch.library.Library`` and an autograd function, not by ``torch.library.custom_op``, and plain
+tensors do not take the way through the dispatcher: on small graphs it takes as long as some of the operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C import _functorch as functorch
+from torch.autograd import Function, forward_ad
+from torch.compiler import is_compiling
+from torch.nn import Parameter
+
+NAMESPACE = "graphgps_kmip"
+_library = torch.library.Library(NAMESPACE, "FRAGMENT")
+implementations: dict[Any, Callable[..., Any]] = {}  # operator -> Python function, for devices that are in Python too
+
+
+def operator(
+    schema: str,
+    implementation: Callable[..., Any],
+    fake: Callable[..., Any],
+    *,
+    keep: Callable[[Any, tuple, Any], None] | None = None,
+    gradients: Callable[..., Any] | None = None,
+) -> Any:
+    """Define an operator and return what calls it.
+
+    Args:
+        schema (str): name, arguments and results, as in ``native_functions.yaml``.
+        implementation (callable): computes new tensors from tensors on any device, and changes none.
+        fake (callable): tensors like its results, with the same strides, from tensors that have no values.
+        keep (callable, optional): (ctx, inputs, output): saves what the gradients need. (default: None)
+        gradients (callable, optional): (ctx, gradients of the outputs) -> gradients of the inputs; None: the operator
+            is not differentiable. (default: None)
+    """
+    name = schema.partition("(")[0]
+    _library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
+    _library.impl(name, implementation, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=_library)
+    found = getattr(getattr(torch.ops, NAMESPACE), name).default
+    implementations[found] = implementation
+    compute = implementation
+    if gradients is not None:
+        compute = _function(found, implementation, keep, gradients).apply
+        _library.impl(name, compute, "Autograd")
+
+    def call(*args: Any) -> Any:
+        if is_compiling():
+            return found(*args)
+        if gradients is not None:
+            _refuse_other_derivatives(name, args)
+        return compute(*args) if _are_plain(args) else found(*args)
+
+    return call
+
+
+def _function(found: Any, implementation: Callable, keep: Callable | None, gradients: Callable) -> type[Function]:
+    class Operator(Function):
+        @staticmethod
+        def forward(ctx: Any, *args: Any) -> Any:
+            if _are_plain(args):
+                output = implementation(*args)
+            else:
+                with torch._C._AutoDispatchBelowAutograd():
+                    output = found(*args)
+            if keep is not None:
+                keep(ctx, args, output)
+            return output
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Tensor | None) -> Any:
+            return gradients(ctx, *grads)  # which ask for torch.is_grad_enabled
+
+    return Operator
+
+
+def _are_plain(args: tuple[Any, ...]) -> bool:
+    """Whether tensors have values and nobody watches them: no fake tensor, no transform, no mode, no subclass."""
+    if torch._C._len_torch_dispatch_stack() or functorch.peek_interpreter_stack() is not None:
+        return False
+    return all(type(one) is Tensor or type(one) is Parameter or not isinstance(one, Tensor) for one in args)
+
+
+def _refuse_other_derivatives(name: str, args: tuple[Any, ...]) -> None:
+    """Refuse torch.func's derivatives and forward mode, in which torch would raise a riddle, or lose the tangents."""
+    if forward_ad._current_level < 0 and functorch.peek_interpreter_stack() is None:
+        return
+    kinds = {level.key() for level in functorch.get_interpreter_stack() or ()}
+    tangents = forward_ad._current_level >= 0 and any(
+        isinstance(one, Tensor) and forward_ad.unpack_dual(one).tangent is not None for one in args
+    )
+    if tangents or kinds & {functorch.TransformType.Grad, functorch.TransformType.Jvp}:
+        raise RuntimeError(
+            f"{name} has no derivatives by torch.func (grad, vjp, jvp, hessian) or forward mode: take them by "
+            "torch.autograd.grad, with create_graph=True for second ones"
+        )
+
+
+def new_tensors(*like: Tensor | None) -> list[Tensor]:
+    """Return contiguous tensors of the shapes of those that are not None, without values."""
+    return [one.new_empty(one.shape) for one in like if one is not None]

@@ -1,0 +1,104 @@
+"""Where the host waits for the device in a training step and an evaluation step of models, on a simulated device.
+
+  python -m run.bench.host_waits --configs 'configs/quickstart/*.yaml,configs/LRGB/pascalvoc-kmip.yaml'
+
+For each config one batch of its training data and one of its validation data (of the sample, where the data needs
+files) go through the model, the loss and, in training, the backward pass. Listed is each place where a GPU would make
+the host wait, with the number of times. The path is that of a device without kernels of its own (`simulated_device`),
+not that of the Triton kernels, which read no number back. Copies and the optimizer's step are not counted.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch_geometric.graphgym.config import cfg
+
+from graphgps_kmip.common.signals import StopSignals
+from graphgps_kmip.gym.config.config_loading import load_config
+from graphgps_kmip.gym.running.data_loading import current_loaders
+from graphgps_kmip.gym.running.experiment import assemble
+from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
+from graphgps_kmip.gym.running.train_modes import current_settings, current_task
+from graphgps_kmip.train import make_fabric
+from graphgps_kmip.train.epoch import MetricAccumulator, Session, prepare, run_batch
+
+from . import bench_records
+from .simulated_device import Waits, counting, register
+
+ROOT = Path(__file__).resolve().parents[2]
+OWN_DATA = ("quickstart", "examples")  # their data needs no files
+
+
+class Steps(NamedTuple):
+    """What the steps of a config gave.
+
+    Args:
+        waits (dict[str, Waits]): what the host would wait for, by split.
+        loss (float): loss of the evaluation step on the simulated device.
+        loss_on_cpu (float): that of the same model and batch on the CPU.
+    """
+
+    waits: dict[str, Waits]
+    loss: float
+    loss_on_cpu: float
+
+
+def steps_of(config: Path, *words: str) -> Steps:
+    """Take one evaluation step and one training step of a config.
+
+    Args:
+        config (Path): YAML file.
+        words (str): further settings, as on the command line.
+    """
+    sample = "False" if config.parent.name in OWN_DATA else "True"
+    load_config(cfg, config, ["num_threads", "1", "train.batch_size", "4", "dataset.sample", sample, *words])
+    with configured(planned_runs(1)[0]):
+        parts = assemble()
+        loaders = current_loaders(parts.dataset, parts.info.level, make_fabric("cpu"))
+        train, val = (next(iter(loader)) for loader in loaders[:2])
+        task, settings = current_task(parts.info.dim_out), current_settings()
+        _, on_cpu = _step(_session(parts.model, task, settings, torch.device("cpu")), val, "val")
+        device = register()
+        session = _session(parts.model.to(device), task, settings, device)
+        waits_val, loss = _step(session, val, "val")
+        waits_train, _ = _step(session, train, "train")
+    return Steps({"train": waits_train, "val": waits_val}, loss, on_cpu)
+
+
+def _session(model: nn.Module, task: Any, settings: Any, device: torch.device) -> Session:
+    fabric = SimpleNamespace(
+        device=device, world_size=1, to_device=lambda batch: batch.to(device), backward=lambda total: total.backward()
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)  # its step is not taken: parameters stay as they are
+    return Session(fabric, model, optimizer, task, settings, StopSignals(), 0)
+
+
+def _step(session: Session, loaded: Any, split: str) -> tuple[Waits, float]:
+    session.model.train(split == "train")
+    batch, accumulator = prepare(session, loaded, split, 0), MetricAccumulator()
+    with torch.set_grad_enabled(split == "train"), counting() as waits:
+        run_batch(session, batch, accumulator)
+    total, weight = accumulator.sums[0].tolist()
+    return waits, total / weight
+
+
+def main(words: list[str]) -> None:
+    """Print the waits of some configs."""
+    args = bench_records.parse(words, __doc__, configs=(str, "configs/quickstart/*.yaml", "comma-separated patterns"))
+    logging.disable(logging.WARNING)
+    for config in sorted({file for pattern in args.configs.split(",") for file in ROOT.glob(pattern)}):
+        for split, waits in steps_of(config).waits.items():
+            print(f"{config.relative_to(ROOT)}, {split}: {sum(waits.values())}")
+            for (operator, where), times in sorted(waits.items(), key=lambda item: (-item[1], item[0])):
+                print(f"  {times:3d} {operator}  {where}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -16,7 +16,7 @@ from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.attention import clamped_attention as clamped
 from graphgps_kmip.attention import sparse_attention as selected
 from graphgps_kmip.attention.clamped_attention import clamped_attention
-from graphgps_kmip.attention.full import _FullAttention, drop_factors, full_attention
+from graphgps_kmip.attention.full import _full_attention, drop_factors, full_attention
 from graphgps_kmip.attention.sparse_attention import sparse_attention
 from graphgps_kmip.common.gradients import differentiable_gradients, once_only
 from graphgps_kmip.model.norms import GraphLayerNorm
@@ -182,7 +182,7 @@ def test_the_hash_of_dropped_weights_is_that_of_the_kernel() -> None:
     qkv = torch.zeros(graphs * nodes, 3, heads, nodes, dtype=torch.float64)
     qkv[:, 2] = torch.eye(nodes, dtype=torch.float64).repeat(graphs, 1)[:, None]  # values show the weights
     ptr = torch.arange(graphs + 1) * nodes
-    out = _FullAttention.apply(qkv.flatten(1), ptr, nodes, heads, dropout, seed) * nodes
+    out = _full_attention(qkv.flatten(1), ptr, heads, dropout, torch.tensor(seed))[0] * nodes
     found = out.view(graphs, nodes, heads, nodes).transpose(1, 2)
     torch.testing.assert_close(found, drop_factors(graphs, heads, nodes, dropout, seed))
 

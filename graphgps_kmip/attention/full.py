@@ -11,18 +11,20 @@ from __future__ import annotations
 import ctypes
 import math
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.autograd import Function
+from torch.compiler import is_compiling
 from torch.nn.functional import scaled_dot_product_attention
 
-from graphgps_kmip.attention.context import AttentionGraph, GraphContext
+from graphgps_kmip.attention.context import AttentionGraph, GraphContext, check_bounds
 from graphgps_kmip.attention.dense import from_padded, to_padded
 from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
 from graphgps_kmip.common.gradients import differentiable_gradients
+from graphgps_kmip.common.operators import operator
 from graphgps_kmip.native import dtype_flags, load, pointer, unavailable_reason
 from graphgps_kmip.registry import register
 from graphgps_kmip.search.problem import NotFinite, overflow
@@ -86,7 +88,8 @@ PAIR_WORK = 50_000  # pairs of nodes and heads that take about as long as starti
 def can_run(qkv: Tensor, context: GraphContext, num_heads: int, dropout: float) -> bool:
     """Whether the kernel supports these tensors and has work for all threads (one thread per graph and head)."""
     fits = qkv.device.type == "cpu" and qkv.dtype in (torch.float32, torch.float64)
-    parallel = dropout > 0 or context.num_graphs * num_heads >= torch.get_num_threads()
+    # a traced program does not know the number of graphs, and torch's attention would pad them
+    parallel = dropout > 0 or is_compiling() or context.num_graphs * num_heads >= torch.get_num_threads()
     return fits and parallel and unavailable_reason("full_attention", *dtype_flags(qkv.dtype)) is None
 
 
@@ -112,57 +115,95 @@ def full_attention(qkv: Tensor, context: GraphContext, num_heads: int, dropout: 
 
     Cost: sum_g N_g^2 H D time; beside inputs and results, the largest graph's keys and values for each thread.
     """
-    context.check_ptr()
-    seed = int(torch.randint(2**62, ())) if dropout else 0
-    return _FullAttention.apply(qkv, context.ptr, context.max_nodes, num_heads, dropout, seed)
+    seed = torch.randint(2**62, ()) if dropout else None
+    return _full_attention(qkv, context.ptr, num_heads, dropout, seed)[0]
 
 
-class _FullAttention(Function):
-    @staticmethod
-    def forward(
-        ctx: Any, qkv: Tensor, ptr: Tensor, max_nodes: int, num_heads: int, dropout: float, seed: int
-    ) -> Tensor:
-        """Keep the output and one number for each query and head."""
-        qkv, ptr = qkv.contiguous(), ptr.long().contiguous()
-        out, lse = qkv.new_empty(len(qkv), qkv.size(1) // 3), qkv.new_empty(len(qkv), num_heads)
-        ctx.sizes = max_nodes, num_heads, dropout, seed
-        _call(qkv, None, ptr, ctx.sizes, out, lse, None)
-        # a sum carries a NaN along and is the cheapest look
-        if not math.isfinite(lse.sum().item()) and not lse.isfinite().all() and qkv.isfinite().all():
-            raise _overflow(qkv)
-        ctx.save_for_backward(qkv, ptr, out, lse)
-        return out
+def _attend(qkv: Tensor, ptr: Tensor, num_heads: int, dropout: float, seed: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the output and one number for each query and head, which the backward needs."""
+    qkv = qkv.contiguous()
+    out, lse = qkv.new_empty(len(qkv), qkv.size(1) // 3), qkv.new_empty(len(qkv), num_heads)
+    _call(qkv, None, ptr, (num_heads, dropout, seed), out, lse, None)
+    # a sum carries a NaN along and is the cheapest look
+    if not math.isfinite(lse.sum().item()) and not lse.isfinite().all() and qkv.isfinite().all():
+        raise _overflow(qkv)
+    return out, lse
 
-    @staticmethod
-    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
-        """Compute the weights again, tile by tile."""
-        qkv, ptr, out, lse = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            max_nodes, *options = ctx.sizes
-            plain = partial(plain_full_attention, ptr=ptr, max_nodes=max_nodes, options=tuple(options))
-            return *differentiable_gradients(plain, (qkv,), (grad_out,)), *[None] * 5
-        grad = torch.empty_like(qkv)
-        _call(qkv, grad_out.contiguous(), ptr, ctx.sizes, out, lse, grad)
-        return grad, None, None, None, None, None
+
+def _attend_back(
+    grad_out: Tensor, qkv: Tensor, ptr: Tensor, out: Tensor, lse: Tensor, num_heads: int, dropout: float,
+    seed: Tensor | None,
+) -> Tensor:  # fmt: skip
+    """Compute the weights again, tile by tile."""
+    qkv, grad_out, out, lse = (one.contiguous() for one in (qkv, grad_out, out, lse))
+    grad = torch.empty_like(qkv)
+    _call(qkv, grad_out, ptr, (num_heads, dropout, seed), out, lse, grad)
+    return grad
+
+
+def _keep(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
+    qkv, ptr, ctx.num_heads, ctx.dropout, seed = inputs
+    ctx.save_for_backward(qkv, ptr, *output, seed)
+    ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)  # no zeros for that one
+
+
+def _gradients(ctx: Any, grad_out: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+    if grad_out is None:
+        return (None,) * 5
+    qkv, ptr, out, lse, seed = ctx.saved_tensors
+    if torch.is_grad_enabled():
+        options = ctx.num_heads, ctx.dropout, 0 if seed is None else int(seed)
+        plain = partial(plain_full_attention, ptr=ptr, max_nodes=_largest(ptr, qkv.size(0)), options=options)
+        return *differentiable_gradients(plain, (qkv,), (grad_out,)), *[None] * 4
+    return _full_attention_backward(grad_out, qkv, ptr, out, lse, ctx.num_heads, ctx.dropout, seed), *[None] * 4
+
+
+def _largest(ptr: Tensor, num_nodes: int) -> int:
+    """Nodes of the largest graph; compiled code will read by these boundaries.
+
+    Raises:
+        ValueError: they are not those of the nodes.
+    """
+    bounds = ptr.tolist()
+    check_bounds(bounds, num_nodes)
+    return max((end - start for start, end in pairwise(bounds)), default=0)
+
+
+_full_attention_backward = operator(
+    "full_attention_backward(Tensor grad_out, Tensor qkv, Tensor ptr, Tensor out, Tensor lse, int num_heads, "
+    "float dropout, Tensor? seed) -> Tensor",
+    _attend_back,
+    lambda grad_out, qkv, *_: qkv.new_empty(qkv.shape),  # noqa: ARG005
+)
+_full_attention = operator(
+    "full_attention(Tensor qkv, Tensor ptr, int num_heads, float dropout, Tensor? seed) -> (Tensor, Tensor)",
+    _attend,
+    lambda qkv, ptr, num_heads, *_: (  # noqa: ARG005
+        qkv.new_empty(qkv.size(0), qkv.size(1) // 3), qkv.new_empty(qkv.size(0), num_heads)
+    ),
+    keep=_keep,
+    gradients=_gradients,
+)  # fmt: skip
 
 
 def _call(
     qkv: Tensor,
     grad_out: Tensor | None,
     ptr: Tensor,
-    sizes: tuple[int, int, float, int],
+    options: tuple[int, float, Tensor | None],
     out: Tensor,
     lse: Tensor,
     grad: Tensor | None,
 ) -> None:
-    max_nodes, num_heads, dropout, seed = sizes
+    (num_heads, dropout, seed), max_nodes, ptr = options, _largest(ptr, len(qkv)), ptr.long().contiguous()
     pairs = len(qkv) * max_nodes * num_heads
     failed = load("full_attention", *dtype_flags(qkv.dtype)).full_attention(
         *map(pointer, (qkv, grad_out, ptr)),
         *map(ctypes.c_long, (len(ptr) - 1, max_nodes)),
         *(num_heads, out.size(1) // num_heads),
         ctypes.c_double(dropout),
-        ctypes.c_uint64(seed),
+        ctypes.c_uint64(0 if seed is None else int(seed)),
         max(1, min(torch.get_num_threads(), pairs // PAIR_WORK)),
         *map(pointer, (out, lse, grad)),
     )

@@ -18,11 +18,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 from torch.nn.functional import embedding_bag
 
 from graphgps_kmip.attention import triton_sparse_attention
 from graphgps_kmip.common.gradients import differentiable_gradients
+from graphgps_kmip.common.operators import new_tensors, operator
 from graphgps_kmip.native import dtype_flags, load, pointer, unavailable_reason
 
 THREAD_WORK = 100_000  # multiplications that take about as long as starting a thread (20 us)
@@ -53,7 +53,7 @@ def sparse_attention(q: Tensor, k: Tensor, v: Tensor, index: Tensor, score: Tens
     score = score.to(wide).transpose(0, 1).flatten(0, 1)
     keep = torch.rand_like(score) >= dropout if dropout > 0 else None
     flat = [tensor.flatten(0, 1).to(wide) for tensor in (q, k, v)]  # (N * H, D), (M * H, D), (M * H, C)
-    out = _SparseAttention.apply(*flat, rows, score, keep, dropout)
+    out, _ = _sparse_attention(*flat, rows, score, keep, dropout)
     return out.view(*q.shape[:-1], v.size(-1)).to(v.dtype)
 
 
@@ -79,30 +79,6 @@ def _flat_rows(index: Tensor, num_keys: int) -> Tensor:
     return index.flatten(0, 1)
 
 
-class _SparseAttention(Function):
-    """R queries attend, in each of K slots, to one of S keys and values."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, rows: Tensor, score: Tensor, keep: Tensor | None, dropout: float
-    ) -> Tensor:
-        """Shapes: q (R, D), k (S, D), v (S, C), rows, score and keep (R, K); returns (R, C)."""
-        compute, ctx.compute_gradients = implementation(v, rows)
-        ctx.dropout = dropout
-        out, weight = compute(v, rows, score, q.size(1), keep, dropout)
-        ctx.save_for_backward(q, k, v, rows, weight, keep)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of q, k and v."""
-        if torch.is_grad_enabled():
-            q, k, v, *constants = ctx.saved_tensors
-            plain = partial(_plain, constants=(*constants, ctx.dropout))
-            return *differentiable_gradients(plain, (q, k, v), (grad_out,)), *[None] * 4
-        return *ctx.compute_gradients(grad_out, *ctx.saved_tensors, ctx.dropout), *[None] * 4
-
-
 def implementation(v: Tensor, rows: Tensor) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Return the fastest forward and backward for these values (S, C) and rows (R, K)."""
     if rows.dtype == torch.int32 and cpu_can_run(v, rows.numel()):
@@ -126,6 +102,62 @@ def _plain(q: Tensor, k: Tensor, v: Tensor, constants: tuple[Tensor, Tensor, Ten
     logit = logit + torch.where(present, constant.log() - logit, 0.0).detach()
     weight = logit.masked_fill(~present, torch.finfo(logit.dtype).min).softmax(-1).masked_fill(~present, 0.0)
     return (dropped(weight, keep, dropout)[..., None] * v[at]).sum(1)
+
+
+# The operators: R queries attend, in each of K slots, to one of S keys and values.
+
+
+def _attend(
+    q: Tensor,
+    k: Tensor,  # noqa: ARG001
+    v: Tensor,
+    rows: Tensor,
+    score: Tensor,
+    keep: Tensor | None,
+    dropout: float,
+) -> tuple[Tensor, Tensor]:
+    """Shapes: q (R, D), k (S, D), v (S, C), rows, score and keep (R, K); returns (R, C) and the weights (R, K)."""
+    compute, _ = implementation(v, rows)
+    return compute(v, rows, score, q.size(1), keep, dropout)
+
+
+def _attend_back(grad_out: Tensor, q: Tensor, k: Tensor, v: Tensor, rows: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+    _, compute_gradients = implementation(v, rows)
+    return compute_gradients(grad_out, q, k, v, rows, *rest)
+
+
+def _keep(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
+    q, k, v, rows, _, keep, ctx.dropout = inputs
+    ctx.save_for_backward(q, k, v, rows, output[1], keep)
+    ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)  # no zeros for that one
+
+
+def _gradients(ctx: Any, grad_out: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+    """Gradients of q, k and v."""
+    if grad_out is None:
+        return (None,) * 7
+    q, k, v, *constants = ctx.saved_tensors  # once: gradient checkpointing computes them again each time
+    if torch.is_grad_enabled():
+        plain = partial(_plain, constants=(*constants, ctx.dropout))
+        return *differentiable_gradients(plain, (q, k, v), (grad_out,)), *[None] * 4
+    return *_sparse_attention_backward(grad_out, q, k, v, *constants, ctx.dropout), *[None] * 4
+
+
+_sparse_attention_backward = operator(
+    "sparse_attention_backward(Tensor grad_out, Tensor q, Tensor k, Tensor v, Tensor rows, Tensor weight, "
+    "Tensor? keep, float dropout) -> (Tensor, Tensor, Tensor)",
+    _attend_back,
+    lambda grad_out, q, k, v, *_: tuple(new_tensors(q, k, v)),  # noqa: ARG005
+)
+_sparse_attention = operator(
+    "sparse_attention(Tensor q, Tensor k, Tensor v, Tensor rows, Tensor score, Tensor? keep, float dropout) "
+    "-> (Tensor, Tensor)",
+    _attend,
+    lambda q, k, v, rows, score, *_: (v.new_empty(rows.size(0), v.size(1)), score.new_empty(score.shape)),  # noqa: ARG005
+    keep=_keep,
+    gradients=_gradients,
+)
 
 
 # Plain torch, for any device: the forward sums bags of rows, the backward walks the K slots one after the other, so

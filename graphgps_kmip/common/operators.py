@@ -58,7 +58,7 @@ def operator(
             return found(*args)
         if gradients is not None:
             _refuse_other_derivatives(name, args)
-        return compute(*args) if _are_plain(args) else found(*args)
+        return compute(*args) if are_plain(args) else found(*args)
 
     return call
 
@@ -67,7 +67,7 @@ def _function(found: Any, implementation: Callable, keep: Callable | None, gradi
     class Operator(Function):
         @staticmethod
         def forward(ctx: Any, *args: Any) -> Any:
-            if _are_plain(args):
+            if are_plain(args):
                 output = implementation(*args)
             else:
                 with torch._C._AutoDispatchBelowAutograd():
@@ -83,9 +83,12 @@ def _function(found: Any, implementation: Callable, keep: Callable | None, gradi
     return Operator
 
 
-def _are_plain(args: tuple[Any, ...]) -> bool:
-    """Whether tensors have values and nobody watches them: no fake tensor, no transform, no mode, no subclass."""
-    if torch._C._len_torch_dispatch_stack() or functorch.peek_interpreter_stack() is not None:
+def are_plain(args: tuple[Any, ...]) -> bool:
+    """Whether tensors have values and nobody watches them: no fake tensor, no transform, no mode, no subclass.
+
+    What is fused without being an operator, for speed alone, asks this first.
+    """
+    if is_compiling() or torch._C._len_torch_dispatch_stack() or functorch.peek_interpreter_stack() is not None:
         return False
     return all(type(one) is Tensor or type(one) is Parameter or not isinstance(one, Tensor) for one in args)
 

@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
-from torch.nn.functional import linear
+from torch.nn.functional import linear, pad
 from torch_geometric.nn import BatchNorm
 
 from graphgps_kmip.common.gradients import differentiable_gradients
+from graphgps_kmip.common.operators import new_tensors, operator
 from graphgps_kmip.mpnn.norm_update import (
     NormForm,
     apply_norm,
@@ -34,7 +35,7 @@ def cpu_can_run(*tensors: Tensor) -> bool:
     """Whether the C kernel supports these tensors of nodes and edges (32-bit indices)."""
     first = tensors[0]
     fits = first.dtype in (torch.float32, torch.float64)
-    fits &= all(x.device.type == "cpu" and x.dtype == first.dtype and len(x) < 2**31 for x in tensors)
+    fits &= all(x.device.type == "cpu" and x.dtype == first.dtype and x.size(0) < 2**31 for x in tensors)
     return fits and unavailable_reason("gated_sum", *dtype_flags(first.dtype)) is None
 
 
@@ -74,7 +75,171 @@ def gated_mean(
         IndexError: the source or target of an edge is not a node.
         MemoryError: not enough for the lists of edges.
     """
-    return _GatedMean.apply(own, other, edge, weight, factor, None, None, source, target, None, None, False)
+    edge = edge if weight is None else linear(edge, weight)
+    out, gate, _, _ = _gated_mean(own, other, edge, factor, source, target)
+    return out, gate
+
+
+def _mean(
+    own: Tensor, other: Tensor, edge: Tensor, factor: Tensor | None, source: Tensor, target: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return o, g, the means, and the inverse sums of gates."""
+    edge = edge.contiguous()
+    gate = torch.empty_like(edge)
+    out, mean, inverse = _pass_forward(own, other, edge, factor, source, target, gate)
+    return out, gate, mean, inverse
+
+
+def _pass_forward(
+    own: Tensor,
+    other: Tensor,
+    edge: Tensor,
+    factor: Tensor | None,
+    source: Tensor,
+    target: Tensor,
+    gate: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Write the gates, perhaps over ``edge``; return o, the means, and the inverse sums of gates."""
+    own, other = own.contiguous(), other.contiguous()
+    source, target = source.long().contiguous(), target.long().contiguous()
+    factor = None if factor is None else factor.contiguous()
+    results = out, mean, inverse = tuple(own.new_empty(len(own), edge.size(1)) for _ in range(3))
+    _check(
+        _library(own).gated_forward(
+            *map(pointer, (own, other, edge, factor, source, target)),
+            *_sizes(edge, own, other),
+            *map(pointer, (gate, *results)),
+        )
+    )
+    return out, mean, inverse
+
+
+def _mean_back(
+    grad_out: Tensor,
+    grad_gate: Tensor | None,
+    gate: Tensor,
+    other: Tensor,
+    factor: Tensor | None,
+    source: Tensor,
+    target: Tensor,
+    mean: Tensor,
+    inverse: Tensor,
+) -> list[Tensor]:
+    """Return the gradients of own, other and edge, and that of factor if there is one."""
+    saved = gate, other, factor, source, target, mean, inverse
+    return [one for one in _pass_backward(grad_out, grad_gate, *saved) if one is not None]
+
+
+def _pass_backward(
+    grad_out: Tensor,
+    grad_edge: Tensor | None,
+    gate: Tensor,
+    other: Tensor,
+    factor: Tensor | None,
+    source: Tensor,
+    target: Tensor,
+    mean: Tensor,
+    inverse: Tensor,
+    affine: Tensor | None = None,
+    slopes: Tensor | None = None,
+    relu: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Pass over the edges of each target, then over those of each source: gradients of own, other, gate and factor.
+
+    ``grad_edge`` is the gradient of the gates or, with ``affine`` and ``slopes``, that of a norm behind them.
+    """
+    grad_out, gate, other, mean, inverse = (one.contiguous() for one in (grad_out, gate, other, mean, inverse))
+    grad_edge, factor = (None if one is None else one.contiguous() for one in (grad_edge, factor))
+    source, target = source.long().contiguous(), target.long().contiguous()
+    grad_own, grad_other, grad_gate = other.new_empty(len(mean), other.size(1)), *map(torch.empty_like, (other, gate))
+    grads = grad_own, grad_other, grad_gate, None if factor is None else torch.empty_like(factor)
+    _check(
+        _library(other).gated_backward(
+            *map(pointer, (other, factor, source, target)),
+            *_sizes(gate, mean, other),
+            *map(pointer, (grad_out, grad_edge, None if slopes is None else affine, slopes)),
+            int(relu),
+            *map(pointer, (gate, mean, inverse, *grads)),
+        )
+    )
+    return grads
+
+
+def _keep_mean(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
+    _, other, _, factor, source, target = inputs
+    _, gate, *constants = output
+    ctx.save_for_backward(gate, other, factor, source, target, *constants)
+    ctx.mark_non_differentiable(*constants)
+    ctx.set_materialize_grads(False)  # the edge output of a last layer is unused
+
+
+def _mean_gradients(ctx: Any, grad_out: Tensor | None, grad_gate: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
+    saved = gate, other, factor, source, target, mean, _ = ctx.saved_tensors
+    if torch.is_grad_enabled():
+        given = grad_out, grad_gate, (gate, other, factor), (source, target), mean.size(0)
+        return *_differentiable(*given), None, None
+    grad_out = torch.zeros_like(mean) if grad_out is None else grad_out
+    grads = _gated_mean_backward(grad_out, grad_gate, *saved)
+    return *grads, *[None] * (6 - len(grads))
+
+
+def _differentiable(
+    grad_out: Tensor | None,
+    grad_gate: Tensor | None,
+    inputs: tuple[Tensor, Tensor, Tensor | None],
+    edge_index: tuple[Tensor, Tensor],
+    num_targets: int,
+) -> tuple[Tensor | None, ...]:
+    """Gradients of own, other, edge and factor in operations that are differentiable again.
+
+    ``inputs`` holds the gates g, an output: a function of own, other and edge, whose gradient flows through this
+    backward once more.
+    """
+    (gate, other, factor), (source, target), dim = inputs, edge_index, inputs[0].size(1)
+    plain = partial(_plain_mean, source=source, target=target, num_targets=num_targets)
+    grad_edge, grad_other, grad_factor = differentiable_gradients(plain, (gate, other, factor), (grad_out,))
+    if grad_gate is not None:
+        grad_edge = grad_edge + grad_gate
+    nothing = gate.new_zeros(num_targets, dim)
+    grad_own = torch.cat([nothing if grad_out is None else grad_out, nothing.index_add(0, target, grad_edge)], dim=1)
+    if grad_other is not None:
+        at_source = gate.new_zeros(len(other), dim).index_add(0, source, grad_edge)
+        grad_other = grad_other + pad(at_source, (dim, 0))
+    return grad_own, grad_other, grad_edge, grad_factor
+
+
+def _plain_mean(
+    gate: Tensor, other: Tensor, factor: Tensor | None, source: Tensor, target: Tensor, num_targets: int
+) -> Tensor:
+    """The gated mean of each target, given the gates: (N, C), all edges at once."""
+    share = gate.sigmoid() * (1.0 if factor is None else factor)
+    nothing = gate.new_zeros(num_targets, gate.size(1))
+    messages = share * other[source, : gate.size(1)]
+    total, normaliser = (nothing.index_add(0, target, part) for part in (messages, share))
+    return total / (normaliser + EPS)
+
+
+def _empty_mean(own: Tensor, edge: Tensor) -> tuple[Tensor, ...]:
+    out, mean, inverse = (own.new_empty(own.size(0), edge.size(1)) for _ in range(3))
+    return out, *new_tensors(edge), mean, inverse
+
+
+_gated_mean_backward = operator(
+    "gated_mean_backward(Tensor grad_out, Tensor? grad_gate, Tensor gate, Tensor other, Tensor? factor, Tensor source, "
+    "Tensor target, Tensor mean, Tensor inverse) -> Tensor[]",
+    _mean_back,
+    lambda grad_out, grad_gate, gate, other, factor, source, target, mean, inverse: [  # noqa: ARG005
+        other.new_empty(mean.size(0), other.size(1)), *new_tensors(other, gate, factor)
+    ],
+)  # fmt: skip
+_gated_mean = operator(
+    "gated_mean(Tensor own, Tensor other, Tensor edge, Tensor? factor, Tensor source, Tensor target) "
+    "-> (Tensor, Tensor, Tensor, Tensor)",
+    _mean,
+    lambda own, other, edge, *_: _empty_mean(own, edge),  # noqa: ARG005
+    keep=_keep_mean,
+    gradients=_mean_gradients,
+)
 
 
 def gated_update(
@@ -94,7 +259,7 @@ def gated_update(
     store those of the gates in between. `update_can_run` says for which norms.
     """
     inner, moments = norm.module, moments_of(norm.module)
-    result = _GatedMean.apply(
+    result = _GatedUpdate.apply(
         *(own, other, edge, weight, factor, inner.weight, inner.bias, source, target, moments),
         *(form_of(inner, True), residual),
     )
@@ -107,37 +272,27 @@ def update_can_run(edge: Tensor, norm: nn.Module) -> bool:
     return kernel_can_run(edge, norm, None)
 
 
-class _GatedMean(Function):
+class _GatedUpdate(Function):
     @staticmethod
     def forward(
         ctx: Any,
         own: Tensor,
         other: Tensor,
         edge: Tensor,
-        weight: Tensor | None,
+        weight: Tensor,
         factor: Tensor | None,
-        norm_weight: Tensor | None,
-        norm_bias: Tensor | None,
+        norm_weight: Tensor,
+        norm_bias: Tensor,
         source: Tensor,
         target: Tensor,
-        moments: Tensor | None,
-        form: NormForm | None,
+        moments: Tensor,
+        form: NormForm,
         residual: bool,
     ) -> tuple[Tensor, Tensor]:
         """Keep the gates, the means, the inverse sums of gates, and the inputs."""
-        own, other = own.contiguous(), other.contiguous()
-        source, target = source.long().contiguous(), target.long().contiguous()
-        factor = None if factor is None else factor.contiguous()
-        gate = edge.clone(memory_format=torch.contiguous_format) if weight is None else linear(edge, weight)
-        out, mean, inverse = (own.new_empty(len(own), gate.size(1)) for _ in range(3))
-        sizes = _sizes(gate, own, other)
-        results = map(pointer, (gate, out, mean, inverse))
-        _check(
-            _library(own).gated_forward(*map(pointer, (own, other, factor, source, target)), *sizes, *results),
-        )
-        affine, new = None, gate
-        if form is not None:
-            new, affine = apply_norm(gate, norm_weight, norm_bias, edge if residual else None, moments, form)
+        gate = linear(edge, weight)
+        out, mean, inverse = _pass_forward(own, other, gate, factor, source, target, gate)
+        new, affine = apply_norm(gate, norm_weight, norm_bias, edge if residual else None, moments, form)
         inputs = (own, other, edge, weight, factor, norm_weight, norm_bias)
         ctx.save_for_backward(*inputs, source, target, moments, gate, mean, inverse, affine)
         ctx.form, ctx.residual = form, residual
@@ -150,66 +305,43 @@ class _GatedMean(Function):
         *inputs, source, target, moments, gate, mean, inverse, affine = ctx.saved_tensors
         if torch.is_grad_enabled():
             constants = {"source": source, "target": target, "moments": moments, "form": ctx.form}
-            plain = partial(_plain, **constants, residual=ctx.residual)
+            plain = partial(_plain_update, **constants, residual=ctx.residual)
             return *differentiable_gradients(plain, inputs, (grad_out, grad_new)), *[None] * 5
-        own, other, edge, weight, factor, norm_weight, _ = inputs
-        grad_out = torch.zeros_like(mean) if grad_out is None else grad_out.contiguous()
+        _, other, edge, weight, factor, norm_weight, _ = inputs
+        grad_out = torch.zeros_like(mean) if grad_out is None else grad_out
         grad_new = None if grad_new is None else grad_new.contiguous()
         slopes, grad_norm = None, (None, None)
-        if ctx.form is not None and grad_new is not None:
+        if grad_new is not None:
             slopes, grad_norm = norm_gradients(grad_new, gate, norm_weight, affine, moments, ctx.form)
-        grad_own, grad_other, grad_gate = (torch.empty_like(tensor) for tensor in (own, other, gate))
-        grad_factor = None if factor is None else torch.empty_like(factor)
-        relu = int(ctx.form is not None and ctx.form.relu)
-        saved = map(pointer, (gate, mean, inverse, grad_own, grad_other, grad_gate, grad_factor))
-        _check(
-            _library(other).gated_backward(
-                *map(pointer, (other, factor, source, target)),
-                *_sizes(gate, own, other),
-                *map(pointer, (grad_out, grad_new, None if slopes is None else affine, slopes)),
-                relu,
-                *saved,
-            )
-        )
-        added = grad_new if ctx.residual else None
-        grad_edge = _through(grad_gate, weight, added) if ctx.needs_input_grad[2] else None
-        grad_weight = None if weight is None else grad_gate.T @ edge
-        return grad_own, grad_other, grad_edge, grad_weight, grad_factor, *grad_norm, *[None] * 5
+        saved = gate, other, factor, source, target, mean, inverse, affine, slopes, ctx.form.relu
+        grad_own, grad_other, grad_gate, grad_factor = _pass_backward(grad_out, grad_new, *saved)
+        grad_edge = None
+        if ctx.needs_input_grad[2]:
+            added = grad_new if ctx.residual else None
+            grad_edge = grad_gate @ weight if added is None else torch.addmm(added, grad_gate, weight)
+        return grad_own, grad_other, grad_edge, grad_gate.T @ edge, grad_factor, *grad_norm, *[None] * 5
 
 
-def _through(grad: Tensor, weight: Tensor | None, added: Tensor | None) -> Tensor:
-    """Return the gradient of the edges: that of the gates through the weight, and that of the residual."""
-    if weight is None:
-        return grad if added is None else grad + added
-    return grad @ weight if added is None else torch.addmm(added, grad, weight)
-
-
-def _plain(
+def _plain_update(
     own: Tensor,
     other: Tensor,
     edge: Tensor,
-    weight: Tensor | None,
+    weight: Tensor,
     factor: Tensor | None,
-    norm_weight: Tensor | None,
-    norm_bias: Tensor | None,
+    norm_weight: Tensor,
+    norm_bias: Tensor,
     *,
     source: Tensor,
     target: Tensor,
-    moments: Tensor | None,
-    form: NormForm | None,
+    moments: Tensor,
+    form: NormForm,
     residual: bool,
 ) -> tuple[Tensor, Tensor]:
     """The same results in operations that are differentiable as often as wanted, all edges at once."""
-    (a, d), (b, h) = own.chunk(2, 1), other.chunk(2, 1)
-    gate = (edge if weight is None else edge @ weight.T) + d[target] + h[source]
-    share = gate.sigmoid() * (1.0 if factor is None else factor)
-    nothing = torch.zeros_like(a)
-    total, normaliser = (nothing.index_add(0, target, part) for part in (share * b[source], share))
-    out = a + total / (normaliser + EPS)
-    if form is None:
-        return out, gate
+    (a, d), h = own.chunk(2, 1), other.chunk(2, 1)[1]
+    gate = edge @ weight.T + d[target] + h[source]
     new = plain_update(gate, norm_weight, norm_bias, moments, form)
-    return out, edge + new if residual else new
+    return a + _plain_mean(gate, other, factor, source, target, len(a)), edge + new if residual else new
 
 
 def _sizes(edge: Tensor, own: Tensor, other: Tensor) -> list[Any]:

@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import Function
 from torch.nn.functional import linear
 from torch_geometric.nn import BatchNorm
 
 from graphgps_kmip.common.gradients import differentiable_gradients
+from graphgps_kmip.common.operators import new_tensors, operator
 from graphgps_kmip.mpnn.edge_gate import DistanceGate, factor_of
 from graphgps_kmip.mpnn.gated_mean import EPS, cpu_can_run, gated_mean, gated_update, update_can_run
 from graphgps_kmip.mpnn.message_passing import Nodes, required_edge_attr, source_and_target
@@ -162,7 +162,7 @@ def gated_sum(
 
     Cost: O(E C) time; beside its inputs it holds O(N C) and chunks of `CHUNK_BYTES`.
     """
-    return _GatedSum.apply(gate, value, factor, source, target, num_targets)
+    return _gated_sum(gate, value, factor, source, target, num_targets)
 
 
 def _plain_sums(
@@ -174,46 +174,79 @@ def _plain_sums(
     return nothing.index_add(0, target, weight * value[source]), nothing.index_add(0, target, weight)
 
 
-class _GatedSum(Function):
-    @staticmethod
-    def forward(
-        ctx: Any, gate: Tensor, value: Tensor, factor: Tensor | None, source: Tensor, target: Tensor, num_targets: int
-    ) -> tuple[Tensor, Tensor]:
-        """Walk the chunks, adding to both sums."""
-        ctx.save_for_backward(gate, value, factor, source, target)
-        total = gate.new_zeros(num_targets, gate.size(1), dtype=_wide(gate))
-        normaliser = torch.zeros_like(total)
-        for part in _chunks(gate):
-            weight = gate[part].to(total.dtype).sigmoid()  # (chunk, C)
-            if factor is not None:
-                weight *= factor[part]
-            normaliser.index_add_(0, target[part], weight)
-            total.index_add_(0, target[part], weight.mul_(value.index_select(0, source[part])))
-        return total, normaliser
+def _sums(
+    gate: Tensor, value: Tensor, factor: Tensor | None, source: Tensor, target: Tensor, num_targets: int
+) -> tuple[Tensor, Tensor]:
+    """Walk the chunks, adding to both sums."""
+    total = gate.new_zeros(num_targets, gate.size(1), dtype=_wide(gate))
+    normaliser = torch.zeros_like(total)
+    for part in _chunks(gate):
+        weight = gate[part].to(total.dtype).sigmoid()  # (chunk, C)
+        if factor is not None:
+            weight *= factor[part]
+        normaliser.index_add_(0, target[part], weight)
+        total.index_add_(0, target[part], weight.mul_(value.index_select(0, source[part])))
+    return total, normaliser
 
-    @staticmethod
-    def backward(ctx: Any, grad_total: Tensor, grad_normaliser: Tensor) -> tuple[Tensor | None, ...]:
-        """``dw = v dtotal + dnormaliser``, ``dg = f s (1 - s) dw``, ``df = <s, dw>``, ``dv = sum_e w dtotal``."""
-        gate, value, factor, source, target = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            plain = partial(_plain_sums, source=source, target=target, num_targets=len(grad_total))
-            return *differentiable_gradients(plain, (gate, value, factor), (grad_total, grad_normaliser)), *[None] * 3
-        grad_gate, grad_factor = torch.empty_like(gate), None if factor is None else torch.empty_like(factor)
-        grad_value = torch.zeros_like(value, dtype=grad_total.dtype)
-        for part in _chunks(gate):
-            sigma = gate[part].to(grad_total.dtype).sigmoid()  # (chunk, C), as the next two
-            grad_message = grad_total.index_select(0, target[part])
-            grad_weight = value.index_select(0, source[part]) * grad_message
-            grad_weight += grad_normaliser.index_select(0, target[part])
-            grad_message *= sigma
-            grad_weight *= sigma
-            if factor is not None:
-                grad_factor[part] = grad_weight.sum(dim=1, keepdim=True)
-                grad_message *= factor[part]
-                grad_weight *= factor[part]
-            grad_value.index_add_(0, source[part], grad_message)
-            grad_gate[part] = grad_weight.mul_(sigma.neg_().add_(1.0))
-        return grad_gate, grad_value.to(value.dtype), grad_factor, None, None, None
+
+def _sums_back(
+    grad_total: Tensor,
+    grad_normaliser: Tensor,
+    gate: Tensor,
+    value: Tensor,
+    factor: Tensor | None,
+    source: Tensor,
+    target: Tensor,
+) -> list[Tensor]:
+    """``dw = v dtotal + dnormaliser``, ``dg = f s (1 - s) dw``, ``df = <s, dw>``, ``dv = sum_e w dtotal``."""
+    grad_gate, grad_factor = (None if one is None else one.new_empty(one.shape) for one in (gate, factor))
+    grad_value = value.new_zeros(value.shape, dtype=grad_total.dtype)
+    for part in _chunks(gate):
+        sigma = gate[part].to(grad_total.dtype).sigmoid()  # (chunk, C), as the next two
+        grad_message = grad_total.index_select(0, target[part])
+        grad_weight = value.index_select(0, source[part]) * grad_message
+        grad_weight += grad_normaliser.index_select(0, target[part])
+        grad_message *= sigma
+        grad_weight *= sigma
+        if factor is not None:
+            grad_factor[part] = grad_weight.sum(dim=1, keepdim=True)
+            grad_message *= factor[part]
+            grad_weight *= factor[part]
+        grad_value.index_add_(0, source[part], grad_message)
+        grad_gate[part] = grad_weight.mul_(sigma.neg_().add_(1.0))
+    return [one for one in (grad_gate, grad_value.to(value.dtype), grad_factor) if one is not None]
+
+
+def _keep_sums(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:  # noqa: ARG001
+    *tensors, ctx.num_targets = inputs
+    ctx.save_for_backward(*tensors)
+
+
+def _sums_gradients(ctx: Any, grad_total: Tensor, grad_normaliser: Tensor) -> tuple[Tensor | None, ...]:
+    saved = gate, value, factor, source, target = ctx.saved_tensors
+    if torch.is_grad_enabled():
+        plain = partial(_plain_sums, source=source, target=target, num_targets=ctx.num_targets)
+        return *differentiable_gradients(plain, (gate, value, factor), (grad_total, grad_normaliser)), *[None] * 3
+    grads = _gated_sum_backward(grad_total, grad_normaliser, *saved)
+    return *grads, *[None] * (6 - len(grads))
+
+
+_gated_sum_backward = operator(
+    "gated_sum_backward(Tensor grad_total, Tensor grad_normaliser, Tensor gate, Tensor value, Tensor? factor, "
+    "Tensor source, Tensor target) -> Tensor[]",
+    _sums_back,
+    lambda grad_total, grad_normaliser, gate, value, factor, *_: new_tensors(gate, value, factor),  # noqa: ARG005
+)
+_gated_sum = operator(
+    "gated_sum(Tensor gate, Tensor value, Tensor? factor, Tensor source, Tensor target, SymInt num_targets) "
+    "-> (Tensor, Tensor)",
+    _sums,
+    lambda gate, value, factor, source, target, num_targets: tuple(  # noqa: ARG005
+        gate.new_empty(num_targets, gate.size(1), dtype=_wide(gate)) for _ in range(2)
+    ),
+    keep=_keep_sums,
+    gradients=_sums_gradients,
+)
 
 
 def _wide(gate: Tensor) -> torch.dtype:

@@ -19,6 +19,7 @@ from torch.nn import functional
 from torch_geometric.nn import BatchNorm
 
 from graphgps_kmip.common.gradients import differentiable_gradients
+from graphgps_kmip.common.operators import are_plain
 from graphgps_kmip.native import dtype_flags, load, pointer, unavailable_reason
 
 KERNEL = "batch_norm"
@@ -62,6 +63,8 @@ class NormForm(NamedTuple):
 def kernel_can_run(x: Tensor, norm: nn.Module, residual: Tensor | None) -> bool:
     """Whether this is a plain batch norm of at least two rows, in a dtype that the kernel has, and all shapes fit."""
     if type(getattr(norm, "module", None)) is not nn.BatchNorm1d or x.device.type != "cpu" or x.dim() != 2:
+        return False
+    if not are_plain((x, residual)):
         return False
     fits = x.dtype in (torch.float32, torch.float64) and len(x) > 1 and norm.module.affine
     fits = fits and norm.module.weight.dtype == x.dtype and norm.module.num_features == x.size(1)

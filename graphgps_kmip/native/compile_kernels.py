@@ -232,6 +232,11 @@ def unavailable_reason(name: str, *flags: str) -> str | None:
     return "switched off" if _switched_off else _failure(name, *flags)
 
 
+# torch.compile takes the answer as it is when it traces; by this attribute, the decorator torch.compiler has for it
+# (assume_constant_result) imports the compiler, which takes seconds
+unavailable_reason._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
 @functools.cache
 def _failure(name: str, *flags: str) -> str | None:
     try:

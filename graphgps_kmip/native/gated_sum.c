@@ -23,7 +23,8 @@ typedef struct {
     const real *grad_out, *grad_gate; /* (N, C); (E, C), or NULL */
     const real *affine, *slopes;      /* (2, C), or NULL: grad_gate is that of a norm behind g, see batch_norm.c */
     int relu;                         /* of that norm */
-    real *gate;                     /* (E, C): C e, becomes g */
+    const real *given;              /* (E, C): C e; may be where gate is */
+    real *gate;                     /* (E, C): g */
     real *out, *mean, *inverse;     /* (N, C): result, weighted mean, 1 / (sum of weights + 1e-6) */
     real *grad_own, *grad_other, *grad_edge, *grad_factor;
     long num_edges, num_targets, num_sources;
@@ -58,11 +59,11 @@ INLINE void fetch_rows(const Gated *g, const real *rows, long node) {
 static void *forward_targets(void *argument) {
     Gated *g = argument;
     EACH_NODE {
-        fetch_rows(g, g->gate, node + SOON);
+        fetch_rows(g, g->given, node + SOON);
         EACH_VECTOR {
             vec own = LOAD_HALF(own, node, 1), total = set1(0), sum = set1(0);
             EACH_EDGE(node) {
-                vec gate = LOAD(gate, edge) + own + LOAD_HALF(other, g->source[edge], 1);
+                vec gate = LOAD(given, edge) + own + LOAD_HALF(other, g->source[edge], 1);
                 vec weight = FACTOR(edge) * sigmoid(gate);
                 STORE(gate, edge, gate);
                 sum = sum + weight;
@@ -158,10 +159,11 @@ static int inside(const int64_t *node, long num_edges, long num_nodes) {
 }
 
 /* Both return 0, or ENOMEM, the forward EINVAL for an edge whose ends are not there. */
-int gated_forward(const real *own, const real *other, const real *factor, const int64_t *source, const int64_t *target,
-                  long num_edges, long num_targets, long num_sources, int dim, int num_threads, real *gate, real *out,
-                  real *mean, real *inverse) {
-    Gated g = {.own = own, .other = other, .factor = factor, .source = source, .target = target, .gate = gate,
+int gated_forward(const real *own, const real *other, const real *given, const real *factor, const int64_t *source,
+                  const int64_t *target, long num_edges, long num_targets, long num_sources, int dim, int num_threads,
+                  real *gate, real *out, real *mean, real *inverse) {
+    Gated g = {.own = own, .other = other, .factor = factor, .source = source, .target = target, .given = given,
+               .gate = gate,
                .out = out, .mean = mean, .inverse = inverse, .num_edges = num_edges, .num_targets = num_targets,
                .num_sources = num_sources, .dim = dim};
     if (!inside(source, num_edges, num_sources) || !inside(target, num_edges, num_targets)) return EINVAL;

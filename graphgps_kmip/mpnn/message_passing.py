@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.mpnn.self_loops import with_own_loops
 
 Nodes = Tensor | tuple[Tensor, Tensor]
 
@@ -86,10 +87,12 @@ class PlainConv(nn.Module):
 
     def __init__(self, conv: nn.Module) -> None:
         super().__init__()
-        self.conv = conv
+        self.conv, self.own_loops = conv, bool(getattr(conv, "add_self_loops", False))
+        if self.own_loops:  # added here: in the convolution the host would wait for the device
+            conv.add_self_loops = False
 
     def forward(self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Return new node features, and the edge features as they are."""
-        return self.conv(
-            single_set(type(self.conv).__name__, x, "self loops cannot be recognised in pairs"), edge_index
-        ), edge_attr
+        x = single_set(type(self.conv).__name__, x, "self loops cannot be recognised in pairs")
+        used = with_own_loops(edge_index, None, x.size(0))[0] if self.own_loops else edge_index
+        return self.conv(x, used), edge_attr

@@ -13,14 +13,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import torch
-from torch import Tensor
 
 from graphgps_kmip.gym.running.trained import batch_of, trained
 from graphgps_kmip.model.export_model import export_model, tensors_of
 
 
-def main(words: list[str]) -> float:
-    """Export, compare, store; return the largest difference of a prediction."""
+def main(words: list[str]) -> None:
+    """Export, compare, store."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="folder of a finished run of a model of whole graphs")
     parser.add_argument("out", type=Path, help="file to write, *.pt2")
@@ -38,10 +37,8 @@ def main(words: list[str]) -> float:
         largest = 0.0
         for number in (1, 7, len(graphs)):  # batches of other sizes than the one that was traced
             batch = batch_of(graphs[:number], "test")
-            found: Tensor = predict(tensors_of(batch))
-            largest = max(largest, float((found - run.model(batch)[0]).abs().max()))
+            largest = max(largest, float((predict(tensors_of(batch)) - run.model(batch)[0]).abs().max()))
     print(f"{args.out}: {args.out.stat().st_size:,} bytes; predictions of {len(graphs)} graphs differ by {largest:.2g}")
-    return largest
 
 
 if __name__ == "__main__":

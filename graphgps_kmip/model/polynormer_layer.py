@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from graphgps_kmip.attention.context import GraphContext
+from graphgps_kmip.common.host_copies import host_copy, remember
 
 
 class PolynormerLayer(nn.Module):
@@ -80,8 +81,9 @@ class LocalToGlobalHead(nn.Module):
         """Return predictions and labels."""
         context = GraphContext.from_data(batch)
         if self.training and context.epoch is not None:
-            self.is_global.fill_(context.epoch >= self.local_epochs)
-        if not self.is_global:
+            is_global = context.epoch >= self.local_epochs
+            remember(self.is_global.fill_(is_global), torch.tensor(is_global))
+        if not host_copy(self.is_global):
             return self.local_head(batch)
         x = self.norm(batch.x)
         for attention in self.attention:

@@ -258,15 +258,15 @@ def _sorted_edges(q: Tensor, k: Tensor, e: Tensor, edges: Tensor) -> SortedEdges
     if unavailable_reason(KERNEL, *dtype_flags(q.dtype)) is not None:
         return None
     begin, kind = edges.new_empty(len(q) + 1), edges.new_empty(len(e), dtype=torch.int32)
-    shared, count = edges.new_empty(FEW_KINDS, dtype=torch.int32), ctypes.c_int()
+    shared, count = (edges.new_empty(size, dtype=torch.int32) for size in (FEW_KINDS, 1))
     sizes = map(ctypes.c_long, (edges.size(1), len(q), len(k), len(e)))
-    results = (*map(pointer, (begin, kind, shared)), ctypes.byref(count))
+    results = map(pointer, (begin, kind, shared, count))
     found = load(KERNEL, *dtype_flags(q.dtype)).edges_by_target(pointer(edges), *sizes, FEW_KINDS, *results)
     if found == errno.EINVAL:
         raise IndexError(
             f"edges name rows that are not there: source, target and kind must be below {len(k)}, {len(q)}, {len(e)}"
         )
-    return SortedEdges(begin, kind, shared[: count.value]) if found == 0 else None
+    return SortedEdges(begin, kind, shared[: int(count)]) if found == 0 else None
 
 
 def _of_kernel(form: _Form, q: Tensor, k: Tensor, v: Tensor | None, e: Tensor, bias: Tensor | None) -> list[Tensor]:

@@ -50,7 +50,7 @@ def operator(
     implementations[found] = implementation
     compute = implementation
     if gradients is not None:
-        compute = _function(found, implementation, keep, gradients).apply
+        compute = _function(name, found, implementation, keep, gradients).apply
         _library.impl(name, compute, "Autograd")
 
     def call(*args: Any) -> Any:
@@ -63,7 +63,9 @@ def operator(
     return call
 
 
-def _function(found: Any, implementation: Callable, keep: Callable | None, gradients: Callable) -> type[Function]:
+def _function(
+    name: str, found: Any, implementation: Callable, keep: Callable | None, gradients: Callable
+) -> type[Function]:
     class Operator(Function):
         @staticmethod
         def forward(ctx: Any, *args: Any) -> Any:
@@ -80,7 +82,7 @@ def _function(found: Any, implementation: Callable, keep: Callable | None, gradi
         def backward(ctx: Any, *grads: Tensor | None) -> Any:
             return gradients(ctx, *grads)  # which ask for torch.is_grad_enabled
 
-    return Operator
+    return type(name, (Operator,), {})  # profilers show the name
 
 
 def are_plain(args: tuple[Any, ...]) -> bool:

@@ -16,8 +16,8 @@ from .epochs import OURS, SHAPES, draw, our_epoch
 # Group -> beginnings of the names of its operators; the first one that fits.
 GROUPS = {
     "matrix products": ("aten::mm", "aten::addmm", "aten::bmm"),
-    "attention": ("_FullAttention", "_ClampedAttention", "_SparseAttention"),
-    "gated means": ("_GatedMean",),
+    "attention": ("full_attention", "_ClampedAttention", "sparse_attention"),
+    "gated means": ("_Gated", "gated_"),
     "norms": ("aten::native_batch_norm", "_NormUpdate"),
     "ReLU": ("aten::clamp_min", "aten::threshold_backward", "aten::relu"),
     "rows by index": ("aten::index", "aten::gather", "aten::scatter", "aten::_index"),

@@ -88,8 +88,9 @@ def test_the_earlier_run_decides_the_network_and_the_yaml_the_head(earlier: Path
 
 
 def test_fine_tuning_trains_only_the_head_where_the_rest_is_frozen(earlier: Path, tmp_path: Path) -> None:
-    given = ["out_dir", str(tmp_path), *words(earlier, "pretrained.freeze_main", "True", "train.ckpt_period", "1")]
-    assert main.run(["--cfg", DIGITS, *given]) == 0
+    # Another learning rate: the new head starts as the earlier one did, and one step of Adam is as long as the rate.
+    given = words(earlier, "pretrained.freeze_main", "True", "train.ckpt_period", "1", "optim.base_lr", "0.002")
+    assert main.run(["--cfg", DIGITS, "out_dir", str(tmp_path), *given]) == 0
     before, after = saved(earlier), saved(tmp_path / "digits-kmip")
     for name, parameter in built(earlier).named_parameters():
         assert torch.equal(before[name], after[name]) != is_head(name), name

@@ -6,9 +6,10 @@ import io
 import logging
 import os
 import sys
+from abc import ABC, abstractmethod
 
 
-class LogUntilError(logging.Handler):
+class LogUntilError(ABC, logging.Handler):
     """Base of logs that end at the first error of the operating system; `ended` says what happens then."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (the name that logging calls)
@@ -20,9 +21,9 @@ class LogUntilError(logging.Handler):
         logging.root.removeHandler(self)
         self.ended(error)
 
+    @abstractmethod
     def ended(self, error: OSError) -> None:
         """Do what is to be done about `error`."""
-        raise NotImplementedError
 
 
 class ScreenLog(LogUntilError, logging.StreamHandler):

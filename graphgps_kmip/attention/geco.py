@@ -24,8 +24,8 @@ from graphgps_kmip.attention.long_filter import (
     LongFilter,
     Segments,
 )
-from graphgps_kmip.attention.propagation import ADJACENCIES, adjacency_weights, propagate
 from graphgps_kmip.attention.size_groups import SizeGroups
+from graphgps_kmip.common.propagation import ADJACENCIES, WeightedEdges, adjacency_weights, propagate
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import Choice, whole
 from graphgps_kmip.registry import register
@@ -164,7 +164,7 @@ class GECOAttention(nn.Module):
             return torch.cat([x, torch.zeros_like(x)], 1)
         wide = torch.promote_types(x.dtype, torch.float32)
         weight = adjacency_weights(context.edge_index, len(x), self.adjacency, wide)
-        return torch.cat([x, propagate(x, context.edge_index, weight)], 1)
+        return torch.cat([x, propagate(x, WeightedEdges(context.edge_index, len(x), weight))], 1)
 
 
 class NodeConvolution(nn.Module):

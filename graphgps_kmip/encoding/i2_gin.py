@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from graphgps_kmip.common.node_pairs import first_nodes, pair_rows
+from graphgps_kmip.common.propagation import WeightedEdges, propagate
 from graphgps_kmip.common.rms_norms import NORM_LAYERS
 from graphgps_kmip.encoding.node_stem import check_names
 from graphgps_kmip.encoding.rrwp import RRWP, with_rrwp
@@ -145,12 +146,13 @@ class I2GINEncoder(nn.Module):
     def _of_edges(self, edge_index: Tensor, rrwp: Tensor, ptr: Tensor) -> tuple[Tensor, Tensor]:
         """Return the rows of the pairs that edges join, and their features: (E',), (E', C)."""
         with torch.no_grad():
-            edge, node, (source, target) = edge_subgraphs(edge_index, int(ptr[-1]), self.num_hops)
-            ends = [rrwp[pair_rows(ptr, node, end[edge])] for end in edge_index]  # of query v, and key a or b
+            edge, node, inside = edge_subgraphs(edge_index, int(ptr[-1]), self.num_hops)
+            # of query v, key a or b; indexing by [] takes several times as long
+            ends = [rrwp.index_select(0, pair_rows(ptr, node, end[edge])) for end in edge_index]
             row, pair = pair_rows(ptr, *edge_index).unique(return_inverse=True)
+            edges = WeightedEdges(inside, len(node))
         h = self.first(torch.cat(ends, dim=1).to(self.first.weight.dtype))
         for mlp, epsilon, norm in zip(self.mlps, self.epsilons, self.norms, strict=True):
-            around = torch.addcmul(h, h, epsilon.to(h.dtype)).index_add(0, target, h[source])
-            h = h + norm(mlp(around))
+            h = h + norm(mlp(torch.addcmul(h, h, epsilon.to(h.dtype)) + propagate(h, edges)))
         sums = h.new_zeros(len(row), h.size(1)).index_add(0, pair[edge], h)
         return row, self.last(self.pool_norm(sums))

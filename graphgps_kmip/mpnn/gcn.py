@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from torch import Tensor, nn
-from torch_geometric.nn import GCNConv
 
 from graphgps_kmip.mpnn.message_passing import NodeConvolution, Nodes, single_set
 from graphgps_kmip.mpnn.self_loops import with_own_loops
+from graphgps_kmip.mpnn.summed_convolutions import SummedGCN
 from graphgps_kmip.registry import register
 
 
@@ -34,7 +34,7 @@ class GCN(NodeConvolution):
 
     def __init__(self, dim: int, dropout: float = 0.0, act: Callable[[], nn.Module] = nn.ReLU) -> None:  # noqa: ARG002
         super().__init__()
-        self.conv = GCNConv(dim, dim, add_self_loops=False)
+        self.conv = SummedGCN(dim, dim, add_self_loops=False)
 
     def forward(
         self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None = None

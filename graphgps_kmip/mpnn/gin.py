@@ -10,12 +10,13 @@ from typing import Annotated
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import BatchNorm, GINConv
+from torch_geometric.nn import BatchNorm
 from torch_geometric.utils import scatter
 
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.mpnn.edge_gate import DistanceGate, factor_of
 from graphgps_kmip.mpnn.message_passing import NodeConvolution, Nodes, required_edge_attr, source_and_target
+from graphgps_kmip.mpnn.summed_convolutions import SummedGIN
 from graphgps_kmip.ranges import Choice
 from graphgps_kmip.registry import register
 
@@ -42,7 +43,7 @@ class GIN(NodeConvolution):
 
     def __init__(self, dim: int, dropout: float = 0.0, act: Callable[[], nn.Module] = nn.ReLU) -> None:  # noqa: ARG002
         super().__init__()
-        self.conv = GINConv(nn.Sequential(nn.Linear(dim, dim), act(), nn.Linear(dim, dim)))
+        self.conv = SummedGIN(nn.Sequential(nn.Linear(dim, dim), act(), nn.Linear(dim, dim)))
 
 
 Act = Callable[[], nn.Module]

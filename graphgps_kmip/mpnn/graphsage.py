@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from torch import nn
-from torch_geometric.nn import SAGEConv
 
 from graphgps_kmip.mpnn.message_passing import NodeConvolution
+from graphgps_kmip.mpnn.summed_convolutions import SummedSAGE
 from graphgps_kmip.registry import register
 
 
@@ -34,4 +34,4 @@ class GraphSAGE(NodeConvolution):
 
     def __init__(self, dim: int, dropout: float = 0.0, act: Callable[[], nn.Module] = nn.ReLU) -> None:  # noqa: ARG002
         super().__init__()
-        self.conv = SAGEConv(dim, dim)
+        self.conv = SummedSAGE(dim, dim)

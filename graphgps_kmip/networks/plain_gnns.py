@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from torch import nn
-from torch_geometric.nn import GATConv, GCNConv
+from torch_geometric.nn import GATConv
 
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.model import FeatureEncoder, GNNLayer, GPSModel
 from graphgps_kmip.model.feature_encoding import SparseDropout
 from graphgps_kmip.model.prediction_heads import OutputHead
 from graphgps_kmip.mpnn.message_passing import PlainConv
+from graphgps_kmip.mpnn.summed_convolutions import SummedGCN
 from graphgps_kmip.networks.network_plan import NetworkPlan
 from graphgps_kmip.registry import register
 
@@ -22,7 +23,7 @@ def gcn(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:
 
     Before each one is dropout of its input (gnn.dropout), between them the activation gnn.act.
     """
-    return _network(plan, [GCNConv(width, out) for width, out, _ in _widths(plan, dim_in, dim_out)])
+    return _network(plan, [SummedGCN(width, out) for width, out, _ in _widths(plan, dim_in, dim_out)])
 
 
 @register("network", "GAT")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 from torch import nn
-from torch_geometric.nn import GCNConv
 
 from graphgps_kmip.model import GPSModel
 from graphgps_kmip.model.sgformer_layer import AGGREGATES, AttentionBranch, ConvolutionBranch, SGFormerLayer
 from graphgps_kmip.mpnn.message_passing import PlainConv
+from graphgps_kmip.mpnn.summed_convolutions import SummedGCN
 from graphgps_kmip.networks.network_plan import NetworkPlan
 from graphgps_kmip.networks.network_stack import layers_width, node_encoder_alone, pre_layers, prediction_head
 from graphgps_kmip.ranges import FRACTION, LAYERS, Choice
@@ -41,7 +41,7 @@ def sgformer(
     encoded = settings.dataset.node_encoder or settings.gnn.layers_pre_mp > 0
     width = dim if encoded else dim_in
     attention = [plan.build(spec, dim, gt.n_heads, 0.0) for _ in range(attention_layers)]
-    convs = [PlainConv(GCNConv(dim, dim)) for _ in range(gt.layers)]
+    convs = [PlainConv(SummedGCN(dim, dim)) for _ in range(gt.layers)]
     layer = SGFormerLayer(
         AttentionBranch(width, dim, attention, gt.attn_dropout),
         ConvolutionBranch(width, dim, convs, gt.dropout),

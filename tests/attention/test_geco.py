@@ -8,11 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.attention import GECOAttention, GraphContext, long_filter, propagation
+from graphgps_kmip.attention import GECOAttention, GraphContext, long_filter
 from graphgps_kmip.attention.circular_convolution import circular_convolution
 from graphgps_kmip.attention.geco import GlobalContextBlock
 from graphgps_kmip.attention.long_filter import NORMS, TINY, FilterNetwork, LongFilter, Segments, place_features
-from graphgps_kmip.attention.propagation import ADJACENCIES, adjacency_weights, propagate
 from graphgps_kmip.attention.size_groups import SizeGroups
 
 DIM = 4
@@ -66,35 +65,6 @@ def test_the_layer_is_batch_norm_of_both_and_the_global_block() -> None:
     normed = (both - both.mean(0)) / (both.var(0, unbiased=False) + layer.norm.eps).sqrt()
     expected = layer.mix(normed, SizeGroups.of(torch.tensor([0, size])))
     torch.testing.assert_close(layer(x, one_graph(size, edge_index)), expected, atol=1e-12, rtol=1e-12)
-
-
-@pytest.mark.parametrize("kind", ADJACENCIES)
-def test_propagation_equals_a_dense_matrix_and_its_gradient_the_transposed_one(kind: str) -> None:
-    torch.manual_seed(0)
-    edge_index = torch.randint(7, (2, 30))
-    weight = adjacency_weights(edge_index, 7, kind, torch.float64)
-    dense = torch.zeros(7, 7, dtype=torch.float64)
-    for (source, target), one in zip(edge_index.T.tolist(), weight, strict=True):
-        dense[target, source] += one
-    if kind == "mean":
-        torch.testing.assert_close(dense.sum(1), torch.ones(7, dtype=torch.float64))
-    x = torch.randn(7, 3, dtype=torch.float64, requires_grad=True)
-    torch.testing.assert_close(propagate(x, edge_index, weight), dense @ x)
-    assert torch.autograd.gradcheck(lambda x: propagate(x, edge_index, weight), (x,))
-    assert torch.autograd.gradgradcheck(lambda x: propagate(x, edge_index, weight), (x,))
-
-
-@pytest.mark.parametrize("most", [1, 2**25])
-@pytest.mark.parametrize("edges", [0, 1, 40])
-def test_sums_of_lists_and_of_chunks_are_the_same(edges: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(propagation, "CHUNK_NUMBERS", most)
-    torch.manual_seed(0)
-    (source, target), weight = torch.randint(9, (2, edges)), torch.randn(edges, dtype=torch.float64)
-    target = target.clamp(max=6)  # two nodes have no edge
-    x = torch.randn(9, 3, dtype=torch.float64)
-    expected = torch.zeros(9, 9, dtype=torch.float64).index_put((target, source), weight, accumulate=True) @ x
-    for sums in (propagation.sums_of_lists, propagation.sums_of_chunks):
-        torch.testing.assert_close(sums(x, source, target, weight), expected, atol=1e-12, rtol=1e-12)
 
 
 @pytest.mark.parametrize("options", [{}, {"form": "gate_first"}, {"local": "convolution", "conv_width": 3}], ids=str)

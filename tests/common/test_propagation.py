@@ -1,0 +1,47 @@
+"""Sums over in-neighbours: against a dense matrix, in both forms, and their gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from graphgps_kmip.common import propagation
+from graphgps_kmip.common.propagation import ADJACENCIES, WeightedEdges, adjacency_weights, propagate
+
+
+@pytest.mark.parametrize("kind", ADJACENCIES)
+def test_propagation_equals_a_dense_matrix_and_its_gradient_the_transposed_one(kind: str) -> None:
+    torch.manual_seed(0)
+    edge_index = torch.randint(7, (2, 30))
+    weight = adjacency_weights(edge_index, 7, kind, torch.float64)
+    dense = torch.zeros(7, 7, dtype=torch.float64)
+    for (source, target), one in zip(edge_index.T.tolist(), weight, strict=True):
+        dense[target, source] += one
+    if kind == "mean":
+        torch.testing.assert_close(dense.sum(1), torch.ones(7, dtype=torch.float64))
+    x, edges = torch.randn(7, 3, dtype=torch.float64, requires_grad=True), WeightedEdges(edge_index, 7, weight)
+    torch.testing.assert_close(propagate(x, edges), dense @ x)
+    assert torch.autograd.gradcheck(lambda x: propagate(x, edges), (x,))
+    assert torch.autograd.gradgradcheck(lambda x: propagate(x, edges), (x,))
+
+
+@pytest.mark.parametrize("most", [1, 2**25])
+@pytest.mark.parametrize("edges", [0, 1, 40])
+def test_sums_of_lists_and_of_chunks_are_the_same(edges: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(propagation, "CHUNK_NUMBERS", most)
+    torch.manual_seed(0)
+    edge_index, weight = torch.randint(9, (2, edges)), torch.randn(edges, dtype=torch.float64)
+    edge_index[1].clamp_(max=6)  # two nodes have no edge
+    x = torch.randn(9, 3, dtype=torch.float64)
+    for given in (weight, None):
+        factors = torch.ones(edges, dtype=torch.float64) if given is None else given
+        dense = torch.zeros(9, 9, dtype=torch.float64).index_put(tuple(edge_index.flip(0)), factors, accumulate=True)
+        for sums in (propagation.sums_of_lists, propagation.sums_of_chunks):
+            torch.testing.assert_close(sums(x, WeightedEdges(edge_index, 9, given)), dense @ x, atol=1e-12, rtol=1e-12)
+
+
+def test_half_precision_is_summed_in_single_precision() -> None:
+    x, edge_index = torch.ones(300, 1, dtype=torch.bfloat16), torch.stack([torch.arange(300), torch.zeros(300).long()])
+    out = propagate(x, WeightedEdges(edge_index, 300))
+    assert out.dtype == torch.bfloat16
+    assert out[0] == 300  # sums in bfloat16 would stop at 256

@@ -1,0 +1,73 @@
+"""Convolutions that sum over lists of neighbours: torch_geometric's results, gradients, and when they take that way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import GCNConv, GINConv, MessagePassing, SAGEConv
+
+from graphgps_kmip.mpnn import summed_convolutions
+from graphgps_kmip.mpnn.summed_convolutions import SummedGCN, SummedGIN, SummedSAGE, lists_pay
+
+EDGES = {
+    "some": torch.tensor([[0, 1, 1, 2, 3, 3, 3], [1, 1, 0, 3, 3, 2, 2]]),  # loops, a repeated edge; node 4 has none
+    "none": torch.zeros(2, 0, dtype=torch.int64),
+}
+PAIRS: dict[str, Callable[[], tuple[MessagePassing, MessagePassing]]] = {
+    "GCN": lambda: (SummedGCN(4, 3), GCNConv(4, 3)),
+    "GCN on given loops": lambda: (SummedGCN(4, 3, add_self_loops=False), GCNConv(4, 3, add_self_loops=False)),
+    "GIN": lambda: (SummedGIN(nn.Linear(4, 3)), GINConv(nn.Linear(4, 3))),
+    "GraphSAGE": lambda: (SummedSAGE(4, 3), SAGEConv(4, 3)),
+}
+
+
+@pytest.mark.parametrize("edges", EDGES)
+@pytest.mark.parametrize("name", PAIRS)
+def test_lists_give_the_results_and_gradients_of_torch_geometric(
+    name: str, edges: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = (conv.double() for conv in PAIRS[name]())
+    theirs.load_state_dict(ours.state_dict())
+    x, cotangent = torch.randn(5, 4, dtype=torch.float64), torch.randn(5, 3, dtype=torch.float64)
+    monkeypatch.setattr(summed_convolutions, "lists_pay", lambda *_: True)
+    monkeypatch.setattr(MessagePassing, "propagate", None)  # of a convolution that has not run yet
+    for conv in (type(ours), type(ours).__base__):
+        monkeypatch.setattr(conv, "propagate", None, raising=False)  # the lists must not need it
+    out, *gradients = _passes(ours, x, EDGES[edges], cotangent)
+    monkeypatch.undo()
+    for found, expected in zip([out, *gradients], _passes(theirs, x, EDGES[edges], cotangent), strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-12)
+
+
+def _passes(conv: nn.Module, x: Tensor, edge_index: Tensor, cotangent: Tensor) -> list[Tensor]:
+    """Return the output, and the gradients of features and of parameters."""
+    x = x.clone().requires_grad_()
+    out = conv(x, edge_index)
+    return [out.detach(), *torch.autograd.grad(out, [x, *conv.parameters()], cotangent)]
+
+
+def test_pairs_weights_with_gradients_and_explanations_take_the_way_of_torch_geometric(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(summed_convolutions, "LEAST_NUMBERS", 0)
+    monkeypatch.setattr(summed_convolutions, "LEAST_CHANNELS", 0)
+    edge_index, weight = EDGES["some"], torch.rand(7, requires_grad=True)
+    x = torch.randn(5, 4)
+    SummedGCN(4, 3)(x, edge_index, weight).sum().backward()
+    assert weight.grad.abs().sum() > 0
+    assert SummedSAGE(4, 3)((x, x[:3]), EDGES["some"][:, :3]).shape == (3, 3)
+    conv = SummedGIN(nn.Linear(4, 3))
+    conv.explain, conv._edge_mask = True, torch.full((7,), -torch.inf)  # of sigmoids: no edge counts
+    torch.testing.assert_close(conv(x, edge_index), conv.nn(x))
+
+
+def test_lists_pay_on_many_edges_and_channels() -> None:
+    edge_index = torch.zeros(2, 2**14, dtype=torch.int64)
+    assert lists_pay(edge_index, 32)
+    assert not lists_pay(edge_index, 31)
+    assert not lists_pay(edge_index.expand(2, 2**14).repeat(1, 64), 1)
+    assert not lists_pay(edge_index, 32, torch.ones(2**14, requires_grad=True))
+    assert not lists_pay(edge_index.to("meta"), 32)

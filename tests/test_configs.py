@@ -35,7 +35,7 @@ CELLS = {"City-Networks": 35, "LRGB": 36, "LargeGraphs": 16, "Node": 9, "PointCl
 OTHERS = {
     **{"LRGB": 5, "Molecules": 4, "Node": 2, "SmallGraphs": 20, "examples": 3},
     **{"quickstart": 12, "Citation": 27, "Heterophilous": 22, "BREC": 6},
-    "LowWidth": 62,
+    "LowWidth": 66,
     "GECO": 16,
     "Fair": 5,
 }

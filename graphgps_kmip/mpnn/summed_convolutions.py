@@ -15,8 +15,8 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from graphgps_kmip.common.propagation import WeightedEdges, adjacency_weights, propagate
 
 # Edges times channels from which the lists pay for being sorted, and channels from which a pass over a list does
-# (one thread, 64 channels: 1.0 times torch_geometric at 3,000 edges, 1.5 at 10,000, 5.7 at 1,000,000).
-LEAST_NUMBERS, LEAST_CHANNELS = 2**19, 16
+# (`python -m run.bench.convolutions`: no gain at 10,000 edges of 64 channels, 1.6 to 3.1 times as fast at 79,000).
+LEAST_NUMBERS, LEAST_CHANNELS = 2**20, 16
 
 
 def lists_pay(edge_index: Tensor, channels: int, weight: Tensor | None = None) -> bool:

@@ -65,9 +65,9 @@ def test_pairs_weights_with_gradients_and_explanations_take_the_way_of_torch_geo
 
 
 def test_lists_pay_on_many_edges_and_channels() -> None:
-    edge_index = torch.zeros(2, 2**14, dtype=torch.int64)
+    edge_index = torch.zeros(2, 2**15, dtype=torch.int64)
     assert lists_pay(edge_index, 32)
     assert not lists_pay(edge_index, 31)
-    assert not lists_pay(edge_index.expand(2, 2**14).repeat(1, 64), 1)
-    assert not lists_pay(edge_index, 32, torch.ones(2**14, requires_grad=True))
+    assert not lists_pay(edge_index.repeat(1, 64), 1)
+    assert not lists_pay(edge_index, 32, torch.ones(2**15, requires_grad=True))
     assert not lists_pay(edge_index.to("meta"), 32)

@@ -15,6 +15,7 @@ from graphgps_kmip.common.host_copies import counts
 from graphgps_kmip.common.near_misses import look_up
 
 CHUNK_NUMBERS = 2**25  # of gathered features at a time, where no list of each node is made: 128 MB of float32
+CACHED_NUMBERS = 2**17  # of gathered features at a time that stay in a core's cache: half a megabyte of float32
 INT32 = 2**31 - 1
 
 
@@ -70,14 +71,14 @@ class WeightedEdges:
         return WeightedEdges(self.edge_index.flip(0), self.num_nodes, self.weight)
 
     @cached_property
-    def lists(self) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Sources target by target (E,), where each target's list starts and the last ends (N + 1,), weights (E,)."""
+    def lists(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Sources target by target (E,), where each list starts and the last one ends (N + 1,), rows of edges (E,)."""
         source, target = self.edge_index
         kind = torch.int32 if max(len(source), self.num_nodes) < INT32 else torch.int64
         order = target.to(kind).argsort(stable=True)
         ends = torch.zeros(self.num_nodes + 1, dtype=kind, device=source.device)
         ends[1:] = counts(target, self.num_nodes).cumsum(0)
-        return source.to(kind)[order], ends, None if self.weight is None else self.weight[order]
+        return source.to(kind).index_select(0, order), ends, order
 
 
 def propagate(x: Tensor, edges: WeightedEdges) -> Tensor:
@@ -112,8 +113,8 @@ def sums_of_lists(x: Tensor, edges: WeightedEdges) -> Tensor:
     """Sum node by node, over the list of its edges: no row is written twice, no feature is copied."""
     if not edges.edge_index.size(1):
         return torch.zeros_like(x)
-    source, ends, weight = edges.lists
-    weight = None if weight is None else weight.to(x.dtype)
+    source, ends, order = edges.lists
+    weight = None if edges.weight is None else edges.weight[order].to(x.dtype)
     return embedding_bag(source, x, ends, mode="sum", per_sample_weights=weight, include_last_offset=True)
 
 
@@ -126,3 +127,56 @@ def sums_of_chunks(x: Tensor, edges: WeightedEdges) -> Tensor:
         some = x[source[part]]
         out.index_add_(0, target[part], some if edges.weight is None else some.mul_(edges.weight[part, None]))
     return out
+
+
+def propagate_heads(x: Tensor, weight: Tensor, edges: WeightedEdges) -> Tensor:
+    r"""Return :math:`y_{ih} = \sum_{e: j \to i} w_{eh} x_{jh}` of each head h, with weights of attention; on a CPU.
+
+    No tensor of size edges times channels is kept. Half-precision features are summed in float32. Gradients flow to
+    features and weights, as often as wanted. The weights of ``edges`` are not read.
+
+    Shapes: x (N, H, D), weight (E, H); returns (N, H, D).
+    """
+    return _PropagateHeads.apply(x, weight, edges)
+
+
+class _PropagateHeads(Function):
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, edges: WeightedEdges) -> Tensor:
+        """Shapes: x (N, H, D), weight (E, H); returns (N, H, D)."""
+        if not len(weight):
+            return torch.zeros_like(x)
+        (source, ends, order), dtype = edges.lists, torch.promote_types(x.dtype, torch.float32)
+        weight = weight.to(dtype).index_select(0, order).T.contiguous()
+        sums = [
+            embedding_bag(source, one, ends, mode="sum", per_sample_weights=own, include_last_offset=True)
+            for one, own in zip(x.to(dtype).transpose(0, 1).contiguous(), weight, strict=True)
+        ]
+        return torch.stack(sums, 1).to(x.dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, WeightedEdges], output: Tensor) -> None:  # noqa: ARG004
+        """Keep the inputs."""
+        ctx.save_for_backward(*inputs[:2])
+        ctx.edges = inputs[2]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        """Propagate the gradient along the reversed edges; an edge's own is the product of those of its ends."""
+        x, weight = ctx.saved_tensors
+        grad_weight = _products(x, grad, ctx.edges.edge_index).to(weight.dtype)
+        return _PropagateHeads.apply(grad, weight, ctx.edges.reversed), grad_weight, None
+
+
+def _products(x: Tensor, y: Tensor, edge_index: Tensor) -> Tensor:
+    """Return the inner products of sources in x and targets in y, some edges at a time: (N, H, D) twice -> (E, H)."""
+    num_heads, dim = x.shape[1:]
+    to_heads = torch.eye(num_heads, dtype=x.dtype, device=x.device).repeat_interleave(dim, 0)  # sums of D by a product
+    x, y = x.flatten(1), y.flatten(1)
+    parts = [
+        (x.index_select(0, source) * y.index_select(0, target)) @ to_heads
+        for source, target in zip(
+            *(ends.split(max(1, CACHED_NUMBERS // (num_heads * dim))) for ends in edge_index), strict=True
+        )
+    ]
+    return torch.cat(parts)

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Annotated
 
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv, GATv2Conv
+from torch_geometric.nn import GATv2Conv
 
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.mpnn.message_passing import Nodes, refuse_encoding, required_edge_attr, single_set
 from graphgps_kmip.mpnn.self_loops import with_own_loops
+from graphgps_kmip.mpnn.summed_convolutions import SummedGAT
 from graphgps_kmip.ranges import HEADS
 from graphgps_kmip.registry import register
 
@@ -44,7 +45,7 @@ class GAT(nn.Module):
     """
 
     internal_residual = False
-    convolution: type[nn.Module] = GATConv
+    convolution: type[nn.Module] = SummedGAT
 
     def __init__(
         self,

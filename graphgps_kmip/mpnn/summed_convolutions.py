@@ -1,4 +1,4 @@
-"""GCN, GraphSAGE and GIN convolutions of torch_geometric that sum over neighbours without a tensor of the edges.
+"""GCN, GAT, GraphSAGE and GIN convolutions of torch_geometric that sum over neighbours without a tensor of the edges.
 
 torch_geometric copies the features of the source of each edge, multiplies the copies and adds them up: three passes
 over edges times channels, which take most of an epoch on a CPU. Here a node's sum is taken in one pass over the list of
@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 from torch.compiler import is_compiling
-from torch_geometric.nn import GCNConv, GINConv, SAGEConv
+from torch.nn.functional import dropout, leaky_relu, linear
+from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.utils import softmax
 
-from graphgps_kmip.common.propagation import WeightedEdges, adjacency_weights, propagate
+from graphgps_kmip.common.propagation import WeightedEdges, adjacency_weights, propagate, propagate_heads
 
 # Edges times channels from which the lists pay for being sorted, and channels from which a pass over a list does
 # (`python -m run.bench.convolutions`: no gain at 10,000 edges of 64 channels, 1.6 to 3.1 times as fast at 79,000).
@@ -41,6 +43,41 @@ class SummedGCN(GCNConv):
         )
         out = propagate(self.lin(x), WeightedEdges(edge_index, len(x), weight))
         return out if self.bias is None else out + self.bias
+
+
+class SummedGAT(GATConv):
+    """Attention over neighbours with additive scores: ``GATConv``, without a tensor of the edges where that pays.
+
+    Heads are concatenated. Where self loops are to be added, the way is torch_geometric's. The score of an edge's
+    features is one product with the folded weights, :math:`(W_e^T w)^T e` for :math:`w^T (W_e e)`.
+    """
+
+    def __init__(
+        self,
+        dim_in: int,
+        dim_head: int,
+        heads: int,
+        *,
+        edge_dim: int | None = None,
+        dropout: float = 0.0,
+        add_self_loops: bool = True,
+    ) -> None:
+        super().__init__(dim_in, dim_head, heads, edge_dim=edge_dim, dropout=dropout, add_self_loops=add_self_loops)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+        """Return new features: x (N, C), edge_index (2, E), edge_attr (E, C_e) -> (N, H D)."""
+        if self.explain or self.add_self_loops or not lists_pay(edge_index, self.heads * self.out_channels):
+            return super().forward(x, edge_index, edge_attr)
+        x = self.lin(x).unflatten(1, (self.heads, -1))
+        from_source, from_target = ((x * given).sum(2) for given in (self.att_src, self.att_dst))
+        source, target = edge_index
+        score = from_source.index_select(0, source) + from_target.index_select(0, target)
+        if edge_attr is not None and self.lin_edge is not None:
+            folded = (self.lin_edge.weight.unflatten(0, (self.heads, -1)) * self.att_edge[0, ..., None]).sum(1)
+            score = score + linear(edge_attr, folded)
+        weight = softmax(leaky_relu(score, self.negative_slope), target, num_nodes=len(x))
+        weight = dropout(weight, self.dropout, self.training)
+        return propagate_heads(x, weight, WeightedEdges(edge_index, len(x))).flatten(1) + self.bias
 
 
 class SummedGIN(GINConv):

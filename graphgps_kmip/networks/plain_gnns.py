@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from torch import nn
-from torch_geometric.nn import GATConv
 
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.model import FeatureEncoder, GNNLayer, GPSModel
 from graphgps_kmip.model.feature_encoding import SparseDropout
 from graphgps_kmip.model.prediction_heads import OutputHead
 from graphgps_kmip.mpnn.message_passing import PlainConv
-from graphgps_kmip.mpnn.summed_convolutions import SummedGCN
+from graphgps_kmip.mpnn.summed_convolutions import SummedGAT, SummedGCN
 from graphgps_kmip.networks.network_plan import NetworkPlan
 from graphgps_kmip.registry import register
 
@@ -41,9 +40,9 @@ def gat(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:
     return _network(
         plan,
         [
-            GATConv(width, out, 1, dropout=plan.settings.gt.attn_dropout)
+            SummedGAT(width, out, 1, dropout=plan.settings.gt.attn_dropout)
             if last
-            else GATConv(width, out // heads, heads, dropout=plan.settings.gt.attn_dropout)
+            else SummedGAT(width, out // heads, heads, dropout=plan.settings.gt.attn_dropout)
             for width, out, last in _widths(plan, dim_in, dim_out)
         ],
     )

@@ -1,4 +1,4 @@
-"""GCN, GraphSAGE and GIN on a CPU: sums over lists of neighbours against torch_geometric's gather, multiply, scatter.
+"""GCN, GAT, GraphSAGE, GIN on a CPU: sums over lists of neighbours against torch_geometric's gather, multiply, scatter.
 
   python -m run.bench.convolutions
   python -m run.bench.convolutions --quick
@@ -21,10 +21,10 @@ from statistics import median
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import GCNConv, GINConv, SAGEConv
+from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv
 
 from graphgps_kmip.mpnn import summed_convolutions
-from graphgps_kmip.mpnn.summed_convolutions import SummedGCN, SummedGIN, SummedSAGE, lists_pay
+from graphgps_kmip.mpnn.summed_convolutions import SummedGAT, SummedGCN, SummedGIN, SummedSAGE, lists_pay
 
 from . import bench_records
 from .harness import PeakMemory, Row, alternate
@@ -36,8 +36,10 @@ SIZES = {  # nodes, directed edges
     "minesweeper": (10_000, 78_804),
     "tolokers": (11_758, 1_038_000),
 }
+HEADS = 8  # of GAT
 LAYERS: dict[str, Callable[[int], tuple[nn.Module, nn.Module]]] = {
     "GCN": lambda dim: (SummedGCN(dim, dim), GCNConv(dim, dim)),
+    "GAT": lambda dim: tuple(one(dim, dim // HEADS, HEADS, add_self_loops=False) for one in (SummedGAT, GATConv)),
     "GraphSAGE": lambda dim: (SummedSAGE(dim, dim), SAGEConv(dim, dim)),
     "GIN": lambda dim: (SummedGIN(nn.Linear(dim, dim)), GINConv(nn.Linear(dim, dim))),
 }
@@ -57,6 +59,8 @@ def parse(words: list[str]) -> argparse.Namespace:
         quick=(bool, False, "one pass on the smallest size: seconds"),
     )
     vars(args).update(QUICK if args.quick else {})
+    if args.channels % HEADS:
+        raise ValueError(f"--channels {args.channels} must be a multiple of {HEADS}, the heads of GAT")
     return args
 
 

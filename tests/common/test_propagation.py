@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from graphgps_kmip.common import propagation
-from graphgps_kmip.common.propagation import ADJACENCIES, WeightedEdges, adjacency_weights, propagate
+from graphgps_kmip.common.propagation import ADJACENCIES, WeightedEdges, adjacency_weights, propagate, propagate_heads
 
 
 @pytest.mark.parametrize("kind", ADJACENCIES)
@@ -38,6 +38,53 @@ def test_sums_of_lists_and_of_chunks_are_the_same(edges: int, most: int, monkeyp
         dense = torch.zeros(9, 9, dtype=torch.float64).index_put(tuple(edge_index.flip(0)), factors, accumulate=True)
         for sums in (propagation.sums_of_lists, propagation.sums_of_chunks):
             torch.testing.assert_close(sums(x, WeightedEdges(edge_index, 9, given)), dense @ x, atol=1e-12, rtol=1e-12)
+
+
+def _attention(edges: int, dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, ...]:
+    torch.manual_seed(0)
+    edge_index = torch.randint(7, (2, edges))
+    edge_index[1].clamp_(max=5)  # node 6 has no edge
+    return torch.randn(7, 2, 3, dtype=dtype), torch.rand(edges, 2, dtype=dtype), edge_index
+
+
+@pytest.mark.parametrize("some", [1, 2**17])
+@pytest.mark.parametrize("edges", [0, 1, 40])
+def test_heads_are_summed_with_their_weights(edges: int, some: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(propagation, "CACHED_NUMBERS", some)
+    x, weight, edge_index = _attention(edges)
+    x.requires_grad_()
+    weight.requires_grad_()
+    found = propagate_heads(x, weight, WeightedEdges(edge_index, 7))
+    expected = torch.zeros_like(x)
+    for (source, target), one in zip(edge_index.T.tolist(), weight, strict=True):
+        expected = expected.index_add(0, torch.tensor([target]), (one[:, None] * x[source])[None])
+    torch.testing.assert_close(found, expected)
+    cotangent = torch.randn_like(x)
+    for ours, theirs in zip(
+        *(
+            torch.autograd.grad(out, [x, weight], cotangent, allow_unused=True, retain_graph=True)
+            for out in (found, expected + 0 * x + 0 * weight.sum())
+        ),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_second_derivatives_of_heads() -> None:
+    x, weight, edge_index = _attention(9)
+    inputs, edges = (x.requires_grad_(), weight.requires_grad_()), WeightedEdges(edge_index, 7)
+    assert torch.autograd.gradgradcheck(lambda x, weight: propagate_heads(x, weight, edges), inputs)
+
+
+def test_heads_in_half_precision_are_summed_in_single_precision() -> None:
+    edge_index = torch.stack([torch.arange(300), torch.zeros(300).long()])
+    x = torch.ones(300, 1, 1, dtype=torch.bfloat16, requires_grad=True)
+    weight = torch.ones(300, 1, requires_grad=True)
+    out = propagate_heads(x, weight, WeightedEdges(edge_index, 300))
+    assert out.dtype == torch.bfloat16
+    assert out[0] == 300
+    out.sum().backward()
+    assert (x.grad.dtype, weight.grad.dtype) == (torch.bfloat16, torch.float32)
 
 
 def test_half_precision_is_summed_in_single_precision() -> None:

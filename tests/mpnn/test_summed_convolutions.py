@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import GCNConv, GINConv, MessagePassing, SAGEConv
+from torch_geometric.nn import GATConv, GCNConv, GINConv, MessagePassing, SAGEConv
 
 from graphgps_kmip.mpnn import summed_convolutions
-from graphgps_kmip.mpnn.summed_convolutions import SummedGCN, SummedGIN, SummedSAGE, lists_pay
+from graphgps_kmip.mpnn.summed_convolutions import SummedGAT, SummedGCN, SummedGIN, SummedSAGE, lists_pay
 
 EDGES = {
     "some": torch.tensor([[0, 1, 1, 2, 3, 3, 3], [1, 1, 0, 3, 3, 2, 2]]),  # loops, a repeated edge; node 4 has none
@@ -19,6 +19,11 @@ EDGES = {
 PAIRS: dict[str, Callable[[], tuple[MessagePassing, MessagePassing]]] = {
     "GCN": lambda: (SummedGCN(4, 3), GCNConv(4, 3)),
     "GCN on given loops": lambda: (SummedGCN(4, 3, add_self_loops=False), GCNConv(4, 3, add_self_loops=False)),
+    "GAT": lambda: (SummedGAT(4, 2, 3, add_self_loops=False), GATConv(4, 2, 3, add_self_loops=False)),
+    "GAT, edge features": lambda: (
+        SummedGAT(4, 2, 3, edge_dim=5, add_self_loops=False),
+        GATConv(4, 2, 3, edge_dim=5, add_self_loops=False),
+    ),
     "GIN": lambda: (SummedGIN(nn.Linear(4, 3)), GINConv(nn.Linear(4, 3))),
     "GraphSAGE": lambda: (SummedSAGE(4, 3), SAGEConv(4, 3)),
 }
@@ -31,22 +36,24 @@ def test_lists_give_the_results_and_gradients_of_torch_geometric(
 ) -> None:
     ours, theirs = (conv.double() for conv in PAIRS[name]())
     theirs.load_state_dict(ours.state_dict())
-    x, cotangent = torch.randn(5, 4, dtype=torch.float64), torch.randn(5, 3, dtype=torch.float64)
+    x, edge_index = torch.randn(5, 4, dtype=torch.float64), EDGES[edges]
+    given = [x, edge_index] + [torch.randn(edge_index.size(1), 5).double()] * ("edge features" in name)
     monkeypatch.setattr(summed_convolutions, "lists_pay", lambda *_: True)
     monkeypatch.setattr(MessagePassing, "propagate", None)  # of a convolution that has not run yet
     for conv in (type(ours), type(ours).__base__):
         monkeypatch.setattr(conv, "propagate", None, raising=False)  # the lists must not need it
-    out, *gradients = _passes(ours, x, EDGES[edges], cotangent)
+    results = _passes(ours, *given)
     monkeypatch.undo()
-    for found, expected in zip([out, *gradients], _passes(theirs, x, EDGES[edges], cotangent), strict=True):
+    for found, expected in zip(results, _passes(theirs, *given), strict=True):
         torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-12)
 
 
-def _passes(conv: nn.Module, x: Tensor, edge_index: Tensor, cotangent: Tensor) -> list[Tensor]:
+def _passes(conv: nn.Module, x: Tensor, *edges: Tensor) -> list[Tensor]:
     """Return the output, and the gradients of features and of parameters."""
     x = x.clone().requires_grad_()
-    out = conv(x, edge_index)
-    return [out.detach(), *torch.autograd.grad(out, [x, *conv.parameters()], cotangent)]
+    out = conv(x, *edges)
+    gradients = torch.autograd.grad(out.sin().sum(), [x, *conv.parameters()], materialize_grads=True, allow_unused=True)
+    return [out.detach(), *gradients]
 
 
 def test_pairs_weights_with_gradients_and_explanations_take_the_way_of_torch_geometric(

@@ -15,7 +15,7 @@ from graphgps_kmip.gym.config.pretrained import adopt_settings
 from graphgps_kmip.gym.config.sparse_settings import is_sparse
 from graphgps_kmip.gym.running.data_loading import show_data
 from graphgps_kmip.gym.running.estimator_runs import scores_line, with_scores
-from graphgps_kmip.gym.running.experiment import launch
+from graphgps_kmip.gym.running.experiment import check_restarts, launch
 from graphgps_kmip.gym.running.experiment_runs import train_runs
 from graphgps_kmip.gym.running.planned_runs import configured, planned_runs, set_out_dir
 
@@ -42,6 +42,7 @@ def carry_out(args: argparse.Namespace) -> None:
         with configured(runs[0]):
             print(dry_run() + scores)
         return
+    check_restarts(args.overwrite)
     fabric = launch()
     set_out_dir(args.cfg_file)
     prepare = partial(with_scores, words=args.opts, fabric=fabric, overwrite=args.overwrite) if is_sparse(cfg) else None

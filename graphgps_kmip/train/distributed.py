@@ -27,6 +27,7 @@ from torch_geometric.nn import BatchNorm
 from graphgps_kmip.common.collectives import total
 from graphgps_kmip.common.freed_memory import keep_freed_memory
 from graphgps_kmip.errors import RunError
+from graphgps_kmip.train.process_group import start_process_group
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -56,6 +57,8 @@ def make_fabric(accelerator: str = "auto", devices: int | list[int] = 1, precisi
     # The edge parameters of the last GatedGCN layer get no gradient; plain DDP would refuse that.
     strategy = "ddp_find_unused_parameters_true" if processes > 1 else "auto"
     fabric = Fabric(accelerator=accelerator, devices=devices, num_nodes=nodes, strategy=strategy, precision=precision)
+    if processes > 1 and dist.is_torchelastic_launched():
+        start_process_group(fabric.device)  # Fabric leaves a group that is there as it is
     fabric.launch()
     if fabric.device.type == "cpu":
         keep_freed_memory()

@@ -14,7 +14,7 @@ from torch import nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from graphgps_kmip.common.signals import Stopped, StopSignals
-from graphgps_kmip.errors import CheckpointError, InputError, RunFolderError, TrainingDiverged
+from graphgps_kmip.errors import CheckpointError, InputError, RunFolderError, TrainingDiverged, is_left_alone
 from graphgps_kmip.results.run_folder import SPLITS
 from graphgps_kmip.results.run_record import write_record
 from graphgps_kmip.task.task import Task
@@ -89,11 +89,13 @@ def train(
             raise TrainingDiverged(f"{error} {_last_good(checkpointer)}") from error
         except RunFolderError as error:  # a full disk: what can be saved of the epochs before is saved
             raise RunFolderError(f"{error} {_saved(checkpointer)}") from error
-        except (Stopped, RuntimeError):
-            if not stop.signum:  # after a signal loader workers and other processes break off with RuntimeErrors
-                raise
-            checkpointer.write_latest()
-            _exit(stop, f"stopped; {_last_good(checkpointer)}")
+        except (Stopped, RuntimeError) as error:
+            if stop.signum:  # after a signal loader workers and other processes break off with RuntimeErrors
+                checkpointer.write_latest()
+                _exit(stop, f"stopped; {_last_good(checkpointer)}")
+            if is_left_alone(error):  # another process was killed, and torchrun may start all of them again
+                checkpointer.write_latest()
+            raise
         record = closed_record(record, session, state, earlier + time.perf_counter() - began)
         on_rank_zero(fabric, lambda: write_record(run_dir, record))
         if stop.signum:

@@ -85,6 +85,23 @@ def check_devices(accelerator: str, devices: int | list[int]) -> None:
         raise ConfigError(f"devices {devices}: this machine has {found} CUDA devices: write {found} or fewer")
 
 
+def check_restarts(overwrite: bool) -> None:
+    """Refuse settings with which a restart by torchrun would lose what was trained before it.
+
+    Args:
+        overwrite: the command line repeats finished runs.
+
+    Raises:
+        ConfigError: torchrun may start the processes again, and they would not go on from the newest checkpoint.
+    """
+    restarts = int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0"))
+    if restarts and (overwrite or not cfg.train.auto_resume or cfg.train.epoch_resume >= 0):
+        raise ConfigError(
+            f"torchrun --max-restarts {restarts}: a restart must go on from the newest checkpoint: set "
+            "train.auto_resume True, leave train.epoch_resume at -1, and leave out --overwrite"
+        )
+
+
 SAFE = "The results so far are unchanged."
 
 

@@ -1,0 +1,41 @@
+"""Run by test_restarts.py in each of four processes: trains the toy, or with ``--agent`` starts the four like torchrun.
+
+torchrun's agent forks the processes here, so that they share one import; the test of main.py has torchrun itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from graphgps_kmip.results.run_folder import numbered
+from graphgps_kmip.train import make_fabric
+from tests.train import killed_rank
+from tests.train.toy import make_loaders, run
+
+EPOCHS = 7
+
+
+def toy(folder: str) -> None:
+    """Train with dropout, and say which checkpoints there are."""
+    fabric = make_fabric("cpu")
+    if fabric.is_global_zero:
+        print("goes on from", *numbered(Path(folder)), flush=True)
+    loaders = make_loaders(fabric.global_rank, fabric.world_size)
+    run(Path(folder), loaders=loaders, fabric=fabric, max_epoch=EPOCHS, ckpt_period=3, auto_resume=True)
+
+
+def agent(*words: str) -> None:
+    """Start the processes, and all of them again when one is killed, twice at most."""
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    store = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "run_id": "test"}
+    config = LaunchConfig(1, 1, 4, max_restarts=2, start_method="fork", monitor_interval=0.05, **store)
+    elastic_launch(config, killed_rank.main)(*words)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--agent":
+        agent(*sys.argv[2:])
+    else:
+        toy(sys.argv[1])

@@ -33,6 +33,7 @@ from graphgps_kmip.experiments.run_status import extent
 from graphgps_kmip.experiments.search_record import EQUAL, check_searched, with_choices
 from graphgps_kmip.experiments.search_space import load_ranges
 from graphgps_kmip.experiments.slurm import run_on_slurm
+from graphgps_kmip.experiments.slurm_nodes import run_over_nodes
 
 # Where jobs run and results go: the project's root, or the working directory where the package runs from a wheel.
 ROOT = Path.cwd() if installed() else own_files()
@@ -69,11 +70,15 @@ def plan(args: argparse.Namespace) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Run what is missing of some experiments."""
+    if bool(args.nodes) != bool(args.gpus_per_node) or (args.nodes and not args.slurm):
+        raise ManifestError("--nodes and --gpus-per-node go together, and with --slurm")
     if args.search:
         if args.slurm or args.slurm_dry_run or args.job:
             raise ManifestError("--search runs on this machine alone: leave out --slurm, --slurm-dry-run and --job")
         return run_searches(args)
     jobs = asked(args)
+    if args.nodes:
+        return run_over_nodes(jobs, place(args), args)
     if args.slurm or args.slurm_dry_run:
         return run_on_slurm(jobs, place(args), args)
     print(plan_summary(args.ids, with_pending_needs(jobs)), flush=True)
@@ -284,6 +289,10 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE[,KEY=VALUE]",
         help="on a cluster, with these options of sbatch, such as partition=gpu,gres=gpu:1,time=24:00:00; "
         "executor=local tries it on this machine",
+    )
+    parser.add_argument("--nodes", type=_positive, metavar="N", help="with --slurm: nodes of each training")
+    parser.add_argument(
+        "--gpus-per-node", type=_positive, metavar="G", help="with --nodes: GPUs, and processes, of each"
     )
     parser.add_argument("--slurm-dry-run", action="store_true", help="print what --slurm would submit, and stop")
     parser.add_argument("--job", metavar="FOLDER", help="only the job of this folder of the results, and what it needs")

@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,18 +75,33 @@ def parsed_options(texts: Sequence[str]) -> dict[str, Any]:
     """
     known = {*_submitit().SlurmExecutor._valid_parameters(), "executor"}
     options: dict[str, Any] = {"executor": "slurm"}
-    for item in [item for text in texts for item in text.split(",")]:
+    for key, value in option_items(texts, known):
+        options[key] = int(value) if key == "time" else yaml.safe_load(value)
+    if options["executor"] not in ("slurm", "local"):
+        raise ManifestError(f"--slurm: executor is slurm or local, got {options['executor']!r}")
+    return options
+
+
+def option_items(texts: Sequence[str], known: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield the keys and values of ``key=value,key=value``; that of ``time`` in minutes.
+
+    Args:
+        texts (Sequence): What stands behind each ``--slurm``.
+        known (Collection): The keys that there are.
+
+    Raises:
+        ManifestError: another key, no value, or no time.
+    """
+    items = [item for text in texts for item in text.split(",")]
+    for item in items:
         key, equals, value = item.partition("=")
         if not (equals and value):
             raise ManifestError(f"--slurm: expected key=value,key=value, got {item!r}")
         if key not in known:
             raise ManifestError(f"--slurm: unknown key {key!r}.{suggest(key, known)}")
-        options[key] = _minutes(value) if key == "time" else yaml.safe_load(value)
-    if options["executor"] not in ("slurm", "local"):
-        raise ManifestError(f"--slurm: executor is slurm or local, got {options['executor']!r}")
-    if "time" not in options:
+        yield key, str(_minutes(value)) if key == "time" else value
+    if not any(item.startswith("time=") for item in items):
         raise ManifestError("--slurm: time is missing: the longest that one job may take, such as time=24:00:00")
-    return options
 
 
 def groups(jobs: Sequence[Job]) -> list[list[Job]]:

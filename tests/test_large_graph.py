@@ -75,6 +75,15 @@ def test_a_graph_divided_over_two_processes_trains_the_model_of_the_whole(
     assert_same(tmp_path, whole)
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("layer", ["GCN", "GATv2"])  # they add self loops, and GCN needs the degrees of the halo
+def test_layers_with_self_loops_train_the_same_model_over_two_processes(layer: str, tmp_path: Path) -> None:
+    more = [*EXACT, "gt.layer_type", f"{layer}+kMIP"]
+    assert main.run(words(tmp_path / "whole", *more)) == 0
+    over_two_processes(tmp_path, *more)
+    assert_same(tmp_path, tmp_path / "whole")
+
+
 def test_recomputed_layers_train_the_same_model(whole: Path, tmp_path: Path) -> None:
     assert main.run(words(tmp_path, *EXACT, "share.gradient_checkpointing", "True")) == 0
     assert_same(tmp_path, whole)

@@ -31,6 +31,7 @@ from graphgps_kmip.attention.size_groups import SizeGroups
 from graphgps_kmip.common.collectives import exchange, total
 from graphgps_kmip.common.host_copies import host_copy, single_graph
 from graphgps_kmip.common.node_pairs import pair_rows
+from graphgps_kmip.common.sharded_nodes import ShardedNodes
 from graphgps_kmip.errors import InputError
 
 
@@ -196,7 +197,7 @@ class GraphContext:
 
     def sources(self, x: Tensor | None) -> Tensor | tuple[Tensor, Tensor] | None:
         """Return the argument of message passing: x, or for a sharded graph the pair x of sources, x of targets."""
-        return x if self.halo is None or x is None else (self.halo.extend(x), x)
+        return x if self.halo is None or x is None else ShardedNodes(x, self.halo.extend)
 
     @classmethod
     def of(cls, context_or_batch: GraphContext | Tensor | None, x: Tensor) -> GraphContext:

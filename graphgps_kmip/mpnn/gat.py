@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GATv2Conv
 
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.mpnn.message_passing import Nodes, refuse_encoding, required_edge_attr, single_set
+from graphgps_kmip.mpnn.message_passing import Nodes, looped_targets, refuse_encoding, required_edge_attr
 from graphgps_kmip.mpnn.self_loops import with_own_loops
 from graphgps_kmip.mpnn.summed_convolutions import SummedGAT
 from graphgps_kmip.ranges import HEADS
@@ -40,8 +40,8 @@ class GAT(nn.Module):
         x (N, C), edge_index (2, E), edge_attr (E, C) -> (N, C), edge_attr as given.
 
     Raises:
-        ValueError: heads do not divide C; when called: edge_attr is None although it is used, x is a pair (self loops
-            cannot be recognised), or an encoding is given.
+        ValueError: heads do not divide C; when called: edge_attr is None although it is used, x is a pair but for a
+            `ShardedNodes` (self loops cannot be recognised), or an encoding is given.
     """
 
     internal_residual = False
@@ -70,11 +70,11 @@ class GAT(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Return new node features, and the edge features as they are."""
         refuse_encoding(type(self).__name__, encoding)
-        x = single_set(type(self).__name__, x, "self loops cannot be recognised in pairs")
+        targets = looped_targets(type(self).__name__, x, "self loops cannot be recognised in pairs")
         used = (
             required_edge_attr(f"{type(self).__name__} with use_edge_attr", edge_attr) if self.use_edge_attr else None
         )
-        return self.conv(x, *with_own_loops(edge_index, used, len(x))), edge_attr
+        return self.conv(x, *with_own_loops(edge_index, used, len(targets))), edge_attr
 
 
 @register("message_passing", "GATv2")

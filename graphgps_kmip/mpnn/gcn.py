@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from graphgps_kmip.mpnn.message_passing import NodeConvolution, Nodes, single_set
+from graphgps_kmip.common.sharded_nodes import ShardedNodes
+from graphgps_kmip.mpnn.message_passing import NodeConvolution, Nodes, looped_targets, refuse_encoding
 from graphgps_kmip.mpnn.self_loops import with_own_loops
 from graphgps_kmip.mpnn.summed_convolutions import SummedGCN
 from graphgps_kmip.registry import register
@@ -29,7 +30,7 @@ class GCN(NodeConvolution):
         x (N, C), edge_index (2, E), edge_attr anything -> (N, C), edge_attr as given.
 
     Raises:
-        ValueError: x is a pair, for which the degrees of the sources are unknown; an encoding is given.
+        ValueError: x is a pair but for a `ShardedNodes`: the degrees of its sources are unknown; an encoding is given.
     """
 
     def __init__(self, dim: int, dropout: float = 0.0, act: Callable[[], nn.Module] = nn.ReLU) -> None:  # noqa: ARG002
@@ -40,6 +41,18 @@ class GCN(NodeConvolution):
         self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Return new node features, and the edge features as they are."""
-        x = single_set("GCN", x, "it needs the degrees of sources")
-        looped, _ = with_own_loops(edge_index, None, len(x))
-        return super().forward(x, looped, None, encoding)[0], edge_attr
+        targets = looped_targets("GCN", x, "it needs the degrees of sources")
+        looped, _ = with_own_loops(edge_index, None, len(targets))
+        if not isinstance(x, ShardedNodes):
+            return super().forward(x, looped, None, encoding)[0], edge_attr
+        refuse_encoding("GCN", encoding)
+        return self._of_shard(x, looped), edge_attr
+
+    def _of_shard(self, x: ShardedNodes, edge_index: Tensor) -> Tensor:
+        """Return new features of the own nodes; the halo's degrees come from the processes that own it."""
+        (sources, targets), (source, target) = x, edge_index
+        degree = targets.new_zeros(len(targets)).index_add_(0, target, targets.new_ones(len(target)))
+        factor = x.extend(degree.rsqrt()[:, None]).squeeze(1)  # at least 1, the own loop
+        weight, size = factor[source] * factor[target], (len(sources), len(targets))
+        out = self.conv.propagate(edge_index, x=self.conv.lin(sources), edge_weight=weight, size=size)
+        return out + self.conv.bias

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from graphgps_kmip.common.sharded_nodes import ShardedNodes
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.mpnn.self_loops import with_own_loops
 
@@ -38,6 +39,15 @@ def single_set(layer: str, x: Nodes, why: str) -> Tensor:
     if isinstance(x, tuple):
         raise InputError(f"{layer} takes one set of nodes, not a pair of sources and targets: {why}")
     return x
+
+
+def looped_targets(layer: str, x: Nodes, why: str) -> Tensor:
+    """Return the features of the targets, of a layer that adds self loops: of one set of nodes, or of its shard.
+
+    Raises:
+        ValueError: any other pair.
+    """
+    return x[1] if isinstance(x, ShardedNodes) else single_set(layer, x, why)
 
 
 def refuse_encoding(layer: str, encoding: Nodes | None) -> None:

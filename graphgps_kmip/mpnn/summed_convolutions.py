@@ -64,9 +64,10 @@ class SummedGAT(GATConv):
     ) -> None:
         super().__init__(dim_in, dim_head, heads, edge_dim=edge_dim, dropout=dropout, add_self_loops=add_self_loops)
 
-    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:
-        """Return new features: x (N, C), edge_index (2, E), edge_attr (E, C_e) -> (N, H D)."""
-        if self.explain or self.add_self_loops or not lists_pay(edge_index, self.heads * self.out_channels):
+    def forward(self, x: Tensor | tuple[Tensor, Tensor], edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+        """Return new features: x (N, C) or a pair, edge_index (2, E), edge_attr (E, C_e) -> (N, H D)."""
+        loops, width = self.add_self_loops, self.heads * self.out_channels
+        if self.explain or loops or isinstance(x, tuple) or not lists_pay(edge_index, width):
             return super().forward(x, edge_index, edge_attr)
         x = self.lin(x).unflatten(1, (self.heads, -1))
         from_source, from_target = ((x * given).sum(2) for given in (self.att_src, self.att_dst))

@@ -66,6 +66,7 @@ def test_pairs_weights_with_gradients_and_explanations_take_the_way_of_torch_geo
     SummedGCN(4, 3)(x, edge_index, weight).sum().backward()
     assert weight.grad.abs().sum() > 0
     assert SummedSAGE(4, 3)((x, x[:3]), EDGES["some"][:, :3]).shape == (3, 3)
+    assert SummedGAT(4, 3, 1, add_self_loops=False)((x, x[:3]), EDGES["some"][:, :3]).shape == (3, 3)
     conv = SummedGIN(nn.Linear(4, 3))
     conv.explain, conv._edge_mask = True, torch.full((7,), -torch.inf)  # of sigmoids: no edge counts
     torch.testing.assert_close(conv(x, edge_index), conv.nn(x))

@@ -25,7 +25,7 @@ from graphgps_kmip.attention.long_filter import (
     Segments,
 )
 from graphgps_kmip.attention.size_groups import SizeGroups
-from graphgps_kmip.common.propagation import ADJACENCIES, WeightedEdges, adjacency_weights, propagate
+from graphgps_kmip.common.propagation import ADJACENCIES, adjacency, propagate
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import Choice, whole
 from graphgps_kmip.registry import register
@@ -163,8 +163,7 @@ class GECOAttention(nn.Module):
         if context.edge_index is None:
             return torch.cat([x, torch.zeros_like(x)], 1)
         wide = torch.promote_types(x.dtype, torch.float32)
-        weight = adjacency_weights(context.edge_index, len(x), self.adjacency, wide)
-        return torch.cat([x, propagate(x, WeightedEdges(context.edge_index, len(x), weight))], 1)
+        return torch.cat([x, propagate(x, adjacency(context.edge_index, len(x), self.adjacency, wide))], 1)
 
 
 class NodeConvolution(nn.Module):

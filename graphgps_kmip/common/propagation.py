@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch.nn.functional import embedding_bag
 
 from graphgps_kmip.common.host_copies import counts
 from graphgps_kmip.common.near_misses import look_up
+from graphgps_kmip.common.tensor_memo import remembered
 
 CHUNK_NUMBERS = 2**25  # of gathered features at a time, where no list of each node is made: 128 MB of float32
 CACHED_NUMBERS = 2**17  # of gathered features at a time that stay in a core's cache: half a megabyte of float32
@@ -65,6 +67,21 @@ class WeightedEdges:
     num_nodes: int
     weight: Tensor | None = None
 
+    @classmethod
+    def of(
+        cls, edge_index: Tensor, num_nodes: int, kind: Hashable, weigh: Callable[[], Tensor | None]
+    ) -> WeightedEdges:
+        """Return the edges with the weights that ``weigh`` computes from them, or those made before for this kind.
+
+        Args:
+            edge_index (Tensor): source and target of each edge; its values tell the weights.
+            num_nodes (int): N.
+            kind (Hashable): tells these weights from others of the same edges, by their dtype too.
+            weigh (Callable): returns the weights.
+        """
+        # of an alias: what is remembered for a tensor must not keep it alive
+        return remembered(edge_index, (kind, num_nodes), lambda: cls(edge_index.detach(), num_nodes, weigh()))
+
     @cached_property
     def reversed(self) -> WeightedEdges:
         """The same edges from target to source."""
@@ -79,6 +96,22 @@ class WeightedEdges:
         ends = torch.zeros(self.num_nodes + 1, dtype=kind, device=source.device)
         ends[1:] = counts(target, self.num_nodes).cumsum(0)
         return source.to(kind).index_select(0, order), ends, order
+
+    @cached_property
+    def sorted_weight(self) -> Tensor:
+        """Weights target by target (E,)."""
+        return self.weight.index_select(0, self.lists[2])
+
+
+def adjacency(edge_index: Tensor, num_nodes: int, kind: str, dtype: torch.dtype) -> WeightedEdges:
+    """Return edges with `adjacency_weights`, sorted once for all layers that read this tensor."""
+    weigh = partial(adjacency_weights, edge_index, num_nodes, kind, dtype)
+    return WeightedEdges.of(edge_index, num_nodes, (kind, dtype), weigh)
+
+
+def unweighted(edge_index: Tensor, num_nodes: int) -> WeightedEdges:
+    """Return edges without weights, sorted once for all layers that read this tensor."""
+    return WeightedEdges.of(edge_index, num_nodes, None, lambda: None)
 
 
 def propagate(x: Tensor, edges: WeightedEdges) -> Tensor:
@@ -113,8 +146,8 @@ def sums_of_lists(x: Tensor, edges: WeightedEdges) -> Tensor:
     """Sum node by node, over the list of its edges: no row is written twice, no feature is copied."""
     if not edges.edge_index.size(1):
         return torch.zeros_like(x)
-    source, ends, order = edges.lists
-    weight = None if edges.weight is None else edges.weight[order].to(x.dtype)
+    source, ends, _ = edges.lists
+    weight = None if edges.weight is None else edges.sorted_weight.to(x.dtype)
     return embedding_bag(source, x, ends, mode="sum", per_sample_weights=weight, include_last_offset=True)
 
 

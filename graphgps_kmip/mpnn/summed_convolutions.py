@@ -14,35 +14,40 @@ from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import softmax
 
-from graphgps_kmip.common.propagation import WeightedEdges, adjacency_weights, propagate, propagate_heads
+from graphgps_kmip.common.propagation import WeightedEdges, adjacency, propagate, propagate_heads, unweighted
 
 # Edges times channels from which the lists pay for being sorted, and channels from which a pass over a list does
 # (`python -m run.bench.convolutions`: no gain at 10,000 edges of 64 channels, 1.6 to 3.1 times as fast at 79,000).
 LEAST_NUMBERS, LEAST_CHANNELS = 2**20, 16
 
 
-def lists_pay(edge_index: Tensor, channels: int, weight: Tensor | None = None) -> bool:
-    """Return whether sums over lists are the faster way: on a CPU, from some size on, without gradients of weights."""
-    if edge_index.device.type != "cpu" or is_compiling() or (weight is not None and weight.requires_grad):
+def lists_pay(edge_index: Tensor, channels: int) -> bool:
+    """Return whether sums over lists are the faster way: on a CPU, from some size on."""
+    if edge_index.device.type != "cpu" or is_compiling():
         return False
     return channels >= LEAST_CHANNELS and edge_index.size(1) * channels >= LEAST_NUMBERS
 
 
 class SummedGCN(GCNConv):
-    """Graph convolution with symmetric normalisation: ``GCNConv``, without a tensor of the edges where that pays."""
+    """Graph convolution with symmetric normalisation: ``GCNConv``, without a tensor of the edges where that pays.
+
+    Where self loops are to be added, or edges have weights, the way is torch_geometric's.
+    """
 
     def __init__(self, dim_in: int, dim_out: int, *, add_self_loops: bool = True) -> None:
         super().__init__(dim_in, dim_out, add_self_loops=add_self_loops)
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """Return new features: x (N, C), edge_index (2, E), edge_weight (E,) -> (N, C')."""
-        if self.explain or not lists_pay(edge_index, self.out_channels, edge_weight):
+        changed = self.add_self_loops or edge_weight is not None
+        if self.explain or changed or not lists_pay(edge_index, self.out_channels):
             return super().forward(x, edge_index, edge_weight)
-        edge_index, weight = gcn_norm(
-            edge_index, edge_weight, len(x), add_self_loops=self.add_self_loops, dtype=x.dtype
-        )
-        out = propagate(self.lin(x), WeightedEdges(edge_index, len(x), weight))
-        return out if self.bias is None else out + self.bias
+
+        def weigh() -> Tensor:
+            return gcn_norm(edge_index, None, len(x), add_self_loops=False, dtype=x.dtype)[1]
+
+        edges = WeightedEdges.of(edge_index, len(x), ("gcn", x.dtype), weigh)
+        return propagate(self.lin(x), edges) + self.bias
 
 
 class SummedGAT(GATConv):
@@ -78,7 +83,7 @@ class SummedGAT(GATConv):
             score = score + linear(edge_attr, folded)
         weight = softmax(leaky_relu(score, self.negative_slope), target, num_nodes=len(x))
         weight = dropout(weight, self.dropout, self.training)
-        return propagate_heads(x, weight, WeightedEdges(edge_index, len(x))).flatten(1) + self.bias
+        return propagate_heads(x, weight, unweighted(edge_index, len(x))).flatten(1) + self.bias
 
 
 class SummedGIN(GINConv):
@@ -91,7 +96,7 @@ class SummedGIN(GINConv):
         """Return new features: x (N, C) or a pair (M, C), (N, C), edge_index (2, E) -> (N, C')."""
         if self.explain or isinstance(x, tuple) or not lists_pay(edge_index, x.size(-1)):
             return super().forward(x, edge_index)
-        return self.nn(propagate(x, WeightedEdges(edge_index, len(x))) + (1 + self.eps) * x)
+        return self.nn(propagate(x, unweighted(edge_index, len(x))) + (1 + self.eps) * x)
 
 
 class SummedSAGE(SAGEConv):
@@ -104,5 +109,4 @@ class SummedSAGE(SAGEConv):
         """Return new features: x (N, C) or a pair (M, C), (N, C), edge_index (2, E) -> (N, C')."""
         if self.explain or isinstance(x, tuple) or not lists_pay(edge_index, x.size(-1)):
             return super().forward(x, edge_index)
-        mean = adjacency_weights(edge_index, len(x), "mean", x.dtype)
-        return self.lin_l(propagate(x, WeightedEdges(edge_index, len(x), mean))) + self.lin_r(x)
+        return self.lin_l(propagate(x, adjacency(edge_index, len(x), "mean", x.dtype))) + self.lin_r(x)

@@ -1,0 +1,33 @@
+"""What was computed from a tensor, kept as long as it lives unchanged: all layers share the edges of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import TypeVar
+
+from torch import Tensor
+from torch.compiler import is_compiling
+from torch.utils.weak import WeakTensorKeyDictionary
+
+Made = TypeVar("Made")
+_made = WeakTensorKeyDictionary()  # tensor -> {key: (the tensor's version, what was made)}
+
+
+def remembered(tensor: Tensor, key: Hashable, make: Callable[[], Made]) -> Made:
+    """Return what ``make()`` returned for this tensor and key, or call it, where the tensor has changed or is new.
+
+    What is made must not hold the tensor, which would then never be freed: its alias ``tensor.detach()`` will do.
+
+    Args:
+        tensor (Tensor): to which the result belongs.
+        key (Hashable): which of its results.
+        make (Callable): computes it; nothing else that it depends on may be missing in ``key``.
+    """
+    if is_compiling() or tensor.is_inference():  # whose changes are not counted
+        return make()
+    kept = _made.setdefault(tensor, {})
+    version, made = kept.get(key, (None, None))
+    if version != tensor._version:
+        made = make()
+        kept[key] = tensor._version, made
+    return made

@@ -41,13 +41,13 @@ FEATURES, CLASSES = 67, 10  # of City-Networks
 
 
 class StageLog(TorchDispatchMode):
-    """Rows of time and memory, one for each stage; counts the bytes of all storages that operations made and hold."""
+    """Rows of time and memory, one for each stage; counts the bytes of all storages that operations hold, and made."""
 
     def __init__(self) -> None:
         super().__init__()
         self.known: dict[int, int] = {}
         self.rows: list[Row] = []
-        self.bytes = self.peak = 0
+        self.bytes = self.peak = self.made = 0
         self._begin()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
@@ -57,6 +57,7 @@ class StageLog(TorchDispatchMode):
             if storage._cdata not in self.known and storage.nbytes():
                 self.known[storage._cdata] = storage.nbytes()
                 self.bytes += storage.nbytes()
+                self.made += storage.nbytes()
                 self.peak = max(self.peak, self.bytes)
                 weakref.finalize(storage, self._freed, storage._cdata)
         return out

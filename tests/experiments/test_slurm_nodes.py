@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,13 @@ def test_bash_finds_no_fault_in_a_script_with_names_that_need_quotes(tmp_path: P
     text = script_of(jobs, place.root, place.root / "slurm", {"time": "5", "comment": "two words"}, 2, 4)
     assert run(["bash", "-n"], input=text).stderr == ""
     assert "#SBATCH --comment='two words'\n" in text
+
+
+def test_an_installed_package_is_started_as_a_module(tmp_path: Path) -> None:
+    place = replace(make_project(tmp_path), shipped=tmp_path / "run")
+    jobs = plan_jobs({"A": experiment("A", training("GCN"))}, ["A"], place)
+    text = script_of(jobs, place.root, place.root / "slurm", {"time": "5"}, 2, 4)
+    assert "  0) set -- --module graphgps_kmip --cfg " in text
 
 
 def test_a_command_is_refused(tmp_path: Path) -> None:

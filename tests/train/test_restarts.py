@@ -5,18 +5,21 @@ from __future__ import annotations
 import socket
 import sys
 import threading
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import torch
-from torch.distributed import HashStore
+from torch.distributed import DistError, HashStore
 
 import main
 from graphgps_kmip.train import process_group, read_record
 from graphgps_kmip.train.process_group import number_of_start
 from tests.processes import preloaded, preloaded_ranks, run
 from tests.test_large_graph import CORA, SHORT
+from tests.train import toy
 from tests.train.four_processes import EPOCHS
+from tests.train.killed import at_batch
 from tests.train.toy import last_checkpoint, read_stats
 
 ROOT = Path(__file__).parents[2]
@@ -56,6 +59,20 @@ def test_processes_that_are_killed_are_started_again_and_give_the_numbers_of_an_
     assert starts == ["goes on from", *["goes on from 3" for _ in killed]]
     assert_same_run(tmp_path / "killed", tmp_path / "whole", starts=1 + len(killed))
     assert last_checkpoint(tmp_path / "killed")["epoch"] == EPOCHS - 1
+
+
+@pytest.mark.parametrize(
+    ("message", "saved"), [("[pair.cc:552] Connection closed by peer [127.0.0.1]:7", ["2"]), ("a fault", [])]
+)
+def test_a_process_that_loses_another_one_saves_the_last_completed_epoch(
+    message: str, saved: list[str], tmp_path: Path
+) -> None:
+    def lose() -> None:
+        raise RuntimeError(message)
+
+    with pytest.raises(RuntimeError, match=message[-8:]):
+        toy.run(tmp_path, at_batch(23, lose), ckpt_period=100)  # 7 batches an epoch: in epoch 3
+    assert [path.stem for path in tmp_path.glob("ckpt/*")] == saved
 
 
 def torchrun(nodes: int, *words: str | Path) -> None:
@@ -114,6 +131,13 @@ def test_all_processes_of_a_start_have_its_number_whatever_earlier_starts_left()
     store.add(f"{process_group.ROOT}/count", 1)  # a start whose first process came no further
     assert numbers(store, 4) == ["4"] * 4
     assert numbers(store, 1) == ["5"]
+
+
+def test_a_start_without_all_its_processes_ends_at_the_time_limit() -> None:
+    store = HashStore()
+    store.set_timeout(timedelta(seconds=0.2))
+    with pytest.raises(DistError, match="start 1 of this run has not all of its 2 processes"):
+        number_of_start(store, 0, 2)
 
 
 @pytest.mark.parametrize(

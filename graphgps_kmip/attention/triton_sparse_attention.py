@@ -7,16 +7,12 @@ instead of atomic additions, makes them repeat bit for bit.
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import os
-from functools import cache
 
 import torch
 from torch import Tensor
 
-from graphgps_kmip.search.triton_search import failure
-from graphgps_kmip.search.triton_tilings import power_above
+from graphgps_kmip.common.triton_check import power_above, triton_can_run
 
 # Entries that one program sums. Keys of large norm are selected by very many queries (hubs): their sums are split,
 # so that no program takes much longer than the others.
@@ -26,11 +22,7 @@ LARGEST_TILE = 4096  # gathered values that a program holds at a time: 32 regist
 
 def can_run(x: Tensor) -> bool:
     """Whether the kernels support tensors like x: float32 or float64, on a GPU on which the self-check passes."""
-    if x.dtype not in (torch.float32, torch.float64) or not _installed():
-        return False
-    if os.environ.get("TRITON_INTERPRET") == "1":
-        return True
-    return x.device.type == "cuda" and failure(_check, x.device) is None
+    return x.dtype in (torch.float32, torch.float64) and triton_can_run(x.device, _check)
 
 
 def sparse_attention_forward(
@@ -124,11 +116,6 @@ def _tile(num_slots: int, channels: int) -> dict[str, int]:
     """Rows, slots and columns of the values that a program gathers at a time."""
     slots, width = power_above(num_slots), min(power_above(channels), 32)
     return {"ROWS": max(1, min(16, LARGEST_TILE // (slots * width))), "SLOTS": slots, "WIDTH": width}
-
-
-@cache
-def _installed() -> bool:
-    return importlib.util.find_spec("triton") is not None
 
 
 def _check(device: torch.device) -> None:

@@ -10,21 +10,17 @@ A self-check compares the kernels with plain torch once per process, before "aut
 
 from __future__ import annotations
 
-import importlib.util
-import logging
-import os
-from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from graphgps_kmip.common.triton_check import failure, is_installed, is_interpreting, power_above
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.search.chunked import search_exact
 from graphgps_kmip.search.problem import SearchProblem
-from graphgps_kmip.search.triton_tilings import Tiling, best_tiling, power_above
+from graphgps_kmip.search.triton_tilings import Tiling, best_tiling
 
 # Low precision -> dtype and largest relative error of rounding to it (tensor cores cut float32 to tf32, they do not
 # round). "exact" screens nothing.
@@ -100,9 +96,9 @@ def _launch(problem: SearchProblem, precision: str, tiling: Tiling) -> tuple[Ten
 def triton_not_supported_reasons(problem: SearchProblem) -> list[str]:
     """Return the reasons why the Triton kernel does not support this problem, but a failed self-check."""
     reasons = []
-    if importlib.util.find_spec("triton") is None:
+    if not is_installed():
         reasons.append("triton is not installed (pip install triton)")
-    if problem.q.device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+    if problem.q.device.type != "cuda" and not is_interpreting():
         reasons.append(
             f"Triton kernels run on cuda, not on {problem.q.device.type} (only, to test them and very slowly, "
             "in its interpreter: TRITON_INTERPRET=1 before the start)"
@@ -162,28 +158,6 @@ def _error(rounding: float, width: int) -> tuple[float, float]:
     Below 2^-14 the error of half precision is absolute, 2^-25: three times sqrt(256) of that at most.
     """
     return 2 * rounding + rounding**2 + (width + 8) * 2**-21, 2**-19
-
-
-logger = logging.getLogger(__name__)
-
-
-@cache
-def failure(check: Callable[[torch.device], None], device: torch.device) -> str | None:
-    """Run a small check of kernels on a device; log and return the failure, None if it passes.
-
-    A kernel depends on compiler, driver and card together, which no release is tested with in all combinations.
-
-    Args:
-        check (callable): raises any exception if the kernels are wrong or do not compile.
-        device (torch.device): GPU of the check.
-    """
-    try:
-        check(device)
-    except Exception as error:  # compilers and drivers raise anything
-        reason = f"its self-check failed on {torch.cuda.get_device_name(device)}: {type(error).__name__}: {error}"
-        logger.warning("Triton kernels are not used, plain torch is: %s", reason.splitlines()[0])
-        return reason.splitlines()[0]
-    return None
 
 
 def check_search(device: torch.device) -> None:

@@ -21,6 +21,7 @@ import torch
 
 from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.common.json_files import Damaged, parsed_object
+from graphgps_kmip.common.triton_check import power_above
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.native.compile_kernels import cache_folder
 from graphgps_kmip.search.problem import SearchProblem
@@ -206,8 +207,3 @@ class Measured:
 @cache
 def _known(card: str) -> Measured:
     return Measured(cache_folder() / "tilings.json", card)
-
-
-def power_above(number: int) -> int:
-    """Return the smallest power of two that is at least a number."""
-    return 1 << max(number - 1, 0).bit_length()

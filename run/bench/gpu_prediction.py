@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from graphgps_kmip.common.triton_check import power_above
 from graphgps_kmip.experiments.printed_tables import load_printed
-from graphgps_kmip.search.triton_tilings import CANDIDATES, Tiling, power_above
+from graphgps_kmip.search.triton_tilings import CANDIDATES, Tiling
 
 from .gpu_code import Code, body, compile_for, jumped_over, loops, programs_at_once
 from .screening_counts import Counts, count

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from run.bench.gpu_code import compile_for
 from run.bench.gpu_prediction import compiled_search, parts_of
 
 from graphgps_kmip.registry import entries
-from graphgps_kmip.search import SearchProblem
+from graphgps_kmip.search import SearchProblem, triton_search
 from graphgps_kmip.search.triton_search import PRECISIONS, search_triton, triton_not_supported_reasons
 from graphgps_kmip.search.triton_tilings import CANDIDATES, Tiling, choose_tiling
 from tests.search.problems import pointer
@@ -71,7 +70,7 @@ def test_each_tiling_compiles_for_each_card(
 
 
 def test_it_says_when_triton_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)  # noqa: ARG005
+    monkeypatch.setattr(triton_search, "is_installed", lambda: False)
     assert "triton is not installed (pip install triton)" in triton_not_supported_reasons(problem())
 
 

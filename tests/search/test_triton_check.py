@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from graphgps_kmip.attention import sparse_attention, triton_sparse_attention
-from graphgps_kmip.search import triton_search as triton_check
+from graphgps_kmip.common import triton_check
+from graphgps_kmip.search import triton_search
 from tests.search.triton_runs import needs_triton
 
 DEVICE = torch.device("cpu")
@@ -37,13 +38,13 @@ def test_a_check_that_fails_is_a_reason_and_one_line_in_the_log(caplog: pytest.L
 
 
 def test_the_check_of_the_search_sees_a_wrong_score(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(triton_check, "search_triton", triton_check.search_exact)
-    triton_check.check_search(DEVICE)
+    monkeypatch.setattr(triton_search, "search_triton", triton_search.search_exact)
+    triton_search.check_search(DEVICE)
     monkeypatch.setattr(
-        triton_check, "search_triton", lambda problem: (None, triton_check.search_exact(problem)[1].roll(1, 1))
+        triton_search, "search_triton", lambda problem: (None, triton_search.search_exact(problem)[1].roll(1, 1))
     )
     with pytest.raises(AssertionError):
-        triton_check.check_search(DEVICE)
+        triton_search.check_search(DEVICE)
 
 
 def test_the_check_of_the_gather_sees_a_wrong_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,5 +65,5 @@ def test_the_check_of_the_gather_sees_a_wrong_gradient(monkeypatch: pytest.Monke
 @needs_triton
 @pytest.mark.cuda
 def test_both_checks_pass_on_this_card() -> None:
-    triton_check.check_search(torch.device("cuda"))
+    triton_search.check_search(torch.device("cuda"))
     triton_sparse_attention._check(torch.device("cuda"))

@@ -1,0 +1,63 @@
+"""Whether Triton kernels can run: installed, on a GPU or interpreted, and right on this card by a check of their own.
+
+A kernel depends on compiler, driver and card together, which no release is tested with in all combinations. So before
+the first use in a process each family of kernels is compared with plain torch; one that fails is not used, with a
+warning.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+from collections.abc import Callable
+from functools import cache
+
+import torch
+
+logger = logging.getLogger(__name__)
+
+
+def triton_can_run(device: torch.device, check: Callable[[torch.device], None]) -> bool:
+    """Whether Triton kernels run for tensors on a device: on a GPU where their check passes, or interpreted anywhere.
+
+    Args:
+        device (torch.device): of the tensors.
+        check (callable): (device), raises any exception if the kernels are wrong or do not compile.
+    """
+    if not is_installed():
+        return False
+    return is_interpreting() or (device.type == "cuda" and failure(check, device) is None)
+
+
+@cache
+def is_installed() -> bool:
+    """Whether triton is there."""
+    return importlib.util.find_spec("triton") is not None
+
+
+def is_interpreting() -> bool:
+    """Whether kernels run in Triton's interpreter, on any device and very slowly: ``TRITON_INTERPRET=1``."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+@cache
+def failure(check: Callable[[torch.device], None], device: torch.device) -> str | None:
+    """Run a small check of kernels on a device; log and return the failure, None if it passes.
+
+    Args:
+        check (callable): raises any exception if the kernels are wrong or do not compile.
+        device (torch.device): GPU of the check.
+    """
+    try:
+        check(device)
+    except Exception as error:  # compilers and drivers raise anything
+        reason = f"its self-check failed on {torch.cuda.get_device_name(device)}: {type(error).__name__}: {error}"
+        logger.warning("Triton kernels are not used, plain torch is: %s", reason.splitlines()[0])
+        return reason.splitlines()[0]
+    return None
+
+
+def power_above(number: int) -> int:
+    """Return the smallest power of two that is at least so large, 1 or more."""
+    return 1 << max(0, number - 1).bit_length()

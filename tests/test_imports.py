@@ -32,7 +32,7 @@ ARROWS = {
     "expressivity": {"encoding"},
     "report": {"experiments", "results"},
     "networks": {"attention", "mpnn", "encoding", "model", "compat"},
-    "check": {"attention", "search", "native", "networks"},
+    "check": {"attention", "mpnn", "search", "native", "networks"},
     "gym": {
         *("networks", "compat", "search", "attention", "mpnn", "encoding", "model", "task", "data", "train", "report"),
         *("results", "expressivity"),

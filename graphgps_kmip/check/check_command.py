@@ -79,8 +79,8 @@ def _groups(only: tuple[str, ...], device: torch.device, own: list[Spec], debug:
     if "kernels" in only:
         for backend in kernels.backends():
             yield _of_backend(backend, device, debug)
-        sparse = partial(kernels.compare_sparse_attention, device)
-        yield iter([attempt("operator", "sparse attention", "float32", sparse, debug)])
+        for name, compare in kernels.OPERATORS.items():
+            yield iter([attempt("operator", name, "float32", partial(compare, device), debug)])
     if "components" in only:
         for case in cases():
             yield _of_case(case, device, debug)

@@ -1,15 +1,16 @@
-"""Operators of k-MIP attention on a device, backend by backend, against all inner products in float64."""
+"""Operators that have kernels of their own, on a device, against plain torch in float64 on the CPU."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 
 from graphgps_kmip.attention.sparse_attention import sparse_attention
 from graphgps_kmip.check.outcomes import NotHere
+from graphgps_kmip.mpnn.gated_mean import gated_mean, plain_gates_and_means
 from graphgps_kmip.registry import Spec, entries
 from graphgps_kmip.search import SearchProblem, topk_inner_product
 
@@ -69,16 +70,50 @@ def compare_sparse_attention(device: torch.device) -> str:
     _, problem = next(problems(device))
     index, score = topk_inner_product(problem.q, problem.k, problem.ptr_q, problem.ptr_k, problem.num_keys)
     v = torch.randn(NUM_HEADS, sum(SIZES), 24, generator=torch.Generator().manual_seed(9)).to(device)
-    given = [one.clone().requires_grad_() for one in (problem.q, problem.k, v)]
-    out = sparse_attention(*(one.transpose(0, 1) for one in given), index, score).transpose(0, 1)
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return sparse_attention(*(one.transpose(0, 1) for one in (q, k, v)), index, score).transpose(0, 1)
+
+    given = {"q": problem.q, "k": problem.k, "v": v}
+    return _compared(given, attend, lambda *exact: _gathered(*exact, index.cpu()))
+
+
+def compare_gated_means(device: torch.device) -> str:
+    """Compute GatedGCN's gated means of a graph with a hub, forward and backward; see `compare_sparse_attention`."""
+    generator = torch.Generator().manual_seed(3)
+    num_nodes, num_edges, dim = 700, 4000, 40
+    source, target = torch.randint(num_nodes - 1, (2, num_edges), generator=generator)
+    target[::3] = 5
+    shapes = {"own": (num_nodes, 2 * dim), "other": (num_nodes, 2 * dim), "edge": (num_edges, dim)}
+    given = {name: torch.randn(shape, generator=generator).to(device) for name, shape in shapes.items()}
+    given["factor"] = torch.rand(num_edges, 1, generator=generator).to(device)
+    on_device = source.to(device), target.to(device)
+    return _compared(
+        given,
+        lambda *floats: torch.cat(gated_mean(*floats, *on_device)),
+        lambda *floats: torch.cat(plain_gates_and_means(*floats, source, target)),
+    )
+
+
+def _compared(given: dict[str, Tensor], compute: Callable[..., Tensor], plain: Callable[..., Tensor]) -> str:
+    """Compare output and gradients of what is computed on a device with those of a plain form in float64 on the CPU."""
+    found = [one.clone().requires_grad_() for one in given.values()]
+    out = compute(*found)
     out.square().sum().backward()
-    exact = [one.detach().cpu().double().requires_grad_() for one in given]
-    expected = _gathered(*exact, index.cpu())
+    exact = [one.detach().cpu().double().requires_grad_() for one in found]
+    expected = plain(*exact)
     expected.square().sum().backward()
-    errors = [_error(out, expected)] + [_error(a.grad, b.grad) for a, b in zip(given, exact, strict=True)]
+    errors = [_error(out, expected)] + [_error(a.grad, b.grad) for a, b in zip(found, exact, strict=True)]
     if not max(errors) <= GRADIENT:
-        raise AssertionError(f"output and gradients of q, k, v are off by {', '.join(f'{one:.1e}' for one in errors)}")
+        each = ", ".join(f"{one:.1e}" for one in errors)
+        raise AssertionError(f"output and gradients of {', '.join(given)} are off by {each}")
     return f"{errors[0]:.0e}, gradients {max(errors[1:]):.0e}"
+
+
+OPERATORS: dict[str, Callable[[torch.device], str]] = {
+    "sparse attention": compare_sparse_attention,
+    "gated means": compare_gated_means,
+}
 
 
 def _brute_force(q: Tensor, k: Tensor, ptr: Tensor, num_keys: int) -> Tensor:

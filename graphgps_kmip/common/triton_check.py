@@ -30,6 +30,9 @@ def triton_can_run(device: torch.device, check: Callable[[torch.device], None]) 
     return is_interpreting() or (device.type == "cuda" and failure(check, device) is None)
 
 
+triton_can_run._dynamo_marked_constant = True  # type: ignore[attr-defined]  # as in native/compile_kernels.py
+
+
 @cache
 def is_installed() -> bool:
     """Whether triton is there."""

@@ -1,4 +1,7 @@
-"""Gated means of GatedGCN by fused C loops on a CPU (``native/gated_sum.c``), with the edge update behind them."""
+"""Gated means of GatedGCN by fused kernels, with the edge update behind them on a CPU.
+
+The kernels are C loops on a CPU (``native/gated_sum.c``) and Triton's on a GPU (``triton_gated_mean.py``).
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from torch_geometric.nn import BatchNorm
 
 from graphgps_kmip.common.gradients import differentiable_gradients
 from graphgps_kmip.common.operators import new_tensors, operator
+from graphgps_kmip.mpnn import triton_gated_mean
 from graphgps_kmip.mpnn.norm_update import (
     NormForm,
     apply_norm,
@@ -29,6 +33,13 @@ from graphgps_kmip.native import dtype_flags, load, pointer, unavailable_reason
 
 EPS = 1e-6  # added to the sum of gates, as in the public codes: a node without edges gets zeros
 EDGE_WORK = 20_000  # channels of edges that take about as long as starting a thread (20 us)
+
+
+def can_run(*tensors: Tensor) -> bool:
+    """Whether a kernel supports these tensors of nodes and edges, and what autocast makes of them."""
+    if triton_gated_mean.can_run(*tensors):
+        return True
+    return cpu_can_run(*tensors) and not torch.is_autocast_enabled("cpu")
 
 
 def cpu_can_run(*tensors: Tensor) -> bool:
@@ -55,8 +66,8 @@ def gated_mean(
         o_i = a_i + \sum_{e: t(e) = i} w_e \odot b_{s(e)} / (\textstyle\sum_{e: t(e) = i} w_e + 10^{-6})
 
     Gradients flow to own, other, edge, factor and weight, as often as wanted (a second derivative keeps tensors of
-    size edges times channels). Results repeat bit for bit, on any number of threads. The backward pass keeps edge and
-    gates.
+    size edges times channels). Results repeat bit for bit, on any number of threads and on a GPU. The backward pass
+    keeps edge and gates. On a GPU half-precision inputs are computed in float32.
 
     Args:
         own (Tensor): a and d of the targets, side by side.
@@ -72,7 +83,8 @@ def gated_mean(
         -> o (N, C), g (E, C).
 
     Raises:
-        IndexError: the source or target of an edge is not a node.
+        IndexError: the source or target of an edge is not a node; on a GPU a wrong target is the device's error, and
+            a wrong source gives NaN.
         MemoryError: not enough for the lists of edges.
     """
     edge = edge if weight is None else linear(edge, weight)
@@ -84,6 +96,8 @@ def _mean(
     own: Tensor, other: Tensor, edge: Tensor, factor: Tensor | None, source: Tensor, target: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return o, g, the means, and the inverse sums of gates."""
+    if triton_gated_mean.can_run(own, other, edge):
+        return triton_gated_mean.gated_mean_forward(own, other, edge, factor, source, target, EPS)
     edge = edge.contiguous()
     gate = torch.empty_like(edge)
     out, mean, inverse = _pass_forward(own, other, edge, factor, source, target, gate)
@@ -127,7 +141,9 @@ def _mean_back(
 ) -> list[Tensor]:
     """Return the gradients of own, other and edge, and that of factor if there is one."""
     saved = gate, other, factor, source, target, mean, inverse
-    return [one for one in _pass_backward(grad_out, grad_gate, *saved) if one is not None]
+    by_triton = triton_gated_mean.can_run(gate, other)
+    compute = triton_gated_mean.gated_mean_backward if by_triton else _pass_backward
+    return [one for one in compute(grad_out, grad_gate, *saved) if one is not None]
 
 
 def _pass_backward(
@@ -178,7 +194,7 @@ def _mean_gradients(ctx: Any, grad_out: Tensor | None, grad_gate: Tensor | None,
     if torch.is_grad_enabled():
         given = grad_out, grad_gate, (gate, other, factor), (source, target), mean.size(0)
         return *_differentiable(*given), None, None
-    grad_out = torch.zeros_like(mean) if grad_out is None else grad_out
+    grad_out = gate.new_zeros(mean.shape) if grad_out is None else grad_out
     grads = _gated_mean_backward(grad_out, grad_gate, *saved)
     return *grads, *[None] * (6 - len(grads))
 
@@ -212,16 +228,16 @@ def _plain_mean(
     gate: Tensor, other: Tensor, factor: Tensor | None, source: Tensor, target: Tensor, num_targets: int
 ) -> Tensor:
     """The gated mean of each target, given the gates: (N, C), all edges at once."""
-    share = gate.sigmoid() * (1.0 if factor is None else factor)
-    nothing = gate.new_zeros(num_targets, gate.size(1))
+    share = gate.to(torch.promote_types(gate.dtype, torch.float32)).sigmoid() * (1.0 if factor is None else factor)
+    nothing = share.new_zeros(num_targets, gate.size(1))
     messages = share * other[source, : gate.size(1)]
     total, normaliser = (nothing.index_add(0, target, part) for part in (messages, share))
     return total / (normaliser + EPS)
 
 
 def _empty_mean(own: Tensor, edge: Tensor) -> tuple[Tensor, ...]:
-    out, mean, inverse = (own.new_empty(own.size(0), edge.size(1)) for _ in range(3))
-    return out, *new_tensors(edge), mean, inverse
+    out, wide = own.new_empty(own.size(0), edge.size(1)), torch.promote_types(own.dtype, torch.float32)
+    return out, *new_tensors(edge), *(torch.empty_like(out, dtype=wide) for _ in range(2))
 
 
 _gated_mean_backward = operator(
@@ -338,10 +354,18 @@ def _plain_update(
     residual: bool,
 ) -> tuple[Tensor, Tensor]:
     """The same results in operations that are differentiable as often as wanted, all edges at once."""
-    (a, d), h = own.chunk(2, 1), other.chunk(2, 1)[1]
-    gate = edge @ weight.T + d[target] + h[source]
+    out, gate = plain_gates_and_means(own, other, edge @ weight.T, factor, source, target)
     new = plain_update(gate, norm_weight, norm_bias, moments, form)
-    return a + _plain_mean(gate, other, factor, source, target, len(a)), edge + new if residual else new
+    return out, edge + new if residual else new
+
+
+def plain_gates_and_means(
+    own: Tensor, other: Tensor, edge: Tensor, factor: Tensor | None, source: Tensor, target: Tensor
+) -> tuple[Tensor, Tensor]:
+    """`gated_mean` without a weight, in operations that are differentiable as often as wanted, all edges at once."""
+    (a, d), h = own.chunk(2, 1), other.chunk(2, 1)[1]
+    gate = edge + d[target] + h[source]
+    return a + _plain_mean(gate, other, factor, source, target, len(a)), gate
 
 
 def _sizes(edge: Tensor, own: Tensor, other: Tensor) -> list[Any]:

@@ -3,9 +3,9 @@ r"""GatedGCN message passing with edge features (Bresson and Laurent 2017; the f
 Differs from the plain form only in memory and time. On a CPU gates and means come from fused C loops
 (``native/gated_sum.c``): edges are sorted by target, for the backward by source too (a counting sort), and each row of
 an edge is read and written once in a pass, where tensor operations pass over it some ten times. Norm, ReLU and residual
-of both updates are fused too (``native/batch_norm.c``), unless something is dropped. Elsewhere the sums over edges walk
-chunks of edges. Either way only gates and values are kept for the backward pass, where the plain form keeps gathered
-values, sigmoids and messages of every edge.
+of both updates are fused too (``native/batch_norm.c``), unless something is dropped. On a GPU Triton kernels walk the
+same lists (``triton_gated_mean.py``). Elsewhere the sums over edges walk chunks of edges. Either way only gates and
+values are kept for the backward pass, where the plain form keeps gathered values, sigmoids and messages of every edge.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch_geometric.nn import BatchNorm
 from graphgps_kmip.common.gradients import differentiable_gradients
 from graphgps_kmip.common.operators import new_tensors, operator
 from graphgps_kmip.mpnn.edge_gate import DistanceGate, factor_of
-from graphgps_kmip.mpnn.gated_mean import EPS, cpu_can_run, gated_mean, gated_update, update_can_run
+from graphgps_kmip.mpnn.gated_mean import EPS, can_run, gated_mean, gated_update, update_can_run
 from graphgps_kmip.mpnn.message_passing import Nodes, required_edge_attr, source_and_target
 from graphgps_kmip.mpnn.norm_update import norm_update
 from graphgps_kmip.registry import register
@@ -88,7 +88,7 @@ class GatedGCN(nn.Module):
         edge_attr = required_edge_attr("GatedGCN", edge_attr)
         (x_source, x), (source, target) = source_and_target(x), edge_index
         factor = factor_of("GatedGCN", self.gate, encoding, edge_index)
-        if cpu_can_run(edge_attr, x, x_source) and not torch.is_autocast_enabled("cpu"):
+        if can_run(edge_attr, x, x_source):
             mean, edge_new = self._by_kernel(x, x_source, edge_attr, factor, source, target)
         else:
             mean, gate = self._by_torch(x, x_source, edge_attr, factor, source, target)

@@ -5,8 +5,9 @@ from graphgps_kmip.native.compile_kernels import (
     dtype_flags,
     load,
     pointer,
+    switched_off,
     unavailable_reason,
     without_kernels,
 )
 
-__all__ = ["NoKernel", "dtype_flags", "load", "pointer", "unavailable_reason", "without_kernels"]
+__all__ = ["NoKernel", "dtype_flags", "load", "pointer", "switched_off", "unavailable_reason", "without_kernels"]

@@ -229,7 +229,12 @@ def without_kernels() -> Iterator[None]:
 
 def unavailable_reason(name: str, *flags: str) -> str | None:
     """Say why ``load(name, *flags)`` fails on this machine (logged once), or None when it works."""
-    return "switched off" if _switched_off else _failure(name, *flags)
+    return "switched off" if switched_off() else _failure(name, *flags)
+
+
+def switched_off() -> bool:
+    """Whether this is inside `without_kernels`; kernels of Triton ask for it, too."""
+    return bool(_switched_off)
 
 
 # torch.compile takes the answer as it is when it traces; by this attribute, the decorator torch.compiler has for it

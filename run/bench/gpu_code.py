@@ -9,10 +9,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-FLOATS = ("q", "k", "v", "q_turned", "k_turned", "score", "out", "weight", "grad_out", "grad_q", "grad_score", "values")
+# Names of arguments of kernels by what they point to: the element type asked for, float32 at least, or integers.
+FLOATS = """q k v q_turned k_turned score out weight grad_out grad_q grad_score values
+    own other edge factor gate grad_gate grad_own grad_other grad_edge""".split()
+WIDE = "partial mean inverse grad_factor".split()
 KINDS = dict.fromkeys(("order", "tile_row", "tile_graph", "ptr_q", "ptr_k", "rows"), "i32")
-KINDS |= dict.fromkeys(("index", "starts", "ends"), "i64") | dict.fromkeys(("norm_q", "norm_k"), "fp32")
-KINDS |= {"keep": "i1"}
+KINDS |= dict.fromkeys(("index", "starts", "ends", "bounds", "split", "owner", "source", "target"), "i64")
+KINDS |= dict.fromkeys(("norm_q", "norm_k"), "fp32") | {"keep": "i1"}
 
 
 class Instruction(NamedTuple):
@@ -63,8 +66,9 @@ def compile_for(
 
     names = kernel.arg_names
     kinds = KINDS | dict.fromkeys(FLOATS, dtype) | dict.fromkeys(("q_low", "k_low"), low or dtype)
-    if "starts" in names:
-        kinds["order"] = "i64"  # of the sums over segments: entries, not keys
+    kinds |= dict.fromkeys(WIDE, "fp64" if dtype == "fp64" else "fp32")
+    if {"starts", "bounds"} & set(names):
+        kinds["order"] = "i64"  # of lists and segments: entries, not keys
     constants = {name: value for name, value in constants.items() if name in names}
     types = {name: f"*{kind}" for name, kind in kinds.items()} | dict.fromkeys(constants, "constexpr")
     signature = {name: types.get(name, "fp32" if "error" in name else "i32") for name in names}

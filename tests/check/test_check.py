@@ -145,7 +145,7 @@ def test_the_command_prints_every_component_and_writes_one_file(
     for line in ("ok       search backend chunked  4 of 4", "skipped  search backend triton", "0 wrong, on cpu"):
         assert line in text
     stored = json.loads(file.read_text())
-    assert {one["name"] for one in stored["outcomes"]} == {*entries("search_backend"), "sparse attention", "GCN"}
+    assert {one["name"] for one in stored["outcomes"]} == {*entries("search_backend"), *kernels.OPERATORS, "GCN"}
     assert stored["hardware"]["device"] == "cpu"
     assert [row["method"] for row in stored["speed"]][:2] == ["k-MIP", "torch, full attention, flash"]
     assert all(row["ms"] > 0 for row in stored["speed"])
@@ -209,3 +209,16 @@ def test_outcomes_of_one_component_are_one_line() -> None:
         "         skipped: y: no GPU",
         "         FAILED: z: ValueError: two lines",
     ]
+
+
+@pytest.mark.parametrize("name", kernels.OPERATORS)
+def test_every_operator_is_right_here_and_a_wrong_one_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "gradients" in kernels.OPERATORS[name](CPU)
+    compared = kernels._compared
+
+    def with_a_fault(given: dict[str, Tensor], compute: Any, plain: Any) -> str:
+        return compared(given, lambda *floats: compute(*(one * 1.001 for one in floats)), plain)
+
+    monkeypatch.setattr(kernels, "_compared", with_a_fault)
+    with pytest.raises(AssertionError, match="output and gradients of .* are off by"):
+        kernels.OPERATORS[name](CPU)

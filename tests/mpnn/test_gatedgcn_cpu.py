@@ -116,7 +116,7 @@ def test_the_layer_takes_the_kernel_and_equals_the_form_without_it(monkeypatch: 
             if absent:
                 patch.delattr(gatedgcn, absent)
             else:
-                patch.setattr(gatedgcn, "cpu_can_run", lambda *_: False)
+                patch.setattr(gatedgcn, "can_run", lambda *_: False)
             layer.zero_grad()
             x_new, edge_new = layer(*inputs)
             (x_new.square().sum() + edge_new.square().sum()).backward()
@@ -172,7 +172,7 @@ def test_halves_take_the_form_without_it() -> None:
     layer = GatedGCN(6)
     inputs = torch.randn(9, 6), torch.randint(0, 9, (2, 31)), torch.randn(31, 6)
     expected = layer(*inputs)
-    assert not gatedgcn.cpu_can_run(inputs[0].bfloat16())
+    assert not gatedgcn.can_run(inputs[0].bfloat16())
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = layer(*inputs)
     torch.testing.assert_close([t.float() for t in found], list(expected), rtol=0.1, atol=0.1)

@@ -1,0 +1,97 @@
+"""Lists of entries (edges) by row (node) for Triton kernels, which sum the entries of a row in one program.
+
+A stable sort in place of atomic additions makes sums repeat bit for bit. Rows with very many entries (hubs) are split
+into parts of `CHUNK`, so that no program takes much longer than the others: a second launch of the same kernel adds the
+sums of the parts, in order. No size is read back from the device. What is sorted once is kept as long as the tensor
+lives unchanged: all layers of a model share the edges of a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+CHUNK = 512  # entries that a program sums; a multiple of every kernel's entries at a time
+_known = WeakTensorKeyDictionary()  # storage's first tensor -> {place in it, rows: (version, lists)}
+
+
+class RowLists(NamedTuple):
+    """Entries of each of N rows. A row has its first part, and more where it has more than `CHUNK` entries.
+
+    Args:
+        order (Tensor): entries, those of a row one behind the other in their own order.
+        bounds (Tensor): where the entries of each row begin in ``order``; the last two are their number.
+        split (Tensor): where the further parts of each row begin in ``owner``; the last two are their number.
+        owner (Tensor): row of each further part, N where there is none.
+
+    Shapes:
+        order (E,), bounds and split (N + 2,), owner (E // CHUNK, at least 1); all int64.
+    """
+
+    order: Tensor
+    bounds: Tensor
+    split: Tensor
+    owner: Tensor
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows N."""
+        return len(self.bounds) - 2
+
+    @property
+    def num_parts(self) -> int:
+        """Largest number of further parts that so many entries can have; 0: no row is split."""
+        return len(self.order) // CHUNK
+
+    def partial(self, width: int, like: Tensor) -> Tensor:
+        """Return memory for the sums of all parts of the split rows, ``width`` numbers each."""
+        return like.new_empty(2 * self.num_parts, width)
+
+    def launch(self, kernel: Callable[[int, bool], None]) -> None:
+        """Call ``kernel(number of programs, FINISH)``: for all parts, then, where rows may be split, for these."""
+        if self.num_rows:
+            kernel(self.num_rows + self.num_parts, False)
+            if self.num_parts:
+                kernel(self.num_parts, True)
+
+
+def lists_of(index: Tensor, num_rows: int) -> RowLists:
+    """Return the entries of each row, sorted at the first call for this index.
+
+    Args:
+        index (Tensor): row of each entry.
+        num_rows (int): N.
+
+    Shapes:
+        index (E,), integers.
+
+    Raises:
+        IndexError: a row that is not there; on a GPU the error is the device's.
+    """
+    base = index if index._base is None else index._base
+    if base.is_inference():  # its changes are not counted
+        return _sorted(index, num_rows)
+    place = index.storage_offset(), len(index), index.stride(), num_rows
+    found = _known.setdefault(base, {})
+    version, lists = found.get(place, (None, None))
+    if version != base._version:
+        lists = _sorted(index, num_rows)
+        found[place] = base._version, lists
+    return lists
+
+
+def _sorted(index: Tensor, num_rows: int) -> RowLists:
+    rows = torch.arange(num_rows + 2, device=index.device, dtype=torch.int32)  # half as many passes as int64
+    key, order = index.to(torch.int32).sort(stable=True)
+    if len(key):  # a row that is not there: index_select looks, on the device itself
+        rows[:num_rows].index_select(0, key[:: max(1, len(key) - 1)])
+    bounds = torch.searchsorted(key, rows)
+    further = (bounds.diff(append=bounds[-1:]) - 1).div(CHUNK, rounding_mode="floor").clamp(min=0)
+    ends = further.cumsum(0)
+    parts = torch.arange(max(1, len(index) // CHUNK), device=index.device)
+    owner = torch.searchsorted(ends[:num_rows].contiguous(), parts, right=True)
+    return RowLists(order, bounds, ends - further, owner)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from graphgps_kmip.attention import triton_sparse_attention
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.dense import Tiles, from_padded, to_padded
 from graphgps_kmip.attention.edge_attention import edge_attention
@@ -89,8 +90,8 @@ def block_attention(
 ) -> Tensor:
     """Softmax attention over gathered blocks of keys; a block that is named twice counts twice.
 
-    Memory is that of the gathered keys (and values, without the fused kernel of the CPU), S times q each, and of keys
-    and values padded to the largest graph.
+    Memory is that of the gathered keys (and values, without the fused kernels of the CPU and, in float32 and float64,
+    of the GPU), S times q each, and of keys and values padded to the largest graph.
 
     Args:
         q (Tensor): queries.
@@ -110,7 +111,7 @@ def block_attention(
     padded, mask = to_padded(torch.cat([q, k, v], dim=1).flatten(1), blocks.context)
     of_blocks = padded.unflatten(2, (3, *q.shape[1:])).permute(2, 0, 3, 1, 4)  # 3 of (T, H, W, D)
     at, seen = _keys(blocks, key_blocks, mask)
-    if cpu_can_run(v, q.size(0) * seen[0].numel()):
+    if cpu_can_run(v, q.size(0) * seen[0].numel()) or triton_sparse_attention.can_run(v):
         index, score = _slots(*of_blocks[:2].detach(), blocks, at, seen)
         out = sparse_attention(q, k, v, index, score)
     else:

@@ -4,7 +4,8 @@ The form is that of Dwivedi and Bresson (2021) as the public codes of Exphormer 
 estimator have it. It differs from the plain form only in memory: forward and backward walk the edges chunk by chunk,
 scores are computed again in the backward pass, and no tensor of size edges times channels is kept. Edges that are
 sorted by target, and each have features of their own or those of one of few kinds, are walked by a C loop on a CPU
-(``native/clamped_attention.c``), all others by torch.
+(``native/clamped_attention.c``), any edges by Triton kernels on a GPU (``triton_clamped_attention.py``), all others by
+torch.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from graphgps_kmip.attention import triton_clamped_attention
 from graphgps_kmip.attention.sparse_attention import dropped
 from graphgps_kmip.common.gradients import differentiable_gradients
 from graphgps_kmip.native import dtype_flags, load, pointer, unavailable_reason
@@ -49,19 +51,19 @@ class SortedEdges(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Form:
-    """Constants of the scores, edges and dropout: see `clamped_attention`.
+class Form:
+    """Constants of the scores, edges (3, E), and what dropout keeps (E, H): see `clamped_attention`.
 
-    ``sorted_edges`` is None if torch is to walk the edges.
+    ``sorted_edges`` is None if the C loop is not to walk the edges.
     """
 
     limit: float
     eps: float
     scale: float
-    edges: Tensor  # (3, E)
+    edges: Tensor
     sorted_edges: SortedEdges | None = None
     dropout: float = 0.0
-    keep: Tensor | None = None  # (E, H)
+    keep: Tensor | None = None
 
 
 def clamped_attention(
@@ -84,9 +86,9 @@ def clamped_attention(
         o_i &= \textstyle\sum_j s_{ij} v_j / (\sum_j s_{ij} + \epsilon)
 
     Gradients flow to q, k, v, e and b, as often as wanted (a second derivative keeps tensors of size edges times
-    channels). On a CPU forward and backward repeat bit for bit. Half-precision inputs are computed in float32. Costs
-    E * H * D several times over; q, k, v, e, b, the output and the sums are kept for the backward pass, nothing per
-    edge. An edge that is given twice counts twice; a query without edges gets 0, with eps 0, too.
+    channels). By each kernel, and on a CPU, forward and backward repeat bit for bit. Half-precision inputs are computed
+    in float32. Costs E * H * D several times over; q, k, v, e, b, the output and the sums are kept for the backward
+    pass, nothing per edge. An edge that is given twice counts twice; a query without edges gets 0, with eps 0, too.
 
     Args:
         q (Tensor): queries.
@@ -110,7 +112,7 @@ def clamped_attention(
     bias = None if bias is None else bias.to(wide)
     keep = torch.rand(edges.size(1), q.size(1), device=q.device) >= dropout if dropout > 0 else None  # (E, H)
     scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
-    form = _Form(limit, eps, scale, edges, _sorted_edges(q, k, e, edges), dropout, keep)
+    form = Form(limit, eps, scale, edges, _sorted_edges(q, k, e, edges), dropout, keep)
     return _ClampedAttention.apply(form, q, k, values, e, bias).to(v.dtype)
 
 
@@ -136,7 +138,7 @@ def edge_weights(
     q, k, e = (heads.to(wide) for heads in (q, k, e))
     bias = None if bias is None else bias.to(wide)
     scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
-    form = _Form(limit, 0.0, scale, edges, _sorted_edges(q, k, e, edges))
+    form = Form(limit, 0.0, scale, edges, _sorted_edges(q, k, e, edges))
     weight = q.new_empty(edges.size(1), q.size(1))
     if form.sorted_edges is not None:
         _forward_by_kernel(form, q, k, None, e, bias, weight)
@@ -158,18 +160,18 @@ def _parts(q: Tensor, edges: Tensor) -> Iterator[slice]:
         yield slice(start, start + size)
 
 
-def _chunks(q: Tensor, form: _Form) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
+def _chunks(q: Tensor, form: Form) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
     """Yield source, target, row and what dropout keeps, of some edges at a time."""
     for part in _parts(q, form.edges):
         yield *form.edges[:, part].unbind(0), None if form.keep is None else form.keep[part]
 
 
-def _logit(query: Tensor, key: Tensor, edge: Tensor, bias: Tensor | None, row: Tensor, form: _Form) -> Tensor:
+def _logit(query: Tensor, key: Tensor, edge: Tensor, bias: Tensor | None, row: Tensor, form: Form) -> Tensor:
     logit = (query * key).mul_(edge).sum(-1).mul_(form.scale)  # (E, H, D) -> (E, H)
     return logit if bias is None else logit.add_(bias[row])
 
 
-def _plain(q: Tensor, k: Tensor, v: Tensor, e: Tensor, bias: Tensor | None, form: _Form) -> Tensor:
+def _plain(q: Tensor, k: Tensor, v: Tensor, e: Tensor, bias: Tensor | None, form: Form) -> Tensor:
     """The same output in operations that are differentiable as often as wanted, all edges at once."""
     source, target, row = form.edges
     logit = (q[target] * k[source] * e[row]).sum(-1) * form.scale  # (E, H)
@@ -185,9 +187,9 @@ class _ClampedAttention(Function):
     """M queries, N keys, E edges between them, of R kinds: q (M, H, D), k, v (N, H, D), e (R, H, D), bias (R, H)."""
 
     @staticmethod
-    def forward(ctx: Any, form: _Form, *heads: Tensor | None) -> Tensor:
+    def forward(ctx: Any, form: Form, *heads: Tensor | None) -> Tensor:
         """Return the output, shaped as q; the sums of the scores are kept."""
-        out, total = (_forward_by_kernel if form.sorted_edges is not None else _forward_by_torch)(form, *heads)
+        out, total = _implementation(form, heads[0])[0](form, *heads)
         ctx.save_for_backward(*heads, out, total, form.edges, form.keep, *(form.sorted_edges or ()))
         ctx.form = replace(form, edges=None, sorted_edges=None, keep=None)  # saved above, where hooks see them
         return out
@@ -202,12 +204,21 @@ class _ClampedAttention(Function):
             return None, *differentiable_gradients(partial(_plain, form=form), heads, (grad_out,))
         grad_sum = grad_out / total[..., None]
         grad_total = (grad_sum * out).sum(-1)
-        compute = _backward_by_kernel if found else _backward_by_torch
-        return None, *compute(form, grad_sum, grad_total, *heads)
+        return None, *_implementation(form, heads[0])[1](form, grad_sum, grad_total, *heads)
+
+
+def _implementation(form: Form, q: Tensor) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return the fastest forward and backward for these edges and queries."""
+    if form.sorted_edges is not None:
+        return _forward_by_kernel, _backward_by_kernel
+    if triton_clamped_attention.can_run(q):
+        by_triton = triton_clamped_attention
+        return by_triton.clamped_attention_forward, by_triton.clamped_attention_backward
+    return _forward_by_torch, _backward_by_torch
 
 
 def _forward_by_torch(
-    form: _Form, q: Tensor, k: Tensor, v: Tensor, e: Tensor, bias: Tensor | None
+    form: Form, q: Tensor, k: Tensor, v: Tensor, e: Tensor, bias: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Return output (M, H, D) and sums (M, H)."""
     out, total = torch.zeros_like(q), q.new_full(q.shape[:2], form.eps)
@@ -222,7 +233,7 @@ def _forward_by_torch(
 
 
 def _backward_by_torch(
-    form: _Form, grad_sum: Tensor, grad_total: Tensor, q: Tensor, k: Tensor, v: Tensor, e: Tensor, bias: Tensor | None
+    form: Form, grad_sum: Tensor, grad_total: Tensor, q: Tensor, k: Tensor, v: Tensor, e: Tensor, bias: Tensor | None
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients of q, k, v, e and bias from those of the sums of s v (M, H, D) and of s (M, H)."""
     grad_q, grad_k, grad_v, grad_e = (torch.zeros_like(heads) for heads in (q, k, v, e))
@@ -252,6 +263,8 @@ def _sorted_edges(q: Tensor, k: Tensor, e: Tensor, edges: Tensor) -> SortedEdges
     Raises:
         IndexError: an edge names a row that is not there.
     """
+    if triton_clamped_attention.can_run(q):
+        return None
     fits = q.device.type == "cpu" and q.dtype == k.dtype == e.dtype and 0 < len(e) < 2**31 and q.numel() > 0
     if not fits or edges.dtype != torch.int64 or not edges.is_contiguous():
         return None
@@ -269,13 +282,13 @@ def _sorted_edges(q: Tensor, k: Tensor, e: Tensor, edges: Tensor) -> SortedEdges
     return SortedEdges(begin, kind, shared[: int(count)]) if found == 0 else None
 
 
-def _of_kernel(form: _Form, q: Tensor, k: Tensor, v: Tensor | None, e: Tensor, bias: Tensor | None) -> list[Tensor]:
+def _of_kernel(form: Form, q: Tensor, k: Tensor, v: Tensor | None, e: Tensor, bias: Tensor | None) -> list[Tensor]:
     """Return the arguments that forward and backward share, in the order of the C function."""
     given = (q, k, v, e.expand(-1, *q.shape[1:]), bias, form.edges, *form.sorted_edges, form.keep)
     return [None if tensor is None else tensor.contiguous() for tensor in given]
 
 
-def _counts(form: _Form, q: Tensor, k: Tensor, e: Tensor) -> list[Any]:
+def _counts(form: Form, q: Tensor, k: Tensor, e: Tensor) -> list[Any]:
     """Return sizes, constants and threads, in the order of the C functions."""
     work = form.edges.size(1) * q.shape[1:].numel()
     longs = map(ctypes.c_long, (form.edges.size(1), len(q), len(k), len(e)))
@@ -285,7 +298,7 @@ def _counts(form: _Form, q: Tensor, k: Tensor, e: Tensor) -> list[Any]:
 
 
 def _forward_by_kernel(
-    form: _Form,
+    form: Form,
     q: Tensor,
     k: Tensor,
     v: Tensor | None,
@@ -305,7 +318,7 @@ def _forward_by_kernel(
 
 
 def _backward_by_kernel(
-    form: _Form, grad_sum: Tensor, grad_total: Tensor, q: Tensor, k: Tensor, v: Tensor, e: Tensor, bias: Tensor | None
+    form: Form, grad_sum: Tensor, grad_total: Tensor, q: Tensor, k: Tensor, v: Tensor, e: Tensor, bias: Tensor | None
 ) -> tuple[Tensor | None, ...]:
     """Compute `_backward_by_torch` in C."""
     given = _of_kernel(form, q, k, v, e, bias)

@@ -83,7 +83,7 @@ def implementation(v: Tensor, rows: Tensor) -> tuple[Callable[..., Any], Callabl
     """Return the fastest forward and backward for these values (S, C) and rows (R, K)."""
     if rows.dtype == torch.int32 and cpu_can_run(v, rows.numel()):
         return cpu_forward, cpu_backward
-    if v.device.type == "cuda" and triton_sparse_attention.can_run(v):
+    if triton_sparse_attention.can_run(v):
         return triton_sparse_attention.sparse_attention_forward, triton_sparse_attention.sparse_attention_backward
     return torch_forward, torch_backward
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from graphgps_kmip.common.triton_check import power_above, triton_can_run
+from graphgps_kmip.native import switched_off
 
 # Entries that one program sums. Keys of large norm are selected by very many queries (hubs): their sums are split,
 # so that no program takes much longer than the others.
@@ -22,7 +23,8 @@ LARGEST_TILE = 4096  # gathered values that a program holds at a time: 32 regist
 
 def can_run(x: Tensor) -> bool:
     """Whether the kernels support tensors like x: float32 or float64, on a GPU on which the self-check passes."""
-    return x.dtype in (torch.float32, torch.float64) and triton_can_run(x.device, _check)
+    fits = x.dtype in (torch.float32, torch.float64)
+    return fits and not switched_off() and triton_can_run(x.device, _check)
 
 
 def sparse_attention_forward(

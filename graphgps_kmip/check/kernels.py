@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from graphgps_kmip.attention.clamped_attention import clamped_attention
 from graphgps_kmip.attention.sparse_attention import sparse_attention
 from graphgps_kmip.check.outcomes import NotHere
 from graphgps_kmip.mpnn.gated_mean import gated_mean, plain_gates_and_means
+from graphgps_kmip.native import without_kernels
 from graphgps_kmip.registry import Spec, entries
 from graphgps_kmip.search import SearchProblem, topk_inner_product
 
@@ -95,6 +97,25 @@ def compare_gated_means(device: torch.device) -> str:
     )
 
 
+def compare_clamped_attention(device: torch.device) -> str:
+    """Attend along edges as Exphormer does, expander edges sharing one kind; see `compare_sparse_attention`."""
+    generator = torch.Generator().manual_seed(4)
+    num_nodes, num_edges, num_kinds = 500, 5000, 1500
+    sizes = num_nodes, num_nodes - 1, 1
+    edges = torch.stack([torch.randint(size, (num_edges,), generator=generator) for size in sizes])
+    edges[2, :num_kinds] = torch.arange(num_kinds)  # edges of the graph: a kind of its own each
+    edges[1, ::4] = 5
+    given = {name: torch.randn(num_nodes, 2, 12, generator=generator).to(device) for name in "qkv"}
+    given["e"] = torch.randn(num_kinds, 2, 12, generator=generator).to(device)
+    on_device = edges.to(device)
+
+    def plain(*heads: Tensor) -> Tensor:
+        with without_kernels():
+            return clamped_attention(*heads, edges)
+
+    return _compared(given, lambda *heads: clamped_attention(*heads, on_device), plain)
+
+
 def _compared(given: dict[str, Tensor], compute: Callable[..., Tensor], plain: Callable[..., Tensor]) -> str:
     """Compare output and gradients of what is computed on a device with those of a plain form in float64 on the CPU."""
     found = [one.clone().requires_grad_() for one in given.values()]
@@ -113,6 +134,7 @@ def _compared(given: dict[str, Tensor], compute: Callable[..., Tensor], plain: C
 OPERATORS: dict[str, Callable[[torch.device], str]] = {
     "sparse attention": compare_sparse_attention,
     "gated means": compare_gated_means,
+    "clamped attention": compare_clamped_attention,
 }
 
 

@@ -15,7 +15,10 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from graphgps_kmip.common.triton_check import power_above
+
 CHUNK = 512  # entries that a program sums; a multiple of every kernel's entries at a time
+TILE = 512  # numbers of each kind that a program holds at a time: 16 for each thread
 _known = WeakTensorKeyDictionary()  # storage's first tensor -> {place in it, rows: (version, lists)}
 
 
@@ -51,12 +54,22 @@ class RowLists(NamedTuple):
         """Return memory for the sums of all parts of the split rows, ``width`` numbers each."""
         return like.new_empty(2 * self.num_parts, width)
 
+    def tile(self, width: int) -> dict[str, int]:
+        """Return constants of a kernel, one warp a program, that holds so many columns (a power of two) of entries.
+
+        As many entries at a time as rows have on average, so that few are missing; at least 8, for rows that have more.
+        """
+        average = power_above(-(-len(self.order) // max(1, self.num_rows)))
+        entries = max(1, min(max(8, average), TILE // width, 32))
+        return {"CHUNK": CHUNK, "ENTRIES": entries, "WIDTH": width, "num_warps": 1}
+
     def launch(self, kernel: Callable[[int, bool], None]) -> None:
         """Call ``kernel(number of programs, FINISH)``: for all parts, then, where rows may be split, for these."""
         if self.num_rows:
-            kernel(self.num_rows + self.num_parts, False)
-            if self.num_parts:
-                kernel(self.num_parts, True)
+            with torch.cuda.device_of(self.order):
+                kernel(self.num_rows + self.num_parts, False)
+                if self.num_parts:
+                    kernel(self.num_parts, True)
 
 
 def lists_of(index: Tensor, num_rows: int) -> RowLists:

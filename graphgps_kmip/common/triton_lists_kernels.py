@@ -24,6 +24,14 @@ def part_of(program, bounds, split, owner, num_rows, num_parts, CHUNK: tl.conste
 
 
 @triton.jit
+def entries_of(order, first, end, inside, ENTRIES: tl.constexpr):
+    """Some entries of a list, which of them there are, and which of their columns: (ENTRIES,) and (ENTRIES, WIDTH)."""
+    place = first + tl.arange(0, ENTRIES)
+    real = place < end
+    return tl.load(order + place, mask=real, other=0), real, real[:, None] & inside[None, :]
+
+
+@triton.jit
 def split_row(part, split, owner, num_rows):
     """Row whose first further part this is, or num_rows, and the end of its further parts."""
     row = tl.load(owner + part)

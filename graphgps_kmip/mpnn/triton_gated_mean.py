@@ -7,17 +7,14 @@ bit. Half-precision inputs are computed in float32, and their results rounded.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
 from graphgps_kmip.common.triton_check import power_above, triton_can_run
-from graphgps_kmip.common.triton_lists import CHUNK, RowLists, lists_of
+from graphgps_kmip.common.triton_lists import lists_of
 from graphgps_kmip.native import switched_off
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-TILE = 512  # numbers of each kind that a program, one warp, holds at a time: 16 for each thread
 
 
 def can_run(*tensors: Tensor) -> bool:
@@ -53,15 +50,17 @@ def gated_mean_forward(
     dim, wide, lists = edge.size(1), torch.promote_types(own.dtype, torch.float32), lists_of(target, len(own))
     gate, out = torch.empty_like(edge), own.new_empty(len(own), dim)
     mean, inverse = (own.new_empty(len(own), dim, dtype=wide) for _ in range(2))
-    partial = lists.partial(2 * dim, mean)
+    partial, width = lists.partial(2 * dim, mean), _width(dim)
 
     def launch(programs: int, finish: bool) -> None:
-        forward_kernel[(programs, -(-dim // _width(dim)))](
+        forward_kernel[(programs, -(-dim // width))](
             own, other, edge, _or(factor, own), source, *lists, partial, gate, out, mean, inverse,
-            len(own), len(other), lists.num_parts, EPS=eps, HAS_FACTOR=factor is not None, **_tile(dim), FINISH=finish,
+            len(own), len(other), lists.num_parts, EPS=eps, C=dim,
+            HAS_FACTOR=factor is not None, **lists.tile(width), FINISH=finish,
         )  # fmt: skip
 
-    _launch(lists, dim, launch)
+    if dim:
+        lists.launch(launch)
     return out, gate, mean, inverse
 
 
@@ -81,8 +80,9 @@ def gated_mean_backward(
 
     given = (grad_out, gate, other, source, target, mean, inverse)
     grad_out, gate, other, source, target, mean, inverse = (one.contiguous() for one in given)
-    num_targets, dim = mean.shape
-    blocks, has_factor = -(-dim // _width(dim)), factor is not None
+    (num_targets, dim), has_factor = mean.shape, factor is not None
+    width = _width(dim)
+    blocks = -(-dim // width)
     grad_own, grad_other, grad_edge = other.new_empty(num_targets, 2 * dim), *map(torch.empty_like, (other, gate))
     grad_factor = mean.new_empty(blocks, len(gate)) if has_factor else mean
     by_target, by_source = lists_of(target, num_targets), lists_of(source, len(other))
@@ -93,24 +93,20 @@ def gated_mean_backward(
         kernels.backward_targets_kernel[(programs, blocks)](
             grad_out, _or(grad_gate, gate), gate, other, factor, source, mean, inverse, *by_target, partials[0],
             grad_own, grad_edge, grad_factor, num_targets, len(other), by_target.num_parts, len(gate),
-            HAS_FACTOR=has_factor, HAS_GRAD_GATE=grad_gate is not None, **_tile(dim), FINISH=finish,
+            C=dim, HAS_FACTOR=has_factor, HAS_GRAD_GATE=grad_gate is not None, **by_target.tile(width), FINISH=finish,
         )  # fmt: skip
 
     def sources(programs: int, finish: bool) -> None:
         kernels.backward_sources_kernel[(programs, blocks)](
             grad_out, grad_edge, gate, factor, target, inverse, *by_source, partials[1], grad_other,
-            len(other), num_targets, by_source.num_parts, HAS_FACTOR=has_factor, **_tile(dim), FINISH=finish,
+            len(other), num_targets, by_source.num_parts, C=dim, HAS_FACTOR=has_factor,
+            **by_source.tile(width), FINISH=finish,
         )  # fmt: skip
 
-    _launch(by_target, dim, targets)
-    _launch(by_source, dim, sources)
-    return grad_own, grad_other, grad_edge, grad_factor.sum(0)[:, None].to(factor.dtype) if has_factor else None
-
-
-def _launch(lists: RowLists, dim: int, launch: Callable[[int, bool], None]) -> None:
     if dim:
-        with torch.cuda.device_of(lists.order):
-            lists.launch(launch)
+        by_target.launch(targets)
+        by_source.launch(sources)
+    return grad_own, grad_other, grad_edge, grad_factor.sum(0)[:, None].to(factor.dtype) if has_factor else None
 
 
 def _or(tensor: Tensor | None, otherwise: Tensor) -> Tensor:
@@ -120,11 +116,6 @@ def _or(tensor: Tensor | None, otherwise: Tensor) -> Tensor:
 
 def _width(dim: int) -> int:
     return min(power_above(dim), 128)
-
-
-def _tile(dim: int) -> dict[str, int]:
-    width = _width(dim)
-    return {"C": dim, "CHUNK": CHUNK, "ENTRIES": max(1, min(32, TILE // width)), "WIDTH": width, "num_warps": 1}
 
 
 def _check(device: torch.device) -> None:

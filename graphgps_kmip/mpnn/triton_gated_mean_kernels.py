@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from graphgps_kmip.common.triton_lists_kernels import part_of, split_row, whole_sum
+from graphgps_kmip.common.triton_lists_kernels import entries_of, part_of, split_row, whole_sum
 
 
 @triton.jit
@@ -51,7 +51,7 @@ def forward_kernel(
         shift = tl.load(own + row * 2 * C + C + column, mask=inside & (row < num_rows), other=0.0).to(kind)
         totals, shares = tl.zeros([ENTRIES, WIDTH], kind), tl.zeros([ENTRIES, WIDTH], kind)
         for first in range(start, end, ENTRIES):
-            entry, real, mask = _entries(order, first, end, inside, ENTRIES)
+            entry, real, mask = entries_of(order, first, end, inside, ENTRIES)
             given, value = _of_source(other, source, entry, real, mask, num_others, column, C, kind)
             given += _rows(edge, entry, mask, column, C).to(kind) + shift[None, :]
             rounded = given.to(gate.dtype.element_ty)  # the backward pass has no other
@@ -118,7 +118,7 @@ def backward_targets_kernel(
         grad_total = _grad_total(grad_out, inverse, row * C + column, known, kind)
         totals = tl.zeros([ENTRIES, WIDTH], kind)
         for first in range(start, end, ENTRIES):
-            entry, real, mask = _entries(order, first, end, inside, ENTRIES)
+            entry, real, mask = entries_of(order, first, end, inside, ENTRIES)
             _, value = _of_source(other, source, entry, real, mask, num_others, column, C, kind)
             sigma = _sigmoid(_rows(gate, entry, mask, column, C).to(kind))
             slope = tl.where(mask, sigma * grad_total[None, :] * (value - middle[None, :]), 0.0)
@@ -176,7 +176,7 @@ def backward_sources_kernel(
         row, start, end, at = part_of(program, bounds, split, owner, num_rows, num_parts, CHUNK)
         values, slopes = tl.zeros([ENTRIES, WIDTH], kind), tl.zeros([ENTRIES, WIDTH], kind)
         for first in range(start, end, ENTRIES):
-            entry, real, mask = _entries(order, first, end, inside, ENTRIES)
+            entry, real, mask = entries_of(order, first, end, inside, ENTRIES)
             node = tl.load(target + entry, mask=real, other=0).to(tl.int64)
             place = node[:, None] * C + column[None, :]
             weight = _sigmoid(_rows(gate, entry, mask, column, C).to(kind))
@@ -193,14 +193,6 @@ def backward_sources_kernel(
         here = grad_other + row * 2 * C + column
         tl.store(here, value.to(grad_other.dtype.element_ty), mask=inside)
         tl.store(here + C, slope.to(grad_other.dtype.element_ty), mask=inside)
-
-
-@triton.jit
-def _entries(order, first, end, inside, ENTRIES: tl.constexpr):
-    """Some edges of a list, which of them there are, and which of their channels: (ENTRIES,) and (ENTRIES, WIDTH)."""
-    place = first + tl.arange(0, ENTRIES)
-    real = place < end
-    return tl.load(order + place, mask=real, other=0), real, real[:, None] & inside[None, :]
 
 
 @triton.jit

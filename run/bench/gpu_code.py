@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 
 # Names of arguments of kernels by what they point to: the element type asked for, float32 at least, or integers.
 FLOATS = """q k v q_turned k_turned score out weight grad_out grad_q grad_score values
-    own other edge factor gate grad_gate grad_own grad_other grad_edge""".split()
+    own other edge factor gate grad_gate grad_own grad_other grad_edge
+    e bias total grad_sum grad_total grad_logit used first_factor second_factor""".split()
 WIDE = "partial mean inverse grad_factor".split()
 KINDS = dict.fromkeys(("order", "tile_row", "tile_graph", "ptr_q", "ptr_k", "rows"), "i32")
-KINDS |= dict.fromkeys(("index", "starts", "ends", "bounds", "split", "owner", "source", "target"), "i64")
+KINDS |= dict.fromkeys(("index", "starts", "ends", "bounds", "split", "owner", "source", "target", "kind"), "i64")
+KINDS |= dict.fromkeys(("first_row", "second_row"), "i64")
 KINDS |= dict.fromkeys(("norm_q", "norm_k"), "fp32") | {"keep": "i1"}
 
 

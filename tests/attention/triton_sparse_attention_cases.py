@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.attention import sparse_attention, triton_sparse_attention
+from graphgps_kmip.attention import BigBirdAttention, bigbird, sparse_attention, triton_sparse_attention
 from graphgps_kmip.attention.triton_sparse_attention import sparse_attention_backward, sparse_attention_forward
+from graphgps_kmip.native import without_kernels
 from tests.search.triton_runs import DEVICE
 
 thorough = pytest.mark.thorough  # the interpreter takes up to a second for each
@@ -137,3 +138,26 @@ def test_transposed_tensors_are_read_by_their_strides() -> None:
         grad_out.t().contiguous().t(), turned[3], turned[4], turned[0], turned[1], expected[1].t().contiguous().t()
     )
     torch.testing.assert_close(others, grads, rtol=0, atol=0)
+
+
+def test_bigbird_attends_by_these_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    for module in (bigbird, sparse_attention):
+        monkeypatch.setattr(module, "cpu_can_run", lambda *_: False)
+    for name in ("sparse_attention_forward", "sparse_attention_backward"):
+        kernel = getattr(triton_sparse_attention, name)
+        monkeypatch.setattr(triton_sparse_attention, name, lambda *given, k=kernel: calls.append(k) or k(*given))
+    attention = BigBirdAttention(4, 2, num_random_blocks=1).double().to(DEVICE)
+    x = torch.randn(19, 4, device=DEVICE, dtype=torch.float64, requires_grad=True)
+    batch = torch.tensor([0] * 16 + [1] * 3, device=DEVICE)
+
+    def run() -> tuple[Tensor, ...]:
+        out = attention(x, batch)
+        return out, *torch.autograd.grad((out * x.detach()).sum(), (x, *attention.parameters()))
+
+    found = run()
+    assert len(calls) == 2
+    with without_kernels():
+        expected = run()
+    assert len(calls) == 2
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)

@@ -35,11 +35,10 @@ def test_the_kernels_compile_without_spills_or_atomic_sums(
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     from graphgps_kmip.mpnn import triton_gated_mean_kernels as kernels
 
-    constants = triton_gated_mean._tile(64)
-    warps = constants.pop("num_warps")
-    constants |= {"EPS": 1e-6, "HAS_FACTOR": True, "HAS_GRAD_GATE": True, "FINISH": finish}
+    constants = {"CHUNK": 512, "ENTRIES": 8, "WIDTH": 64, "C": 64, "EPS": 1e-6, "FINISH": finish}
+    constants |= {"HAS_FACTOR": True, "HAS_GRAD_GATE": True}
     for kernel in (kernels.forward_kernel, kernels.backward_targets_kernel, kernels.backward_sources_kernel):
-        code = compile_for(capability, kernel, constants, dtype, num_warps=warps)
+        code = compile_for(capability, kernel, constants, dtype, num_warps=1)
         assert not code.spilled
         assert "atom." not in code.ptx  # an atomic sum would not repeat bit for bit
         assert "red.global" not in code.ptx

@@ -44,7 +44,6 @@ def test_values_and_gradients_equal_the_plain_form(
     dim: int, num_edges: int, with_factor: bool, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(triton_lists, "CHUNK", chunk)  # 4: the hub's list is split
-    monkeypatch.setattr(triton_gated_mean, "CHUNK", chunk)
     floats, indices = example(dim, with_factor, num_edges)
     found, expected = gated_mean.gated_mean(*floats, *indices), plain_gates_and_means(*floats, *indices)
     torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-11)

@@ -70,10 +70,9 @@ class Tiles:
     @classmethod
     def of(cls, context: GraphContext, width: int) -> Tiles:
         """Split each graph into tiles of ``width`` nodes and a rest; a graph without nodes has no tile."""
-        number = int(_num_tiles(context.host_sizes, width).sum())
-        graph, place, ptr = _tiles(context.ptr, width, number)
+        graph, place, ptr = tiles_of(context.ptr, context.host_sizes, width)
         if ptr.device.type != "cpu":
-            remember(ptr, _tiles(host_copy(context.ptr), width, number)[2])
+            remember(ptr, tiles_of(host_copy(context.ptr), context.host_sizes, width)[2])
         batch = torch.repeat_interleave(ptr.diff(), output_size=len(context.batch))
         return cls(GraphContext(batch, ptr), graph, place)
 
@@ -90,9 +89,15 @@ def _num_tiles(sizes: Tensor, width: int) -> Tensor:
     return (sizes + width - 1) // width
 
 
-def _tiles(ptr: Tensor, width: int, number: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Graph and place of each tile, (T,), and first node of each, and N at the end, (T+1,)."""
-    count = _num_tiles(ptr.diff(), width)
+def tiles_of(ptr: Tensor, host_sizes: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Graph and place of each tile, (T,), and first node of each, and N at the end, (T+1,).
+
+    Args:
+        ptr (Tensor): first node of each graph, and N at the end, (B+1,).
+        host_sizes (Tensor): nodes of each graph, on the CPU, (B,).
+        width (int): nodes of a tile.
+    """
+    number, count = int(_num_tiles(host_sizes, width).sum()), _num_tiles(ptr.diff(), width)
     graph = torch.repeat_interleave(count, output_size=number)
     place = torch.arange(number, device=graph.device) - (count.cumsum(0) - count)[graph]
     return graph, place, torch.cat([ptr[graph] + place * width, ptr[-1:]])

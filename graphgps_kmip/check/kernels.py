@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from graphgps_kmip.attention.clamped_attention import clamped_attention
+from graphgps_kmip.attention.context import GraphContext
+from graphgps_kmip.attention.full import full_attention, plain_full_attention
+from graphgps_kmip.attention.pair_attention import pair_attention, plain_pair_attention
 from graphgps_kmip.attention.sparse_attention import sparse_attention
 from graphgps_kmip.check.outcomes import NotHere
+from graphgps_kmip.common.host_copies import on_device
 from graphgps_kmip.mpnn.gated_mean import gated_mean, plain_gates_and_means
 from graphgps_kmip.native import without_kernels
 from graphgps_kmip.registry import Spec, entries
@@ -89,10 +94,10 @@ def compare_gated_means(device: torch.device) -> str:
     shapes = {"own": (num_nodes, 2 * dim), "other": (num_nodes, 2 * dim), "edge": (num_edges, dim)}
     given = {name: torch.randn(shape, generator=generator).to(device) for name, shape in shapes.items()}
     given["factor"] = torch.rand(num_edges, 1, generator=generator).to(device)
-    on_device = source.to(device), target.to(device)
+    ends = source.to(device), target.to(device)
     return _compared(
         given,
-        lambda *floats: torch.cat(gated_mean(*floats, *on_device)),
+        lambda *floats: torch.cat(gated_mean(*floats, *ends)),
         lambda *floats: torch.cat(plain_gates_and_means(*floats, source, target)),
     )
 
@@ -107,13 +112,52 @@ def compare_clamped_attention(device: torch.device) -> str:
     edges[1, ::4] = 5
     given = {name: torch.randn(num_nodes, 2, 12, generator=generator).to(device) for name in "qkv"}
     given["e"] = torch.randn(num_kinds, 2, 12, generator=generator).to(device)
-    on_device = edges.to(device)
+    there = edges.to(device)
 
     def plain(*heads: Tensor) -> Tensor:
         with without_kernels():
             return clamped_attention(*heads, edges)
 
-    return _compared(given, lambda *heads: clamped_attention(*heads, on_device), plain)
+    return _compared(given, lambda *heads: clamped_attention(*heads, there), plain)
+
+
+def compare_full_attention(device: torch.device) -> str:
+    """Attend to all nodes of graphs of different sizes, with dropout; see `compare_sparse_attention`."""
+    context, there, generator = *_graphs(device), torch.Generator().manual_seed(5)
+    qkv = torch.randn(len(context.batch), 3 * NUM_HEADS * 12, generator=generator).to(device)
+
+    def attend(qkv: Tensor) -> Tensor:
+        torch.manual_seed(6)  # the same weights are dropped
+        return full_attention(qkv, there, NUM_HEADS, 0.2)
+
+    def plain(qkv: Tensor) -> Tensor:
+        torch.manual_seed(6)
+        options = NUM_HEADS, 0.2, int(torch.randint(2**62, ()))
+        return plain_full_attention(qkv, context.ptr, context.max_nodes, options)
+
+    return _compared({"qkv": qkv}, attend, plain)
+
+
+def compare_pair_attention(device: torch.device) -> str:
+    """Attend with numbers for keys and pairs, as PPGT does; see `compare_sparse_attention`."""
+    context, there, generator = *_graphs(device), torch.Generator().manual_seed(7)
+    pairs = NUM_HEADS, context.num_pairs
+    shapes = {"qkv": (len(context.batch), 3 * NUM_HEADS * 12), "key_bias": (len(context.batch), NUM_HEADS)}
+    shapes |= {"theta": pairs, "phi": pairs}
+    given = {name: torch.randn(shape, generator=generator).to(device) for name, shape in shapes.items()}
+
+    def attend(qkv: Tensor, key_bias: Tensor, theta: Tensor, phi: Tensor) -> Tensor:
+        return pair_attention(qkv, there, NUM_HEADS, scale=0.3, key_bias=key_bias, theta=theta, phi=phi)
+
+    plain = partial(plain_pair_attention, context=context, num_heads=NUM_HEADS, scale=0.3, thin=lambda weight: weight)
+    return _compared(given, attend, plain)
+
+
+def _graphs(device: torch.device) -> tuple[GraphContext, GraphContext]:
+    """Graphs of several tiles, of one node and of none, on the CPU and on a device."""
+    ptr = torch.tensor([0, 150, 157, 157, 158, 240])
+    context = GraphContext(torch.repeat_interleave(ptr.diff()), ptr)
+    return context, GraphContext(context.batch.to(device), on_device(ptr, device))
 
 
 def _compared(given: dict[str, Tensor], compute: Callable[..., Tensor], plain: Callable[..., Tensor]) -> str:
@@ -135,6 +179,8 @@ OPERATORS: dict[str, Callable[[torch.device], str]] = {
     "sparse attention": compare_sparse_attention,
     "gated means": compare_gated_means,
     "clamped attention": compare_clamped_attention,
+    "full attention": compare_full_attention,
+    "pair attention": compare_pair_attention,
 }
 
 

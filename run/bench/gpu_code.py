@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 # Names of arguments of kernels by what they point to: the element type asked for, float32 at least, or integers.
 FLOATS = """q k v q_turned k_turned score out weight grad_out grad_q grad_score values
     own other edge factor gate grad_gate grad_own grad_other grad_edge
-    e bias total grad_sum grad_total grad_logit used first_factor second_factor""".split()
-WIDE = "partial mean inverse grad_factor".split()
+    e bias total grad_sum grad_total grad_logit used first_factor second_factor
+    qkv key_bias theta phi grad_qkv grad_key_bias grad_theta grad_phi""".split()
+WIDE = "partial mean inverse grad_factor lse delta".split()
 KINDS = dict.fromkeys(("order", "tile_row", "tile_graph", "ptr_q", "ptr_k", "rows"), "i32")
 KINDS |= dict.fromkeys(("index", "starts", "ends", "bounds", "split", "owner", "source", "target", "kind"), "i64")
-KINDS |= dict.fromkeys(("first_row", "second_row"), "i64")
+KINDS |= dict.fromkeys(("first_row", "second_row", "ptr", "pair_ptr"), "i64")
 KINDS |= dict.fromkeys(("norm_q", "norm_k"), "fp32") | {"keep": "i1"}
 
 
@@ -71,8 +72,11 @@ def compile_for(
     kinds |= dict.fromkeys(WIDE, "fp64" if dtype == "fp64" else "fp32")
     if {"starts", "bounds"} & set(names):
         kinds["order"] = "i64"  # of lists and segments: entries, not keys
+    if "ptr" in names:
+        kinds |= dict.fromkeys(("tile_graph", "tile_row"), "i64")  # of full attention, not of the search
     constants = {name: value for name, value in constants.items() if name in names}
     types = {name: f"*{kind}" for name, kind in kinds.items()} | dict.fromkeys(constants, "constexpr")
+    types |= {"seed": "i64"}
     signature = {name: types.get(name, "fp32" if "error" in name else "i32") for name in names}
     aligned = {(at,): [["tt.divisibility", 16]] for at, name in enumerate(names) if signature[name].startswith("*")}
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=aligned)
@@ -160,7 +164,7 @@ def jumped_over(code: list[Instruction], loop: Loop) -> int:
 
 
 def programs_at_once(code: Code, registers: int, shared: int, warps: int) -> int:
-    """Return how many programs one multiprocessor holds at once.
+    """Return how many programs one multiprocessor holds at once: 32 at the most.
 
     Args:
         code: of the kernel.
@@ -169,4 +173,4 @@ def programs_at_once(code: Code, registers: int, shared: int, warps: int) -> int
         warps: that a multiprocessor holds.
     """
     by_registers = registers // (-(-code.registers * 32 // 256) * 256 * code.warps)
-    return min(by_registers, warps // code.warps, shared // (code.shared + 1024))
+    return min(by_registers, warps // code.warps, shared // (code.shared + 1024), 32)

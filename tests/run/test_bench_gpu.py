@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+from types import ModuleType
+
 import pytest
 import torch
-from run.bench import gpu_prediction
+from run.bench import gpu_kernels, gpu_prediction
 from run.bench.gpu_code import Code, Instruction, Loop, body, jumped_over, loops, parse, programs_at_once
 from run.bench.gpu_prediction import CARDS, Card, Parts, keys_and_queries, other_seconds, parts_of, search_seconds
 from run.bench.screening_counts import Counts, count
 
 from graphgps_kmip.search.triton_tilings import Tiling
+from tests.search.triton_runs import INTERPRETING, needs_triton
 
 # A loop of groups (1 to 12) around one of blocks (3 to 10), which holds two more, and a wait behind the end.
 LISTING = """
@@ -114,8 +119,31 @@ def test_seconds_are_instructions_over_their_rate_and_bytes_over_bandwidth() -> 
     assert other_seconds(card, 2000, 10, True) == pytest.approx(2 * other_seconds(card, 1000, 10, True))
 
 
-def test_an_unknown_card_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+@needs_triton
+@pytest.mark.skipif(INTERPRETING, reason="an interpreted kernel has no parameters to list")
+def test_the_table_of_kernels_has_every_kernel_of_the_package_and_its_constants() -> None:
+    launches = list(gpu_kernels.launches())
+    for one in launches:
+        wanted = {param.name for param in one.kernel.params if param.is_constexpr}
+        assert wanted <= one.constants.keys(), one.name
+    package = Path(gpu_kernels.__file__).parents[2] / "graphgps_kmip"
+    entry = re.compile(r"^def (\w+_kernel)\(", re.MULTILINE)
+    kernels = {
+        (file.stem, name) for file in package.rglob("triton_*_kernels.py") for name in entry.findall(file.read_text())
+    }
+    listed = {(one.kernel.fn.__module__.rpartition(".")[2], one.kernel.fn.__name__) for one in launches}
+    assert listed == kernels - {("triton_search_kernels", "search_kernel")}
+
+
+def test_a_cell_has_registers_spills_shared_memory_and_warps_at_once() -> None:
+    card = Card(80, 10, 1e9, 1e12, shared=100 << 10)
+    assert gpu_kernels.cell(Code("", [], 128, 24, 4096, 4), card) == "128, 24, 4,096, 16"
+    assert gpu_kernels.cell(Code("", [], 32, 0, 0, 1), card) == "32, 0, 0, 32"  # programs are what bounds them
+
+
+@pytest.mark.parametrize("command", [gpu_prediction, gpu_kernels])
+def test_an_unknown_card_is_one_line(command: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        gpu_prediction.main(["--cards", "A1000"])
+        command.main(["--cards", "A1000"])
     assert ended.value.code == 2
     assert f"there are {', '.join(CARDS)}" in capsys.readouterr().err

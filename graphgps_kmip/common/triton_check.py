@@ -48,12 +48,15 @@ def is_interpreting() -> bool:
 def failure(check: Callable[[torch.device], None], device: torch.device) -> str | None:
     """Run a small check of kernels on a device; log and return the failure, None if it passes.
 
+    The first use may be inside ``no_grad``, ``inference_mode`` or autocast, none of which the check sees.
+
     Args:
         check (callable): raises any exception if the kernels are wrong or do not compile.
         device (torch.device): GPU of the check.
     """
     try:
-        check(device)
+        with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False):
+            check(device)
     except Exception as error:  # compilers and drivers raise anything
         reason = f"its self-check failed on {torch.cuda.get_device_name(device)}: {type(error).__name__}: {error}"
         logger.warning("Triton kernels are not used, plain torch is: %s", reason.splitlines()[0])

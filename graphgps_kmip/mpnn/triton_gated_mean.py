@@ -119,13 +119,13 @@ def _width(dim: int) -> int:
 
 
 def _check(device: torch.device) -> None:
-    """Compare forward and backward with autograd in float64: a hub, a node without edges, a factor, two blocks."""
+    """Compare forward and backward with autograd in float64: a split hub, a node without edges, factors."""
     from graphgps_kmip.mpnn.gated_mean import plain_gates_and_means  # which imports this module
 
     generator = torch.Generator().manual_seed(0)
-    source, target = (torch.randint(79, (3000,), generator=generator).to(device) for _ in range(2))
+    source, target = (torch.randint(19, (1200,), generator=generator).to(device) for _ in range(2))
     target[::2] = 5
-    shapes = ((80, 260), (80, 260), (3000, 130), (3000, 1), (80, 130), (3000, 130))
+    shapes = ((20, 24), (20, 24), (1200, 12), (1200, 1), (20, 12), (1200, 12))
     given = [torch.randn(shape, generator=generator).to(device) for shape in shapes]
     given[3].abs_()
     own, other, edge, factor, *grads = given

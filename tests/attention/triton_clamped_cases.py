@@ -94,3 +94,16 @@ def test_what_is_not_a_number_or_not_there_stays_visible() -> None:
     with torch.no_grad():
         tensors[1][edges[0, 3]] = torch.nan
     assert results(tensors, edges, form)[0][target].isnan().all()
+
+
+@thorough
+def test_the_check_before_the_first_use_passes_and_sees_a_wrong_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    triton_clamped_attention._check(torch.device(DEVICE))
+    right = triton_clamped_attention.clamped_attention_backward
+
+    def wrong(*given: object) -> list[Tensor]:
+        return [one.roll(1, 0) for one in right(*given)]
+
+    monkeypatch.setattr(triton_clamped_attention, "clamped_attention_backward", wrong)
+    with pytest.raises(AssertionError):
+        triton_clamped_attention._check(torch.device(DEVICE))

@@ -167,3 +167,16 @@ def test_the_hash_is_that_of_the_plain_form_whatever_the_seed() -> None:
         kept = full.drop_factors(2, 2, 9, dropout, seed)[0].mean(-1)  # of the first graph
         out, _ = triton_full_attention.full_attention_forward(qkv, context.ptr, 2, 1.0, dropout, seed)
         torch.testing.assert_close(out[:9].cpu(), kept.T, rtol=1e-12, atol=1e-12)
+
+
+@thorough
+def test_the_check_before_the_first_use_passes_and_sees_a_wrong_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    triton_full_attention._check(torch.device(DEVICE))
+    right = triton_full_attention.full_attention_backward
+
+    def wrong(*given: object) -> list[Tensor]:
+        return [one.roll(1, 0) for one in right(*given)]
+
+    monkeypatch.setattr(triton_full_attention, "full_attention_backward", wrong)
+    with pytest.raises(AssertionError):
+        triton_full_attention._check(torch.device(DEVICE))

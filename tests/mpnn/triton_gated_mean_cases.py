@@ -142,3 +142,16 @@ def test_edges_are_sorted_once_for_all_layers_and_again_when_they_change(monkeyp
     edge_index[1, 0] = (edge_index[1, 0] + 1) % 9
     layers[0](x, edge_index, edge_attr)
     assert len(sorts) == 3
+
+
+@thorough
+def test_the_check_before_the_first_use_passes_and_sees_a_wrong_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    triton_gated_mean._check(torch.device(DEVICE))
+    right = triton_gated_mean.gated_mean_backward
+
+    def wrong(*given: object) -> list[Tensor]:
+        return [one.roll(1, 0) for one in right(*given)]
+
+    monkeypatch.setattr(triton_gated_mean, "gated_mean_backward", wrong)
+    with pytest.raises(AssertionError):
+        triton_gated_mean._check(torch.device(DEVICE))

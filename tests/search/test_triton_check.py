@@ -27,6 +27,16 @@ def test_a_check_that_passes_runs_once_and_says_nothing(caplog: pytest.LogCaptur
     assert not caplog.messages
 
 
+def test_a_check_runs_with_gradients_and_without_autocast_wherever_it_is_called() -> None:
+    def check(device: torch.device) -> None:
+        x = torch.ones(2, 2, device=device, requires_grad=True)
+        (grad,) = torch.autograd.grad((x @ x).sum(), x)
+        assert grad.dtype == (x @ x).dtype == torch.float32
+
+    with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
+        assert triton_check.failure(check, DEVICE) is None
+
+
 def test_a_check_that_fails_is_a_reason_and_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     def wrong(device: torch.device) -> None:
         raise AssertionError(f"scores differ on {device}\nin many lines")

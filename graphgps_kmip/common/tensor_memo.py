@@ -10,7 +10,7 @@ from torch.compiler import is_compiling
 from torch.utils.weak import WeakTensorKeyDictionary
 
 Made = TypeVar("Made")
-_made = WeakTensorKeyDictionary()  # tensor -> {key: (the tensor's version, what was made)}
+_made = WeakTensorKeyDictionary()  # tensor -> {place of a view in it, key: (the tensor's version, what was made)}
 
 
 def remembered(tensor: Tensor, key: Hashable, make: Callable[[], Made]) -> Made:
@@ -19,15 +19,16 @@ def remembered(tensor: Tensor, key: Hashable, make: Callable[[], Made]) -> Made:
     What is made must not hold the tensor, which would then never be freed: its alias ``tensor.detach()`` will do.
 
     Args:
-        tensor (Tensor): to which the result belongs.
+        tensor (Tensor): to which the result belongs; views of one part of a tensor are the same.
         key (Hashable): which of its results.
         make (Callable): computes it; nothing else that it depends on may be missing in ``key``.
     """
     if is_compiling() or tensor.is_inference():  # whose changes are not counted
         return make()
-    kept = _made.setdefault(tensor, {})
-    version, made = kept.get(key, (None, None))
-    if version != tensor._version:
+    base = tensor if tensor._base is None else tensor._base  # a view is a new object each time it is taken
+    kept, place = _made.setdefault(base, {}), (tensor.storage_offset(), tensor.shape, tensor.stride(), key)
+    version, made = kept.get(place, (None, None))
+    if version != base._version:
         made = make()
-        kept[key] = tensor._version, made
+        kept[place] = base._version, made
     return made

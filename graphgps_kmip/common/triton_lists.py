@@ -9,17 +9,17 @@ lives unchanged: all layers of a model share the edges of a batch.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
+from graphgps_kmip.common.tensor_memo import remembered
 from graphgps_kmip.common.triton_check import power_above
 
 CHUNK = 512  # entries that a program sums; a multiple of every kernel's entries at a time
 TILE = 512  # numbers of each kind that a program holds at a time: 16 for each thread
-_known = WeakTensorKeyDictionary()  # storage's first tensor -> {place in it, rows: (version, lists)}
 
 
 class RowLists(NamedTuple):
@@ -85,16 +85,7 @@ def lists_of(index: Tensor, num_rows: int) -> RowLists:
     Raises:
         IndexError: a row that is not there; on a GPU the error is the device's.
     """
-    base = index if index._base is None else index._base
-    if base.is_inference():  # its changes are not counted
-        return _sorted(index, num_rows)
-    place = index.storage_offset(), len(index), index.stride(), num_rows
-    found = _known.setdefault(base, {})
-    version, lists = found.get(place, (None, None))
-    if version != base._version:
-        lists = _sorted(index, num_rows)
-        found[place] = base._version, lists
-    return lists
+    return remembered(index, ("lists", num_rows), partial(_sorted, index, num_rows))
 
 
 def _sorted(index: Tensor, num_rows: int) -> RowLists:

@@ -28,6 +28,15 @@ def test_a_result_is_made_once_for_each_key_and_again_after_a_change_in_place() 
     assert len(calls) == 4
 
 
+def test_views_of_the_same_part_share_their_result_and_notice_a_change_of_the_whole() -> None:
+    tensor = torch.arange(6).view(2, 3).clone()
+    assert [remembered(tensor[1], "sum", lambda: int(tensor[1].sum())) for _ in range(2)] == [12, 12]
+    assert remembered(tensor[0], "sum", lambda: 3) == 3
+    assert remembered(tensor[1], "sum", lambda: 0) == 12
+    tensor[0] += 1
+    assert remembered(tensor[1], "sum", lambda: 0) == 0
+
+
 def test_nothing_is_kept_of_an_inference_tensor_whose_changes_are_not_counted() -> None:
     with torch.inference_mode():
         tensor = torch.zeros(2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,7 @@ def test_the_kernels_compile_without_spills_or_atomic_sums(
         assert not code.spilled
         assert "atom." not in code.ptx  # an atomic sum would not repeat bit for bit
         assert "red.global" not in code.ptx
+        assert not re.search(r"\s(min|max)\.f", code.ptx)  # they would turn a NaN into the limit of the scores
 
 
 @pytest.mark.cuda

@@ -17,15 +17,15 @@ from torch_geometric.utils import softmax
 from graphgps_kmip.common.propagation import WeightedEdges, adjacency, propagate, propagate_heads, unweighted
 
 # Edges times channels from which the lists pay for being sorted, and channels from which a pass over a list does
-# (`python -m run.bench.convolutions`: no gain at 10,000 edges of 64 channels, 1.6 to 3.1 times as fast at 79,000).
-LEAST_NUMBERS, LEAST_CHANNELS = 2**20, 16
+# (`python -m run.bench.convolutions`: no gain at 10,000 edges of 64 channels, 1.3 to 3.1 times as fast at 79,000).
+MIN_NUMBERS, MIN_CHANNELS = 2**20, 16
 
 
 def lists_pay(edge_index: Tensor, channels: int) -> bool:
     """Return whether sums over lists are the faster way: on a CPU, from some size on."""
     if edge_index.device.type != "cpu" or is_compiling():
         return False
-    return channels >= LEAST_CHANNELS and edge_index.size(1) * channels >= LEAST_NUMBERS
+    return channels >= MIN_CHANNELS and edge_index.size(1) * channels >= MIN_NUMBERS
 
 
 class SummedGCN(GCNConv):

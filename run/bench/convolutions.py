@@ -100,11 +100,11 @@ def _peak(work: Callable[[], None]) -> float | None:
 @contextmanager
 def _lists_everywhere() -> Iterator[None]:
     """Let the lists serve every size, so that sizes below the threshold can be seen."""
-    least, summed_convolutions.LEAST_NUMBERS = summed_convolutions.LEAST_NUMBERS, 0
+    least, summed_convolutions.MIN_NUMBERS = summed_convolutions.MIN_NUMBERS, 0
     try:
         yield
     finally:
-        summed_convolutions.LEAST_NUMBERS = least
+        summed_convolutions.MIN_NUMBERS = least
 
 
 def main(words: list[str]) -> int:

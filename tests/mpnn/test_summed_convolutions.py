@@ -58,8 +58,8 @@ def _passes(conv: nn.Module, x: Tensor, *edges: Tensor) -> list[Tensor]:
 def test_pairs_weights_with_gradients_and_explanations_take_the_way_of_torch_geometric(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(summed_convolutions, "LEAST_NUMBERS", 0)
-    monkeypatch.setattr(summed_convolutions, "LEAST_CHANNELS", 0)
+    monkeypatch.setattr(summed_convolutions, "MIN_NUMBERS", 0)
+    monkeypatch.setattr(summed_convolutions, "MIN_CHANNELS", 0)
     edge_index, weight = EDGES["some"], torch.rand(7, requires_grad=True)
     x = torch.randn(5, 4)
     SummedGCN(4, 3)(x, edge_index, weight).sum().backward()

@@ -13,9 +13,9 @@ from graphgps_kmip.mpnn import summed_convolutions
 
 def test_a_run_times_both_forms_of_every_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(convolutions, "SIZES", {"molecules": (30, 60)})
-    least = summed_convolutions.LEAST_NUMBERS
+    least = summed_convolutions.MIN_NUMBERS
     assert convolutions.main(["--quick", "--channels", "16", "--out", str(tmp_path)]) == 0
-    assert summed_convolutions.LEAST_NUMBERS == least
+    assert summed_convolutions.MIN_NUMBERS == least
     (stored,) = tmp_path.glob("*.json")
     rows = json.loads(stored.read_text())["rows"]
     assert [(row["layer"], row["method"]) for row in rows] == [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import TypeVar
 
+import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -29,6 +30,7 @@ def remembered(tensor: Tensor, key: Hashable, make: Callable[[], Made]) -> Made:
     kept, place = _made.setdefault(base, {}), (tensor.storage_offset(), tensor.shape, tensor.stride(), key)
     version, made = kept.get(place, (None, None))
     if version != base._version:
-        made = make()
+        with torch.inference_mode(False):  # a later training step may save it for its backward pass
+            made = make()
         kept[place] = base._version, made
     return made

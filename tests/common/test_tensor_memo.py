@@ -6,9 +6,11 @@ import weakref
 
 import pytest
 import torch
+from torch import nn
 
 from graphgps_kmip.common.propagation import adjacency, unweighted
 from graphgps_kmip.common.tensor_memo import remembered
+from graphgps_kmip.mpnn import GAT, GCN, summed_convolutions
 from graphgps_kmip.mpnn.self_loops import with_own_loops
 
 
@@ -43,6 +45,21 @@ def test_nothing_is_kept_of_an_inference_tensor_whose_changes_are_not_counted() 
         assert [remembered(tensor, "sum", lambda: float(tensor.sum())) for _ in range(2)] == [0, 0]
         tensor += 1
         assert remembered(tensor, "sum", lambda: float(tensor.sum())) == 2
+
+
+@pytest.mark.parametrize("layer", [GCN, GAT])
+def test_edges_that_an_evaluation_in_inference_mode_has_sorted_serve_training(
+    layer: type[nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for numbers in (0, 2**60):  # lists of neighbours, and torch_geometric's passes over edges
+        monkeypatch.setattr(summed_convolutions, "MIN_NUMBERS", numbers)
+        edge_index, edge_attr = torch.tensor([[0, 1, 1], [1, 1, 2]]), torch.ones(3, 16)
+        conv, x = layer(16), torch.randn(3, 16)
+        with torch.inference_mode():
+            expected, _ = conv(x, edge_index, edge_attr)
+        out, _ = conv(x, edge_index, edge_attr)
+        out.sum().backward()
+        torch.testing.assert_close(out, expected.clone())
 
 
 @pytest.mark.parametrize("edges", [[[0, 1], [1, 0]], [[0, 1], [0, 0]]], ids=["without loops", "with one"])

@@ -51,7 +51,7 @@ def failure(check: Callable[[torch.device], None], device: torch.device) -> str 
     The first use may be inside ``no_grad``, ``inference_mode`` or autocast, none of which the check sees.
 
     Args:
-        check (callable): raises any exception if the kernels are wrong or do not compile.
+        check (callable): raises any exception if the kernels are wrong or do not compile; the log names its module.
         device (torch.device): GPU of the check.
     """
     try:
@@ -59,7 +59,8 @@ def failure(check: Callable[[torch.device], None], device: torch.device) -> str 
             check(device)
     except Exception as error:  # compilers and drivers raise anything
         reason = f"its self-check failed on {torch.cuda.get_device_name(device)}: {type(error).__name__}: {error}"
-        logger.warning("Triton kernels are not used, plain torch is: %s", reason.splitlines()[0])
+        family = check.__module__.rpartition(".")[2]
+        logger.warning("Triton kernels of %s are not used, plain torch is: %s", family, reason.splitlines()[0])
         return reason.splitlines()[0]
     return None
 

@@ -50,7 +50,7 @@ def test_a_check_that_fails_is_a_reason_and_one_line_in_the_log(caplog: pytest.L
     for _ in range(2):
         reason = triton_check.failure(wrong, DEVICE)
     assert reason == "its self-check failed on a card called cpu: AssertionError: scores differ on cpu"
-    assert caplog.messages == [f"Triton kernels are not used, plain torch is: {reason}"]
+    assert caplog.messages == [f"Triton kernels of test_triton_check are not used, plain torch is: {reason}"]
 
 
 def test_the_check_of_the_search_sees_a_wrong_score(monkeypatch: pytest.MonkeyPatch) -> None:

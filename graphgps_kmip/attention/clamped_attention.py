@@ -4,8 +4,8 @@ The form is that of Dwivedi and Bresson (2021) as the public codes of Exphormer 
 estimator have it. It differs from the plain form only in memory: forward and backward walk the edges chunk by chunk,
 scores are computed again in the backward pass, and no tensor of size edges times channels is kept. Edges that are
 sorted by target, and each have features of their own or those of one of few kinds, are walked by a C loop on a CPU
-(``native/clamped_attention.c``), any edges by Triton kernels on a GPU (``triton_clamped_attention.py``), all others by
-torch.
+(``native/clamped_attention.c``), any edges by Triton kernels on a GPU (``triton_clamped_attention.py``, heads of up to
+256 channels), all others by torch.
 """
 
 from __future__ import annotations
@@ -214,12 +214,10 @@ def _implementation(form: Form, q: Tensor) -> tuple[Callable[..., Any], Callable
     if triton_clamped_attention.can_run(q):
         by_triton = triton_clamped_attention
         return by_triton.clamped_attention_forward, by_triton.clamped_attention_backward
-    return _forward_by_torch, _backward_by_torch
+    return torch_forward, torch_backward
 
 
-def _forward_by_torch(
-    form: Form, q: Tensor, k: Tensor, v: Tensor, e: Tensor, bias: Tensor | None
-) -> tuple[Tensor, Tensor]:
+def torch_forward(form: Form, q: Tensor, k: Tensor, v: Tensor, e: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return output (M, H, D) and sums (M, H)."""
     out, total = torch.zeros_like(q), q.new_full(q.shape[:2], form.eps)
     for source, target, row, kept in _chunks(q, form):
@@ -232,7 +230,7 @@ def _forward_by_torch(
     return out, total
 
 
-def _backward_by_torch(
+def torch_backward(
     form: Form, grad_sum: Tensor, grad_total: Tensor, q: Tensor, k: Tensor, v: Tensor, e: Tensor, bias: Tensor | None
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients of q, k, v, e and bias from those of the sums of s v (M, H, D) and of s (M, H)."""
@@ -306,7 +304,7 @@ def _forward_by_kernel(
     bias: Tensor | None,
     weight: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Compute `_forward_by_torch` in C; without v only the sums, and the weights (E, H) where there is memory."""
+    """Compute `torch_forward` in C; without v only the sums, and the weights (E, H) where there is memory."""
     given = _of_kernel(form, q, k, v, e, bias)
     out, total = torch.empty_like(given[0]), q.new_empty(q.shape[:2])
     _check(
@@ -320,7 +318,7 @@ def _forward_by_kernel(
 def _backward_by_kernel(
     form: Form, grad_sum: Tensor, grad_total: Tensor, q: Tensor, k: Tensor, v: Tensor, e: Tensor, bias: Tensor | None
 ) -> tuple[Tensor | None, ...]:
-    """Compute `_backward_by_torch` in C."""
+    """Compute `torch_backward` in C."""
     given = _of_kernel(form, q, k, v, e, bias)
     grads = [None if tensor is None else torch.empty_like(tensor) for tensor in given[:5]]
     _check(

@@ -3,7 +3,8 @@
 torch's fused CPU kernel supports neither dropout, for which it falls back to the whole score matrix, nor graphs of
 different sizes, which are padded to the largest one. So on a CPU fused C loops (``native/full_attention.c``) compute
 each graph and head separately, without padding, without storing weights, and with cheap dropout. On a GPU Triton
-kernels do so (``triton_full_attention.py``) where sizes differ, and torch's attention where they do not.
+kernels do so (``triton_full_attention.py``) where sizes differ, and torch's attention where they do not. Heads of more
+than 128 channels are torch's on a GPU in any case, and graphs of different sizes are then padded.
 `plain_full_attention` is the same mathematics in torch operations, for second derivatives.
 """
 
@@ -91,7 +92,8 @@ PAIR_WORK = 50_000  # pairs of nodes and heads that take about as long as starti
 def can_run(qkv: Tensor, context: GraphContext, num_heads: int, dropout: float) -> bool:
     """Whether a kernel supports these tensors and is of use.
 
-    The C loops have to have work for all threads (one thread per graph and head), Triton's graphs of different sizes.
+    The C loops are where all threads have work (one thread per graph and head), the Triton kernels where graphs differ
+    in size: torch's attention needs no padding for graphs of one size.
     """
     if triton_full_attention.can_run(qkv, num_heads):
         return is_compiling() or context.min_nodes < context.max_nodes
@@ -243,8 +245,9 @@ class FullAttention(nn.Module):
 
     ``out(concat_h softmax(Q_h K_h^T / sqrt(D)) V_h)`` with D = dim / num_heads; costs sum_g N_g^2 * dim.
     Initialised as ``torch.nn.MultiheadAttention``. Second derivatives exist where a kernel of this package runs;
-    torch's fused attention, which is used elsewhere (graphs of one size on a GPU, more threads than heads), has none
-    and raises: call it inside ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`` for them.
+    torch's fused attention, which is used elsewhere (graphs of one size, or heads of more than 128 channels, on a GPU;
+    more threads than heads), has none and raises: call it inside
+    ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`` for them.
 
     Args:
         dim (int): channels in and out.

@@ -7,7 +7,8 @@ The sum is over all nodes of the graph of i (`pair_attention`), or over the node
 query need not sum to 1. On a CPU the C loops of full attention (``native/full_attention.c``, compiled with -DPAIRS)
 compute each graph and head separately, on a GPU Triton kernels (``triton_full_attention.py``): no graph is padded, and
 only theta, phi and their gradients have the size of all pairs. `plain_pair_attention` is the same mathematics in torch
-operations.
+operations; it, or torch's attention where there is no factor, runs elsewhere (half precision on a CPU, heads of more
+than 128 channels on a GPU), on padded graphs.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ def pair_attention(
     phi: Tensor | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """Attend inside each graph, with numbers for keys and for pairs of nodes (see the module for the formula).
+    """Attend inside each graph with biases of keys, biases of pairs, and factors of pairs (formula: see the module).
 
-    Gradients flow to qkv, key_bias, theta and phi; second derivatives exist but where torch's fused attention runs (in
-    half precision on a CPU, and without a kernel on a GPU, without phi). In the C loops (float32 and float64 on a CPU)
-    and in Triton's kernels results repeat bit for bit, and the dropout mask follows from one number drawn from torch's
-    generator of the CPU. Elsewhere inputs are computed in their dtype, the softmax in float32 at least.
+    Gradients flow to qkv, key_bias, theta and phi; second derivatives exist but where torch's fused attention runs
+    (without phi: in half precision on a CPU, and on a GPU where no kernel does). In the C loops (float32 and float64 on
+    a CPU) and in the Triton kernels results repeat bit for bit, and the dropout mask follows from one number drawn from
+    torch's generator of the CPU. Elsewhere inputs are computed in their dtype, the softmax in float32 at least.
 
     Args:
         qkv (Tensor): queries, keys and values of all heads, side by side.

@@ -30,7 +30,7 @@ def can_run(q: Tensor) -> bool:
 def clamped_attention_forward(
     form: Form, q: Tensor, k: Tensor, v: Tensor, e: Tensor, bias: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Return the output (M, H, D) and the sums of scores (M, H), as `_forward_by_torch`.
+    """Return the output (M, H, D) and the sums of scores (M, H), as `torch_forward`.
 
     An edge from a row, or of a kind, that is not there gives NaN.
 
@@ -59,7 +59,7 @@ def clamped_attention_forward(
 def clamped_attention_backward(
     form: Form, grad_sum: Tensor, grad_total: Tensor, q: Tensor, k: Tensor, v: Tensor, e: Tensor, bias: Tensor | None
 ) -> tuple[Tensor | None, ...]:
-    """Return the gradients of q, k, v, e and bias, as `_backward_by_torch`."""
+    """Return the gradients of q, k, v, e and bias, as `torch_backward`."""
     from graphgps_kmip.attention.triton_clamped_attention_kernels import backward_kernel  # triton is optional
 
     (source, target, kind), lists = form.edges.contiguous().unbind(0), lists_of(form.edges[1], len(q))
@@ -137,6 +137,6 @@ def _check(device: torch.device) -> None:
     keep = (torch.rand(1200, 2, generator=generator) < 0.7).to(device)
     form = plain.Form(5.0, 1e-6, 0.3, edges, None, 0.3, keep)
     found = *clamped_attention_forward(form, *heads), *clamped_attention_backward(form, grad_sum, grad_total, *heads)
-    expected = *plain._forward_by_torch(form, *heads), *plain._backward_by_torch(form, grad_sum, grad_total, *heads)
+    expected = *plain.torch_forward(form, *heads), *plain.torch_backward(form, grad_sum, grad_total, *heads)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3 * float(other.abs().max()))

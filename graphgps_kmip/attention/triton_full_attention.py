@@ -1,6 +1,6 @@
 """Triton kernels of full attention in each graph, host side: what ``native/full_attention.c`` does, on a GPU.
 
-No graph is padded, dropout costs a hash, and numbers of keys and pairs (`pair_attention`) are read where they are. Of
+No graph is padded, dropout costs a hash, and biases and factors (`pair_attention`) are read where they are. Of
 what torch has for graphs of different sizes, FlexAttention and ``varlen_attn`` have no dropout (2.13; the latter no
 float32 either), and nested tensors are no longer developed and to be replaced in torch's own tutorials
 (pytorch/pytorch issue 155065, pytorch/tutorials issue 3727); none takes a number for each pair with a gradient.
@@ -98,7 +98,10 @@ def _arguments(
     largest = int(bounds.diff().max()) if len(bounds) > 1 else 0
     has_pairs = biases[1] is not None or biases[2] is not None
     if largest * max(largest if has_pairs else 0, qkv.size(1)) >= 2**31:
-        raise InputError(f"full attention on a GPU: a graph of {largest} nodes has more than 2^31 pairs or numbers")
+        raise InputError(
+            f"full attention on a GPU: a graph of {largest} nodes has more than 2^31 pairs, or channels in all nodes: "
+            "train on parts of the graph, or with an attention that has no pairs, such as kMIP"
+        )
     width, tile = max(16, power_above(dim)), max(16, min(_largest_tile(qkv, dim, has_pairs), power_above(largest)))
     graph, _, starts = tiles_of(ptr, bounds.diff(), tile)
     pair_ptr = torch.cat([ptr.new_zeros(1), ptr.diff().square().cumsum(0)])
@@ -112,7 +115,7 @@ def _arguments(
 
 
 def _largest_tile(qkv: Tensor, dim: int, has_pairs: bool) -> int:
-    """The largest tile with hardly any spills, by the machine code (`python -m run.bench.gpu_prediction`)."""
+    """The largest tile with hardly any spills, by the machine code (`python -m run.bench.gpu_kernels`)."""
     if qkv.dtype == torch.float64 or (qkv.dtype == torch.float32 and dim > 64):
         return 16
     return 32 if has_pairs or qkv.dtype == torch.float32 or dim > 64 else 64
@@ -130,7 +133,7 @@ def _num_pairs(biases: Biases) -> int:
 
 
 def _check(device: torch.device) -> None:
-    """Compare forward and backward with the plain form: several tiles, a graph without nodes, all numbers, dropout."""
+    """Compare forward and backward with the plain form: several tiles, a graph without nodes, all biases, dropout."""
     from graphgps_kmip.attention import pair_attention as plain  # which imports this module
 
     generator = torch.Generator().manual_seed(0)

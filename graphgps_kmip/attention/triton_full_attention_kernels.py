@@ -2,7 +2,7 @@
 
 Tiles of queries walk the keys of their graph with a running softmax, as flash attention does (Dao et al. 2022), and the
 backward pass computes weights again, once by tiles of keys and once by tiles of queries (Dao 2023): nothing is added
-atomically. Numbers of keys and pairs enter scores and weights tile by tile. Dropout is the hash of
+atomically. Biases and factors of keys and pairs enter scores and weights tile by tile. Dropout is the hash of
 ``native/full_attention.c``.
 """
 

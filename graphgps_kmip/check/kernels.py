@@ -139,7 +139,7 @@ def compare_full_attention(device: torch.device) -> str:
 
 
 def compare_pair_attention(device: torch.device) -> str:
-    """Attend with numbers for keys and pairs, as PPGT does; see `compare_sparse_attention`."""
+    """Attend with biases of keys and pairs, and factors of pairs, as PPGT does; see `compare_sparse_attention`."""
     context, there, generator = *_graphs(device), torch.Generator().manual_seed(7)
     pairs = NUM_HEADS, context.num_pairs
     shapes = {"qkv": (len(context.batch), 3 * NUM_HEADS * 12), "key_bias": (len(context.batch), NUM_HEADS)}

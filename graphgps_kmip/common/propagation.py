@@ -206,10 +206,5 @@ def _products(x: Tensor, y: Tensor, edge_index: Tensor) -> Tensor:
     num_heads, dim = x.shape[1:]
     to_heads = torch.eye(num_heads, dtype=x.dtype, device=x.device).repeat_interleave(dim, 0)  # sums of D by a product
     x, y = x.flatten(1), y.flatten(1)
-    parts = [
-        (x.index_select(0, source) * y.index_select(0, target)) @ to_heads
-        for source, target in zip(
-            *(ends.split(max(1, CACHED_NUMBERS // (num_heads * dim))) for ends in edge_index), strict=True
-        )
-    ]
-    return torch.cat(parts)
+    parts = edge_index.split(max(1, CACHED_NUMBERS // (num_heads * dim)), dim=1)
+    return torch.cat([(x.index_select(0, source) * y.index_select(0, target)) @ to_heads for source, target in parts])

@@ -86,7 +86,7 @@ def option_items(texts: Sequence[str], known: Collection[str]) -> Iterator[tuple
     """Yield the keys and values of ``key=value,key=value``; that of ``time`` in minutes.
 
     Args:
-        texts (Sequence): What stands behind each ``--slurm``.
+        texts (Sequence): The value of each ``--slurm``.
         known (Collection): The keys that there are.
 
     Raises:

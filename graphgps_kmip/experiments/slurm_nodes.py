@@ -125,5 +125,5 @@ def script_of(jobs: Sequence[Job], root: Path, folder: Path, options: dict[str, 
 
 
 def _words(job: Job) -> tuple[str, ...]:
-    """Return what torchrun is told to start; it knows modules by a flag of its own name."""
+    """Return the script and arguments for torchrun, whose flag for a module is ``--module``."""
     return ("--module", *job.words[1:]) if job.words[0] == "-m" else job.words

@@ -2,8 +2,8 @@
 
 torchrun keeps one key-value store for all starts (`--max-restarts`), and the processes of a restart would read the
 addresses that those before it left there: with torch 2.13, gloo and nccl then connect to ports that nobody listens to
-(pytorch/pytorch issues 135712 and 167288). The count of restarts that torchrun tells is that of one machine and may
-differ from another's, so the first process numbers the starts and tells all others.
+(pytorch/pytorch issues 135712 and 167288). torchrun's own count of restarts is that of one machine and may differ from
+another's, so the first process numbers the starts and sends the number to all others.
 """
 
 from __future__ import annotations

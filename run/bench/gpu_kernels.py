@@ -20,6 +20,7 @@ import torch
 
 from graphgps_kmip.attention.triton_full_attention import _largest_tile, _precision
 from graphgps_kmip.attention.triton_sparse_attention import _tile
+from graphgps_kmip.common.triton_lists import CHUNK
 
 from .gpu_code import Code, compile_for, programs_at_once
 from .gpu_prediction import CARDS, Card
@@ -68,7 +69,7 @@ def _of_lists() -> Iterator[Launch]:
     from graphgps_kmip.attention import triton_clamped_attention_kernels as clamped
     from graphgps_kmip.mpnn import triton_gated_mean_kernels as gated
 
-    lists, one_warp = {"CHUNK": 512, "ENTRIES": 8, "FINISH": False}, {"num_warps": 1}
+    lists, one_warp = {"CHUNK": CHUNK, "ENTRIES": 8, "FINISH": False}, {"num_warps": 1}
     own = {"WIDTH": CHANNELS, "C": CHANNELS, "EPS": 1e-6, "HAS_FACTOR": False, "HAS_GRAD_GATE": True}
     for dtype in DTYPES:
         for part, kernel in (

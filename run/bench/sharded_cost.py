@@ -96,9 +96,8 @@ def sent(net: Row, shard: Shard) -> dict[str, float]:
     dim, channels = net["dim_kq"], net["width"] // net["heads"]
     ring = 2 * others / shard.cards
     norms = 3 * (2 * net["norm_channels"] + net["norms"]) * E
-    halo_channels = (
-        3 * net["width"] + 2 * net["degrees"]
-    )  # forward twice, backward once; GCN's degrees have no gradient
+    # forward twice, backward once; GCN's degrees have no gradient
+    halo_channels = 3 * net["width"] + 2 * net["degrees"]
     return {
         "halo": net["layers"] * shard.halo * halo_channels * E,
         "search": queries * others * (dim * E + net["keys"] * (E + I)),

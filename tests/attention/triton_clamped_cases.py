@@ -14,7 +14,7 @@ from graphgps_kmip.attention.clamped_attention import clamped_attention
 from graphgps_kmip.common import triton_lists
 from graphgps_kmip.native import without_kernels
 from tests.attention.test_clamped_kernel import FORMS, case, results
-from tests.search.triton_runs import DEVICE
+from tests.search.triton_runs import DEVICE, check_sees_a_wrong_gradient
 
 thorough = pytest.mark.thorough  # the interpreter takes up to a second for each
 
@@ -98,12 +98,4 @@ def test_what_is_not_a_number_or_not_there_stays_visible() -> None:
 
 @thorough
 def test_the_check_before_the_first_use_passes_and_sees_a_wrong_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
-    triton_clamped_attention._check(torch.device(DEVICE))
-    right = triton_clamped_attention.clamped_attention_backward
-
-    def wrong(*given: object) -> list[Tensor]:
-        return [one.roll(1, 0) for one in right(*given)]
-
-    monkeypatch.setattr(triton_clamped_attention, "clamped_attention_backward", wrong)
-    with pytest.raises(AssertionError):
-        triton_clamped_attention._check(torch.device(DEVICE))
+    check_sees_a_wrong_gradient(triton_clamped_attention, "clamped_attention_backward", monkeypatch)

@@ -15,7 +15,7 @@ from graphgps_kmip.common.node_pairs import all_pairs
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.native import without_kernels
 from tests.attention.test_pair_attention import PARTS, by_the_formula, call, graphs, leaves, numbers
-from tests.search.triton_runs import DEVICE
+from tests.search.triton_runs import DEVICE, check_sees_a_wrong_gradient
 
 thorough = pytest.mark.thorough  # the interpreter takes up to a second for each
 SIZES = [5, 0, 1, 19]  # no node, one node, more than a tile of 16
@@ -171,12 +171,4 @@ def test_the_hash_is_that_of_the_plain_form_whatever_the_seed() -> None:
 
 @thorough
 def test_the_check_before_the_first_use_passes_and_sees_a_wrong_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
-    triton_full_attention._check(torch.device(DEVICE))
-    right = triton_full_attention.full_attention_backward
-
-    def wrong(*given: object) -> list[Tensor]:
-        return [one.roll(1, 0) for one in right(*given)]
-
-    monkeypatch.setattr(triton_full_attention, "full_attention_backward", wrong)
-    with pytest.raises(AssertionError):
-        triton_full_attention._check(torch.device(DEVICE))
+    check_sees_a_wrong_gradient(triton_full_attention, "full_attention_backward", monkeypatch)

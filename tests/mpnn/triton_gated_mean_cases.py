@@ -13,7 +13,7 @@ from graphgps_kmip.mpnn import GatedGCN, gated_mean, triton_gated_mean
 from graphgps_kmip.mpnn.gated_mean import plain_gates_and_means
 from graphgps_kmip.native import without_kernels
 from tests.mpnn.cases import check_gradients
-from tests.search.triton_runs import DEVICE
+from tests.search.triton_runs import DEVICE, check_sees_a_wrong_gradient
 
 thorough = pytest.mark.thorough  # the interpreter takes up to a second for each
 SOURCES, TARGETS, EDGES = 7, 5, 23
@@ -146,12 +146,4 @@ def test_edges_are_sorted_once_for_all_layers_and_again_when_they_change(monkeyp
 
 @thorough
 def test_the_check_before_the_first_use_passes_and_sees_a_wrong_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
-    triton_gated_mean._check(torch.device(DEVICE))
-    right = triton_gated_mean.gated_mean_backward
-
-    def wrong(*given: object) -> list[Tensor]:
-        return [one.roll(1, 0) for one in right(*given)]
-
-    monkeypatch.setattr(triton_gated_mean, "gated_mean_backward", wrong)
-    with pytest.raises(AssertionError):
-        triton_gated_mean._check(torch.device(DEVICE))
+    check_sees_a_wrong_gradient(triton_gated_mean, "gated_mean_backward", monkeypatch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -38,3 +39,12 @@ def run_cases(file: Path, interpret: bool, marks: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout
     assert not interpret or "skipped" not in done.stdout
+
+
+def check_sees_a_wrong_gradient(kernels: ModuleType, backward: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The self-check of a family of kernels passes, but not where its backward function exchanges rows."""
+    kernels._check(torch.device(DEVICE))
+    right = getattr(kernels, backward)
+    monkeypatch.setattr(kernels, backward, lambda *given: [one.roll(1, 0) for one in right(*given)])
+    with pytest.raises(AssertionError):
+        kernels._check(torch.device(DEVICE))

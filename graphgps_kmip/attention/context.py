@@ -196,7 +196,7 @@ class GraphContext:
         return new
 
     def sources(self, x: Tensor | None) -> Tensor | tuple[Tensor, Tensor] | None:
-        """Return the argument of message passing: x, or for a sharded graph the pair x of sources, x of targets."""
+        """Return the argument of message passing: x, or for a sharded graph its `ShardedNodes`, (x of sources, x)."""
         return x if self.halo is None or x is None else ShardedNodes(x, self.halo.extend)
 
     @classmethod

@@ -17,7 +17,8 @@ _made = WeakTensorKeyDictionary()  # tensor -> {place of a view in it, key: (the
 def remembered(tensor: Tensor, key: Hashable, make: Callable[[], Made]) -> Made:
     """Return what ``make()`` returned for this tensor and key, or call it, where the tensor has changed or is new.
 
-    What is made must not hold the tensor, which would then never be freed: its alias ``tensor.detach()`` will do.
+    Changes are seen by torch's count of them: one through numpy or ``tensor.data`` goes unnoticed. What is made must
+    not hold the tensor, which would then never be freed: its alias ``tensor.detach()`` will do.
 
     Args:
         tensor (Tensor): to which the result belongs; views of one part of a tensor are the same.

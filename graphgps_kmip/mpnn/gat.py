@@ -40,7 +40,7 @@ class GAT(nn.Module):
         x (N, C), edge_index (2, E), edge_attr (E, C) -> (N, C), edge_attr as given.
 
     Raises:
-        ValueError: heads do not divide C; when called: edge_attr is None although it is used, x is a pair but for a
+        ValueError: heads do not divide C; when called: edge_attr is None although it is used, x is a pair other than
             `ShardedNodes` (self loops cannot be recognised), or an encoding is given.
     """
 

@@ -30,7 +30,7 @@ class GCN(NodeConvolution):
         x (N, C), edge_index (2, E), edge_attr anything -> (N, C), edge_attr as given.
 
     Raises:
-        ValueError: x is a pair but for a `ShardedNodes`: the degrees of its sources are unknown; an encoding is given.
+        ValueError: x is a pair other than `ShardedNodes`: the degrees of its sources are unknown; an encoding is given.
     """
 
     def __init__(self, dim: int, dropout: float = 0.0, act: Callable[[], nn.Module] = nn.ReLU) -> None:  # noqa: ARG002

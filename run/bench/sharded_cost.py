@@ -9,8 +9,8 @@ this size is run. What the numbers come from, all of it in this run:
 - "check": steps on small graphs over gloo processes. `value` are the bytes that all of them send by formula (`sent`),
   `counted` those that they give to the collectives (all_to_all), or that leave their sockets, as the kernel counts them
   (sockets: everything, gradients and headers too).
-- "halo": small graphs are cut into as many parts as there are cards; halos are scaled with N on random graphs, with its
-  root on road graphs (parts of a plane have borders).
+- "halo": small graphs are partitioned into as many parts as there are cards; halos are scaled with N on random graphs,
+  with its root on road graphs (parts of a plane have borders).
 - "fit": bytes of tensors at the peak of the check's steps, and of all tensors that were made, by least squares as a sum
   over nodes, edges, halo rows and visits of queries to other processes; its largest error on a process is given.
 - "projection": all of this at the size asked for, and the times that follow with the rates of `CARDS`.
@@ -206,7 +206,7 @@ def main(words: list[str]) -> int:
         processes=(bench_records.sizes, [2, 4, 8], "gloo processes of the checks"),
         total=(bench_records.positive, 100_000_000, "nodes of the projected graph"),
         cards=(bench_records.sizes, [8, 64], "cards of the projection"),
-        halo_nodes=(bench_records.positive, 200_000, "nodes of the graphs that are cut into so many parts"),
+        halo_nodes=(bench_records.positive, 200_000, "nodes of the graphs that are partitioned"),
         layer=(("GatedGCN", "GCN", "GATv2"), "GatedGCN", "message passing beside k-MIP"),
         layers=(bench_records.positive, 8, "layers"),
         width=(bench_records.positive, 64, "channels of the layers; 4 heads"),

@@ -60,6 +60,11 @@ def test_the_kernels_are_what_ran(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(calls) == 2
 
 
+def test_heads_of_more_than_256_channels_are_left_to_torch() -> None:
+    queries = (torch.empty(1, 2, dim, device=DEVICE) for dim in (256, 257))
+    assert [triton_clamped_attention.can_run(q) for q in queries] == [True, False]
+
+
 def test_gradients_of_gradients_equal_finite_differences() -> None:
     tensors, edges, form = example(6, "exphormer", dim=2, heads=1)
 

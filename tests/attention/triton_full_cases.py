@@ -152,6 +152,11 @@ def test_layers_take_the_kernels_where_graphs_differ_in_size(monkeypatch: pytest
     assert len(calls) == 2
 
 
+def test_heads_of_more_than_128_channels_are_left_to_torch() -> None:
+    inputs = (torch.empty(1, 3 * 2 * dim, device=DEVICE) for dim in (128, 129))
+    assert [triton_full_attention.can_run(qkv, 2) for qkv in inputs] == [True, False]
+
+
 def test_graphs_with_too_many_pairs_to_count_are_one_clear_line() -> None:
     qkv, ptr = torch.empty(1, 3, device=DEVICE).expand(2**16, 3), torch.tensor([0, 2**16], device=DEVICE)
     theta = torch.empty(1, 1, device=DEVICE).expand(1, 2**32)

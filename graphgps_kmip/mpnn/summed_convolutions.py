@@ -2,7 +2,8 @@
 
 torch_geometric copies the features of the source of each edge, multiplies the copies and adds them up: three passes
 over edges times channels, which take most of an epoch on a CPU. Here a node's sum is taken in one pass over the list of
-its in-edges. Parameters and results are torch_geometric's, with its default options.
+its in-edges. Parameters and results are torch_geometric's, with its default options. Each class names the `propagate`
+that torch_geometric specialises for it; it would inherit that of its base class, which explanations do not see.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.compiler import is_compiling
 from torch.nn.functional import dropout, leaky_relu, linear
-from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv
+from torch_geometric.nn import GATConv, GCNConv, GINConv, MessagePassing, SAGEConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import softmax
 
@@ -34,6 +35,8 @@ class SummedGCN(GCNConv):
     Where self loops are to be added, or edges have weights, the way is torch_geometric's.
     """
 
+    propagate = MessagePassing.propagate
+
     def __init__(self, dim_in: int, dim_out: int, *, add_self_loops: bool = True) -> None:
         super().__init__(dim_in, dim_out, add_self_loops=add_self_loops)
 
@@ -56,6 +59,8 @@ class SummedGAT(GATConv):
     Heads are concatenated. Where self loops are to be added, the way is torch_geometric's. The score of an edge's
     features is one product with the folded weights, :math:`(W_e^T w)^T e` for :math:`w^T (W_e e)`.
     """
+
+    propagate = MessagePassing.propagate
 
     def __init__(
         self,
@@ -89,6 +94,8 @@ class SummedGAT(GATConv):
 class SummedGIN(GINConv):
     """Graph isomorphism convolution: ``GINConv``, without a tensor of the edges where that pays."""
 
+    propagate = MessagePassing.propagate
+
     def __init__(self, mlp: nn.Module) -> None:
         super().__init__(mlp)
 
@@ -101,6 +108,8 @@ class SummedGIN(GINConv):
 
 class SummedSAGE(SAGEConv):
     """Mean of the neighbours beside the node itself: ``SAGEConv``, without a tensor of the edges where that pays."""
+
+    propagate = MessagePassing.propagate
 
     def __init__(self, dim_in: int, dim_out: int) -> None:
         super().__init__(dim_in, dim_out)

@@ -12,6 +12,7 @@ from torch_geometric.nn import GATConv, GCNConv, GINConv, MessagePassing, SAGECo
 from graphgps_kmip.mpnn import summed_convolutions
 from graphgps_kmip.mpnn.summed_convolutions import SummedGAT, SummedGCN, SummedGIN, SummedSAGE, lists_pay
 
+BASES = [GCNConv(4, 3), GATConv(4, 2, 3), GINConv(nn.Linear(4, 3)), SAGEConv(4, 3)]  # specialised before ours
 EDGES = {
     "some": torch.tensor([[0, 1, 1, 2, 3, 3, 3], [1, 1, 0, 3, 3, 2, 2]]),  # loops, a repeated edge; node 4 has none
     "none": torch.zeros(2, 0, dtype=torch.int64),
@@ -69,6 +70,11 @@ def test_pairs_weights_with_gradients_and_explanations_take_the_way_of_torch_geo
     conv = SummedGIN(nn.Linear(4, 3))
     conv.explain, conv._edge_mask = True, torch.full((7,), -torch.inf)  # of sigmoids: no edge counts
     torch.testing.assert_close(conv(x, edge_index), conv.nn(x))
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_explanations_find_the_general_form_of_a_layer_although_its_base_class_was_in_use_first(name: str) -> None:
+    assert type(PAIRS[name]()[0])._orig_propagate is MessagePassing.propagate
 
 
 def test_lists_pay_on_many_edges_and_channels() -> None:

@@ -16,24 +16,36 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from graphgps_kmip.common.project import SHIPPED, installed, own_files, reproduce_command
 from graphgps_kmip.errors import ManifestError, is_users, one_line
 from graphgps_kmip.experiments.experiment_spec import Experiment
 from graphgps_kmip.experiments.hyperparameter_search import ENGINES, TRIALS, Options, run_search, runner_of
 from graphgps_kmip.experiments.job_runner import JobsStopped, Outcome, Progress, Setup, run_jobs
-from graphgps_kmip.experiments.jobs import Job, Place, check_configs, kept_of, plan_jobs, with_needs, with_pending_needs
+from graphgps_kmip.experiments.jobs import (
+    Job,
+    Place,
+    check_configs,
+    kept_of,
+    parts_of,
+    plan_jobs,
+    with_needs,
+    with_pending_needs,
+)
 from graphgps_kmip.experiments.listing import experiment_markdown, experiment_table, plan_lines, plan_summary, summary
-from graphgps_kmip.experiments.manifest import load_manifest, select
+from graphgps_kmip.experiments.manifest import load_manifest, select, with_members
 from graphgps_kmip.experiments.printed_tables import load_printed
 from graphgps_kmip.experiments.run_status import extent
 from graphgps_kmip.experiments.search_record import EQUAL, check_searched, with_choices
 from graphgps_kmip.experiments.search_space import load_ranges
 from graphgps_kmip.experiments.slurm import run_on_slurm
 from graphgps_kmip.experiments.slurm_nodes import run_over_nodes
+
+if TYPE_CHECKING:
+    from graphgps_kmip.report.result_table import ResultTable
 
 # Where jobs run and results go: the project's root, or the working directory where the package runs from a wheel.
 ROOT = Path.cwd() if installed() else own_files()
@@ -92,7 +104,7 @@ def run_searches(args: argparse.Namespace) -> int:
     ranges, runner = load_ranges(MANIFESTS / "ranges"), runner_of(place(args), setup(args), sys.stdout)
     options, finished = Options(args.trials, args.jobs, args.sample, args.out), True
     known = manifest()
-    for one in [kept_of(select(known, key), ",".join(args.only), args.seeds) for key in args.ids]:
+    for one in [part for key in args.ids for part in parts_of(known, key, ",".join(args.only), args.seeds)]:
         for outcome in run_search(one, args.search, ranges, runner, ROOT / args.out, options):
             print(f"{outcome.line}\n  trial log: {outcome.log}")
             finished &= outcome.finished
@@ -100,29 +112,29 @@ def run_searches(args: argparse.Namespace) -> int:
 
 
 def table(args: argparse.Namespace) -> int:
-    """Print the tables of some experiments."""
-    from graphgps_kmip.report.result_table import build_table
+    """Print the tables of some experiments; of one that is made of others also the models' ranks over all of them."""
+    from graphgps_kmip.report.significance import rank_notes
     from graphgps_kmip.report.table_formats import FORMATS
 
-    printed, out = load_printed(MANIFESTS / "printed"), ROOT / args.out
-    for experiment in chosen(args):
-        for spec in made(experiment, "tables"):
-            built = build_table(experiment, spec, printed, out, hash_of, args.sample)
+    for experiment, tables in chosen(args):
+        if not tables:
+            raise ManifestError(f"{experiment.id} makes no tables; `list` says what it makes")
+        for built in tables.values():
             print(FORMATS[args.format](built, partial=args.partial))
+        if experiment.of and args.format == "md":
+            print(*("", *rank_notes(list(tables.values()))), sep="\n")
     return 0
 
 
 def figure(args: argparse.Namespace) -> int:
     """Draw the figures of some experiments."""
     from graphgps_kmip.report.draw_figure import draw_figure
-    from graphgps_kmip.report.result_table import build_table
 
-    printed, out = load_printed(MANIFESTS / "printed"), ROOT / args.out
-    for experiment in chosen(args):
-        specs = {spec.id: spec for spec in experiment.tables.values()}
-        tables = {k: build_table(experiment, spec, printed, out, hash_of, args.sample) for k, spec in specs.items()}
-        for spec in made(experiment, "figures"):
-            print("\n".join(map(str, draw_figure(experiment, spec, tables, out, args.sample))))
+    for experiment, tables in chosen(args):
+        if not experiment.figures:
+            raise ManifestError(f"{experiment.id} makes no figures; `list` says what it makes")
+        for spec in experiment.figures.values():
+            print("\n".join(map(str, draw_figure(experiment, spec, tables, ROOT / args.out, args.sample))))
     return 0
 
 
@@ -160,7 +172,7 @@ def setup(args: argparse.Namespace) -> Setup:
 def experiments(args: argparse.Namespace) -> dict[str, Experiment]:
     """Return all experiments; those of equal tuning with the settings that searches on disk chose."""
     ranges, out, sample = load_ranges(MANIFESTS / "ranges"), ROOT / args.out, getattr(args, "sample", False)
-    return {key: with_choices(one, ranges, out, hash_of, sample) for key, one in manifest().items()}
+    return with_members({key: with_choices(one, ranges, out, hash_of, sample) for key, one in manifest().items()})
 
 
 def manifest() -> dict[str, Experiment]:
@@ -168,18 +180,13 @@ def manifest() -> dict[str, Experiment]:
     return load_manifest(MANIFESTS, *([ROOT / "run/experiments"] if installed() else []))
 
 
-def chosen(args: argparse.Namespace) -> list[Experiment]:
-    """Return the experiments that the command line names."""
-    known = experiments(args)
-    return [select(known, key) for key in args.ids]
+def chosen(args: argparse.Namespace) -> Iterator[tuple[Experiment, dict[str, ResultTable]]]:
+    """Yield the experiments that the command line names, with their tables."""
+    from graphgps_kmip.report.experiment_tables import experiment_tables
 
-
-def made(experiment: Experiment, kind: str) -> list[Any]:
-    """Return the tables or figures of an experiment."""
-    found = list(getattr(experiment, kind).values())
-    if not found:
-        raise ManifestError(f"{experiment.id} makes no {kind}; `list` says what it makes")
-    return found
+    known, printed = experiments(args), load_printed(MANIFESTS / "printed")
+    for one in [select(known, key) for key in args.ids]:
+        yield one, experiment_tables(one, known, printed, ROOT / args.out, hash_of, args.sample)
 
 
 def asked(args: argparse.Namespace) -> list[Job]:

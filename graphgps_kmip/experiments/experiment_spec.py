@@ -185,6 +185,8 @@ class Experiment:
             last), ``ours`` (some are not printed), ``none`` (the paper prints no number). (default: ``{}``)
         cost (Mapping, optional): ``hours`` (all runs), ``card``, ``memory_gb``, ``source`` (where the estimate is
             from). (default: ``{}``)
+        of (tuple, optional): Ids of the experiments that it is made of, whose trainings and tables are its own. It has
+            figures alone, of these tables. (default: ``()``)
         trainings (tuple, optional): With all points. (default: ``()``)
         commands (Mapping, optional): By name. (default: ``{}``)
         tables (Mapping, optional): By id. (default: ``{}``)
@@ -202,6 +204,7 @@ class Experiment:
     claim: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
     cost: Mapping[str, Any] = field(default_factory=dict)
+    of: tuple[str, ...] = ()
     trainings: tuple[Training, ...] = ()
     commands: Mapping[str, Command] = field(default_factory=dict)
     tables: Mapping[str, TableSpec] = field(default_factory=dict)

@@ -183,6 +183,17 @@ def kept_of(experiment: Experiment, only: str, seeds: int | None = None) -> Expe
     return dataclasses.replace(narrowed(experiment, wanted, seeds), commands=commands)
 
 
+def parts_of(experiments: Mapping[str, Experiment], key: str, only: str, seeds: int | None = None) -> list[Experiment]:
+    """Return the experiments that one is made of, or itself, with what ``--only`` and ``--seeds`` leave of it."""
+    whole = kept_of(select(experiments, key), only, seeds)
+    kept = {one.folder: one for one in whole.trainings}
+    members = [
+        dataclasses.replace(one, trainings=tuple(kept[t.folder] for t in one.trainings if t.folder in kept))
+        for one in (experiments[name] for name in whole.of)
+    ]
+    return [one for one in members if one.trainings] or [whole]
+
+
 def with_needs(jobs: Sequence[Job]) -> list[Job]:
     """Return the jobs, each after all that it needs."""
     found: dict[Path, Job] = {}

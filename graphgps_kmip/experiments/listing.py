@@ -56,7 +56,8 @@ def _with_hours(experiments: Iterable[Experiment]) -> Iterator[tuple[Experiment,
         jobs = {(training.folder, seed) for training in one.trainings for seed in training.seeds}
         jobs |= {(command.of or one.id, command.name) for command in one.commands.values()}
         same = next((key for key, theirs in earlier.items() if jobs <= theirs), None)
-        earlier[one.id] = jobs
+        if not one.of:  # those that it is made of say what they cost
+            earlier[one.id] = jobs
         yield one, f"as {same}" if same else f"{one.cost['hours']:g}" if "hours" in one.cost else "?"
 
 

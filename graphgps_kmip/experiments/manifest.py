@@ -44,7 +44,29 @@ def load_manifest(*folders: Path) -> dict[str, Experiment]:
         where = " and ".join(map(str, folders))
         raise ManifestError(f"{where} holds no experiment: expected YAML files with `experiments`")
     _check(experiments)
-    return experiments
+    return with_members(experiments)
+
+
+def with_members(experiments: Mapping[str, Experiment]) -> dict[str, Experiment]:
+    """Give each experiment that is made of others their trainings, and the searches behind these.
+
+    Raises:
+        ManifestError: one of them does not exist, or is made of others itself.
+    """
+    return {key: _joined(one, experiments) if one.of else one for key, one in experiments.items()}
+
+
+def _joined(experiment: Experiment, experiments: Mapping[str, Experiment]) -> Experiment:
+    members = [select(experiments, key) for key in experiment.of]
+    for one in members:
+        if one.of:
+            raise ManifestError(f"{experiment.id}: {one.id} is made of others itself: name those")
+    searched = [one.searched for one in members]
+    return dataclasses.replace(
+        experiment,
+        trainings=tuple(training for one in members for training in one.trainings),
+        searched=None if None in searched else {key: record for one in searched for key, record in one.items()},
+    )
 
 
 def select(experiments: Mapping[str, Experiment], key: str) -> Experiment:
@@ -95,6 +117,8 @@ def _first(seeds: tuple[int, ...], count: int | None) -> tuple[int, ...]:
 
 def _experiment(key: str, entry: Mapping[str, Any], axes: Mapping[str, Any], where: str) -> Experiment:
     check_keys(entry, {field.name for field in dataclasses.fields(Experiment)} - {"id", "searched"}, where)
+    if "of" in entry and (own := [name for name in ("trainings", "commands", "tables") if name in entry]):
+        raise ManifestError(f"{where}: made of others (`of`), it has no {' and '.join(own)} of its own: leave them out")
     grids = section(entry, "trainings", where, list)
     made = {
         "trainings": [one for grid in grids for one in trainings(grid, axes, where)],

@@ -19,6 +19,7 @@ from graphgps_kmip.experiments.search_space import Ranges, Search, searches
 from graphgps_kmip.experiments.trial_log import Trial, TrialLog
 from graphgps_kmip.results.run_folder import writing
 
+NAMED = 15  # trainings that a message lists
 EQUAL = "tpe"  # the engine that gives every training as many trials as --trials sets
 
 
@@ -146,7 +147,8 @@ def check_searched(experiment: Experiment) -> None:
         return
     missing = [one for one in experiment.trainings if one.folder not in experiment.searched]
     if missing:
-        names = ", ".join(" ".join(one.point.values()) for one in missing)
+        names = ", ".join(" ".join(one.point.values()) for one in missing[:NAMED])
+        names += f" and {len(missing) - NAMED} others" if len(missing) > NAMED else ""
         raise ManifestError(
             f"{experiment.id}: no finished search has chosen the settings of {names}: run "
             f"`{reproduce_command()} run {experiment.id} --search`"

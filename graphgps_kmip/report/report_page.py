@@ -17,8 +17,9 @@ from graphgps_kmip.experiments.experiment_spec import Experiment
 from graphgps_kmip.experiments.printed_tables import PrintedTable
 from graphgps_kmip.experiments.run_status import Extent, HashOf, State, Status, extent, statuses
 from graphgps_kmip.report.draw_figure import draw_figure
+from graphgps_kmip.report.experiment_tables import experiment_tables
 from graphgps_kmip.report.provenance import Failure, Origin, failures, origins, total_time
-from graphgps_kmip.report.result_table import ResultTable, build_table
+from graphgps_kmip.report.result_table import ResultTable
 from graphgps_kmip.report.table_formats import FORMATS
 from graphgps_kmip.results.run_folder import writing
 
@@ -63,7 +64,7 @@ def write_page(
     Experiments of which nothing is done or failed are listed, not shown; runs on sample data are counted apart, and
     none of their numbers is in the page.
     """
-    sections = [_section(one, printed, out, hash_of) for one in experiments.values()]
+    sections = [_section(one, experiments, printed, out, hash_of) for one in experiments.values()]
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -91,20 +92,26 @@ def write_page(
     return path
 
 
-def _section(experiment: Experiment, printed: Mapping[str, PrintedTable], out: Path, hash_of: HashOf) -> Section:
+def _section(
+    experiment: Experiment,
+    experiments: Mapping[str, Experiment],
+    printed: Mapping[str, PrintedTable],
+    out: Path,
+    hash_of: HashOf,
+) -> Section:
     done, runs = extent(experiment, out, hash_of), statuses(experiment, out, hash_of)
     failed = tuple(failures(runs.values(), out))
     if not done.done:
         return Section(experiment, done, runs, failed)
-    tables = {key: build_table(experiment, spec, printed, out, hash_of) for key, spec in experiment.tables.items()}
-    tables = {key: table for key, table in tables.items() if _has_values(table)}
+    tables = experiment_tables(experiment, experiments, printed, out, hash_of)
+    shown = [] if experiment.of else list(filter(_has_values, tables.values()))  # theirs are in their own sections
     pictures, undrawn = _pictures(experiment, tables, out)
     return Section(
         experiment,
         done,
         runs,
         failed,
-        tables=tuple(FORMATS["html"](table, partial=True) for table in tables.values()),
+        tables=tuple(FORMATS["html"](table, partial=True) for table in shown),
         pictures=tuple(pictures),
         undrawn=tuple(undrawn),
         origins=tuple(origin for table in tables.values() for origin in origins(table)),

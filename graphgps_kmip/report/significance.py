@@ -102,6 +102,31 @@ def significance_notes(table: ResultTable) -> Iterator[str]:
                 yield from _notes(column, {row: one.values for row, one in cells.items()}, facts["better"])
 
 
+def rank_notes(tables: Sequence[ResultTable]) -> Iterator[str]:
+    """Yield the mean ranks of equally tuned models over data sets (Demšar 2006), of those that all sets have.
+
+    A set counts where at least two of its models are complete; a model counts where it is complete in all of these.
+    """
+    sets = {}
+    for table in tables:
+        for column, facts in table.columns.items() if table.searches and not table.sample else ():
+            cells = {row: table.rows[row][column].ours for row in table.searches}
+            means = {row: float(np.mean(one.values)) for row, one in cells.items() if one and one.complete}
+            if column.endswith(" score") and len(means) > 1:
+                sets[column.removesuffix(" score")] = means, -1 if facts["better"] == "higher" else 1
+    first = next(iter(sets.values()))[0] if sets else {}
+    shared = [row for row in first if all(row in means for means, _ in sets.values())]
+    if len(sets) < 2 or len(shared) < 2:
+        yield "ranks over data sets: at least two models must be complete on two data sets."
+        return
+    signed = {row: [sign * means[row] for means, sign in sets.values()] for row in shared}
+    ranks = sorted(mean_ranks(signed, "lower").items(), key=lambda pair: pair[1])
+    yield (
+        f"mean rank over {', '.join(sets)}, of the models that all of them have: "
+        f"{', '.join(f'{row} {rank:.1f}' for row, rank in ranks)}. So few data sets are no test of these ranks."
+    )
+
+
 def _notes(column: str, scores: Scores, better: str) -> Iterator[str]:
     runs = len(next(iter(scores.values())))
     ranks = sorted(mean_ranks(scores, better).items(), key=lambda pair: pair[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import pytest
 
 from graphgps_kmip.errors import ManifestError
 from graphgps_kmip.experiments.experiment_spec import Command, Need, Training
-from graphgps_kmip.experiments.manifest import find, load_manifest, narrowed, select
+from graphgps_kmip.experiments.jobs import parts_of
+from graphgps_kmip.experiments.manifest import find, load_manifest, narrowed, select, with_members
 
 GRID = "trainings: [{over: {d: [x, y]}, cfg: 'F/{d}.yaml', seeds: 2}]"
 
@@ -45,6 +47,39 @@ def test_keys_of_a_grid_take_the_seed_of_each_run(tmp_path: Path) -> None:
         settings = dict(zip(words[2::2], words[3::2], strict=True))
         taken = [settings[key] for key in ("seed", "dataset.split_index", "m.other", "m.third")]
         assert taken == [str(seed)] * 4
+
+
+def test_an_experiment_made_of_others_has_their_trainings_and_parts_of_it_are_theirs(tmp_path: Path) -> None:
+    grid = "trainings: [{{over: {{d: [x, y]}}, cfg: '{}/{{d}}.yaml', seeds: 2}}]"
+    files = [entry(grid.format(key.upper()), key) for key in "ab"]
+    found = load_manifest(written(tmp_path, "experiments: {all: {title: t, of: [b, a]}}", *files))
+    assert [one.folder for one in found["all"].trainings] == ["B/x", "B/y", "A/x", "A/y"]
+    parts = parts_of(found, "all", "d=y", 1)
+    assert [(one.id, [training.folder for training in one.trainings]) for one in parts] == [
+        ("b", ["B/y"]),
+        ("a", ["A/y"]),
+    ]
+    assert {training.seeds for one in parts for training in one.trainings} == {(0,)}
+    assert [one.id for one in parts_of(found, "a", "")] == ["a"]
+    searched = {"a": {"A/x": 1}, "b": {"B/x": 2}}
+    found = {key: dataclasses.replace(one, searched=searched.get(key)) for key, one in found.items()}
+    assert with_members(found)["all"].searched == {"A/x": 1, "B/x": 2}
+    found["a"] = dataclasses.replace(found["a"], searched=None)
+    assert with_members(found)["all"].searched is None
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("of: [aa]", "no experiment 'aa'. Did you mean a?"),
+        ("of: [c]", "b: c is made of others itself: name those"),
+        (f"of: [a], {GRID}", "made of others (`of`), it has no trainings of its own: leave them out"),
+    ],
+)
+def test_an_experiment_cannot_be_made_of_just_anything(body: str, message: str, tmp_path: Path) -> None:
+    files = [entry(GRID, "a"), entry(body, "b"), "experiments: {c: {title: t, of: [a]}}"]
+    with pytest.raises(ManifestError, match=re.escape(message)):
+        load_manifest(written(tmp_path, *files))
 
 
 def test_two_trainings_of_one_folder_take_the_seed_for_the_same_keys(tmp_path: Path) -> None:

@@ -96,6 +96,20 @@ def test_score_against_cost_has_a_panel_for_each_cost_of_a_table_and_a_point_for
         draw_score_against_cost({"p/score": tables()["p/score"]})
 
 
+def test_score_against_cost_draws_several_tables_on_one_page_and_a_model_has_one_look_in_all() -> None:
+    first = tables()["p/fair"]
+    cells = {column.replace("A", "B"): one for column, one in first.rows["kMIP"].items()}
+    columns = {column.replace("A", "B"): facts for column, facts in first.columns.items()}
+    second = table("p/other", columns, {"GRIT": list(cells.values()), "kMIP": list(cells.values())})
+    figure = draw_score_against_cost({"p/fair": first, "p/other": second})
+    assert [axes.get_title()[:1] for axes in figure.axes] == ["A", "A", "B", "B"]
+    assert [text.get_text() for text in figure.axes[3].texts if text.get_text()] == ["kMIP", "GRIT"]
+    looks = [{text.get_color() for text in axes.texts if text.get_text() == "kMIP"} for axes in figure.axes]
+    assert looks == [looks[0]] * 4
+    rows = {axes.get_subplotspec().rowspan.start: axes for axes in figure.axes}
+    assert list(rows) == [0, 1]
+
+
 def test_an_ablation_has_a_dot_for_each_row_with_a_number_and_a_place_for_the_others() -> None:
     (axes,) = draw_ablation({"p/variants": tables()["p/variants"]}).axes
     assert [label.get_text() for label in axes.get_xticklabels()] == ["SDP+BN", "sL2+BN", "+SPE"]

@@ -165,6 +165,15 @@ def test_a_figure_is_in_the_page_with_its_words_or_why_it_is_not(page: Path) -> 
     assert "Not drawn: A/1, figure lost: no table &#39;paper/table9&#39;" in text
 
 
+def test_an_experiment_made_of_others_shows_figures_of_their_tables_and_not_these_again(page: Path) -> None:
+    bars = FigureSpec("bars", "breakdown", "All bars", ("paper/table1",), options={"stages": {"rings": "rings"}})
+    both = Experiment("D", "Both", of=("A/1",), trainings=EXPERIMENTS["A/1"].trainings, figures={"bars": bars})
+    text = write_page(EXPERIMENTS | {"D": both}, PRINTED, page.parent, lambda words: "abc123").read_text()  # noqa: ARG005
+    assert 'alt="All bars"' in text[text.index('<section id="D">') :]
+    assert [row[0] for row in Reader(text).tables[1] if "GCN" in row[0]]
+    assert sum("50.0 ± 1.0" in " ".join(row) for table in Reader(text).tables for row in table) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("chromium"), reason="chromium is not on the PATH")
 def test_a_browser_opens_it(page: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from graphgps_kmip.report.provenance import notes
 from graphgps_kmip.report.result_table import Cell, Ours, ResultTable
-from graphgps_kmip.report.significance import against_best, holm, mean_ranks, smallest_p
+from graphgps_kmip.report.significance import against_best, holm, mean_ranks, rank_notes, smallest_p
 from tests.report.example_runs import search_record
 
 SCORES = {
@@ -101,3 +101,24 @@ def test_the_notes_say_trials_cost_choice_and_which_ranges_are_shared() -> None:
 def test_unequal_numbers_of_trials_are_told() -> None:
     text = " ".join(notes(table(searches={"GCN": search_record(trials=20), "kMIP": search_record()}), partial=False))
     assert "tuning: NOT EQUAL, trials: GCN 20, kMIP 10," in text
+
+
+def test_ranks_over_data_sets_are_of_the_models_that_all_of_them_have() -> None:
+    def one_set(name: str, better: str, scores: dict[str, tuple[float, ...]], wanted: int = 2) -> ResultTable:
+        rows = {row: {f"{name} score": Cell(Ours(of, tuple(range(len(of))), wanted))} for row, of in scores.items()}
+        searches = {row: search_record() for row in scores}
+        return table(columns={f"{name} score": {"better": better}}, rows=rows, searches=searches)
+
+    cora = one_set("Cora", "higher", {"GCN": (1.0, 5.0), "GAT": (2.0, 2.0), "kMIP": (0.0, 1.0)})
+    zinc = one_set("ZINC", "lower", {"kMIP": (0.1, 0.1), "GCN": (0.3, 0.3), "GAT": (0.2, 0.2), "GRIT": (0.0, 0.0)})
+    (said,) = rank_notes([cora, zinc])
+    assert said.startswith(
+        "mean rank over Cora, ZINC, of the models that all of them have: GCN 2.0, GAT 2.0, kMIP 2.0."
+    )
+    (said,) = rank_notes([cora, cora.__class__(**{**vars(zinc), "columns": {"ZINC score": {"better": "higher"}}})])
+    assert "GCN 1.0, GAT 2.0, kMIP 3.0." in said
+    unfinished = one_set("ZINC", "lower", {"kMIP": (0.1,), "GCN": (0.3,), "GAT": (0.2,)})
+    for tables in ([], [cora], [cora, unfinished]):
+        assert list(rank_notes(tables)) == [
+            "ranks over data sets: at least two models must be complete on two data sets."
+        ]

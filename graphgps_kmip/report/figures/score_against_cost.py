@@ -15,11 +15,10 @@ COSTS = {"epoch_seconds": "time of an epoch", "memory_mb": "peak memory"}  # kin
 
 
 def draw_score_against_cost(tables: Mapping[str, ResultTable]) -> Figure:
-    """Draw the panels of each data set: our models as labelled points; the literature prints scores without costs.
+    """Draw a line of panels for each data set, one for each cost: our models as labelled points.
 
     Args:
-        tables: with columns ``<data set> score`` and ``<data set> epoch_seconds`` or ``<data set> memory_mb``, and with
-            the same rows.
+        tables: with columns ``<data set> score`` and ``<data set> epoch_seconds`` or ``<data set> memory_mb``.
 
     Raises:
         ValueError: no table has such columns.
@@ -35,16 +34,19 @@ def draw_score_against_cost(tables: Mapping[str, ResultTable]) -> Figure:
         raise ResultsError(f"no column of {', '.join(tables)} is a score with {' or '.join(COSTS)} beside it")
     scores = _columns({title: (table, column) for title, (table, column, _) in pairs.items()})
     costs = _columns({title: (table, column) for title, (table, _, column) in pairs.items()})
-    return draw_time_against_score({"scores": scores, "costs": costs}, {})
+    return draw_time_against_score({"scores": scores, "costs": costs}, {"across": len(COSTS)})
 
 
 def _columns(parts: Mapping[str, tuple[ResultTable, str]]) -> ResultTable:
-    """Return one table of our side of columns of several, by new names."""
-    first = next(iter(parts.values()))[0]
-    rows = {
-        row: {title: Cell(table.rows[row][column].ours) for title, (table, column) in parts.items()}
-        for row in first.rows
+    """Return one table of our side of columns of several, by new names; the literature prints scores without costs."""
+    tables = [table for table, _ in parts.values()]
+    rows = dict.fromkeys(row for table in tables for row in table.rows)
+    cells = {
+        row: {
+            title: Cell(table.rows[row][column].ours) if row in table.rows else Cell()
+            for title, (table, column) in parts.items()
+        }
+        for row in rows
     }
-    return dataclasses.replace(
-        first, columns={title: table.columns[column] for title, (table, column) in parts.items()}, rows=rows
-    )
+    columns = {title: table.columns[column] for title, (table, column) in parts.items()}
+    return dataclasses.replace(tables[0], columns=columns, rows=cells)

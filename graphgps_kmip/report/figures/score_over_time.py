@@ -114,7 +114,8 @@ def draw_time_against_score(tables: Mapping[str, ResultTable], options: Mapping[
 
     Args:
         tables: two, with the same rows (models) and columns (data sets): first the scores, then the times.
-        options: ``columns``: those that are drawn (default: all); ``time``: what the times are (default: the metric).
+        options: ``columns``: those that are drawn (default: all); ``time``: what the times are (default: the metric);
+            ``across``: panels in a line (default: 3, and 2 of 4).
     """
     scores, times = tables.values()
     figure, drawn = _panels(scores, times, options)
@@ -163,7 +164,7 @@ def _panels(scores: ResultTable, times: ResultTable, options: Mapping[str, Any])
     wanted = [column for column in wanted if any(_has_point(scores, times, row, column) for row in scores.rows)]
     if not wanted:
         raise ResultsError(f"no row of {scores.id} has a score and, in {times.id}, a time: finish its runs first")
-    across = min(len(wanted), 2 if len(wanted) == 4 else MAX_IN_A_ROW)
+    across = min(len(wanted), options.get("across", 2 if len(wanted) == 4 else MAX_IN_A_ROW))
     down = -(-len(wanted) // across)
     figure = Figure(figsize=(PANEL[0] * across, PANEL[1] * down + 0.3), layout="constrained")
     grid = figure.subplots(down, across, squeeze=False).flat

@@ -7,6 +7,7 @@ those of the pair with query a and key b, and each direction of an edge has its 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import torch
@@ -19,6 +20,8 @@ from graphgps_kmip.common.rms_norms import NORM_LAYERS
 from graphgps_kmip.encoding.node_stem import check_names
 from graphgps_kmip.encoding.rrwp import RRWP, with_rrwp
 
+CACHED_ROWS = 2**13  # nodes of subgraphs at a time in evaluation on a CPU, so that their features stay in its cache
+
 
 def neighborhoods(edge_index: Tensor, num_nodes: int, num_hops: int) -> Tensor:
     """Return the pairs (a, v) of a node and the nodes that it reaches in at most ``num_hops`` steps, itself included.
@@ -30,10 +33,11 @@ def neighborhoods(edge_index: Tensor, num_nodes: int, num_hops: int) -> Tensor:
 
     Shapes: edge_index (2, E) -> (2, M), sorted by a, then by v.
     """
+    lists = _TargetLists(edge_index, num_nodes)
     codes = torch.arange(num_nodes, device=edge_index.device) * (num_nodes + 1)  # a N + v of the pairs (v, v)
     for _ in range(num_hops):
         start, node = codes // num_nodes, codes % num_nodes
-        row, reached = _steps(edge_index, node, num_nodes)
+        row, reached = lists.steps(node)
         grown = torch.cat([codes, start[row] * num_nodes + reached]).unique()
         if len(grown) == len(codes):
             break
@@ -41,38 +45,60 @@ def neighborhoods(edge_index: Tensor, num_nodes: int, num_hops: int) -> Tensor:
     return torch.stack([codes // max(num_nodes, 1), codes % max(num_nodes, 1)])
 
 
-def edge_subgraphs(edge_index: Tensor, num_nodes: int, num_hops: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the subgraphs of all edges (a, b): the nodes around a, and the edges between them.
+class EdgeSubgraphs:
+    """Subgraphs of all edges (a, b): the nodes around a, and the edges between them.
 
     Args:
         edge_index (Tensor): Edges (source, target).
         num_nodes (int): N.
         num_hops (int): Radius around a.
 
-    Returns:
-        The edge to whose subgraph each node belongs, non-decreasing; the node of the graph that it is; the edges inside
-        subgraphs, as rows of the first two.
-
-    Shapes: edge_index (2, E) -> (M,), (M,), (2, L).
+    Shapes: edge_index (2, E).
     """
-    start, node = neighborhoods(edge_index, num_nodes, num_hops)
-    counts = torch.bincount(start, minlength=num_nodes)
-    sizes = counts[edge_index[0]]  # nodes of each subgraph
-    edge, place = _spread(sizes)
-    member = node[(counts.cumsum(0) - counts)[edge_index[0]][edge] + place]
-    row, reached = _steps(edge_index, member, num_nodes)
-    codes, wanted = edge * num_nodes + member, edge[row] * num_nodes + reached  # codes increase
-    found = torch.searchsorted(codes, wanted).clamp(max=max(len(codes) - 1, 0))
-    inside = codes[found] == wanted
-    return edge, member, torch.stack([row[inside], found[inside]])
+
+    def __init__(self, edge_index: Tensor, num_nodes: int, num_hops: int) -> None:
+        start, self.node = neighborhoods(edge_index, num_nodes, num_hops)
+        counts = torch.bincount(start, minlength=num_nodes)
+        self.sizes = counts[edge_index[0]]  # nodes of each subgraph (E,)
+        self.first = (counts.cumsum(0) - counts)[edge_index[0]]  # where they begin in `node` (E,)
+        self.num_nodes, self.lists = num_nodes, _TargetLists(edge_index, num_nodes)
+
+    def of(self, edges: slice) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the subgraphs of some edges.
+
+        Returns:
+            The edge to whose subgraph each node belongs, counted from the first of these, non-decreasing; the node of
+            the graph that it is; the edges inside subgraphs, as rows of the first two.
+
+        Shapes: (M,), (M,), (2, L).
+        """
+        edge, place = _spread(self.sizes[edges])
+        member = self.node[self.first[edges][edge] + place]
+        row, reached = self.lists.steps(member)
+        codes, wanted = edge * self.num_nodes + member, edge[row] * self.num_nodes + reached  # codes increase
+        found = torch.searchsorted(codes, wanted).clamp(max=max(len(codes) - 1, 0))
+        inside = codes[found] == wanted
+        return edge, member, torch.stack([row[inside], found[inside]])
+
+    def blocks(self, num_rows: int) -> list[slice]:
+        """Return all edges in slices, in order, whose subgraphs have some ``num_rows`` nodes together, or one more."""
+        lengths = torch.bincount((self.sizes.cumsum(0) - self.sizes) // num_rows).tolist()
+        ends = list(itertools.accumulate(filter(None, lengths)))
+        return [slice(*pair) for pair in zip([0, *ends], ends, strict=False)]
 
 
-def _steps(edge_index: Tensor, node: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    """Return the edges that leave each of some nodes: the row of ``node``, and the target: (M,) -> (L,), (L,)."""
-    order = edge_index[0].argsort(stable=True)
-    counts = torch.bincount(edge_index[0], minlength=num_nodes)
-    row, place = _spread(counts[node])
-    return row, edge_index[1][order[(counts.cumsum(0) - counts)[node][row] + place]]
+class _TargetLists:
+    """Targets of the edges that leave each node; edge_index (2, E)."""
+
+    def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
+        self.targets = edge_index[1][edge_index[0].argsort(stable=True)]
+        self.counts = torch.bincount(edge_index[0], minlength=num_nodes)
+        self.first = self.counts.cumsum(0) - self.counts
+
+    def steps(self, node: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the edges that leave each of some nodes: the row of ``node``, and the target: (M,) -> (L,), (L,)."""
+        row, place = _spread(self.counts[node])
+        return row, self.targets[self.first[node][row] + place]
 
 
 def _spread(sizes: Tensor) -> tuple[Tensor, Tensor]:
@@ -146,13 +172,25 @@ class I2GINEncoder(nn.Module):
     def _of_edges(self, edge_index: Tensor, rrwp: Tensor, ptr: Tensor) -> tuple[Tensor, Tensor]:
         """Return the rows of the pairs that edges join, and their features: (E',), (E', C)."""
         with torch.no_grad():
-            edge, node, inside = edge_subgraphs(edge_index, int(ptr[-1]), self.num_hops)
-            # of query v, key a or b; indexing by [] takes several times as long
-            ends = [rrwp.index_select(0, pair_rows(ptr, node, end[edge])) for end in edge_index]
+            subgraphs = EdgeSubgraphs(edge_index, int(ptr[-1]), self.num_hops)
             row, pair = pair_rows(ptr, *edge_index).unique(return_inverse=True)
+        # norms of a training need all rows at once, and so does one gradient
+        whole = self.training or torch.is_grad_enabled() or edge_index.device.type != "cpu"
+        sums = self.last.weight.new_zeros(len(row), self.last.in_features)
+        for edges in [slice(None)] if whole else subgraphs.blocks(CACHED_ROWS):
+            edge, h = self._of_subgraphs(*subgraphs.of(edges), edge_index[:, edges], rrwp, ptr)
+            sums = sums.index_add(0, pair[edges][edge], h.to(sums.dtype))
+        return row, self.last(self.pool_norm(sums))
+
+    def _of_subgraphs(
+        self, edge: Tensor, node: Tensor, inside: Tensor, ends: Tensor, rrwp: Tensor, ptr: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the edge of each node of the subgraphs of some edges, and its features: (M,), (M, C)."""
+        with torch.no_grad():
+            # of query v, key a or b; indexing by [] takes several times as long
+            walks = [rrwp.index_select(0, pair_rows(ptr, node, end[edge])) for end in ends]
             edges = WeightedEdges(inside, len(node))
-        h = self.first(torch.cat(ends, dim=1).to(self.first.weight.dtype))
+        h = self.first(torch.cat(walks, dim=1).to(self.first.weight.dtype))
         for mlp, epsilon, norm in zip(self.mlps, self.epsilons, self.norms, strict=True):
             h = h + norm(mlp(torch.addcmul(h, h, epsilon.to(h.dtype)) + propagate(h, edges)))
-        sums = h.new_zeros(len(row), h.size(1)).index_add(0, pair[edge], h)
-        return row, self.last(self.pool_norm(sums))
+        return edge, h

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.encoding.i2_gin import I2GINEncoder, edge_subgraphs, neighborhoods
+from graphgps_kmip.encoding import i2_gin
+from graphgps_kmip.encoding.i2_gin import EdgeSubgraphs, I2GINEncoder, neighborhoods
 from graphgps_kmip.encoding.rrwp import RRWP
 from graphgps_kmip.errors import ConfigError
 
@@ -59,7 +60,7 @@ def test_neighborhoods_are_those_of_breadth_first_search(num_hops: int) -> None:
 @pytest.mark.parametrize("num_hops", [1, 2])
 def test_a_subgraph_has_the_nodes_around_its_first_end_and_all_edges_between_them(num_hops: int) -> None:
     for edges, size in zip(EDGES, SIZES, strict=True):
-        edge, node, inside = edge_subgraphs(edges, size, num_hops)
+        edge, node, inside = EdgeSubgraphs(edges, size, num_hops).of(slice(None))
         for number, (a, _) in enumerate(edges.T.tolist()):
             around = reached(edges, a, num_hops)
             assert node[edge == number].tolist() == around
@@ -129,6 +130,32 @@ def test_a_graph_has_in_eval_mode_the_features_that_it_has_alone() -> None:
     alone = [module(Batch.from_data_list([graph])).pair_attr for graph in graphs()]
     together = module(Batch.from_data_list(graphs())).pair_attr
     torch.testing.assert_close(together, torch.cat(alone), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("rows", [1, 9, 30])
+def test_evaluation_block_by_block_has_the_features_of_all_edges_at_once(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, batch = encoder(), Batch.from_data_list(graphs())
+    module.train()(batch.clone())
+    whole = module.eval()(batch.clone()).pair_attr.detach()
+    monkeypatch.setattr(i2_gin, "CACHED_ROWS", rows)
+    seen, of = [], EdgeSubgraphs.of
+    monkeypatch.setattr(EdgeSubgraphs, "of", lambda self, edges: seen.append(edges) or of(self, edges))
+    with torch.no_grad():
+        found = module(batch.clone()).pair_attr
+    assert len(seen) > 1
+    torch.testing.assert_close(found, whole, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("num_rows", [1, 9, 30, 1000])
+def test_blocks_are_all_edges_in_order_with_few_more_rows_than_asked_for(num_rows: int) -> None:
+    subgraphs = EdgeSubgraphs(EDGES[0], SIZES[0], 2)
+    blocks = subgraphs.blocks(num_rows)
+    assert [place for one in blocks for place in range(one.start, one.stop)] == list(range(EDGES[0].size(1)))
+    rows = [int(subgraphs.sizes[one].sum()) for one in blocks]
+    assert max(rows) < num_rows + int(subgraphs.sizes.max())
+    assert len(blocks) <= max(1, 2 * sum(rows) // num_rows)
 
 
 def test_the_directions_of_an_edge_differ_and_what_pairs_have_already_is_added() -> None:

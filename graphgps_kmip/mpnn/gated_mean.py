@@ -1,6 +1,6 @@
-"""Gated means of GatedGCN by fused kernels, with the edge update behind them on a CPU.
+"""Gated means of GatedGCN by fused kernels: C loops on a CPU (``native/gated_sum.c``), Triton's on a GPU.
 
-The kernels are C loops on a CPU (``native/gated_sum.c``) and Triton's on a GPU (``triton_gated_mean.py``).
+The latter are in ``triton_gated_mean.py``; ``gated_update.py`` has the linear maps and the edge update in one operator.
 """
 
 from __future__ import annotations
@@ -11,24 +11,12 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.autograd import Function
+from torch import Tensor
 from torch.nn.functional import linear, pad
-from torch_geometric.nn import BatchNorm
 
 from graphgps_kmip.common.gradients import differentiable_gradients
 from graphgps_kmip.common.operators import new_tensors, operator
 from graphgps_kmip.mpnn import triton_gated_mean
-from graphgps_kmip.mpnn.norm_update import (
-    NormForm,
-    apply_norm,
-    form_of,
-    kernel_can_run,
-    moments_of,
-    norm_gradients,
-    plain_update,
-    track,
-)
 from graphgps_kmip.native import dtype_flags, load, pointer, unavailable_reason
 
 EPS = 1e-6  # added to the sum of gates, as in the public codes: a node without edges gets zeros
@@ -100,11 +88,11 @@ def _mean(
         return triton_gated_mean.gated_mean_forward(own, other, edge, factor, source, target, EPS)
     edge = edge.contiguous()
     gate = torch.empty_like(edge)
-    out, mean, inverse = _pass_forward(own, other, edge, factor, source, target, gate)
+    out, mean, inverse = pass_forward(own, other, edge, factor, source, target, gate)
     return out, gate, mean, inverse
 
 
-def _pass_forward(
+def pass_forward(
     own: Tensor,
     other: Tensor,
     edge: Tensor,
@@ -112,15 +100,20 @@ def _pass_forward(
     source: Tensor,
     target: Tensor,
     gate: Tensor,
+    bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Write the gates, perhaps over ``edge``; return o, the means, and the inverse sums of gates."""
-    own, other = own.contiguous(), other.contiguous()
+    """Write the gates, perhaps over ``edge``; return o, the means, and the inverse sums of gates.
+
+    ``bias`` (4 C) is what own (a, d) and other (b, h) lack.
+    """
+    own, other = _rows(own), _rows(other)
     source, target = source.long().contiguous(), target.long().contiguous()
     factor = None if factor is None else factor.contiguous()
     results = out, mean, inverse = tuple(own.new_empty(len(own), edge.size(1)) for _ in range(3))
     _check(
         _library(own).gated_forward(
-            *map(pointer, (own, other, edge, factor, source, target)),
+            *(pointer(one, rows=True) for one in (own, other)),
+            *map(pointer, (bias, edge, factor, source, target)),
             *_sizes(edge, own, other),
             *map(pointer, (gate, *results)),
         )
@@ -142,11 +135,15 @@ def _mean_back(
     """Return the gradients of own, other and edge, and that of factor if there is one."""
     saved = gate, other, factor, source, target, mean, inverse
     by_triton = triton_gated_mean.can_run(gate, other)
-    compute = triton_gated_mean.gated_mean_backward if by_triton else _pass_backward
-    return [one for one in compute(grad_out, grad_gate, *saved) if one is not None]
+    if by_triton:
+        grads = triton_gated_mean.gated_mean_backward(grad_out, grad_gate, *saved)
+    else:
+        grad_own, grad_other = other.new_empty(len(mean), other.size(1)), *new_tensors(other)
+        grads = grad_own, grad_other, *pass_backward(grad_out, grad_gate, *saved, grad_own, grad_other)
+    return [one for one in grads if one is not None]
 
 
-def _pass_backward(
+def pass_backward(
     grad_out: Tensor,
     grad_edge: Tensor | None,
     gate: Tensor,
@@ -156,29 +153,36 @@ def _pass_backward(
     target: Tensor,
     mean: Tensor,
     inverse: Tensor,
+    grad_own: Tensor,
+    grad_other: Tensor,
+    bias: Tensor | None = None,
     affine: Tensor | None = None,
     slopes: Tensor | None = None,
     relu: bool = False,
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Pass over the edges of each target, then over those of each source: gradients of own, other, gate and factor.
+) -> tuple[Tensor, Tensor | None]:
+    """Pass over the edges of each target, then over those of each source; return the gradients of gate and factor.
 
-    ``grad_edge`` is the gradient of the gates or, with ``affine`` and ``slopes``, that of a norm behind them.
+    Those of own and other are written to ``grad_own`` and ``grad_other``, whose rows are as far apart as own's and
+    other's. ``grad_edge`` is the gradient of the gates or, with ``affine`` and ``slopes``, of a norm behind them.
     """
-    grad_out, gate, other, mean, inverse = (one.contiguous() for one in (grad_out, gate, other, mean, inverse))
+    other = _rows(other)
+    grad_out, gate, mean, inverse = (one.contiguous() for one in (grad_out, gate, mean, inverse))
     grad_edge, factor = (None if one is None else one.contiguous() for one in (grad_edge, factor))
     source, target = source.long().contiguous(), target.long().contiguous()
-    grad_own, grad_other, grad_gate = other.new_empty(len(mean), other.size(1)), *map(torch.empty_like, (other, gate))
-    grads = grad_own, grad_other, grad_gate, None if factor is None else torch.empty_like(factor)
+    grad_gate, grad_factor = torch.empty_like(gate), None if factor is None else torch.empty_like(factor)
     _check(
         _library(other).gated_backward(
-            *map(pointer, (other, factor, source, target)),
-            *_sizes(gate, mean, other),
+            pointer(other, rows=True),
+            *map(pointer, (bias, factor, source, target)),
+            *_sizes(gate, grad_own, other),
             *map(pointer, (grad_out, grad_edge, None if slopes is None else affine, slopes)),
             int(relu),
-            *map(pointer, (gate, mean, inverse, *grads)),
+            *map(pointer, (gate, mean, inverse)),
+            *(pointer(one, rows=True) for one in (grad_own, grad_other)),
+            *map(pointer, (grad_gate, grad_factor)),
         )
     )
-    return grads
+    return grad_gate, grad_factor
 
 
 def _keep_mean(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
@@ -258,107 +262,6 @@ _gated_mean = operator(
 )
 
 
-def gated_update(
-    own: Tensor,
-    other: Tensor,
-    edge: Tensor,
-    factor: Tensor | None,
-    source: Tensor,
-    target: Tensor,
-    weight: Tensor,
-    norm: BatchNorm,
-    residual: bool,
-) -> tuple[Tensor, Tensor]:
-    r"""Compute `gated_mean`, and in place of the gates the new edges ``[c +] relu(BN(g))``; see there.
-
-    The backward pass reads gates and gradients of the edges once where the two operators one after the other would
-    store those of the gates in between. `update_can_run` says for which norms.
-    """
-    inner, moments = norm.module, moments_of(norm.module)
-    result = _GatedUpdate.apply(
-        *(own, other, edge, weight, factor, inner.weight, inner.bias, source, target, moments),
-        *(form_of(inner, True), residual),
-    )
-    track(inner, moments, len(edge))
-    return result
-
-
-def update_can_run(edge: Tensor, norm: nn.Module) -> bool:
-    """Whether `gated_update` supports this norm of the edges, where `cpu_can_run` supports the tensors."""
-    return kernel_can_run(edge, norm, None)
-
-
-class _GatedUpdate(Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        own: Tensor,
-        other: Tensor,
-        edge: Tensor,
-        weight: Tensor,
-        factor: Tensor | None,
-        norm_weight: Tensor,
-        norm_bias: Tensor,
-        source: Tensor,
-        target: Tensor,
-        moments: Tensor,
-        form: NormForm,
-        residual: bool,
-    ) -> tuple[Tensor, Tensor]:
-        """Keep the gates, the means, the inverse sums of gates, and the inputs."""
-        gate = linear(edge, weight)
-        out, mean, inverse = _pass_forward(own, other, gate, factor, source, target, gate)
-        new, affine = apply_norm(gate, norm_weight, norm_bias, edge if residual else None, moments, form)
-        inputs = (own, other, edge, weight, factor, norm_weight, norm_bias)
-        ctx.save_for_backward(*inputs, source, target, moments, gate, mean, inverse, affine)
-        ctx.form, ctx.residual = form, residual
-        ctx.set_materialize_grads(False)  # the edge output of a last layer is unused
-        return out, new
-
-    @staticmethod
-    def backward(ctx: Any, grad_out: Tensor | None, grad_new: Tensor | None) -> tuple[Tensor | None, ...]:
-        """Pass over the edges of each target, then over those of each source; then the product with the weight."""
-        *inputs, source, target, moments, gate, mean, inverse, affine = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            constants = {"source": source, "target": target, "moments": moments, "form": ctx.form}
-            plain = partial(_plain_update, **constants, residual=ctx.residual)
-            return *differentiable_gradients(plain, inputs, (grad_out, grad_new)), *[None] * 5
-        _, other, edge, weight, factor, norm_weight, _ = inputs
-        grad_out = torch.zeros_like(mean) if grad_out is None else grad_out
-        grad_new = None if grad_new is None else grad_new.contiguous()
-        slopes, grad_norm = None, (None, None)
-        if grad_new is not None:
-            slopes, grad_norm = norm_gradients(grad_new, gate, norm_weight, affine, moments, ctx.form)
-        saved = gate, other, factor, source, target, mean, inverse, affine, slopes, ctx.form.relu
-        grad_own, grad_other, grad_gate, grad_factor = _pass_backward(grad_out, grad_new, *saved)
-        grad_edge = None
-        if ctx.needs_input_grad[2]:
-            added = grad_new if ctx.residual else None
-            grad_edge = grad_gate @ weight if added is None else torch.addmm(added, grad_gate, weight)
-        return grad_own, grad_other, grad_edge, grad_gate.T @ edge, grad_factor, *grad_norm, *[None] * 5
-
-
-def _plain_update(
-    own: Tensor,
-    other: Tensor,
-    edge: Tensor,
-    weight: Tensor,
-    factor: Tensor | None,
-    norm_weight: Tensor,
-    norm_bias: Tensor,
-    *,
-    source: Tensor,
-    target: Tensor,
-    moments: Tensor,
-    form: NormForm,
-    residual: bool,
-) -> tuple[Tensor, Tensor]:
-    """The same results in operations that are differentiable as often as wanted, all edges at once."""
-    out, gate = plain_gates_and_means(own, other, edge @ weight.T, factor, source, target)
-    new = plain_update(gate, norm_weight, norm_bias, moments, form)
-    return out, edge + new if residual else new
-
-
 def plain_gates_and_means(
     own: Tensor, other: Tensor, edge: Tensor, factor: Tensor | None, source: Tensor, target: Tensor
 ) -> tuple[Tensor, Tensor]:
@@ -370,7 +273,13 @@ def plain_gates_and_means(
 
 def _sizes(edge: Tensor, own: Tensor, other: Tensor) -> list[Any]:
     threads = max(1, min(torch.get_num_threads(), edge.numel() // EDGE_WORK))
-    return [*map(ctypes.c_long, (len(edge), len(own), len(other))), edge.size(1), threads]
+    lengths = (len(edge), len(own), len(other), own.stride(0), other.stride(0))
+    return [*map(ctypes.c_long, lengths), edge.size(1), threads]
+
+
+def _rows(x: Tensor) -> Tensor:
+    """Return rows whose numbers are side by side; the rows may be apart."""
+    return x if x.stride(1) == 1 else x.contiguous()
 
 
 def _library(x: Tensor) -> ctypes.CDLL:

@@ -22,7 +22,8 @@ from torch_geometric.nn import BatchNorm
 from graphgps_kmip.common.gradients import differentiable_gradients
 from graphgps_kmip.common.operators import new_tensors, operator
 from graphgps_kmip.mpnn.edge_gate import DistanceGate, factor_of
-from graphgps_kmip.mpnn.gated_mean import EPS, can_run, gated_mean, gated_update, update_can_run
+from graphgps_kmip.mpnn.gated_mean import EPS, can_run, gated_mean
+from graphgps_kmip.mpnn.gated_update import gated_update, update_can_run
 from graphgps_kmip.mpnn.message_passing import Nodes, required_edge_attr, source_and_target
 from graphgps_kmip.mpnn.norm_update import norm_update
 from graphgps_kmip.registry import register
@@ -99,12 +100,13 @@ class GatedGCN(nn.Module):
         self, x: Tensor, x_source: Tensor, edge_attr: Tensor, factor: Tensor | None, source: Tensor, target: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return ``A x + mean`` of the nodes (N, C) and the new edges (E, C)."""
-        # C's bias with D's: the same for all edges into a node, and its gradient is a sum over nodes, not edges
-        own, other = _side_by_side(x, self.A, self.D, self.C.bias), _side_by_side(x_source, self.B, self.E)
-        given = (own, other, edge_attr, factor, source, target, self.C.weight)
+        given, (weight, bias) = (edge_attr, factor, source, target), self._joined()
         if isinstance(self.act, nn.ReLU) and not self._drops and update_can_run(edge_attr, self.edge_norm):
-            return gated_update(*given, self.edge_norm, self.edge_residual)
-        mean, gate = gated_mean(*given)
+            weights, others = (weight, bias, self.C.weight), None if x_source is x else x_source
+            return gated_update(x, others, *given, weights, self.edge_norm, self.edge_residual)
+        (for_own, for_other), (own_bias, other_bias) = weight.chunk(2), bias.chunk(2)
+        own, other = linear(x, for_own, own_bias), linear(x_source, for_other, other_bias)
+        mean, gate = gated_mean(own, other, *given, self.C.weight)
         return mean, self._update(gate, self.edge_norm, edge_attr if self.edge_residual else None)
 
     def _by_torch(
@@ -117,6 +119,15 @@ class GatedGCN(nn.Module):
         weighted, normaliser = gated_sum(gate, self.B(x_source), factor, source, target, x.size(0))
         return self.A(x) + weighted / (normaliser + EPS), gate
 
+    def _joined(self) -> tuple[Tensor, Tensor]:
+        """Return weights (4 C, C) and biases (4 C) of A, D, B and E, C's bias with D's.
+
+        C's bias is the same for all edges into a node, so that its gradient is a sum over nodes, not edges.
+        """
+        maps = self.A, self.D, self.B, self.E
+        biases = self.A.bias, self.D.bias + self.C.bias, self.B.bias, self.E.bias
+        return torch.cat([one.weight for one in maps]), torch.cat(biases)
+
     @property
     def _drops(self) -> bool:
         return self.training and self.dropout.p > 0
@@ -127,12 +138,6 @@ class GatedGCN(nn.Module):
             return norm_update(value, norm, relu, residual)
         new = self.dropout(norm_update(value, norm, relu) if relu else self.act(norm(value)))
         return new if residual is None else residual + new
-
-
-def _side_by_side(x: Tensor, first: nn.Linear, second: nn.Linear, more: Tensor | None = None) -> Tensor:
-    """Apply two linear maps in one product: x (N, C) -> (N, 2 C); ``more`` is added to the second bias."""
-    bias = second.bias if more is None else second.bias + more
-    return linear(x, torch.cat([first.weight, second.weight]), torch.cat([first.bias, bias]))
 
 
 def gated_sum(

@@ -263,11 +263,15 @@ def dtype_flags(dtype: torch.dtype) -> tuple[str, ...]:
     return ("-DDOUBLE",) if dtype == torch.float64 else ()
 
 
-def pointer(tensor: Tensor | None) -> ctypes.c_void_p:
-    """Address of the first element of a contiguous CPU tensor, for a C function; NULL for None."""
+def pointer(tensor: Tensor | None, *, rows: bool = False) -> ctypes.c_void_p:
+    """Address of the first element of a contiguous CPU tensor, for a C function; NULL for None.
+
+    With ``rows`` the rows of a matrix may be apart, each contiguous in itself.
+    """
     if tensor is None:
         return ctypes.c_void_p(None)
-    if not tensor.is_contiguous() or tensor.device.type != "cpu":
+    dense = tensor.is_contiguous() or (rows and tensor.dim() == 2 and tensor.stride(1) == 1)
+    if not dense or tensor.device.type != "cpu":
         raise ValueError(f"a C kernel needs a contiguous CPU tensor, got stride {tensor.stride()} on {tensor.device}")
     try:
         return ctypes.c_void_p(tensor.data_ptr())

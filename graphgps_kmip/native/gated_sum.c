@@ -18,6 +18,8 @@
 
 typedef struct {
     const real *own, *other;        /* (N, 2 C): A x and D x; (M, 2 C): B x and E x */
+    long own_row, other_row;        /* numbers from row to row of these, and of their gradients */
+    const real *bias;               /* (4, C): of A, D, B and E, where they are not yet added; or NULL */
     const real *factor;             /* (E), or NULL */
     const int64_t *source, *target; /* (E) */
     const real *grad_out, *grad_gate; /* (N, C); (E, C), or NULL */
@@ -36,9 +38,10 @@ typedef struct {
 
 #define EACH_VECTOR for (int c = 0, count = g->dim; c < g->dim; c += LANES, count -= LANES)
 #define LOAD(array, row) load_some(g->array + (long)(row) * g->dim + c, count)
-#define LOAD_HALF(array, row, half) load_some(g->array + (2 * (long)(row) + (half)) * g->dim + c, count)
+#define OWN(array, row, half) (g->array + (long)(row) * g->own_row + (half) * g->dim + c)
+#define OTHER(array, row, half) (g->array + (long)(row) * g->other_row + (half) * g->dim + c)
+#define BIAS(which) (g->bias ? load_some(g->bias + (which) * g->dim + c, count) : set1(0))
 #define STORE(array, row, value) store_some(g->array + (long)(row) * g->dim + c, value, count)
-#define STORE_HALF(array, row, half, value) store_some(g->array + (2 * (long)(row) + (half)) * g->dim + c, value, count)
 #define FACTOR(edge) set1(g->factor ? g->factor[edge] : 1)
 #define EACH_EDGE(node) \
     for (int64_t at = g->start[node], edge; at < g->start[(node) + 1] && (edge = g->list[at], 1); at++)
@@ -61,18 +64,19 @@ static void *forward_targets(void *argument) {
     EACH_NODE {
         fetch_rows(g, g->given, node + SOON);
         EACH_VECTOR {
-            vec own = LOAD_HALF(own, node, 1), total = set1(0), sum = set1(0);
+            vec own = load_some(OWN(own, node, 1), count) + BIAS(1) + BIAS(3), bias = BIAS(2);
+            vec total = set1(0), sum = set1(0);
             EACH_EDGE(node) {
-                vec gate = LOAD(given, edge) + own + LOAD_HALF(other, g->source[edge], 1);
+                vec gate = LOAD(given, edge) + own + load_some(OTHER(other, g->source[edge], 1), count);
                 vec weight = FACTOR(edge) * sigmoid(gate);
                 STORE(gate, edge, gate);
                 sum = sum + weight;
-                total = fma_(weight, LOAD_HALF(other, g->source[edge], 0), total);
+                total = fma_(weight, load_some(OTHER(other, g->source[edge], 0), count) + bias, total);
             }
             vec inverse = set1(1) / (sum + set1((real)1e-6));
             STORE(inverse, node, inverse);
             STORE(mean, node, total * inverse);
-            STORE(out, node, LOAD_HALF(own, node, 0) + total * inverse);
+            STORE(out, node, load_some(OWN(own, node, 0), count) + BIAS(0) + total * inverse);
         }
     }
     return NULL;
@@ -94,19 +98,19 @@ static void *backward_targets(void *argument) {
         fetch_rows(g, g->gate, node + SOON);
         fetch_rows(g, g->grad_gate, node + SOON);
         EACH_VECTOR {
-            vec grad = LOAD(grad_out, node), mean = LOAD(mean, node), sum = set1(0);
+            vec grad = LOAD(grad_out, node), mean = LOAD(mean, node) - BIAS(2), sum = set1(0);
             vec grad_total = grad * LOAD(inverse, node);
             EACH_EDGE(node) {
                 vec gate = LOAD(gate, edge), sigma = sigmoid(gate);
-                vec grad_sigma = sigma * grad_total * (LOAD_HALF(other, g->source[edge], 0) - mean);
+                vec grad_sigma = sigma * grad_total * (load_some(OTHER(other, g->source[edge], 0), count) - mean);
                 vec result = FACTOR(edge) * grad_sigma * (set1(1) - sigma);
                 if (g->grad_gate) result = result + edge_gradient(g, gate, LOAD(grad_gate, edge), c, count);
                 STORE(grad_edge, edge, result);
                 sum = sum + result;
                 if (g->factor) g->grad_factor[edge] += sum_lanes(grad_sigma);
             }
-            STORE_HALF(grad_own, node, 0, grad);
-            STORE_HALF(grad_own, node, 1, sum);
+            store_some(OWN(grad_own, node, 0), grad, count);
+            store_some(OWN(grad_own, node, 1), sum, count);
         }
     }
     return NULL;
@@ -125,8 +129,8 @@ static void *backward_sources(void *argument) {
                 value = fma_(FACTOR(edge) * sigmoid(LOAD(gate, edge)), grad_total, value);
                 sum = sum + LOAD(grad_edge, edge);
             }
-            STORE_HALF(grad_other, node, 0, value);
-            STORE_HALF(grad_other, node, 1, sum);
+            store_some(OTHER(grad_other, node, 0), value, count);
+            store_some(OTHER(grad_other, node, 1), sum, count);
         }
     }
     return NULL;
@@ -159,26 +163,29 @@ static int inside(const int64_t *node, long num_edges, long num_nodes) {
 }
 
 /* Both return 0, or ENOMEM, the forward EINVAL for an edge whose ends are not there. */
-int gated_forward(const real *own, const real *other, const real *given, const real *factor, const int64_t *source,
-                  const int64_t *target, long num_edges, long num_targets, long num_sources, int dim, int num_threads,
-                  real *gate, real *out, real *mean, real *inverse) {
-    Gated g = {.own = own, .other = other, .factor = factor, .source = source, .target = target, .given = given,
-               .gate = gate,
-               .out = out, .mean = mean, .inverse = inverse, .num_edges = num_edges, .num_targets = num_targets,
-               .num_sources = num_sources, .dim = dim};
+int gated_forward(const real *own, const real *other, const real *bias, const real *given, const real *factor,
+                  const int64_t *source, const int64_t *target, long num_edges, long num_targets, long num_sources,
+                  long own_row, long other_row, int dim, int num_threads, real *gate, real *out, real *mean,
+                  real *inverse) {
+    Gated g = {.own = own, .other = other, .bias = bias, .factor = factor, .source = source, .target = target,
+               .given = given, .gate = gate, .out = out, .mean = mean, .inverse = inverse, .num_edges = num_edges,
+               .num_targets = num_targets, .num_sources = num_sources, .own_row = own_row, .other_row = other_row,
+               .dim = dim};
     if (!inside(source, num_edges, num_sources) || !inside(target, num_edges, num_targets)) return EINVAL;
     return pass(&g, target, num_targets, forward_targets, num_threads);
 }
 
-int gated_backward(const real *other, const real *factor, const int64_t *source, const int64_t *target, long num_edges,
-                   long num_targets, long num_sources, int dim, int num_threads, const real *grad_out,
-                   const real *grad_gate, const real *affine, const real *slopes, int relu, const real *gate,
-                   const real *mean, const real *inverse, real *grad_own, real *grad_other, real *grad_edge,
-                   real *grad_factor) {
-    Gated g = {.other = other, .factor = factor, .source = source, .target = target, .grad_out = grad_out,
-               .grad_gate = grad_gate, .affine = affine, .slopes = slopes, .relu = relu, .gate = (real *)gate, .mean = (real *)mean, .inverse = (real *)inverse,
-               .grad_own = grad_own, .grad_other = grad_other, .grad_edge = grad_edge, .grad_factor = grad_factor,
-               .num_edges = num_edges, .num_targets = num_targets, .num_sources = num_sources, .dim = dim};
+int gated_backward(const real *other, const real *bias, const real *factor, const int64_t *source,
+                   const int64_t *target, long num_edges, long num_targets, long num_sources, long own_row,
+                   long other_row, int dim, int num_threads, const real *grad_out, const real *grad_gate,
+                   const real *affine, const real *slopes, int relu, const real *gate, const real *mean,
+                   const real *inverse, real *grad_own, real *grad_other, real *grad_edge, real *grad_factor) {
+    Gated g = {.other = other, .bias = bias, .factor = factor, .source = source, .target = target,
+               .grad_out = grad_out, .grad_gate = grad_gate, .affine = affine, .slopes = slopes, .relu = relu,
+               .gate = (real *)gate, .mean = (real *)mean, .inverse = (real *)inverse, .grad_own = grad_own,
+               .grad_other = grad_other, .grad_edge = grad_edge, .grad_factor = grad_factor, .num_edges = num_edges,
+               .num_targets = num_targets, .num_sources = num_sources, .own_row = own_row, .other_row = other_row,
+               .dim = dim};
     if (factor) memset(grad_factor, 0, num_edges * sizeof(real));
     return pass(&g, target, num_targets, backward_targets, num_threads) ||
                    pass(&g, source, num_sources, backward_sources, num_threads)

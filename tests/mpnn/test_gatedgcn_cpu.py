@@ -11,7 +11,8 @@ from torch import Tensor
 from torch_geometric.nn import BatchNorm
 
 from graphgps_kmip.mpnn import GatedGCN, gatedgcn
-from graphgps_kmip.mpnn.gated_mean import gated_mean, gated_update
+from graphgps_kmip.mpnn.gated_mean import gated_mean
+from graphgps_kmip.mpnn.gated_update import gated_update
 from graphgps_kmip.native import unavailable_reason, without_kernels
 from tests.mpnn.cases import check_gradients
 from tests.native.vector_units import VECTOR_UNITS
@@ -156,16 +157,21 @@ def test_the_edge_update_takes_one_operator_where_nothing_is_dropped(
     assert len(calls) == (1 if training else 2)
 
 
-def test_second_derivatives_of_the_edge_update_equal_finite_differences() -> None:
-    floats, indices = example(3, with_factor=True, num_edges=9)
-    floats[3].data.abs_()
-    norm, weight = BatchNorm(3).double(), torch.randn(3, 3, dtype=torch.float64, requires_grad=True)
+@pytest.mark.parametrize("joint", [False, True])
+def test_second_derivatives_of_the_edge_update_equal_finite_differences(joint: bool) -> None:
+    """Of one set of nodes, and of sources and targets."""
+    nodes = (TARGETS,) if joint else (TARGETS, SOURCES)
+    shapes = *((rows, 3) for rows in nodes), (9, 3), (9, 1), (12, 3), (12,), (3, 3)
+    floats = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    floats[-4].data.abs_()  # the factor
+    indices, norm = [torch.randint(0, rows, (9,)) for rows in (nodes[-1], TARGETS)], BatchNorm(3).double()
 
-    def update(own: Tensor, other: Tensor, edge: Tensor, factor: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        return gated_update(own, other, edge, factor, *indices, weight, norm, True)
+    def update(x: Tensor, *given: Tensor) -> tuple[Tensor, Tensor]:
+        other, (edge, factor, *weights) = (None, given) if joint else (given[0], given[1:])
+        return gated_update(x, other, edge, factor, *indices, tuple(weights), norm, True)
 
-    assert torch.autograd.gradcheck(update, (*floats, weight))
-    assert torch.autograd.gradgradcheck(update, (*floats, weight), fast_mode=True)
+    assert torch.autograd.gradcheck(update, floats)
+    assert torch.autograd.gradgradcheck(update, floats, fast_mode=True)
 
 
 def test_halves_take_the_form_without_it() -> None:

@@ -14,7 +14,8 @@ from graphgps_kmip.attention.full import full_attention
 from graphgps_kmip.attention.pair_attention import pair_attention
 from graphgps_kmip.attention.size_groups import SizeGroups
 from graphgps_kmip.attention.sparse_attention import sparse_attention
-from graphgps_kmip.mpnn.gated_mean import gated_mean, gated_update
+from graphgps_kmip.mpnn.gated_mean import gated_mean
+from graphgps_kmip.mpnn.gated_update import gated_update
 from graphgps_kmip.mpnn.norm_update import norm_update
 from graphgps_kmip.search import topk_inner_product
 
@@ -138,9 +139,13 @@ def test_gated_means_of_nodes_without_edges_and_hubs(dim: int, dtype: torch.dtyp
             assert out.isfinite().all()
             assert all(grad.shape == x.shape for grad, x in zip(grads, inputs, strict=True))
         if edges > 1:
-            weight, norm = torch.randn(dim, dim, dtype=dtype), BatchNorm(dim).to(dtype)
-            out, new = gated_update(own, other, edge, factor, source, target, weight, norm, residual=True)
-            assert all(grad.isfinite().all() for grad in torch.autograd.grad(out.sum() + new.sum(), (own, other, edge)))
+            x, far = (part.detach()[:, :dim].clone().requires_grad_() for part in (own, other))
+            weights = tuple(torch.randn(shape, dtype=dtype) for shape in ((4 * dim, dim), (4 * dim,), (dim, dim)))
+            norm = BatchNorm(dim).to(dtype)
+            for x_source, index in ((far, source), (None, source % targets)):
+                out, new = gated_update(x, x_source, edge, factor, index, target, weights, norm, residual=True)
+                inputs = (x, edge) if x_source is None else (x, edge, x_source)
+                assert all(grad.isfinite().all() for grad in torch.autograd.grad(out.sum() + new.sum(), inputs))
         if edges:
             with pytest.raises(IndexError):
                 gated_mean(own, other, edge, factor, source + sources, target)

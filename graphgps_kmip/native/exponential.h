@@ -12,6 +12,7 @@ typedef uint64_t vec_words __attribute__((vector_size(sizeof(vec)))); /* sums of
 #define TERMS 14
 #if defined(AVX512)
 #define REDUCE_ADD _mm512_reduce_add_pd
+#define REDUCE_MAX _mm512_reduce_max_pd
 #elif defined(NEON)
 #define REDUCE_ADD(a) vaddvq_f64((float64x2_t)(a))
 #endif
@@ -24,6 +25,7 @@ typedef uint32_t vec_words __attribute__((vector_size(sizeof(vec))));
 #define TERMS 8
 #if defined(AVX512)
 #define REDUCE_ADD _mm512_reduce_add_ps
+#define REDUCE_MAX _mm512_reduce_max_ps
 #elif defined(NEON)
 #define REDUCE_ADD(a) vaddvq_f32((float32x4_t)(a))
 #endif
@@ -66,9 +68,13 @@ INLINE real sum_lanes(vec a) {
 }
 
 INLINE real max_lanes(vec a) {
+#ifdef REDUCE_MAX
+    return REDUCE_MAX(a);
+#else
     real largest = a[0];
     for (int i = 1; i < LANES; i++) largest = a[i] > largest ? a[i] : largest;
     return largest;
+#endif
 }
 
 #endif

@@ -47,6 +47,9 @@ typedef struct {
 } Full;
 
 typedef struct {
+    const real *key, *value;           /* of the unit, as they are given, */
+    long row;                          /* and the numbers from row to row */
+    int few;                           /* whether the unit has few keys */
     real *kt, *vt, *grad_kt, *grad_vt; /* (packed, stride) */
     real *key_bias, *grad_key_bias;    /* (stride), where keys have a bias */
     real *score, *grad, *drop;         /* (QUERIES, KEYS), and (KEYS) */
@@ -97,10 +100,18 @@ static void draw(const Full *f, long unit, long query, long first, int width, re
 /* score[j] = exp(score[j] - shift), 0 from `valid` on; returns the sum. */
 static real exponentials(real *score, real shift, int valid, int width) {
     vec sum = set1(0);
-    for (int j = 0; j < width; j += LANES) store(score + j, exp_(load(score + j) - set1(shift)));
-    for (int j = valid; j < width; j++) score[j] = 0;
-    for (int j = 0; j < width; j += LANES) sum = sum + load(score + j);
+    for (int j = 0; j < width; j += LANES) {
+        vec part = j < valid ? first_lanes(exp_(load(score + j) - set1(shift)), valid - j, set1(0)) : set1(0);
+        store(score + j, part);
+        sum = sum + part;
+    }
     return sum_lanes(sum);
+}
+
+static real largest_of(const real *score, int valid) {
+    vec largest = set1(-INFINITY);
+    for (int j = 0; j < valid; j += LANES) largest = max_(largest, first_lanes(load(score + j), valid - j, largest));
+    return max_lanes(largest);
 }
 
 /* First number of a tile in a row of pairs, of the first of some queries; rows have as many numbers as the graph nodes. */
@@ -149,10 +160,7 @@ static void forward_tile(const Full *f, Scratch *s, long unit, long query, int c
     if (GIVEN(f->pairs.ptr)) add_biases(f, s, unit, query, count, first, valid);
     for (int r = 0; r < QUERIES; r++) {
         real *score = s->score + r * KEYS;
-        for (int j = valid; j < width; j++) score[j] = -INFINITY;
-        vec largest = load(score);
-        for (int j = LANES; j < width; j += LANES) largest = max_(largest, load(score + j));
-        real before = top[r], now = max_lanes(largest);
+        real before = top[r], now = largest_of(score, valid);
         top[r] = before > now ? before : now;
         real factor = before == -INFINITY ? 0 : (real)exp(before - top[r]);
         real shift = GIVEN(f->pairs.theta) && top[r] == -INFINITY ? 0 : top[r]; /* no pair so far: any finite number */
@@ -164,14 +172,25 @@ static void forward_tile(const Full *f, Scratch *s, long unit, long query, int c
         draw(f, unit, query + r, first, width, s->drop);
         for (int j = 0; j < width; j++) score[j] *= s->drop[j];
     }
-    add_weighted(s->score, s->vt + first, s->stride, f->packed, width, s->sum);
+    if (s->few) add_weighted_rows(s->score, s->value, s->row, valid, f->dim, f->packed, s->sum);
+    else add_weighted(s->score, s->vt + first, s->stride, f->packed, width, s->sum);
+}
+
+/* Packs the keys and, where they are needed channel by channel, the values of a unit. */
+static void take_keys(const Full *f, Scratch *s, long unit, int backward) {
+    long begin = f->ptr[unit / f->heads], end = f->ptr[unit / f->heads + 1], all = (long)f->heads * f->dim;
+    s->row = 3 * all;
+    s->key = f->qkv + begin * s->row + all + unit % f->heads * f->dim;
+    s->value = s->key + all;
+    s->few = end - begin <= FEW_KEYS;
+    transpose(s->key, s->row, end - begin, f->dim, f->packed, s->kt, s->stride);
+    if (backward || !s->few) transpose(s->value, s->row, end - begin, f->dim, f->packed, s->vt, s->stride);
 }
 
 static void forward_unit(const Full *f, Scratch *s, long unit) {
     long begin = f->ptr[unit / f->heads], end = f->ptr[unit / f->heads + 1], head = unit % f->heads * f->dim;
     long all = (long)f->heads * f->dim, row = 3 * all;
-    transpose(f->qkv + begin * row + all + head, row, end - begin, f->dim, f->packed, s->kt, s->stride);
-    transpose(f->qkv + begin * row + 2 * all + head, row, end - begin, f->dim, f->packed, s->vt, s->stride);
+    take_keys(f, s, unit, 0);
     if (GIVEN(f->pairs.key_bias)) take_key_bias(f, s, unit);
     for (long query = begin; query < end; query += QUERIES) {
         int count = end - query < QUERIES ? (int)(end - query) : QUERIES;
@@ -245,7 +264,8 @@ static void backward_tile(const Full *f, Scratch *s, long unit, long query, int 
         }
         if (GIVEN(f->pairs.ptr)) keep_gradients(f, s, grad, unit, query + r, first, valid);
     }
-    add_weighted(s->grad, s->kt + first, s->stride, f->packed, width, s->sum);
+    if (s->few) add_weighted_rows(s->grad, s->key, s->row, valid, f->dim, f->packed, s->sum);
+    else add_weighted(s->grad, s->kt + first, s->stride, f->packed, width, s->sum);
     add_outer(s->q, s->grad, s->stride, f->packed, width, s->grad_kt + first);
     add_outer(s->g, s->score, s->stride, f->packed, width, s->grad_vt + first);
 }
@@ -253,8 +273,7 @@ static void backward_tile(const Full *f, Scratch *s, long unit, long query, int 
 static void backward_unit(const Full *f, Scratch *s, long unit) {
     long begin = f->ptr[unit / f->heads], end = f->ptr[unit / f->heads + 1], head = unit % f->heads * f->dim;
     long all = (long)f->heads * f->dim, row = 3 * all, size = (long)f->packed * s->stride;
-    transpose(f->qkv + begin * row + all + head, row, end - begin, f->dim, f->packed, s->kt, s->stride);
-    transpose(f->qkv + begin * row + 2 * all + head, row, end - begin, f->dim, f->packed, s->vt, s->stride);
+    take_keys(f, s, unit, 1);
     memset(s->grad_kt, 0, size * sizeof(real));
     memset(s->grad_vt, 0, size * sizeof(real));
     if (GIVEN(f->pairs.key_bias)) take_key_bias(f, s, unit);
@@ -278,9 +297,10 @@ static void backward_unit(const Full *f, Scratch *s, long unit) {
                 f->grad_qkv[(query + r) * row + head + c] = f->scale * s->sum[r * f->packed + c];
     }
     for (long i = 0; i < end - begin; i++)
-        for (int c = 0; c < f->dim; c++) {
-            f->grad_qkv[(begin + i) * row + all + head + c] = s->grad_kt[c * s->stride + i];
-            f->grad_qkv[(begin + i) * row + 2 * all + head + c] = s->grad_vt[c * s->stride + i];
+        for (int c = 0, count = f->dim; c < f->dim; c += LANES, count -= LANES) {
+            real *grad = f->grad_qkv + (begin + i) * row + all + head + c;
+            store_some(grad, load_apart(s->grad_kt + c * s->stride + i, s->stride, count), count);
+            store_some(grad + all, load_apart(s->grad_vt + c * s->stride + i, s->stride, count), count);
         }
     if (!GIVEN(f->pairs.key_bias)) return;
     for (long i = 0; i < end - begin; i++)

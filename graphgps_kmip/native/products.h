@@ -5,14 +5,20 @@
 #define QUERIES 8
 #define KEYS 512 /* of a tile: 16 KiB of scores for QUERIES queries */
 #define STEP (2 * LANES)
+#define FEW_KEYS 64 /* up to which sums over lanes would take longer than what is summed */
 #define GROUP 4  /* channels that are summed together; packed channels are a multiple of it */
 #define SUMMED_ROWS (REGISTER_ROWS / 2) /* queries whose sums over GROUP channels fill the registers */
 
-/* to[c, i] = from[i, c], with zeros up to the stride and up to the packed channels. */
+/* to[c, i] = from[i, c], with zeros up to a multiple of STEP and up to the packed channels. */
 static inline void transpose(const real *from, long row, long count, int dim, int packed, real *to, long stride) {
-    memset(to, 0, (size_t)packed * stride * sizeof(real));
-    for (long i = 0; i < count; i++)
-        for (int c = 0; c < dim; c++) to[c * stride + i] = from[i * row + c];
+    long width = (count + STEP - 1) / STEP * STEP;
+    for (int c = 0; c < dim; c++)
+        for (long i = 0; i < width; i += LANES) {
+            long rest = count - i;
+            vec some = rest <= 0 ? set1(0) : load_apart(from + i * row + c, row, rest < LANES ? (int)rest : LANES);
+            store(to + c * stride + i, some);
+        }
+    for (int c = dim; c < packed; c++) memset(to + c * stride, 0, width * sizeof(real));
 }
 
 /* Copies up to QUERIES rows, times a factor, with zeros where there are none. */
@@ -63,6 +69,20 @@ static inline void add_weighted(const real *weight, const real *keys, long strid
             for (int r = 0; r < SUMMED_ROWS; r++)
                 for (int i = 0; i < GROUP; i++) sum[(first + r) * packed + c + i] += sum_lanes(sums[r][i]);
         }
+}
+
+/* The same of a few keys, with rows as they are given: sum[r, c] += sum_j weight[r, j] keys[j, c]. */
+static inline void add_weighted_rows(const real *weight, const real *keys, long row, int count, int dim, int packed,
+                                     real *sum) {
+    for (int c = 0; c < dim; c += LANES) {
+        vec sums[QUERIES];
+        UNROLL for (int r = 0; r < QUERIES; r++) sums[r] = load_some(sum + r * packed + c, dim - c);
+        for (int j = 0; j < count; j++) {
+            vec key = load_some(keys + j * row + c, dim - c);
+            UNROLL for (int r = 0; r < QUERIES; r++) sums[r] = fma_(set1(weight[r * KEYS + j]), key, sums[r]);
+        }
+        UNROLL for (int r = 0; r < QUERIES; r++) store_some(sum + r * packed + c, sums[r], dim - c);
+    }
 }
 
 /* keys[c, j] += sum_r rows[r, c] weight[r, j] */

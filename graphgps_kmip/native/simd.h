@@ -176,6 +176,31 @@ INLINE void store_some(real *p, vec a, int count) {
 }
 #endif
 
+/* Up to LANES numbers, `step` apart; zeros behind them. */
+INLINE vec load_apart(const real *p, long step, int count) {
+#if defined(AVX512) && !defined(DOUBLE)
+    if (step < 1L << 26) { /* places are 32-bit numbers */
+        const __m512i number = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        __mmask16 some = count >= LANES ? 0xffff : (__mmask16)((1u << count) - 1);
+        __m512i place = _mm512_mullo_epi32(_mm512_set1_epi32((int)step), number);
+        return _mm512_mask_i32gather_ps(set1(0), some, place, p, sizeof(real));
+    }
+#endif
+    real all[LANES] = {0};
+    for (int i = 0; i < count && i < LANES; i++) all[i] = p[i * step];
+    return load(all);
+}
+
+/* The first `count` lanes of one vector, of at least one lane, and the others of another one. */
+INLINE vec first_lanes(vec a, int count, vec rest) {
+#if defined(AVX512)
+    return count >= LANES ? a : OF(mask_mov)(rest, (1u << count) - 1, a);
+#else
+    for (int i = count; i < LANES; i++) a[i] = rest[i];
+    return a;
+#endif
+}
+
 /* One number for each of ROWS queries, in the compiler's own vectors. */
 #define ROWS 8
 typedef real rows __attribute__((vector_size(ROWS * sizeof(real))));

@@ -214,8 +214,8 @@ class FirstRowGINE(GINE):
         self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return new node features, and the edge features as they are."""
-        total = self._sum_of_messages(x, edge_index, edge_attr, encoding)
-        return self.inner(total + source_and_target(x)[1][1]), edge_attr
+        own = source_and_target(x)[1]
+        return self.inner(self._with_messages(own[1].expand_as(own), x, edge_index, edge_attr, encoding)), edge_attr
 
 
 @register("message_passing", "GINE")

@@ -16,6 +16,7 @@ from torch_geometric.utils import scatter
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.mpnn.edge_gate import DistanceGate, factor_of
 from graphgps_kmip.mpnn.message_passing import NodeConvolution, Nodes, required_edge_attr, source_and_target
+from graphgps_kmip.mpnn.relu_messages import can_run, relu_messages
 from graphgps_kmip.mpnn.summed_convolutions import SummedGIN
 from graphgps_kmip.ranges import Choice
 from graphgps_kmip.registry import register
@@ -105,14 +106,17 @@ class GINE(nn.Module):
         self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return new node features, and the edge features as they are."""
-        total = self._sum_of_messages(x, edge_index, edge_attr, encoding)
-        return self.inner(total + source_and_target(x)[1]), edge_attr
+        own = source_and_target(x)[1]
+        return self.inner(self._with_messages(own, x, edge_index, edge_attr, encoding)), edge_attr
 
-    def _sum_of_messages(
-        self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None
+    def _with_messages(
+        self, own: Tensor, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None
     ) -> Tensor:
+        """Return ``own`` (N, C) with the messages into each node added."""
         edge_attr = required_edge_attr("GINE", edge_attr)
-        (x_source, x_target), (source, target) = source_and_target(x), edge_index
+        x_source, (source, target) = source_and_target(x)[0], edge_index
         factor = factor_of("GINE", self.gate, encoding, edge_index)
+        if factor is None and can_run(own, x_source, edge_attr, source):
+            return relu_messages(own, None if x_source is own else x_source, edge_attr, source, target)
         message = torch.relu(x_source.index_select(0, source) + edge_attr)
-        return scatter(message if factor is None else message * factor, target, dim_size=x_target.size(0))
+        return own + scatter(message if factor is None else message * factor, target, dim_size=own.size(0))

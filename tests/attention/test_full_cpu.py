@@ -18,7 +18,7 @@ from tests.reference.attention import full_attention as by_the_formula
 
 pytestmark = pytest.mark.skipif(unavailable_reason("full_attention") is not None, reason="no C compiler")
 
-PTR = torch.tensor([0, 5, 5, 6, 13, 546, 1200])  # no node, one node, a tile of 512 keys and more
+PTR = torch.tensor([0, 5, 5, 6, 13, 73, 606, 1200])  # no node, one node, few, a tile of 512 keys and more
 
 
 def context_of(ptr: Tensor) -> GraphContext:

@@ -17,6 +17,7 @@ from graphgps_kmip.attention.sparse_attention import sparse_attention
 from graphgps_kmip.mpnn.gated_mean import gated_mean
 from graphgps_kmip.mpnn.gated_update import gated_update
 from graphgps_kmip.mpnn.norm_update import norm_update
+from graphgps_kmip.mpnn.relu_messages import relu_messages
 from graphgps_kmip.search import topk_inner_product
 
 COUNTS = [0, 1, 2, 47, 48, 49, 1023, 1024, 1025]  # around a panel of keys, and the first graph that is sorted
@@ -149,6 +150,22 @@ def test_gated_means_of_nodes_without_edges_and_hubs(dim: int, dtype: torch.dtyp
         if edges:
             with pytest.raises(IndexError):
                 gated_mean(own, other, edge, factor, source + sources, target)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dim", [1, 7, 16, 33])
+def test_messages_with_and_without_edges(dim: int, dtype: torch.dtype) -> None:
+    for targets, sources, edges in ((0, 0, 0), (1, 1, 0), (1, 1, 5), (7, 13, 9000)):
+        shapes = (targets, dim), (sources, dim), (edges, dim)
+        x, x_source, edge = (torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes)
+        source, target = (torch.randint(0, max(1, n), (edges,)) for n in (sources, targets))
+        for far, index in ((x_source, source), (None, source % max(1, targets))):
+            out = relu_messages(x, far, edge, index, target)
+            inputs = (x, edge) if far is None else (x, edge, far)
+            assert all(grad.isfinite().all() for grad in (out, *torch.autograd.grad(out.sum(), inputs)))
+        if edges:
+            with pytest.raises(IndexError):
+                relu_messages(x, x_source, edge, source + sources, target)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

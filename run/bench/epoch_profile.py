@@ -17,7 +17,7 @@ from .epochs import OURS, SHAPES, draw, our_epoch
 GROUPS = {
     "matrix products": ("aten::mm", "aten::addmm", "aten::bmm"),
     "attention": ("full_attention", "_ClampedAttention", "sparse_attention"),
-    "gated means": ("_Gated", "gated_"),
+    "messages": ("_Gated", "gated_", "_ReluMessages"),
     "norms": ("aten::native_batch_norm", "_NormUpdate"),
     "ReLU": ("aten::clamp_min", "aten::threshold_backward", "aten::relu"),
     "rows by index": ("aten::index", "aten::gather", "aten::scatter", "aten::_index"),

@@ -12,5 +12,5 @@ def test_the_shares_of_an_epoch_sum_to_all_of_it_and_name_its_operators(capsys: 
     assert len(header.split("|")) == len(row.split("|"))
     share = epoch_profile.shares("pascalvoc-exphormer", 2)
     assert sum(share.values()) == pytest.approx(100)
-    for name in ("matrix products", "attention", "gated means", "norms", "optimizer"):
+    for name in ("matrix products", "attention", "messages", "norms", "optimizer"):
         assert share[name] > 0, name

@@ -133,12 +133,12 @@ def _mean_back(
     inverse: Tensor,
 ) -> list[Tensor]:
     """Return the gradients of own, other and edge, and that of factor if there is one."""
-    saved = gate, other, factor, source, target, mean, inverse
-    by_triton = triton_gated_mean.can_run(gate, other)
-    if by_triton:
-        grads = triton_gated_mean.gated_mean_backward(grad_out, grad_gate, *saved)
+    constants = factor, source, target, mean, inverse
+    if triton_gated_mean.can_run(gate, other):
+        grads = triton_gated_mean.gated_mean_backward(grad_out, grad_gate, gate, other, *constants)
     else:
         grad_own, grad_other = other.new_empty(len(mean), other.size(1)), *new_tensors(other)
+        saved = gate, other.contiguous(), *constants
         grads = grad_own, grad_other, *pass_backward(grad_out, grad_gate, *saved, grad_own, grad_other)
     return [one for one in grads if one is not None]
 

@@ -70,6 +70,19 @@ def test_gradients_equal_finite_differences(with_factor: bool) -> None:
     assert torch.autograd.gradcheck(lambda *inputs: run(list(inputs), indices), floats)
 
 
+def test_rows_that_are_apart_give_the_same_values_and_gradients() -> None:
+    floats, indices = example(3, with_factor=False)
+    wide = [torch.randn(len(one), 40, dtype=one.dtype) for one in floats[:3]]
+    for one, rows in zip(floats, wide, strict=False):
+        rows[:, 5 : 5 + one.size(1)] = one.detach()
+    apart = [rows[:, 5 : 5 + one.size(1)].requires_grad_() for one, rows in zip(floats, wide, strict=False)]
+    results = []
+    for given in (floats[:3], apart):
+        out, gate = gated_mean(*given, None, *indices)
+        results.append((out, gate, *torch.autograd.grad(out.square().sum() + gate.square().sum(), given)))
+    torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
+
+
 def test_gates_of_any_size_give_finite_gradients() -> None:
     floats, indices = example(4, with_factor=False, dtype=torch.float32)
     floats[2].data *= 1000

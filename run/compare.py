@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from graphgps_kmip.errors import is_users, one_line
+from graphgps_kmip.errors import ResultsError, is_users, one_line
 
 MAIN = Path(__file__).resolve().parents[1] / "main.py"
 
@@ -20,7 +20,8 @@ def compare(args: argparse.Namespace) -> int:
     """Train what is not finished yet, one config after the other, and print the table; return the exit code.
 
     Raises:
-        UserError: two configs have one results folder (before anything is trained), or the results cannot be compared.
+        UserError: two configs have one results folder, or one asks for sample data (both before anything is trained);
+            or the results cannot be compared.
     """
     from graphgps_kmip.gym.running.planned_runs import planned_folder  # loads torch_geometric: seconds
     from graphgps_kmip.report.comparison import check_distinct, comparison
@@ -29,6 +30,9 @@ def compare(args: argparse.Namespace) -> int:
     # Asked of the config itself: a name_tag, an out_dir or sample data move the folder.
     folders = {str(file): planned_folder(["--cfg", str(file), *words], Path()) for file in args.files}
     check_distinct(folders, len(args.files))
+    for file, folder in folders.items():
+        if folder != planned_folder(["--cfg", file, *words, "dataset.sample", "False"], Path()):
+            raise ResultsError(f"{file}: runs on sample data (dataset.sample True) enter no table: leave it out")
     for file in args.files:
         command = [sys.executable, str(MAIN), "--cfg", str(file), "--repeat", str(args.repeat), *words]
         if code := subprocess.call(command):
@@ -45,8 +49,11 @@ def main(words: list[str]) -> int:
     parser.add_argument("--out_dir", type=Path, default=Path("results"), help="where results go (default results)")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY VALUE", help="overrides for all of them")
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    args, others = parser.parse_known_args(words)
+    if others:
+        parser.error(f"{' '.join(others)}: unknown; settings of all files go behind --set, as in --set gt.kmip.k 10")
     try:
-        return compare(parser.parse_args(words))
+        return compare(args)
     except KeyboardInterrupt:
         return 130
     except Exception as error:

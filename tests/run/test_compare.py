@@ -79,3 +79,26 @@ def test_one_file_given_twice_is_refused(
     file = yaml_file(tmp_path / "a")
     assert compare.main([file, file]) == 2
     assert "given twice" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [("--set", "dataset.sample", "True"), ()])
+def test_sample_data_are_refused_before_anything_is_trained(
+    compare: ModuleType, words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {} if words else {"dataset": "{sample: True}"}
+    files = [yaml_file(tmp_path / "a", "a"), yaml_file(tmp_path / "b", "b", **settings)]
+    compare.subprocess.call = lambda _: pytest.fail("trained")
+    assert compare.main([*files, "--out_dir", str(tmp_path / "results"), *words]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "dataset.sample" in error
+
+
+def test_settings_without_set_are_told_where_they_belong(
+    compare: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        compare.main([yaml_file(tmp_path / "a"), "--repeat", "2", "gt.kmip.k", "10"])
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "gt.kmip.k 10: unknown" in error
+    assert "--set" in error

@@ -56,3 +56,12 @@ def test_a_split_with_a_seed_of_its_own_has_the_shares_of_the_config() -> None:
     drawn = graph(*RANDOM, "dataset.split_seed", "0")
     shares = [drawn[f"{name}_mask"].float().mean().item() for name in ("train", "val", "test")]
     assert shares == pytest.approx([0.6, 0.2, 0.2], abs=0.02)
+
+
+def test_shares_that_the_split_mode_does_not_read_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    graph("dataset.split_mode", "standard", "dataset.split", "[0.5, 0.25, 0.25]")
+    assert caplog.text.count("dataset.split [0.5, 0.25, 0.25] is not read") == 1
+    caplog.clear()
+    graph("dataset.split_mode", "standard", "dataset.split", "[0.8, 0.1, 0.1]")  # GraphGym's default
+    graph(*RANDOM, "dataset.split", "[0.5, 0.25, 0.25]")
+    assert "dataset.split" not in caplog.text

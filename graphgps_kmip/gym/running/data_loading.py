@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 _standing_in: ContextVar[bool] = ContextVar("standing_in", default=False)
+GRAPHGYM_SHARES = (0.8, 0.1, 0.1)  # its default of dataset.split
 GRAPHGYM_FORMAT = "PyG"  # loaded by GraphGym itself where we have no record of that name
 
 
@@ -201,6 +202,7 @@ def _without_encodings(record: DatasetRecord, root: str) -> tuple[GraphDataset, 
         if "cache" not in inspect.signature(record.load).parameters:
             raise ConfigError(f"dataset.cache_edges: {record.title} comes with its edges, set it to False")
         record = replace(record, load=partial(record.load, cache=True))
+    _say_unread_shares(record, mode)
     dataset = open_dataset(record, root, mode, cfg.dataset.split, _seed("dataset.split_seed"), index, folder)
     if cfg.train.mode == "brec":  # before encodings are computed, which can be large
         dataset = of_pairs(dataset, "" if standing_in else cfg.brec.pairs)
@@ -214,6 +216,18 @@ def _without_encodings(record: DatasetRecord, root: str) -> tuple[GraphDataset, 
     if NODE2SUBGRAPH in (cfg.train.sampler, cfg.val.sampler):
         dataset = _around_nodes(dataset, record)
     return dataset, standing_in
+
+
+def _say_unread_shares(record: DatasetRecord, mode: str) -> None:
+    """Log that ``dataset.split`` is set but not read; GraphGym's default cannot be told from the same shares set."""
+    shares = tuple(cfg.dataset.split)
+    if mode != "random" and shares not in (GRAPHGYM_SHARES, tuple(record.fractions)):
+        logging.warning(
+            "dataset.split %s is not read: dataset.split_mode %s takes the split of %s; set dataset.split_mode random",
+            list(shares),
+            mode,
+            record.title,
+        )
 
 
 def _seed(key: str) -> int:

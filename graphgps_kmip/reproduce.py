@@ -192,8 +192,9 @@ def chosen(args: argparse.Namespace) -> Iterator[tuple[Experiment, dict[str, Res
 def asked(args: argparse.Namespace) -> list[Job]:
     """Return the jobs that the command line names."""
     known, only = experiments(args), ",".join(args.only)
+    same = [*(["--sample"] if args.sample else []), *(["--only", only] if only else [])]
     for key in args.ids:
-        check_searched(kept_of(select(known, key), only, args.seeds))
+        check_searched(kept_of(select(known, key), only, args.seeds), same)
     jobs = plan_jobs(known, args.ids, place(args), only, args.seeds)
     check_configs(jobs, ROOT)
     if not getattr(args, "job", None):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -137,8 +138,12 @@ def _read(file: Path) -> SearchRecord | None:
     return SearchRecord(**content)
 
 
-def check_searched(experiment: Experiment) -> None:
+def check_searched(experiment: Experiment, options: Sequence[str] = ()) -> None:
     """Refuse to train what no search has chosen settings for.
+
+    Args:
+        experiment (Experiment): what is to be trained.
+        options (sequence of str, optional): what else the command of that search needs. (default: ``()``)
 
     Raises:
         ManifestError: names the trainings, and the command that searches.
@@ -151,5 +156,5 @@ def check_searched(experiment: Experiment) -> None:
         names += f" and {len(missing) - NAMED} others" if len(missing) > NAMED else ""
         raise ManifestError(
             f"{experiment.id}: no finished search has chosen the settings of {names}: run "
-            f"`{reproduce_command()} run {experiment.id} --search`"
+            f"`{reproduce_command()} {shlex.join(['run', experiment.id, '--search', *options])}`"
         )

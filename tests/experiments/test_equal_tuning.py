@@ -173,10 +173,12 @@ def test_the_models_of_a_shipped_table_share_their_first_factors_and_have_few_of
     assert all(values == dict(drawn[0]).get(name, values) or name == "dim" for one in drawn for name, values in one)
 
 
-def test_a_fair_table_without_its_search_is_refused_at_the_command_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("sample", [[], ["--sample"]])
+def test_a_fair_table_without_its_search_is_refused_with_the_command_of_just_this_search(
+    sample: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert reproduce.main(["plan", "fair/cora", "--out", str(tmp_path), "--only", "model=GCN+GPS+kMIP"]) == 2
+    assert reproduce.main(["plan", "fair/cora", "--out", str(tmp_path), *sample, "--only", "model=GCN+GPS+kMIP"]) == 2
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1
     assert "no finished search has chosen the settings of Cora GCN, Cora GPS+kMIP: run `" in said[0]
+    assert said[0].endswith(" ".join(["run fair/cora --search", *sample, "--only model=GCN+GPS+kMIP`"]))

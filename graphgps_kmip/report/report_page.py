@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -64,7 +65,8 @@ def write_page(
     Experiments of which nothing is done or failed are listed, not shown; runs on sample data are counted apart, and
     none of their numbers is in the page.
     """
-    sections = [_section(one, experiments, printed, out, hash_of) for one in experiments.values()]
+    tables_of = partial(experiment_tables, known=experiments, printed=printed, out=out, hash_of=hash_of)
+    sections = [_section(one, tables_of, out, hash_of) for one in experiments.values()]
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -93,17 +95,13 @@ def write_page(
 
 
 def _section(
-    experiment: Experiment,
-    experiments: Mapping[str, Experiment],
-    printed: Mapping[str, PrintedTable],
-    out: Path,
-    hash_of: HashOf,
+    experiment: Experiment, tables_of: Callable[[Experiment], dict[str, ResultTable]], out: Path, hash_of: HashOf
 ) -> Section:
     done, runs = extent(experiment, out, hash_of), statuses(experiment, out, hash_of)
     failed = tuple(failures(runs.values(), out))
     if not done.done:
         return Section(experiment, done, runs, failed)
-    tables = experiment_tables(experiment, experiments, printed, out, hash_of)
+    tables = tables_of(experiment)
     shown = [] if experiment.of else list(filter(_has_values, tables.values()))  # theirs are in their own sections
     pictures, undrawn = _pictures(experiment, tables, out)
     return Section(

@@ -115,7 +115,7 @@ def test_ranks_over_data_sets_are_of_the_models_that_all_of_them_have() -> None:
     assert said.startswith(
         "mean rank over Cora, ZINC, of the models that all of them have: GCN 2.0, GAT 2.0, kMIP 2.0."
     )
-    (said,) = rank_notes([cora, cora.__class__(**{**vars(zinc), "columns": {"ZINC score": {"better": "higher"}}})])
+    (said,) = rank_notes([cora, dataclasses.replace(zinc, columns={"ZINC score": {"better": "higher"}})])
     assert "GCN 1.0, GAT 2.0, kMIP 3.0." in said
     unfinished = one_set("ZINC", "lower", {"kMIP": (0.1,), "GCN": (0.3,), "GAT": (0.2,)})
     for tables in ([], [cora], [cora, unfinished]):

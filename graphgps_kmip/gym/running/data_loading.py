@@ -219,7 +219,7 @@ def _without_encodings(record: DatasetRecord, root: str) -> tuple[GraphDataset, 
 
 
 def _say_unread_shares(record: DatasetRecord, mode: str) -> None:
-    """Log that ``dataset.split`` is set but not read; GraphGym's default cannot be told from the same shares set."""
+    """Log that ``dataset.split`` is set but not read; the same shares as GraphGym's default count as not set."""
     shares = tuple(cfg.dataset.split)
     if mode != "random" and shares not in (GRAPHGYM_SHARES, tuple(record.fractions)):
         logging.warning(

@@ -118,6 +118,14 @@ def test_a_finished_run_is_not_repeated_and_overwrite_keeps_the_old_one(
     assert (folder / "0.old-2").exists()
 
 
+def test_a_training_that_does_not_get_better_ends_by_its_key_and_is_finished(tmp_path: Path) -> None:
+    words = ["optim.max_epoch", "4", "optim.base_lr", "1e-12", "train.early_stop_patience", "2"]
+    assert run(tmp_path, *words) == 0
+    record = json.loads((tmp_path / "results/digits-kmip/0/record.json").read_text())
+    assert (record["finished"], record["epochs"], record["max_epoch"]) == (True, 3, 4)
+    assert (tmp_path / "results/digits-kmip/0/attention.png").is_file()
+
+
 def test_runs_of_other_settings_in_the_same_folder_are_not_averaged(tmp_path: Path) -> None:
     assert run(tmp_path, flags=("--repeat", "2")) == 0
     best = tmp_path / "results" / "digits-kmip" / "agg" / "test" / "best.json"

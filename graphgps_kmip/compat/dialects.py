@@ -275,6 +275,7 @@ MARKERS: dict[str, tuple[str, ...]] = {
         "dataset.cache_edges *",
         "train.precision *",
         "train.eval_test *",
+        "train.early_stop_patience *",
         "train.max_nodes *",
         "train.subgraph_*",
         "optim.accumulation_mean *",

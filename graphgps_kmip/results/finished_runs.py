@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from graphgps_kmip.common.json_files import is_count
 from graphgps_kmip.common.yaml_files import parse_yaml
 from graphgps_kmip.errors import ResultsError, RunFolderError
 from graphgps_kmip.results.run_folder import CONFIG, SPLITS, run_folders, stats_file
-from graphgps_kmip.results.run_record import damage_line, examine_record, is_finished
+from graphgps_kmip.results.run_record import damage_line, examine_record, is_finished, trained_epochs
 from graphgps_kmip.results.run_stats import Line, lost_epochs, read_run, same_line
 
 
@@ -70,7 +69,7 @@ def read_finished(run_dir: Path, record: dict[str, Any]) -> dict[str, dict[int, 
     """
     run = read_run(run_dir)
     fix = f"restore the file, or move {run_dir} away and train again."
-    if is_count(record.get("max_epoch")) and (lost := lost_epochs(run_dir, "train", range(record["max_epoch"]))):
+    if lost := lost_epochs(run_dir, "train", range(trained_epochs(record))):
         raise ResultsError(f"{lost} of a finished run; {fix}")
     best = record.get("best", {})
     for split in SPLITS:

@@ -44,7 +44,7 @@ CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
         ("config_hash", "experiment", "name", "precision", "metric_best", "code_version", "config_file", "scores"),
         (lambda value: isinstance(value, str), "a text"),
     ),
-    **dict.fromkeys(("resumes", "seed", "max_epoch", "params", "processes"), (is_count, "a whole number")),
+    **dict.fromkeys(("resumes", "seed", "max_epoch", "epochs", "params", "processes"), (is_count, "a whole number")),
     **dict.fromkeys(("wall_time", "seconds", "seconds_per_epoch"), (is_amount, "a number of seconds")),
     **dict.fromkeys(("hardware", "packages"), (lambda value: isinstance(value, dict), "an object")),
     "finished_at": (_is_moment, "a date"),
@@ -103,6 +103,11 @@ def damage_line(run_dir: Path, damage: str) -> str:
 def is_finished(record: dict[str, Any] | None) -> bool:
     """Return whether a record is that of a finished run or command."""
     return record is not None and record.get("finished") is True
+
+
+def trained_epochs(record: dict[str, Any]) -> int:
+    """Return how many epochs a finished run has; 0 where its record does not say it."""
+    return record.get("epochs", record.get("max_epoch", 0))  # runs of before have all that were asked for
 
 
 def write_record(run_dir: Path, record: dict[str, Any]) -> None:

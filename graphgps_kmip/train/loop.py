@@ -23,7 +23,7 @@ from graphgps_kmip.train.distributed import make_fabric, on_rank_zero, share_bat
 from graphgps_kmip.train.epoch import Session, run_epoch
 from graphgps_kmip.train.reporter import Reporter
 from graphgps_kmip.train.run_recording import check_folder, closed_record, locked, open_record
-from graphgps_kmip.train.settings import RunState, TrainSettings, is_new_best
+from graphgps_kmip.train.settings import RunState, TrainSettings, is_new_best, stops_early
 from graphgps_kmip.train.writers import Writer, closing
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def train(
     run_dir = Path(run_dir)
     fabric = fabric or make_fabric(precision=settings.precision)
     named = _name_loaders(loaders, fabric.world_size)
-    _check_fit(named, scheduler, task)
+    _check_fit(named, scheduler, task, settings.early_stop_patience)
     writers = writers if fabric.is_global_zero else ()
     with ExitStack() as stack:
         on_rank_zero(fabric, lambda: stack.enter_context(locked(run_dir)))
@@ -113,6 +113,10 @@ def _fit(
 ) -> None:
     settings = session.settings
     for epoch in range(state.epoch + 1, settings.max_epoch):
+        if stops_early(state, settings):
+            log.info("%d epochs without a better score: the training ends", settings.early_stop_patience)
+            checkpointer.write_latest()
+            break
         began = time.perf_counter()
         stats = {"train": run_epoch(session, loaders["train"], "train", epoch)}
         _check_parameters(session, epoch)
@@ -186,7 +190,7 @@ def _name_loaders(loaders: Sequence[Iterable | None], processes: int) -> dict[st
     return named
 
 
-def _check_fit(loaders: dict[str, Iterable], scheduler: LRScheduler, task: Task) -> None:
+def _check_fit(loaders: dict[str, Iterable], scheduler: LRScheduler, task: Task, patience: int) -> None:
     if task.metric_best not in (*task.metrics, "loss"):
         raise InputError(
             f"metric_best is {task.metric_best!r}; this task has {', '.join(task.metrics)} and loss; choose one."
@@ -195,3 +199,5 @@ def _check_fit(loaders: dict[str, Iterable], scheduler: LRScheduler, task: Task)
         raise InputError(
             "optim.scheduler reduce_on_plateau needs a validation split, and there is none; use another scheduler."
         )
+    if patience and "val" not in loaders:
+        raise InputError("train.early_stop_patience needs a validation split, and there is none; set it to 0.")

@@ -51,7 +51,7 @@ def closed_record(record: dict[str, Any], session: Session, state: RunState, wal
     """Return the record of a finished run.
 
     `wall_time` counts the seconds of all sessions up to the epochs that were kept; `seconds_per_epoch` is the mean over
-    all epochs, evaluation included; `peak_memory` is that of the last session and process, in bytes, on Linux without
+    all `epochs`, evaluation included; `peak_memory` is that of the last session and process, in bytes, on Linux without
     the runs that were before in this process; `best` holds the best epoch, its selecting value, and the statistics of
     every split at that epoch.
     """
@@ -69,10 +69,11 @@ def closed_record(record: dict[str, Any], session: Session, state: RunState, wal
         "packages": package_versions(),
         "hardware": hardware(session.fabric.device),
         "wall_time": wall_time,
-        "seconds_per_epoch": state.seconds / settings.max_epoch,
+        "seconds_per_epoch": state.seconds / (state.epoch + 1),
         "peak_memory": peak_memory(),
         "params": session.num_params,
         "max_epoch": settings.max_epoch,
+        "epochs": state.epoch + 1,
         "metric_best": session.task.metric_best,
         "best": state.best,
     }

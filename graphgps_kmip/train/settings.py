@@ -21,6 +21,8 @@ class TrainSettings:
     Args:
         max_epoch: number of epochs (`optim.max_epoch`).
         eval_period: epochs from one evaluation to the next; first and last are evaluated, too (`train.eval_period`).
+        early_stop_patience: epochs without a better validation score after which the training ends, at an evaluation;
+            0: it does not (`train.early_stop_patience`).
         eval_test: evaluate the test split at "every" evaluation, or only at a new "best" (`train.eval_test`).
         batch_accumulation: batches per step; the step also comes at the last batch (`optim.batch_accumulation`).
         accumulation_mean: divide each loss by `batch_accumulation` before its backward pass, as the public k-MIP code
@@ -45,6 +47,7 @@ class TrainSettings:
 
     max_epoch: int
     eval_period: int = 1
+    early_stop_patience: int = 0
     eval_test: str = "every"
     batch_accumulation: int = 1
     accumulation_mean: bool = False
@@ -66,6 +69,7 @@ class TrainSettings:
         """Check the values."""
         _check_integer("optim.max_epoch", self.max_epoch, 1)
         _check_integer("train.eval_period", self.eval_period, 1)
+        _check_integer("train.early_stop_patience", self.early_stop_patience, 0)
         _check_integer("optim.batch_accumulation", self.batch_accumulation, 1)
         _check_integer("train.ckpt_period", self.ckpt_period, 1)
         _check_integer("train.epoch_resume", self.epoch_resume, -1)
@@ -112,6 +116,13 @@ class RunState:
     best: dict[str, Any] = field(default_factory=dict)
     val_loss: float | None = None
     seconds: float = 0.0
+
+
+def stops_early(state: RunState, settings: TrainSettings) -> bool:
+    """Return whether the training ends here, because the best epoch is `early_stop_patience` epochs back."""
+    patience = settings.early_stop_patience
+    waited = patience and state.best and state.epoch - state.best["epoch"] >= patience
+    return bool(waited) and settings.evaluates(state.epoch)
 
 
 def is_new_best(state: RunState, val_stats: dict[str, Any] | None, task: Task, last: bool) -> bool:

@@ -69,6 +69,7 @@ DEFAULTS: dict[str, Any] = {
         0, NATURAL
     ),  # ours: nodes of a training batch, instead of train.batch_size graphs; 0: off
     "train.eval_test": Default("every", Choice(EVAL_TEST)),  # ours: every evaluation, or "best": only at a new best
+    "train.early_stop_patience": Default(0, NATURAL),  # ours: epochs without a better score that end it; 0: none do
     "train.ckpt_best": False,
     "train.precision": Default("32-true", Choice(PRECISIONS)),  # ours: or bf16-mixed, 64-true
     # ours, of gt.layer_type Spexphormer: which edges of the graph its layers read, by whose scores

@@ -50,6 +50,7 @@ ABSENT: dict[str, tuple[Any, ...]] = {
     "dataset.sample_graphs": (0,),
     "posenc_RRWP.sparse": (False,),
     "prep.node_order": ("natural",),
+    "train.early_stop_patience": (0,),
     "recipe.local_residual": (True,),
     "recipe.attention_residual": (True,),
     "recipe.ffn": (True,),

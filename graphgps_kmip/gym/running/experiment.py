@@ -47,7 +47,7 @@ from graphgps_kmip.gym.running.train_modes import (
 from graphgps_kmip.networks.branches import refuse_unread_recipe, warn_of_unread_settings
 from graphgps_kmip.registry import components
 from graphgps_kmip.results.run_folder import numbered, scores_file, writing
-from graphgps_kmip.results.run_record import is_finished
+from graphgps_kmip.results.run_record import is_finished, trained_epochs
 from graphgps_kmip.train import locked, make_fabric, on_rank_zero, prepare_run_dir, read_record, replace_file
 from graphgps_kmip.train.checkpoint import load_model_state, read_checkpoint
 
@@ -289,7 +289,7 @@ def _complete_pictures(run_dir: Path, key: str) -> None:
         return
     if is_sparse(cfg):
         return
-    last = numbered(run_dir).get((read_record(run_dir) or {}).get("max_epoch", 0) - 1)
+    last = numbered(run_dir).get(trained_epochs(read_record(run_dir) or {}) - 1)
     if cfg.train.mode in TRAINING and last is None:
         logging.info("no attention picture: the run was interrupted before, and its last checkpoint is gone")
         return

@@ -188,6 +188,7 @@ def current_settings() -> TrainSettings:
     return TrainSettings(
         max_epoch=cfg.optim.max_epoch,
         eval_period=cfg.train.eval_period,
+        early_stop_patience=cfg.train.early_stop_patience,
         eval_test=cfg.train.eval_test,
         batch_accumulation=cfg.optim.batch_accumulation,
         accumulation_mean=cfg.optim.accumulation_mean,

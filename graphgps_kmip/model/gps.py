@@ -13,7 +13,7 @@ from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.model.feature_encoding import SparseDropout
 from graphgps_kmip.model.gradient_checkpointing import recomputed
-from graphgps_kmip.model.layer_recipe import LayerRecipe
+from graphgps_kmip.model.layer_recipe import LayerRecipe, LayerScale
 from graphgps_kmip.model.norms import NORMS
 
 Branches = nn.Module | Sequence[nn.Module] | None
@@ -81,6 +81,8 @@ class GPSLayer(nn.Module):
             recipe.check_message_passing(module)
         self.local_norm = nn.ModuleList(NORMS[norm](dim) for _ in self.local)
         self.attention_norm = nn.ModuleList(NORMS[norm](dim) for _ in self.attention)
+        scale = recipe.attention_layer_scale
+        self.attention_scale = nn.ModuleList(LayerScale(dim, scale) if scale else nn.Identity() for _ in self.attention)
         self.ffn_norm = NORMS[norm](dim) if recipe.ffn else None
         self.dropout = nn.Dropout(dropout)
         self.ffn = act()
@@ -126,13 +128,14 @@ class GPSLayer(nn.Module):
     def _attended(self, x: Tensor, context: GraphContext, states: States | None) -> tuple[list[Tensor], States]:
         """Return what each attention gives, and its new state."""
         given, passed_on = [], []
-        for attention, norm, state in zip(
-            self.attention, self.attention_norm, states or [None] * len(self.attention), strict=True
+        states = states or [None] * len(self.attention)
+        for attention, norm, scale, state in zip(
+            self.attention, self.attention_norm, self.attention_scale, states, strict=True
         ):
             read = norm(x, context) if self.recipe.norm_place == "pre" else x
             h, state = (attention(read, context), None) if state is None else attention(read, context, state)
             passed_on.append(state)
-            given.append(self._behind(self.dropout(h), x, norm, context, self.recipe.attention_residual))
+            given.append(self._behind(scale(self.dropout(h)), x, norm, context, self.recipe.attention_residual))
         return given, tuple(passed_on)
 
     def _behind(self, h: Tensor, x: Tensor, norm: nn.Module, context: GraphContext, residual: bool) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 from torch_geometric.nn.models import JumpingKnowledge
 
@@ -38,6 +39,9 @@ class LayerRecipe:
             (Kipf and Welling 2017). (default: 0.0)
         edge_dropout (float, optional): Probability for every edge of the graph, one draw for all layers in each
             training step (DropEdge, Rong et al. 2020). Edge sets such as expanders are whole. (default: 0.0)
+        attention_layer_scale (float, optional): Start of a learned factor for each channel of what an attention gives
+            (LayerScale, Touvron et al. 2021); 0: no factor. With a small one a network begins as message passing
+            alone. (default: 0.0)
 
     Raises:
         ValueError: an unknown name.
@@ -51,6 +55,7 @@ class LayerRecipe:
     jump: str = "none"
     feature_dropout: float = 0.0
     edge_dropout: float = 0.0
+    attention_layer_scale: float = 0.0
 
     def __post_init__(self) -> None:
         for name, allowed in (("norm_place", NORM_PLACES), ("order", ORDERS), ("jump", JUMPS)):
@@ -88,7 +93,28 @@ class LayerRecipe:
         parts += [f"{self.jump} of all layers"] if self.jump != "none" else []
         parts += [f"feature dropout {self.feature_dropout:g}"] if self.feature_dropout else []
         parts += [f"edge dropout {self.edge_dropout:g}"] if self.edge_dropout else []
+        scale = self.attention_layer_scale
+        parts += [f"learned factors of attention from {scale:g}"] if scale else []
         return ", ".join(parts)
+
+
+class LayerScale(nn.Module):
+    """Multiply each channel by a learned factor: LayerScale (Touvron et al. 2021).
+
+    Args:
+        dim (int): channels C.
+        start (float): value of all factors at first.
+
+    Shapes: (N, C) -> (N, C).
+    """
+
+    def __init__(self, dim: int, start: float) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.full((dim,), float(start)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the scaled channels."""
+        return self.factor * x
 
 
 class JumpingConnections(nn.Module):

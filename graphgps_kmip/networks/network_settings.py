@@ -121,6 +121,7 @@ NETWORK_DEFAULTS: dict[str, Any] = {
     "recipe.jump": Default("none", Choice(JUMPS)),
     "recipe.feature_dropout": Default(0.0, DROPOUT),
     "recipe.edge_dropout": Default(0.0, DROPOUT),
+    "recipe.attention_layer_scale": Default(0.0, NOT_NEGATIVE),
     "prep.use_exp_edges": True,
     "prep.add_edge_index": True,
     "prep.num_virt_node": Default(0, whole(0, 10_000)),

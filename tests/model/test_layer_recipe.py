@@ -43,7 +43,8 @@ def written_out(layer: GPSLayer, x: Tensor, context: GraphContext) -> Tensor:
     def branch(kind: str, z: Tensor) -> Tensor:
         if kind == "local":
             return layer.local[0](z, context.edge_index, None)[0]
-        return layer.attention[0](z, context)
+        factor = layer.attention_scale[0].factor if recipe.attention_layer_scale else 1
+        return factor * layer.attention[0](z, context)
 
     def norm(kind: str, z: Tensor) -> Tensor:
         return (layer.local_norm if kind == "local" else layer.attention_norm)[0](z, context)
@@ -82,6 +83,28 @@ def test_a_layer_is_the_formula_of_its_recipe(
     layer, context = layer_of(recipe, branches), context_of()
     x = torch.randn(10, DIM, dtype=torch.float64)
     torch.testing.assert_close(layer(x, context)[0], written_out(layer, x, context), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("order", "place"), list(product(ORDERS, NORM_PLACES)))
+def test_learned_factors_stand_behind_the_attention_alone(order: str, place: str) -> None:
+    torch.manual_seed(0)
+    layer, context = layer_of(LayerRecipe(order=order, norm_place=place, attention_layer_scale=0.01)), context_of()
+    x = torch.randn(10, DIM, dtype=torch.float64)
+    assert layer.attention_scale[0].factor.tolist() == pytest.approx([0.01] * DIM)
+    as_started = layer(x, context)[0]
+    nn.init.normal_(layer.attention_scale[0].factor)
+    expected = written_out(layer, x, context)
+    torch.testing.assert_close(layer(x, context)[0], expected, rtol=1e-12, atol=1e-12)
+    assert (as_started - expected).abs().max() > 0.1
+
+
+def test_factors_that_start_at_almost_0_leave_message_passing_alone() -> None:
+    torch.manual_seed(0)
+    plain = {"attention_residual": False, "ffn": False}
+    layer, context = layer_of(LayerRecipe(**plain, attention_layer_scale=1e-12), norm="none"), context_of()
+    x = torch.randn(10, DIM, dtype=torch.float64)
+    alone = layer.local[0](x, context.edge_index, None)[0] + x
+    torch.testing.assert_close(layer(x, context)[0], torch.tanh(alone), rtol=1e-9, atol=1e-9)
 
 
 def test_recipes_that_differ_give_other_outputs() -> None:
@@ -219,6 +242,7 @@ def test_recomputation_gives_the_same_gradients(option: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", [one.name for one in fields(LayerRecipe)])
 def test_networks_without_gps_layers_refuse_recipes(name: str) -> None:
     other = {"jump": "sum", "order": "local_first", "norm_place": "pre", "feature_dropout": 0.1, "edge_dropout": 0.1}
+    other["attention_layer_scale"] = 0.1
     with pytest.raises(ConfigError, match=rf"recipe\.{name}: model\.type custom_gnn does not read it"):
         network(network="custom_gnn", settings={f"recipe.{name}": other.get(name, False)})
 
@@ -234,8 +258,9 @@ def test_the_recipe_in_words() -> None:
     assert LayerRecipe().describe() == (
         "branches side by side, residuals around all branches, norms behind the residuals, feed-forward network"
     )
-    words = LayerRecipe(False, False, False, "pre", "local_first", "cat", 0.5, 0.2).describe()
+    words = LayerRecipe(False, False, False, "pre", "local_first", "cat", 0.5, 0.2, 0.1).describe()
     assert words == (
         "message passing, then attention, no residuals around branches, norms before the branches, activation instead "
-        "of a feed-forward network, cat of all layers, feature dropout 0.5, edge dropout 0.2"
+        "of a feed-forward network, cat of all layers, feature dropout 0.5, edge dropout 0.2, learned factors "
+        "of attention from 0.1"
     )

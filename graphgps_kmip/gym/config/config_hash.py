@@ -59,6 +59,7 @@ ABSENT: dict[str, tuple[Any, ...]] = {
     "recipe.jump": ("none",),
     "recipe.feature_dropout": (0.0,),
     "recipe.edge_dropout": (0.0,),
+    "recipe.attention_layer_scale": (0.0,),
     "optimizer.adamw.beta1": (0.9,),
     "optimizer.adamw.beta2": (0.999,),
     "ppgt.mask_rate": (0.0,),

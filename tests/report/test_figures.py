@@ -9,7 +9,7 @@ from graphgps_kmip.report.figures.ablation_charts import draw_ablation, draw_bat
 from graphgps_kmip.report.figures.runtimes import draw_breakdown, draw_runtimes
 from graphgps_kmip.report.figures.scaling import draw_scaling
 from graphgps_kmip.report.figures.score_against_cost import draw_score_against_cost
-from graphgps_kmip.report.figures.score_over_time import draw_pareto, draw_time_against_score, frontier
+from graphgps_kmip.report.figures.score_over_time import LABELLED, draw_pareto, draw_time_against_score, frontier
 from tests.report.example_figures import GROWN, LINES, PANELS, STAGES, cell, table, tables, texts
 
 
@@ -79,6 +79,21 @@ def test_labels_cover_neither_points_nor_each_other(draw: type) -> None:
         axes.transData.transform(p) for line in axes.lines if line.get_marker() != "None" for p in line.get_xydata()
     ]
     assert not any(box.contains(*mark) for box in boxes for mark in marks)
+
+
+@pytest.mark.parametrize("models", [LABELLED, LABELLED + 1])
+def test_names_of_more_models_than_find_places_are_in_the_legend(models: int) -> None:
+    rows = {f"GPS+{i}": [cell(70.0 + i)] for i in range(models)}
+    score, time = (table(name, tables()[name].columns, rows) for name in ("p/score", "p/time"))
+    figure = draw_time_against_score({"p/score": score, "p/time": time}, {})
+    (axes,), (legend,) = figure.axes, figure.legends
+    labels, crowded = [text.get_text() for text in axes.texts if text.get_text()], models > LABELLED
+    assert labels == ([] if crowded else list(rows))
+    assert [text.get_text() for text in legend.get_texts()] == (list(rows) if crowded else ["ours"])
+    points = [line for line in axes.lines if line.get_marker() != "None"]
+    if crowded:
+        looks = [[(one.get_color(), one.get_marker()) for one in some] for some in (legend.get_lines(), points)]
+        assert looks[0] == looks[1]
 
 
 def test_score_against_cost_has_a_panel_for_each_cost_of_a_table_and_a_point_for_each_model() -> None:

@@ -28,6 +28,7 @@ Label = tuple[float, float, str, str]  # x, y, text, colour
 
 PANEL = (3.5, 3.1)  # inches
 MAX_IN_A_ROW = 3
+LABELLED = 10  # so many names find places beside their points
 # The paper's points first, below ours. Names are those of `Cell`'s means.
 FRONTIERS = {
     "paper_mean": {"color": PALETTE[1], "fillstyle": "none", "markersize": 6, "markeredgewidth": 1.2},
@@ -110,7 +111,9 @@ def _whisker(axes: Axes, time: Cell | None, score: Cell) -> None:
 
 
 def draw_time_against_score(tables: Mapping[str, ResultTable], options: Mapping[str, Any]) -> Figure:
-    """Draw one panel for each column: models as labelled points, ours filled, the paper's open.
+    """Draw one panel for each column: models as points, ours filled, the paper's open.
+
+    Up to `LABELLED` models have their names beside the points, more have them in the legend.
 
     Args:
         tables: two, with the same rows (models) and columns (data sets): first the scores, then the times.
@@ -119,11 +122,12 @@ def draw_time_against_score(tables: Mapping[str, ResultTable], options: Mapping[
     """
     scores, times = tables.values()
     figure, drawn = _panels(scores, times, options)
+    styles = {row: series_style(place) for place, row in enumerate(row for row in scores.rows if row in times.rows)}
     labels: dict[Axes, list[Label]] = {}
     for column, axes in drawn.items():
         labels[axes] = []
-        for place, row in enumerate(row for row in scores.rows if row in times.rows):
-            style, score = series_style(place), scores.rows[row][column]
+        for row, style in styles.items():
+            score = scores.rows[row][column]
             points = [
                 point for which in MODELS if (point := _point(axes, times.rows[row][column], score, which, style))
             ]
@@ -135,8 +139,14 @@ def draw_time_against_score(tables: Mapping[str, ResultTable], options: Mapping[
         low, high = axes.dataLim.intervalx
         if high > NARROW * low:
             logarithmic(axes)
-    _legend(figure, tables)
-    _place_labels(figure, labels)
+    if len(styles) <= LABELLED:
+        _legend(figure, tables)
+        _place_labels(figure, labels)
+    else:
+        ours = MODELS["our_mean"]
+        _legend(
+            figure, tables, *(Line2D([], [], linestyle="", label=row, **style, **ours) for row, style in styles.items())
+        )
     return figure
 
 
@@ -183,15 +193,21 @@ def _panels(scores: ResultTable, times: ResultTable, options: Mapping[str, Any])
 
 
 def _legend(figure: Figure, tables: Mapping[str, ResultTable], *more: Line2D) -> None:
-    """Add the legend of ours and the paper's points, where both are drawn."""
+    """Add the legend: ours and the paper's points, or those of the two that are drawn, and what else is given."""
     cells = [cell for table in tables.values() for row in table.rows.values() for cell in row.values()]
     grey = {"color": INK, "marker": "o", "linestyle": ""}
-    handles = [Line2D([], [], label="ours", **grey)] if any(cell.our_mean is not None for cell in cells) else []
-    if any(cell.paper_mean is not None for cell in cells):
-        handles.append(Line2D([], [], label="paper", fillstyle="none", **grey))
+    papers = any(cell.paper_mean is not None for cell in cells)
+    handles = [Line2D([], [], label="paper", fillstyle="none", **grey)] if papers else []
+    if any(cell.our_mean is not None for cell in cells) and (papers or not more):
+        handles.insert(0, Line2D([], [], label="ours", **grey))
     handles += more
     figure.legend(
-        handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=8.5, labelcolor=INK
+        handles=handles,
+        loc="outside lower center",
+        ncols=min(len(handles), 6),
+        frameon=False,
+        fontsize=8.5,
+        labelcolor=INK,
     )
 
 

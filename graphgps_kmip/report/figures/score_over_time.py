@@ -204,7 +204,7 @@ def _legend(figure: Figure, tables: Mapping[str, ResultTable], *more: Line2D) ->
     figure.legend(
         handles=handles,
         loc="outside lower center",
-        ncols=min(len(handles), 6),
+        ncols=min(len(handles), 5),
         frameon=False,
         fontsize=8.5,
         labelcolor=INK,

@@ -66,10 +66,11 @@ def test_an_encoding_that_came_later_counts_where_a_config_names_it_or_sets_its_
 
 
 @pytest.mark.parametrize(
-    ("key", "other"), [("ffn", "False"), ("order", "local_first"), ("attention_layer_scale", "0.1")]
+    ("key", "other"),
+    [("ffn", "False"), ("order", "local_first"), ("edge_dropout", "0.1"), ("attention_layer_scale", "0.1")],
 )
 def test_a_recipe_counts_where_it_is_not_that_of_graphgps(key: str, other: str) -> None:
-    default = {"ffn": "True", "order": "parallel", "attention_layer_scale": "0.0"}[key]
+    default = {"ffn": "True", "order": "parallel", "edge_dropout": "0.0", "attention_layer_scale": "0.0"}[key]
     assert hash_of(DIGITS, f"recipe.{key}", default) == hash_of(DIGITS) != hash_of(DIGITS, f"recipe.{key}", other)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from graphgps_kmip.attention.clamped_attention import clamped_attention
 from graphgps_kmip.common import triton_lists
 from graphgps_kmip.native import without_kernels
 from tests.attention.test_clamped_kernel import FORMS, case, results
+from tests.pairwise import pairwise
 from tests.search.triton_runs import DEVICE, check_sees_a_wrong_gradient
 
 thorough = pytest.mark.thorough  # the interpreter takes up to a second for each
@@ -26,7 +26,7 @@ def example(num_edges: int, form: str, dim: int = 3, heads: int = 2) -> tuple[li
     return [one.detach().to(DEVICE).requires_grad_() for one in tensors], edges.to(DEVICE), options
 
 
-CASES = list(itertools.product(FORMS, [40, 1, 0], [(3, 2), (16, 1)], [4, 512], [0.0, 0.4]))
+CASES = pairwise(list(FORMS), [40, 1, 0], [(3, 2), (16, 1)], [4, 512], [0.0, 0.4])
 FEW = [
     ("exphormer", 40, (3, 2), 4, 0.4), ("estimator", 40, (3, 2), 512, 0.0), ("sampled", 40, (16, 1), 4, 0.0),
     ("sampled", 0, (3, 2), 512, 0.0), ("exphormer", 1, (16, 1), 512, 0.4),
@@ -35,7 +35,7 @@ FEW = [
 
 @pytest.mark.parametrize(
     ("form", "num_edges", "sizes", "chunk", "dropout"),
-    [pytest.param(*one, marks=[] if one in FEW else [thorough]) for one in CASES],
+    [pytest.param(*one, marks=[] if one in FEW else [thorough]) for one in dict.fromkeys([*FEW, *CASES])],
 )
 def test_output_and_gradients_equal_those_by_torch(
     form: str, num_edges: int, sizes: tuple[int, int], chunk: int, dropout: float, monkeypatch: pytest.MonkeyPatch

@@ -44,13 +44,12 @@ def test_outputs_and_gradients_equal_the_formula(parts: str) -> None:
     )  # fmt: skip
 
 
-CASES = [(40, 5, "key_bias theta phi"), (70, 20, ""), (70, 100, "")]
+CASES = [(40, 5, "key_bias theta phi", 0.3), (40, 5, "", 0.0), (70, 20, "", 0.7), (70, 100, "", 0.3)]
 
 
 @pytest.mark.parametrize(
-    ("size", "dim", "parts"), [CASES[0], *(pytest.param(*one, marks=thorough) for one in CASES[1:])]
+    ("size", "dim", "parts", "dropout"), [CASES[0], *(pytest.param(*one, marks=thorough) for one in CASES[1:])]
 )
-@pytest.mark.parametrize("dropout", [0.3, pytest.param(0.7, marks=thorough), pytest.param(0.0, marks=thorough)])
 def test_the_same_weights_are_dropped_as_in_the_plain_form(size: int, dim: int, parts: str, dropout: float) -> None:
     context = context_of([3, size])
     inputs = moved(numbers(context, 2, dim, parts))

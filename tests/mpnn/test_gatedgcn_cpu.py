@@ -16,6 +16,7 @@ from graphgps_kmip.mpnn.gated_update import gated_update
 from graphgps_kmip.native import unavailable_reason, without_kernels
 from tests.mpnn.cases import check_gradients
 from tests.native.vector_units import VECTOR_UNITS
+from tests.pairwise import pairwise
 
 pytestmark = pytest.mark.skipif(unavailable_reason("gated_sum") is not None, reason="no C compiler")
 
@@ -47,17 +48,18 @@ def run(floats: list[Tensor | None], indices: list[Tensor]) -> tuple[Tensor, Ten
 
 @pytest.mark.usefixtures("instruction_set")
 @pytest.mark.parametrize("instruction_set", VECTOR_UNITS, indirect=True)
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-11), (torch.float32, 1e-4)])
-@pytest.mark.parametrize("with_factor", [False, True])
-@pytest.mark.parametrize("num_edges", [EDGES, 1, 0])
-@pytest.mark.parametrize("dim", [1, 3, 16, 21])
+@pytest.mark.parametrize(
+    ("dim", "num_edges", "with_factor", "dtype"),
+    pairwise([1, 3, 16, 21], [EDGES, 1, 0], [False, True], [torch.float64, torch.float32]),
+)
 def test_values_and_gradients_equal_the_plain_form(
-    dim: int, num_edges: int, with_factor: bool, dtype: torch.dtype, tolerance: float
+    dim: int, num_edges: int, with_factor: bool, dtype: torch.dtype
 ) -> None:
     floats, indices = example(dim, with_factor, num_edges, dtype)
     if with_factor:
         floats[3].data.abs_()  # as those of the distance gate: with other signs a sum may come near 0
     found, expected = run(floats, indices), plain(*floats, *indices)
+    tolerance = 1e-11 if dtype == torch.float64 else 1e-4
     torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
     check_gradients(found, expected, floats, tolerance)  # the edges of a last layer go nowhere
 

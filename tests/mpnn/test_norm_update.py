@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from itertools import product
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from graphgps_kmip.mpnn.norm_update import KERNEL, kernel_can_run, norm_update
 from graphgps_kmip.native import unavailable_reason, without_kernels
 from graphgps_kmip.train.distributed import SharedBatchNorm
 from tests.native.vector_units import VECTOR_UNITS
+from tests.pairwise import pairwise
 
 pytestmark = pytest.mark.skipif(unavailable_reason(KERNEL) is not None, reason="no C compiler")
 
@@ -39,10 +41,12 @@ def results(norm: BatchNorm, x: Tensor, residual: Tensor | None, relu: bool) -> 
 
 @pytest.mark.usefixtures("instruction_set")
 @pytest.mark.parametrize("instruction_set", VECTOR_UNITS, indirect=True)
-@pytest.mark.parametrize(("relu", "has_residual"), [(True, True), (True, False), (False, True), (False, False)])
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize(("rows", "dim"), [(2, 1), (63, 3), (64, 16), (65, 37), (700, 8)])
-def test_results_equal_those_of_torch(rows: int, dim: int, training: bool, relu: bool, has_residual: bool) -> None:
+@pytest.mark.parametrize(
+    ("size", "training", "parts"),
+    pairwise([(2, 1), (63, 3), (64, 16), (65, 37), (700, 8)], [True, False], list(product([True, False], repeat=2))),
+)
+def test_results_equal_those_of_torch(size: tuple[int, int], training: bool, parts: tuple[bool, bool]) -> None:
+    (rows, dim), (relu, has_residual) = size, parts
     norm, x, residual = example(rows, dim, training=training)
     residual = residual if has_residual else None
     assert kernel_can_run(x, norm, residual)

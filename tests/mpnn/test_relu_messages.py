@@ -12,6 +12,7 @@ from graphgps_kmip.mpnn import GINE, gin
 from graphgps_kmip.mpnn.relu_messages import relu_messages
 from graphgps_kmip.native import unavailable_reason, without_kernels
 from tests.native.vector_units import VECTOR_UNITS
+from tests.pairwise import pairwise
 
 pytestmark = pytest.mark.skipif(unavailable_reason("relu_messages") is not None, reason="no C compiler")
 
@@ -32,14 +33,13 @@ def plain(x: Tensor, x_source: Tensor, edge: Tensor, source: Tensor, target: Ten
 
 @pytest.mark.usefixtures("instruction_set")
 @pytest.mark.parametrize("instruction_set", VECTOR_UNITS, indirect=True)
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-5)])
-@pytest.mark.parametrize("num_edges", [EDGES, 1, 0])
-@pytest.mark.parametrize("dim", [1, 3, 16, 21])
-def test_values_and_gradients_equal_the_plain_form(
-    dim: int, num_edges: int, dtype: torch.dtype, tolerance: float
-) -> None:
+@pytest.mark.parametrize(
+    ("dim", "num_edges", "dtype"), pairwise([1, 3, 16, 21], [EDGES, 1, 0], [torch.float64, torch.float32])
+)
+def test_values_and_gradients_equal_the_plain_form(dim: int, num_edges: int, dtype: torch.dtype) -> None:
     floats, indices = example(dim, num_edges, dtype)
     found, expected = (form(*floats, *indices) for form in (relu_messages, plain))
+    tolerance = 1e-9 if dtype == torch.float64 else 1e-5
     torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
     cotangent = torch.randn_like(found)
     grads = [torch.autograd.grad(out, floats, cotangent) for out in (found, expected)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 import torch
 from torch import Tensor
@@ -13,6 +11,7 @@ from graphgps_kmip.mpnn import GatedGCN, gated_mean, triton_gated_mean
 from graphgps_kmip.mpnn.gated_mean import plain_gates_and_means
 from graphgps_kmip.native import without_kernels
 from tests.mpnn.cases import check_gradients
+from tests.pairwise import pairwise
 from tests.search.triton_runs import DEVICE, check_sees_a_wrong_gradient
 
 thorough = pytest.mark.thorough  # the interpreter takes up to a second for each
@@ -32,13 +31,13 @@ def example(
     return floats, [source.to(DEVICE), target.to(DEVICE)]
 
 
-CASES = list(itertools.product([1, 3, 16, 130], [EDGES, 1, 0], [False, True], [4, 512]))
+CASES = pairwise([1, 3, 16, 130], [EDGES, 1, 0], [False, True], [4, 512])
 FEW = [(3, EDGES, True, 4), (16, EDGES, False, 512), (130, EDGES, True, 512), (3, 0, True, 4), (1, 1, False, 512)]
 
 
 @pytest.mark.parametrize(
     ("dim", "num_edges", "with_factor", "chunk"),
-    [pytest.param(*case, marks=[] if case in FEW else [thorough]) for case in CASES],
+    [pytest.param(*case, marks=[] if case in FEW else [thorough]) for case in dict.fromkeys([*FEW, *CASES])],
 )
 def test_values_and_gradients_equal_the_plain_form(
     dim: int, num_edges: int, with_factor: bool, chunk: int, monkeypatch: pytest.MonkeyPatch

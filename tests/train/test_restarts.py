@@ -94,8 +94,10 @@ def torchrun(nodes: int, *words: str | Path) -> None:
     assert [ended[node].returncode for node in range(nodes)] == [0] * nodes, [one.stderr for one in ended.values()]
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize(("case", "nodes"), [("nodes", 2), ("graphs", 1)])
+@pytest.mark.parametrize(
+    ("case", "nodes"),
+    [pytest.param("nodes", 2, marks=pytest.mark.thorough), pytest.param("graphs", 1, marks=pytest.mark.slow)],
+)
 def test_a_training_goes_on_after_a_process_of_one_or_two_machines_is_killed(
     case: str, nodes: int, tmp_path: Path
 ) -> None:

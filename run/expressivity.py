@@ -50,7 +50,7 @@ from graphgps_kmip.expressivity.theorem import REACH, Outcome, Pair, probes, ran
 from graphgps_kmip.expressivity.toy_fit import TARGETS, fit, hardmax_bound, hardmax_error, linear_error
 from graphgps_kmip.expressivity.wl_picture import DECIMALS, ENCODINGS, INVARIANT, encode, hops
 from graphgps_kmip.model.gps import GPSLayer, initial_states
-from graphgps_kmip.mpnn import GAT, GCN, GIN, GINE, PNA, GatedGCN, GATv2, GENConv, GraphSAGE
+from graphgps_kmip.mpnn import APPNP, GAT, GCN, GIN, GINE, PNA, GatedGCN, GATv2, GENConv, GraphSAGE
 
 LAMBDAS = (0.5, 1, 2, 4, 8, 16, 32, 64)  # hardmax
 DIM, HEADS = 8, 2
@@ -229,7 +229,7 @@ ATTENTIONS: dict[str, Callable[[int, int], nn.Module]] = {
     "BiasedTransformer": BiasedFullAttention,
 }
 MPNNS = {"GCN": GCN, "GAT": GAT, "GATv2": GATv2, "GraphSAGE": GraphSAGE, "GENConv": GENConv, "GIN": GIN, "GINE": GINE}
-MPNNS |= {"GatedGCN": GatedGCN, "PNA": PNA}
+MPNNS |= {"APPNP": APPNP, "GatedGCN": GatedGCN, "PNA": PNA}
 
 
 class GPS(nn.Module):

@@ -283,7 +283,10 @@ MARKERS: dict[str, tuple[str, ...]] = {
         "gnn.gine_inner *",
         "gnn.layer_act *",
         "gt.graph_norm *",
-        *(f"gt.{group}.*" for group in ("kmip", "gatedgcn", "gine", "pna", "performer", "transformer", "exphormer")),
+        *(
+            f"gt.{group}.*"
+            for group in ("kmip", "appnp", "gatedgcn", "gine", "pna", "performer", "transformer", "exphormer")
+        ),
         *("gt.score_estimator.*", "spexphormer.*", "network.spexphormer.*"),
         *("gt.sl2.*", "gt.grit.*", "grit.*", "ppgt.*", "brec.*", "model.type PPGT", "posenc_RRWP.channels *"),
         "posenc_RRWP.sparse *",

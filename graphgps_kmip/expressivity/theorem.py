@@ -293,6 +293,7 @@ REACH: dict[str, Reach] = {
     "BigBird": Reach(False, "blocks of consecutive nodes: depends on their order, but in graphs of few blocks"),
     "BiasedTransformer": Reach(False, "reads encodings of pairs without an edge: inside once f_R has these"),
     "GCN": Reach(True, "divides by degrees of neighbours, which colours hold only a round later", per_round=False),
+    "APPNP": Reach(True, "divides by degrees of neighbours, and takes several rounds at once", per_round=False),
     "GAT": Reach(True, "a sum over incoming edges"),
     "GATv2": Reach(True, "a sum over incoming edges"),
     "GraphSAGE": Reach(True, "a mean over incoming edges"),

@@ -7,7 +7,13 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from graphgps_kmip.common.sharded_nodes import ShardedNodes
-from graphgps_kmip.mpnn.message_passing import NodeConvolution, Nodes, looped_targets, refuse_encoding
+from graphgps_kmip.mpnn.message_passing import (
+    NodeConvolution,
+    Nodes,
+    looped_targets,
+    refuse_encoding,
+    symmetric_weights,
+)
 from graphgps_kmip.mpnn.self_loops import with_own_loops
 from graphgps_kmip.mpnn.summed_convolutions import SummedGCN
 from graphgps_kmip.registry import register
@@ -49,10 +55,6 @@ class GCN(NodeConvolution):
         return self._of_shard(x, looped), edge_attr
 
     def _of_shard(self, x: ShardedNodes, edge_index: Tensor) -> Tensor:
-        """Return new features of the own nodes; the halo's degrees come from the processes that own it."""
-        (sources, targets), (source, target) = x, edge_index
-        degree = targets.new_zeros(len(targets)).index_add_(0, target, targets.new_ones(len(target)))
-        factor = x.extend(degree.rsqrt()[:, None]).squeeze(1)  # at least 1, the own loop
-        weight, size = factor[source] * factor[target], (len(sources), len(targets))
-        out = self.conv.propagate(edge_index, x=self.conv.lin(sources), edge_weight=weight, size=size)
-        return out + self.conv.bias
+        """Return new features of the own nodes."""
+        weight, size = symmetric_weights(x, edge_index), tuple(map(len, x))
+        return self.conv.propagate(edge_index, x=self.conv.lin(x[0]), edge_weight=weight, size=size) + self.conv.bias

@@ -50,6 +50,17 @@ def looped_targets(layer: str, x: Nodes, why: str) -> Tensor:
     return x[1] if isinstance(x, ShardedNodes) else single_set(layer, x, why)
 
 
+def symmetric_weights(x: ShardedNodes, edge_index: Tensor) -> Tensor:
+    r"""Return :math:`1 / \sqrt{d_j d_i}` of each edge into a shard, with the degrees of the whole graph.
+
+    Shapes: edge_index (2, E), the nodes' own loops among the edges; returns (E, 1).
+    """
+    targets, (source, target) = x[1], edge_index
+    degree = targets.new_zeros(len(targets)).index_add_(0, target, targets.new_ones(len(target)))
+    factor = x.extend(degree.rsqrt()[:, None])  # at least 1, the own loop; the halo's from the processes that own it
+    return factor[source] * factor[target]
+
+
 def refuse_encoding(layer: str, encoding: Nodes | None) -> None:
     """Refuse an encoding that a layer does not read.
 

@@ -22,6 +22,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "GAT ": {"heads": 4, "use_edge_attr": False},
     "GATv2": {"heads": 2},
     "PNA": {"edge_dim": DIM},
+    "APPNP": {"steps": 3, "alpha": 0.4},
 }
 LAYERS: dict[str, Callable[[], nn.Module]] = {
     name: partial(row.component, DIM, 0.5) for name, row in entries("message_passing").items()
@@ -30,7 +31,7 @@ LAYERS |= {
     f"{name.strip()} {options}": partial(entries("message_passing")[name.strip()].component, DIM, 0.5, **options)
     for name, options in OPTIONS.items()
 }
-ONE_SET = ("GCN", "GAT")  # names of layers, or their beginnings, that take no pair of sources and targets
+ONE_SET = ("GCN", "APPNP", "GAT")  # names of layers, or their beginnings, that take no pair of sources and targets
 
 
 class Graph(NamedTuple):

@@ -36,6 +36,17 @@ def gcn(layer: nn.Module, graph: Graph, i: int, edges: Edges) -> Tensor:
     return layer.conv.lin.weight @ total + layer.conv.bias
 
 
+def appnp(layer: nn.Module, graph: Graph, i: int, edges: Edges) -> Tensor:  # noqa: ARG001
+    """The steps of equation 4, put together: powers of the normalised adjacency matrix."""
+    start, alpha = layer.linear(graph.x), layer.conv.alpha
+    matrix = torch.eye(len(start)).double()
+    matrix.index_put_((graph.edge_index[1], graph.edge_index[0]), torch.ones(()).double(), accumulate=True)
+    degree = matrix.sum(1)
+    powers = [torch.linalg.matrix_power(matrix / degree.outer(degree).sqrt(), k) for k in range(layer.conv.K + 1)]
+    near = sum(alpha * (1 - alpha) ** k * power for k, power in enumerate(powers[:-1]))
+    return (near + (1 - alpha) ** layer.conv.K * powers[-1])[i] @ start
+
+
 def gin(layer: nn.Module, graph: Graph, i: int, edges: Edges) -> Tensor:
     return layer.conv.nn(graph.x[i] + sum(graph.x[j] for j, _ in edges))
 
@@ -97,6 +108,8 @@ FORMULAS: dict[str, Callable[[nn.Module, Graph, int, Edges], Tensor]] = {
     "GatedGCN": gatedgcn,
     "GatedGCN {'equivstable_pe': True}": gatedgcn,
     "GCN": gcn,
+    "APPNP": appnp,
+    "APPNP {'steps': 3, 'alpha': 0.4}": appnp,
     "GIN": gin,
     "GINE": gine,
     "GINE {'equivstable_pe': True, 'inner': 'mlp_dropout'}": gine,

@@ -142,7 +142,7 @@ def test_missing_edge_features_are_refused_with_the_mend_or_not_needed(layer: nn
     graph = make_graph(4)
     name, gate = type(layer).__name__, getattr(layer, "gate", None)
     given = (graph.x, graph.edge_index, None, graph.encoding if gate is not None else None)
-    if name in ("GCN", "GIN", "GraphSAGE", "GENConv") or not getattr(layer, "use_edge_attr", True):
+    if name in ("GCN", "APPNP", "GIN", "GraphSAGE", "GENConv") or not getattr(layer, "use_edge_attr", True):
         x, edge_attr = layer(*given)
         assert x.isfinite().all()
         assert edge_attr is None

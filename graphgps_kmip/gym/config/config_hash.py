@@ -37,8 +37,8 @@ NAMING = tuple(sorted({kind.key for kind in KINDS.values()} | {"gnn.layer_type",
 
 
 # Message passing layers of ours that give edge features back as they were; those among them that read none.
-KEEP_EDGES = frozenset("GCN GIN GINE GAT GATv2 GraphSAGE GENConv PNA".split())
-WITHOUT_EDGES = frozenset("GCN GIN GraphSAGE".split())
+KEEP_EDGES = frozenset("GCN APPNP GIN GINE GAT GATv2 GraphSAGE GENConv PNA".split())
+WITHOUT_EDGES = frozenset("GCN APPNP GIN GraphSAGE".split())
 
 # Keys that came later: left out at these values, so that runs of before keep their hash.
 ABSENT: dict[str, tuple[Any, ...]] = {
@@ -73,7 +73,7 @@ OF_NETWORKS = {"grit.": "GritTransformer", "ppgt.": "PPGT", "gt.FFN": "Spexphorm
 LATER = frozenset(
     {"posenc_RRWP", "gt.sl2", "gt.grit", "gt.geco", "gt.hyena", "gt.score_estimator", "head.linear_graph"}
     | {"head.linear_node", "network.spexphormer", "posenc_SVD"}
-    | {"gt.polynormer", "network.polynormer", "gt.sgformer", "network.sgformer"}
+    | {"gt.appnp", "gt.polynormer", "network.polynormer", "gt.sgformer", "network.sgformer"}
 )
 
 

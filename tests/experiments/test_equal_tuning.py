@@ -167,7 +167,7 @@ def test_the_models_of_a_shipped_table_share_their_first_factors_and_have_few_of
     spaces = {search.training.folder: search.space for search in searches(MANIFEST[key], SHIPPED)}.values()
     drawn = [[(factor.name, list(factor.values)) for factor in space.factors] for space in spaces]
     gps = [one for one in drawn if "res" in dict(one)]
-    assert len(gps) == 11
+    assert len(gps) == (12 if key in ("fair/cora", "fair/citeseer") else 11)  # APPNP there alone
     assert all(factors[:8] == gps[0] and len(factors) <= 10 for factors in gps)
     assert all(one[:3] == drawn[0][:3] for one in drawn)
     assert all(values == dict(drawn[0]).get(name, values) or name == "dim" for one in drawn for name, values in one)

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Annotated
 
 from torch import Tensor, nn
-from torch_geometric.nn import APPNP as Propagation
 
 from graphgps_kmip.common.sharded_nodes import ShardedNodes
 from graphgps_kmip.mpnn.message_passing import Nodes, looped_targets, refuse_encoding, symmetric_weights
 from graphgps_kmip.mpnn.self_loops import with_own_loops
+from graphgps_kmip.mpnn.summed_convolutions import SummedAPPNP
 from graphgps_kmip.ranges import FRACTION, Range
 from graphgps_kmip.registry import register
 
@@ -54,7 +54,7 @@ class APPNP(nn.Module):
     ) -> None:
         super().__init__()
         self.linear = nn.Linear(dim, dim)
-        self.conv = Propagation(steps, alpha, add_self_loops=False)
+        self.conv = SummedAPPNP(steps, alpha)
 
     def forward(
         self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None = None

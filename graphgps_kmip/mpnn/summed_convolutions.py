@@ -1,4 +1,4 @@
-"""GCN, GAT, GraphSAGE and GIN convolutions of torch_geometric that sum over neighbours without a tensor of the edges.
+"""Convolutions of torch_geometric (GCN, APPNP, GAT, GraphSAGE, GIN) that sum over neighbours without a tensor of edges.
 
 torch_geometric copies the features of the source of each edge, multiplies the copies and adds them up: three passes
 over edges times channels, which take most of an epoch on a CPU. Here a node's sum is taken in one pass over the list of
@@ -11,7 +11,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.compiler import is_compiling
 from torch.nn.functional import dropout, leaky_relu, linear
-from torch_geometric.nn import GATConv, GCNConv, GINConv, MessagePassing, SAGEConv
+from torch_geometric.nn import APPNP, GATConv, GCNConv, GINConv, MessagePassing, SAGEConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import softmax
 
@@ -22,11 +22,20 @@ from graphgps_kmip.common.propagation import WeightedEdges, adjacency, propagate
 MIN_NUMBERS, MIN_CHANNELS = 2**20, 16
 
 
-def lists_pay(edge_index: Tensor, channels: int) -> bool:
-    """Return whether sums over lists are the faster way: on a CPU, from some size on."""
+def lists_pay(edge_index: Tensor, channels: int, passes: int = 1) -> bool:
+    """Return whether sums over lists are the faster way for so many passes: on a CPU, from some size on."""
     if edge_index.device.type != "cpu" or is_compiling():
         return False
-    return channels >= MIN_CHANNELS and edge_index.size(1) * channels >= MIN_NUMBERS
+    return channels >= MIN_CHANNELS and edge_index.size(1) * channels * passes >= MIN_NUMBERS
+
+
+def normalised(edge_index: Tensor, x: Tensor) -> WeightedEdges:
+    r"""Return edges with the weights :math:`1 / \sqrt{d_j d_i}`, sorted once for all layers that read this tensor."""
+
+    def weigh() -> Tensor:
+        return gcn_norm(edge_index, None, len(x), add_self_loops=False, dtype=x.dtype)[1]
+
+    return WeightedEdges.of(edge_index, len(x), ("gcn", x.dtype), weigh)
 
 
 class SummedGCN(GCNConv):
@@ -45,12 +54,28 @@ class SummedGCN(GCNConv):
         changed = self.add_self_loops or edge_weight is not None
         if self.explain or changed or not lists_pay(edge_index, self.out_channels):
             return super().forward(x, edge_index, edge_weight)
+        return propagate(self.lin(x), normalised(edge_index, x)) + self.bias
 
-        def weigh() -> Tensor:
-            return gcn_norm(edge_index, None, len(x), add_self_loops=False, dtype=x.dtype)[1]
 
-        edges = WeightedEdges.of(edge_index, len(x), ("gcn", x.dtype), weigh)
-        return propagate(self.lin(x), edges) + self.bias
+class SummedAPPNP(APPNP):
+    """Steps of personalised PageRank: ``APPNP``, without a tensor of the edges in each step where that pays.
+
+    Self loops are those of the given edges.
+    """
+
+    propagate = MessagePassing.propagate
+
+    def __init__(self, steps: int, alpha: float) -> None:
+        super().__init__(steps, alpha, add_self_loops=False)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Return new features: x (N, C), edge_index (2, E) -> (N, C)."""
+        if self.explain or not lists_pay(edge_index, x.size(-1), self.K):
+            return super().forward(x, edge_index)
+        edges, out = normalised(edge_index, x), x
+        for _ in range(self.K):
+            out = (1 - self.alpha) * propagate(out, edges) + self.alpha * x
+        return out
 
 
 class SummedGAT(GATConv):

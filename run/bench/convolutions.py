@@ -1,4 +1,4 @@
-"""GCN, GAT, GraphSAGE, GIN on a CPU: sums over lists of neighbours against torch_geometric's gather, multiply, scatter.
+"""GCN, APPNP, GAT, GraphSAGE, GIN on a CPU: sums over lists of neighbours against torch_geometric's layers.
 
   python -m run.bench.convolutions
   python -m run.bench.convolutions --quick
@@ -22,10 +22,17 @@ from statistics import median
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv
+from torch_geometric.nn import APPNP, GATConv, GCNConv, GINConv, SAGEConv
 
 from graphgps_kmip.mpnn import summed_convolutions
-from graphgps_kmip.mpnn.summed_convolutions import SummedGAT, SummedGCN, SummedGIN, SummedSAGE, lists_pay
+from graphgps_kmip.mpnn.summed_convolutions import (
+    SummedAPPNP,
+    SummedGAT,
+    SummedGCN,
+    SummedGIN,
+    SummedSAGE,
+    lists_pay,
+)
 
 from . import bench_records
 from .harness import PeakMemory, Row, alternate
@@ -39,7 +46,8 @@ SIZES = {  # nodes, directed edges
 }
 HEADS = 8  # of GAT
 LAYERS: dict[str, Callable[[int], tuple[nn.Module, nn.Module]]] = {
-    "GCN": lambda dim: (SummedGCN(dim, dim), GCNConv(dim, dim)),
+    "GCN": lambda dim: tuple(one(dim, dim, add_self_loops=False) for one in (SummedGCN, GCNConv)),
+    "APPNP": lambda dim: (SummedAPPNP(10, 0.1), APPNP(10, 0.1, add_self_loops=False)),  # noqa: ARG005
     "GAT": lambda dim: tuple(one(dim, dim // HEADS, HEADS, add_self_loops=False) for one in (SummedGAT, GATConv)),
     "GraphSAGE": lambda dim: (SummedSAGE(dim, dim), SAGEConv(dim, dim)),
     "GIN": lambda dim: (SummedGIN(nn.Linear(dim, dim)), GINConv(nn.Linear(dim, dim))),

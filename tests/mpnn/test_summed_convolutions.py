@@ -7,18 +7,32 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv, GCNConv, GINConv, MessagePassing, SAGEConv
+from torch_geometric.nn import APPNP, GATConv, GCNConv, GINConv, MessagePassing, SAGEConv
 
 from graphgps_kmip.mpnn import summed_convolutions
-from graphgps_kmip.mpnn.summed_convolutions import SummedGAT, SummedGCN, SummedGIN, SummedSAGE, lists_pay
+from graphgps_kmip.mpnn.summed_convolutions import (
+    SummedAPPNP,
+    SummedGAT,
+    SummedGCN,
+    SummedGIN,
+    SummedSAGE,
+    lists_pay,
+)
 
-BASES = [GCNConv(4, 3), GATConv(4, 2, 3), GINConv(nn.Linear(4, 3)), SAGEConv(4, 3)]  # specialised before ours
+BASES = [
+    GCNConv(4, 3),
+    APPNP(3, 0.2),
+    GATConv(4, 2, 3),
+    GINConv(nn.Linear(4, 3)),
+    SAGEConv(4, 3),
+]  # specialised before ours
 EDGES = {
     "some": torch.tensor([[0, 1, 1, 2, 3, 3, 3], [1, 1, 0, 3, 3, 2, 2]]),  # loops, a repeated edge; node 4 has none
     "none": torch.zeros(2, 0, dtype=torch.int64),
 }
 PAIRS: dict[str, Callable[[], tuple[MessagePassing, MessagePassing]]] = {
     "GCN": lambda: (SummedGCN(4, 3, add_self_loops=False), GCNConv(4, 3, add_self_loops=False)),
+    "APPNP": lambda: (SummedAPPNP(3, 0.2), APPNP(3, 0.2, add_self_loops=False)),
     "GAT": lambda: (SummedGAT(4, 2, 3, add_self_loops=False), GATConv(4, 2, 3, add_self_loops=False)),
     "GAT, edge features": lambda: (
         SummedGAT(4, 2, 3, edge_dim=5, add_self_loops=False),
@@ -81,5 +95,6 @@ def test_lists_pay_on_many_edges_and_channels() -> None:
     edge_index = torch.zeros(2, 2**15, dtype=torch.int64)
     assert lists_pay(edge_index, 32)
     assert not lists_pay(edge_index, 31)
+    assert lists_pay(edge_index, 31, 2)
     assert not lists_pay(edge_index.repeat(1, 64), 1)
     assert not lists_pay(edge_index.to("meta"), 32)

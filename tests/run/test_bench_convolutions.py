@@ -6,9 +6,18 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from run.bench import convolutions
 
 from graphgps_kmip.mpnn import summed_convolutions
+
+
+@pytest.mark.parametrize("layer", convolutions.LAYERS)
+def test_ours_takes_the_lists(layer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, _ = convolutions.LAYERS[layer](16)
+    monkeypatch.setattr(type(ours), "propagate", None)  # torch_geometric's way needs it
+    with convolutions._lists_everywhere():
+        convolutions._pass(ours, torch.randn(3, 16).requires_grad_(), torch.tensor([[0, 1], [2, 0]]))
 
 
 def test_a_run_times_both_forms_of_every_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,7 @@ def test_a_process_that_is_killed_is_a_row() -> None:
 FEW = ["kMIP", layer.FROZEN, layer.SPARSE, "GECO", "GRIT", "sL2"]
 
 
-@pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.thorough)], ids=["few", "all"])
+@pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["few", "all"])
 def test_every_registered_attention_is_timed_in_a_whole_layer(few: bool, tmp_path: Path) -> None:
     words = ["--n", "40", "--batch", "2x10", "--dims", "8", "--heads", "2", "--repeats", "5", "--threads", "1"]
     methods = FEW if few else layer.names()  # now: other tests register attentions of their own

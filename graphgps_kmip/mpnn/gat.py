@@ -46,6 +46,7 @@ class GAT(nn.Module):
 
     internal_residual = False
     convolution: type[nn.Module] = SummedGAT
+    loops_inside = True  # of the convolution, which then need not average features of edges
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class GAT(nn.Module):
             )
         self.use_edge_attr = use_edge_attr
         edge_dim = dim if use_edge_attr else None
-        self.conv = self.convolution(dim, dim // heads, heads, edge_dim=edge_dim, add_self_loops=False)
+        self.conv = self.convolution(dim, dim // heads, heads, edge_dim=edge_dim, add_self_loops=self.loops_inside)
 
     def forward(
         self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None = None
@@ -74,7 +75,8 @@ class GAT(nn.Module):
         used = (
             required_edge_attr(f"{type(self).__name__} with use_edge_attr", edge_attr) if self.use_edge_attr else None
         )
-        return self.conv(x, *with_own_loops(edge_index, used, len(targets))), edge_attr
+        looped = (edge_index, used) if self.loops_inside else with_own_loops(edge_index, used, len(targets))
+        return self.conv(x, *looped), edge_attr
 
 
 @register("message_passing", "GATv2")
@@ -88,4 +90,4 @@ class GATv2(GAT):
     per head, W_l and W_r with biases; arguments, shapes and errors are those of `GAT`.
     """
 
-    convolution = GATv2Conv
+    convolution, loops_inside = GATv2Conv, False

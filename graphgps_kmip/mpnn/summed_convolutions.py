@@ -16,6 +16,7 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import softmax
 
 from graphgps_kmip.common.propagation import WeightedEdges, adjacency, propagate, propagate_heads, unweighted
+from graphgps_kmip.mpnn.self_loops import with_own_loops
 
 # Edges times channels from which the lists pay for being sorted, and channels from which a pass over a list does
 # (`python -m run.bench.convolutions`: no gain at 10,000 edges of 64 channels, 1.3 to 3.1 times as fast at 79,000).
@@ -81,8 +82,9 @@ class SummedAPPNP(APPNP):
 class SummedGAT(GATConv):
     """Attention over neighbours with additive scores: ``GATConv``, without a tensor of the edges where that pays.
 
-    Heads are concatenated. Where self loops are to be added, the way is torch_geometric's. The score of an edge's
-    features is one product with the folded weights, :math:`(W_e^T w)^T e` for :math:`w^T (W_e e)`.
+    Heads are concatenated. The score of an edge's features is one product with the folded weights,
+    :math:`(W_e^T w)^T e` for :math:`w^T (W_e e)`. Self loops are those of `with_own_loops`, which gives a loop the mean
+    of the features of the edges into its node: over lists that is the mean of their scores, a number for each head.
     """
 
     propagate = MessagePassing.propagate
@@ -97,23 +99,33 @@ class SummedGAT(GATConv):
         dropout: float = 0.0,
         add_self_loops: bool = True,
     ) -> None:
-        super().__init__(dim_in, dim_head, heads, edge_dim=edge_dim, dropout=dropout, add_self_loops=add_self_loops)
+        super().__init__(dim_in, dim_head, heads, edge_dim=edge_dim, dropout=dropout, add_self_loops=False)
+        self.own_loops = add_self_loops
 
     def forward(self, x: Tensor | tuple[Tensor, Tensor], edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:
         """Return new features: x (N, C) or a pair, edge_index (2, E), edge_attr (E, C_e) -> (N, H D)."""
-        loops, width = self.add_self_loops, self.heads * self.out_channels
-        if self.explain or loops or isinstance(x, tuple) or not lists_pay(edge_index, width):
-            return super().forward(x, edge_index, edge_attr)
+        if self.explain or isinstance(x, tuple) or not lists_pay(edge_index, self.heads * self.out_channels):
+            loops = min(map(len, x)) if isinstance(x, tuple) else len(x)
+            return super().forward(x, *self._looped(edge_index, edge_attr, loops))
+        edge_index, of_edges = self._looped(edge_index, self._edge_scores(edge_attr), len(x))
         x = self.lin(x).unflatten(1, (self.heads, -1))
         from_source, from_target = ((x * given).sum(2) for given in (self.att_src, self.att_dst))
         source, target = edge_index
         score = from_source.index_select(0, source) + from_target.index_select(0, target)
-        if edge_attr is not None and self.lin_edge is not None:
-            folded = (self.lin_edge.weight.unflatten(0, (self.heads, -1)) * self.att_edge[0, ..., None]).sum(1)
-            score = score + linear(edge_attr, folded)
+        if of_edges is not None:
+            score = score + of_edges
         weight = softmax(leaky_relu(score, self.negative_slope), target, num_nodes=len(x))
         weight = dropout(weight, self.dropout, self.training)
         return propagate_heads(x, weight, unweighted(edge_index, len(x))).flatten(1) + self.bias
+
+    def _looped(self, edge_index: Tensor, of_edges: Tensor | None, loops: int) -> tuple[Tensor, Tensor | None]:
+        return with_own_loops(edge_index, of_edges, loops) if self.own_loops else (edge_index, of_edges)
+
+    def _edge_scores(self, edge_attr: Tensor | None) -> Tensor | None:
+        if edge_attr is None or self.lin_edge is None:
+            return None
+        folded = (self.lin_edge.weight.unflatten(0, (self.heads, -1)) * self.att_edge[0, ..., None]).sum(1)
+        return linear(edge_attr, folded)
 
 
 class SummedGIN(GINConv):

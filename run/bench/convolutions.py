@@ -6,8 +6,9 @@
 
 Random edges with the numbers of nodes and edges of known data sets (a batch of 128 molecules for ZINC): times depend on
 sizes. A pass is forward and backward of one layer, float32; the two forms share their parameters and take turns, the
-first pass of each is not counted. Each pass sorts its edges; the layers of a network share that. Milliseconds on the
-clock ("ms") and of the CPU ("cpu_ms", all threads together); "speedup" is torch_geometric's processor time over ours;
+first pass of each is not counted. Each pass sorts its edges; the layers of a network share that. With edge features, as
+wide as the layer, GAT adds a self loop to each node. Milliseconds on the clock ("ms") and of the CPU ("cpu_ms", all
+threads together); "speedup" is torch_geometric's processor time over ours;
 "list" says whether the layer would take the lists by itself. Peak memory is that of one pass above what was there
 before.
 """
@@ -49,6 +50,9 @@ LAYERS: dict[str, Callable[[int], tuple[nn.Module, nn.Module]]] = {
     "GCN": lambda dim: tuple(one(dim, dim, add_self_loops=False) for one in (SummedGCN, GCNConv)),
     "APPNP": lambda dim: (SummedAPPNP(10, 0.1), APPNP(10, 0.1, add_self_loops=False)),  # noqa: ARG005
     "GAT": lambda dim: tuple(one(dim, dim // HEADS, HEADS, add_self_loops=False) for one in (SummedGAT, GATConv)),
+    "GAT, edge features": lambda dim: tuple(
+        one(dim, dim // HEADS, HEADS, edge_dim=dim) for one in (SummedGAT, GATConv)
+    ),
     "GraphSAGE": lambda dim: (SummedSAGE(dim, dim), SAGEConv(dim, dim)),
     "GIN": lambda dim: (SummedGIN(nn.Linear(dim, dim)), GINConv(nn.Linear(dim, dim))),
 }
@@ -81,7 +85,9 @@ def measure(args: argparse.Namespace, data: str, layer: str) -> list[Row]:
     x = torch.randn(nodes, args.channels, generator=generator).requires_grad_()
     ours, theirs = LAYERS[layer](args.channels)
     theirs.load_state_dict(ours.state_dict())
-    passes = {"ours": partial(_pass, ours, x, edge_index), "torch_geometric": partial(_pass, theirs, x, edge_index)}
+    given = [torch.randn(edges, args.channels, generator=generator).requires_grad_()] * ("edge features" in layer)
+    forms = {"ours": ours, "torch_geometric": theirs}
+    passes = {name: partial(_pass, conv, x, edge_index, *given) for name, conv in forms.items()}
     chosen = lists_pay(edge_index, args.channels)
     with _lists_everywhere():
         timed = alternate(passes, args.repeats)
@@ -95,8 +101,8 @@ def measure(args: argparse.Namespace, data: str, layer: str) -> list[Row]:
     return [row | {"speedup": rows[1]["cpu_ms"] / row["cpu_ms"]} for row in rows]
 
 
-def _pass(conv: nn.Module, x: Tensor, edge_index: Tensor) -> None:
-    conv(x, edge_index.clone()).square().sum().backward()  # edges that nobody has sorted yet
+def _pass(conv: nn.Module, x: Tensor, edge_index: Tensor, *edge_attr: Tensor) -> None:
+    conv(x, edge_index.clone(), *edge_attr).square().sum().backward()  # edges that nobody has sorted yet
 
 
 def _peak(work: Callable[[], None]) -> float | None:

@@ -38,6 +38,8 @@ PAIRS: dict[str, Callable[[], tuple[MessagePassing, MessagePassing]]] = {
         SummedGAT(4, 2, 3, edge_dim=5, add_self_loops=False),
         GATConv(4, 2, 3, edge_dim=5, add_self_loops=False),
     ),
+    "GAT, own loops": lambda: (SummedGAT(4, 2, 3), GATConv(4, 2, 3)),
+    "GAT, own loops, edge features": lambda: (SummedGAT(4, 2, 3, edge_dim=5), GATConv(4, 2, 3, edge_dim=5)),
     "GIN": lambda: (SummedGIN(nn.Linear(4, 3)), GINConv(nn.Linear(4, 3))),
     "GraphSAGE": lambda: (SummedSAGE(4, 3), SAGEConv(4, 3)),
 }
@@ -80,7 +82,10 @@ def test_pairs_weights_with_gradients_and_explanations_take_the_way_of_torch_geo
     SummedGCN(4, 3)(x, edge_index, weight).sum().backward()
     assert weight.grad.abs().sum() > 0
     assert SummedSAGE(4, 3)((x, x[:3]), EDGES["some"][:, :3]).shape == (3, 3)
-    assert SummedGAT(4, 3, 1, add_self_loops=False)((x, x[:3]), EDGES["some"][:, :3]).shape == (3, 3)
+    conv, same = SummedGAT(4, 3, 1), GATConv(4, 3, 1)
+    same.load_state_dict(conv.state_dict())
+    given = (x, x[:3]), EDGES["some"][:, :3]
+    torch.testing.assert_close(conv(*given), same(*given))
     conv = SummedGIN(nn.Linear(4, 3))
     conv.explain, conv._edge_mask = True, torch.full((7,), -torch.inf)  # of sigmoids: no edge counts
     torch.testing.assert_close(conv(x, edge_index), conv.nn(x))

@@ -38,7 +38,7 @@ from graphgps_kmip.experiments.jobs import (
 from graphgps_kmip.experiments.listing import experiment_markdown, experiment_table, plan_lines, plan_summary, summary
 from graphgps_kmip.experiments.manifest import load_manifest, select, with_members
 from graphgps_kmip.experiments.printed_tables import load_printed
-from graphgps_kmip.experiments.run_status import extent
+from graphgps_kmip.experiments.run_status import TIMED, extent
 from graphgps_kmip.experiments.search_record import EQUAL, check_searched, with_choices
 from graphgps_kmip.experiments.search_space import load_ranges
 from graphgps_kmip.experiments.slurm import run_on_slurm
@@ -58,6 +58,7 @@ HELP = {
     "figure": "draw the figures of experiments into the folder of results",
     "report": "write one HTML page of everything that is done",
 }
+BUSY = 0.5  # mean number of processes that ran in the last minute, from which a timing is warned of
 FORMATS = ("md", "tex", "csv", "html")
 
 
@@ -85,10 +86,12 @@ def run(args: argparse.Namespace) -> int:
     if bool(args.nodes) != bool(args.gpus_per_node) or (args.nodes and not args.slurm):
         raise ManifestError("--nodes and --gpus-per-node go together, and with --slurm")
     if args.search:
-        if args.slurm or args.slurm_dry_run or args.job:
-            raise ManifestError("--search runs on this machine alone: leave out --slurm, --slurm-dry-run and --job")
+        if args.slurm or args.slurm_dry_run or args.job or args.timing:
+            raise ManifestError(
+                "--search runs on this machine alone: leave out --slurm, --slurm-dry-run, --job and --timing"
+            )
         return run_searches(args)
-    jobs = asked(args)
+    jobs = timings(args) if args.timing else asked(args)
     if args.nodes:
         return run_over_nodes(jobs, place(args), args)
     if args.slurm or args.slurm_dry_run:
@@ -97,6 +100,19 @@ def run(args: argparse.Namespace) -> int:
     results = run_jobs(jobs, setup(args), Progress(sys.stdout, args.jobs))
     print(summary(results))
     return 0 if all(one.outcome is Outcome.DONE for one in results) else 1
+
+
+def timings(args: argparse.Namespace) -> list[Job]:
+    """Return the jobs that train the first seed of each training once more, one at a time."""
+    if args.slurm or args.slurm_dry_run or args.job or args.seeds or args.jobs > 1:
+        raise ManifestError("--timing trains one seed at a time: leave out --slurm, --job, --seeds and --jobs")
+    args.seeds = 1
+    jobs = [job for job in asked(args) if job.command is None]
+    if not jobs:
+        raise ManifestError(f"--timing: {' '.join(args.ids)} has no trainings here")
+    if (load := os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0) > BUSY:
+        print(f"warning: other work runs on this machine (load {load:.1f}): seconds will be too many", file=sys.stderr)
+    return jobs
 
 
 def run_searches(args: argparse.Namespace) -> int:
@@ -155,7 +171,8 @@ def hash_of(words: list[str]) -> str:
 
 def place(args: argparse.Namespace) -> Place:
     """Return where jobs run."""
-    return Place(ROOT, args.out, hash_of, args.sample, args.data, SHIPPED if installed() else None)
+    out = args.out / TIMED if getattr(args, "timing", False) else args.out
+    return Place(ROOT, out, hash_of, args.sample, args.data, SHIPPED if installed() else None)
 
 
 def setup(args: argparse.Namespace) -> Setup:
@@ -279,6 +296,11 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
 
 def _add_running(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", type=_positive, default=1, metavar="N", help="jobs at once (default 1)")
+    parser.add_argument(
+        "--timing",
+        action="store_true",
+        help="train the first seed of each training once more, alone, for the seconds and the memory of tables",
+    )
     parser.add_argument("--retry", action="store_true", help="repeat also what diverged, which tends to happen again")
     parser.add_argument(
         "--search",

@@ -19,6 +19,9 @@ from graphgps_kmip.results.run_record import examine_record, is_finished
 HashOf = Callable[[list[str]], str]
 
 
+TIMED = "timing"  # folder below the root of the results: the runs of `run --timing`
+
+
 class State(enum.StrEnum):
     """State of a run or command."""
 

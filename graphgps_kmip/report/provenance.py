@@ -120,6 +120,8 @@ def notes(table: ResultTable, partial: bool) -> Iterator[str]:
         yield f"settings {'; '.join(text for name, text in SETTINGS.items() if name in used)}."
     yield from tuning_notes(table.searches)
     yield from significance_notes(table)
+    if alone := dict.fromkeys(row for row, _, cell in places if cell.ours and cell.ours.alone):
+        yield f"seconds and memory of one run that had the machine to itself (`run --timing`): {', '.join(alone)}."
     yield from _failures(places)
     machines = _machines(places)
     if machines:

@@ -17,7 +17,7 @@ from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.experiments.experiment_spec import Experiment, TableSpec, Training
 from graphgps_kmip.experiments.printed_tables import PrintedCell, PrintedTable
-from graphgps_kmip.experiments.run_status import HashOf, State, Status, command_status, run_status
+from graphgps_kmip.experiments.run_status import TIMED, HashOf, State, Status, command_status, run_status
 from graphgps_kmip.experiments.search_record import SearchRecord
 from graphgps_kmip.report.welch import Difference, welch
 from graphgps_kmip.results.finished_runs import read_run_config
@@ -35,6 +35,7 @@ class Ours:
         unfinished: seed (or the command's name) -> status, of the others.
         sources: seed (or the command's name) -> status of what was read, for provenance.
         text: what a command says in place of numbers, such as ``OOM``.
+        alone: the values are those of one run that had the machine to itself (``run --timing``).
     """
 
     values: tuple[float, ...] = ()
@@ -43,6 +44,7 @@ class Ours:
     unfinished: Mapping[Any, Status] = field(default_factory=dict)
     sources: Mapping[Any, Status] = field(default_factory=dict)
     text: str = ""
+    alone: bool = False
 
     @property
     def n(self) -> int:
@@ -182,6 +184,7 @@ VALUES: dict[str, Callable[[Status], float]] = {
     "width": _width,
     "memory_mb": _memory_mb,
 }
+COSTS = {"epoch_seconds", "memory_mb"}  # what other work on the machine changes
 TRIALS = "trials"  # of the search that chose a training's settings: no value of a run
 
 
@@ -282,10 +285,15 @@ def _of_trainings(
             if metrics.setdefault(column, metric) != metric:
                 raise ResultsError(f"{where} column {column} mixes the metrics {metrics[column]} and {metric}")
         search = (experiment.searched or {}).get(training.folder)
+        timed = _timed(training, out, hash_of, sample) if COSTS & set(kinds) else None
         for kind in kinds:
             name = column if len(kinds) == 1 else f"{column} {kind}"
             if kind == TRIALS:
                 yield (row, name), Ours(wanted=1, text=f"{search.trials}" if search else "not searched")
+                continue
+            if kind in COSTS and timed is not None:
+                values, seed = (run_value(kind, timed) * _factor(spec, name),), training.seeds[0]
+                yield (row, name), Ours(values, (seed,), 1, sources={seed: timed}, alone=True)
                 continue
             yield (
                 (row, name),
@@ -297,6 +305,12 @@ def _of_trainings(
                     sources=done,
                 ),
             )
+
+
+def _timed(training: Training, out: Path, hash_of: HashOf, sample: bool) -> Status | None:
+    """Return the run of the first seed that had the machine to itself, None if none with these settings is finished."""
+    run = run_status(training, training.seeds[0], out / TIMED, hash_of, sample)
+    return _checked(run, sample) if run.state is State.DONE else None
 
 
 def _of_command(

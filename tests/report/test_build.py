@@ -11,6 +11,7 @@ import pytest
 from graphgps_kmip.errors import DIVERGED_CODE
 from graphgps_kmip.experiments.experiment_spec import TableSpec, Training
 from graphgps_kmip.experiments.run_status import State, failure_file
+from graphgps_kmip.report.provenance import notes
 from tests.report.example_runs import EXPERIMENT, GCN, build, record, search_record
 
 
@@ -111,6 +112,24 @@ def test_several_kinds_of_values_have_columns_of_their_own(tmp_path: Path) -> No
         "digits params": (1234,),
         "digits hours": (2,),
     }
+
+
+def test_seconds_and_memory_are_of_a_run_that_was_timed_alone_where_there_is_one(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        record(GCN.run_dir(seed, tmp_path), 0.5, peak_memory={"ram": 9 * 2**20})
+    kinds = {f"digits {kind}": {} for kind in ("score", "memory_mb")}
+    spec = TableSpec("costs", "score memory_mb", columns=kinds)
+    assert build(tmp_path, spec).rows["GCN"]["digits memory_mb"].ours.values == (9, 9)
+    timed = GCN.run_dir(0, tmp_path / "timing")
+    record(timed, 0.1, peak_memory={"ram": 3 * 2**20})
+    table = build(tmp_path, spec)
+    cells = {column: cell.ours for column, cell in table.rows["GCN"].items()}
+    assert cells["digits score"].values == (0.5, 0.5)
+    cost = cells["digits memory_mb"]
+    assert (cost.values, cost.complete, cost.sources[0].path) == ((3,), True, timed)
+    assert "seconds and memory of one run that had the machine to itself (`run --timing`): GCN." in notes(table, False)
+    record(timed, config_hash="that of other settings")
+    assert build(tmp_path, spec).rows["GCN"]["digits memory_mb"].ours.values == (9, 9)
 
 
 def test_memory_is_that_of_the_card_where_one_trained(tmp_path: Path) -> None:

@@ -36,6 +36,30 @@ def test_a_dry_run_of_slurm_submits_nothing(project: Path, capsys: pytest.Captur
     assert not (project / "results").exists()
 
 
+def test_timing_trains_the_first_seed_of_each_training_in_folders_of_its_own(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert reproduce.main(["run", "A"]) == 0
+    for load, warned in ((0.1, False), (2.0, True)):
+        monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, 0.0, 0.0), raising=False)
+        assert reproduce.main(["run", "A", "--timing"]) == 0
+        assert ("other work runs on this machine (load 2.0)" in capsys.readouterr().err) is warned
+    assert order(project) == ["gcn/0", "kmip/0", "gcn/1", "kmip/1", "look", "gcn/0", "kmip/0"]
+    runs = sorted((project / "results/timing").rglob("record.json"))
+    assert [str(run.parent.relative_to(project)) for run in runs] == [
+        f"results/timing/set/{name}/0" for name in ("gcn", "kmip")
+    ]
+
+
+@pytest.mark.parametrize("words", [["--jobs", "2"], ["--seeds", "3"], ["--search"], ["--slurm", "time=5"]])
+@pytest.mark.usefixtures("project")
+def test_a_timing_beside_others_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert reproduce.main(["run", "A", "--timing", *words]) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "--timing" in said
+    assert words[0] in said
+
+
 def test_every_job_that_slurm_is_given_runs_as_a_command_of_its_own(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

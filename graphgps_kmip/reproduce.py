@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from graphgps_kmip.common.project import SHIPPED, installed, own_files, reproduce_command
 from graphgps_kmip.errors import ManifestError, is_users, one_line
+from graphgps_kmip.experiments.chosen_settings import check_searched, choices_yaml, load_choices, with_choices
 from graphgps_kmip.experiments.experiment_spec import Experiment
 from graphgps_kmip.experiments.hyperparameter_search import ENGINES, TRIALS, Options, run_search, runner_of
 from graphgps_kmip.experiments.job_runner import JobsStopped, Outcome, Progress, Setup, run_jobs
@@ -39,7 +40,7 @@ from graphgps_kmip.experiments.listing import experiment_markdown, experiment_ta
 from graphgps_kmip.experiments.manifest import load_manifest, select, with_members
 from graphgps_kmip.experiments.printed_tables import load_printed
 from graphgps_kmip.experiments.run_status import TIMED, extent
-from graphgps_kmip.experiments.search_record import EQUAL, check_searched, with_choices
+from graphgps_kmip.experiments.search_record import EQUAL
 from graphgps_kmip.experiments.search_space import load_ranges
 from graphgps_kmip.experiments.slurm import run_on_slurm
 from graphgps_kmip.experiments.slurm_nodes import run_over_nodes
@@ -57,6 +58,7 @@ HELP = {
     "table": "the tables of experiments: our numbers beside the printed ones",
     "figure": "draw the figures of experiments into the folder of results",
     "report": "write one HTML page of everything that is done",
+    "choices": "print what the searches of experiments chose, as a file of run/experiments/choices",
 }
 BUSY = 0.5  # mean number of processes that ran in the last minute, from which a timing is warned of
 FORMATS = ("md", "tex", "csv", "html")
@@ -162,6 +164,14 @@ def report(args: argparse.Namespace) -> int:
     return 0
 
 
+def choices(args: argparse.Namespace) -> int:
+    """Print what the searches of some experiments chose."""
+    known = experiments(args)
+    for key in args.ids:
+        print(*choices_yaml(select(known, key)), sep="\n")
+    return 0
+
+
 def hash_of(words: list[str]) -> str:
     """Return the config hash of a command line of main.py."""
     from graphgps_kmip.gym.running.planned_runs import planned_hash  # loads torch_geometric: seconds
@@ -187,9 +197,13 @@ def setup(args: argparse.Namespace) -> Setup:
 
 
 def experiments(args: argparse.Namespace) -> dict[str, Experiment]:
-    """Return all experiments; those of equal tuning with the settings that searches on disk chose."""
+    """Return all experiments; those of equal tuning with the settings that searches on disk, or published, chose."""
     ranges, out, sample = load_ranges(MANIFESTS / "ranges"), ROOT / args.out, getattr(args, "sample", False)
-    return with_members({key: with_choices(one, ranges, out, hash_of, sample) for key, one in manifest().items()})
+    known, published = manifest(), load_choices(MANIFESTS / "choices")
+    asked = {member for key in getattr(args, "ids", ()) for member in (key, *select(known, key).of)}
+    if not out.exists() and not asked & published.keys():
+        published = {}  # nothing is done, so that `list` needs no torch_geometric, which takes seconds
+    return with_members({key: with_choices(one, ranges, out, hash_of, sample, published) for key, one in known.items()})
 
 
 def manifest() -> dict[str, Experiment]:
@@ -222,7 +236,15 @@ def asked(args: argparse.Namespace) -> list[Job]:
     return [every[args.job]]
 
 
-ACTIONS = {"list": list_experiments, "plan": plan, "run": run, "table": table, "figure": figure, "report": report}
+ACTIONS = {
+    "list": list_experiments,
+    "plan": plan,
+    "run": run,
+    "table": table,
+    "figure": figure,
+    "report": report,
+    "choices": choices,
+}
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -270,6 +292,7 @@ def parse(words: Sequence[str], description: str, actions: Mapping[str, Callable
             one.add_argument("--markdown", action="store_true", help="as a table in Markdown, without what is done")
         if name not in ("list", "report"):
             one.add_argument("ids", nargs="+", metavar="ID", help="experiments, as `list` names them")
+        if name not in ("list", "report", "choices"):
             one.add_argument("--sample", action="store_true", help="on sample data and small sizes: quick, no results")
     for name in ("plan", "run"):
         _add_choice(parsers[name])

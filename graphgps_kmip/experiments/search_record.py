@@ -1,10 +1,9 @@
-"""Record of a finished hyper-parameter search: trials, cost and chosen settings, which become the row of its model."""
+"""Record of a finished hyper-parameter search: what was tried, what that cost, and the settings that it chose."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -12,15 +11,12 @@ from typing import Any
 
 from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.common.json_files import read_artefact
-from graphgps_kmip.common.project import reproduce_command
-from graphgps_kmip.errors import ManifestError, ResultsError
-from graphgps_kmip.experiments.experiment_spec import Experiment, Training
-from graphgps_kmip.experiments.run_status import HashOf, read_failure
-from graphgps_kmip.experiments.search_space import Ranges, Search, searches
+from graphgps_kmip.errors import ResultsError
+from graphgps_kmip.experiments.experiment_spec import Training
+from graphgps_kmip.experiments.run_status import read_failure
 from graphgps_kmip.experiments.trial_log import Trial, TrialLog
 from graphgps_kmip.results.run_folder import writing
 
-NAMED = 15  # trainings that a message lists
 EQUAL = "tpe"  # the engine that gives every training as many trials as --trials sets
 
 
@@ -42,6 +38,7 @@ class SearchRecord:
         fixed (Mapping): Settings of every trial.
         settings (Mapping): Those of the choice, dotted key -> value.
         tried (list): Each configuration once: tag, differences from the default, state, value, seconds, parameters.
+            Empty where the choice was published with the experiment.
     """
 
     config: str
@@ -57,6 +54,11 @@ class SearchRecord:
     fixed: Mapping[str, Any]
     settings: Mapping[str, Any]
     tried: Sequence[Mapping[str, Any]]
+
+    @property
+    def published(self) -> bool:
+        """Return whether the choice is that of ``choices/``, instead of a search below the root of the results."""
+        return not self.tried
 
 
 def search_file(experiment: str, training: Training, out: Path, sample: bool, engine: str = EQUAL) -> Path:
@@ -101,60 +103,15 @@ def _facts(trial: Trial) -> dict[str, Any]:
     }
 
 
-def with_choices(
-    experiment: Experiment, ranges: Ranges, out: Path, hash_of: HashOf, sample: bool = False
-) -> Experiment:
-    """Return an experiment whose models are tuned alike with the settings that its finished searches chose.
-
-    Trainings without a finished search of today's ranges and settings are left as they are, and are not in
-    `Experiment.searched`. Other experiments are returned as they are, also where they can be searched.
+def read_search(file: Path) -> SearchRecord | None:
+    """Return the record in a file, None if there is none.
 
     Raises:
-        ResultsError: the record of a search is damaged.
+        ResultsError: it is damaged.
     """
-    if "tuning" not in ranges.get(experiment.id, {}):
-        return experiment
-    trainings, found = {one.folder: one for one in experiment.trainings}, {}
-    for search in searches(experiment, ranges):
-        record = _read(search_file(experiment.id, search.training, out, sample))
-        if record and _is_of_today(record, search, out, hash_of, sample):
-            chosen = search.finals(record.choice)[0]
-            trainings[search.training.folder], found[chosen.folder] = chosen, record
-    return dataclasses.replace(experiment, trainings=tuple(trainings.values()), searched=found)
-
-
-def _is_of_today(record: SearchRecord, search: Search, out: Path, hash_of: HashOf, sample: bool) -> bool:
-    if (record.ranges, record.fixed) != (search.space.ranges, search.space.fixed):
-        return False
-    return record.config_hash == hash_of(search.trial(record.choice).words(search.seed, out, sample))
-
-
-def _read(file: Path) -> SearchRecord | None:
     if not file.exists():
         return None
     content = read_artefact(file)
     if content.keys() != {one.name for one in fields(SearchRecord)}:
         raise ResultsError(f"{file} is no record of a search: delete it and run the search again")
     return SearchRecord(**content)
-
-
-def check_searched(experiment: Experiment, options: Sequence[str] = ()) -> None:
-    """Refuse to train what no search has chosen settings for.
-
-    Args:
-        experiment (Experiment): what is to be trained.
-        options (sequence of str, optional): what else the command of that search needs. (default: ``()``)
-
-    Raises:
-        ManifestError: names the trainings, and the command that searches.
-    """
-    if experiment.searched is None:
-        return
-    missing = [one for one in experiment.trainings if one.folder not in experiment.searched]
-    if missing:
-        names = ", ".join(" ".join(one.point.values()) for one in missing[:NAMED])
-        names += f" and {len(missing) - NAMED} others" if len(missing) > NAMED else ""
-        raise ManifestError(
-            f"{experiment.id}: no finished search has chosen the settings of {names}: run "
-            f"`{reproduce_command()} {shlex.join(['run', experiment.id, '--search', *options])}`"
-        )

@@ -27,6 +27,8 @@ def tuning_notes(searches: Searches) -> Iterator[str]:
         f"tuning: {trials}, chosen on validation alone, with seed {seeds}, which no number here is of; all together "
         f"{sum(counts.values())} trials ({failed} failed) in {duration(sum(one.seconds for one in searches.values()))}."
     )
+    if published := [row for row, one in searches.items() if one.published]:
+        yield f"not searched here, but with choices published in run/experiments/choices: {', '.join(published)}."
     shared = shared_ranges(searches)
     yield f"ranges of all models: {_listed({name: _values(values) for name, values in shared.items()})}."
     for row, one in searches.items():

@@ -12,11 +12,12 @@ import pytest
 
 from graphgps_kmip import reproduce
 from graphgps_kmip.errors import InputError, ManifestError, ResultsError
+from graphgps_kmip.experiments.chosen_settings import check_searched, with_choices
 from graphgps_kmip.experiments.experiment_spec import Experiment
 from graphgps_kmip.experiments.hyperparameter_search import Options, StorageLock, open_study, run_search
 from graphgps_kmip.experiments.manifest import load_manifest
 from graphgps_kmip.experiments.run_status import failure_file
-from graphgps_kmip.experiments.search_record import check_searched, search_file, with_choices
+from graphgps_kmip.experiments.search_record import search_file
 from graphgps_kmip.experiments.search_space import load_ranges, searches
 from tests.experiments.search_cases import FACTORS, TOGETHER, Recorder, Score, scores, toy
 

@@ -1,0 +1,134 @@
+"""Published choices: rows without a search of one's own, and what makes a choice not count."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from graphgps_kmip import reproduce
+from graphgps_kmip.errors import ManifestError
+from graphgps_kmip.experiments.chosen_settings import Published, choices_yaml, load_choices, with_choices
+from graphgps_kmip.experiments.experiment_spec import Experiment
+from graphgps_kmip.experiments.hyperparameter_search import Options, run_search
+from graphgps_kmip.experiments.search_space import load_ranges
+from graphgps_kmip.report.tuning import tuning_notes
+from tests.experiments.search_cases import FACTORS, TOGETHER, Recorder, scores, toy
+
+TOY = toy("GCN", "kMIP")
+WHERE = [{"where": {"model": ["GCN", "kMIP"]}, "factors": FACTORS}]
+RANGES = {"toy": {"source": "ours", "tuning": {"trials": 12, "seed": 7}, "searches": WHERE}}
+BEST = scores(lr001_depth8=0.9)
+PUBLISHED = load_choices(reproduce.MANIFESTS / "choices")
+
+
+@pytest.fixture
+def searched(tmp_path: Path) -> Experiment:
+    """The experiment with what a search chose, whose folder is lost."""
+    run_search(TOY, "tpe", RANGES, Recorder(tmp_path, BEST), tmp_path, Options())
+    found = with_choices(TOY, RANGES, tmp_path, str)
+    shutil.rmtree(tmp_path / "search")
+    return found
+
+
+def publish(experiment: Experiment, folder: Path) -> Published:
+    (folder / "toy.yaml").write_text("\n".join(choices_yaml(experiment)))
+    return load_choices(folder)
+
+
+def test_a_published_choice_makes_the_same_rows_as_the_search(searched: Experiment, tmp_path: Path) -> None:
+    found = with_choices(TOY, RANGES, tmp_path, str, published=publish(searched, tmp_path))
+    assert found.trainings == searched.trainings
+    assert found.trainings[0].folder == f"Toys/gcn-{TOGETHER}"
+    for one, own in zip(found.searched.values(), searched.searched.values(), strict=True):
+        assert (one.published, own.published) == (True, False)
+        assert one == dataclasses.replace(own, tried=())
+
+
+def test_a_search_of_ones_own_comes_before_the_published_choice(searched: Experiment, tmp_path: Path) -> None:
+    published = publish(searched, tmp_path)
+    run_search(TOY, "tpe", RANGES, Recorder(tmp_path, scores(depth2=0.8)), tmp_path, Options(trials=4))
+    found = with_choices(TOY, RANGES, tmp_path, str, published=published)
+    assert not any(one.published for one in found.searched.values())
+    assert {one.trials for one in found.searched.values()} == {4}
+
+
+def test_what_was_published_in_part_is_in_part_searched(searched: Experiment, tmp_path: Path) -> None:
+    half = dataclasses.replace(searched, searched=dict([next(iter(searched.searched.items()))]))
+    found = with_choices(TOY, RANGES, tmp_path, str, published=publish(half, tmp_path))
+    assert [one.folder in found.searched for one in found.trainings] == [True, False]
+
+
+def test_a_published_choice_of_other_ranges_settings_or_for_samples_does_not_count(
+    searched: Experiment, tmp_path: Path
+) -> None:
+    published = publish(searched, tmp_path)
+    wider = {"toy": RANGES["toy"] | {"fixed": {"gt.n_heads": 2}}}
+    changed = lambda words: f"{words} of a file that has changed"  # noqa: E731
+    assert with_choices(TOY, wider, tmp_path, str, published=published).searched == {}
+    assert with_choices(TOY, RANGES, tmp_path, changed, published=published).searched == {}
+    assert with_choices(TOY, RANGES, tmp_path, str, sample=True, published=published).searched == {}
+
+
+def test_below_a_table_stand_the_rows_whose_choice_was_published(searched: Experiment, tmp_path: Path) -> None:
+    found = with_choices(TOY, RANGES, tmp_path, str, published=publish(searched, tmp_path))
+    published, own = next(iter(found.searched.values())), next(iter(searched.searched.values()))
+    notes = list(tuning_notes({"GCN": published, "kMIP": own}))
+    assert notes[1] == "not searched here, but with choices published in run/experiments/choices: GCN."
+    assert not any("published" in note for note in tuning_notes({"kMIP": own}))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"choice": {"lr": "0.5", "depth": "8"}}, "choice of Toys/gcn: lr '0.5' is not in its range 0.1, 0.01"),
+        ({"choice": {"lr": "0.1", "dept": "8"}}, "choice of Toys/gcn: unknown key 'dept'. Did you mean depth?"),
+        ({"choice": {"lr": "0.1"}}, "choice of Toys/gcn: depth missing"),
+        ({"found": {"trials": 4}}, "toy.yaml, Toys/gcn, found: failed, seconds, seed, metric, value missing"),
+        ({"chosen": {}}, "toy.yaml, Toys/gcn: unknown key 'chosen'. Did you mean choice?"),
+    ],
+)
+def test_a_wrong_entry_is_refused_in_a_line_with_its_place(
+    change: dict[str, Any], message: str, searched: Experiment, tmp_path: Path
+) -> None:
+    publish(searched, tmp_path)
+    content = yaml.safe_load((tmp_path / "toy.yaml").read_text())
+    content["toy"]["Toys/gcn"] |= change
+    (tmp_path / "toy.yaml").write_text(yaml.safe_dump(content))
+    with pytest.raises(ManifestError) as error:
+        with_choices(TOY, RANGES, tmp_path, str, published=load_choices(tmp_path))
+    assert str(error.value).startswith(message)
+
+
+def test_choices_that_two_files_have_are_refused(searched: Experiment, tmp_path: Path) -> None:
+    publish(searched, tmp_path)
+    (tmp_path / "toy2.yaml").write_text((tmp_path / "toy.yaml").read_text())
+    with pytest.raises(ManifestError, match=r"toy2.yaml, toy: its choices are in another file already"):
+        load_choices(tmp_path)
+
+
+def test_nothing_is_published_of_what_is_not_searched(tmp_path: Path) -> None:
+    with pytest.raises(ManifestError, match="toy: no finished search has chosen the settings of GCN, kMIP"):
+        list(choices_yaml(with_choices(TOY, RANGES, tmp_path, str)))
+    with pytest.raises(ManifestError, match="toy has no models of its own that are tuned alike by --search"):
+        list(choices_yaml(TOY))
+
+
+@pytest.mark.parametrize("key", PUBLISHED)
+def test_shipped_choices_are_of_todays_ranges_and_settings(key: str, tmp_path: Path) -> None:
+    """A change of ranges or settings makes a choice one of another experiment: search again, or remove its entry."""
+    ranges, experiment = load_ranges(reproduce.MANIFESTS / "ranges"), reproduce.manifest()[key]
+    found = with_choices(experiment, ranges, tmp_path, reproduce.hash_of, published=PUBLISHED).searched
+    assert {one.config for one in found.values()} == PUBLISHED[key].keys()
+
+
+def test_the_command_writes_what_it_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    key = next(iter(PUBLISHED))
+    assert reproduce.main(["choices", key, "--out", str(tmp_path)]) == 0
+    assert yaml.safe_load(capsys.readouterr().out) == {key: PUBLISHED[key]}
+    assert reproduce.main(["choices", "quickstart/digits", "--out", str(tmp_path)]) == 2
+    assert "no models of its own that are tuned alike" in capsys.readouterr().err

@@ -48,7 +48,7 @@ def with_choices(
         ranges (Ranges): See `load_ranges`.
         out (Path): Root of the results, with the searches made here.
         hash_of (callable): Config hash of a command line.
-        sample (bool, optional): On sample data, for which there are no published choices. (default: ``False``)
+        sample (bool, optional): On sample data, for which no published choice counts. (default: ``False``)
         published (Published, optional): See `load_choices`; for trainings without a search in `out`. (default: None)
 
     Raises:
@@ -57,7 +57,7 @@ def with_choices(
     """
     if "tuning" not in ranges.get(experiment.id, {}):
         return experiment
-    entries = {} if sample else (published or {}).get(experiment.id, {})
+    entries = (published or {}).get(experiment.id, {})
     trainings, found = {one.folder: one for one in experiment.trainings}, {}
     for search in searches(experiment, ranges):
         folder = search.training.folder

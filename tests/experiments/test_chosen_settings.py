@@ -67,7 +67,8 @@ def test_a_published_choice_of_other_ranges_settings_or_for_samples_does_not_cou
     searched: Experiment, tmp_path: Path
 ) -> None:
     published = publish(searched, tmp_path)
-    wider = {"toy": RANGES["toy"] | {"fixed": {"gt.n_heads": 2}}}
+    deeper = FACTORS | {"depth": {**FACTORS["depth"], "values": [2, 4, 8, 16]}}
+    wider = {"toy": RANGES["toy"] | {"searches": [{"where": WHERE[0]["where"], "factors": deeper}]}}
     changed = lambda words: f"{words} of a file that has changed"  # noqa: E731
     assert with_choices(TOY, wider, tmp_path, str, published=published).searched == {}
     assert with_choices(TOY, RANGES, tmp_path, changed, published=published).searched == {}

@@ -21,6 +21,14 @@ static inline void transpose(const real *from, long row, long count, int dim, in
     for (int c = dim; c < packed; c++) memset(to + c * stride, 0, width * sizeof(real));
 }
 
+/* to[i, c] = from[i, c], with zeros behind the channels. */
+static inline void copy_rows(const real *from, long row, long count, int dim, int wide, real *to) {
+    for (long i = 0; i < count; i++) {
+        memcpy(to + i * wide, from + i * row, dim * sizeof(real));
+        memset(to + i * wide + dim, 0, (wide - dim) * sizeof(real));
+    }
+}
+
 /* Copies up to QUERIES rows, times a factor, with zeros where there are none. */
 static inline void take_rows(const real *from, long row, long count, int dim, int packed, real factor, real *to) {
     memset(to, 0, (size_t)QUERIES * packed * sizeof(real));
@@ -71,17 +79,20 @@ static inline void add_weighted(const real *weight, const real *keys, long strid
         }
 }
 
-/* The same of a few keys, with rows as they are given: sum[r, c] += sum_j weight[r, j] keys[j, c]. */
-static inline void add_weighted_rows(const real *weight, const real *keys, long row, int count, int dim, int packed,
-                                     real *sum) {
+/* The same with keys row by row, `readable` numbers of each, dim or a multiple of LANES: sum[r, c] += sum_j weight[r, j]
+ * keys[j, c]. No sums over lanes; a tile is summed on its own, so that rounding does not grow with the number of keys. */
+static inline void add_weighted_rows(const real *weight, const real *keys, long row, int readable, int count, int dim,
+                                     int packed, real *sum) {
     for (int c = 0; c < dim; c += LANES) {
-        vec sums[QUERIES];
-        UNROLL for (int r = 0; r < QUERIES; r++) sums[r] = load_some(sum + r * packed + c, dim - c);
+        vec sums[QUERIES] = {0};
         for (int j = 0; j < count; j++) {
-            vec key = load_some(keys + j * row + c, dim - c);
+            vec key = load_some(keys + j * row + c, readable - c);
             UNROLL for (int r = 0; r < QUERIES; r++) sums[r] = fma_(set1(weight[r * KEYS + j]), key, sums[r]);
         }
-        UNROLL for (int r = 0; r < QUERIES; r++) store_some(sum + r * packed + c, sums[r], dim - c);
+        UNROLL for (int r = 0; r < QUERIES; r++) {
+            vec before = load_some(sum + r * packed + c, dim - c);
+            store_some(sum + r * packed + c, before + sums[r], dim - c);
+        }
     }
 }
 

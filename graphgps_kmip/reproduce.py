@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from graphgps_kmip.common.project import SHIPPED, installed, own_files, reproduce_command
 from graphgps_kmip.errors import ManifestError, is_users, one_line
-from graphgps_kmip.experiments.chosen_settings import check_searched, choices_yaml, load_choices, with_choices
+from graphgps_kmip.experiments.chosen_settings import check_searched, with_choices
 from graphgps_kmip.experiments.experiment_spec import Experiment
 from graphgps_kmip.experiments.hyperparameter_search import ENGINES, TRIALS, Options, run_search, runner_of
 from graphgps_kmip.experiments.job_runner import JobsStopped, Outcome, Progress, Setup, run_jobs
@@ -39,6 +39,7 @@ from graphgps_kmip.experiments.jobs import (
 from graphgps_kmip.experiments.listing import experiment_markdown, experiment_table, plan_lines, plan_summary, summary
 from graphgps_kmip.experiments.manifest import load_manifest, select, with_members
 from graphgps_kmip.experiments.printed_tables import load_printed
+from graphgps_kmip.experiments.published_results import load_published
 from graphgps_kmip.experiments.run_status import TIMED, extent
 from graphgps_kmip.experiments.search_record import EQUAL
 from graphgps_kmip.experiments.search_space import load_ranges
@@ -58,7 +59,7 @@ HELP = {
     "table": "the tables of experiments: our numbers beside the printed ones",
     "figure": "draw the figures of experiments into the folder of results",
     "report": "write one HTML page of everything that is done",
-    "choices": "print what the searches of experiments chose, as a file of run/experiments/choices",
+    "publish": "print what searches chose and its runs reached, as a file of run/experiments/published",
 }
 BUSY = 0.5  # mean number of processes that ran in the last minute, from which a timing is warned of
 FORMATS = ("md", "tex", "csv", "html")
@@ -160,15 +161,18 @@ def report(args: argparse.Namespace) -> int:
     """Write the page of everything that is done."""
     from graphgps_kmip.report.report_page import write_page
 
-    print(write_page(experiments(args), load_printed(MANIFESTS / "printed"), ROOT / args.out, hash_of))
+    known, printed = experiments(args), load_printed(MANIFESTS / "printed")
+    print(write_page(known, printed, ROOT / args.out, hash_of, args.published))
     return 0
 
 
-def choices(args: argparse.Namespace) -> int:
-    """Print what the searches of some experiments chose."""
+def publish(args: argparse.Namespace) -> int:
+    """Print what the searches of some experiments chose, and the values of the runs that are finished."""
+    from graphgps_kmip.report.publishing import published_yaml
+
     known = experiments(args)
     for key in args.ids:
-        print(*choices_yaml(select(known, key)), sep="\n")
+        print(*published_yaml(select(known, key), ROOT / args.out, hash_of), sep="\n")
     return 0
 
 
@@ -199,9 +203,9 @@ def setup(args: argparse.Namespace) -> Setup:
 def experiments(args: argparse.Namespace) -> dict[str, Experiment]:
     """Return all experiments; those of equal tuning with the settings that searches on disk, or published, chose."""
     ranges, out, sample = load_ranges(MANIFESTS / "ranges"), ROOT / args.out, getattr(args, "sample", False)
-    known, published = manifest(), load_choices(MANIFESTS / "choices")
+    known, published = manifest(), load_published(MANIFESTS / "published")
     asked = {member for key in getattr(args, "ids", ()) for member in (key, *select(known, key).of)}
-    if not out.exists() and not asked & published.keys():
+    if not (out.exists() or asked & published.keys() or getattr(args, "published", False)):
         published = {}  # nothing is done, so that `list` needs no torch_geometric, which takes seconds
     return with_members({key: with_choices(one, ranges, out, hash_of, sample, published) for key, one in known.items()})
 
@@ -217,7 +221,7 @@ def chosen(args: argparse.Namespace) -> Iterator[tuple[Experiment, dict[str, Res
 
     known, printed = experiments(args), load_printed(MANIFESTS / "printed")
     for one in [select(known, key) for key in args.ids]:
-        yield one, experiment_tables(one, known, printed, ROOT / args.out, hash_of, args.sample)
+        yield one, experiment_tables(one, known, printed, ROOT / args.out, hash_of, args.sample, args.published)
 
 
 def asked(args: argparse.Namespace) -> list[Job]:
@@ -243,7 +247,7 @@ ACTIONS = {
     "table": table,
     "figure": figure,
     "report": report,
-    "choices": choices,
+    "publish": publish,
 }
 
 
@@ -292,8 +296,14 @@ def parse(words: Sequence[str], description: str, actions: Mapping[str, Callable
             one.add_argument("--markdown", action="store_true", help="as a table in Markdown, without what is done")
         if name not in ("list", "report"):
             one.add_argument("ids", nargs="+", metavar="ID", help="experiments, as `list` names them")
-        if name not in ("list", "report", "choices"):
+        if name not in ("list", "report", "publish"):
             one.add_argument("--sample", action="store_true", help="on sample data and small sizes: quick, no results")
+        if name in ("table", "figure", "report"):
+            one.add_argument(
+                "--published",
+                action="store_true",
+                help="published runs, marked as such, for what was not trained here",
+            )
     for name in ("plan", "run"):
         _add_choice(parsers[name])
     _add_running(parsers["run"])

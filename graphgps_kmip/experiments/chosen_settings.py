@@ -1,7 +1,7 @@
-"""Chosen settings: what finished searches chose becomes the rows of a table, from results or, published, from YAML.
+"""Chosen settings: what finished searches chose becomes the rows of a table, from results or as published.
 
-The folder ``choices/`` beside the experiments holds what our searches chose, so that their tables can be trained
-without searching again. A search of the user's own comes first.
+What our searches chose is published (see `published_results`), so that their tables can be trained without searching
+again. A search of the user's own comes first.
 """
 
 from __future__ import annotations
@@ -10,24 +10,20 @@ import dataclasses
 import hashlib
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from graphgps_kmip.common.project import reproduce_command
-from graphgps_kmip.common.yaml_files import read_yaml
 from graphgps_kmip.errors import ManifestError
 from graphgps_kmip.experiments.experiment_spec import Experiment
-from graphgps_kmip.experiments.manifest import check_keys, section
+from graphgps_kmip.experiments.manifest import check_keys
+from graphgps_kmip.experiments.published_results import Published
 from graphgps_kmip.experiments.run_status import HashOf
 from graphgps_kmip.experiments.search_record import SearchRecord, read_search, search_file
 from graphgps_kmip.experiments.search_space import Ranges, Search, Space, searches
 
-Published = Mapping[str, Mapping[str, Any]]  # id of an experiment -> folder of a training -> its entry in a YAML file
-
 NAMED = 15  # trainings that a message lists
-COST = ("trials", "failed", "seconds", "seed", "metric", "value")  # of an entry, as in the record
-OF = ("ranges", "config_hash")  # what it was chosen from and among: of others, it does not count
 
 
 def with_choices(
@@ -49,7 +45,8 @@ def with_choices(
         out (Path): Root of the results, with the searches made here.
         hash_of (callable): Config hash of a command line.
         sample (bool, optional): On sample data, for which no published choice counts. (default: ``False``)
-        published (Published, optional): See `load_choices`; for trainings without a search in `out`. (default: None)
+        published (Published, optional): See `load_published`; choices for trainings without a search in `out`, and
+            runs of those whose choice is the published one, which `Experiment.published` then has. (default: None)
 
     Raises:
         ResultsError: the record of a search is damaged.
@@ -58,7 +55,7 @@ def with_choices(
     if "tuning" not in ranges.get(experiment.id, {}):
         return experiment
     entries = (published or {}).get(experiment.id, {})
-    trainings, found = {one.folder: one for one in experiment.trainings}, {}
+    trainings, found, runs = {one.folder: one for one in experiment.trainings}, {}, {}
     for search in searches(experiment, ranges):
         folder = search.training.folder
         own = read_search(search_file(experiment.id, search.training, out, sample))
@@ -66,8 +63,10 @@ def with_choices(
             if record and _is_of_today(record, search, out, hash_of, sample):
                 chosen = search.finals(record.choice)[0]
                 trainings[folder], found[chosen.folder] = chosen, record
+                if not sample and record.choice == entries.get(folder, {}).get("choice") and "runs" in entries[folder]:
+                    runs[chosen.folder] = entries[folder]["runs"]
                 break
-    return dataclasses.replace(experiment, trainings=tuple(trainings.values()), searched=found)
+    return dataclasses.replace(experiment, trainings=tuple(trainings.values()), searched=found, published=runs)
 
 
 def _is_of_today(record: SearchRecord, search: Search, out: Path, hash_of: HashOf, sample: bool) -> bool:
@@ -76,62 +75,15 @@ def _is_of_today(record: SearchRecord, search: Search, out: Path, hash_of: HashO
     return record.config_hash == hash_of(search.trial(record.choice).words(search.seed, out, sample))
 
 
-def load_choices(folder: Path) -> Published:
-    """Return the published choices in all YAML files of a folder, by the id of the experiment.
-
-    A file is what `choices_yaml` writes: folder of the training -> ``{choice, found, of}``, the value of each factor,
-    what the search cost and reached, and hashes of its ranges and of the chosen trial.
-
-    Raises:
-        ManifestError: a file is no YAML, has an unknown key, or lacks one.
-    """
-    published: dict[str, Mapping[str, Any]] = {}
-    for file in sorted(folder.glob("*.yaml")):
-        for key, entries in read_yaml(file, error_type=ManifestError, empty=True).items():
-            if key in published:
-                raise ManifestError(f"{file.name}, {key}: its choices are in another file already: keep one of them")
-            for training, entry in entries.items():
-                where = f"{file.name}, {training}"
-                check_keys(entry, ("choice", "found", "of"), where, needed=("choice", "found", "of"))
-                check_keys(section(entry, "found", where), COST, f"{where}, found", needed=COST)
-                check_keys(section(entry, "of", where), OF, f"{where}, of", needed=OF)
-            published[key] = entries
-    return published
-
-
-def choices_yaml(experiment: Experiment) -> Iterator[str]:
-    """Yield the lines of the YAML file that publishes what the searches of an experiment chose, of all that have ended.
-
-    Raises:
-        ManifestError: the models are not tuned alike, or none is searched.
-    """
-    if experiment.of or experiment.searched is None:
-        raise ManifestError(f"{experiment.id} has no models of its own that are tuned alike by --search")
-    if not experiment.searched:
-        check_searched(experiment)
-    yield f"# Chosen by `{reproduce_command()} run {experiment.id} --search`, written by `choices {experiment.id}`."
-    yield f"{experiment.id}:"
-    for record in experiment.searched.values():
-        facts = dataclasses.asdict(record)
-        yield f"  {record.config}:"
-        yield f"    choice: {_flow(record.choice)}"
-        yield f"    found: {_flow({name: facts[name] for name in COST})}"
-        yield f"    of: {_flow({'ranges': _digest(record.ranges, record.fixed), 'config_hash': record.config_hash})}"
-
-
-def _flow(entries: Mapping[str, Any]) -> str:
-    """Return a mapping as YAML in a line; texts are quoted, for a value named 0.1 is one."""
-    return "{" + ", ".join(f"{key}: {json.dumps(value)}" for key, value in entries.items()) + "}"
-
-
-def _digest(ranges: Mapping[str, Any], fixed: Mapping[str, Any]) -> str:
+def digest(ranges: Mapping[str, Any], fixed: Mapping[str, Any]) -> str:
+    """Return a short hash of what a search chose from."""
     return hashlib.sha256(json.dumps([ranges, fixed]).encode()).hexdigest()[:12]
 
 
 def _published(entry: Mapping[str, Any], search: Search) -> SearchRecord | None:
     """Return the record of a published choice, None if its ranges were others."""
     space, choice, of = search.space, entry["choice"], entry["of"]
-    if of["ranges"] != _digest(space.ranges, space.fixed):
+    if of["ranges"] != digest(space.ranges, space.fixed):
         return None
     _check_choice(choice, space, search.training.folder)
     return SearchRecord(

@@ -194,6 +194,8 @@ class Experiment:
         notes (tuple, optional): For those who read the results. (default: ``()``)
         searched (Mapping, optional): Of models that are tuned alike: folder of a training -> record of the search that
             chose its settings, see `with_choices`; not in files. (default: ``None``, the settings are the manifest's)
+        published (Mapping, optional): Folder of a training -> its published runs, see `published_results`; not in the
+            files of experiments. (default: ``{}``)
     """
 
     id: str
@@ -211,6 +213,7 @@ class Experiment:
     figures: Mapping[str, FigureSpec] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     searched: Mapping[str, Any] | None = None
+    published: Mapping[str, Any] = field(default_factory=dict)
 
 
 def as_word(value: Any) -> str:

@@ -48,7 +48,7 @@ def load_manifest(*folders: Path) -> dict[str, Experiment]:
 
 
 def with_members(experiments: Mapping[str, Experiment]) -> dict[str, Experiment]:
-    """Give each experiment that is made of others their trainings, and the searches behind these.
+    """Give each experiment that is made of others their trainings, and searches and published runs of these.
 
     Raises:
         ManifestError: one of them does not exist, or is made of others itself.
@@ -66,6 +66,7 @@ def _joined(experiment: Experiment, experiments: Mapping[str, Experiment]) -> Ex
         experiment,
         trainings=tuple(training for one in members for training in one.trainings),
         searched=None if None in searched else {key: record for one in searched for key, record in one.items()},
+        published={key: runs for one in members for key, runs in one.published.items()},
     )
 
 

@@ -57,7 +57,7 @@ class SearchRecord:
 
     @property
     def published(self) -> bool:
-        """Return whether the choice is that of ``choices/``, instead of a search below the root of the results."""
+        """Return whether the choice is a published one, instead of that of a search below the root of the results."""
         return not self.tried
 
 

@@ -137,6 +137,12 @@ def _provenance(tables: Iterable[ResultTable], artefacts: Iterable[Path]) -> str
     """Return on what the numbers were measured: ours and the paper's."""
     tables = list(tables)
     partial = dict.fromkeys(name for table in tables for name in _partial(table))
+    published = dict.fromkeys(
+        row
+        for table in tables
+        for row, cells in table.rows.items()
+        if any(cell.ours and cell.ours.published for cell in cells.values())
+    )
     found = {(one.hardware, one.date[:10], one.code_version) for table in tables for one in origins(table)}
     for record in filter(None, (read_record(path.parent) for path in artefacts)):
         parts = str(record.get("finished_at", "?"))[:10], str(record.get("code_version", "?"))
@@ -147,6 +153,7 @@ def _provenance(tables: Iterable[ResultTable], artefacts: Iterable[Path]) -> str
             *lines,
             *dict.fromkeys(f"paper: {one.printed_hardware}" for one in tables if one.printed_hardware),
             *([f"ours, of fewer runs than planned: {', '.join(partial)}"] if partial else []),
+            *([f"published runs, not made here: {', '.join(published)}"] if published else []),
         ]
     )
 

@@ -18,6 +18,7 @@ def experiment_tables(
     out: Path,
     hash_of: HashOf,
     sample: bool = False,
+    published: bool = False,
 ) -> dict[str, ResultTable]:
     """Return id -> table of all tables of an experiment, each with the notes and searches of the one that has it.
 
@@ -28,11 +29,14 @@ def experiment_tables(
         out: root of the results.
         hash_of: the config hash of a command line of main.py.
         sample: tables of samples.
+        published: published runs fill rows of which none is finished here.
 
     Raises:
         ValueError: as `build_table` does.
     """
     owners = [known[key] for key in experiment.of] or [experiment]
     return {
-        spec.id: build_table(one, spec, printed, out, hash_of, sample) for one in owners for spec in one.tables.values()
+        spec.id: build_table(one, spec, printed, out, hash_of, sample, published)
+        for one in owners
+        for spec in one.tables.values()
     }

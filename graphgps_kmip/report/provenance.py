@@ -95,6 +95,7 @@ def hardware_in_words(facts: dict[str, Any]) -> str:
 
 Place = tuple[str, str, Cell]  # row, column and the cell
 
+PUBLISHED = "†"  # behind numbers of published runs
 SPREAD = "ours: mean ± sample standard deviation (n - 1) over n runs"
 OTHER_SPREAD = "the papers do not say which kind theirs is"
 DIFFERENCE = "difference: ours - paper, with Welch's 95 % interval; n: ours / paper"
@@ -118,6 +119,9 @@ def notes(table: ResultTable, partial: bool) -> Iterator[str]:
     used = set(table.settings.values())
     if printed or used - {"none"}:
         yield f"settings {'; '.join(text for name, text in SETTINGS.items() if name in used)}."
+    published = dict.fromkeys(row for row, _, cell in places if cell.ours and cell.ours.published)
+    if published:
+        yield f"{PUBLISHED}: published runs (run/experiments/published), not made here: {', '.join(published)}."
     yield from tuning_notes(table.searches)
     yield from significance_notes(table)
     if alone := dict.fromkeys(row for row, _, cell in places if cell.ours and cell.ours.alone):

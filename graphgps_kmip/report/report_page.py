@@ -58,15 +58,20 @@ class Section:
 
 
 def write_page(
-    experiments: Mapping[str, Experiment], printed: Mapping[str, PrintedTable], out: Path, hash_of: HashOf
+    experiments: Mapping[str, Experiment],
+    printed: Mapping[str, PrintedTable],
+    out: Path,
+    hash_of: HashOf,
+    published: bool = False,
 ) -> Path:
     """Write ``<out>/report.html`` and return its path.
 
     Experiments of which nothing is done or failed are listed, not shown; runs on sample data are counted apart, and
-    none of their numbers is in the page.
+    none of their numbers is in the page. With `published`, published runs fill rows of which none is finished here.
     """
-    tables_of = partial(experiment_tables, known=experiments, printed=printed, out=out, hash_of=hash_of)
-    sections = [_section(one, tables_of, out, hash_of) for one in experiments.values()]
+    facts = {"known": experiments, "printed": printed, "out": out, "hash_of": hash_of, "published": published}
+    tables_of = partial(experiment_tables, **facts)
+    sections = [_section(one, tables_of, out, hash_of, published) for one in experiments.values()]
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -95,11 +100,15 @@ def write_page(
 
 
 def _section(
-    experiment: Experiment, tables_of: Callable[[Experiment], dict[str, ResultTable]], out: Path, hash_of: HashOf
+    experiment: Experiment,
+    tables_of: Callable[[Experiment], dict[str, ResultTable]],
+    out: Path,
+    hash_of: HashOf,
+    published: bool,
 ) -> Section:
     done, runs = extent(experiment, out, hash_of), statuses(experiment, out, hash_of)
     failed = tuple(failures(runs.values(), out))
-    if not done.done:
+    if not (done.done or (published and experiment.published)):
         return Section(experiment, done, runs, failed)
     tables = tables_of(experiment)
     shown = [] if experiment.of else list(filter(_has_values, tables.values()))  # theirs are in their own sections

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,11 @@ from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.experiments.experiment_spec import Experiment, TableSpec, Training
 from graphgps_kmip.experiments.printed_tables import PrintedCell, PrintedTable
+from graphgps_kmip.experiments.published_results import PublishedRuns
 from graphgps_kmip.experiments.run_status import TIMED, HashOf, State, Status, command_status, run_status
 from graphgps_kmip.experiments.search_record import SearchRecord
+from graphgps_kmip.report.run_values import COSTS, TRIALS, VALUES, run_value
 from graphgps_kmip.report.welch import Difference, welch
-from graphgps_kmip.results.finished_runs import read_run_config
-from graphgps_kmip.results.run_stats import read_stats
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Ours:
         sources: seed (or the command's name) -> status of what was read, for provenance.
         text: what a command says in place of numbers, such as ``OOM``.
         alone: the values are those of one run that had the machine to itself (``run --timing``).
+        published: the runs were not made here (see `published_results`).
     """
 
     values: tuple[float, ...] = ()
@@ -45,6 +46,7 @@ class Ours:
     sources: Mapping[Any, Status] = field(default_factory=dict)
     text: str = ""
     alone: bool = False
+    published: bool = False
 
     @property
     def n(self) -> int:
@@ -131,63 +133,6 @@ class ResultTable:
     searches: Mapping[str, SearchRecord] = field(default_factory=dict)
 
 
-def run_value(kind: str, status: Status) -> float:
-    """Return one value of a finished run, of a kind of `VALUES`.
-
-    Raises:
-        ResultsError: its files do not hold the value, or are damaged.
-    """
-    try:
-        return float(VALUES[kind](status))
-    except (KeyError, TypeError) as error:
-        raise ResultsError(
-            f"{status.path} does not hold what {kind} is read from ({error!r}): train it again"
-        ) from error
-
-
-def _score(status: Status) -> float:
-    metric, test = status.record["metric_best"], status.record["best"]["test"]
-    if metric not in test or metric in ("auto", "loss"):
-        raise ResultsError(
-            f"{status.path} chose its epoch by {metric!r}, which is no metric of the test split: "
-            f"set metric_best in its config to one of {', '.join(name for name in test if name != 'loss')}"
-        )
-    if not is_number(test[metric]):
-        raise TypeError(f"{metric} is {test[metric]!r}")
-    return test[metric]
-
-
-def _epoch_seconds(status: Status) -> float:
-    times = [line["time_epoch"] for line in read_stats(status.path, "train").values()]
-    if not times:
-        raise ResultsError(f"{status.path}/train/stats.json has no epoch: train it again")
-    return statistics.fmean(times)
-
-
-def _width(status: Status) -> int:
-    # gt.dim_hidden must be equal to it where there is attention.
-    return read_run_config(status.path, status.record)["gnn"]["dim_inner"]
-
-
-def _memory_mb(status: Status) -> float:
-    peak = status.record["peak_memory"]
-    return peak.get("cuda", peak["ram"]) / 2**20
-
-
-# epoch_seconds: mean duration of a training epoch, validation left out; hours: the whole run; memory_mb: peak memory of
-# the device that trained, on a CPU that of the whole process.
-VALUES: dict[str, Callable[[Status], float]] = {
-    "score": _score,
-    "epoch_seconds": _epoch_seconds,
-    "hours": lambda status: status.record["wall_time"] / 3600,
-    "params": lambda status: status.record["params"],
-    "width": _width,
-    "memory_mb": _memory_mb,
-}
-COSTS = {"epoch_seconds", "memory_mb"}  # what other work on the machine changes
-TRIALS = "trials"  # of the search that chose a training's settings: no value of a run
-
-
 Place = tuple[str, str]  # row and column
 SAMPLE_NOTE = "SAMPLE: short runs on small synthetic data, which show that everything runs. No number here is a result."
 
@@ -199,11 +144,12 @@ def build_table(
     out: Path,
     hash_of: HashOf,
     sample: bool = False,
+    published: bool = False,
 ) -> ResultTable:
     """Return a table of the results on disk, with every row and column of the printed table of the same id.
 
     A table of our own has the columns of its `spec`, and the rows of its trainings or of its command's file. A
-    sample has no printed numbers.
+    sample has no printed numbers. With `published`, published runs fill the rows of which none is finished here.
 
     Raises:
         ValueError: the spec names what does not exist, two trainings fill one cell, a sample is among results or a
@@ -217,8 +163,11 @@ def build_table(
     if spec.value == "cells":  # its rows are sizes or the like, which do not compete
         columns = {name: {"ranked": False, **facts} for name, facts in columns.items()}
     rows = dict.fromkeys(paper.rows if paper else ())
-    read = _of_command if spec.value == "cells" else _of_trainings
-    ours = dict(read(experiment, spec, [(row, column) for row in rows for column in columns], out, hash_of, sample))
+    if spec.value == "cells":
+        places = [(row, column) for row in rows for column in columns]
+        ours = dict(_of_command(experiment, spec, places, out, sample))
+    else:
+        ours = dict(_of_trainings(experiment, spec, _Source(experiment, out, hash_of, sample, published)))
     _check_names([column for _, column in ours], columns, f"{experiment.id}, {spec.id}: column")
     if paper and spec.value != "cells":  # a benchmark may go on to sizes that the paper left out
         _check_names([row for row, _ in ours], rows, f"{experiment.id}, {spec.id}: row")
@@ -236,7 +185,11 @@ def build_table(
         settings={row: _settings(experiment, row) for row in rows},
         sample=sample,
         printed_hardware=paper.hardware if beside else "",
-        notes=((SAMPLE_NOTE,) if sample else ()) + (paper.notes if beside else ()) + experiment.notes,
+        notes=(
+            *([SAMPLE_NOTE] if sample else _not_shown(experiment, spec, ours)),
+            *(paper.notes if beside else ()),
+            *experiment.notes,
+        ),
         searches=dict(_searches(experiment, spec)),
     )
 
@@ -246,6 +199,15 @@ def _searches(experiment: Experiment, spec: TableSpec) -> Iterator[tuple[str, Se
     for training in experiment.trainings:
         if record := (experiment.searched or {}).get(training.folder):
             yield _place(spec, training, f"{experiment.id}, {spec.id}:")[0], record
+
+
+def _not_shown(experiment: Experiment, spec: TableSpec, ours: Mapping[Place, Ours]) -> Iterator[str]:
+    """Yield which rows are empty although their runs are published."""
+    published = [one for one in experiment.trainings if one.folder in experiment.published]
+    rows = dict.fromkeys(_place(spec, one, f"{experiment.id}, {spec.id}:")[0] for one in published)
+    filled = {row for (row, _), one in ours.items() if one.values}
+    if empty := [row for row in rows if row not in filled]:
+        yield f"published runs, which --published shows: {', '.join(empty)}."
 
 
 def _settings(experiment: Experiment, row: str) -> str:
@@ -261,9 +223,7 @@ def _check_names(names: Any, allowed: Any, where: str) -> None:
             raise ResultsError(f"{where} {name!r} is not in the table.{suggest(name, allowed)}")
 
 
-def _of_trainings(
-    experiment: Experiment, spec: TableSpec, _: list[Place], out: Path, hash_of: HashOf, sample: bool
-) -> Iterator[tuple[Place, Ours]]:
+def _of_trainings(experiment: Experiment, spec: TableSpec, source: _Source) -> Iterator[tuple[Place, Ours]]:
     """Yield place and cell of each training; of several kinds of values, each has columns ``<column> <kind>``."""
     where = f"{experiment.id}, {spec.id}:"
     kinds = spec.value.split()
@@ -279,42 +239,86 @@ def _of_trainings(
         if place in filled:
             raise ResultsError(f"{where} {filled[place]} and {training.folder} fill {row}, {column}: choose by `where`")
         filled[place] = training.folder
-        runs = {seed: run_status(training, seed, out, hash_of, sample) for seed in training.seeds}
-        done = {seed: _checked(run, sample) for seed, run in runs.items() if run.state is State.DONE}
-        for metric in (str(run.record.get("metric_best")) for run in done.values() if "score" in kinds):
+        runs = source.runs(training)
+        for metric in runs.metrics if "score" in kinds else ():
             if metrics.setdefault(column, metric) != metric:
                 raise ResultsError(f"{where} column {column} mixes the metrics {metrics[column]} and {metric}")
         search = (experiment.searched or {}).get(training.folder)
-        timed = _timed(training, out, hash_of, sample) if COSTS & set(kinds) else None
         for kind in kinds:
             name = column if len(kinds) == 1 else f"{column} {kind}"
             if kind == TRIALS:
                 yield (row, name), Ours(wanted=1, text=f"{search.trials}" if search else "not searched")
-                continue
-            if kind in COSTS and timed is not None:
-                values, seed = (run_value(kind, timed) * _factor(spec, name),), training.seeds[0]
-                yield (row, name), Ours(values, (seed,), 1, sources={seed: timed}, alone=True)
-                continue
-            yield (
-                (row, name),
-                Ours(
-                    values=tuple(run_value(kind, run) * _factor(spec, name) for run in done.values()),
-                    seeds=tuple(done),
-                    wanted=len(runs),
-                    unfinished={seed: run for seed, run in runs.items() if seed not in done},
-                    sources=done,
-                ),
-            )
+            else:
+                yield (row, name), runs.cell(kind, _factor(spec, name))
 
 
-def _timed(training: Training, out: Path, hash_of: HashOf, sample: bool) -> Status | None:
-    """Return the run of the first seed that had the machine to itself, None if none with these settings is finished."""
-    run = run_status(training, training.seeds[0], out / TIMED, hash_of, sample)
-    return _checked(run, sample) if run.state is State.DONE else None
+@dataclass(frozen=True)
+class _Runs:
+    """Runs of one training: on disk, one of them alone on the machine, and published ones in place of all these."""
+
+    found: Mapping[int, Status]
+    timed: Status | None
+    published: PublishedRuns | None
+
+    @property
+    def done(self) -> dict[int, Status]:
+        return {seed: run for seed, run in self.found.items() if run.state is State.DONE}
+
+    @property
+    def metrics(self) -> list[str]:
+        statuses = self.done if self.published is None else self.published.statuses
+        return [str(run.record.get("metric_best")) for run in statuses.values()]
+
+    def cell(self, kind: str, factor: float) -> Ours:
+        if self.published is not None:
+            return self._published_cell(kind, factor, self.published)
+        if kind in COSTS and self.timed is not None:
+            seed = next(iter(self.found))
+            return Ours((run_value(kind, self.timed) * factor,), (seed,), 1, sources={seed: self.timed}, alone=True)
+        done = self.done
+        return Ours(
+            values=tuple(run_value(kind, run) * factor for run in done.values()),
+            seeds=tuple(done),
+            wanted=len(self.found),
+            unfinished={seed: run for seed, run in self.found.items() if seed not in done},
+            sources=done,
+        )
+
+    def _published_cell(self, kind: str, factor: float, runs: PublishedRuns) -> Ours:
+        if kind not in runs.values:
+            return Ours(wanted=len(self.found))
+        values, alone = tuple(float(one) * factor for one in runs.values[kind]), kind in runs.alone
+        seeds, wanted = runs.seeds[: len(values)], 1 if alone else len(self.found)
+        sources = {seed: runs.statuses[seed] for seed in seeds}
+        return Ours(values, seeds, wanted, sources=sources, alone=alone, published=True)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Where the runs of an experiment are read from."""
+
+    experiment: Experiment
+    out: Path
+    hash_of: HashOf
+    sample: bool
+    published: bool
+
+    def runs(self, training: Training) -> _Runs:
+        """Return the runs of a training, published ones where they are asked for and none is finished here."""
+        found = {seed: self._status(training, seed, self.out) for seed in training.seeds}
+        timed = self._status(training, training.seeds[0], self.out / TIMED)
+        published = self.experiment.published.get(training.folder) if self.published and not self.sample else None
+        none_done = all(run.state is not State.DONE for run in found.values())
+        use = published is not None and none_done and published.are_of(training, self.out, self.hash_of)
+        return _Runs(found, timed if timed.state is State.DONE else None, published if use else None)
+
+    def _status(self, training: Training, seed: int, out: Path) -> Status:
+        run = run_status(training, seed, out, self.hash_of, self.sample)
+        return _checked(run, self.sample) if run.state is State.DONE else run
 
 
 def _of_command(
-    experiment: Experiment, spec: TableSpec, places: list[Place], out: Path, _: HashOf, sample: bool
+    experiment: Experiment, spec: TableSpec, places: list[Place], out: Path, sample: bool
 ) -> Iterator[tuple[Place, Ours]]:
     """Yield the cells of a command's file; where it is not finished, each of `places` says so."""
     name, _slash, file = spec.source.partition("/")

@@ -286,6 +286,7 @@ def _csv_facts(cell: Cell, partial: bool) -> Mapping[str, Any]:
         "ours_n": ours.n,
         "wanted": ours.wanted,
         **{str(state): _csv_keys(ours, state) for state in State if state is not State.DONE},
+        "published": ours.published,
         "seeds": " ".join(map(str, ours.seeds)),
         "values": " ".join(map(repr, ours.values)),
     }

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from graphgps_kmip.experiments.printed_tables import PrintedCell
 from graphgps_kmip.experiments.run_status import State
-from graphgps_kmip.report.provenance import hardware_in_words, notes
+from graphgps_kmip.report.provenance import PUBLISHED, hardware_in_words, notes
 from graphgps_kmip.report.result_table import Cell, Ours, ResultTable
 from graphgps_kmip.report.welch import Difference
 
@@ -28,7 +28,7 @@ class Text:
         text: as it is shown.
         kind: ``ours``, ``paper``, ``difference`` or ``n``.
         rank: 1, 2, 3 in its column, else 0.
-        mark: letter of a footnote.
+        mark: letter or sign of a footnote.
         title: where it comes from, in a line.
         complete: not an entry of ours that lacks runs.
     """
@@ -52,7 +52,8 @@ def our_text(ours: Ours | None, decimals: int, partial: bool, sample: bool, rank
     elif lacks:
         parts.append(_progress(ours))
     text = "; ".join([*parts, *_unfinished(ours)])
-    return Text(f"SAMPLE {text}" if sample else text, "ours", rank, title=_source(ours), complete=not lacks)
+    mark = PUBLISHED if ours.published else ""
+    return Text(f"SAMPLE {text}" if sample else text, "ours", rank, mark, _source(ours), complete=not lacks)
 
 
 def _progress(ours: Ours) -> str:
@@ -266,6 +267,7 @@ def blocks(sizes: Mapping[str, int], width: int) -> list[list[str]]:
 def _identity(table: ResultTable) -> str:
     """Return ``kmip-paper/table2, K-5.2, 143 of 144 runs``; a command that fills the table is one run."""
     ours = [cell.ours for cells in table.rows.values() for cell in cells.values() if cell.ours]
+    ours = [one for one in ours if not one.published]
     states = {status.path: status.state for one in ours for status in [*one.sources.values(), *one.unfinished.values()]}
     done = sum(state is State.DONE for state in states.values())
     runs = [f"{done} of {len(states)} run{'s' * (len(states) > 1)}"] if states else []

@@ -28,7 +28,7 @@ def tuning_notes(searches: Searches) -> Iterator[str]:
         f"{sum(counts.values())} trials ({failed} failed) in {duration(sum(one.seconds for one in searches.values()))}."
     )
     if published := [row for row, one in searches.items() if one.published]:
-        yield f"not searched here, but with choices published in run/experiments/choices: {', '.join(published)}."
+        yield f"not searched here, but with published choices (run/experiments/published): {', '.join(published)}."
     shared = shared_ranges(searches)
     yield f"ranges of all models: {_listed({name: _values(values) for name, values in shared.items()})}."
     for row, one in searches.items():

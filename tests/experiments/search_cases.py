@@ -70,7 +70,9 @@ class Recorder:
             best = {"epoch": 3, "value": score, "test": {"f1": (score or 0) - seed / 10}}
             record = {"finished": True, "config_hash": words, "metric_best": "f1", "best": best}
             (status.path / "config.yaml").write_text(f"metric_agg: {self.metric_agg}\n")
-            (status.path / "record.json").write_text(json.dumps(record | {"wall_time": 61.0, "params": 1234}))
+            record |= {"wall_time": 61.0, "params": 1234, "finished_at": f"2026-11-2{seed % 10}T08:00:00"}
+            record |= {"code_version": "abc1234", "hardware": {"cpu": "a CPU", "cores": 2, "memory_gb": 24.0}}
+            (status.path / "record.json").write_text(json.dumps(record))
         return run_status(training, seed, self.out, str)
 
 

@@ -12,10 +12,12 @@ import yaml
 
 from graphgps_kmip import reproduce
 from graphgps_kmip.errors import ManifestError
-from graphgps_kmip.experiments.chosen_settings import Published, choices_yaml, load_choices, with_choices
+from graphgps_kmip.experiments.chosen_settings import with_choices
 from graphgps_kmip.experiments.experiment_spec import Experiment
 from graphgps_kmip.experiments.hyperparameter_search import Options, run_search
+from graphgps_kmip.experiments.published_results import Published, load_published
 from graphgps_kmip.experiments.search_space import load_ranges
+from graphgps_kmip.report.publishing import published_yaml
 from graphgps_kmip.report.tuning import tuning_notes
 from tests.experiments.search_cases import FACTORS, TOGETHER, Recorder, scores, toy
 
@@ -23,7 +25,7 @@ TOY = toy("GCN", "kMIP")
 WHERE = [{"where": {"model": ["GCN", "kMIP"]}, "factors": FACTORS}]
 RANGES = {"toy": {"source": "ours", "tuning": {"trials": 12, "seed": 7}, "searches": WHERE}}
 BEST = scores(lr001_depth8=0.9)
-PUBLISHED = load_choices(reproduce.MANIFESTS / "choices")
+PUBLISHED = load_published(reproduce.MANIFESTS / "published")
 
 
 @pytest.fixture
@@ -36,8 +38,8 @@ def searched(tmp_path: Path) -> Experiment:
 
 
 def publish(experiment: Experiment, folder: Path) -> Published:
-    (folder / "toy.yaml").write_text("\n".join(choices_yaml(experiment)))
-    return load_choices(folder)
+    (folder / "toy.yaml").write_text("\n".join(published_yaml(experiment, folder / "elsewhere", str)))
+    return load_published(folder)
 
 
 def test_a_published_choice_makes_the_same_rows_as_the_search(searched: Experiment, tmp_path: Path) -> None:
@@ -79,7 +81,7 @@ def test_below_a_table_stand_the_rows_whose_choice_was_published(searched: Exper
     found = with_choices(TOY, RANGES, tmp_path, str, published=publish(searched, tmp_path))
     published, own = next(iter(found.searched.values())), next(iter(searched.searched.values()))
     notes = list(tuning_notes({"GCN": published, "kMIP": own}))
-    assert notes[1] == "not searched here, but with choices published in run/experiments/choices: GCN."
+    assert notes[1] == "not searched here, but with published choices (run/experiments/published): GCN."
     assert not any("published" in note for note in tuning_notes({"kMIP": own}))
 
 
@@ -101,35 +103,39 @@ def test_a_wrong_entry_is_refused_in_a_line_with_its_place(
     content["toy"]["Toys/gcn"] |= change
     (tmp_path / "toy.yaml").write_text(yaml.safe_dump(content))
     with pytest.raises(ManifestError) as error:
-        with_choices(TOY, RANGES, tmp_path, str, published=load_choices(tmp_path))
+        with_choices(TOY, RANGES, tmp_path, str, published=load_published(tmp_path))
     assert str(error.value).startswith(message)
 
 
-def test_choices_that_two_files_have_are_refused(searched: Experiment, tmp_path: Path) -> None:
+def test_results_that_two_files_have_are_refused(searched: Experiment, tmp_path: Path) -> None:
     publish(searched, tmp_path)
     (tmp_path / "toy2.yaml").write_text((tmp_path / "toy.yaml").read_text())
-    with pytest.raises(ManifestError, match=r"toy2.yaml, toy: its choices are in another file already"):
-        load_choices(tmp_path)
+    with pytest.raises(ManifestError, match=r"toy2.yaml, toy: its results are in another file already"):
+        load_published(tmp_path)
 
 
 def test_nothing_is_published_of_what_is_not_searched(tmp_path: Path) -> None:
     with pytest.raises(ManifestError, match="toy: no finished search has chosen the settings of GCN, kMIP"):
-        list(choices_yaml(with_choices(TOY, RANGES, tmp_path, str)))
+        list(published_yaml(with_choices(TOY, RANGES, tmp_path, str), tmp_path, str))
     with pytest.raises(ManifestError, match="toy has no models of its own that are tuned alike by --search"):
-        list(choices_yaml(TOY))
+        list(published_yaml(TOY, tmp_path, str))
 
 
 @pytest.mark.parametrize("key", PUBLISHED)
 def test_shipped_choices_are_of_todays_ranges_and_settings(key: str, tmp_path: Path) -> None:
     """A change of ranges or settings makes a choice one of another experiment: search again, or remove its entry."""
     ranges, experiment = load_ranges(reproduce.MANIFESTS / "ranges"), reproduce.manifest()[key]
-    found = with_choices(experiment, ranges, tmp_path, reproduce.hash_of, published=PUBLISHED).searched
-    assert {one.config for one in found.values()} == PUBLISHED[key].keys()
+    found = with_choices(experiment, ranges, tmp_path, reproduce.hash_of, published=PUBLISHED)
+    assert {one.config for one in found.searched.values()} == PUBLISHED[key].keys()
+    trainings = {one.folder: one for one in found.trainings}
+    assert len(found.published) == sum("runs" in entry for entry in PUBLISHED[key].values())
+    assert all(runs.are_of(trainings[folder], tmp_path, reproduce.hash_of) for folder, runs in found.published.items())
 
 
 def test_the_command_writes_what_it_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     key = next(iter(PUBLISHED))
-    assert reproduce.main(["choices", key, "--out", str(tmp_path)]) == 0
-    assert yaml.safe_load(capsys.readouterr().out) == {key: PUBLISHED[key]}
-    assert reproduce.main(["choices", "quickstart/digits", "--out", str(tmp_path)]) == 2
+    assert reproduce.main(["publish", key, "--out", str(tmp_path)]) == 0
+    files = [yaml.safe_load(file.read_text()) for file in (reproduce.MANIFESTS / "published").glob("*.yaml")]
+    assert yaml.safe_load(capsys.readouterr().out) in files
+    assert reproduce.main(["publish", "quickstart/digits", "--out", str(tmp_path)]) == 2
     assert "no models of its own that are tuned alike" in capsys.readouterr().err

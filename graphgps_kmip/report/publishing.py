@@ -1,0 +1,96 @@
+"""Publishing results of equally tuned models: the YAML file of what their searches chose and their rows reached.
+
+It is read by `experiments.published_results`, which says what each entry means.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from graphgps_kmip.common.project import reproduce_command
+from graphgps_kmip.errors import ManifestError
+from graphgps_kmip.experiments.chosen_settings import check_searched, digest
+from graphgps_kmip.experiments.experiment_spec import Experiment, Training
+from graphgps_kmip.experiments.published_results import COST, FACTS, PublishedRuns
+from graphgps_kmip.experiments.run_status import TIMED, HashOf, State, run_status
+from graphgps_kmip.report.run_values import COSTS, VALUES, run_value
+
+
+def published_yaml(experiment: Experiment, out: Path, hash_of: HashOf) -> Iterator[str]:
+    """Yield the lines of the file: each choice of a search that has ended, with the runs that are finished.
+
+    Where none is finished below `out`, runs that were published before are kept.
+
+    Args:
+        experiment (Experiment): With the settings that its searches chose.
+        out (Path): Root of the results.
+        hash_of (callable): Config hash of a command line.
+
+    Raises:
+        ManifestError: the models are not tuned alike, or none is searched.
+        ResultsError: a finished run does not hold its values.
+    """
+    if experiment.of or experiment.searched is None:
+        raise ManifestError(f"{experiment.id} has no models of its own that are tuned alike by --search")
+    if not experiment.searched:
+        check_searched(experiment)
+    kinds = {kind for spec in experiment.tables.values() for kind in spec.value.split() if kind in VALUES}
+    yield f"# Made by `{reproduce_command()} run {experiment.id} --search`, written by `publish {experiment.id}`."
+    yield f"{experiment.id}:"
+    trainings = {one.folder: one for one in experiment.trainings}
+    for folder, record in experiment.searched.items():
+        facts = dataclasses.asdict(record)
+        yield f"  {record.config}:"
+        yield f"    choice: {_flow(record.choice)}"
+        yield f"    found: {_flow({name: facts[name] for name in COST})}"
+        yield f"    of: {_flow({'ranges': digest(record.ranges, record.fixed), 'config_hash': record.config_hash})}"
+        runs = _finished(trainings[folder], sorted(kinds), out, hash_of) or experiment.published.get(folder)
+        if runs:
+            yield "    runs:"
+            yield from (f"      {name}: {_in_line(getattr(runs, name))}" for name in FACTS if name != "values")
+            yield "      values:"
+            yield from (f"        {kind}: {_in_line(values)}" for kind, values in runs.values.items())
+
+
+def _finished(training: Training, kinds: list[str], out: Path, hash_of: HashOf) -> PublishedRuns | None:
+    """Return the finished runs of a training, None if there is none."""
+    found = {seed: run_status(training, seed, out, hash_of) for seed in training.seeds}
+    done = {seed: one for seed, one in found.items() if one.state is State.DONE}
+    if not done:
+        return None
+    timed = run_status(training, training.seeds[0], out / TIMED, hash_of)
+    alone = tuple(kind for kind in kinds if kind in COSTS and timed.state is State.DONE)
+    last = max(done.values(), key=lambda one: one.record["finished_at"]).record
+    hardware = last["hardware"]
+    return PublishedRuns(
+        config_hash=next(iter(done.values())).record["config_hash"],
+        metric=last["metric_best"],
+        code_version=last["code_version"],
+        hardware={name: hardware[name] for name in ("gpu", "cpu", "cores") if hardware.get(name)},
+        finished_at=last["finished_at"][:10],
+        seeds=tuple(done),
+        alone=alone,
+        values={
+            kind: tuple(_rounded(run_value(kind, one)) for one in ([timed] if kind in alone else done.values()))
+            for kind in kinds
+        },
+        file=Path(),
+    )
+
+
+def _rounded(value: float) -> float | int:
+    """Return six digits of a value, as scores have in stats.json; a whole number as it is."""
+    return int(value) if value.is_integer() else float(f"{value:.6g}")
+
+
+def _in_line(value: Any) -> str:
+    """Return a value as YAML in a line; texts are quoted, for a value named 0.1 is one."""
+    return _flow(value) if isinstance(value, Mapping) else json.dumps(value)
+
+
+def _flow(entries: Mapping[str, Any]) -> str:
+    return "{" + ", ".join(f"{key}: {json.dumps(value)}" for key, value in entries.items()) + "}"

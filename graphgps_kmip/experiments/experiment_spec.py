@@ -38,6 +38,8 @@ class Training:
         splits (bool, optional): The seed is the index of the split, too (``dataset.split_index``). (default: ``False``)
         seeded (tuple, optional): Further keys whose value is the seed, such as ``spexphormer.estimator_seed`` where
             each run has an estimator of its own. (default: ``()``)
+        like (Point, optional): Of a row that was added to a table, the point whose ranges it has. (default: ``{}``)
+        factors (Mapping, optional): Of such a row, ranges of its own beside those. (default: ``{}``)
     """
 
     point: Point
@@ -47,6 +49,8 @@ class Training:
     tag: str = ""
     splits: bool = False
     seeded: tuple[str, ...] = ()
+    like: Point = field(default_factory=dict)
+    factors: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def folder(self) -> str:

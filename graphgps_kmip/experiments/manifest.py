@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,15 @@ from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.common.project import train_command
 from graphgps_kmip.common.yaml_files import read_yaml
 from graphgps_kmip.errors import ManifestError
-from graphgps_kmip.experiments.experiment_spec import Command, Experiment, FigureSpec, Need, TableSpec, Training
+from graphgps_kmip.experiments.experiment_spec import (
+    Command,
+    Experiment,
+    FigureSpec,
+    Need,
+    TableSpec,
+    Training,
+    as_word,
+)
 from graphgps_kmip.results.run_folder import check_name
 
 WORDS = {dict: "names and what they stand for", list: "a list", str: "text", int: "a whole number"}
@@ -24,27 +33,77 @@ KINDS = {"str": str, "int": int, "tuple": list, "Mapping": dict}  # annotation o
 def load_manifest(*folders: Path) -> dict[str, Experiment]:
     """Return all experiments of the YAML files directly in some folders, by id, in the order of files and lines.
 
-    A file holds ``axes`` (axis -> value -> short name in file names), and ``experiments`` (id -> see
-    `Experiment`; its ``trainings`` are grids, see `training_grid.trainings`).
+    A file holds ``axes`` (axis -> value -> short name in file names), ``experiments`` (id -> see `Experiment`; its
+    ``trainings`` are grids, see `trainings`), and ``rows`` (id -> name -> see `with_row`), which are added to an
+    experiment of any file.
 
     Raises:
         ManifestError: a file is no YAML, has a key that is not known, lacks one, repeats an id, needs something that no
             experiment has, or puts two trainings of different settings into one folder.
     """
     experiments: dict[str, Experiment] = {}
+    rows: list[tuple[str, str, Mapping[str, Any], str]] = []
     for file in (file for folder in folders for file in sorted(folder.glob("*.yaml"))):
         content = read_yaml(file, error_type=ManifestError, empty=True)
-        check_keys(content, ("axes", "experiments"), str(file))
+        check_keys(content, ("axes", "experiments", "rows"), str(file))
         axes = section(content, "axes", str(file))
         for key, entry in section(content, "experiments", str(file)).items():
             if key in experiments:
                 raise ManifestError(f"{file}: experiment {key} is in another place already: give it another id")
             experiments[key] = _experiment(str(key), entry, axes, f"{file.name}, {key}")
+        added = section(content, "rows", str(file))
+        for key in added:
+            entries = section(added, key, f"{file.name}, rows")
+            rows += [(key, str(name), entry, f"{file.name}, rows, {key}, {name}") for name, entry in entries.items()]
+    for key, name, entry, where in rows:
+        if key not in experiments:
+            raise ManifestError(f"{where}: no experiment {key!r}.{suggest(key, experiments)}")
+        experiments[key] = with_row(experiments[key], name, entry, where)
     if not experiments:
         where = " and ".join(map(str, folders))
         raise ManifestError(f"{where} holds no experiment: expected YAML files with `experiments`")
     _check(experiments)
     return with_members(experiments)
+
+
+def with_row(experiment: Experiment, name: str, entry: Mapping[str, Any], where: str) -> Experiment:
+    """Return an experiment with one more row: the trainings of a row of it, with other settings.
+
+    Args:
+        experiment (Experiment): of any file.
+        name (str): of the new row, a value of the axis that the other one is a value of.
+        entry (Mapping): ``like``, the row whose config, seeds and ranges it has; ``set``, its own settings; and
+            ``factors``, ranges of its own beside those, as in `search_space.load_ranges`.
+        where (str): begins messages.
+
+    Raises:
+        ManifestError: there is no such row, one of this name is there already, or the experiment is made of others.
+    """
+    check_keys(entry, ("like", "set", "factors"), where, needed=("like",))
+    like, settings, factors = entry["like"], section(entry, "set", where), section(entry, "factors", where)
+    if experiment.of:
+        raise ManifestError(f"{where}: {experiment.id} is made of others: add the row to {' or '.join(experiment.of)}")
+    known = dict.fromkeys(value for one in experiment.trainings for value in one.point.values())
+    _check_value(like, known, f"{where}: {experiment.id}")
+    if name in known:
+        raise ManifestError(f"{where}: {experiment.id} has {name} already: give the row another name")
+    ending = re.sub(r"[^\w.]+", "-", name).strip("-")
+    added = tuple(
+        dataclasses.replace(
+            one,
+            point={axis: name if value == like else value for axis, value in one.point.items()},
+            settings={**one.settings, **settings},
+            tag="-".join(filter(None, (one.tag, ending))),
+            like=one.point,
+            factors=factors,
+        )
+        for one in experiment.trainings
+        if like in one.point.values()
+    )
+    words = ", ".join(f"{key} {as_word(value)}" for key, value in settings.items())
+    note = f"{name} is a row that was added, as {like}{f' with {words}' if words else ''}."
+    notes = (*experiment.notes, note)
+    return dataclasses.replace(experiment, trainings=(*experiment.trainings, *added), notes=notes)
 
 
 def with_members(experiments: Mapping[str, Experiment]) -> dict[str, Experiment]:
@@ -117,7 +176,8 @@ def _first(seeds: tuple[int, ...], count: int | None) -> tuple[int, ...]:
 
 
 def _experiment(key: str, entry: Mapping[str, Any], axes: Mapping[str, Any], where: str) -> Experiment:
-    check_keys(entry, {field.name for field in dataclasses.fields(Experiment)} - {"id", "searched"}, where)
+    found = {"id", "searched", "published"}  # what is not written
+    check_keys(entry, {field.name for field in dataclasses.fields(Experiment)} - found, where)
     if "of" in entry and (own := [name for name in ("trainings", "commands", "tables") if name in entry]):
         raise ManifestError(f"{where}: made of others (`of`), it has no {' and '.join(own)} of its own: leave them out")
     grids = section(entry, "trainings", where, list)

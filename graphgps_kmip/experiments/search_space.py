@@ -229,10 +229,14 @@ def _check(entry: Mapping[str, Any], where: str) -> None:
         check_keys(one, ("where", "factors", "also"), where, needed=("where", "factors"))
         for axis in section(one, "where", where):
             section(one["where"], axis, f"{where}, where", list)
-        for name, factor in section(one, "factors", where).items():
-            _check_factor(name, factor, f"{where}, factor {name}")
+        _check_factors(section(one, "factors", where), where)
         for follower in one.get("also", []):
             check_keys(follower, ("where", "set", "tag"), where, needed=("where",))
+
+
+def _check_factors(factors: Mapping[str, Any], where: str) -> None:
+    for name, factor in factors.items():
+        _check_factor(name, factor, f"{where}, factor {name}")
 
 
 def _check_factor(name: str, entry: Mapping[str, Any], where: str) -> None:
@@ -259,7 +263,13 @@ def _search(training: Training, one: Mapping[str, Any], entry: Mapping[str, Any]
         for axis, texts in axes.items()
         if training.point.get(axis) in texts
     }
-    factors = tuple(_factor(name, factor, names) for name, factor in one["factors"].items())
+    _check_factors(training.factors, f"{experiment.id}, {' '.join(training.point.values())}")
+    if again := one["factors"].keys() & training.factors.keys():
+        raise ManifestError(
+            f"{experiment.id}: {' '.join(training.point.values())} has own ranges for {', '.join(sorted(again))}, which "
+            "are those of the row that it is like: leave them out, or give them another name"
+        )
+    factors = tuple(_factor(name, factor, names) for name, factor in {**one["factors"], **training.factors}.items())
     followers = tuple(
         Follower(other, follower.get("set", {}), follower.get("tag", ""))
         for follower in one.get("also", [])
@@ -299,4 +309,5 @@ def _filled(value: Any, names: Mapping[str, str], factor: str) -> Any:
 
 
 def _fits(training: Training, where: Mapping[str, Any]) -> bool:
-    return all(training.point.get(axis) in map(str, values) for axis, values in where.items())
+    point = training.like or training.point
+    return all(point.get(axis) in map(str, values) for axis, values in where.items())

@@ -170,7 +170,8 @@ def build_table(
         ours = dict(_of_trainings(experiment, spec, _Source(experiment, out, hash_of, sample, published)))
     _check_names([column for _, column in ours], columns, f"{experiment.id}, {spec.id}: column")
     if paper and spec.value != "cells":  # a benchmark may go on to sizes that the paper left out
-        _check_names([row for row, _ in ours], rows, f"{experiment.id}, {spec.id}: row")
+        added = {row for training in experiment.trainings if training.like for row in training.point.values()}
+        _check_names([row for row, _ in ours if row not in added], rows, f"{experiment.id}, {spec.id}: row")
     rows |= dict.fromkeys(row for row, _ in ours)
     beside = {} if sample or paper is None else paper.rows
     return ResultTable(

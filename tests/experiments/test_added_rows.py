@@ -1,0 +1,100 @@
+"""Rows added to an experiment: trainings of another row with other settings, under the same search."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from graphgps_kmip.errors import ManifestError
+from graphgps_kmip.experiments.experiment_spec import Experiment, TableSpec
+from graphgps_kmip.experiments.manifest import load_manifest
+from graphgps_kmip.experiments.printed_tables import PrintedTable
+from graphgps_kmip.experiments.search_space import load_ranges, searches
+from graphgps_kmip.report.result_table import build_table
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples/my_attention/fair-digits-row.yaml"
+RANGES = load_ranges(ROOT / "run/experiments/ranges")
+MINE = {"like": "GPS+Transformer", "set": {"gt.layer_type": "GCN+Mine"}}
+
+
+def with_rows(folder: Path, rows: dict) -> dict[str, Experiment]:
+    shutil.copy(ROOT / "run/experiments/fair.yaml", folder / "fair.yaml")
+    (folder / "mine.yaml").write_text(yaml.safe_dump({"rows": rows}))
+    return load_manifest(folder)
+
+
+def test_an_added_row_has_config_seeds_and_settings_of_the_row_that_it_is_like_and_its_own(tmp_path: Path) -> None:
+    experiments = with_rows(tmp_path, {"fair/minesweeper": {"GPS+Mine": MINE}})
+    *others, mine = experiments["fair/minesweeper"].trainings
+    like = next(one for one in others if one.point["model"] == "GPS+Transformer")
+    assert mine.point == {"dataset": "Minesweeper", "model": "GPS+Mine"}
+    assert (mine.cfg, mine.seeds, mine.splits) == (like.cfg, like.seeds, like.splits)
+    assert (mine.settings, like.settings) == ({"gt.layer_type": "GCN+Mine"}, {"gt.layer_type": "GCN+Transformer"})
+    assert mine.folder == "Fair/minesweeper-Transformer-GPS-Mine"
+    note = "GPS+Mine is a row that was added, as GPS+Transformer with gt.layer_type GCN+Mine."
+    assert experiments["fair/minesweeper"].notes[-1] == note
+    assert mine in experiments["fair/all"].trainings
+
+
+def test_an_added_row_is_searched_over_the_ranges_of_the_other_one_and_its_own(tmp_path: Path) -> None:
+    shutil.copy(EXAMPLE, tmp_path / "row.yaml")
+    shutil.copy(ROOT / "run/experiments/fair.yaml", tmp_path / "fair.yaml")
+    found = {one.training.point["model"]: one for one in searches(load_manifest(tmp_path)["fair/digits"], RANGES)}
+    mine, like = found["GPS+Linear"], found["GPS+Transformer"]
+    *shared, own = mine.space.factors
+    assert tuple(shared) == like.space.factors
+    assert (own.name, own.default, list(own.values)) == ("temperature", "1.0", ["0.5", "1.0"])
+    assert (mine.tuning, mine.seed) == (like.tuning, like.seed)
+
+
+def test_a_printed_table_has_the_added_rows_behind_its_own_and_no_other_unknown_one(tmp_path: Path) -> None:
+    experiment = with_rows(tmp_path, {"fair/digits": {"GPS+Mine": MINE}})["fair/digits"]
+    rows = {one.point["model"]: {} for one in experiment.trainings if not one.like}
+    columns = {"digits": {"metric": "accuracy", "better": "higher"}}
+    printed = {"p/1": PrintedTable("p/1", "", "", columns, rows)}
+    table = build_table(experiment, TableSpec("p/1"), printed, tmp_path, str)
+    assert list(table.rows) == [*rows, "GPS+Mine"]
+    rows.pop("GCN")
+    with pytest.raises(ValueError, match="row 'GCN' is not in the table"):
+        build_table(experiment, TableSpec("p/1"), printed, tmp_path, str)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ({"fair/minesweper": {"Mine": MINE}}, "fair/minesweper, Mine: no experiment 'fair/minesweper'. Did you mean"),
+        ({"fair/cora": {"Mine": {"like": "GPS+Transformr"}}}, "fair/cora has no 'GPS+Transformr'. Did you mean GPS+Tr"),
+        ({"fair/cora": {"Mine": {"set": {}}}}, "mine.yaml, rows, fair/cora, Mine: like missing"),
+        ({"fair/cora": {"Mine": MINE | {"sets": {}}}}, "unknown key 'sets'. Did you mean set?"),
+        ({"fair/cora": {"GAT": MINE}}, "fair/cora has GAT already: give the row another name"),
+        ({"fair/all": {"Mine": MINE}}, "fair/all is made of others: add the row to fair/cora or fair/citeseer or"),
+    ],
+)
+def test_a_row_that_cannot_be_added_is_refused_in_a_line(rows: dict, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ManifestError) as error:
+        with_rows(tmp_path, rows)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("factors", "message"),
+    [
+        (
+            {"lr": {"default": 1, "values": [1], "keys": ["optim.base_lr"]}},
+            "GPS+Mine has own ranges for lr, which are those of the row",
+        ),
+        (
+            {"temp": {"default": 1, "values": [2]}},
+            "fair/digits, digits GPS+Mine, factor temp: `keys` belongs to a list",
+        ),
+    ],
+)
+def test_ranges_of_its_own_are_new_and_complete(factors: dict, message: str, tmp_path: Path) -> None:
+    experiment = with_rows(tmp_path, {"fair/digits": {"GPS+Mine": MINE | {"factors": factors}}})["fair/digits"]
+    with pytest.raises(ManifestError) as error:
+        searches(experiment, RANGES)
+    assert message in str(error.value)

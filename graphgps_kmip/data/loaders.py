@@ -108,6 +108,11 @@ class GraphLoader:
         """Choose the order of this epoch."""
         self.batches.epoch = epoch
 
+    @property
+    def single_graph(self) -> Sequence[Data] | None:
+        """The data set of one graph, which loaders of several splits may share; None: it has more graphs."""
+        return self.dataset if len(self.dataset) == 1 else None
+
     def __len__(self) -> int:
         return len(self.loader)
 

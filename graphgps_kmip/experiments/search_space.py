@@ -264,10 +264,10 @@ def _search(training: Training, one: Mapping[str, Any], entry: Mapping[str, Any]
         if training.point.get(axis) in texts
     }
     _check_factors(training.factors, f"{experiment.id}, {' '.join(training.point.values())}")
-    if again := one["factors"].keys() & training.factors.keys():
+    if again := ", ".join(sorted(one["factors"].keys() & training.factors.keys())):
         raise ManifestError(
-            f"{experiment.id}: {' '.join(training.point.values())} has own ranges for {', '.join(sorted(again))}, which "
-            "are those of the row that it is like: leave them out, or give them another name"
+            f"{experiment.id}: {' '.join(training.point.values())} has own ranges for {again}, which are those of the "
+            "row that it is like: leave them out, or give them another name"
         )
     factors = tuple(_factor(name, factor, names) for name, factor in {**one["factors"], **training.factors}.items())
     followers = tuple(

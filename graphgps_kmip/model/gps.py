@@ -156,6 +156,9 @@ class GPSModel(nn.Module):
     An attention that defines ``initial_state(context)`` gets that state in the first layer, and each layer's new state
     in the next one. If it is a module, only the first layer keeps it: its parameters exist once.
 
+    One pass can serve several splits of the nodes of a graph: a batch that comes with ``encoded`` False is left with x
+    the node features behind the last layer, and goes to the head alone when it comes again with ``encoded`` True.
+
     Args:
         encoder (Module): writes ``batch.x`` (N, C) and, where there are edge features, ``batch.edge_attr`` (E, C).
         layers (Sequence[GPSLayer]): the stack, first layer first.
@@ -192,18 +195,29 @@ class GPSModel(nn.Module):
                 if isinstance(getattr(attention, "initial_state", None), nn.Module):
                     del attention.initial_state
 
+    @property
+    def reads_encoded(self) -> bool:
+        """Whether a batch whose ``encoded`` is True goes to the head alone; False for a forward of another class."""
+        return type(self).forward is GPSModel.forward
+
     def forward(self, batch: object) -> tuple[Tensor, Tensor]:
         """Return predictions and labels; of the batch only x and edge_attr are replaced."""
+        return self.head(batch if getattr(batch, "encoded", False) else self._encode(batch))
+
+    def _encode(self, given: object) -> object:
+        """Return the batch with the features behind the last layer."""
         if self.feature_dropout is not None:
-            batch.x = self.feature_dropout(batch.x)
-        batch = self.encoder(batch)
+            given.x = self.feature_dropout(given.x)
+        batch = self.encoder(given)
         if self.pre_mp is not None:
             batch.x = self.pre_mp(batch.x)
         whole = GraphContext.from_data(batch)
         context = self._without_some_edges(whole)
         batch.x, edge_attr = self.run_layers(batch.x, context)
         batch.edge_attr = edge_attr if context is whole else whole.edge_attr
-        return self.head(batch)
+        if getattr(given, "encoded", None) is False:
+            given.x = batch.x  # an encoder may return a batch of its own
+        return batch
 
     def _without_some_edges(self, context: GraphContext) -> GraphContext:
         """Return the graphs of this step: in training, each edge is left out with probability ``edge_dropout``."""

@@ -103,10 +103,49 @@ class Session:
     num_params: int
 
 
-def run_epoch(session: Session, loader: Iterable, split: str, epoch: int) -> dict[str, Any]:
+class SharedGraph:
+    """The batch that evaluations of several splits share, where these are nodes of one graph.
+
+    The model passes over it once; for the other splits only its head runs.
+
+    Args:
+        model: shares if its ``reads_encoded`` says that a batch whose ``encoded`` is True goes to its head alone.
+        loaders: of the splits; they share if they have the same ``single_graph``.
+    """
+
+    def __init__(self, model: torch.nn.Module, loaders: Iterable[Iterable]) -> None:
+        graphs = [getattr(loader, "single_graph", None) for loader in loaders]
+        one = bool(graphs) and graphs[0] is not None and all(graph is graphs[0] for graph in graphs)
+        self.shares, self._batch = one and getattr(model, "reads_encoded", False), None
+
+    def take(self, batch: Any) -> None:
+        """Keep a batch that is about to go through the model, which then leaves its node features there."""
+        if self.shares:
+            batch.encoded = False
+            self._batch = batch
+
+    def encoded(self, split: str) -> Any | None:
+        """Return the batch for another split, None as long as there is none."""
+        if self._batch is None:
+            return None
+        batch = copy.copy(self._batch)
+        batch.split, batch.encoded = split, True
+        return batch
+
+
+def run_epoch(
+    session: Session, loader: Iterable, split: str, epoch: int, shared: SharedGraph | None = None
+) -> dict[str, Any]:
     """Run the model over a split, with optimizer steps if it is "train", and return GraphGym's statistics of the pass.
 
     Each batch gets `batch.split`, `batch.progress` and `batch.epoch`, see `prepare`. Seconds include the metrics.
+
+    Args:
+        session: the model, and what it is run with.
+        loader: of the split.
+        split: "train", "val" or "test".
+        epoch: number of the epoch.
+        shared: what evaluations with the same parameters share; None: nothing.
 
     Raises:
         TrainingDiverged: a loss is NaN or infinite.
@@ -120,7 +159,7 @@ def run_epoch(session: Session, loader: Iterable, split: str, epoch: int) -> dic
     training = split == "train" and session.optimizer is not None
     session.model.train(training)
     with torch.set_grad_enabled(training):
-        accumulator = _run_batches(session, loader, split, epoch)
+        accumulator = _run_batches(session, loader, split, epoch, shared)
     summary = accumulator.summary(session.task, session.fabric.device)
     seconds = time.perf_counter() - began
     stats = {
@@ -135,14 +174,14 @@ def run_epoch(session: Session, loader: Iterable, split: str, epoch: int) -> dic
     return rounded(stats, session.settings.round)
 
 
-def _run_batches(session: Session, loader: Iterable, split: str, epoch: int) -> MetricAccumulator:
+def _run_batches(
+    session: Session, loader: Iterable, split: str, epoch: int, shared: SharedGraph | None
+) -> MetricAccumulator:
     accumulator = MetricAccumulator()
     where = f"{split} epoch {epoch}" if session.optimizer else f"the evaluation of {split}"
     number = -1
     check_period = CUDA_CHECK_PERIOD if session.fabric.device.type == "cuda" else 1
-    for number, loaded in enumerate(loader):
-        session.stop.check()
-        batch = prepare(session, loaded, split, epoch)
+    for number, batch in enumerate(_prepared(session, loader, split, epoch, shared)):
         with explain_out_of_memory(batch), explain_not_finite(f"{where}, batch {number}"):
             run_batch(session, batch, accumulator)
             if session.model.training and (number + 1) % session.settings.batch_accumulation == 0:
@@ -155,6 +194,20 @@ def _run_batches(session: Session, loader: Iterable, split: str, epoch: int) -> 
     if session.model.training and (number + 1) % session.settings.batch_accumulation != 0:
         _step(session)
     return accumulator
+
+
+def _prepared(session: Session, loader: Iterable, split: str, epoch: int, shared: SharedGraph | None) -> Iterator[Any]:
+    """Yield the batches of a split, or the one that an evaluation of another split has left."""
+    session.stop.check()
+    if shared is not None and (batch := shared.encoded(split)) is not None:
+        yield batch
+        return
+    for loaded in loader:
+        session.stop.check()
+        batch = prepare(session, loaded, split, epoch)
+        if shared is not None:
+            shared.take(batch)
+        yield batch
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from graphgps_kmip.results.run_record import write_record
 from graphgps_kmip.results.run_stats import append_stats
 from graphgps_kmip.task.task import Task
 from graphgps_kmip.train.distributed import on_rank_zero
-from graphgps_kmip.train.epoch import Session, explain_out_of_memory, prepare, run_epoch
+from graphgps_kmip.train.epoch import Session, SharedGraph, explain_out_of_memory, prepare, run_epoch
 from graphgps_kmip.train.run_recording import check_folder, closed_record, locked, open_record
 from graphgps_kmip.train.settings import RunState, TrainSettings
 from graphgps_kmip.train.writers import Writer, closing
@@ -65,7 +65,8 @@ def evaluate(
         on_rank_zero(fabric, lambda: check_folder(run_dir, settings))
         record = on_rank_zero(fabric, lambda: open_record(run_dir, settings))
         try:
-            stats = {split: run_epoch(session, loader, split, 0) for split, loader in loaders.items()}
+            shared = SharedGraph(session.model, loaders.values())
+            stats = {split: run_epoch(session, loader, split, 0, shared) for split, loader in loaders.items()}
         except Stopped:
             raise SystemExit(stop.exit_code) from None
         state = RunState(epoch=0, seconds=time.perf_counter() - began)

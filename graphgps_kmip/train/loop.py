@@ -20,7 +20,7 @@ from graphgps_kmip.results.run_record import write_record
 from graphgps_kmip.task.task import Task
 from graphgps_kmip.train.checkpointer import Checkpointer
 from graphgps_kmip.train.distributed import make_fabric, on_rank_zero, share_batch_norms
-from graphgps_kmip.train.epoch import Session, run_epoch
+from graphgps_kmip.train.epoch import Session, SharedGraph, run_epoch
 from graphgps_kmip.train.reporter import Reporter
 from graphgps_kmip.train.run_recording import check_folder, closed_record, locked, open_record
 from graphgps_kmip.train.settings import RunState, TrainSettings, is_new_best, stops_early
@@ -135,13 +135,14 @@ def _fit(
 def _evaluate(session: Session, loaders: dict[str, Iterable], state: RunState, stats: dict[str, dict]) -> bool:
     """Add the statistics of val, and of test where it is due; note and return whether this is the best epoch so far."""
     epoch = stats["train"]["epoch"]
+    shared = SharedGraph(session.model, [loader for split, loader in loaders.items() if split != "train"])
     if "val" in loaders:
-        stats["val"] = run_epoch(session, loaders["val"], "val", epoch)
+        stats["val"] = run_epoch(session, loaders["val"], "val", epoch, shared)
         state.val_loss = stats["val"]["loss"]
     last = epoch + 1 == session.settings.max_epoch
     new_best = is_new_best(state, stats.get("val"), session.task, last)
     if "test" in loaders and (new_best or session.settings.eval_test == "every"):
-        stats["test"] = run_epoch(session, loaders["test"], "test", epoch)
+        stats["test"] = run_epoch(session, loaders["test"], "test", epoch, shared)
     if new_best:
         value = stats["val"][session.task.metric_best] if "val" in stats else None
         state.best = {"epoch": epoch, "value": value, **stats}

@@ -19,12 +19,12 @@ def kill_at(marks: Path, rank: int, epoch: int) -> None:
     """Let this process be killed before it validates this epoch, unless that was done before."""
     run_epoch = loop.run_epoch
 
-    def run_or_die(session: Any, loader: Any, split: str, number: int) -> dict[str, Any]:
+    def run_or_die(session: Any, loader: Any, split: str, number: int, *shared: Any) -> dict[str, Any]:
         mark = marks / f"{rank}@{epoch}"
         if (session.fabric.global_rank, split, number) == (rank, "val", epoch) and not mark.exists():
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return run_epoch(session, loader, split, number)
+        return run_epoch(session, loader, split, number, *shared)
 
     loop.run_epoch = run_or_die
 

@@ -43,6 +43,11 @@ class NetworkModule(nn.Module):
         super().__init__()
         self.model = network
 
+    @property
+    def reads_encoded(self) -> bool:
+        """Whether the network gives a batch whose ``encoded`` is True to its head alone, see `GPSModel`."""
+        return getattr(self.model, "reads_encoded", False)
+
     def forward(self, batch: Any) -> Any:
         """Return the network's output."""
         return self.model(batch)

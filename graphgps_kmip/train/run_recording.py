@@ -37,10 +37,18 @@ def check_folder(run_dir: Path, settings: TrainSettings) -> None:
 
 
 def open_record(run_dir: Path, settings: TrainSettings) -> dict[str, Any]:
-    """Write and return the record of a run that is not finished, counting how often it was resumed."""
+    """Write and return the record of a run that is not finished, counting how often it was resumed.
+
+    Its `code_version` is that of now: the folder of the code may change while the run goes on.
+    """
     earlier = read_record(run_dir) or {}
     resumed = stats_file(run_dir, "train").exists()
-    record = {"finished": False, "config_hash": settings.config_hash, "resumes": earlier.get("resumes", 0) + resumed}
+    record = {
+        "finished": False,
+        "config_hash": settings.config_hash,
+        "resumes": earlier.get("resumes", 0) + resumed,
+        "code_version": code_version(),
+    }
     with writing(run_dir):
         run_dir.mkdir(parents=True, exist_ok=True)
     write_record(run_dir, record)
@@ -65,7 +73,6 @@ def closed_record(record: dict[str, Any], session: Session, state: RunState, wal
         "seed": settings.seed,
         "precision": settings.precision,
         "processes": session.fabric.world_size,
-        "code_version": code_version(),
         "packages": package_versions(),
         "hardware": hardware(session.fabric.device),
         "wall_time": wall_time,

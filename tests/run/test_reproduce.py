@@ -203,3 +203,16 @@ def test_results_elsewhere_are_named_by_their_whole_path(
     assert reproduce.main(["run", "A", "--only", "command=look", "--out", str(out)]) == 0
     assert (out / "commands/A/look/record.json").exists()
     assert order(project) == ["gcn/1", "look"]
+
+
+def test_a_checkout_runs_its_own_package_where_the_environment_has_another_one(tmp_path: Path) -> None:
+    for folder in ("run", "graphgps_kmip"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "run/reproduce.py").write_text((REAL / "run/reproduce.py").read_text())
+    (tmp_path / "graphgps_kmip/__init__.py").touch()
+    (tmp_path / "graphgps_kmip/reproduce.py").write_text(
+        "import os\ndef main():\n    print(__file__, os.environ['PYTHONPATH'])\n"
+    )
+    ran = python(tmp_path / "run/reproduce.py", env={**os.environ, "PYTHONPATH": str(REAL)})
+    paths = os.pathsep.join([str(tmp_path), str(REAL)])
+    assert ran.stdout.split() == [str(tmp_path / "graphgps_kmip/reproduce.py"), paths]

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from graphgps_kmip.results.run_stats import append_stats, rounded, trim_stats
-from graphgps_kmip.train import RunFolderError, locked, prepare_run_dir, read_record
+from graphgps_kmip.train import RunFolderError, locked, prepare_run_dir, read_record, run_recording
 from tests.processes import HANGS
+from tests.train.toy import run
 
 
 def make_run(run_dir: Path, config_hash: str = "a", finished: bool = False) -> None:
@@ -121,3 +122,11 @@ def test_numbers_keep_their_significant_digits() -> None:
         "params": 1234567,
         "epoch": 0,
     }
+
+
+def test_a_record_has_the_code_that_was_there_when_the_run_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = ["at its beginning"]
+    monkeypatch.setattr(run_recording, "code_version", lambda: versions[-1])
+    assert run(tmp_path, hook=lambda _: versions.append("pulled meanwhile"))["code_version"] == "at its beginning"

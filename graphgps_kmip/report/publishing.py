@@ -23,7 +23,7 @@ from graphgps_kmip.report.run_values import COSTS, VALUES, run_value
 def published_yaml(experiment: Experiment, out: Path, hash_of: HashOf) -> Iterator[str]:
     """Yield the lines of the file: each choice of a search that has ended, with the runs that are finished.
 
-    Where none is finished below `out`, runs that were published before are kept.
+    Where fewer are finished below `out` than were published before, those are kept.
 
     Args:
         experiment (Experiment): With the settings that its searches chose.
@@ -48,8 +48,9 @@ def published_yaml(experiment: Experiment, out: Path, hash_of: HashOf) -> Iterat
         yield f"    choice: {_flow(record.choice)}"
         yield f"    found: {_flow({name: facts[name] for name in COST})}"
         yield f"    of: {_flow({'ranges': digest(record.ranges, record.fixed), 'config_hash': record.config_hash})}"
-        runs = _finished(trainings[folder], sorted(kinds), out, hash_of) or experiment.published.get(folder)
-        if runs:
+        before, here = experiment.published.get(folder), _finished(trainings[folder], sorted(kinds), out, hash_of)
+        runs = max(filter(None, (here, before)), key=lambda one: len(one.seeds), default=None)
+        if runs is not None:
             yield "    runs:"
             yield from (f"      {name}: {_in_line(getattr(runs, name))}" for name in FACTS if name != "values")
             yield "      values:"

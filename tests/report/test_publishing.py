@@ -155,8 +155,13 @@ def test_below_a_figure_stand_the_published_rows(folder: Path, monkeypatch: pyte
 def test_what_was_published_is_published_again_beside_new_runs(folder: Path) -> None:
     before = load_published(folder)
     bring_back(folder, KMIP)
+    bring_back(folder, f"{RUN}/1")  # one of two
     assert list(published_yaml(experiment(folder), folder, str)) == (folder / "toy.yaml").read_text().splitlines()
-    assert load_published(folder) == before
+    change(folder, seeds=[1], values={"score": [0.5], "params": [1]})  # as many as are here, which are newer
+    (folder / "toy.yaml").write_text("\n".join(published_yaml(experiment(folder), folder, str)))
+    changed = load_published(folder)["toy"]
+    assert changed["Toys/gcn"]["runs"].values == {"params": (1234,), "score": (0.8,)}
+    assert changed["Toys/kmip"] == before["toy"]["Toys/kmip"]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from graphgps_kmip.experiments.search_space import load_ranges, searches
 from graphgps_kmip.report.result_table import build_table
 
 ROOT = Path(__file__).parents[2]
-EXAMPLE = ROOT / "examples/my_attention/fair-digits-row.yaml"
+EXAMPLE = re.search(r"```yaml\n(rows:\n.*?)```", (ROOT / "docs/fair-tables.md").read_text(), re.DOTALL)[1]
 RANGES = load_ranges(ROOT / "run/experiments/ranges")
 MINE = {"like": "GPS+Transformer", "set": {"gt.layer_type": "GCN+Mine"}}
 
@@ -40,8 +41,8 @@ def test_an_added_row_has_config_seeds_and_settings_of_the_row_that_it_is_like_a
     assert mine in experiments["fair/all"].trainings
 
 
-def test_an_added_row_is_searched_over_the_ranges_of_the_other_one_and_its_own(tmp_path: Path) -> None:
-    shutil.copy(EXAMPLE, tmp_path / "row.yaml")
+def test_the_row_of_the_documentation_is_searched_over_the_ranges_of_the_other_one_and_its_own(tmp_path: Path) -> None:
+    (tmp_path / "row.yaml").write_text(EXAMPLE)
     shutil.copy(ROOT / "run/experiments/fair.yaml", tmp_path / "fair.yaml")
     found = {one.training.point["model"]: one for one in searches(load_manifest(tmp_path)["fair/digits"], RANGES)}
     mine, like = found["GPS+Linear"], found["GPS+Transformer"]

@@ -88,18 +88,16 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
 
 
 def significance_notes(table: ResultTable) -> Iterator[str]:
-    """Yield ranks and paired tests of a table of equally tuned models, for each column of scores that is complete."""
+    """Yield ranks and paired tests of a table of equally tuned models, of those whose runs in a column are complete."""
     for column, facts in table.columns.items() if table.searches and not table.sample else ():
         cells = {row: table.rows[row][column].ours for row in table.searches}
-        if (
-            column.endswith(" score")
-            and len(cells) > 1
-            and all(one and one.complete and one.n > 1 for one in cells.values())
-        ):
-            runs = {one.seeds for one in cells.values()}
-            finite = all(math.isfinite(value) for one in cells.values() for value in one.values)
-            if len(runs) == 1 and finite:
-                yield from _notes(column, {row: one.values for row, one in cells.items()}, facts["better"])
+        scores = {row: one.values for row, one in cells.items() if one and one.complete and one.n > 1}
+        runs = {cells[row].seeds for row in scores}
+        finite = all(math.isfinite(value) for values in scores.values() for value in values)
+        if column.endswith(" score") and len(scores) > 1 and len(runs) == 1 and finite:
+            some = len(scores) < len(table.rows)
+            name = f"{column}, the {len(scores)} models that are complete" if some else column
+            yield from _notes(name, scores, facts["better"])
 
 
 def rank_notes(tables: Sequence[ResultTable]) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from graphgps_kmip.errors import ResultsError
@@ -10,6 +12,7 @@ from graphgps_kmip.report.figures.runtimes import draw_breakdown, draw_runtimes
 from graphgps_kmip.report.figures.scaling import draw_scaling
 from graphgps_kmip.report.figures.score_against_cost import draw_score_against_cost
 from graphgps_kmip.report.figures.score_over_time import LABELLED, draw_pareto, draw_time_against_score, frontier
+from graphgps_kmip.report.result_table import Cell
 from tests.report.example_figures import GROWN, LINES, PANELS, STAGES, cell, table, tables, texts
 
 
@@ -94,6 +97,14 @@ def test_names_of_more_models_than_find_places_are_in_the_legend(models: int) ->
     if crowded:
         looks = [[(one.get_color(), one.get_marker()) for one in some] for some in (legend.get_lines(), points)]
         assert looks[0] == looks[1]
+
+
+def test_the_legend_names_no_model_without_a_point() -> None:
+    rows = {f"GPS+{i}": [cell(70.0 + i)] for i in range(LABELLED + 1)}
+    score, time = (table(name, tables()[name].columns, rows) for name in ("p/score", "p/time"))
+    lacking = dataclasses.replace(time, rows=time.rows | {"GPS+3": {column: Cell() for column in time.columns}})
+    (legend,) = draw_time_against_score({"p/score": score, "p/time": lacking}, {}).legends
+    assert [text.get_text() for text in legend.get_texts()] == [row for row in rows if row != "GPS+3"]
 
 
 def test_score_against_cost_has_a_panel_for_each_cost_of_a_table_and_a_point_for_each_model() -> None:

@@ -144,8 +144,10 @@ def draw_time_against_score(tables: Mapping[str, ResultTable], options: Mapping[
         _place_labels(figure, labels)
     else:
         ours = MODELS["our_mean"]
+        shown = {row for panel in labels.values() for _, _, row, _ in panel}
+        named = {row: style for row, style in styles.items() if row in shown}
         _legend(
-            figure, tables, *(Line2D([], [], linestyle="", label=row, **style, **ours) for row, style in styles.items())
+            figure, tables, *(Line2D([], [], linestyle="", label=row, **style, **ours) for row, style in named.items())
         )
     return figure
 

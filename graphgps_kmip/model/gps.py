@@ -156,8 +156,8 @@ class GPSModel(nn.Module):
     An attention that defines ``initial_state(context)`` gets that state in the first layer, and each layer's new state
     in the next one. If it is a module, only the first layer keeps it: its parameters exist once.
 
-    One pass can serve several splits of the nodes of a graph: a batch that comes with ``encoded`` False is left with x
-    the node features behind the last layer, and goes to the head alone when it comes again with ``encoded`` True.
+    One pass can serve several splits of the nodes of a graph: a batch that comes with ``encoded`` False leaves with the
+    node features behind the last layer in their place, and goes to the head alone when it comes with these again.
 
     Args:
         encoder (Module): writes ``batch.x`` (N, C) and, where there are edge features, ``batch.edge_attr`` (E, C).
@@ -197,12 +197,16 @@ class GPSModel(nn.Module):
 
     @property
     def reads_encoded(self) -> bool:
-        """Whether a batch whose ``encoded`` is True goes to the head alone; False for a forward of another class."""
+        """Whether a batch with ``encoded`` features goes to the head alone; False for a forward of another class."""
         return type(self).forward is GPSModel.forward
 
     def forward(self, batch: object) -> tuple[Tensor, Tensor]:
         """Return predictions and labels; of the batch only x and edge_attr are replaced."""
-        return self.head(batch if getattr(batch, "encoded", False) else self._encode(batch))
+        encoded = getattr(batch, "encoded", None)
+        if isinstance(encoded, Tensor):
+            batch.x = encoded
+            return self.head(batch)
+        return self.head(self._encode(batch))
 
     def _encode(self, given: object) -> object:
         """Return the batch with the features behind the last layer."""
@@ -216,7 +220,7 @@ class GPSModel(nn.Module):
         batch.x, edge_attr = self.run_layers(batch.x, context)
         batch.edge_attr = edge_attr if context is whole else whole.edge_attr
         if getattr(given, "encoded", None) is False:
-            given.x = batch.x  # an encoder may return a batch of its own
+            given.encoded = batch.x  # not read from x later: a head may have layers of its own, which replace that
         return batch
 
     def _without_some_edges(self, context: GraphContext) -> GraphContext:

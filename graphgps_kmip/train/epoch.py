@@ -109,7 +109,7 @@ class SharedGraph:
     The model passes over it once; for the other splits only its head runs.
 
     Args:
-        model: shares if its ``reads_encoded`` says that a batch whose ``encoded`` is True goes to its head alone.
+        model: shares if its ``reads_encoded`` says that a batch with ``encoded`` features goes to its head alone.
         loaders: of the splits; they share if they have the same ``single_graph``.
     """
 
@@ -125,11 +125,11 @@ class SharedGraph:
             self._batch = batch
 
     def encoded(self, split: str) -> Any | None:
-        """Return the batch for another split, None as long as there is none."""
-        if self._batch is None:
+        """Return the batch for another split, None as long as none has left its features."""
+        if self._batch is None or self._batch.encoded is False:
             return None
         batch = copy.copy(self._batch)
-        batch.split, batch.encoded = split, True
+        batch.split = split
         return batch
 
 

@@ -45,7 +45,7 @@ class NetworkModule(nn.Module):
 
     @property
     def reads_encoded(self) -> bool:
-        """Whether the network gives a batch whose ``encoded`` is True to its head alone, see `GPSModel`."""
+        """Whether the network gives a batch with ``encoded`` features to its head alone, see `GPSModel`."""
         return getattr(self.model, "reads_encoded", False)
 
     def forward(self, batch: Any) -> Any:

@@ -23,6 +23,10 @@ NETWORKS = (
     "Citation/cora-exphormer",
     "Citation/cora-ppgt",
     "Citation/cora-polynormer",
+    "Citation/cora-sgformer",
+    "Citation/cora-geco-blocks",
+    "Citation/cora-gat",
+    "Node/computers-gcn",
     "Heterophilous/minesweeper-grit",
 )
 KMIP = ["gt.layer_type", "GCN+kMIP", "recipe.jump", "cat"]

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.common.project import SHIPPED, installed, own_files, reproduce_command
 from graphgps_kmip.errors import ManifestError, is_users, one_line
 from graphgps_kmip.experiments.chosen_settings import check_searched, with_choices
@@ -59,7 +60,7 @@ HELP = {
     "table": "the tables of experiments: our numbers beside the printed ones",
     "figure": "draw the figures of experiments into the folder of results",
     "report": "write one HTML page of everything that is done",
-    "publish": "print what searches chose and its runs reached, as a file of run/experiments/published",
+    "publish": "write what searches chose and its runs reached into run/experiments/published",
 }
 BUSY = 0.5  # mean number of processes that ran in the last minute, from which a timing is warned of
 FORMATS = ("md", "tex", "csv", "html")
@@ -167,12 +168,15 @@ def report(args: argparse.Namespace) -> int:
 
 
 def publish(args: argparse.Namespace) -> int:
-    """Print what the searches of some experiments chose, and the values of the runs that are finished."""
+    """Write what the searches of some experiments chose, and the values of the runs that are finished."""
     from graphgps_kmip.report.publishing import published_yaml
 
     known = experiments(args)
     for key in args.ids:
-        print(*published_yaml(select(known, key), ROOT / args.out, hash_of), sep="\n")
+        # written here, for `> FILE` of a shell would empty the file of earlier results before it is read
+        lines, file = published_yaml(select(known, key), ROOT / args.out, hash_of), key.replace("/", "-")
+        replace_file(MANIFESTS / f"published/{file}.yaml", ("\n".join(lines) + "\n").encode())
+        print(MANIFESTS / f"published/{file}.yaml")
     return 0
 
 

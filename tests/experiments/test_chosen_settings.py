@@ -132,10 +132,16 @@ def test_shipped_choices_are_of_todays_ranges_and_settings(key: str, tmp_path: P
     assert all(runs.are_of(trainings[folder], tmp_path, reproduce.hash_of) for folder, runs in found.published.items())
 
 
-def test_the_command_writes_what_it_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_what_it_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     key = next(iter(PUBLISHED))
+    copy = Path(shutil.copytree(reproduce.MANIFESTS, tmp_path / "experiments"))
+    monkeypatch.setattr(reproduce, "MANIFESTS", copy)
+    file = copy / f"published/{key.replace('/', '-')}.yaml"
+    before = yaml.safe_load(file.read_text())
     assert reproduce.main(["publish", key, "--out", str(tmp_path)]) == 0
-    files = [yaml.safe_load(file.read_text()) for file in (reproduce.MANIFESTS / "published").glob("*.yaml")]
-    assert yaml.safe_load(capsys.readouterr().out) in files
+    assert capsys.readouterr().out == f"{file}\n"
+    assert yaml.safe_load(file.read_text()) == before
     assert reproduce.main(["publish", "quickstart/digits", "--out", str(tmp_path)]) == 2
     assert "no models of its own that are tuned alike" in capsys.readouterr().err

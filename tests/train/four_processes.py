@@ -1,6 +1,8 @@
 """Run by test_restarts.py in each of four processes: trains the toy, or with ``--agent`` starts the four like torchrun.
 
-torchrun's agent forks the processes here, so that they share one import; the test of main.py has torchrun itself.
+Here torchrun's agent gets its processes from a fork server, so that they share one import; it cannot fork them itself,
+for it has threads, and a lock that one of them held would stay locked in the child. The test of main.py has torchrun
+itself.
 """
 
 from __future__ import annotations
@@ -27,10 +29,13 @@ def toy(folder: str) -> None:
 
 def agent(*words: str) -> None:
     """Start the processes, and all of them again when one is killed, twice at most."""
+    import multiprocessing
+
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     store = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "run_id": "test"}
-    config = LaunchConfig(1, 1, 4, max_restarts=2, start_method="fork", monitor_interval=0.05, **store)
+    config = LaunchConfig(1, 1, 4, max_restarts=2, start_method="forkserver", monitor_interval=0.05, **store)
+    multiprocessing.set_forkserver_preload(["tests.train.toy"])
     elastic_launch(config, killed_rank.main)(*words)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -154,8 +154,22 @@ def _provenance(tables: Iterable[ResultTable], artefacts: Iterable[Path]) -> str
             *dict.fromkeys(f"paper: {one.printed_hardware}" for one in tables if one.printed_hardware),
             *([f"ours, of fewer runs than planned: {', '.join(partial)}"] if partial else []),
             *([f"published runs, not made here: {', '.join(published)}"] if published else []),
+            *_not_run(tables),
         ]
     )
+
+
+def _not_run(tables: Sequence[ResultTable]) -> Iterator[str]:
+    """Yield a line for each table of which rows have no run, and so no point: a picture is passed on without it."""
+    for table in tables:
+        rows = [
+            row
+            for row, cells in table.rows.items()
+            if any(cell.ours and cell.ours.unfinished and not cell.ours.n for cell in cells.values())
+        ]
+        if rows:
+            names = "" if len(rows) == len(table.rows) else f" of {', '.join(rows)}"
+            yield f"{f'{table.title}: ' if len(tables) > 1 else ''}no runs{names}"
 
 
 def _partial(table: ResultTable) -> Iterator[str]:

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from graphgps_kmip.experiments.experiment_spec import FigureSpec
 from graphgps_kmip.experiments.printed_tables import PrintedCell
+from graphgps_kmip.experiments.run_status import State, Status
 from graphgps_kmip.report.draw_figure import draw_figure
 from graphgps_kmip.report.figures.ball_tree_growth import draw_time
 from graphgps_kmip.report.result_table import Cell, Ours
@@ -130,6 +131,17 @@ def test_means_of_fewer_runs_than_planned_are_named_below(out: Path, monkeypatch
     few["A"] = dataclasses.replace(few["A"], ours=dataclasses.replace(few["A"].ours, wanted=5))
     draw_figure(EXPERIMENT, SPECS["pareto"], found, out)
     assert any("ours, of fewer runs than planned: k=2 on A (2 of 5)" in text for text in texts(seen[0]))
+
+
+def test_rows_without_a_run_are_named_below(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Figure] = []
+    monkeypatch.setattr("graphgps_kmip.report.draw_figure.save", lambda figure, path, **_: seen.append(figure) or path)
+    found = tables()
+    row = found["p/score"].rows["k=2"]
+    nothing = Ours(wanted=2, unfinished={0: Status(State.MISSING, out, {})})
+    row |= {column: dataclasses.replace(cell, ours=nothing) for column, cell in row.items()}
+    draw_figure(EXPERIMENT, SPECS["pareto"], found, out)
+    assert any(f"{found['p/score'].title}: no runs of k=2" in text for text in texts(seen[0]))
 
 
 def test_the_same_number_of_runs_everywhere_is_named_once(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from graphgps_kmip.experiments.manifest import load_manifest
 
 ROOT = Path(__file__).parents[2]
 MANIFEST = load_manifest(ROOT / "run" / "experiments")
-README, PAGE = (ROOT / "README.md").read_text(), (ROOT / "docs" / "fair-tables.md").read_text()
+README, PAGE = (ROOT / "README.md").read_text(), (ROOT / "docs" / "fair-results.md").read_text()
 TABLES = {  # the text that holds the table, and the words before it
     "fair/digits": (README, "Scanned digits, 10 trials a model"),
     "fair/cora": (PAGE, "Cora, `run fair/cora"),

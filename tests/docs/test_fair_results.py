@@ -17,8 +17,8 @@ MANIFEST = load_manifest(ROOT / "run" / "experiments")
 README, PAGE = (ROOT / "README.md").read_text(), (ROOT / "docs" / "fair-results.md").read_text()
 TABLES = {  # the text that holds the table, and the words before it
     "fair/digits": (README, "Scanned digits, 10 trials a model"),
-    "fair/cora": (PAGE, "Cora, `run fair/cora"),
-    "fair/minesweeper": (PAGE, "Minesweeper: `run fair/minesweeper"),
+    "fair/cora": (PAGE, "## Cora"),
+    "fair/minesweeper": (PAGE, "## Minesweeper"),
 }
 CELLS = {  # of the columns, by how their heads begin
     "test": lambda entry: f"{100 * fmean(score(entry))} ± {100 * stdev(score(entry))}",

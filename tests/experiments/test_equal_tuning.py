@@ -176,8 +176,9 @@ def test_the_models_of_a_shipped_table_share_their_first_factors_and_have_few_of
 
 @pytest.mark.parametrize("sample", [[], ["--sample"]])
 def test_a_fair_table_without_its_search_is_refused_with_the_command_of_just_this_search(
-    sample: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    sample: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(reproduce, "load_published", lambda _: {})  # choices of our own searches
     assert reproduce.main(["plan", "fair/cora", "--out", str(tmp_path), *sample, "--only", "model=GCN+GPS+kMIP"]) == 2
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1

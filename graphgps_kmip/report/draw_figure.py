@@ -134,7 +134,7 @@ def _write_around(figure: Figure, title: str, below: str, sample: bool) -> None:
 
 
 def _provenance(tables: Iterable[ResultTable], artefacts: Iterable[Path]) -> str:
-    """Return on what the numbers were measured: ours and the paper's."""
+    """Return on what the numbers were measured, ours and the paper's, and which of ours are missing."""
     tables = list(tables)
     partial = dict.fromkeys(name for table in tables for name in _partial(table))
     published = dict.fromkeys(

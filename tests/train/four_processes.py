@@ -7,6 +7,7 @@ itself.
 
 from __future__ import annotations
 
+import multiprocessing
 import sys
 from pathlib import Path
 
@@ -29,8 +30,6 @@ def toy(folder: str) -> None:
 
 def agent(*words: str) -> None:
     """Start the processes, and all of them again when one is killed, twice at most."""
-    import multiprocessing
-
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     store = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "run_id": "test"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 
@@ -22,6 +23,8 @@ from tests.native.vector_units import EMULATED
 
 
 def pytest_configure() -> None:
+    # a script that runs the tests in its background has SIGINT ignored, and what the tests interrupt would go on
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
     torch.set_num_threads(1)  # the tests are small: more threads only wait for each other, and for a busy machine
 

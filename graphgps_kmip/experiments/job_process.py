@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -89,17 +89,34 @@ def start(job: Job, lock: int, root: Path, threads: int) -> Running:
         log.write(f"# {now()}  python {shlex.join(job.words)}\n")
         log.flush()
     counts = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
-    process = subprocess.Popen(
-        [sys.executable, *job.words],
-        cwd=root,
-        env=os.environ | counts | {"PYTHONUNBUFFERED": "1"},  # else an error would stand before earlier output
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-        pass_fds=(lock,),
-    )
+    with _interrupts_heard():
+        process = subprocess.Popen(
+            [sys.executable, *job.words],
+            cwd=root,
+            env=os.environ | counts | {"PYTHONUNBUFFERED": "1"},  # else an error would stand before earlier output
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=(lock,),
+        )
     return Running(job, process, log, lock, log_start, time.monotonic())
+
+
+@contextlib.contextmanager
+def _interrupts_heard() -> Iterator[None]:
+    """Let a process that is started here hear SIGINT, by which jobs are stopped.
+
+    In the background of a script this process has it ignored, which a child would inherit; a handler it does not.
+    """
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if ignored:
+        signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        yield
+    finally:
+        if ignored:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def finish(running: Running, facts: Mapping[str, Any], sample: bool, stopped: bool) -> str:

@@ -62,6 +62,21 @@ def test_a_signal_ends_the_running_job_begins_no_other_and_leaves_no_failure(pla
     assert not failure_file(jobs[0].path).exists()
 
 
+def test_a_job_hears_the_signal_where_the_runner_has_it_ignored(place: Place) -> None:
+    """As in the background of a script: SIGTERM stops the runner, which sends SIGINT on."""
+    code = "import time\nfrom pathlib import Path\nPath('up').touch()\ntime.sleep(20)\nPath('slept').touch()\n"
+    (place.root / "sleeper.py").write_text(code)
+    jobs = plan_jobs({"A": experiment("A", commands=(command("look", run="sleeper.py"),))}, ["A"], place)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        stopped = stopped_by(jobs, place, (place.root / "up").exists, signal.SIGTERM)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert [one.outcome for one in stopped.results] == [Outcome.STOPPED]
+    assert not (place.root / "slept").exists()
+
+
 def test_what_was_stopped_goes_on_where_it_was(place: Place) -> None:
     jobs = waiting_jobs(place)
     stopped_by(jobs, place, lambda: len(lines_of(jobs[0])) == 2, signal.SIGINT)

@@ -147,16 +147,23 @@ def _provenance(tables: Iterable[ResultTable], artefacts: Iterable[Path]) -> str
     for record in filter(None, (read_record(path.parent) for path in artefacts)):
         parts = str(record.get("finished_at", "?"))[:10], str(record.get("code_version", "?"))
         found.add((hardware_in_words(record.get("hardware", {})), *parts))
-    lines = [f"ours: {', '.join(parts)}" for parts in sorted(found)]
     return "\n".join(
         [
-            *lines,
+            *_measured_on(found),
             *dict.fromkeys(f"paper: {one.printed_hardware}" for one in tables if one.printed_hardware),
             *([f"ours, of fewer runs than planned: {', '.join(partial)}"] if partial else []),
             *([f"published runs, not made here: {', '.join(published)}"] if published else []),
             *_not_run(tables),
         ]
     )
+
+
+def _measured_on(found: Iterable[tuple[str, str, str]]) -> Iterator[str]:
+    """Yield a line for each machine, with dates and versions of the code, of (machine, date, version)."""
+    by_machine: dict[str, list[str]] = {}
+    for machine, date, code in sorted(found):
+        by_machine.setdefault(machine, []).append(f"{date}, {code}")
+    yield from (f"ours: {machine}, {'; '.join(runs)}" for machine, runs in by_machine.items())
 
 
 def _not_run(tables: Sequence[ResultTable]) -> Iterator[str]:

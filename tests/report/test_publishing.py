@@ -142,12 +142,12 @@ def test_below_a_figure_stand_the_published_rows(folder: Path, monkeypatch: pyte
     monkeypatch.setattr(draw_figure_module, "_write_around", lambda figure, title, below, sample: written.append(below))  # noqa: ARG005
     cost = {"toy epoch_seconds": {"metric": "epoch", "unit": "s"}}
     spec = dataclasses.replace(SPEC, value="score epoch_seconds", columns=SPEC.columns | cost)
-    change(folder, values={"score": [0.9, 0.8], "epoch_seconds": [2.0, 3.0]})
+    change(folder, values={"score": [0.9, 0.8], "epoch_seconds": [2.0, 3.0]}, code_version="def5678")
     one = dataclasses.replace(experiment(folder), tables={"toy": spec})
     tables = experiment_tables(one, {"toy": one}, {}, folder, str, published=True)
     draw_figure(one, FigureSpec("f", "score_against_cost", tables=("toy",)), tables, folder)
     assert written[0].splitlines() == [
-        "ours: a CPU, 2 cores, 2026-11-21, abc1234",
+        "ours: a CPU, 2 cores, 2026-11-21, abc1234; 2026-11-21, def5678",
         "published runs, not made here: GCN, kMIP",
     ]
 

@@ -18,6 +18,7 @@ README, PAGE = (ROOT / "README.md").read_text(), (ROOT / "docs" / "fair-results.
 TABLES = {  # the text that holds the table, and the words before it
     "fair/digits": (README, "Scanned digits, 10 trials a model"),
     "fair/cora": (PAGE, "## Cora"),
+    "fair/citeseer": (PAGE, "## CiteSeer"),
     "fair/minesweeper": (PAGE, "## Minesweeper"),
 }
 CELLS = {  # of the columns, by how their heads begin

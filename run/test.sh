@@ -2,7 +2,7 @@
 # Installs what is missing (run/setup_env.sh) and runs the default test suite: no network, no GPU, no compiler needed.
 #
 #   bash run/test.sh                              everything but the tests marked thorough or slow: minutes
-#   bash run/test.sh --quick                      operators, layers, config loading, one training: some 80 s on two cores
+#   bash run/test.sh --quick                      operators, layers, config loading, docs, one training: some 90 s on two cores
 #   bash run/test.sh --thorough                   everything but the tests marked slow, as in CI: 8 minutes
 #   bash run/test.sh tests/mpnn -k gatedgcn       arguments go to pytest; paths are relative to the project folder
 #
@@ -13,12 +13,13 @@ root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd -P)
 bash "$root/run/setup_env.sh"
 cd "$root"
 
-# What a change of mathematics or of a setting breaks first; nothing here starts another process.
+# What a change of mathematics, of a setting or of a page of the docs breaks first; nothing here starts another process.
 quick=(
   tests/attention tests/mpnn tests/model tests/laws tests/task
   --ignore=tests/attention/test_sharded.py --ignore=tests/attention/test_triton_sparse_attention.py
   tests/search/test_backends.py tests/search/test_cpu.py
   tests/gym/test_load.py tests/compat/test_dialects.py tests/test_signatures.py tests/gym/test_network.py
+  tests/docs tests/experiments/test_complete.py
   tests/test_main.py::test_a_finished_run_is_not_repeated_and_overwrite_keeps_the_old_one
 )
 parallel=0

@@ -13,7 +13,7 @@ from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.model.feature_encoding import SparseDropout
 from graphgps_kmip.model.gradient_checkpointing import recomputed
-from graphgps_kmip.model.layer_recipe import LayerRecipe, LayerScale
+from graphgps_kmip.model.layer_recipe import LayerRecipe, LayerScale, leaves_residual
 from graphgps_kmip.model.norms import NORMS
 
 Branches = nn.Module | Sequence[nn.Module] | None
@@ -29,8 +29,9 @@ class GPSLayer(nn.Module):
         X' &= \mathrm{norm}(\mathrm{FFN}(\textstyle\sum X_M + \sum X_T) + \sum X_M + \sum X_T)
 
     with ``FFN = drop Linear(2C, C) drop act Linear(C, 2C)``. An MPNN with ``internal_residual`` (GatedGCN) gets neither
-    dropout nor residual here: it has its own. All branches read the same X and E; if several return new edge features,
-    those of the last one are used. With ``chain_edges`` a message passing branch reads those of the branch before.
+    dropout nor residual here: it has its own, but for a residual that its ``outer_residual`` leaves to this layer. All
+    branches read the same X and E; if several return new edge features, those of the last one are used. With
+    ``chain_edges`` a message passing branch reads those of the branch before.
     A `LayerRecipe` changes residuals, FFN, order of branches and place of norms; with ``norm_place`` pre,
 
     .. math::
@@ -80,16 +81,20 @@ class GPSLayer(nn.Module):
         for module in self.local:
             recipe.check_message_passing(module)
         self.local_norm = nn.ModuleList(NORMS[norm](dim) for _ in self.local)
+        self.local_residual = nn.ModuleList(
+            nn.Linear(dim, dim) if recipe.local_residual_map == "linear" else nn.Identity() for _ in self.local
+        )
         self.attention_norm = nn.ModuleList(NORMS[norm](dim) for _ in self.attention)
         scale = recipe.attention_layer_scale
         self.attention_scale = nn.ModuleList(LayerScale(dim, scale) if scale else nn.Identity() for _ in self.attention)
         self.ffn_norm = NORMS[norm](dim) if recipe.ffn else None
-        self.dropout = nn.Dropout(dropout)
-        self.ffn = act()
+        self.dropout, self.ffn = nn.Dropout(dropout), act()
         if recipe.ffn:
             self.ffn = nn.Sequential(
                 nn.Linear(dim, 2 * dim), self.ffn, nn.Dropout(dropout), nn.Linear(2 * dim, dim), nn.Dropout(dropout)
             )
+        elif recipe.dropout_place == "output":
+            self.dropout, self.ffn = nn.Identity(), nn.Sequential(self.ffn, self.dropout)
 
     def forward(
         self, x: Tensor, context: GraphContext, states: States | None = None
@@ -112,13 +117,13 @@ class GPSLayer(nn.Module):
     def _messages(self, x: Tensor, context: GraphContext) -> tuple[list[Tensor], Tensor | None]:
         """Return what each message passing branch gives, and the edge features of the last one that has new ones."""
         edge_attr, given = context.edge_attr, []
-        for local, norm in zip(self.local, self.local_norm, strict=True):
+        for local, norm, own in zip(self.local, self.local_norm, self.local_residual, strict=True):
             read = norm(x, context) if self.recipe.norm_place == "pre" else x
             h, new = self._message(local, read, context.with_edge_attr(edge_attr) if self.chain_edges else context)
             edge_attr = edge_attr if new is context.edge_attr else new
-            inside = getattr(local, "internal_residual", False)
-            h = h if inside else self.dropout(h)
-            given.append(self._behind(h, x, norm, context, self.recipe.local_residual and not inside))
+            h = h if getattr(local, "internal_residual", False) else self.dropout(h)
+            residual = self.recipe.local_residual and leaves_residual(local)
+            given.append(self._behind(h, own(x), norm, context, residual))
         return given, edge_attr
 
     def _message(self, local: nn.Module, x: Tensor, context: GraphContext) -> tuple[Tensor, Tensor | None]:

@@ -15,9 +15,18 @@ from torch_geometric.nn.models import JumpingKnowledge
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import InputError
 
+RESIDUAL_MAPS = ("identity", "linear")
+DROPOUT_PLACES = ("branches", "output")
 NORM_PLACES = ("post", "pre")
 ORDERS = ("parallel", "local_first")
 JUMPS = ("none", "sum", "max", "cat")
+CHOICES = {
+    "local_residual_map": RESIDUAL_MAPS,
+    "dropout_place": DROPOUT_PLACES,
+    "norm_place": NORM_PLACES,
+    "order": ORDERS,
+    "jump": JUMPS,
+}
 
 
 @dataclass(frozen=True)
@@ -42,9 +51,14 @@ class LayerRecipe:
         attention_layer_scale (float, optional): Start of a learned factor for each channel of what an attention gives
             (LayerScale, Touvron et al. 2021); 0: no factor. With a small one a network begins as message passing
             alone. (default: 0.0)
+        local_residual_map (str, optional): What the residual of message passing adds: ``identity``: its input;
+            ``linear``: a learned linear map of it, with a bias, as in the tuned GNNs of Luo et al. 2024 (equation 2).
+            (default: "identity")
+        dropout_place (str, optional): ``branches``: behind each branch; ``output``: once, behind the activation that
+            ends a layer without a feed-forward network, as in Luo et al. 2024. (default: "branches")
 
     Raises:
-        ValueError: an unknown name.
+        ValueError: an unknown name, or two choices that do not fit.
     """
 
     local_residual: bool = True
@@ -56,24 +70,37 @@ class LayerRecipe:
     feature_dropout: float = 0.0
     edge_dropout: float = 0.0
     attention_layer_scale: float = 0.0
+    local_residual_map: str = "identity"
+    dropout_place: str = "branches"
 
     def __post_init__(self) -> None:
-        for name, allowed in (("norm_place", NORM_PLACES), ("order", ORDERS), ("jump", JUMPS)):
+        for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise InputError(f"unknown {name} {getattr(self, name)!r}.{suggest(getattr(self, name), allowed)}")
+        if self.local_residual_map == "linear" and not (self.local_residual and self.norm_place == "post"):
+            raise InputError(
+                "recipe.local_residual_map linear needs recipe.local_residual True and recipe.norm_place post: it maps "
+                "what the residual of message passing adds before the norm"
+            )
+        if self.dropout_place == "output" and self.ffn:
+            raise InputError(
+                "recipe.dropout_place output needs recipe.ffn False: a feed-forward network has dropout of its own"
+            )
 
     def check_message_passing(self, local: nn.Module) -> None:
-        """Refuse message passing whose own residual would stand where this recipe has none.
+        """Refuse message passing whose own residual would stand where this recipe has none, or another one.
 
         Raises:
-            ValueError: it has one; says which option leaves it out.
+            ValueError: it has one; says which options leave it to the recipe.
         """
-        inside = getattr(local, "internal_residual", False) and getattr(local, "residual", True)
-        if inside and (self.norm_place == "pre" or not self.local_residual):
-            name = type(local).__name__
+        if leaves_residual(local):
+            return
+        inside, name = getattr(local, "residual", True), type(local).__name__
+        if self.norm_place == "pre" or self.local_residual_map == "linear" or (inside and not self.local_residual):
             raise InputError(
-                f"{name} adds its input itself, which does not fit recipe.norm_place pre or recipe.local_residual "
-                f"False: build it with residual=False (gt.{name.lower()}.residual False)"
+                f"{name} adds its input itself, or not at all, which does not fit recipe.norm_place pre, "
+                f"recipe.local_residual False or recipe.local_residual_map linear: leave it to the recipe by "
+                f"gt.{name.lower()}.residual False and gt.{name.lower()}.outer_residual True"
             )
 
     def describe(self) -> str:
@@ -95,7 +122,19 @@ class LayerRecipe:
         parts += [f"edge dropout {self.edge_dropout:g}"] if self.edge_dropout else []
         scale = self.attention_layer_scale
         parts += [f"learned factors of attention from {scale:g}"] if scale else []
+        parts += ["a linear map in the residual of message passing"] if self.local_residual_map == "linear" else []
+        parts += ["dropout of the layer's output alone"] if self.dropout_place == "output" else []
         return ", ".join(parts)
+
+
+def leaves_residual(local: nn.Module) -> bool:
+    """Return whether a message passing layer leaves its residual to the layer around it: all but GatedGCN do."""
+    return not getattr(local, "internal_residual", False) or getattr(local, "outer_residual", False)
+
+
+def adds_nothing(local: nn.Module) -> bool:
+    """Return whether no residual stands around a layer, whatever the recipe: GatedGCN of the public k-MIP code."""
+    return not leaves_residual(local) and not getattr(local, "residual", True)
 
 
 class LayerScale(nn.Module):

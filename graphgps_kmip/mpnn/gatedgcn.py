@@ -21,6 +21,7 @@ from torch_geometric.nn import BatchNorm
 
 from graphgps_kmip.common.gradients import differentiable_gradients
 from graphgps_kmip.common.operators import new_tensors, operator
+from graphgps_kmip.errors import InputError
 from graphgps_kmip.mpnn.edge_gate import DistanceGate, factor_of
 from graphgps_kmip.mpnn.gated_mean import EPS, can_run, gated_mean
 from graphgps_kmip.mpnn.gated_update import gated_update, update_can_run
@@ -51,6 +52,8 @@ class GatedGCN(nn.Module):
         residual (bool, optional): add ``x`` to the node update. Off in the public k-MIP code (methods: "three public
             codes differ"). (default: True)
         edge_residual (bool, optional): add ``edge_attr`` to the edge update. (default: True)
+        outer_residual (bool, optional): leave the residual of nodes to the layer around this one, as other message
+            passing does; needs ``residual`` False. (default: False)
         equivstable_pe (bool, optional): gate by the distance of source and target node in ``encoding``.
             (default: False)
 
@@ -59,7 +62,7 @@ class GatedGCN(nn.Module):
         -> (N, C), (E, C).
 
     Raises:
-        ValueError: when called: edge_attr is None, or encoding does not fit ``equivstable_pe``.
+        ValueError: both residuals; when called: edge_attr is None, or encoding does not fit ``equivstable_pe``.
     """
 
     internal_residual = True
@@ -72,15 +75,20 @@ class GatedGCN(nn.Module):
         *,
         residual: bool = True,
         edge_residual: bool = True,
+        outer_residual: bool = False,
         equivstable_pe: bool = False,
     ) -> None:
         super().__init__()
+        if residual and outer_residual:
+            raise InputError(
+                "gt.gatedgcn.outer_residual True needs gt.gatedgcn.residual False: the input would be added twice"
+            )
         self.A, self.B, self.C, self.D, self.E = (nn.Linear(dim, dim) for _ in range(5))
         # a batch of one node, or of at most one edge, is normalised by the running statistics
         self.node_norm, self.edge_norm = (BatchNorm(dim, allow_single_element=True) for _ in range(2))
         self.gate = DistanceGate(dim, act) if equivstable_pe else None
         self.act, self.dropout = act(), nn.Dropout(dropout)
-        self.residual, self.edge_residual = residual, edge_residual
+        self.residual, self.edge_residual, self.outer_residual = residual, edge_residual, outer_residual
 
     def forward(
         self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None = None

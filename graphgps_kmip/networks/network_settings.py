@@ -9,7 +9,7 @@ from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.common.rms_norms import NORM_LAYERS
 from graphgps_kmip.encoding.positional_encoding import option_keys
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.model.layer_recipe import JUMPS, NORM_PLACES, ORDERS
+from graphgps_kmip.model.layer_recipe import DROPOUT_PLACES, JUMPS, NORM_PLACES, ORDERS, RESIDUAL_MAPS
 from graphgps_kmip.mpnn.gin import INNER
 from graphgps_kmip.ranges import (
     DROPOUT,
@@ -122,6 +122,8 @@ NETWORK_DEFAULTS: dict[str, Any] = {
     "recipe.feature_dropout": Default(0.0, DROPOUT),
     "recipe.edge_dropout": Default(0.0, DROPOUT),
     "recipe.attention_layer_scale": Default(0.0, NOT_NEGATIVE),
+    "recipe.local_residual_map": Default("identity", Choice(RESIDUAL_MAPS)),
+    "recipe.dropout_place": Default("branches", Choice(DROPOUT_PLACES)),
     "prep.use_exp_edges": True,
     "prep.add_edge_index": True,
     "prep.num_virt_node": Default(0, whole(0, 10_000)),

@@ -130,3 +130,16 @@ def test_a_folder_that_is_there_is_looked_into(tmp_path: Path, capsys: pytest.Ca
     words = ["--cfg", str(ROOT / "configs/quickstart/digits-kmip.yaml"), "--dry-run", "dataset.dir", str(tmp_path)]
     assert main.run([*words, "dataset.format", "Folder", "dataset.name", "mine"]) == 0
     assert "graphs (train / val / test)  6 / 2 / 2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "missing"),
+    [((), False), (("gt.gatedgcn.residual", "False"), True), (("gt.gatedgcn.outer_residual", "True"), False)],
+)
+def test_the_recipe_says_where_message_passing_has_no_residual(
+    options: tuple[str, ...], missing: bool, dry_run: Callable[..., str]
+) -> None:
+    options = ("gt.gatedgcn.residual", "False", *options) if options else ()
+    line = dry_run("quickstart/digits-kmip", *options).partition("--- layers\n")[2].partition("\n")[0]
+    assert "residuals around all branches" in line
+    assert line.endswith("; no residual of nodes in GatedGCN") == missing

@@ -67,11 +67,21 @@ def test_an_encoding_that_came_later_counts_where_a_config_names_it_or_sets_its_
 
 @pytest.mark.parametrize(
     ("key", "other"),
-    [("ffn", "False"), ("order", "local_first"), ("edge_dropout", "0.1"), ("attention_layer_scale", "0.1")],
+    [("ffn", "False"), ("order", "local_first"), ("edge_dropout", "0.1"), ("attention_layer_scale", "0.1")]
+    + [("local_residual_map", "linear"), ("dropout_place", "output")],
 )
 def test_a_recipe_counts_where_it_is_not_that_of_graphgps(key: str, other: str) -> None:
-    default = {"ffn": "True", "order": "parallel", "edge_dropout": "0.0", "attention_layer_scale": "0.0"}[key]
+    default = {"ffn": "True", "order": "parallel", "edge_dropout": "0.0", "attention_layer_scale": "0.0"}
+    default = (default | {"local_residual_map": "identity", "dropout_place": "branches"})[key]
     assert hash_of(DIGITS, f"recipe.{key}", default) == hash_of(DIGITS) != hash_of(DIGITS, f"recipe.{key}", other)
+
+
+def test_an_outer_residual_of_gatedgcn_counts_where_there_is_one() -> None:
+    outer = ("gt.gatedgcn.outer_residual", "True")
+    for branches, counts in (("GCN+kMIP", False), ("GatedGCN+kMIP", True), ("kMIP+CustomGatedGCN", True)):
+        words = ("gt.layer_type", branches, "gt.gatedgcn.residual", "False")
+        assert (hash_of(DIGITS, *words, *outer) != hash_of(DIGITS, *words)) == counts
+        assert hash_of(DIGITS, *words, outer[0], "False") == hash_of(DIGITS, *words)
 
 
 def test_config_functions_of_other_packages_change_nothing_unless_their_keys_are_set() -> None:

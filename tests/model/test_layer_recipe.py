@@ -51,6 +51,8 @@ def written_out(layer: GPSLayer, x: Tensor, context: GraphContext) -> Tensor:
 
     def alone(kind: str, z: Tensor) -> Tensor:  # one branch, with its norm and residual
         own = z if residual[kind] else torch.zeros_like(z)
+        if kind == "local" and recipe.local_residual_map == "linear":
+            own = z @ layer.local_residual[0].weight.T + layer.local_residual[0].bias
         return own + branch(kind, norm(kind, z)) if pre else norm(kind, own + branch(kind, z))
 
     kinds = [kind for kind in ("local", "attention") if has[kind]]
@@ -83,6 +85,47 @@ def test_a_layer_is_the_formula_of_its_recipe(
     layer, context = layer_of(recipe, branches), context_of()
     x = torch.randn(10, DIM, dtype=torch.float64)
     torch.testing.assert_close(layer(x, context)[0], written_out(layer, x, context), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("branches", ["both", "local", "attention"])
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("switches", list(product([True, False], repeat=2)), ids=str)
+def test_the_residual_of_message_passing_can_be_a_linear_map(
+    switches: tuple[bool, ...], order: str, branches: str
+) -> None:
+    torch.manual_seed(0)
+    recipe = LayerRecipe(True, *switches, order=order, local_residual_map="linear")
+    layer, context = layer_of(recipe, branches), context_of()
+    x = torch.randn(10, DIM, dtype=torch.float64)
+    torch.testing.assert_close(layer(x, context)[0], written_out(layer, x, context), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("place", NORM_PLACES)
+def test_dropout_of_the_output_drops_nothing_else_and_in_training_only(place: str) -> None:
+    torch.manual_seed(0)
+    recipe = LayerRecipe(ffn=False, norm_place=place, dropout_place="output")
+    layer = GPSLayer(DIM, GCN(DIM), FullAttention(DIM, HEADS), 0.5, "layer", nn.Tanh, recipe).double()
+    x, context = torch.randn(10, DIM, dtype=torch.float64), context_of()
+    whole = layer.eval()(x, context)[0]
+    torch.testing.assert_close(whole, written_out(layer, x, context), rtol=1e-12, atol=1e-12)
+    dropped = layer.train()(x, context)[0]
+    kept = dropped != 0
+    torch.testing.assert_close(dropped[kept], 2 * whole[kept], rtol=1e-12, atol=1e-12)
+    assert 0.3 < kept.double().mean() < 0.7  # of 80 numbers
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"local_residual_map": "linear", "norm_place": "pre"}, "needs recipe.local_residual True and recipe.norm_"),
+        ({"local_residual_map": "linear", "local_residual": False}, "needs recipe.local_residual True and"),
+        ({"dropout_place": "output"}, "recipe.dropout_place output needs recipe.ffn False"),
+    ],
+    ids=str,
+)
+def test_choices_that_do_not_fit_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        LayerRecipe(**options)
 
 
 @pytest.mark.parametrize(("order", "place"), list(product(ORDERS, NORM_PLACES)))
@@ -119,16 +162,48 @@ def test_recipes_that_differ_give_other_outputs() -> None:
     assert len(alike) == 2 * 3
 
 
-@pytest.mark.parametrize("recipe", [LayerRecipe(norm_place="pre"), LayerRecipe(local_residual=False)], ids=str)
+def edges_of_none() -> tuple[Tensor, GraphContext]:
+    nodes, none = torch.randn(3, DIM, dtype=torch.float64), torch.zeros(0, DIM, dtype=torch.float64)
+    return nodes, GraphContext.of(None, torch.zeros(3, DIM)).with_edges(torch.zeros(2, 0, dtype=torch.long), none)
+
+
+OTHER_RESIDUALS = [
+    LayerRecipe(norm_place="pre"),
+    LayerRecipe(local_residual=False),
+    LayerRecipe(local_residual_map="linear"),
+]
+
+
+@pytest.mark.parametrize("recipe", OTHER_RESIDUALS, ids=str)
 def test_a_residual_inside_message_passing_is_refused_where_the_recipe_has_none(recipe: LayerRecipe) -> None:
-    with pytest.raises(InputError, match=r"GatedGCN adds its input itself.*gt\.gatedgcn\.residual False"):
+    outside = r"GatedGCN adds its input itself.*gt\.gatedgcn\.residual False and gt\.gatedgcn\.outer_residual True"
+    with pytest.raises(InputError, match=outside):
         GPSLayer(DIM, GatedGCN(DIM), None, recipe=recipe)
-    layer = GPSLayer(DIM, GatedGCN(DIM, residual=False), None, norm="none", recipe=replace(recipe, ffn=False)).double()
-    nodes, context = torch.randn(3, DIM, dtype=torch.float64), GraphContext.of(None, torch.zeros(3, DIM))
-    edges = context.with_edges(torch.zeros(2, 0, dtype=torch.long), torch.zeros(0, DIM, dtype=torch.float64))
-    message = layer.local[0](nodes, edges.edge_index, edges.edge_attr)[0]
-    expected = message + (nodes if recipe.local_residual else 0)
-    torch.testing.assert_close(layer(nodes, edges)[0], expected.relu())
+    with pytest.raises(InputError, match=r"gt\.gatedgcn\.outer_residual True needs gt\.gatedgcn\.residual False"):
+        GatedGCN(DIM, outer_residual=True)
+
+
+@pytest.mark.parametrize("recipe", [LayerRecipe(), *OTHER_RESIDUALS], ids=str)
+def test_a_residual_that_is_left_to_the_layer_is_that_of_the_recipe(recipe: LayerRecipe) -> None:
+    torch.manual_seed(0)
+    local = GatedGCN(DIM, residual=False, outer_residual=True)
+    layer = GPSLayer(DIM, local, None, norm="none", recipe=replace(recipe, ffn=False)).double()
+    nodes, context = edges_of_none()
+    message = layer.local[0](nodes, context.edge_index, context.edge_attr)[0]
+    own = layer.local_residual[0](nodes)  # as it is, but for a linear map
+    expected = message + (own if recipe.local_residual else 0)
+    torch.testing.assert_close(layer(nodes, context)[0], expected.relu())
+    assert (expected.relu() - message.relu()).abs().max() > 0.1 or not recipe.local_residual
+
+
+def test_a_residual_inside_message_passing_is_that_of_the_recipe_behind_it() -> None:
+    outputs, (nodes, context) = [], edges_of_none()
+    for options in ({}, {"residual": False, "outer_residual": True}, {"residual": False}):
+        torch.manual_seed(0)
+        layer = GPSLayer(DIM, GatedGCN(DIM, **options), None, norm="layer").double()
+        outputs.append(layer(nodes, context)[0])
+    torch.testing.assert_close(outputs[0], outputs[1], rtol=1e-12, atol=1e-12)
+    assert (outputs[2] - outputs[0]).abs().max() > 0.1  # as in the public k-MIP code: none at all
 
 
 @pytest.mark.parametrize("mode", JUMPS[1:])
@@ -242,7 +317,7 @@ def test_recomputation_gives_the_same_gradients(option: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", [one.name for one in fields(LayerRecipe)])
 def test_networks_without_gps_layers_refuse_recipes(name: str) -> None:
     other = {"jump": "sum", "order": "local_first", "norm_place": "pre", "feature_dropout": 0.1, "edge_dropout": 0.1}
-    other["attention_layer_scale"] = 0.1
+    other |= {"attention_layer_scale": 0.1, "local_residual_map": "linear", "dropout_place": "output"}
     with pytest.raises(ConfigError, match=rf"recipe\.{name}: model\.type custom_gnn does not read it"):
         network(network="custom_gnn", settings={f"recipe.{name}": other.get(name, False)})
 
@@ -263,4 +338,9 @@ def test_the_recipe_in_words() -> None:
         "message passing, then attention, no residuals around branches, norms before the branches, activation instead "
         "of a feed-forward network, cat of all layers, feature dropout 0.5, edge dropout 0.2, learned factors "
         "of attention from 0.1"
+    )
+    tuned = LayerRecipe(ffn=False, local_residual_map="linear", dropout_place="output").describe()
+    assert tuned == (
+        "branches side by side, residuals around all branches, norms behind the residuals, activation instead of a "
+        "feed-forward network, a linear map in the residual of message passing, dropout of the layer's output alone"
     )

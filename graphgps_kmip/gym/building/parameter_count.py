@@ -42,6 +42,7 @@ from graphgps_kmip.model import (
     SequenceHead,
     TransformerLayer,
 )
+from graphgps_kmip.model.layer_recipe import adds_nothing
 from graphgps_kmip.model.san_layer import SANLayer
 from graphgps_kmip.mpnn import GINE, GatedGCN
 from graphgps_kmip.networks.branches import GPS
@@ -62,7 +63,8 @@ PARTS: dict[type[nn.Module], dict[str, str]] = {
     OnEdges: {"norm": "edge_enc"},
     GNNLayer: {},
     GraphGymLayer: {},
-    GPSLayer: {"local_norm": "branch_norms", "attention_norm": "branch_norms", "ffn": "ffn", "ffn_norm": "ffn_norm"},
+    GPSLayer: {"local_norm": "branch_norms", "attention_norm": "branch_norms", "ffn": "ffn", "ffn_norm": "ffn_norm"}
+    | {"local_residual": "residual_lin"},
     GraphormerLayer: {"attention_norm": "branch_norms", "mlp": "ffn"},
     AttentionLayer: {},
     TransformerLayer: {"attention_norm": "branch_norms", "ffn": "ffn", "ffn_norm": "ffn_norm"},
@@ -199,7 +201,9 @@ def _layers_in_words(parts: Parts) -> dict[str, str]:
     norm = norm_of(config.gt)
     named = {"none": "no norms", "batch": "batch norm", "layer": "layer norm", "graph": "graph norm"}[norm]
     recipe = recipe_of(config) if config.model.type != "SingleModel" else replace(recipe_of(config), ffn=False)
-    return {"layers": f"{config.gt.layers} of {config.gt.layer_type}: {recipe.describe()}; {named}"}
+    bare = {type(one).__name__ for one in parts.model.modules() if adds_nothing(one)}  # whatever the recipe says
+    without = "".join(f"; no residual of nodes in {name}" for name in sorted(bare))
+    return {"layers": f"{config.gt.layers} of {config.gt.layer_type}: {recipe.describe()}; {named}{without}"}
 
 
 def parameter_table(model: nn.Module) -> str:

@@ -60,6 +60,8 @@ ABSENT: dict[str, tuple[Any, ...]] = {
     "recipe.feature_dropout": (0.0,),
     "recipe.edge_dropout": (0.0,),
     "recipe.attention_layer_scale": (0.0,),
+    "recipe.local_residual_map": ("identity",),
+    "recipe.dropout_place": ("branches",),
     "optimizer.adamw.beta1": (0.9,),
     "optimizer.adamw.beta2": (0.999,),
     "ppgt.mask_rate": (0.0,),
@@ -140,6 +142,9 @@ def _chains_edges(settings: Mapping[str, Any]) -> bool:
 def _came_later(settings: Mapping[str, Any]) -> set[str]:
     """Return the keys of `ABSENT` whose values mean what was computed before they existed, and of other networks."""
     absent = ABSENT | {"gt.sparse_attn_dropout": (None, settings["gt.attn_dropout"])}
+    known, branches = named("message_passing"), str(settings["gt.layer_type"]).split("+")
+    gated = any(getattr(known.get(name), "name", "") == "GatedGCN" for name in branches)
+    absent |= {"gt.gatedgcn.outer_residual": (False,) if gated else (False, True)}
     spec = named("network").get(settings["model.type"])
     unread = tuple(group for group, network in OF_NETWORKS.items() if spec is None or spec.name != network)
     return {key for key in settings if key.startswith(unread) or settings[key] in absent.get(key, ())}

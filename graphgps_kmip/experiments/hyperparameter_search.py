@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -235,14 +235,16 @@ class _Study:
                 self._tell(trial, status)
             if lost := sum(status.state not in ENDED for status in statuses):
                 return self._outcome(f"{lost} trials are not finished: start the search again to go on", False)
-        scored = [one for one in self._trials() if one.score is not None]
+        asked = [one for one in map(self._trial, self._stored()) if one.status]  # none that others have begun since
+        tried = _first_of_each(asked)
+        scored = [one for one in tried if one.score is not None]
         if not scored:
             return self._outcome("no trial was finished, so there is nothing to choose from", False)
         best = self.best = max(scored, key=lambda one: one.score)  # the first of equals
         finals = [(one, seed) for one in self.search.finals(best.choice) for seed in one.seeds]
         self._write_log()
         with self.storage.held():
-            write_search(self.log, self._trials(), best, len(self._stored()))
+            write_search(self.log, tried, best, len(asked))
         statuses = yield self._waiting(finals)
         for run, status in zip(finals, statuses, strict=True):
             self.ended(run, status)
@@ -280,8 +282,10 @@ class _Study:
                 open_ = sum(one.state.name == "RUNNING" for one in stored)
                 for number in range(len(stored), min(self.trials, len(stored) + self.options.together - open_)):
                     self._ask(number)
+            # With the lock: a trial of another process that ends just now would be missing, and the search be over.
+            open_ones = [one for one in self._stored() if one.state.name == "RUNNING" or not self._trial(one).status]
         self._write_log()
-        return [one for one in self._stored() if one.state.name == "RUNNING" or self._trial(one).status is None]
+        return open_ones
 
     def _ask(self, number: int) -> None:
         """Add the default, or what TPE asks for (Bergstra et al., 2011).
@@ -318,10 +322,7 @@ class _Study:
 
     def _trials(self) -> list[Trial]:
         """Return the configurations that were tried, those that TPE asked for repeatedly once."""
-        first: dict[str, Trial] = {}
-        for one in map(self._trial, self._stored()):
-            first.setdefault(one.tag, one)
-        return list(first.values())
+        return _first_of_each(map(self._trial, self._stored()))
 
     def _trial(self, stored: Any) -> Trial:
         training, seed = self._run(stored)
@@ -351,6 +352,13 @@ class _Study:
 
     def _outcome(self, line: str, finished: bool) -> SearchOutcome:
         return SearchOutcome(f"{self.search.training.folder}: {line}", self.log.file, finished)
+
+
+def _first_of_each(trials: Iterable[Trial]) -> list[Trial]:
+    first: dict[str, Trial] = {}
+    for one in trials:
+        first.setdefault(one.tag, one)
+    return list(first.values())
 
 
 def _side_by_side(steps: list[Steps], runner: Callable[[list[Run]], list[Status]]) -> list[SearchOutcome]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from graphgps_kmip.common.file_lock import held
 from graphgps_kmip.experiments.experiment_spec import Experiment, Training
 from graphgps_kmip.experiments.hyperparameter_search import Run
 from graphgps_kmip.experiments.run_status import State, Status, failure_file, run_status
@@ -54,6 +55,10 @@ class Recorder:
         return statuses
 
     def _run(self, training: Training, seed: int) -> Status:
+        with held(self.out / "recorder.lock"):  # a real run holds its folder, too, and writes its records whole
+            return self._write(training, seed)
+
+    def _write(self, training: Training, seed: int) -> Status:
         status = run_status(training, seed, self.out, str)
         if status.state in (State.DONE, State.DIVERGED):
             return status

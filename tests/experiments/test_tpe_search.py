@@ -155,6 +155,40 @@ def test_two_processes_may_run_the_same_search(tmp_path: Path, engine: str) -> N
     assert [trial.state.name for trial in trials] == ["COMPLETE"] * {"linear": 4, "tpe": 30}[engine]
 
 
+Study = hyperparameter_search._Study
+write_log = Study._write_log
+
+
+def test_a_trial_that_another_process_ends_does_not_end_the_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end_open_trials(study: Study) -> None:  # just after a new one was added, often one of a known configuration
+        write_log(study)
+        for one in study.study.trials:
+            if one.state.name == "RUNNING":
+                study.study.tell(one.number, 0.5)
+
+    monkeypatch.setattr(Study, "_write_log", end_open_trials)
+    (outcome,) = run_search(toy(), "tpe", RANGES, Recorder(tmp_path, scores()), tmp_path, Options(trials=14))
+    assert outcome.finished
+    assert len(stored(tmp_path / "search/toy/kmip-tpe.optuna.jsonl")) == 14
+
+
+def test_a_trial_that_another_process_begins_is_none_of_a_search_that_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begin_a_trial(study: Study) -> None:
+        write_log(study)
+        if study.best and len(study.study.trials) == 1:
+            study._add({"lr": "0.01", "depth": "8"})
+
+    monkeypatch.setattr(Study, "_write_log", begin_a_trial)
+    (outcome,) = run_search(toy(), "tpe", RANGES, Recorder(tmp_path, scores()), tmp_path, Options(trials=1))
+    assert outcome.line == "Toys/kmip: the default, validation f1 0.5"
+    record = json.loads((tmp_path / "search/toy/kmip-tpe.json").read_text())
+    assert (record["trials"], [one["state"] for one in record["tried"]]) == (1, ["done"])
+
+
 def test_a_process_that_is_killed_while_it_writes_leaves_no_lock(tmp_path: Path) -> None:
     file = tmp_path / "one.optuna.jsonl"
     open_study(optuna, StorageLock(file))

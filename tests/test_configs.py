@@ -34,7 +34,7 @@ FILES = [file for file in ALL if file.parts[-2] != "shared"]  # those in a folde
 CELLS = {"City-Networks": 35, "LRGB": 36, "LargeGraphs": 16, "Node": 9, "PointClouds": 24, "SmallGraphs": 36}
 OTHERS = {
     **{"LRGB": 5, "Molecules": 4, "Node": 2, "SmallGraphs": 20, "examples": 3},
-    **{"quickstart": 12, "Citation": 27, "Heterophilous": 23, "BREC": 6},
+    **{"quickstart": 12, "Citation": 27, "Heterophilous": 24, "BREC": 6},
     "LowWidth": 66,
     "GECO": 16,
     "Fair": 6,

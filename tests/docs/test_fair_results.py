@@ -20,6 +20,7 @@ TABLES = {  # the text that holds the table, and the words before it
     "fair/cora": (PAGE, "## Cora"),
     "fair/citeseer": (PAGE, "## CiteSeer"),
     "fair/minesweeper": (PAGE, "## Minesweeper"),
+    "fair/tolokers": (PAGE, "## Tolokers"),
 }
 CELLS = {  # of the columns, by how their heads begin
     "test": lambda entry: f"{100 * fmean(score(entry))} ± {100 * stdev(score(entry))}",

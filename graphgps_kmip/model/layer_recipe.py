@@ -52,7 +52,7 @@ class LayerRecipe:
             (LayerScale, Touvron et al. 2021); 0: no factor. With a small one a network begins as message passing
             alone. (default: 0.0)
         local_residual_map (str, optional): What the residual of message passing adds: ``identity``: its input;
-            ``linear``: a learned linear map of it, with a bias, as in the tuned GNNs of Luo et al. 2024 (equation 2).
+            ``linear``: a learned linear map of it, with a bias, as in the code of the tuned GNNs of Luo et al. 2024.
             (default: "identity")
         dropout_place (str, optional): ``branches``: behind each branch; ``output``: once, behind the activation that
             ends a layer without a feed-forward network, as in Luo et al. 2024. (default: "branches")

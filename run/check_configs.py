@@ -91,8 +91,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--only", default="", metavar="TEXT", help="files whose path has this text")
     args = parser.parse_args(words)
     found = [path for one in args.folders for path in ([one] if one.is_file() else sorted(one.rglob("*.yaml")))]
-    # a folder `shared` holds bases of files, which do not run by themselves
-    files = [file for file in found if args.only in str(file) and file.parent.name != "shared"]
+    files = [file for file in found if args.only in str(file)]
     if not files:
         print(f"error: no YAML file in {', '.join(map(str, args.folders))}", file=sys.stderr)
         return 2

@@ -23,7 +23,6 @@ def test_files_are_counted_and_told_one_by_one(tmp_path: Path, capsys: pytest.Ca
     runs = write(tmp_path / "a" / "runs.yaml")
     write(tmp_path / "b" / "loads_not.yaml", "optim: {max_epochs: 3}\n")
     write(tmp_path / "b" / "builds_not.yaml", "gnn: {head: node}\n")
-    write(tmp_path / "shared" / "base.yaml", "optim: {max_epochs: 3}\n")
     assert main([str(tmp_path)]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 4

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphgps_kmip.common.atomic_write import replace_file
-from graphgps_kmip.common.project import SHIPPED, installed, own_files, reproduce_command
+from graphgps_kmip.common.project import installed, own_files, reproduce_command
 from graphgps_kmip.errors import ManifestError, is_users, one_line
 from graphgps_kmip.experiments.chosen_settings import check_searched, with_choices
 from graphgps_kmip.experiments.experiment_spec import Experiment
@@ -50,8 +50,7 @@ from graphgps_kmip.experiments.slurm_nodes import run_over_nodes
 if TYPE_CHECKING:
     from graphgps_kmip.report.result_table import ResultTable
 
-# Where jobs run and results go: the project's root, or the working directory where the package runs from a wheel.
-ROOT = Path.cwd() if installed() else own_files()
+ROOT = Path.cwd()  # where jobs run and results go
 MANIFESTS = own_files() / "run/experiments"
 HELP = {
     "list": "every experiment: what it makes and costs, and how much of it is done",
@@ -121,7 +120,7 @@ def timings(args: argparse.Namespace) -> list[Job]:
 
 def run_searches(args: argparse.Namespace) -> int:
     """Search the hyper-parameters of some experiments."""
-    ranges, runner = load_ranges(MANIFESTS / "ranges"), runner_of(place(args), setup(args), sys.stdout)
+    ranges, runner = load_ranges(*folders("ranges")), runner_of(place(args), setup(args), sys.stdout)
     options, finished = Options(args.trials, args.jobs, args.sample, args.out), True
     known = manifest()
     for one in [part for key in args.ids for part in parts_of(known, key, ",".join(args.only), args.seeds)]:
@@ -162,7 +161,7 @@ def report(args: argparse.Namespace) -> int:
     """Write the page of everything that is done."""
     from graphgps_kmip.report.report_page import write_page
 
-    known, printed = experiments(args), load_printed(MANIFESTS / "printed")
+    known, printed = experiments(args), load_printed(*folders("printed"))
     print(write_page(known, printed, ROOT / args.out, hash_of, args.published))
     return 0
 
@@ -190,7 +189,7 @@ def hash_of(words: list[str]) -> str:
 def place(args: argparse.Namespace) -> Place:
     """Return where jobs run."""
     out = args.out / TIMED if getattr(args, "timing", False) else args.out
-    return Place(ROOT, out, hash_of, args.sample, args.data, SHIPPED if installed() else None)
+    return Place(ROOT, out, hash_of, args.sample, args.data, None if ROOT == own_files() else own_files())
 
 
 def setup(args: argparse.Namespace) -> Setup:
@@ -206,8 +205,8 @@ def setup(args: argparse.Namespace) -> Setup:
 
 def experiments(args: argparse.Namespace) -> dict[str, Experiment]:
     """Return all experiments; those of equal tuning with the settings that searches on disk, or published, chose."""
-    ranges, out, sample = load_ranges(MANIFESTS / "ranges"), ROOT / args.out, getattr(args, "sample", False)
-    known, published = manifest(), load_published(MANIFESTS / "published")
+    ranges, out, sample = load_ranges(*folders("ranges")), ROOT / args.out, getattr(args, "sample", False)
+    known, published = manifest(), load_published(*folders("published"))
     asked = {member for key in getattr(args, "ids", ()) for member in (key, *select(known, key).of)}
     if not (out.exists() or asked & published.keys() or getattr(args, "published", False)):
         published = {}  # nothing is done, so that `list` needs no torch_geometric, which takes seconds
@@ -215,15 +214,20 @@ def experiments(args: argparse.Namespace) -> dict[str, Experiment]:
 
 
 def manifest() -> dict[str, Experiment]:
-    """Return all experiments as written: ours, and of a package from a wheel those of the working directory."""
-    return load_manifest(MANIFESTS, *([ROOT / "run/experiments"] if installed() else []))
+    """Return all experiments as written."""
+    return load_manifest(*folders())
+
+
+def folders(part: str = "") -> list[Path]:
+    """Return the folders that experiments, or a part of them, are read from: ours, and the working directory's."""
+    return [folder / part for folder in dict.fromkeys((MANIFESTS, ROOT / "run/experiments"))]
 
 
 def chosen(args: argparse.Namespace) -> Iterator[tuple[Experiment, dict[str, ResultTable]]]:
     """Yield the experiments that the command line names, with their tables."""
     from graphgps_kmip.report.experiment_tables import experiment_tables
 
-    known, printed = experiments(args), load_printed(MANIFESTS / "printed")
+    known, printed = experiments(args), load_printed(*folders("printed"))
     for one in [select(known, key) for key in args.ids]:
         yield one, experiment_tables(one, known, printed, ROOT / args.out, hash_of, args.sample, args.published)
 
@@ -259,6 +263,9 @@ def main(words: Sequence[str] | None = None) -> int:
     """Return the exit code: 1 if something is not done, 2 after a mistake of the user's, 130 after Ctrl-C."""
     words = sys.argv[1:] if words is None else words
     args = parse(words, __doc__.replace("python run/reproduce.py", reproduce_command()), ACTIONS)
+    if not installed():  # the scripts that are started import this checkout's package, and run.bench
+        paths = [str(own_files()), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, paths)))
     args.out, args.data = (path and below_root(path) for path in (args.out, getattr(args, "data", None)))
     try:
         code = args.action(args)
@@ -281,7 +288,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def below_root(path: Path) -> Path:
-    """Return a path of the working directory's as seen from the project's root, absolute if it is not below it."""
+    """Return a path as seen from the working directory, absolute if it is not below it."""
     whole = path.expanduser().absolute()
     return whole.relative_to(ROOT) if whole.is_relative_to(ROOT) else whole
 

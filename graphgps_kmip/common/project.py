@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -21,12 +22,16 @@ def installed() -> bool:
 
 def train_command() -> str:
     """Return how a user starts a training: for messages."""
-    return "graphgps-kmip" if installed() else "python main.py"
+    return "graphgps-kmip" if installed() else f"python {_script('main.py')}"
 
 
 def reproduce_command() -> str:
     """Return how a user starts an experiment: for messages."""
-    return "graphgps-kmip-reproduce" if installed() else "python run/reproduce.py"
+    return "graphgps-kmip-reproduce" if installed() else f"python {_script('run/reproduce.py')}"
+
+
+def _script(name: str) -> str:
+    return name if Path.cwd() == own_files() else shlex.quote(str(own_files() / name))
 
 
 def find_config(file: Path, root: Path = Path()) -> Path:

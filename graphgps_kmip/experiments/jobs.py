@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from graphgps_kmip.common.near_misses import near_misses, suggest
-from graphgps_kmip.common.project import find_config
+from graphgps_kmip.common.project import find_config, installed
 from graphgps_kmip.errors import ManifestError
 from graphgps_kmip.experiments.experiment_spec import Command, Experiment, Need, Training, as_word
 from graphgps_kmip.experiments.manifest import find, narrowed, select
@@ -22,13 +22,13 @@ class Place:
     """Where jobs run and where their results go.
 
     Args:
-        root (Path): The project's root, in which every job is started.
+        root (Path): The working directory, in which every job is started.
         out (Path): Root of the results, absolute or below `root`, as command lines shall name it.
         hash_of (HashOf): See `HashOf`.
         sample (bool, optional): Everything on sample data or small sizes, in a root of its own. (default: ``False``)
         data (Path, optional): ``dataset.dir`` of all trainings; None: that of their configs. (default: ``None``)
-        shipped (Path, optional): Folder inside an installed package that holds the scripts of ``run/``; None: they are
-            below `root`. (default: ``None``)
+        shipped (Path, optional): Folder that holds ``main.py`` and ``run/``: a checkout, or one inside an installed
+            package; None: they are below `root`. (default: ``None``)
     """
 
     root: Path
@@ -41,7 +41,7 @@ class Place:
     def script(self, name: str) -> tuple[str, ...]:
         """Return the words that start one of our scripts, without the interpreter: some are modules."""
         if name.startswith("run/bench/"):  # they import each other
-            package = "" if self.shipped is None else f"graphgps_kmip.{self.shipped.name}."
+            package = f"graphgps_kmip.{self.shipped.name}." if self.shipped and installed() else ""
             return ("-m", package + name.removesuffix(".py").replace("/", "."))
         if self.shipped is None:
             return (name,)

@@ -81,14 +81,14 @@ def plan_summary(keys: Sequence[str], jobs: Sequence[Job]) -> str:
 
 
 def plan_lines(jobs: Sequence[Job]) -> list[str]:
-    """Return the command of each job, to be copied into a shell in the project's root, and its run status."""
+    """Return the command of each job, to be copied into a shell in the same folder, and its run status."""
     return [f"{command_line(job)}  # {_state(job)}" for job in jobs]
 
 
 def command_line(job: Job) -> str:
     """Return what a job runs, as one types it."""
-    if job.words[:2] == ("-m", "graphgps_kmip"):  # the package runs from a wheel
-        return shlex.join([train_command(), *job.words[2:]])
+    if job.words[:2] == ("-m", "graphgps_kmip"):  # not from a checkout's root
+        return f"{train_command()} {shlex.join(job.words[2:])}"
     return shlex.join(["python", *job.words])
 
 

@@ -27,6 +27,7 @@ from graphgps_kmip.experiments.experiment_spec import (
 from graphgps_kmip.results.run_folder import check_name
 
 WORDS = {dict: "names and what they stand for", list: "a list", str: "text", int: "a whole number"}
+PARTS = ("ranges", "printed", "published")  # folders in a folder of experiments, with readers of their own
 KINDS = {"str": str, "int": int, "tuple": list, "Mapping": dict}  # annotation of a field -> what YAML makes of it
 
 
@@ -38,12 +39,12 @@ def load_manifest(*folders: Path) -> dict[str, Experiment]:
     experiment of any file.
 
     Raises:
-        ManifestError: a file is no YAML, has a key that is not known, lacks one, repeats an id, needs something that no
-            experiment has, or puts two trainings of different settings into one folder.
+        ManifestError: a file is no YAML, is where none is read, has a key that is not known, lacks one, repeats an id,
+            needs something that no experiment has, or puts two trainings of different settings into one folder.
     """
     experiments: dict[str, Experiment] = {}
     rows: list[tuple[str, str, Mapping[str, Any], str]] = []
-    for file in (file for folder in folders for file in sorted(folder.glob("*.yaml"))):
+    for file in (file for folder in folders for file in _files(folder)):
         content = read_yaml(file, error_type=ManifestError, empty=True)
         check_keys(content, ("axes", "experiments", "rows"), str(file))
         axes = section(content, "axes", str(file))
@@ -64,6 +65,18 @@ def load_manifest(*folders: Path) -> dict[str, Experiment]:
         raise ManifestError(f"{where} holds no experiment: expected YAML files with `experiments`")
     _check(experiments)
     return with_members(experiments)
+
+
+def _files(folder: Path) -> list[Path]:
+    """Return the files of a folder that hold experiments."""
+    places = (folder, *(folder / part for part in PARTS))
+    for file in sorted(folder.rglob("*")):
+        if file.suffix.lower() in (".yaml", ".yml") and (file.suffix != ".yaml" or file.parent not in places):
+            raise ManifestError(
+                f"{file} is not read: move it to {folder / f'{file.stem}.yaml'}, or ranges of a search to "
+                f"{folder / PARTS[0]}"
+            )
+    return sorted(folder.glob("*.yaml"))
 
 
 def with_row(experiment: Experiment, name: str, entry: Mapping[str, Any], where: str) -> Experiment:

@@ -57,8 +57,8 @@ class PrintedTable:
     notes: tuple[str, ...] = field(default_factory=tuple)
 
 
-def load_printed(folder: Path) -> dict[str, PrintedTable]:
-    """Return the tables of all YAML files in a folder, by id.
+def load_printed(*folders: Path) -> dict[str, PrintedTable]:
+    """Return the tables of all YAML files in some folders, by id.
 
     A file is ``table -> {title, hardware, seeds, columns, rows, quoted, notes}``; ``seeds`` is a number, or a list of
     ``{rows, columns, n}`` of which the first that fits holds; ``quoted`` is ``[{rows, columns, source}]``; a cell is a
@@ -69,6 +69,7 @@ def load_printed(folder: Path) -> dict[str, PrintedTable]:
     """
     return {
         f"{file.stem}/{name}": _table(f"{file.stem}/{name}", entry)
+        for folder in folders
         for file in sorted(folder.glob("*.yaml"))
         for name, entry in read_yaml(file, error_type=ManifestError, empty=True).items()
     }

@@ -65,8 +65,8 @@ Published = Mapping[str, Mapping[str, Mapping[str, Any]]]  # experiment -> train
 FACTS = tuple(one.name for one in fields(PublishedRuns) if one.name != "file")
 
 
-def load_published(folder: Path) -> Published:
-    """Return what all YAML files of a folder publish, by the id of the experiment and the folder of the training.
+def load_published(*folders: Path) -> Published:
+    """Return what all YAML files of some folders publish, by the id of the experiment and the folder of the training.
 
     An entry is ``{choice, found, of, runs}``: the value of each factor, what the search cost and reached, hashes of
     its ranges and of the chosen trial, and, where there are any, the arguments of `PublishedRuns`.
@@ -75,7 +75,7 @@ def load_published(folder: Path) -> Published:
         ManifestError: a file is no YAML, has an unknown key or lacks one, or numbers do not fit to the seeds.
     """
     published: dict[str, Mapping[str, Any]] = {}
-    for file in sorted(folder.glob("*.yaml")):
+    for file in (file for folder in folders for file in sorted(folder.glob("*.yaml"))):
         for key, entries in read_yaml(file, error_type=ManifestError, empty=True).items():
             if key in published:
                 raise ManifestError(f"{file.name}, {key}: its results are in another file already: keep one of them")

@@ -141,8 +141,8 @@ class Search:
         return finals
 
 
-def load_ranges(folder: Path) -> Ranges:
-    """Return the content of all YAML files of a folder, by the id of the experiment.
+def load_ranges(*folders: Path) -> Ranges:
+    """Return the content of all YAML files of some folders, by the id of the experiment.
 
     An entry is ``{source, fixed, names, tuning, searches}``; each of `searches` has
 
@@ -157,7 +157,7 @@ def load_ranges(folder: Path) -> Ranges:
         ManifestError: a file is no YAML, has an unknown key, lacks one, or a default out of its range.
     """
     ranges: dict[str, Mapping[str, Any]] = {}
-    for file in sorted(folder.glob("*.yaml")):
+    for file in (file for folder in folders for file in sorted(folder.glob("*.yaml"))):
         for key, entry in read_yaml(file, error_type=ManifestError, empty=True).items():
             where = f"{file.name}, {key}"
             if key in ranges:

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from graphgps_kmip.common.project import reproduce_command
 from graphgps_kmip.errors import ManifestError
 from graphgps_kmip.experiments.chosen_settings import check_searched, digest
 from graphgps_kmip.experiments.experiment_spec import Experiment, Training
@@ -39,7 +38,7 @@ def published_yaml(experiment: Experiment, out: Path, hash_of: HashOf) -> Iterat
     if not experiment.searched:
         check_searched(experiment)
     kinds = {kind for spec in experiment.tables.values() for kind in spec.value.split() if kind in VALUES}
-    yield f"# Made by `{reproduce_command()} run {experiment.id} --search`, written by `publish {experiment.id}`."
+    yield f"# Made by `python run/reproduce.py run {experiment.id} --search`, written by `publish {experiment.id}`."
     yield f"{experiment.id}:"
     trainings = {one.folder: one for one in experiment.trainings}
     for folder, record in experiment.searched.items():

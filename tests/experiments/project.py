@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import ModuleType
 
@@ -107,7 +108,9 @@ def make_command_line(reproduce: ModuleType, root: Path, monkeypatch: pytest.Mon
         (root / f"configs/set/{name}.yaml").touch()
     (root / "experiments/all.yaml").write_text(MANIFEST)
     monkeypatch.setattr(reproduce, "ROOT", root)
+    monkeypatch.setattr(reproduce, "own_files", lambda: root)
     monkeypatch.setattr(reproduce, "MANIFESTS", root / "experiments")
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))  # which `main` adds to
     monkeypatch.setattr(reproduce, "hash_of", fake_hash)
     monkeypatch.setattr("graphgps_kmip.train.run_recording.code_version", lambda: "v1")
     monkeypatch.chdir(root)

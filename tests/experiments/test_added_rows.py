@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from graphgps_kmip import reproduce
 from graphgps_kmip.errors import ManifestError
 from graphgps_kmip.experiments.experiment_spec import Experiment, TableSpec
 from graphgps_kmip.experiments.manifest import load_manifest
@@ -99,3 +100,30 @@ def test_ranges_of_its_own_are_new_and_complete(factors: dict, message: str, tmp
     with pytest.raises(ManifestError) as error:
         searches(experiment, RANGES)
     assert message in str(error.value)
+
+
+def test_a_row_of_ones_own_working_folder_is_trained_there_by_a_clone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run/experiments").mkdir(parents=True)
+    shutil.copy(ROOT / "examples/my_attention/my_attention.py", tmp_path)
+    row = {"like": "GPS+kMIP", "set": {"custom_modules": ["my_attention.py"], "gt.layer_type": "GatedGCN+Linear"}}
+    (tmp_path / "run/experiments/mine.yaml").write_text(yaml.safe_dump({"rows": {"quickstart/digits": {"Mine": row}}}))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(reproduce, "ROOT", tmp_path)
+    words = ["quickstart/digits", "--only", "model=Mine", "--seeds", "1", "--sample"]
+    assert reproduce.main(["run", *words]) == 0
+    assert (tmp_path / "results/quickstart-sample/digits-kmip-Mine/0/record.json").is_file()
+    capsys.readouterr()
+    assert reproduce.main(["plan", *words]) == 0
+    command = capsys.readouterr().out.splitlines()[0]
+    assert command.startswith(f"python {ROOT}/main.py --cfg configs/quickstart/digits-kmip.yaml ")
+    assert command.endswith("# done")
+
+
+@pytest.mark.parametrize("name", ["mine.yml", "mine/rows.yaml", "Mine.YAML"])
+def test_a_file_among_the_experiments_that_is_not_read_is_named(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).touch()
+    with pytest.raises(ManifestError, match=f"{name} is not read: move it to .*/(mine|rows|Mine).yaml, or ranges"):
+        with_rows(tmp_path, {})

@@ -138,6 +138,7 @@ def test_the_command_writes_what_it_reads(
     key = next(iter(PUBLISHED))
     copy = Path(shutil.copytree(reproduce.MANIFESTS, tmp_path / "experiments"))
     monkeypatch.setattr(reproduce, "MANIFESTS", copy)
+    monkeypatch.setattr(reproduce, "ROOT", tmp_path)
     file = copy / f"published/{key.replace('/', '-')}.yaml"
     before = yaml.safe_load(file.read_text())
     assert reproduce.main(["publish", key, "--out", str(tmp_path)]) == 0

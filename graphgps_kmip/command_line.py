@@ -18,7 +18,7 @@ from graphgps_kmip.errors import DIVERGED_CODE, ConfigError, TrainingDiverged, i
 
 
 def parse(words: list[str]) -> argparse.Namespace:
-    """Return the parsed command line; the tail of keys and values is left in ``opts``."""
+    """Return the parsed command line; keys and values, before, between and after which flags may stand, in ``opts``."""
     about = __doc__.replace("python main.py", train_command())
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cfg", dest="cfg_file", type=Path, help="the YAML file")
@@ -31,12 +31,25 @@ def parse(words: list[str]) -> argparse.Namespace:
         nargs="?",
         const="*",
         metavar="NAME*",
-        help="print the registered components of such names, upper or lower case alike (default all), and stop",
+        help="print the registered components of such names, upper or lower case alike (default all), with --cfg "
+        "those of its custom_modules too, and stop",
     )
     parser.add_argument("--data", metavar="NAME", help="print the data sheet of a data set, and stop")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     parser.add_argument("opts", nargs=argparse.REMAINDER, help="config keys and values, such as gt.kmip.k 20")
-    return parser.parse_args(words)
+    args = parser.parse_args(words)
+    while (place := _next_flag(args)) is not None:
+        settings = args.opts[:place]
+        parser.parse_args(args.opts[place:], args)
+        args.opts = settings + args.opts
+    return args
+
+
+def _next_flag(args: argparse.Namespace) -> int | None:
+    """Return where the first flag stands in the place of a key: what follows a key is its value, whatever it is."""
+    step = 2 if args.list is None else 1  # of `--list`, these are names
+    places = range(0, len(args.opts), step)
+    return next((place for place in places if args.opts[place].startswith("--") and args.opts[place] != "--"), None)
 
 
 def check(args: argparse.Namespace) -> None:
@@ -46,9 +59,7 @@ def check(args: argparse.Namespace) -> None:
         ConfigError: the YAML file is missing, unreadable, not valid or not given; the tail is not keys and values; or
             ``--mark_done`` would rename the package's own file.
     """
-    if args.list is not None:
-        return
-    if args.cfg_file is None and not args.data:
+    if args.cfg_file is None and args.list is None and not args.data:
         raise ConfigError("--cfg is missing: give a YAML file, such as configs/quickstart/digits-kmip.yaml (or --list)")
     if args.cfg_file is not None:
         found = find_config(args.cfg_file)
@@ -56,7 +67,8 @@ def check(args: argparse.Namespace) -> None:
             raise ConfigError(f"--mark_done: {found} is the package's own file: copy it here, or leave the flag out")
         if not found.is_fifo():  # as of `--cfg <(...)`, which can be read once
             read_yaml(found, "--cfg", on_duplicate=_leave_to_loading)
-    list(parse_overrides(args.opts, _leave_to_loading))
+    if args.list is None:
+        list(parse_overrides(args.opts, _leave_to_loading))
 
 
 def _leave_to_loading(line: int, key: str) -> None:

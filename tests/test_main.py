@@ -17,6 +17,7 @@ import pytest
 from torch_geometric.graphgym.config import cfg
 
 import main
+from graphgps_kmip.common.near_misses import near_misses
 from graphgps_kmip.report.comparison import comparison
 from tests.processes import HANGS, python
 
@@ -75,6 +76,46 @@ def test_list_of_a_name_that_nothing_has_names_the_near_ones(capsys: pytest.Capt
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert err.startswith("error: --list: no component has the name 'gatedgnc'. Did you mean GatedGCN")
+
+
+@pytest.mark.parametrize(("name", "advice"), [("*kmib*", ""), ("kmib*", " '*kmib*' finds parts of names.")])
+def test_the_advice_of_list_is_not_what_was_typed(name: str, advice: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["--list", name]) == 2
+    end = f"no component has the name {name!r}.{near_misses(name, ['kMIP'])}{advice}\n"
+    assert capsys.readouterr().err.endswith(end)
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_list_with_a_config_shows_the_parts_of_its_custom_modules(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "listed_part.py").write_text(
+        "from graphgps_kmip import register\n@register('pooling', 'listed_part')\ndef pool(x, batch):\n"
+        "    'Return what is listed.'\n"
+    )
+    (tmp_path / "parts.yaml").write_text("custom_modules: [listed_part]\n")
+    for words in (["--cfg", "parts.yaml", "--list", "listed_part"], ["--list", "listed_part", "--cfg", "parts.yaml"]):
+        words[words.index("parts.yaml")] = str(tmp_path / "parts.yaml")
+        assert main.run(words) == 0
+        assert "listed_part  Return what is listed.\n" in capsys.readouterr().out
+    assert main.run(["--list", "gine", "--cfg", str(tmp_path / "none.yaml")]) == 2
+
+
+def test_flags_may_stand_before_between_and_after_keys() -> None:
+    words = ["--repeat", "2", "gt.kmip.k", "20", "--dry-run", "name_tag", "--data", "--cfg", "x.yaml", "seed", "3"]
+    args = main.parse(words)
+    assert args.opts == ["gt.kmip.k", "20", "name_tag", "--data", "seed", "3"]
+    assert (args.repeat, args.dry_run, args.cfg_file, args.data) == (2, True, Path("x.yaml"), None)
+
+
+def test_a_flag_in_the_place_of_a_value_and_one_that_does_not_exist_are_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main.run(["--cfg", DIGITS, "gt.kmip.k", "--dry-run"]) == 2
+    assert "error: the command line: --dry-run stands in the place of a key or its value" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main.run(["--cfg", DIGITS, "gt.kmip.k", "20", "--dry-rum"])
+    assert "unrecognized arguments: --dry-rum" in capsys.readouterr().err
 
 
 def test_a_dry_run_prints_config_model_counts_and_data_and_writes_nothing(

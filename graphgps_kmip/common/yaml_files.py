@@ -98,11 +98,11 @@ def parse_overrides(words: Sequence[str], on_duplicate: OnDuplicate | None = Non
         on_duplicate (callable, optional): as of `parse_yaml`. (default: ``None``)
 
     Raises:
-        ConfigError: a flag stands in the tail, a value is missing, or a value is no YAML.
+        ConfigError: a flag stands in the place of a key or value, a value is missing, or a value is no YAML.
     """
     flags = [word for word in words if word.startswith("--")]
     if flags:
-        raise ConfigError(f"the command line: {flags[0]} is unknown or stands behind a key: flags come before the keys")
+        raise ConfigError(f"the command line: {flags[0]} stands in the place of a key or its value: give each key one")
     if len(words) % 2:
         raise ConfigError(f"the command line: keys and values come in pairs, {words[-1]!r} has no partner")
     for key, value in zip(words[::2], words[1::2], strict=True):

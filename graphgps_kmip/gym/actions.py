@@ -26,10 +26,12 @@ def carry_out(args: argparse.Namespace) -> None:
     Args:
         args: parsed and checked by ``graphgps_kmip.command_line``.
     """
+    args.cfg_file = args.cfg_file and find_config(args.cfg_file)
     if args.list is not None:
+        if args.cfg_file:
+            load_config(cfg, args.cfg_file, [])  # its custom modules register components
         print(listing([args.list, *args.opts]))
         return
-    args.cfg_file = args.cfg_file and find_config(args.cfg_file)
     load_config(cfg, args.cfg_file, args.opts)  # a dataset card's, too: it may register data sets
     if args.data:
         print(show_data(args.data))

@@ -38,8 +38,9 @@ def listing(patterns: Sequence[str] = ("*",)) -> str:
     for pattern in patterns:
         if not any(_fits(name, pattern) for name in known):
             near = near_misses(pattern, known) or " `--list` alone shows all."
-            part = pattern.strip("*")
-            raise ConfigError(f"--list: no component has the name {pattern!r}.{near} '*{part}*' finds parts of names.")
+            wider = f"*{pattern.strip('*')}*"
+            hint = "" if wider == pattern else f" '{wider}' finds parts of names."
+            raise ConfigError(f"--list: no component has the name {pattern!r}.{near}{hint}")
     shown = {
         title: {key: line for key, (names, line) in rows.items() if any(_fits(n, p) for n in names for p in patterns)}
         for title, rows in tables.items()

@@ -197,7 +197,10 @@ def dim_out_of(labels: Tensor, record: DatasetRecord, where: str) -> int:
     whole = (labels >= 0) & (labels.long().to(labels.dtype) == labels)  # NaN fails >= 0
     if not bool(whole.all()):
         wrong = labels[~whole][0].item()
-        raise DataError(f"{where}: class labels must be whole numbers from 0, got {wrong:g}: number the classes anew")
+        raise DataError(
+            f"{where}: class labels must be whole numbers from 0, got {wrong:g}: number the classes anew, or predict "
+            "numbers (task_type regression; of a folder dataset.task_type)"
+        )
     classes = int(labels.max()) + 1 if labels.numel() else 1
     known = record.features.classes if record.features else classes
     if classes > known:

@@ -214,6 +214,7 @@ def _tensor(value: Any, key: str, where: str) -> Tensor:
 
 
 FORMAT = "Folder"
+FLOAT_CLASSES = 20  # more classes than these are taken from whole numbers alone: floats may be numbers to predict
 
 
 def folder_record(
@@ -265,10 +266,15 @@ def load(root: str, name: str, task_type: str = "classification") -> GraphDatase
     if not graphs:
         raise DataError(f"{_path(root, name)}: its files hold no graphs: write one or more into each")
     check_alike(zip(places, graphs, strict=True))
-    for graph in graphs:
+    for place, graph in zip(places, graphs, strict=True):
         if task_type != "classification":
             graph.y = graph.y.float()
         elif torch.equal(graph.y, graph.y.round()):  # classes that were saved as 0.0, 1.0, ...
+            if graph.y.is_floating_point() and float(graph.y.max()) >= FLOAT_CLASSES:
+                raise DataError(
+                    f"{place}: y is {float(graph.y.max()):g} in {graph.y.dtype}, a class or a number? To predict "
+                    "numbers set dataset.task_type to regression; classes from 0 on save as whole numbers (int64)"
+                )
             graph.y = graph.y.long()
     return GraphDataset(graphs, joined(parts).splits if len(parts) > 1 else None, files=places)
 

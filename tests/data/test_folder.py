@@ -125,6 +125,7 @@ def test_graphs_that_no_batch_can_join_are_named(changes: dict[str, Any], words:
 LABELS = {
     "a class of a million": ({"y": 1_000_000}, "classification", "y holds class 1,000,000, and there are 4 different"),
     "a fraction": ({"y": 0.5}, "classification", "class labels must be whole numbers from 0, got 0.5"),
+    "a number": ({"y": 0.5}, "classification", r".* or predict numbers \(task_type regression; of a folder dataset.task"),
     "a negative class": ({"y": -1}, "classification", "class labels must be whole numbers from 0, got -1"),
     "an unknown class": ({"y": np.nan}, "classification", "class labels must be whole numbers from 0, got nan"),
     "an unknown target": ({"y": np.nan}, "regression", "y holds NaN in row 0, column 0"),
@@ -152,6 +153,16 @@ def test_unknown_labels_of_several_pass_and_many_classes_that_occur_do(tmp_path:
     assert DatasetInfo.of(opened(folder, "classification_multilabel"), record).dim_out == 3
     folder = write(tmp_path / "many", {"all.pt": [tensors(y=3 * number) for number in range(200)]})
     assert DatasetInfo.of(opened(folder), folder_record("many", tmp_path)).dim_out == 598
+
+
+def test_floats_of_many_values_are_classes_or_numbers_by_choice_alone(tmp_path: Path) -> None:
+    folder = write(tmp_path / "mine", {f"{number}.npz": arrays(y=2.0 * number) for number in range(30)})
+    with pytest.raises(DataError, match=r"mine/10.npz: y is 20 in torch.float32, .* dataset.task_type to regression"):
+        opened(folder)
+    assert opened(folder, "regression").graphs[29].y.tolist() == [58.0]
+    whole = write(tmp_path / "whole", {f"{number}.npz": arrays(y=2 * number) for number in range(30)})
+    few = write(tmp_path / "few", {f"{number}.npz": arrays(y=number % 20 * 1.0) for number in range(30)})
+    assert [opened(one).graphs[19].y.tolist() for one in (whole, few)] == [[38], [19]]
 
 
 def test_masks_that_overlap_name_the_node(tmp_path: Path) -> None:

@@ -62,6 +62,11 @@ def _changed_in_place(x: Tensor, out: Tensor) -> Tensor:
     return out
 
 
+def _without_gradient_of_the_first(x: Tensor, out: Tensor) -> Tensor:
+    x.register_hook(lambda gradient: torch.cat([torch.zeros_like(gradient[:1]), gradient[1:]]))
+    return out
+
+
 def _only_context(context: Any) -> float:
     return context.ptr.numel() * 0.0
 
@@ -106,6 +111,81 @@ def _spoiled(spoil: Spoil) -> type[nn.Module]:
             return spoil(x, super().forward(x, context), context)
 
     return Spoiled
+
+
+TRAINING = "this matters for float32 and bfloat16 training"
+ALL = r"own\.weight, own\.bias, mean\.weight, mean\.bias"
+# law, how an attention is spoiled, and what is said of it
+SAID: list[tuple[Callable[[Trial], None], Spoil, str]] = [
+    (
+        laws.a_graph_alone_gives_the_same_output_as_in_a_batch,
+        lambda x, out, _: out + x.mean(0),
+        rf"the output of graphs alone is off by 0?[1-9].* of its largest number: {TRAINING}",
+    ),
+    (
+        laws.a_graph_alone_gives_the_same_output_as_in_a_batch,
+        lambda x, out, _: out + 1e-6 * x.mean(0),
+        r"off by .*e-0[67] of its largest number: float32 and bfloat16 training are not affected",
+    ),
+    (
+        laws.eval_mode_does_not_depend_on_the_random_state,
+        lambda x, out, _: out + 1e-3 * torch.rand_like(x),
+        r"another random state is off by .*: bfloat16 rounds more than that, but this matters for float32 training",
+    ),
+    (
+        laws.graphs_of_any_shape_give_finite_outputs_and_gradients,
+        lambda x, out, _: out + (x - x).abs().sqrt(),
+        rf"one node: the gradient of the input x is not finite: {TRAINING}",
+    ),
+    (
+        laws.gradients_reach_the_input_and_every_parameter,
+        lambda x, out, _: _without_gradient_of_the_first(x, out),
+        rf"the input x has no gradient in the rows of nodes \[0\]: {TRAINING}",
+    ),
+    (
+        laws.gradients_equal_finite_differences,
+        lambda x, out, _: out + x.detach(),
+        rf"the gradient of the input x differs from finite differences: {TRAINING}",
+    ),
+    (
+        laws.gradients_equal_finite_differences,
+        lambda x, out, _: out + out.detach(),
+        rf"the gradient of the input x, {ALL} differs from finite differences: {TRAINING}",
+    ),
+    (
+        laws.gradients_equal_finite_differences,
+        lambda x, out, _: out.float().double(),
+        r"differs from finite differences: only float32's rounding shows, float32 and bfloat16 training are not aff",
+    ),
+    (
+        laws.gradients_of_gradients_equal_finite_differences_or_are_an_error,
+        lambda x, out, _: out + WrongSecond.apply(x),
+        r"second derivative by the input x is wrong: float32 and bfloat16 training are not affected",
+    ),
+    (
+        laws.bfloat16_autocast_gives_finite_outputs_and_gradients,
+        BROKEN[laws.bfloat16_autocast_gives_finite_outputs_and_gradients],
+        r"the output under bfloat16 autocast is not finite: this matters for bfloat16 training \(bf16-mixed\), not",
+    ),
+    (
+        laws.half_precision_weights_and_inputs_give_close_outputs_and_finite_gradients,
+        lambda x, out, _: out + (x.dtype == torch.float16),
+        r"in torch.float16 half of the outputs are off by .*: float32 and bfloat16 training are not affected",
+    ),
+    (
+        laws.inputs_are_not_modified_in_place,
+        lambda x, out, context: _changed_in_place(context.edge_attr, out),
+        rf"the input context.edge_attr has changed: {TRAINING}",
+    ),
+]
+
+
+@pytest.mark.parametrize(("law", "spoil", "said"), SAID, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_broken_law_names_the_parameter_or_input_and_what_it_means_for_training(
+    law: Callable[[Trial], None], spoil: Spoil, said: str
+) -> None:
+    with pytest.raises(laws.LawBroken, match=said):
+        law(Trial(Spec("attention", "Tried", _spoiled(spoil), "tried here", traits=AttentionTraits())))
 
 
 class WithState(Lawful):

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphgps_kmip.encoding.positional_encoding import EdgeEncoding
-from graphgps_kmip.encoding.random_walk import Times, TimesEncoding, joined, nodes_within, ranges
+from graphgps_kmip.encoding.random_walk import Steps, TimesEncoding, joined, nodes_within, ranges, sorted_steps
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import FRACTION, NATURAL
 from graphgps_kmip.registry import register
@@ -33,7 +33,7 @@ WIDTH = 64  # start nodes of a block
 class RWSEEdge(TimesEncoding, EdgeEncoding):
     """Probabilities of random walks from one end of an edge to the other."""
 
-    kernel: Times = Times(times_func="range(1, 21)")
+    kernel: Steps = Steps(times_func="range(1, 21)")
     num_global: Annotated[int, NATURAL] = 2  # public, and without influence, as the next one: see above
     global_edge_dropout: Annotated[float, FRACTION] = 0.2
     norm: ClassVar[bool] = True
@@ -69,11 +69,9 @@ def edge_walk_probabilities(
     Shapes: edge_index (2, E) -> (E, len(times)).
 
     Raises:
-        InputError: no or negative times, or an edge names a node that does not exist.
+        InputError: no times, negative ones or fractions, or an edge names a node that does not exist.
     """
-    times = sorted(times)
-    if not times or times[0] < 0:
-        raise InputError(f"kernel.times must be one or more numbers of steps >= 0, got {times}")
+    times = sorted_steps(times)
     source, target = edge_index.cpu().numpy().astype(np.int64).reshape(2, -1)
     if len(source) and (min(source.min(), target.min()) < 0 or max(source.max(), target.max()) >= num_nodes):
         raise InputError(f"edge_index names a node outside the graph, which has {num_nodes} nodes")

@@ -23,7 +23,7 @@ from torch_geometric.data import Data
 
 from graphgps_kmip.encoding.positional_encoding import NodeEncoding
 from graphgps_kmip.errors import ConfigError, InputError
-from graphgps_kmip.ranges import Each, Range, Registered
+from graphgps_kmip.ranges import Each, Range, Registered, whole
 from graphgps_kmip.registry import register
 
 Array = np.ndarray
@@ -86,6 +86,13 @@ class Times:
         return numbers
 
 
+@dataclass(frozen=True, kw_only=True)
+class Steps(Times):
+    """Numbers of steps of a walk, which are whole."""
+
+    times: Annotated[Sequence[int], Each(whole(0, MAX_TIMES))] = ()
+
+
 class TimesEncoding(NodeEncoding):
     """Base class of encodings with one column for each number of the group ``kernel``."""
 
@@ -106,6 +113,8 @@ class TimesEncoding(NodeEncoding):
 class RWSE(TimesEncoding):
     """Return probabilities of random walks."""
 
+    kernel: Steps = Steps()
+
     def attributes(self, graphs: Sequence[Data], settings: Mapping[str, Any]) -> list[dict[str, Tensor]]:
         """Return the `return_probabilities`, of all graphs at once."""
         edges, sizes = joined(graphs)
@@ -117,6 +126,17 @@ def joined(graphs: Sequence[Data]) -> tuple[Tensor, list[int]]:
     sizes = [graph.num_nodes for graph in graphs]
     starts = torch.tensor([0, *sizes]).cumsum(0)
     return torch.cat([graph.edge_index + start for graph, start in zip(graphs, starts, strict=False)], dim=1), sizes
+
+
+def sorted_steps(times: Sequence[int]) -> list[int]:
+    """Return numbers of steps in ascending order.
+
+    Raises:
+        InputError: there are none, or one is negative or no whole number.
+    """
+    if not len(times) or any(time < 0 or time != int(time) for time in times):
+        raise InputError(f"kernel.times must be one or more whole numbers of steps from 0 on, got {list(times)}")
+    return sorted(int(time) for time in times)
 
 
 def return_probabilities(
@@ -145,11 +165,9 @@ def return_probabilities(
     Shapes: edge_index (2, E) -> (N, len(times)).
 
     Raises:
-        InputError: no or negative times, or edges that leave their graph.
+        InputError: no times, negative ones or fractions, or edges that leave their graph.
     """
-    times = sorted(times)
-    if not times or times[0] < 0:
-        raise InputError(f"kernel.times must be one or more numbers of steps >= 0, got {times}")
+    times = sorted_steps(times)
     sizes = np.atleast_1d(np.asarray(sizes, dtype=np.int64))
     edges = edge_index.cpu().numpy().astype(np.int64).reshape(2, -1)
     graph = np.repeat(np.arange(len(sizes)), sizes)

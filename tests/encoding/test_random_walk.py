@@ -137,8 +137,8 @@ def test_memory_stays_within_its_limit_where_walks_reach_every_node(directed: bo
     torch.testing.assert_close(found, ample, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("times", [[], [-1, 2]])
-def test_no_or_negative_times_are_refused(times: list[int]) -> None:
+@pytest.mark.parametrize("times", [[], [-1, 2], [1.5, 2]])
+def test_no_times_negative_ones_and_fractions_are_refused(times: list[int]) -> None:
     with pytest.raises(ValueError, match="kernel.times"):
         return_probabilities(path(4), 4, times)
 

@@ -89,6 +89,8 @@ def test_the_sample_runs_and_is_marked(tmp_path: Path, capsys: pytest.CaptureFix
         (("train.precision", "bf16-mixed"), "train.precision bf16-mixed: BREC's statistic needs exact outputs"),
         (("brec.protocol", "literl"), "brec.protocol: expected one of literal, economical, untrained, got 'literl'"),
         (("brec.pairs", "cfy"), "brec.pairs: expected names, pairs or 0-9, got 'cfy'. Did you mean cfi?"),
+        (("brec.pairs", "5-3", "dataset.sample", "True"), "brec.pairs: 5-3 ends before it begins: write 3-5"),
+        (("brec.pairs", "400", "dataset.sample", "True"), "brec.pairs: there is no pair 400: the data has 400 pairs"),
         (("dataset.format", "sklearn", "dataset.name", "digits"), "set dataset.format BREC"),
     ],
 )

@@ -84,6 +84,17 @@ def test_what_is_computed_is_kept_and_used_again(tmp_path: Path, caplog: pytest.
         ("LinearNode+LapPE", ("posenc_LapPE.dim_pe", "500"), r"take 500 of \d+ columns: lower their dim_pe"),
         ("LinearNode+RWSE", ("posenc_RWSE.kernel.times_func", "''"), "names no times"),
         ("LinearNode+RWSE", ("posenc_RWSE.kernel.times_func", "list(1)"), r"expected range\(end\)"),
+        (
+            "LinearNode+RWSE",
+            ("posenc_RWSE.kernel.times", "[1.5, 2]"),
+            r"RWSE.kernel.times: expected .* whole number from",
+        ),
+        ("LinearNode+RWSE", ("posenc_RWSE.kernel.times", "[1000000]"), r"each a whole number from 0 to 10000"),
+        (
+            "LinearNode+RWSE",
+            ("posenc_RWSEEdge.kernel.times", "[0.5]"),
+            r"RWSEEdge.kernel.times: expected .* whole number",
+        ),
         ("LinearNode+LapPE", ("posenc_LapPE.eigen.laplacian_norm", "symm"), "laplacian_norm: expected one of"),
     ],
 )

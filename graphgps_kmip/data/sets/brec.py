@@ -7,6 +7,7 @@ Graphs are decoded when they are read; nodes have no features, ``x`` is a column
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.error import URLError
@@ -164,12 +165,14 @@ def numbered_pairs(words: str, present: Sequence[int]) -> tuple[int, ...]:
     named: dict[str, Sequence[int]] = {**PARTS, **CATEGORIES}
     found: set[int] = set()
     for word in words.split("+"):
-        first, _, last = word.partition("-")
         if word in named:
             found |= set(named[word]) & set(present)
-        elif first.isdecimal() and (last or first).isdecimal():
-            end = min(int(last or first), max(present) + 1)  # the first pair that is not there is enough for an error
-            found |= set(range(int(first), end + 1)) or {int(first)}
+        elif numbers := re.fullmatch(r"(\d+)(?:-(\d+))?", word):
+            first, last = int(numbers[1]), int(numbers[2] or numbers[1])
+            if last < first:
+                raise InputError(f"brec.pairs: {word} ends before it begins: write {last}-{first}")
+            end = min(last, max(present) + 1)  # the first pair that is not there is enough for an error
+            found |= set(range(first, end + 1)) or {first}
         else:
             raise InputError(f"brec.pairs: expected names, pairs or 0-9, got {word!r}.{suggest(word, named)}")
     if wrong := sorted(found - set(present)):

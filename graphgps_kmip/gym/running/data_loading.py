@@ -45,7 +45,7 @@ from graphgps_kmip.data.loaders import with_node_budget
 from graphgps_kmip.data.node_loader import FULL_BATCH, NODE2SUBGRAPH
 from graphgps_kmip.data.node_order import in_order
 from graphgps_kmip.data.node_subgraphs import around_nodes
-from graphgps_kmip.data.sets.brec import of_pairs
+from graphgps_kmip.data.sets.brec import NUM_PAIRS, numbered_pairs, of_pairs
 from graphgps_kmip.data.transductive import with_normalized_features, with_reverse_edges, with_self_loops
 from graphgps_kmip.encoding.positional_encoding import from_settings
 from graphgps_kmip.errors import ConfigError
@@ -205,6 +205,8 @@ def _without_encodings(record: DatasetRecord, root: str) -> tuple[GraphDataset, 
     _say_unread_shares(record, mode)
     dataset = open_dataset(record, root, mode, cfg.dataset.split, _seed("dataset.split_seed"), index, folder)
     if cfg.train.mode == "brec":  # before encodings are computed, which can be large
+        if standing_in:  # its pairs are others: of the setting only the form is checked
+            numbered_pairs(cfg.brec.pairs, range(NUM_PAIRS))
         dataset = of_pairs(dataset, "" if standing_in else cfg.brec.pairs)
     dataset = in_order(dataset, cfg.prep.node_order, cfg.seed)
     if record.level == "node":

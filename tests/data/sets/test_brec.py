@@ -115,6 +115,8 @@ def test_pairs_are_named_by_category_part_number_and_range() -> None:
         ("cfy", "got 'cfy'. Did you mean cfi"),
         ("398-401", "no pair 400: the data has 400 pairs from 0 to 399"),
         ("-3", "got '-3'"),
+        ("5-", "got '5-'"),
+        ("5-3", "5-3 ends before it begins: write 3-5"),
         ("0-99999999999999", "no pair 400"),
         ("basic+", "got ''"),
     ):

@@ -45,6 +45,12 @@ def parse(words: list[str]) -> argparse.Namespace:
         one.add_argument("--split", choices=("train", "val", "test"), default="test", help="split (default test)")
         one.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where it runs (default cpu)")
         one.add_argument("--out", type=Path, required=True, help=out)
+        if work is distance:
+            one.add_argument(
+                "--public-order",
+                action="store_true",
+                help="also with the keys in ascending order of inner product, as in the public script",
+            )
     args = parser.parse_args(words)
     if args.graphs < 1 or args.min_nodes < 0:
         parser.error("--graphs must be 1 or more, and --min-nodes 0 or more")
@@ -54,21 +60,27 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 
 def distance(args: argparse.Namespace) -> None:
-    """Compare k-MIP with full attention on the same q, k, v: the L2 distance of their rows over k."""
+    """Compare k-MIP with full attention on the same q, k, v: the L2 distance of their rows over k; also for Gaussian."""
+    orders = analysis.ORDERS if args.public_order else analysis.ORDERS[:1]
 
     def measure(heads: analysis.Heads, counts: list[int]) -> Tensor:
-        rows = analysis.distance_to_full(heads.q, heads.k, heads.v, counts)
-        return torch.cat([rows, analysis.distance_of_samples(heads.q, heads.k, heads.v)[:, None].to(rows)], 1)
+        tensors = heads.q, heads.k, heads.v
+        curves = [analysis.distance_to_full(*tensors, counts, order).double() for order in orders]
+        return torch.cat([*curves, analysis.distance_of_samples(*tensors)[:, None].to(curves[0])], 1)
 
-    content, values = _measured(args, measure)
-    groups = analysis.by_layer(values)
+    content, values = _measured(args, measure, gaussian=True)
+    groups = analysis.by_layer(values[:, :-1])
     samples = {name: of_group[..., -1:] for name, of_group in groups.items()}
     content["reference"] = {
         name: {key: curve[0] for key, curve in analysis.spread(of_group).items()} for name, of_group in samples.items()
     }
     later = samples.get("others", samples["first"]).flatten().tolist()
     content["cells"] = {"distance of N(0, I) samples to full attention": {"value": later}}
-    _write_curves(args.out, content, {name: of_group[..., :-1] for name, of_group in groups.items()})
+    groups |= {"gaussian": values[:, -1:]}
+    parts = {name: of_group[..., :-1].chunk(len(orders), -1) for name, of_group in groups.items()}
+    if args.public_order:
+        content["public_order"] = _groups({name: curves[1] for name, curves in parts.items()})
+    _write(args.out, content | {"groups": _groups({name: curves[0] for name, curves in parts.items()})})
 
 
 def cumulative(args: argparse.Namespace) -> None:
@@ -79,7 +91,7 @@ def cumulative(args: argparse.Namespace) -> None:
     content["cells"] = {
         f"k for attention weight {one}": {"value": [analysis.crossing(counts, curve, one)]} for one in LEVELS
     }
-    _write_curves(args.out, content, groups)
+    _write(args.out, content | {"groups": _groups(groups)})
 
 
 def graphs(args: argparse.Namespace) -> None:
@@ -143,7 +155,7 @@ def _measured(
 ) -> tuple[dict[str, Any], Tensor]:
     """Return the facts of a run, and what is measured of the heads (H, K) of every graph (rows) and layer (columns).
 
-    ``gaussian`` adds a layer of Gaussian numbers.
+    ``gaussian`` adds a layer of numbers drawn from N(0, 1), of the shapes of the first layer.
     """
     with _opened(args.run[0], args) as (run, chosen):
         layers, sizes = analysis.kmip_layers(run.model), [graph.num_nodes for graph in chosen.values()]
@@ -164,10 +176,10 @@ def _measured(
         return content, torch.stack(rows)
 
 
-def _write_curves(path: Path, content: dict[str, Any], values: dict[str, Tensor]) -> None:
-    """Write the spread of each group, and below it the mean of each head over graphs: layer -> head -> k."""
+def _groups(values: dict[str, Tensor]) -> dict[str, Any]:
+    """Return the spread of each group, and the mean of each head over graphs: layer -> head -> k."""
     heads = {name: {"heads": of_group.double().mean(0).tolist()} for name, of_group in values.items()}
-    _write(path, content | {"groups": {name: analysis.spread(values[name]) | heads[name] for name in values}})
+    return {name: analysis.spread(of_group) | heads[name] for name, of_group in values.items()}
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:

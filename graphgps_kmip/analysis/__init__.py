@@ -1,6 +1,7 @@
 """Analysis of trained models: distance to full attention, learned attention graphs, energy distances of weights."""
 
 from graphgps_kmip.analysis.attention_analysis import (
+    ORDERS,
     Heads,
     by_layer,
     collect_heads,
@@ -25,6 +26,7 @@ from graphgps_kmip.analysis.energy_distance import (
 )
 
 __all__ = [
+    "ORDERS",
     "Heads",
     "by_layer",
     "collect_heads",

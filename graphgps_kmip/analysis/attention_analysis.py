@@ -21,9 +21,11 @@ from torch.nn.functional import embedding_bag
 from graphgps_kmip.attention.context import AttentionGraph, GraphContext
 from graphgps_kmip.attention.kmip import KMIPAttention
 from graphgps_kmip.attention.sparse_attention import softmax_weight
+from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import InputError
 
 SCORES = 2**22  # held at a time: some 100 MB with their order and weights
+ORDERS = ("descending", "public")  # of the keys, see `kmip_outputs`
 
 
 def key_counts(max_keys: int, points: int, *further: int) -> list[int]:
@@ -33,28 +35,46 @@ def key_counts(max_keys: int, points: int, *further: int) -> list[int]:
 
 
 @torch.no_grad()
-def kmip_outputs(q: Tensor, k: Tensor, v: Tensor, counts: Sequence[int]) -> Tensor:
+def kmip_outputs(q: Tensor, k: Tensor, v: Tensor, counts: Sequence[int], order: str = "descending") -> Tensor:
     """Return what k-MIP attention gives at each number of keys; from N on, it is full attention.
 
     Of keys with equal scores the first ones are taken. Time is that of sorting H * N^2 numbers; memory that of the
     result, and of N^2 numbers in parts.
 
+    Args:
+        q: queries.
+        k: keys.
+        v: values.
+        counts: numbers of keys, in increasing order.
+        order: ``descending``, by inner product, which is k-MIP attention. ``public``: as the public script of thesis
+            figure 6.6 has it, ascending, so that its k keys are those of smallest inner product, and their weights are
+            divided by the sum over k + 1 of them; in float64, since the smallest weights may be below the others'
+            rounding.
+
     Shapes:
-        q and k (H, N, D), v (H, N, C), counts K numbers in increasing order; returns (H, K, N, C).
+        q and k (H, N, D), v (H, N, C), counts K numbers; returns (H, K, N, C).
+
+    Raises:
+        ValueError: there is no such order.
     """
-    ends = _inside(counts, k)
-    return torch.stack([_outputs_of_head(*head, ends) for head in zip(q, k, v, strict=True)])
+    if order not in ORDERS:
+        raise InputError(f"order: expected one of {', '.join(ORDERS)}, got {order!r}.{suggest(order, ORDERS)}")
+    ends, public = _inside(counts, k), order == "public"
+    if public:
+        q, k, v = q.double(), k.double(), v.double()
+    return torch.stack([_outputs_of_head(*head, ends, public) for head in zip(q, k, v, strict=True)])
 
 
-def distance_to_full(q: Tensor, k: Tensor, v: Tensor, counts: Sequence[int]) -> Tensor:
+def distance_to_full(q: Tensor, k: Tensor, v: Tensor, counts: Sequence[int], order: str = "descending") -> Tensor:
     """Return the L2 distance between the rows of k-MIP and of full attention, averaged over the N rows.
 
     The rows are those of one head, before the heads are joined: the thesis speaks of its average over heads.
+    Arguments and errors are those of `kmip_outputs`.
 
     Shapes:
         q and k (H, N, D), v (H, N, C), counts K numbers in increasing order; returns (H, K).
     """
-    outputs = kmip_outputs(q, k, v, [*counts, k.size(1)] if counts[-1] < k.size(1) else counts)
+    outputs = kmip_outputs(q, k, v, [*counts, k.size(1)] if counts[-1] < k.size(1) else counts, order)
     return (outputs[:, : len(counts)] - outputs[:, -1:]).norm(dim=-1).mean(-1)
 
 
@@ -107,25 +127,27 @@ def _inside(counts: Sequence[int], k: Tensor) -> Tensor:
     return torch.tensor(counts, device=k.device).clamp(max=k.size(1))
 
 
-def _ranked(q: Tensor, k: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield, for R queries at a time, the full attention weights in descending order, and their keys: (R, N) each."""
+def _ranked(q: Tensor, k: Tensor, ascending: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield, for R queries at a time, the full attention weights in order of scores, and their keys: (R, N) each."""
     for queries in q.split(_queries(k)):
-        score, index = (queries @ k.mT).sort(dim=-1, descending=True, stable=True)
+        score, index = (queries @ k.mT).sort(dim=-1, descending=not ascending, stable=True)
         yield softmax_weight(score, q.size(-1)), index
 
 
-def _outputs_of_head(q: Tensor, k: Tensor, v: Tensor, ends: Tensor) -> Tensor:
+def _outputs_of_head(q: Tensor, k: Tensor, v: Tensor, ends: Tensor, public: bool) -> Tensor:
     """Shapes: q and k (N, D), v (N, C), ends (K,); returns (K, N, C)."""
+    terms = (ends + public).clamp(max=len(k))  # of the sum that divides the weights
     starts = torch.cat([ends.new_zeros(1), ends[:-1]])  # a bag from each end to the next, of which some are empty
     parts = []
-    for weight, index in _ranked(q, k):
+    for weight, index in _ranked(q, k, ascending=public):
+        total = weight.cumsum(-1)[:, terms - 1, None]
         weight, index = (one[:, : ends[-1]].contiguous() for one in (weight, index))
         rows = torch.arange(len(index), device=index.device)[:, None] * index.size(1)
         bags = embedding_bag(
             index.view(-1), v, (rows + starts).view(-1), mode="sum", per_sample_weights=weight.view(-1)
         )
         sums = bags.view(len(index), len(ends), -1).cumsum(1)  # (R, K, C)
-        parts.append(sums / weight.cumsum(-1)[:, ends - 1, None])
+        parts.append(sums / total)
     return torch.cat(parts).transpose(0, 1)
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from graphgps_kmip.analysis import (
+    ORDERS,
     Heads,
     cumulative_weight,
     distance_of_samples,
@@ -32,11 +33,23 @@ def random_heads(
 
 def row_at(heads: Heads, head: int, query: int, count: int) -> tuple[Tensor, Tensor]:
     """What one query gets from its `count` best keys, and their share of its weight, one key after the other."""
-    score = [float(heads.q[head, query] @ key) / math.sqrt(heads.q.size(-1)) for key in heads.k[head]]
+    score = scores_of(heads, head, query)
     best = sorted(range(len(score)), key=lambda key: -score[key])[:count]
     total = sum(math.exp(score[key]) for key in best)
     row = sum(math.exp(score[key]) / total * heads.v[head, key] for key in best)
     return row, torch.tensor(total / sum(map(math.exp, score)), dtype=torch.float64)
+
+
+def public_row_at(heads: Heads, head: int, query: int, count: int) -> Tensor:
+    """What one query gets in the public script: its `count` worst keys, divided by one term more."""
+    score = scores_of(heads, head, query)
+    worst = sorted(range(len(score)), key=lambda key: score[key])
+    total = sum(math.exp(score[key]) for key in worst[: count + 1])
+    return sum(math.exp(score[key]) / total * heads.v[head, key] for key in worst[:count])
+
+
+def scores_of(heads: Heads, head: int, query: int) -> list[float]:
+    return [float(heads.q[head, query] @ key) / math.sqrt(heads.q.size(-1)) for key in heads.k[head]]
 
 
 @pytest.fixture(params=[2**22, 30], ids=["at once", "few queries at a time"])
@@ -60,10 +73,41 @@ def test_outputs_distances_and_weights_are_those_of_sums_written_out(heads: Head
             torch.testing.assert_close(distances[head, place], distance, atol=1e-12, rtol=1e-9)
 
 
-def test_distances_do_not_depend_on_which_k_are_asked_for() -> None:
+def test_the_public_order_takes_the_smallest_inner_products_and_one_term_more_in_the_sum(heads: Heads) -> None:
+    outputs = kmip_outputs(heads.q, heads.k, heads.v, COUNTS, "public")
+    for head in range(2):
+        for place, count in enumerate(COUNTS):
+            rows = [public_row_at(heads, head, query, count) for query in range(12)]
+            torch.testing.assert_close(outputs[head, place], torch.stack(rows))
+
+
+def test_the_public_order_gives_the_distances_of_gaussian_samples_that_the_public_repository_stores() -> None:
+    """Means over 53 graphs and 5 layers of its ``approx-output-arc`` (2024-09-10), at the k that hardly depend on N."""
+    torch.manual_seed(0)
+    heads = random_heads(1500, dim=16, dim_val=16, dtype=torch.float32)
+    stored = torch.tensor([1.7239, 1.7195, 1.6221, 1.4346, 1.0971], dtype=torch.float64)
+    distances = [distance_to_full(heads.q, heads.k, heads.v, [1, 2, 3, 5, 11], order).mean(0) for order in ORDERS]
+    torch.testing.assert_close(distances[1], stored, atol=0, rtol=0.02)
+    assert distances[0][0] > 2 * stored[0], "the keys of largest inner product are further away at k = 1"
+
+
+def test_the_public_order_holds_where_the_smallest_weights_are_no_float32() -> None:
+    heads = random_heads(12, dtype=torch.float32)
+    heads.q.mul_(60)
+    assert kmip_outputs(heads.q, heads.k, heads.v, COUNTS, "public").isfinite().all()
+
+
+def test_an_unknown_order_is_refused() -> None:
+    heads = random_heads(3)
+    with pytest.raises(ValueError, match="order: expected one of descending, public, got 'ascending'"):
+        kmip_outputs(heads.q, heads.k, heads.v, [1], "ascending")
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_distances_do_not_depend_on_which_k_are_asked_for(order: str) -> None:
     heads = random_heads(9)
-    whole = distance_to_full(heads.q, heads.k, heads.v, list(range(1, 10)))
-    torch.testing.assert_close(distance_to_full(heads.q, heads.k, heads.v, [2, 5]), whole[:, [1, 4]])
+    whole = distance_to_full(heads.q, heads.k, heads.v, list(range(1, 10)), order)
+    torch.testing.assert_close(distance_to_full(heads.q, heads.k, heads.v, [2, 5], order), whole[:, [1, 4]])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -71,7 +115,7 @@ def test_distances_do_not_depend_on_which_k_are_asked_for() -> None:
 def test_with_all_keys_the_distance_is_zero_and_the_weight_one(nodes: int, dtype: torch.dtype) -> None:
     heads = random_heads(nodes, dtype=dtype)
     counts = [nodes, nodes + 1, 10 * nodes]
-    assert (distance_to_full(heads.q, heads.k, heads.v, counts) == 0).all()
+    assert all((distance_to_full(heads.q, heads.k, heads.v, counts, order) == 0).all() for order in ORDERS)
     torch.testing.assert_close(cumulative_weight(heads.q, heads.k, counts), torch.ones(2, 3, dtype=dtype))
 
 

@@ -52,6 +52,21 @@ def test_distances_stand_beside_those_of_gaussian_samples(distance: Path) -> Non
     assert min(path.vertices[:, 1].min() for band in axes.collections for path in band.get_paths()) == 0
 
 
+def test_the_public_order_is_drawn_dotted_in_the_color_of_its_group(tmp_path: Path) -> None:
+    content = curves(
+        "distance", reference={name: {"mean": 3, "std": 0.4, "std_graphs": 0.2} for name in ("first", "others")}
+    )
+    content["groups"] |= {"gaussian": group([2.0, 0.9, 0.4, 0.0])}
+    content["public_order"] = {name: group([1.0, 1.1, 0.9, 0.0]) for name in content["groups"]}
+    figure = draw_approximation(written(tmp_path, content), {"groups": ["others", "gaussian"]})
+    thick = [line for line in figure.axes[0].get_lines() if line.get_linewidth() > 2]
+    solid, dotted = ([line for line in thick if line.is_dashed() == dashed] for dashed in (False, True))
+    assert [list(line.get_ydata()) for line in dotted] == [[1.0, 1.1, 0.9, 0.0]] * 2
+    assert [line.get_color() for line in dotted] == [line.get_color() for line in solid]
+    assert "smallest inner product" in figure.legends[0].get_title().get_text()
+    assert len([text for text in figure.axes[0].texts if "N(0, I)" in text.get_text()]) == 1
+
+
 def test_options_choose_the_layers_and_the_spread(distance: Path) -> None:
     figure = draw_approximation(distance, {"groups": ["others"], "std": "std_graphs"})
     (axes,) = figure.axes

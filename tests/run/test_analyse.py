@@ -62,6 +62,19 @@ def test_distances_and_weights_end_at_full_attention_and_say_where_they_are_from
     assert half == crossing(cumulative["k"], cumulative["groups"]["others"]["mean"], 0.5)
 
 
+def test_the_public_order_has_distances_of_its_own_for_the_same_groups(run_dir: Path, tmp_path: Path) -> None:
+    words = ("distance", "--run", run_dir, "--graphs", 2, "--out", tmp_path / "distance.json")
+    plain = analysed(*words)
+    both = analysed("distance", "--public-order", *words[1:])
+    assert "public_order" not in plain
+    assert both["groups"] == plain["groups"]
+    assert list(both["public_order"]) == list(both["groups"]) == ["first", "others", "gaussian"]
+    for name, group in both["public_order"].items():
+        assert group["mean"][-1] == 0
+        assert group["mean"][5] > both["groups"][name]["mean"][5]
+        assert np.shape(group["heads"])[-1] == len(both["k"])
+
+
 def test_the_model_is_that_of_the_best_epoch(run_dir: Path) -> None:
     saved = torch.load(run_dir / "ckpt" / "best.ckpt", weights_only=True)
     with trained(run_dir) as run:

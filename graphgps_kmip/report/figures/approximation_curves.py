@@ -21,27 +21,30 @@ from graphgps_kmip.report.learning_curves import FAINT, INK, PALETTE, logarithmi
 GROUPS = {
     "first": ("first layer", PALETTE[1]),
     "others": ("other layers", PALETTE[0]),
-    "gaussian": ("Gaussian queries and keys", FAINT),
+    "gaussian": ("Gaussian inputs", FAINT),
 }
 SPREADS = {"std": "graphs, layers and heads", "std_graphs": "graphs"}
+PUBLIC = "\ndotted: the k keys of smallest inner product and k + 1 terms in the sum, as in the public script"
 LEVELS = (0.5, 0.8)  # of the weight: both papers name the k that reaches them
 
 
 def draw_approximation(artefact: Path, options: Mapping[str, Any]) -> Figure:
     """Draw the distance between k-MIP and full attention over k, and that of Gaussian samples as a broken line.
 
-    Thick lines are means over graphs, layers and heads, bands a standard deviation, thin lines single heads.
+    Thick lines are means over graphs, layers and heads, bands a standard deviation, thin lines single heads. Dotted
+    lines are the means with the keys in the order of the public script, where the file has them.
 
     Args:
         artefact: a file of ``run/analyse.py distance``.
-        options: ``groups``: of layers, ``first`` and ``others`` (default: both); ``std``: ``std`` over graphs, layers
-            and heads (default), ``std_graphs`` over graphs.
+        options: ``groups``: ``first`` and ``others`` of the layers, ``gaussian`` queries, keys and values (default: all
+            that the file has); ``std``: ``std`` over graphs, layers and heads (default), ``std_graphs`` over graphs.
 
     Raises:
         ValueError: the file or an option does not fit.
     """
     figure, axes, content = _curves(artefact, "distance", options)
-    references = {name: content["reference"][name] for name in _groups(content, options)}
+    groups = _groups(content, options)
+    references = {name: content["reference"][name] for name in groups if name != "gaussian"}
     highest = max(references, key=lambda name: references[name]["mean"])
     for name, reference in references.items():
         mean, std, color = reference["mean"], reference[_std(options)], GROUPS[name][1]
@@ -50,6 +53,9 @@ def draw_approximation(artefact: Path, options: Mapping[str, Any]) -> Figure:
         at = {"textcoords": "offset points", "ha": "right", "va": "bottom" if above else "top"}
         text = f"samples of N(0, I) in place of k-MIP: {mean:.2f} ± {std:.2f}"
         axes.annotate(text, (content["k"][-1], mean), (0, 3 if above else -3), fontsize=8, color=color, **at)
+    for name in groups if "public_order" in content else ():
+        mean = content["public_order"][name]["mean"]
+        axes.plot(content["k"], mean, color=GROUPS[name][1], linewidth=2.2, linestyle=(0, (1, 1.2)))
     axes.set_ylabel("L2 distance to full attention", fontsize=9, color=INK)
     axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
     return figure
@@ -101,12 +107,12 @@ def _curves(artefact: Path, measure: str, options: Mapping[str, Any]) -> tuple[F
     tidy(axes)
     logarithmic(axes)
     axes.set_xlim(0.9, counts[-1] * 1.1)
-    sizes = content["nodes"]
+    public, sizes = "public_order" in content, content["nodes"]
     nodes = f"{min(sizes)} to {max(sizes)}" if min(sizes) < max(sizes) else f"{max(sizes)}"
     axes.set_xlabel(f"k (keys of each query; {len(sizes)} graphs of {nodes} nodes)", fontsize=9, color=INK)
     legend = figure.legend(
         loc="outside upper left", ncols=3, frameon=False, fontsize=8.5, labelcolor=INK, title_fontsize=8,
-        title=f"thick: mean, band: standard deviation over {SPREADS[std]}, thin: single heads",
+        title=f"thick: mean, band: standard deviation over {SPREADS[std]}, thin: single heads" + PUBLIC * public,
         alignment="left",
     )  # fmt: skip
     legend.get_title().set_color(INK)

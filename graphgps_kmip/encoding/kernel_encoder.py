@@ -52,7 +52,7 @@ class KernelEncoder(nn.Module):
         super().__init__()
         if model.lower() not in ("linear", "mlp"):
             raise InputError(f"posenc_{name}.model must be Linear or mlp, got {model!r}")
-        check_width(name, dim, dim_pe, layers)
+        check_width(name, dim, dim_x, dim_pe, layers)
         self.name, self.num_columns, self.pass_as_var = name, num_columns, pass_as_var
         self.linear_x = nn.Identity() if dim_x is None else nn.Linear(dim_x, dim - dim_pe)
         self.raw_norm = raw_norm(name, raw_norm_type, num_columns)
@@ -130,10 +130,14 @@ def append_columns(module: nn.Module, batch: Batch, encoding: Tensor, dtype: dty
     return batch
 
 
-def check_width(name: str, dim: int, dim_pe: int, layers: int = 1) -> None:
-    """Raise an `InputError` where an encoding leaves no column to the features, or has no layer."""
-    if not 1 <= dim_pe < dim or layers < 1:
-        raise InputError(f"posenc_{name} needs 1 <= dim_pe < width {dim} and layers >= 1, got {dim_pe=}, {layers=}")
+def check_width(name: str, dim: int, dim_x: int | None, dim_pe: int, layers: int = 1) -> None:
+    """Raise an `InputError` where an encoding leaves no column to raw features, or has no layer.
+
+    Behind another encoder it may take all columns, as in GraphGPS: that one then has none.
+    """
+    room = dim - bool(dim_x)
+    if not 1 <= dim_pe <= room or layers < 1:
+        raise InputError(f"posenc_{name} needs dim_pe from 1 to {room} and layers >= 1, got {dim_pe=}, {layers=}")
 
 
 def relu_layers(widths: Sequence[int]) -> nn.Sequential:

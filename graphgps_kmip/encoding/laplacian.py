@@ -274,7 +274,7 @@ class LapPEEncoder(nn.Module):
             raise InputError(f"posenc_LapPE.model must be DeepSet or Transformer, got {model!r}")
         if model == "Transformer" and dim_pe % n_heads:
             raise InputError(f"posenc_LapPE.dim_pe ({dim_pe}) must be a multiple of posenc_LapPE.n_heads ({n_heads})")
-        check_width(self.name, dim, dim_pe, layers)
+        check_width(self.name, dim, dim_x, dim_pe, layers)
         self.max_freqs, self.pass_as_var = max_freqs, pass_as_var
         self.linear_x = nn.Identity() if dim_x is None else nn.Linear(dim_x, dim - dim_pe)
         self.raw_norm = raw_norm("LapPE", raw_norm_type, max_freqs)

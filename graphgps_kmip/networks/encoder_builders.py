@@ -196,7 +196,7 @@ def build_encoder(plan: NetworkPlan, spec: Spec, dim: int) -> nn.Module:
 def _composed(plan: NetworkPlan, kind: str, first: str, specs: list[Spec], dim: int, where: str) -> nn.Module:
     encodings = [_encoding(plan, spec) for spec in specs]
     width = dim - sum(encoding.width for encoding in encodings)
-    if width < 1:
+    if width < (kind == "edge_encoder"):  # in GraphGPS encodings of nodes may take all columns
         raise ConfigError(f"{where}: its encodings take {dim - width} of {dim} columns: lower their dim_pe")
     modules = [_features(plan, kind, first, width)]
     for encoding in encodings:

@@ -133,7 +133,8 @@ def test_statistics_of_another_precision_are_taken() -> None:
     [
         ({"model": "none"}, "posenc_LapPE.model must be DeepSet or Transformer, got 'none'"),
         ({"raw_norm_type": "layer"}, "raw_norm_type must be BatchNorm or none, got 'layer'"),
-        ({"dim_pe": 8}, "1 <= dim_pe < width 8"),
+        ({"dim_pe": 8}, "dim_pe from 1 to 7"),
+        ({"dim_pe": 9, "dim_x": None}, "dim_pe from 1 to 8"),
         ({"layers": 0}, "layers >= 1"),
         ({"model": "Transformer", "n_heads": 3}, "must be a multiple of posenc_LapPE.n_heads"),
     ],

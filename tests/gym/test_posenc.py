@@ -61,6 +61,15 @@ def test_the_features_keep_the_columns_that_encodings_leave() -> None:
     assert torch.equal(model.encoder(batch.clone()).x[:, : features.out_features], wanted)
 
 
+@pytest.mark.parametrize("encoding", ["LapPE", "RWSE"])
+def test_an_encoding_may_take_all_columns_and_leaves_none_to_the_features(encoding: str) -> None:
+    load(f"LinearNode+{encoding}", "dataset.sample", "True", f"posenc_{encoding}.dim_pe", "32")
+    model, batch = model_and_batch()
+    encoded = model.eval().encoder(batch.clone()).x
+    assert encoded.shape == (batch.num_nodes, 32)
+    assert torch.equal(model.encoder(batch.clone().update({"x": batch.x + 1})).x, encoded)
+
+
 def test_what_is_computed_is_kept_and_used_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     words = ("dataset.dir", str(tmp_path), "dataset.format", "sklearn", "dataset.name", "digits")

@@ -204,24 +204,35 @@ _ATTENTIONS = (
     (r"^(?:encoder\.)?exp_edge_fixer\.virt_edge_in_emb\.", (f"{_START}to_virtual.",)),
     (r"^(?:encoder\.)?exp_edge_fixer\.virt_edge_out_emb\.", (f"{_START}from_virtual.",)),
 )
-ENDS = (
-    (r"^pre_mp\.Layer_(\d+)\.layer\.model\.", (linear_of("pre_mp.", _first),)),
-    (r"^pre_mp\.Layer_(\d+)\.post_layer\.(\d+)\.", (_behind_linear("pre_mp."),)),
-    (r"^post_mp\.layer_post_mp\.model\.\d\.Layer_(\d+)\.layer\.model\.", (linear_of("head.mlp.", _first),)),
-    (r"^post_mp\.layer_post_mp\.model\.\d\.Layer_(\d+)\.post_layer\.(\d+)\.", (_behind_linear("head.mlp."),)),
-    (r"^post_mp\.layer_post_mp\.model\.\d\.model\.", (linear_of("head.mlp.", last_map),)),
-    (r"^post_mp\.ln\.", ("head.norm.",)),  # graphormer_graph
-    (r"^post_mp\.layers\.0\.", ("head.mlp.0.",)),
-    (r"^post_mp\.FC_layers\.(\d+)\.", (r"head.FC_layers.\1.", linear_of("head.mlp.", _first))),  # san_graph
-    (r"^post_mp\.mlp\.(\d+)\.", (linear_of("head.mlp.", lambda m, states: rank(m, 1, states.theirs)),)),  # mlp_graph
-    (r"^post_mp\.", ("head.",)),
-)
+
+
+def ends(head: str) -> tuple[tuple[str, tuple[Form, ...]], ...]:
+    """Return the rows of pre-MLP and prediction head.
+
+    Args:
+        head: name of the head in our network, with its dot.
+    """
+    return (
+        (r"^pre_mp\.Layer_(\d+)\.layer\.model\.", (linear_of("pre_mp.", _first),)),
+        (r"^pre_mp\.Layer_(\d+)\.post_layer\.(\d+)\.", (_behind_linear("pre_mp."),)),
+        (r"^post_mp\.layer_post_mp\.model\.\d\.Layer_(\d+)\.layer\.model\.", (linear_of(f"{head}mlp.", _first),)),
+        (r"^post_mp\.layer_post_mp\.model\.\d\.Layer_(\d+)\.post_layer\.(\d+)\.", (_behind_linear(f"{head}mlp."),)),
+        (r"^post_mp\.layer_post_mp\.model\.\d\.model\.", (linear_of(f"{head}mlp.", last_map),)),
+        (r"^post_mp\.ln\.", (f"{head}norm.",)),  # graphormer_graph
+        (r"^post_mp\.layers\.0\.", (f"{head}mlp.0.",)),
+        (r"^post_mp\.FC_layers\.(\d+)\.", (rf"{head}FC_layers.\1.", linear_of(f"{head}mlp.", _first))),  # san_graph
+        # mlp_graph, and those of PPGT
+        (r"^post_mp\.mlp\.(\d+)\.", (linear_of(f"{head}mlp.", lambda m, states: rank(m, 1, states.theirs)),)),
+        (r"^post_mp\.", (head,)),
+    )
+
+
 # Ours wrap torch's and torch_geometric's norms.
 NORMS = ((r"\.(\w+)$", (r".\1", r".module.\1", r".norm.module.\1", r".norm.\1")),)
 
 PUBLIC = Names(
     wrappers=("module.", "model."),  # of DistributedDataParallel and of GraphGym
-    rules=(*_ENCODERS, *_LAYERS, *_CONVS, *_ATTENTIONS, *ENDS, *NORMS),
+    rules=(*_ENCODERS, *_LAYERS, *_CONVS, *_ATTENTIONS, *ends("head."), *NORMS),
     dropped=(
         Dropped(r"^layers\.(\d+)\.norm1_local\.", "norm of a branch that is not there", _is_without("local_model")),
         Dropped(

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
-from graphgps_kmip.compat.checkpoint_names import ENDS, NORMS, PUBLIC, last_map, linear_of
+from graphgps_kmip.compat.checkpoint_names import NORMS, PUBLIC, ends, last_map, linear_of
 from graphgps_kmip.compat.parameter_renaming import Dropped, Form, Names, States, rank
 
 _LAYER = r"^layers\.(\d+)\."
@@ -27,8 +27,8 @@ def _grit_norm(place: str) -> Form:
     """A norm of GRIT's layers: where a layer has both, the one over batches is the second."""
 
     def form(match: re.Match[str], states: States) -> str:
-        twin = match.string.replace("batch_norm", "layer_norm")
-        second = twin != match.string and twin in states.theirs
+        twin = match[0].replace("batch_norm", "layer_norm") + "weight"  # running statistics have no twin
+        second = "batch_norm" in match[0] and twin in states.theirs
         return f"layers.{match[1]}.{place}.{int(second)}."
 
     return form
@@ -106,8 +106,8 @@ GRIT = Names(
         (r"^encoder\.(node|edge)_encoder_bn\.bn\.", (r"encoder.\1_norm.",)),
         (r"^encoder\.node_encoder\.", ("encoder.node.0.",)),
         (r"^encoder\.edge_encoder\.", ("encoder.edge.",)),
-        (r"^rrwp_abs_encoder\.fc\.", ("encoder.node.1.node.",)),
-        (r"^rrwp_rel_encoder\.fc\.", ("encoder.node.1.pair.",)),
+        (r"^rrwp_abs_encoder\.fc\.", ("encoder.rrwp.node.",)),
+        (r"^rrwp_rel_encoder\.fc\.", ("encoder.rrwp.pair.",)),
         (_LAYER + r"(?:batch|layer)_norm1_h\.", (_grit_norm("attention_norm"),)),
         (_LAYER + r"(?:batch|layer)_norm1_e\.", (_grit_norm("attention.0.pairs.norm"),)),
         (_LAYER + r"(?:batch|layer)_norm2_h\.", (_grit_norm("ffn_norm"),)),
@@ -125,7 +125,7 @@ GRIT = Names(
         (_LAYER + r"alpha2_h$", (r"layers.\1.ffn_alpha",)),
         (_LAYER + r"FFN_h_layer1\.", (r"layers.\1.ffn.0.",)),
         (_LAYER + r"FFN_h_layer2\.", (r"layers.\1.ffn.3.",)),
-        *ENDS,
+        *ends("head."),
         *NORMS,
     ),
     dropped=(
@@ -191,9 +191,9 @@ PPGT = Names(
         (r"^post_CA_norm\.norm_layer\.norm_layer\.", ("head.class_norm.",)),
         *_layers(r"class_attention_layers", "head.class_layers", "attention"),
         *_layers("layers", "layers", "attention.0"),
-        (r"^post_mp\.mlp\.", ("head.head.mlp.",)),
         (r"^post_mp\.out_bn\.", ("head.head.out_norm.",)),
         (r"^post_mp\.post_pooling_norm\.", ("head.head.norm.",)),
+        *ends("head.head."),
         *NORMS,
     ),
     dropped=(

@@ -22,6 +22,7 @@ from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.common.host_copies import host_copy
 from graphgps_kmip.common.node_pairs import first_nodes
+from graphgps_kmip.encoding.feature_encoders import LinearNodeEncoder
 from graphgps_kmip.encoding.positional_encoding import PositionalEncoding
 from graphgps_kmip.encoding.rrwp_linear import RRWPLinear, diagonal  # noqa: F401 (beside `rrwp` for its readers)
 from graphgps_kmip.encoding.sparse_rrwp import adjacency_counts, near_pairs, undirected_counts
@@ -356,8 +357,10 @@ class RRWP(PositionalEncoding):
         return {"rrwp": values, "rrwp_degree": degree}
 
     def encoder(self, dim: int, dim_x: int | None) -> nn.Module:
-        """Return GRIT's linear maps of RRWP, of a node to x and of pairs to pair_attr."""
-        return RRWPLinear(self.walks.num_channels, dim, dim_x, functools.partial(with_rrwp, encoding=self))
+        """Return GRIT's linear maps of RRWP, of a node to x and of pairs to pair_attr; of raw features before them."""
+        features = [] if dim_x is None else [LinearNodeEncoder(dim_x, dim)]
+        linear = RRWPLinear(self.walks.num_channels, dim, functools.partial(with_rrwp, encoding=self))
+        return nn.Sequential(*features, linear) if features else linear
 
 
 def with_rrwp(batch: Batch, encoding: RRWP) -> Batch:

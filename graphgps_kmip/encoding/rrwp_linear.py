@@ -23,11 +23,9 @@ class RRWPLinear(nn.Module):
     Args:
         num_channels (int): width C of RRWP.
         dim (int): width of nodes and pairs.
-        dim_x (int, optional): width of raw node features, which a linear map brings to dim first; None: they have that
-            width. (default: None)
         prepare (callable, optional): batch -> batch with ``rrwp``. (default: None, it is there)
 
-    Shapes: batch.x (N, dim or dim_x), batch.rrwp (P, C) of all pairs, graph by graph, query by query, or of those of
+    Shapes: batch.x (N, dim), batch.rrwp (P, C) of all pairs, graph by graph, query by query, or of those of
         batch.rrwp_index (2, P), where there is one -> batch.x (N, dim), batch.pair_attr (P, dim), batch.pair_index None
         or (2, P).
     """
@@ -36,12 +34,10 @@ class RRWPLinear(nn.Module):
         self,
         num_channels: int,
         dim: int,
-        dim_x: int | None = None,
         prepare: Callable[[Any], Any] | None = None,
     ) -> None:
         super().__init__()
         self.prepare = prepare
-        self.features = None if dim_x is None else nn.Linear(dim_x, dim)
         self.node, self.pair = (nn.Linear(num_channels, dim, bias=False) for _ in range(2))
         for linear in (self.node, self.pair):
             nn.init.xavier_uniform_(linear.weight)
@@ -50,8 +46,7 @@ class RRWPLinear(nn.Module):
         """Return the batch with new x, and with pair_attr."""
         batch = batch if self.prepare is None else self.prepare(batch)
         values = batch.rrwp.to(self.pair.weight.dtype)
-        x = batch.x if self.features is None else self.features(batch.x.to(values.dtype))
-        batch.x = x + self.node(diagonal(values, first_nodes(batch), batch.get("rrwp_index")))
+        batch.x = batch.x + self.node(diagonal(values, first_nodes(batch), batch.get("rrwp_index")))
         batch.pair_attr = self.pair(values)
         if "rrwp_index" in batch:
             batch.pair_index = batch.rrwp_index

@@ -70,6 +70,7 @@ class FeatureEncoder(nn.Module):
         node_norm (bool, optional): BatchNorm after the node encoder. (default: False)
         edge_norm (bool, optional): BatchNorm after the edge encoder. (default: False)
         dim_edge (int, optional): width of the encoded edge features, C if None. (default: None)
+        rrwp (Module, optional): an `RRWPLinear`, which adds RRWP after both norms, as in GRIT. (default: None)
     """
 
     def __init__(
@@ -80,15 +81,16 @@ class FeatureEncoder(nn.Module):
         node_norm: bool = False,
         edge_norm: bool = False,
         dim_edge: int | None = None,
+        rrwp: nn.Module | None = None,
     ) -> None:
         super().__init__()
-        self.node, self.edge = node, edge
+        self.node, self.edge, self.rrwp = node, edge, rrwp
         self.node_norm = BatchNorm(dim, allow_single_element=True) if node is not None and node_norm else None
         has_norm = edge is not None and edge_norm
         self.edge_norm = BatchNorm(dim_edge or dim, allow_single_element=True) if has_norm else None
 
     def forward(self, batch: Any) -> Any:
-        """Replace ``batch.x`` and ``batch.edge_attr`` by their encodings."""
+        """Replace ``batch.x`` and ``batch.edge_attr`` by their encodings; RRWP sets ``batch.pair_attr``, too."""
         if self.node is not None:
             batch = self.node(batch)
         if self.node_norm is not None:
@@ -97,7 +99,7 @@ class FeatureEncoder(nn.Module):
             batch = self.edge(batch)
         if self.edge_norm is not None:
             self.normalise_edges(batch)
-        return batch
+        return batch if self.rrwp is None else self.rrwp(batch)
 
     def normalise_edges(self, batch: Any) -> None:
         """Normalise ``batch.edge_attr``."""

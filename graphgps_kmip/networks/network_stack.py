@@ -10,6 +10,7 @@ from torch import nn
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.compat.layer_faults import EdgeNormOnNodesEncoder
 from graphgps_kmip.compat.padded_graphs import PaddedGPSModel
+from graphgps_kmip.encoding.rrwp_linear import RRWPLinear
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.model import FeatureEncoder, GPSModel, input_layers
 from graphgps_kmip.model.layer_recipe import JumpingConnections, LayerRecipe
@@ -73,18 +74,26 @@ def encoder(plan: NetworkPlan, dim: int, dim_edge: int | None = None) -> Feature
     """Return the encoder of nodes, to width ``dim``, and of edges, to ``dim_edge`` or the same."""
     dim_edge = dim_edge or dim
     given = plan.settings.dataset
-    node = node_encoder(plan, given.node_encoder_name, dim) if given.node_encoder else None
+    node, rrwp = _node_part(plan, dim)
     edge = edge_encoder(plan, given.edge_encoder_name, dim_edge) if given.edge_encoder else None
     norms = (given.node_encoder_bn, given.edge_encoder_bn)
     kind = EdgeNormOnNodesEncoder if given.edge_norm_on_nodes else FeatureEncoder
-    return kind(dim, node, edge, *norms, dim_edge)
+    return kind(dim, node, edge, *norms, dim_edge, rrwp)
 
 
 def node_encoder_alone(plan: NetworkPlan, dim: int) -> FeatureEncoder:
     """Return the encoder of nodes of a network that reads no edge features: dataset.edge_encoder is not built."""
+    node, rrwp = _node_part(plan, dim)
+    return FeatureEncoder(dim, node, None, plan.settings.dataset.node_encoder_bn, rrwp=rrwp)
+
+
+def _node_part(plan: NetworkPlan, dim: int) -> tuple[nn.Module | None, RRWPLinear | None]:
+    """Return the encoder of nodes, and RRWP by itself where that is its last part: norms stand between them."""
     given = plan.settings.dataset
     node = node_encoder(plan, given.node_encoder_name, dim) if given.node_encoder else None
-    return FeatureEncoder(dim, node, None, given.node_encoder_bn)
+    if isinstance(node, nn.Sequential) and isinstance(node[-1], RRWPLinear):
+        return node[:-1], node[-1]
+    return node, None
 
 
 def check_raw_width(plan: NetworkPlan, dim: int, otherwise: str = "") -> None:

@@ -95,10 +95,11 @@ def test_norms_of_grit_over_channels_and_batches_keep_their_order_and_rezero_its
     settings = {"gt.layer_norm": True, "gt.batch_norm": True, "grit.rezero": True}
     options = {"num_layers": 1, "dim": 8, "num_heads": 2, "head": "inductive_node"}
     own = grit(3, 4, "LinearNode", settings, **options).state_dict()
-    theirs = [f"layers.0.{kind}_norm1_h.bias" for kind in ("layer", "batch")]
+    norms = ("layer_norm1_h.weight", "layer_norm1_h.bias", "batch_norm1_h.weight", "batch_norm1_h.running_mean")
+    theirs = [f"layers.0.{norm}" for norm in norms]
     find = finder({name: torch.zeros(8) for name in theirs}, own, GRIT)
     places = [next(one for one in find(name) if one in own) for name in theirs]
-    assert [place.split(".")[3] for place in places] == ["0", "1"]
+    assert [place.split(".")[3] for place in places] == ["0", "0", "1", "1"]
     for name in ("alpha1_h", "alpha1_e", "alpha2_h"):
         assert next(find(f"layers.0.{name}")) == f"layers.0.{rename_layer(name)}"
         assert f"layers.0.{rename_layer(name)}" in own

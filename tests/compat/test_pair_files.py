@@ -56,7 +56,7 @@ def test_every_part_of_a_model_of_grit_has_the_public_number_of_parameters(name:
     # a file with the group's old name was counted with the default of the new one
     words = ("posenc_RRWP.ksteps", "21") if name.startswith("pcqm4mv2") else ()
     model = build(name, tmp_path, *words).model
-    features, rrwp = model.encoder.node
+    features, rrwp = model.encoder.node, model.encoder.rrwp
     parts = (features, model.encoder.edge, rrwp.node, rrwp.pair, model.layers, model.layers[0], model.head)
     assert [size(part) for part in parts] == list(FILES[name]["parts"].values())
     assert size(model) == FILES[name]["parameters"]

@@ -116,12 +116,15 @@ def test_hashes_are_those_of_earlier_code_and_the_same_in_any_order_of_loading()
 # them of which it computed the same; with the hash that it gave them.
 MULTI = ("model.type", "MultiModel", "gt.layer_type")
 SAN = ("gnn.head", "san_graph", "gnn.act")
+RRWP = ("dataset.node_encoder_name", "LinearNode+RRWP")
+NORM = ("dataset.node_encoder_bn", "True")
 CHANGED = {
     (*MULTI, "CustomGatedGCN+GINE"): "a752d65d2749",
     (*MULTI, "GatedGCN+GCN+GatedGCN+kMIP"): "2a653d9d042d",
     (*MULTI, "GatedGCN+GAT"): "5f7f6d66fa3f",
     (*SAN, "gelu"): "1955c56d024e",
     (*SAN, "relu", "gnn.layer_act", "gelu"): "5267ded3da4b",
+    (*RRWP, *NORM): "f65ea7c86c62",
 }
 UNCHANGED = {
     (*MULTI, "GatedGCN+kMIP"): "c8811e40aef2",
@@ -133,6 +136,8 @@ UNCHANGED = {
     (*SAN, "relu"): "2d820f7d1dc5",
     (*SAN, "gelu", "gnn.layer_act", "relu"): "dc8c059e55b5",
     ("gnn.act", "gelu"): "1b62213edf8c",
+    RRWP: "e8387e90d044",
+    NORM: "41cfd2f566f6",
 }
 
 

@@ -15,8 +15,8 @@ from tests.recorded import check, load
 
 TINY = {"num_layers": 2, "dim": 8, "num_heads": 2, "pooling": "add"}
 NAMES = {
-    "rrwp_abs_encoder.fc.": "encoder.node.1.node.",
-    "rrwp_rel_encoder.fc.": "encoder.node.1.pair.",
+    "rrwp_abs_encoder.fc.": "encoder.rrwp.node.",
+    "rrwp_rel_encoder.fc.": "encoder.rrwp.pair.",
     "encoder.node_encoder.": "encoder.node.0.",
     "encoder.edge_encoder.": "encoder.edge.",
     **{f"post_mp.FC_layers.{number}.": f"head.mlp.{2 * number}." for number in range(3)},
@@ -108,7 +108,7 @@ def test_every_part_has_as_many_parameters_as_that_of_the_public_file(name: str)
     }
     options = {"num_layers": layers, "dim": dim, "num_heads": heads, "head": head, "edge_encoder": edge, "edge_dim": 1}
     model = grit(dim_in, dim_out, node, settings, **options)
-    features, rrwp = model.encoder.node
+    features, rrwp = model.encoder.node, model.encoder.rrwp
     parts = (features, model.encoder.edge, rrwp.node, rrwp.pair, model.layers, model.head)
     counts = [sum(parameter.numel() for parameter in part.parameters()) for part in parts]
     assert counts == [*expected[:3], *expected[2:]]

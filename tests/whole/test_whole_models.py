@@ -85,4 +85,5 @@ def test_the_selection_holds_every_code_and_every_kind_of_network() -> None:
         ("G", "Graphormer"),
         ("G", "Performer"),
         ("S", "Exphormer"),
+        ("R", "GritTransformer"),
     }

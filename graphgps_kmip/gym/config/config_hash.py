@@ -124,6 +124,9 @@ def _changed_mathematics(settings: Mapping[str, Any]) -> list[str]:
         changed.append("san_graph has the activation of the layers")  # a ReLU before
     if settings["model.type"] == "MultiModel" and _chains_edges(settings):
         changed.append("branches of MultiModel read the edges of the branch before")  # those of the layer before
+    normed = settings["dataset.node_encoder_bn"] or settings["dataset.edge_norm_on_nodes"]
+    if normed and "RRWP" in settings["dataset.node_encoder_name"].split("+"):
+        changed.append("RRWP is added after the norm of nodes")  # before it
     return changed
 
 

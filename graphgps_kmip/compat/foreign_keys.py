@@ -76,7 +76,7 @@ def translated(settings: Iterable[Setting], code: Code) -> list[Setting]:
 def _check(key: str, value: Any, origin: str, only: Mapping[str, tuple[Any, ...]]) -> None:
     pattern = _first_match(key, only)
     if pattern is not None and value not in only[pattern]:
-        allowed = " or ".join(map(str, only[pattern]))
+        allowed = " or ".join(str(one) or "''" for one in only[pattern])
         raise ConfigError(f"{origin}: {key} {value}: this package has only {allowed}: change it, or leave it out")
 
 

@@ -55,6 +55,7 @@ KEYS: dict[str, str] = {
 }
 # Options of the heads linear_graph and linear_node, with the values that mean none.
 HEAD_OPTIONS = {"post_pooling_norm": "none", "out_bn": False, "out_dim": None}
+SAN_HEAD = ("gnn.head", "gnn.layers_post_mp", "gnn.dropout")  # what san_graph is here is said by these
 # Keys that derive reads, each with others.
 TOGETHER = (
     *(f"{section}{key}" for section in (NODE, EDGE, SUBGRAPH) for key in ("enable", "name", "pe_name", "in_dim")),
@@ -71,6 +72,7 @@ TOGETHER = (
         "gt.macro_norm_type",
         "gnn.trunc_init",
         *(f"gnn.{key}" for key in HEAD_OPTIONS),
+        *SAN_HEAD,
         "train.cfi_only",
         f"{BLOCKS}drop_path_scale",
     ),
@@ -178,7 +180,12 @@ def _head(given: Mapping[str, Any]) -> dict[str, Any]:
     if asked and name not in ("linear_graph", "linear_node"):
         key, value = next(iter(asked.items()))
         raise ConfigError(f"gnn.{key} {value}: here the heads linear_graph and linear_node alone have it, not {name}")
-    return {f"head.{name}.{key}": value for key, value in asked.items()}
+    found = {key: given[key] for key in SAN_HEAD if key in given}
+    if name == "san_graph":  # here as many hidden layers as gnn.layers_post_mp says, none narrower than the outputs
+        layers = given.get("gnn.layers_post_mp", 2)
+        found |= {"gnn.head": "linear_graph", "head.linear_graph.halve_widths": True, "gnn.dropout": 0.0}
+        found["gnn.layers_post_mp"] = layers + 1 if isinstance(layers, int) else layers
+    return found | {f"head.{name}.{key}": value for key, value in asked.items()}
 
 
 def _check_whole(given: Mapping[str, Any]) -> None:

@@ -133,6 +133,17 @@ def test_what_a_file_of_ppgt_has_too_much_or_too_little_is_an_error(tmp_path: Pa
             renamed({name: value for name, value in state.items() if name != key}, own, PPGT, FILE)
 
 
+def test_each_map_of_the_head_san_graph_of_ppgt_has_a_place(tmp_path: Path) -> None:
+    own = small(tmp_path, **{"gnn.head": "san_graph"}).state_dict()
+    state = {name: value for name, value in state_of_one_layer().items() if not name.startswith("post_mp.")}
+    for number, (width, rows) in enumerate([(64, 32), (32, 16), (16, 8), (8, 1)]):  # gnn.layers_post_mp 3
+        state[f"post_mp.FC_layers.{number}.weight"] = torch.randn(rows, width)
+        state[f"post_mp.FC_layers.{number}.bias"] = torch.randn(rows)
+    full = renamed(state, own, PPGT, FILE)
+    maps = [value for name, value in full.items() if name.startswith("model.head.head.")]
+    assert [id(value) for value in maps] == [id(state[name]) for name in state if name.startswith("post_mp.")]
+
+
 def test_a_file_of_ours_and_one_of_graphgps_keep_their_table(tmp_path: Path) -> None:
     own = small(tmp_path).state_dict()
     assert names_of(own) is PUBLIC

@@ -214,6 +214,17 @@ def test_options_of_the_head_go_to_the_head_that_the_file_names(tmp_path: Path) 
             load(ZINC, tmp_path, **none | {"gnn.head": "san_graph", key: value})
 
 
+def test_the_head_san_graph_is_a_linear_graph_whose_hidden_layers_halve_the_width(tmp_path: Path) -> None:
+    load(ZINC, tmp_path, **{"gnn.head": "san_graph", "gnn.dropout": 0.3})  # which that head does not read
+    assert (cfg.gnn.head, cfg.head.linear_graph.halve_widths) == ("linear_graph", True)
+    assert (cfg.gnn.layers_post_mp, cfg.gnn.dropout) == (4, 0.0)
+
+
+def test_a_value_that_must_be_empty_is_refused_with_what_it_may_be(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"hid_dim 16: this package has only '': change it, or leave it out"):
+        load(ZINC, tmp_path, **{"gt.pos_enc.node_encoder.MLPNodeEncoder.hid_dim": 16})
+
+
 MASK = "gt.pos_enc.node_encoder.NodeMask.mask_rate"
 
 

@@ -129,6 +129,9 @@ RAW_VOC = RAW_EDGES | {
 # Matrices for edges on paths that have no types: nothing reads them, but the printed counts and checkpoints hold them.
 GRAPHORMER = {"posenc_GraphormerBias.unread_tables": True}
 BEST_KEPT = {"train.ckpt_best": True}
+# Of this data set the head predicts all nodes, and the training loop takes those of the split for loss and metrics.
+ARXIV = ("dataset.name ogbn-arxiv", "gnn.head inductive_node")
+NODES_OF_SPLIT = {("gnn.head", "inductive_node"): ("gnn.head", "node")}
 # A file that does not list stems and norms has none.
 PPGT_DEFAULTS = {
     "posenc_RRWP.channels": "K+1",
@@ -166,16 +169,17 @@ DIALECTS: dict[str, dict[str, Any]] = {
     "grit": L2NORM | SUM | BEST_KEPT | {"gt.layer_type": "GRIT"},
     "ppgt": L2NORM | SUM | BEST_KEPT | PPGT_DEFAULTS | {"gt.layer_type": "sL2"},
 }
-# Where the networks of one code differ: (dialect, model.type), or (dialect, model.type, gnn.layer_type), -> further
-# settings. The k-MIP code's MultiModel is Exphormer's, whose GatedGCN keeps its residual. In custom_gnn, gnn.act
-# reaches neither GraphGPS's layers nor LRGB's GatedGCN.
-OF_NETWORKS: dict[tuple[str, ...], dict[str, Any]] = {
+# Where networks or data sets of one code differ: (dialect, model.type), (dialect, model.type, gnn.layer_type) or
+# (dialect, dataset.name) -> further settings. The k-MIP code's MultiModel is Exphormer's, whose GatedGCN keeps its
+# residual. In custom_gnn, gnn.act reaches neither GraphGPS's layers nor LRGB's GatedGCN.
+SPECIAL: dict[tuple[str, ...], dict[str, Any]] = {
     ("kmip", "MultiModel"): {"gt.gatedgcn.residual": True},
     ("kmip", "SingleModel"): {"gt.gatedgcn.residual": True},
     ("graphgps", "custom_gnn"): RELU,
     ("lrgb", "custom_gnn", "gatedgcnconv"): RELU,
+    ("kmip-thesis", "ogbn-arxiv"): REVERSE,
 }
-# dialect, or (dialect, model.type) -> (key, value) -> what it means in ours.
+# dialect, (dialect, model.type) or (dialect, dataset.name) -> (key, value) -> what it means in ours.
 MEANINGS: dict[str | tuple[str, str], dict[tuple[str, Any], tuple[str, Any]]] = {
     "graphgps": RAW_VOC,
     "exphormer": RAW_VOC | GRAPH_NORM,
@@ -191,6 +195,8 @@ MEANINGS: dict[str | tuple[str, str], dict[tuple[str, Any], tuple[str, Any]]] = 
     "ppgt": {("gt.layer_type", "PPGTLayer"): ("gt.layer_type", "sL2")},
     ("kmip", "MultiModel"): GRAPH_NORM,
     ("kmip", "SingleModel"): GRAPH_NORM,
+    ("exphormer", "ogbn-arxiv"): NODES_OF_SPLIT,
+    ("kmip-thesis", "ogbn-arxiv"): NODES_OF_SPLIT,
 }
 # The k-MIP codes' heads are as wide as the network where a file does not give their width.
 HEAD_WIDTHS = {
@@ -216,14 +222,15 @@ def in_dialect(settings: list[Setting]) -> list[Setting]:
     if not isinstance(quirks, list):
         raise ConfigError(f"quirks: expected a list of names, got {reprlib.repr(quirks)}: write quirks: [name]")
     network = (dialect, str(named.get("model.type")))
+    data = (dialect, str(named.get("dataset.name")))
     values = dict(look_up(DIALECTS, dialect, "dialect")) if dialect else {}
-    for special in (network, (*network, str(named.get("gnn.layer_type")))):
-        values |= OF_NETWORKS.get(special, {})
+    for special in (network, (*network, str(named.get("gnn.layer_type"))), data):
+        values |= SPECIAL.get(special, {})
     for quirk in quirks:
         values |= look_up(QUIRKS, quirk, "quirks")
     if dialect in FOREIGN:
         settings = translated(settings, FOREIGN[dialect])
-    meanings = MEANINGS.get(dialect, {}) | MEANINGS.get(network, {})
+    meanings = MEANINGS.get(dialect, {}) | MEANINGS.get(network, {}) | MEANINGS.get(data, {})
     before = [(key, value, f"dialect {dialect}") for key, value in values.items()]
     before += beside(settings) if dialect == SPEXPHORMER.name else []
     behind = _wide_heads(named, dialect)
@@ -371,7 +378,7 @@ def detect(settings: Iterable[tuple[str, Any, str]]) -> tuple[str, str]:
     What one code copied from another counts as the other's: Exphormer's baselines are files of GraphGPS. Of the two
     k-MIP codes, the paper's is known by its parameter budgets; what only k-MIP code has is else of the thesis, and a
     warning says so, for the paper's point cloud files have no budget (`name_dialect`). Files of GRIT and PPGT name
-    their layers.
+    their layers. A head for all nodes of ogbn-arxiv has a meaning in Exphormer's and the thesis' loop alone.
 
     Args:
         settings: (key, value, where it stands) of a file that does not name its dialect.
@@ -389,6 +396,8 @@ def detect(settings: Iterable[tuple[str, Any, str]]) -> tuple[str, str]:
             for text, where in texts.items():
                 if fnmatchcase(text, pattern):
                     return dialect, f"{text} ({where})"
+    if texts.keys() >= {*ARXIV}:
+        return "kmip-thesis", " and ".join(ARXIV)
     return "graphgps", "nothing in it is of another code"
 
 

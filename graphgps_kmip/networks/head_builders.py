@@ -158,6 +158,7 @@ UNFIT["subgraph"] = UNFIT["graph"]
 UNFIT["node"] = ((*UNFIT["sampled"][0], "inductive_node"), "node")  # which would learn the labels of test nodes, too
 LABELLED = {
     "graph": "each graph",
+    "inductive_node": "each node; the public codes stop at their first loss, with fewer predictions than labels",
     "subgraph": "the subgraph around each node (train.sampler node2subgraph)",
     "node": "each node of one graph, of which a split has some",
 }

@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
+from run.check_configs import check
+from torch_geometric.data import Data
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.compat.dialects import DIALECTS, QUIRKS
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.building.network_building import current_plan
+from graphgps_kmip.gym.building.network_building import build_model, current_plan
 from graphgps_kmip.gym.config.config_hash import config_hash
 from graphgps_kmip.gym.config.config_loading import flatten, load_config
 from graphgps_kmip.networks.branches import dropout_of
@@ -71,6 +74,39 @@ def test_superpixels_are_standardised_where_their_code_does(
 ) -> None:
     load(tmp_path, f"dialect: {dialect}\n", "dataset.node_encoder_name", name)
     assert cfg.dataset.node_encoder_name == meant
+
+
+ARXIV = """
+dataset: {format: OGB, name: ogbn-arxiv, task: node, task_type: classification, node_encoder: False,
+  edge_encoder: True, edge_encoder_name: DummyEdge, edge_encoder_bn: False, sample: True}
+model: {type: MultiModel, loss_fun: cross_entropy}
+gt: {layers: 1, n_heads: 2, dim_hidden: 8, layer_type: GCN+None}
+gnn: {head: inductive_node, layers_pre_mp: 1, layers_post_mp: 1, dim_inner: 8, dropout: 0.0}
+"""
+
+
+@pytest.mark.parametrize("dialect", ["exphormer", "kmip-thesis"])
+def test_ogbn_arxiv_is_predicted_at_the_nodes_of_the_split_as_the_loops_of_these_codes_do(
+    dialect: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(f"dialect: {dialect}\n{ARXIV}")
+    outcome = check(file)
+    assert not outcome.why, str(outcome)
+    assert cfg.prep.add_reverse_edges
+    model = build_model(cfg).eval()
+    x, edge_index, train_mask = torch.randn(6, cfg.share.dim_in), torch.randint(6, (2, 9)), torch.arange(6) % 2 == 1
+    graph = {"x": x, "edge_index": edge_index, "y": torch.arange(6), "batch": torch.zeros(6, dtype=torch.long)}
+    prediction, label = model(Data(**graph, train_mask=train_mask, split="train"))
+    of_all, _ = model(Data(**graph, train_mask=torch.ones(6, dtype=torch.bool), split="train"))
+    torch.testing.assert_close(prediction, of_all[train_mask])
+    assert torch.equal(label, graph["y"][train_mask])
+
+
+def test_all_nodes_of_one_graph_stay_refused_where_the_loop_of_the_code_learns_their_labels(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(f"dialect: graphgps\n{ARXIV}")
+    assert "gnn.head: inductive_node does not fit OGB ogbn-arxiv" in check(file).why
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,13 @@ def test_of_one_graph_divided_by_masks_a_head_for_all_nodes_or_graphs_is_refused
         check_head(settings(head), "node")
 
 
+@pytest.mark.parametrize("head", ["graph", "san_graph"])
+def test_a_head_for_graphs_is_refused_for_labels_of_nodes_with_what_the_public_codes_do(head: str) -> None:
+    line = f"gnn.head: {head} does not fit .* each node; the public codes stop at their first loss, .* inductive_node"
+    with pytest.raises(ConfigError, match=line):
+        check_head(settings(head), "inductive_node")
+
+
 @pytest.mark.parametrize(
     ("head", "level"),
     [("node", "node"), ("linear_node", "node"), ("inductive_node", "sampled"), ("inductive_node", "inductive_node")],

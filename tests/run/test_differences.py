@@ -15,7 +15,7 @@ import pytest
 from run.differences import Case, cases, effect, main, trained
 
 import main as program
-from graphgps_kmip.compat.dialects import DIALECTS, MEANINGS, OF_NETWORKS, PPGT_DEFAULTS, QUIRKS
+from graphgps_kmip.compat.dialects import DIALECTS, MEANINGS, PPGT_DEFAULTS, QUIRKS, SPECIAL
 from run import differences
 
 pytestmark = pytest.mark.usefixtures("few_digits")
@@ -32,13 +32,14 @@ SHORT = {"gt.layers": 1, "optim.max_epoch": 1, "optim.num_warmup_epochs": 0, "tr
 # Of the sparse network, which needs the scores of a trained estimator: whole models of its code (tests/whole) are equal
 # with the quirk alone, and tests/data/test_edge_sampling.py shows what repeated edges change.
 WITHOUT_CASE = {"spexphormer_mixed_heads"}
-STARTS |= {"spexphormer.repeat_missing", "dataset.split_seed", "train.mode", "model.type"}  # the last two are names
+STARTS |= {"spexphormer.repeat_missing", "dataset.split_seed"}
+STARTS |= {"train.mode", "model.type", "gnn.head"}  # names
 
 
 def test_every_quirk_and_every_setting_of_a_dialect_has_a_case() -> None:
     assert set(QUIRKS) <= set(CASES) | WITHOUT_CASE
     covered = {key for case in CASES.values() for key in (*case.published, *case.ours)}
-    of_dialects = {key for values in (*DIALECTS.values(), *OF_NETWORKS.values()) for key in values}
+    of_dialects = {key for values in (*DIALECTS.values(), *SPECIAL.values()) for key in values}
     meant = {key for meanings in MEANINGS.values() for old_new in meanings.items() for key, _ in old_new}
     assert of_dialects | meant <= covered | STARTS
 

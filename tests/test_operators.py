@@ -180,3 +180,20 @@ def test_a_compiled_layer_is_one_graph_with_the_same_gradients(attention: str) -
         torch.testing.assert_close(*outputs)
         grads = [torch.autograd.grad(out.square().sum(), x)[0] for out in outputs]
         torch.testing.assert_close(*grads)
+
+
+@pytest.mark.parametrize("form", ["compile", "export"])
+def test_the_attention_of_the_readme_is_one_program_for_batch_vectors_of_any_length(form: str) -> None:
+    attention, x, batch = KMIPAttention(64, 4, k=10), torch.randn(100, 64), torch.tensor([0] * 60 + [1] * 40)
+    if form == "compile":
+        program = torch.compile(attention, fullgraph=True, dynamic=True, backend="aot_eager")
+    else:
+        sizes = {0: torch.export.Dim.AUTO}
+        program = torch.export.export(attention, (x, batch), dynamic_shapes=(sizes, sizes)).module()
+    for graph in (batch, torch.tensor([0] * 3 + [4] * 54), torch.tensor([2] * 5)):  # numbers without a node, too
+        nodes = x[: len(graph)].clone().requires_grad_()
+        outputs = [function(nodes, graph) for function in (program, attention)]
+        torch.testing.assert_close(*outputs)
+        torch.testing.assert_close(*(torch.autograd.grad(out.square().sum(), nodes)[0] for out in outputs))
+    with pytest.raises(RuntimeError, match="the batch vector must be non-decreasing"):
+        program(x, batch.flip(0))

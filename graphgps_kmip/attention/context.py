@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.compiler import is_compiling
 
 from graphgps_kmip.attention.size_groups import SizeGroups
 from graphgps_kmip.common.collectives import exchange, total
@@ -71,6 +72,10 @@ class Halo:
 
 
 EDGE_SET_SUFFIX = "_edge_index"
+UNSORTED = (
+    "the batch vector must be non-decreasing and start at 0 or above, got an unsorted or negative one: "
+    "sort the nodes by graph (order = batch.argsort(stable=True); x[order], batch[order])"
+)
 _KEPT = ("sizes", "host_sizes", "max_nodes", "min_nodes", "pair_ptr", "num_pairs", "size_groups", "_ptr_is_checked")
 
 
@@ -217,9 +222,8 @@ class GraphContext:
         if context_or_batch is None:
             batch = torch.zeros(x.size(0), dtype=torch.long, device=x.device)
             return cls(batch, single_graph(x.size(0), x.device))
-        _check_batch_vector(context_or_batch)
         _check_length(context_or_batch, x)
-        return cls(context_or_batch.long(), _ptr_of(context_or_batch))
+        return cls(*_graphs_of(context_or_batch))
 
     @classmethod
     def from_data(cls, data: Any) -> GraphContext:
@@ -238,8 +242,7 @@ class GraphContext:
             batch = torch.zeros(data.num_nodes, dtype=torch.long, device=device)
             ptr = single_graph(data.num_nodes, device)
         elif ptr is None:
-            _check_batch_vector(batch)
-            ptr = _ptr_of(batch)
+            batch, ptr = _graphs_of(batch)
         return cls(
             batch,
             ptr,
@@ -276,9 +279,18 @@ def _edge_sets(data: Any) -> dict[str, tuple[Tensor, Tensor | None]]:
     return {name: (data[name + EDGE_SET_SUFFIX], getattr(data, f"{name}_edge_attr", None)) for name in names}
 
 
-def _ptr_of(batch: Tensor) -> Tensor:
-    ptr = torch.bincount(batch).cumsum(0)
-    return torch.cat([ptr.new_zeros(1), ptr])
+def _graphs_of(batch: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the graph of each node (N,) and the first node of each graph (B+1,); B is N in a traced program.
+
+    There no size may depend on values: graphs are numbered anew, without gaps, and those at the end have no node.
+    """
+    _check_batch_vector(batch)
+    if not is_compiling():
+        ptr = torch.bincount(batch).cumsum(0)
+        return batch.long(), torch.cat([ptr.new_zeros(1), ptr])
+    torch._assert_async((batch[1:] >= batch[:-1]).all(), UNSORTED)
+    number = torch.cat([batch.new_zeros(batch[:1].shape), (batch[1:] != batch[:-1]).long()]).cumsum(0)
+    return number, torch.searchsorted(number, torch.arange(batch.size(0) + 1, device=batch.device))
 
 
 def _check_batch_vector(batch: Tensor) -> None:
@@ -287,11 +299,8 @@ def _check_batch_vector(batch: Tensor) -> None:
             f"the batch vector must be (N,) of int64, got shape {tuple(batch.shape)} of {batch.dtype}: "
             "give the graph number of each node"
         )
-    if batch.numel() and (bool((batch[1:] < batch[:-1]).any()) or int(batch[0]) < 0):
-        raise ValueError(
-            "the batch vector must be non-decreasing and start at 0 or above, got an unsorted or negative one: "
-            "sort the nodes by graph (order = batch.argsort(stable=True); x[order], batch[order])"
-        )
+    if not is_compiling() and batch.numel() and (bool((batch[1:] < batch[:-1]).any()) or int(batch[0]) < 0):
+        raise ValueError(UNSORTED)
 
 
 def _check_length(batch: Tensor, x: Tensor) -> None:

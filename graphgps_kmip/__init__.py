@@ -1,7 +1,7 @@
 """Graph transformers with k-MIP attention. Importing this package alone loads no component and registers nothing.
 
-``import graphgps_kmip.gym`` registers every component with torch_geometric.graphgym. `create_model`, `load_model`,
-`register` and `register_attention` are loaded when they are first used.
+``import graphgps_kmip.gym`` registers every component with torch_geometric.graphgym. `batch_of`, `create_model`,
+`load_model`, `register` and `register_attention` are loaded when they are first used.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 
 # Name -> module that has it.
 _LAZY = {
+    "batch_of": "graphgps_kmip.networks.create_model",
     "create_model": "graphgps_kmip.networks.create_model",
     "load_model": "graphgps_kmip.gym.running.trained",
     "register": "graphgps_kmip.registry",

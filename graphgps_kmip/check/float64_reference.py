@@ -180,7 +180,7 @@ def _graphs(sizes: list[int], num_edges: int) -> Batch:
 
 
 def _predict(model: nn.Module, batch: Batch) -> Tensor:
-    return model(batch.clone())[0]
+    return model(batch)[0]
 
 
 def _gps(layer_type: str) -> nn.Module:

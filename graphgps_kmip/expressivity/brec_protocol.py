@@ -293,7 +293,7 @@ def _epoch(model: nn.Module, batches: Sequence[Batch], optimizer: Optimizer, pro
     """Take a step for each batch, in order, and return the mean loss."""
     total = 0.0
     for batch in batches:
-        given = batch.clone()  # a model writes into its batch
+        given = batch.clone()  # a network of another package writes into its batch
         given.progress = progress
         outputs = model(given)[0]
         loss = pair_loss(outputs)

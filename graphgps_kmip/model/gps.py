@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.data import Batch, Data
 from torch_geometric.utils import dropout_edge
 
 from graphgps_kmip.attention.context import GraphContext
@@ -158,11 +160,13 @@ class GPSLayer(nn.Module):
 class GPSModel(nn.Module):
     """Encoder, optional input layers, a stack of GPS layers, prediction head: ``model(batch) -> (pred, true)``.
 
+    ``batch`` is any batch of torch_geometric, or a plain ``Data``, which is a batch of one graph. It is not changed.
+
     An attention that defines ``initial_state(context)`` gets that state in the first layer, and each layer's new state
     in the next one. If it is a module, only the first layer keeps it: its parameters exist once.
 
-    One pass can serve several splits of the nodes of a graph: a batch that comes with ``encoded`` False leaves with the
-    node features behind the last layer in their place, and goes to the head alone when it comes with these again.
+    One pass can serve several splits of the nodes of a graph: the node features behind the last layer go into the list
+    ``batch.encoded``, if there is one, and a batch whose list has them goes to the head alone.
 
     Args:
         encoder (Module): writes ``batch.x`` (N, C) and, where there are edge features, ``batch.edge_attr`` (E, C).
@@ -202,30 +206,39 @@ class GPSModel(nn.Module):
 
     @property
     def reads_encoded(self) -> bool:
-        """Whether a batch with ``encoded`` features goes to the head alone; False for a forward of another class."""
+        """Whether a batch with features in ``encoded`` goes to the head alone; False for a forward of another class."""
         return type(self).forward is GPSModel.forward
 
-    def forward(self, batch: object) -> tuple[Tensor, Tensor]:
-        """Return predictions and labels; of the batch only x and edge_attr are replaced."""
-        encoded = getattr(batch, "encoded", None)
-        if isinstance(encoded, Tensor):
-            batch.x = encoded
-            return self.head(batch)
-        return self.head(self._encode(batch))
+    def forward(self, batch: Data, split: str | None = None) -> tuple[Tensor, Tensor]:
+        """Return predictions and labels.
 
-    def _encode(self, given: object) -> object:
+        Args:
+            batch (Data): Graphs.
+            split (str, optional): For heads of one graph whose nodes are divided: predict those of
+                ``batch[f"{split}_mask"]``; None: those of ``batch.split``, as GraphGym's loop has it, else all.
+                (default: ``None``)
+        """
+        batch = copy_batch(batch, split)
+        encoded = batch.get("encoded")
+        if encoded:
+            (batch.x,) = encoded
+            return self.head(batch)
+        batch = self._encode(batch)
+        if encoded is not None:
+            encoded.append(batch.x)
+        return self.head(batch)
+
+    def _encode(self, batch: Data) -> Data:
         """Return the batch with the features behind the last layer."""
         if self.feature_dropout is not None:
-            given.x = self.feature_dropout(given.x)
-        batch = self.encoder(given)
+            batch.x = self.feature_dropout(batch.x)
+        batch = self.encoder(batch)
         if self.pre_mp is not None:
             batch.x = self.pre_mp(batch.x)
         whole = GraphContext.from_data(batch)
         context = self._without_some_edges(whole)
         batch.x, edge_attr = self.run_layers(batch.x, context)
         batch.edge_attr = edge_attr if context is whole else whole.edge_attr
-        if getattr(given, "encoded", None) is False:
-            given.encoded = batch.x  # not read from x later: a head may have layers of its own, which replace that
         return batch
 
     def _without_some_edges(self, context: GraphContext) -> GraphContext:
@@ -246,6 +259,22 @@ class GPSModel(nn.Module):
             if self.jump is not None:
                 outputs.append(x)
         return (x if self.jump is None else self.jump(outputs)), context.edge_attr
+
+
+def copy_batch(data: Data, split: str | None = None) -> Batch:
+    """Return a batch that a network may write into: the tensors are those of the caller, who keeps the attributes.
+
+    Args:
+        data (Data): Any batch, or one graph; ``batch`` and ``ptr`` are made where they are missing.
+        split (str, optional): Becomes ``batch.split``; None: that is as it was. (default: ``None``)
+    """
+    batch = copy.copy(data) if isinstance(data, Batch) else Batch(_base_cls=type(data), **data.to_dict())
+    if batch.get("ptr") is None:
+        context = GraphContext.from_data(data)
+        batch.batch, batch.ptr = context.batch, context.ptr
+    if split is not None:
+        batch.split = split
+    return batch
 
 
 def initial_states(attentions: Iterable[nn.Module], context: GraphContext) -> States:

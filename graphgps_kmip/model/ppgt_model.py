@@ -1,11 +1,7 @@
-"""Encoder and readout of PPGT (Ma et al.), which stand around the layers of a `GPSModel`.
-
-They put features of pairs and class tokens into a shallow copy of the batch, so that the caller's batch keeps its keys.
-"""
+"""Encoder and readout of PPGT (Ma et al.), which stand around the layers of a `GPSModel`."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,7 +23,7 @@ class PPGTEncoder(nn.Module):
         mask (Module, optional): module ``batch -> batch`` between features and stems, such as `NodeMask`; it has no
             parameters. (default: None)
 
-    Shapes: batch -> a copy with x (N, C), pair_attr (P, C') of all P pairs inside graphs or, with sparse RRWP, of those
+    Shapes: batch -> with x (N, C), pair_attr (P, C') of all P pairs inside graphs or, with sparse RRWP, of those
         of pair_index (2, P), class_token (B, C) if any.
     """
 
@@ -43,8 +39,8 @@ class PPGTEncoder(nn.Module):
         self.node_stems, self.pair_stems = nn.ModuleList(node_stems), nn.ModuleList(pair_stems)
 
     def forward(self, batch: Any) -> Any:
-        """Return a copy of the batch with encoded nodes and pairs; tensors are shared with the batch, not changed."""
-        batch = self.features(copy.copy(batch))
+        """Return the batch with encoded nodes and pairs."""
+        batch = self.features(batch)
         batch.pair_attr, batch.pair_index = None, None
         if self.features.edge is None:
             batch.edge_attr = None

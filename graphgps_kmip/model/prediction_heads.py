@@ -123,8 +123,8 @@ class NodeHead(nn.Module):
         dropout (float, optional): probability between the MLP's layers. (default: 0.0)
         act (callable, optional): builds the MLP's activation. (default: ReLU)
         masked (bool, optional): keep the nodes of ``batch[f"{batch.split}_mask"]`` only (one graph whose nodes are
-            split into training, validation and test: the transductive case); False predicts every node (inductive).
-            (default: False)
+            split into training, validation and test: the transductive case), all of a batch without a split; False
+            predicts every node (inductive). (default: False)
         l2norm (bool, optional): hidden rows of length 1, see `mlp`. (default: False)
 
     Shapes: batch.x (N, C) -> (N, dim_out), or the masked rows of it; labels alike.
@@ -155,7 +155,12 @@ class NodeHead(nn.Module):
 
 def _masked(batch: Any) -> tuple[Tensor, Tensor]:
     """Return features and labels of the nodes of ``batch[f"{batch.split}_mask"]``; labels keep their host copy."""
-    rows = rows_of(batch[f"{batch.split}_mask"])
+    split = batch.get("split")
+    if split is None:
+        return batch.x, batch.y
+    if f"{split}_mask" not in batch:
+        raise InputError(f"this head predicts the nodes of {split}_mask, which the graph lacks: give it, or no split")
+    rows = rows_of(batch[f"{split}_mask"])
     y, known = batch.y[rows], known_copy(batch.y)
     return batch.x[rows], y if known is None else remember(y, known[host_copy(rows)])
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.model.gps import copy_batch
 from graphgps_kmip.model.gradient_checkpointing import recomputed
 from graphgps_kmip.model.spexphormer_layer import SpexphormerLayer
 
@@ -59,8 +60,8 @@ class SpexphormerModel(nn.Module):
         self.encoder, self.start, self.pre_mp = encoder, start, pre_mp
         self.layers, self.head = nn.ModuleList(layers), head
 
-    def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
-        """Return predictions and labels; of the batch only x is replaced.
+    def forward(self, batch: Any, split: str | None = None) -> tuple[Tensor, Tensor]:
+        """Return predictions and labels; the batch is not changed. For ``split`` see `GPSModel`.
 
         Raises:
             ValueError: a batch of whole graphs for layers along sampled edges or the other way round, or a sparse batch
@@ -75,7 +76,7 @@ class SpexphormerModel(nn.Module):
             )
         if sparse:
             _check(batch, len(self.layers))
-        batch = self.encoder(batch)
+        batch = self.encoder(copy_batch(batch, split))
         if self.pre_mp is not None:
             batch.x = self.pre_mp(batch.x)
         batch.x = self._sampled_layers(batch) if sparse else self._whole_layers(batch)

@@ -1,11 +1,12 @@
-"""`create_model`: any registered network from keyword arguments, without YAML, GraphGym or its config."""
+"""`create_model`: any registered network from keyword arguments, without YAML or GraphGym; `batch_of` for it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import nn
+from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import ConfigError
@@ -46,7 +47,7 @@ def create_model(
     settings: Mapping[str, Any] = {},  # noqa: B006
     **options: Any,
 ) -> nn.Module:
-    """Return a new network, ``model(batch) -> (prediction, labels)`` on a batch of torch_geometric graphs.
+    """Return a new network, ``model(batch) -> (prediction, labels)`` on any batch of torch_geometric, or a plain Data.
 
     Example::
 
@@ -83,6 +84,20 @@ def create_model(
     plan = NetworkPlan(network_settings(given | dict(settings)), in_dim, edge_dim)
     refuse_unread_recipe(plan)
     return plan.build(lookup("network", network), in_dim, out_dim)
+
+
+def batch_of(graphs: Sequence[Data], split: str | None = None) -> Batch:
+    """Return graphs as the batch of a trained model, with its schedules at their end.
+
+    Args:
+        graphs (Sequence[Data]): With the features and the encodings that the model reads.
+        split (str, optional): See `GPSModel.forward`. (default: ``None``)
+    """
+    batch = Batch.from_data_list(list(graphs))
+    batch.progress = 1.0
+    if split is not None:
+        batch.split = split
+    return batch
 
 
 def _keys_of(name: str, network: str, layer_type: str) -> tuple[str, ...]:

@@ -119,14 +119,14 @@ class SharedGraph:
         self.shares, self._batch = one and getattr(model, "reads_encoded", False), None
 
     def take(self, batch: Any) -> None:
-        """Keep a batch that is about to go through the model, which then leaves its node features there."""
+        """Keep a batch that is about to go through the model, which then leaves its node features in the list."""
         if self.shares:
-            batch.encoded = False
+            batch.encoded = []
             self._batch = batch
 
     def encoded(self, split: str) -> Any | None:
         """Return the batch for another split, None as long as none has left its features."""
-        if self._batch is None or self._batch.encoded is False:
+        if self._batch is None or not self._batch.encoded:
             return None
         batch = copy.copy(self._batch)
         batch.split = split
@@ -252,7 +252,7 @@ def prepare(session: Session, loaded: Any, split: str, epoch: int) -> Any:
     It has `batch.split`, and `batch.progress`: ``epoch / (max_epoch - 1)``, or 1 in a session that only evaluates.
     `batch.epoch` is the epoch, for schedules that count epochs, and is not set there.
     """
-    # A shallow copy: a loader may yield the same object again, and the model and the lines below set attributes.
+    # A shallow copy: a loader may yield the same object again, and the lines below set attributes.
     batch = session.fabric.to_device(copy.copy(loaded))
     remember_batch(batch, loaded)
     if session.settings.precision == "64-true":

@@ -11,10 +11,10 @@ import torch
 from torch_geometric.graphgym.config import cfg
 
 import main
-from graphgps_kmip import load_model
+from graphgps_kmip import batch_of, load_model
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.running import experiment
-from graphgps_kmip.gym.running.trained import batch_of, trained
+from graphgps_kmip.gym.running.trained import trained
 
 ROOT = Path(__file__).parents[2]
 SHORT = (
@@ -33,14 +33,15 @@ def run_dir(tmp_path: Path, small_samples: None) -> Iterator[Path]:  # noqa: ARG
 
 def test_a_finished_run_is_a_model_without_its_data(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with trained(run_dir) as found:
-        batch = batch_of([found.dataset.part("test")[i] for i in range(3)], "test")
-        expected = found.model(batch.clone())[0]
+        batch = batch_of([found.dataset.part("test")[i] for i in range(3)])
+        expected = found.model(batch)[0]
     before = cfg.dump()
     monkeypatch.setattr(experiment, "load_configured", None)
     model = load_model(run_dir)
     assert cfg.dump() == before
     assert not model.training
-    torch.testing.assert_close(model(batch.clone())[0], expected, rtol=0, atol=0)
+    torch.testing.assert_close(model(batch)[0], expected, rtol=0, atol=0)
+    torch.testing.assert_close(model(batch.get_example(1), split="test")[0], expected[1:2])
 
 
 def test_a_folder_without_a_finished_run_is_refused_and_the_config_stays(tmp_path: Path) -> None:

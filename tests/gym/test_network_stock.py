@@ -61,6 +61,15 @@ def test_the_stock_network_with_all_its_parts_equals_torch_geometrics(stage: str
     torch.testing.assert_close(ours.head(batch_of(batch))[0], theirs_head(theirs, batch_of(batch), head))
 
 
+def test_the_stock_network_leaves_its_batch_as_it_is() -> None:
+    configure(DATA | {"model.type": "gnn", "dataset.edge_encoder": False, "gnn.stage_type": "skipconcat"})
+    batch, network = graphs(), build_network("gnn", 5, 3).eval()
+    before = batch.clone()
+    assert torch.equal(network(batch)[0], network(batch)[0])
+    assert batch.to_dict().keys() == before.to_dict().keys()
+    assert all(torch.equal(batch[key], before[key]) for key in before.keys())  # noqa: SIM118
+
+
 def batch_of(batch: Batch) -> Batch:
     batch = batch.clone()
     batch.x = torch.linspace(-1, 1, batch.num_nodes * 8, dtype=torch.float64).view(-1, 8)

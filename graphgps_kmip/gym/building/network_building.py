@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -48,8 +49,11 @@ class NetworkModule(nn.Module):
         """Whether the network gives a batch with ``encoded`` features to its head alone, see `GPSModel`."""
         return getattr(self.model, "reads_encoded", False)
 
-    def forward(self, batch: Any) -> Any:
-        """Return the network's output."""
+    def forward(self, batch: Any, split: str | None = None) -> Any:
+        """Return the network's output; ``split`` is ``batch.split``, which networks of other packages read."""
+        if split is not None:
+            batch = copy.copy(batch)
+            batch.split = split
         return self.model(batch)
 
 

@@ -37,7 +37,7 @@ def save_attention(model: nn.Module, dataset: GraphDataset, path: Path) -> bool:
     device = next(model.parameters()).device
     batch = Batch.from_data_list([graph]).to(device)
     batch.split, batch.progress, model = "test", 1.0, model.eval()  # of the trained model: schedules at their end
-    layers = collect_attention(model, batch.clone())
+    layers = collect_attention(model, batch)
     if not layers:
         logging.info("no attention picture: no layer of this model has a method attention_graph (docs/extending.md)")
         return False

@@ -12,7 +12,6 @@ from typing import Any
 
 import yaml
 from torch import nn
-from torch_geometric.data import Batch, Data
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.data import GraphDataset
@@ -72,8 +71,8 @@ def trained(run_dir: Path) -> Iterator[Trained]:
 def load_model(run_dir: str | Path) -> nn.Module:
     """Return the model of a finished run with the parameters of its best epoch, in eval mode, on the CPU.
 
-    It needs no data; GraphGym's config stays as it was. ``load_model(folder)(batch_of(graphs, "test"))`` returns
-    predictions and labels of torch_geometric graphs with the features of the run's data set.
+    It needs no data; GraphGym's config stays as it was. ``load_model(folder)(batch)`` returns predictions and labels of
+    torch_geometric graphs with the features of the run's data set, see `batch_of`.
 
     Args:
         run_dir (str or Path): Folder of the run, such as ``results/digits-kmip/0``.
@@ -103,13 +102,6 @@ def _opened(run_dir: Path) -> tuple[dict[str, Any], Path, dict[str, Any]]:
     content = read_checkpoint(path, record.get("config_hash", ""))
     _load(config_file(run_dir, record))
     return record, path, content
-
-
-def batch_of(graphs: list[Data], split: str) -> Batch:
-    """Return graphs of one split as the batch that a trained model takes, with its schedules at their end."""
-    batch = Batch.from_data_list(graphs)
-    batch.split, batch.progress = split, 1.0
-    return batch
 
 
 def _checkpoint(run_dir: Path) -> Path:

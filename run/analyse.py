@@ -25,7 +25,8 @@ from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.data import GraphDataset
 from graphgps_kmip.errors import ConfigError, is_users, one_line
 from graphgps_kmip.gym.running.attention_arrays import MAX_NODES, save_attention
-from graphgps_kmip.gym.running.trained import Trained, batch_of, trained
+from graphgps_kmip.gym.running.trained import Trained, trained
+from graphgps_kmip.networks.create_model import batch_of
 
 POINTS = 60  # of a curve over k
 LEVELS = (0.5, 0.8)  # of the attention weight: both papers name the k that reaches them

@@ -103,6 +103,18 @@ def append_stats(run_dir: Path, split: str, stats: Line) -> None:
             raise
 
 
+def write_stats(run_dir: Path, split: str, stats: Line) -> None:
+    """Write the split's file anew with one line, of what has no epochs: a run that was killed after it does so again.
+
+    Raises:
+        RunFolderError: it cannot be written; the file is as it was.
+    """
+    path = stats_file(run_dir, split)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, (json.dumps(stats) + "\n").encode())
+
+
 def trim_stats(run_dir: Path, epoch: int) -> None:
     """Drop the lines after `epoch`, and the part of a line that a killed run left at the end.
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from graphgps_kmip.common.signals import Stopped, StopSignals
 from graphgps_kmip.results.run_record import write_record
-from graphgps_kmip.results.run_stats import append_stats
+from graphgps_kmip.results.run_stats import write_stats
 from graphgps_kmip.task.task import Task
 from graphgps_kmip.train.distributed import on_rank_zero
 from graphgps_kmip.train.epoch import Session, SharedGraph, explain_out_of_memory, prepare, run_epoch
@@ -79,7 +79,7 @@ def evaluate(
 
 def _report(run_dir: Path, stats: Mapping[str, Mapping[str, Any]], writers: Sequence[Writer]) -> None:
     for split, line in stats.items():
-        append_stats(run_dir, split, dict(line))
+        write_stats(run_dir, split, dict(line))
         for writer in writers:
             writer.log(split, line, 0)
 

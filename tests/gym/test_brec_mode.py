@@ -13,7 +13,9 @@ import main
 from graphgps_kmip.data.sets.brec import NUM_PAIRS
 from graphgps_kmip.gym.config.config_hash import config_hash
 from graphgps_kmip.gym.config.config_loading import load_config
+from graphgps_kmip.gym.running import brec_mode
 from tests.data.sets.brec_pairs import brec_pairs
+from tests.gym.earlier import kill
 
 GIN = str(Path(__file__).parents[2] / "configs/BREC/gin.yaml")
 SMALL = ["gnn.dim_inner", "8", "gnn.layers_mp", "2", "optim.max_epoch", "2", "num_threads", "1"]
@@ -81,6 +83,21 @@ def test_the_sample_runs_and_is_marked(tmp_path: Path, capsys: pytest.CaptureFix
     first, *results = lines(run_dir / "brec.jsonl")
     assert first["settings"]["precision"] == "float64"
     assert [one["epochs"] for one in results] == [2, 2]
+
+
+def test_a_run_killed_between_its_statistics_and_its_record_has_one_line_of_each_when_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("dataset.sample", "True", "brec.protocol", "untrained")
+    with monkeypatch.context() as patched:
+        patched.setattr(brec_mode, "write_record", kill)
+        assert run(tmp_path, *words) == 130
+    run_dir = tmp_path / "results-sample/gin/0"
+    assert len(lines(run_dir / "test/stats.json")) == 1
+    assert not json.loads((run_dir / "record.json").read_text())["finished"]
+    assert run(tmp_path, *words) == 0
+    assert [len(lines(run_dir / split / "stats.json")) for split in ("train", "test")] == [1, 1]
+    assert json.loads((run_dir / "record.json").read_text())["finished"]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,8 @@ from graphgps_kmip.gym.running.experiment import assemble
 from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
 from graphgps_kmip.gym.running.train_modes import check_mode, current_settings
 from graphgps_kmip.registry import entries
-from tests.gym.earlier import after, lines, restored, train_earlier  # noqa: F401
+from graphgps_kmip.train import evaluation
+from tests.gym.earlier import after, kill, lines, restored, train_earlier  # noqa: F401
 from tests.test_main import DIGITS, SHORT
 
 pytestmark = pytest.mark.usefixtures("few_digits")
@@ -89,6 +90,18 @@ def test_inference_only_gives_the_scores_of_the_trained_model_and_trains_nothing
     assert (tmp_path / "digits-kmip" / "agg" / "test" / "best.json").exists()
     assert main.run(given) == 0
     assert len(lines(run_dir, "test")) == 1  # finished: it is not repeated
+
+
+def test_an_evaluation_killed_before_its_record_has_one_line_of_each_split_when_it_goes_on(
+    earlier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = after(earlier, "inference-only", "train.auto_resume", "True")
+    given = ["--cfg", DIGITS, "out_dir", str(tmp_path), *words]
+    with monkeypatch.context() as patched:
+        patched.setattr(evaluation, "write_record", kill)
+        assert main.run(given) == 130
+    assert main.run(given) == 0
+    assert [len(lines(tmp_path / "digits-kmip" / "0", split)) for split in SPLITS] == [1, 1, 1]
 
 
 MOLECULES = {

@@ -31,7 +31,7 @@ from graphgps_kmip.gym.running.train_modes import (
 from graphgps_kmip.registry import register
 from graphgps_kmip.results.run_folder import SPLITS, writing
 from graphgps_kmip.results.run_record import write_record
-from graphgps_kmip.results.run_stats import append_stats
+from graphgps_kmip.results.run_stats import write_stats
 from graphgps_kmip.train.epoch import Session
 from graphgps_kmip.train.run_recording import closed_record, open_record
 from graphgps_kmip.train.settings import RunState
@@ -67,7 +67,7 @@ def brec(
     logging.info("BREC, %s\n%s", "a made-up SAMPLE" if cfg.dataset.sample else cfg.brec.protocol, table_text(rows))
     stats = _statistics(results, {row.category: row.distinguished for row in rows})
     for split, line in stats.items():
-        append_stats(run_dir, split, line)
+        write_stats(run_dir, split, line)
     seconds = sum(result["seconds"] for result in results.values())
     count = sum(parameter.numel() for parameter in model.parameters())
     state = RunState(epoch=0, best={"epoch": 0, "value": None, **stats}, seconds=seconds)

@@ -16,7 +16,7 @@ import pytest
 import main
 from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.gym.running import experiment
-from tests.processes import python
+from tests.processes import preloaded_at_once, python
 from tests.results.damages import DAMAGES
 from tests.test_main import DIGITS, SHORT
 
@@ -180,6 +180,32 @@ def test_a_config_of_another_name_is_found_again(tmp_path: Path) -> None:
     assert not (run_dir / "config.yaml").exists()
     with trained(run_dir) as found:
         assert found.facts["dataset"] == "digits"
+
+
+# The second process waits for the first however busy the machine is, and a picture takes a second to be written.
+AT_ONCE = """
+import functools, os, sys, time
+import main
+from graphgps_kmip.gym.running import experiment
+experiment.locked = functools.partial(experiment.locked, wait=-1)
+replace = os.replace
+def slow(source, target):
+    if str(target).endswith(".png"):
+        time.sleep(1)
+    replace(source, target)
+os.replace = slow
+sys.exit(main.run(sys.argv[1:]))
+"""
+
+
+def test_the_same_run_started_twice_at_once_ends_well_in_both_processes(tmp_path: Path) -> None:
+    words = ["--cfg", DIGITS, "out_dir", str(tmp_path / "out"), *SHORT, "dataset.sample", "True"]
+    for done in preloaded_at_once(2, "-c", AT_ONCE, *words):
+        assert done.returncode == 0, done.stderr
+    folder = tmp_path / "out-sample/digits-kmip"
+    assert (folder / "0/curves.png").exists()
+    assert json.loads((folder / "agg/test/best.json").read_text())["runs"] == 1
+    assert not list(folder.rglob("*.tmp"))
 
 
 def failing(name: str, code: int) -> Callable:

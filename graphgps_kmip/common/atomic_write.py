@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,13 +12,19 @@ from pathlib import Path
 TEMPORARY = ".tmp"  # ends the name of a file that is being written
 
 
+def temporary_ending() -> str:
+    """Return what is appended to a file's name while it is written: another one for each writer of one file."""
+    return f".{secrets.token_hex(4)}{TEMPORARY}"
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path in the folder of `path`, to be written by the block; at its end it is renamed to `path`.
 
-    It is forced to disk first. After an error `path` is as it was, and the temporary file is removed.
+    It is forced to disk first. After an error `path` is as it was, and the temporary file is removed. Processes that
+    write one file at once do not meet: the last one that ends wins.
     """
-    temporary = path.with_name(path.name + TEMPORARY)
+    temporary = path.with_name(path.name + temporary_ending())
     try:
         yield temporary
         with open(temporary, "rb+") as file:
@@ -32,6 +39,12 @@ def replace_file(path: Path, content: bytes) -> None:
     """Write `content` to `path` in one step, see `replacing`."""
     with replacing(path) as temporary:
         temporary.write_bytes(content)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what killed processes left of files in a folder and below; only while no other process writes there."""
+    for part in folder.rglob(f"*{TEMPORARY}"):
+        part.unlink()
 
 
 def free_name(path: Path, word: str) -> Path:

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from torch import Tensor
 from torch_geometric.data import SQLiteDatabase
 
-from graphgps_kmip.common.atomic_write import replacing
+from graphgps_kmip.common.atomic_write import remove_leftovers, replacing
 from graphgps_kmip.errors import InputError
 
 TABLE = "clouds"
@@ -61,8 +61,8 @@ class RowFile:
     def write(self, rows: Iterable[Row]) -> None:
         """Write the file anew, a few rows at a time; it appears under its name when it is complete."""
         rows, count = iter(rows), 0
+        remove_leftovers(Path(self.path).parent)
         with replacing(Path(self.path)) as part:
-            part.unlink(missing_ok=True)  # of a process that was killed: rows would be added to it
             with closing(SQLiteDatabase(str(part), TABLE, self.schema)) as database:
                 while batch := list(islice(rows, BATCH)):
                     database.multi_insert(range(count, count + len(batch)), batch)

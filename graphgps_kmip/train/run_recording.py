@@ -10,7 +10,7 @@ from typing import Any
 
 from filelock import Timeout
 
-from graphgps_kmip.common.atomic_write import free_name
+from graphgps_kmip.common.atomic_write import free_name, remove_leftovers
 from graphgps_kmip.common.durations import now
 from graphgps_kmip.common.environment import code_version, hardware, package_versions, peak_memory
 from graphgps_kmip.common.file_lock import held
@@ -39,7 +39,8 @@ def check_folder(run_dir: Path, settings: TrainSettings) -> None:
 def open_record(run_dir: Path, settings: TrainSettings) -> dict[str, Any]:
     """Write and return the record of a run that is not finished, counting how often it was resumed.
 
-    Its `code_version` is that of now: the folder of the code may change while the run goes on.
+    Its `code_version` is that of now: the folder of the code may change while the run goes on. The caller holds the
+    folder (`locked`): what a killed process was writing in it is removed.
     """
     earlier = read_record(run_dir) or {}
     resumed = stats_file(run_dir, "train").exists()
@@ -51,6 +52,7 @@ def open_record(run_dir: Path, settings: TrainSettings) -> dict[str, Any]:
     }
     with writing(run_dir):
         run_dir.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(run_dir)
     write_record(run_dir, record)
     return record
 

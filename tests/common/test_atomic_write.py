@@ -16,6 +16,16 @@ def test_a_file_is_replaced_and_nothing_is_left_over(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
+def test_two_processes_that_write_one_file_at_once_do_not_meet(tmp_path: Path) -> None:
+    with replacing(tmp_path / "a") as first:
+        first.write_bytes(b"one")
+        with replacing(tmp_path / "a") as second:
+            second.write_bytes(b"two")
+        assert (tmp_path / "a").read_bytes() == b"two"
+    assert (tmp_path / "a").read_bytes() == b"one"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
 def break_off(path: Path, error: type[BaseException]) -> None:
     with replacing(path) as temporary:
         temporary.write_bytes(b"a part of two")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.common.atomic_write import TEMPORARY
+from graphgps_kmip.common.atomic_write import temporary_ending
 from graphgps_kmip.common.project import find_config
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config.config_hash import config_hash
@@ -63,8 +63,8 @@ def check_names() -> None:
         ConfigError: it is no plain name; names the key.
     """
     check_name(cfg.name_tag, "name_tag")
-    check_name(cfg.cfg_dest, "cfg_dest", ending=TEMPORARY)
-    if not cfg.cfg_dest or cfg.cfg_dest.removesuffix(TEMPORARY) in RESERVED:
+    check_name(cfg.cfg_dest, "cfg_dest", ending=temporary_ending())
+    if not cfg.cfg_dest or cfg.cfg_dest in RESERVED:
         raise ConfigError(
             f"cfg_dest: {cfg.cfg_dest!r} cannot name the config of a run, whose folder has other files of these names: "
             "give another one, such as config.yaml"

@@ -22,8 +22,8 @@ class BiasedFullAttention(nn.Module):
 
     (Ying et al. 2021, equations 6 and 7.) Row 0 of ``context.pair_index`` attends to row 1 with the biases in
     ``context.pair_attr``; the biases of a pair that is given twice are added, a pair that is not given has none. Memory
-    and time are those of sum_g N_g^2 * num_heads numbers where a kernel runs, on a CPU or a GPU; elsewhere (heads of
-    more than 128 channels on a GPU, half precision on a CPU) graphs are padded to the largest one.
+    and time are those of sum_g N_g^2 * num_heads numbers where the C loops run; elsewhere (on a GPU, half
+    precision on a CPU) graphs are padded to the largest one.
 
     Args:
         dim (int): channels in and out.

@@ -4,8 +4,7 @@ The form is that of Dwivedi and Bresson (2021) as the public codes of Exphormer 
 estimator have it. It differs from the plain form only in memory: forward and backward walk the edges chunk by chunk,
 scores are computed again in the backward pass, and no tensor of size edges times channels is kept. Edges that are
 sorted by target, and each have features of their own or those of one of few kinds, are walked by a C loop on a CPU
-(``native/clamped_attention.c``), any edges by Triton kernels on a GPU (``triton_clamped_attention.py``, heads of up to
-256 channels), all others by torch.
+(``native/clamped_attention.c``), all others by torch.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from graphgps_kmip.attention import triton_clamped_attention
 from graphgps_kmip.attention.sparse_attention import dropped
 from graphgps_kmip.common.gradients import differentiable_gradients
 from graphgps_kmip.native import dtype_flags, load, pointer, unavailable_reason
@@ -86,7 +84,7 @@ def clamped_attention(
         o_i &= \textstyle\sum_j s_{ij} v_j / (\sum_j s_{ij} + \epsilon)
 
     Gradients flow to q, k, v, e and b, as often as wanted (a second derivative keeps tensors of size edges times
-    channels). By each kernel, and on a CPU, forward and backward repeat bit for bit. Half-precision inputs are computed
+    channels). On a CPU forward and backward repeat bit for bit. Half-precision inputs are computed
     in float32. Costs E * H * D several times over; q, k, v, e, b, the output and the sums are kept for the backward
     pass, nothing per edge. An edge that is given twice counts twice; a query without edges gets 0, with eps 0, too.
 
@@ -189,7 +187,7 @@ class _ClampedAttention(Function):
     @staticmethod
     def forward(ctx: Any, form: Form, *heads: Tensor | None) -> Tensor:
         """Return the output, shaped as q; the sums of the scores are kept."""
-        out, total = _implementation(form, heads[0])[0](form, *heads)
+        out, total = _implementation(form)[0](form, *heads)
         ctx.save_for_backward(*heads, out, total, form.edges, form.keep, *(form.sorted_edges or ()))
         ctx.form = replace(form, edges=None, sorted_edges=None, keep=None)  # saved above, where hooks see them
         return out
@@ -204,17 +202,12 @@ class _ClampedAttention(Function):
             return None, *differentiable_gradients(partial(_plain, form=form), heads, (grad_out,))
         grad_sum = grad_out / total[..., None]
         grad_total = (grad_sum * out).sum(-1)
-        return None, *_implementation(form, heads[0])[1](form, grad_sum, grad_total, *heads)
+        return None, *_implementation(form)[1](form, grad_sum, grad_total, *heads)
 
 
-def _implementation(form: Form, q: Tensor) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return the fastest forward and backward for these edges and queries."""
-    if form.sorted_edges is not None:
-        return _forward_by_kernel, _backward_by_kernel
-    if triton_clamped_attention.can_run(q):
-        by_triton = triton_clamped_attention
-        return by_triton.clamped_attention_forward, by_triton.clamped_attention_backward
-    return torch_forward, torch_backward
+def _implementation(form: Form) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return the fastest forward and backward for these edges."""
+    return (torch_forward, torch_backward) if form.sorted_edges is None else (_forward_by_kernel, _backward_by_kernel)
 
 
 def torch_forward(form: Form, q: Tensor, k: Tensor, v: Tensor, e: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -261,8 +254,6 @@ def _sorted_edges(q: Tensor, k: Tensor, e: Tensor, edges: Tensor) -> SortedEdges
     Raises:
         IndexError: an edge names a row that is not there.
     """
-    if triton_clamped_attention.can_run(q):
-        return None
     fits = q.device.type == "cpu" and q.dtype == k.dtype == e.dtype and 0 < len(e) < 2**31 and q.numel() > 0
     if not fits or edges.dtype != torch.int64 or not edges.is_contiguous():
         return None

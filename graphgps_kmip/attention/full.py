@@ -2,10 +2,9 @@
 
 torch's fused CPU kernel supports neither dropout, for which it falls back to the whole score matrix, nor graphs of
 different sizes, which are padded to the largest one. So on a CPU fused C loops (``native/full_attention.c``) compute
-each graph and head separately, without padding, without storing weights, and with cheap dropout. On a GPU Triton
-kernels do so (``triton_full_attention.py``) where sizes differ, and torch's attention where they do not. Heads of more
-than 128 channels are torch's on a GPU in any case, and graphs of different sizes are then padded.
-`plain_full_attention` is the same mathematics in torch operations, for second derivatives.
+each graph and head separately, without padding, without storing weights, and with cheap dropout. On a GPU torch's fused
+attention runs, on graphs padded to the largest one. `plain_full_attention` is the same mathematics in torch operations,
+for second derivatives.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from torch import Tensor, nn
 from torch.compiler import is_compiling
 from torch.nn.functional import scaled_dot_product_attention
 
-from graphgps_kmip.attention import triton_full_attention
 from graphgps_kmip.attention.context import AttentionGraph, GraphContext, check_bounds
 from graphgps_kmip.attention.dense import from_padded, to_padded
 from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
@@ -90,13 +88,7 @@ PAIR_WORK = 50_000  # pairs of nodes and heads that take about as long as starti
 
 
 def can_run(qkv: Tensor, context: GraphContext, num_heads: int, dropout: float) -> bool:
-    """Whether a kernel supports these tensors and is of use.
-
-    The C loops are where all threads have work (one thread per graph and head), the Triton kernels where graphs differ
-    in size: torch's attention needs no padding for graphs of one size.
-    """
-    if triton_full_attention.can_run(qkv, num_heads):
-        return is_compiling() or context.min_nodes < context.max_nodes
+    """Whether the C loops support these tensors and are of use: all threads have work (one per graph and head)."""
     fits = qkv.device.type == "cpu" and qkv.dtype in (torch.float32, torch.float64)
     # a traced program does not know the number of graphs, and torch's attention would pad them
     parallel = dropout > 0 or is_compiling() or context.num_graphs * num_heads >= torch.get_num_threads()
@@ -107,8 +99,7 @@ def full_attention(qkv: Tensor, context: GraphContext, num_heads: int, dropout: 
     r"""Compute ``softmax(Q K^T / sqrt(D)) V`` in each graph and head, weights dropped with a probability.
 
     Gradients flow to qkv, as often as wanted (a second derivative keeps the whole score matrix). Results repeat bit for
-    bit, on any number of threads and on a GPU. The dropout mask follows from one number drawn from torch's generator of
-    the CPU. On a GPU half-precision inputs are summed in float32.
+    bit, on any number of threads. The dropout mask follows from one number drawn from torch's generator.
 
     Args:
         qkv (Tensor): queries, keys and values of all heads, side by side.
@@ -121,7 +112,7 @@ def full_attention(qkv: Tensor, context: GraphContext, num_heads: int, dropout: 
 
     Raises:
         MemoryError: not enough for the keys and values of one head of the largest graph.
-        NotFinite: qkv is finite, but inner products of queries and keys overflow; on a GPU the result is NaN instead.
+        NotFinite: qkv is finite, but inner products of queries and keys overflow.
         ValueError: the boundaries of the graphs are not those of these nodes.
 
     Cost: sum_g N_g^2 H D time; beside inputs and results, the largest graph's keys and values for each thread.
@@ -132,10 +123,6 @@ def full_attention(qkv: Tensor, context: GraphContext, num_heads: int, dropout: 
 
 def _attend(qkv: Tensor, ptr: Tensor, num_heads: int, dropout: float, seed: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the output and one number for each query and head, which the backward needs."""
-    if triton_full_attention.can_run(qkv, num_heads):
-        return triton_full_attention.full_attention_forward(
-            qkv, ptr, num_heads, _scale(qkv, num_heads), dropout, 0 if seed is None else int(seed)
-        )
     qkv = qkv.contiguous()
     out, lse = qkv.new_empty(len(qkv), qkv.size(1) // 3), qkv.new_empty(len(qkv), num_heads)
     _call(qkv, None, ptr, (num_heads, dropout, seed), out, lse, None)
@@ -150,17 +137,10 @@ def _attend_back(
     seed: Tensor | None,
 ) -> Tensor:  # fmt: skip
     """Compute the weights again, tile by tile."""
-    if triton_full_attention.can_run(qkv, num_heads):
-        options = num_heads, _scale(qkv, num_heads), dropout, 0 if seed is None else int(seed)
-        return triton_full_attention.full_attention_backward(grad_out, qkv, ptr, out, lse, *options)[0]
     qkv, grad_out, out, lse = (one.contiguous() for one in (qkv, grad_out, out, lse))
     grad = torch.empty_like(qkv)
     _call(qkv, grad_out, ptr, (num_heads, dropout, seed), out, lse, grad)
     return grad
-
-
-def _scale(qkv: Tensor, num_heads: int) -> float:
-    return 1 / math.sqrt(qkv.size(1) // (3 * num_heads))
 
 
 def _keep(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
@@ -203,7 +183,7 @@ _full_attention = operator(
     _attend,
     lambda qkv, ptr, num_heads, *_: (  # noqa: ARG005
         qkv.new_empty(qkv.size(0), qkv.size(1) // 3),
-        qkv.new_empty(qkv.size(0), num_heads, dtype=torch.promote_types(qkv.dtype, torch.float32)),
+        qkv.new_empty(qkv.size(0), num_heads),
     ),
     keep=_keep,
     gradients=_gradients,
@@ -244,9 +224,9 @@ class FullAttention(nn.Module):
     """Multi-head attention where every node attends to all nodes of its graph.
 
     ``out(concat_h softmax(Q_h K_h^T / sqrt(D)) V_h)`` with D = dim / num_heads; costs sum_g N_g^2 * dim.
-    Initialised as ``torch.nn.MultiheadAttention``. Second derivatives exist where a kernel of this package runs;
-    torch's fused attention, which is used elsewhere (graphs of one size, or heads of more than 128 channels, on a GPU;
-    more threads than heads), has none and raises: call it inside
+    Initialised as ``torch.nn.MultiheadAttention``. Second derivatives exist where the C loops run;
+    torch's fused attention, which is used elsewhere (on a GPU; more threads than heads), has none and raises: call it
+    inside
     ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`` for them.
 
     Args:

@@ -5,10 +5,9 @@ r"""Full attention with a bias of keys, a bias of pairs and a factor of pairs: P
 The sum is over all nodes of the graph of i (`pair_attention`), or over the nodes of a list of pairs
 (`sparse_pair_attention`). The factor (URPE, Luo et al. 2022) is applied after the softmax, so that the weights of a
 query need not sum to 1. On a CPU the C loops of full attention (``native/full_attention.c``, compiled with -DPAIRS)
-compute each graph and head separately, on a GPU Triton kernels (``triton_full_attention.py``): no graph is padded, and
-only theta, phi and their gradients have the size of all pairs. `plain_pair_attention` is the same mathematics in torch
-operations; it, or torch's attention where there is no factor, runs elsewhere (half precision on a CPU, heads of more
-than 128 channels on a GPU), on padded graphs.
+compute each graph and head separately: no graph is padded, and only theta, phi and their gradients have the size of
+all pairs. `plain_pair_attention` is the same mathematics in torch operations; it, or torch's attention where there is
+no factor, runs elsewhere (on a GPU, and half precision on a CPU), on padded graphs.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from torch.autograd import Function
 from torch.nn.functional import dropout as drop
 from torch.nn.functional import scaled_dot_product_attention
 
-from graphgps_kmip.attention import triton_full_attention
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.dense import from_padded, to_padded
 from graphgps_kmip.attention.edge_attention import edge_softmax
@@ -50,9 +48,9 @@ def pair_attention(
     """Attend inside each graph with biases of keys, biases of pairs, and factors of pairs (formula: see the module).
 
     Gradients flow to qkv, key_bias, theta and phi; second derivatives exist but where torch's fused attention runs
-    (without phi: in half precision on a CPU, and on a GPU where no kernel does). In the C loops (float32 and float64 on
-    a CPU) and in the Triton kernels results repeat bit for bit, and the dropout mask follows from one number drawn from
-    torch's generator of the CPU. Elsewhere inputs are computed in their dtype, the softmax in float32 at least.
+    (without phi: in half precision on a CPU, and on a GPU). In the C loops (float32 and float64 on a CPU) results
+    repeat bit for bit, and the dropout mask follows from one number drawn from torch's generator. Elsewhere inputs
+    are computed in their dtype, the softmax in float32 at least.
 
     Args:
         qkv (Tensor): queries, keys and values of all heads, side by side.
@@ -80,13 +78,11 @@ def pair_attention(
     _check_shapes(qkv, context, num_heads, key_bias, theta, phi)
     if not len(qkv):
         return qkv[:, : qkv.size(1) // 3]
-    by_triton = triton_full_attention.can_run(qkv, num_heads)
-    if by_triton or kernel_can_run(qkv):
+    if kernel_can_run(qkv):
         context.check_ptr()
         seed = int(torch.randint(2**62, ())) if dropout else 0
         sizes = num_heads, scale, dropout, seed
-        given = (qkv, key_bias, theta, phi) if by_triton else _same_dtype(qkv, key_bias, theta, phi)
-        return _PairAttention.apply(*given, context, sizes)
+        return _PairAttention.apply(*_same_dtype(qkv, key_bias, theta, phi), context, sizes)
     if phi is None and (qkv.device.type != "cpu" or qkv.dtype not in (torch.float32, torch.float64)):
         return _scaled_dot_product(qkv, key_bias, theta, context, num_heads, scale, dropout)
     return plain_pair_attention(
@@ -118,10 +114,7 @@ class _PairAttention(Function):
         """Keep the inputs, the output and one number for each query and head."""
         qkv, *pairs = (each if each is None else each.contiguous() for each in (qkv, key_bias, theta, phi))
         ctx.context, ctx.sizes = context, sizes
-        if triton_full_attention.can_run(qkv, sizes[0]):
-            out, lse = triton_full_attention.full_attention_forward(qkv, context.ptr, *sizes, tuple(pairs))
-        else:
-            out, lse = _forward_in_c(qkv, pairs, context, sizes)
+        out, lse = _forward_in_c(qkv, pairs, context, sizes)
         ctx.save_for_backward(qkv, *pairs, out, lse)
         return out
 
@@ -135,13 +128,6 @@ class _PairAttention(Function):
             thin = partial(drop_as_the_kernel, dropout=dropout, seed=seed)
             plain = partial(plain_pair_attention, context=ctx.context, num_heads=num_heads, scale=scale, thin=thin)
             return *differentiable_gradients(plain, inputs, (grad_out,)), None, None
-        if triton_full_attention.can_run(qkv, ctx.sizes[0]):
-            wanted = tuple(
-                each is not None and needed for each, needed in zip(inputs, ctx.needs_input_grad, strict=False)
-            )
-            given = grad_out, qkv, ctx.context.ptr, out, lse, *ctx.sizes
-            grads = triton_full_attention.full_attention_backward(*given, inputs[1:], wanted[1:])
-            return *grads, None, None
         grad, *grads = (
             torch.empty_like(each) if each is not None and (each is qkv or needed) else None
             for each, needed in zip(inputs, ctx.needs_input_grad, strict=False)
@@ -165,7 +151,7 @@ def _forward_in_c(
 
 
 def drop_as_the_kernel(weight: Tensor, dropout: float, seed: int) -> Tensor:
-    """Multiply weights (B, H, Nmax, Nmax) by the kernels' factors of dropout."""
+    """Multiply weights (B, H, Nmax, Nmax) by the kernel's factors of dropout."""
     if not dropout:
         return weight
     num_graphs, num_heads, max_nodes, _ = weight.shape

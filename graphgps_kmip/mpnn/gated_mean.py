@@ -1,6 +1,6 @@
-"""Gated means of GatedGCN by fused kernels: C loops on a CPU (``native/gated_sum.c``), Triton's on a GPU.
+"""Gated means of GatedGCN by fused C loops on a CPU (``native/gated_sum.c``).
 
-The latter are in ``triton_gated_mean.py``; ``gated_update.py`` has the linear maps and the edge update in one operator.
+``gated_update.py`` has the linear maps and the edge update in one operator.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from torch.nn.functional import linear, pad
 
 from graphgps_kmip.common.gradients import differentiable_gradients
 from graphgps_kmip.common.operators import new_tensors, operator
-from graphgps_kmip.mpnn import triton_gated_mean
 from graphgps_kmip.native import dtype_flags, load, pointer, unavailable_reason
 
 EPS = 1e-6  # added to the sum of gates, as in the public codes: a node without edges gets zeros
@@ -24,17 +23,11 @@ EDGE_WORK = 20_000  # channels of edges that take about as long as starting a th
 
 
 def can_run(*tensors: Tensor) -> bool:
-    """Whether a kernel supports these tensors of nodes and edges, and what autocast makes of them."""
-    if triton_gated_mean.can_run(*tensors):
-        return True
-    return cpu_can_run(*tensors) and not torch.is_autocast_enabled("cpu")
-
-
-def cpu_can_run(*tensors: Tensor) -> bool:
-    """Whether the C kernel supports these tensors of nodes and edges (32-bit indices)."""
+    """Whether the C loops support these tensors of nodes and edges (32-bit indices), outside of autocast."""
     first = tensors[0]
     fits = first.dtype in (torch.float32, torch.float64)
     fits &= all(x.device.type == "cpu" and x.dtype == first.dtype and x.size(0) < 2**31 for x in tensors)
+    fits &= not torch.is_autocast_enabled("cpu")
     return fits and unavailable_reason("gated_sum", *dtype_flags(first.dtype)) is None
 
 
@@ -54,8 +47,8 @@ def gated_mean(
         o_i = a_i + \sum_{e: t(e) = i} w_e \odot b_{s(e)} / (\textstyle\sum_{e: t(e) = i} w_e + 10^{-6})
 
     Gradients flow to own, other, edge, factor and weight, as often as wanted (a second derivative keeps tensors of
-    size edges times channels). Results repeat bit for bit, on any number of threads and on a GPU. The backward pass
-    keeps edge and gates. On a GPU half-precision inputs are computed in float32.
+    size edges times channels). Results repeat bit for bit, on any number of threads. The backward pass keeps edge and
+    gates.
 
     Args:
         own (Tensor): a and d of the targets, side by side.
@@ -71,8 +64,7 @@ def gated_mean(
         -> o (N, C), g (E, C).
 
     Raises:
-        IndexError: the source or target of an edge is not a node; on a GPU a wrong target is the device's error, and
-            a wrong source gives NaN.
+        IndexError: the source or target of an edge is not a node.
         MemoryError: not enough for the lists of edges.
     """
     edge = edge if weight is None else linear(edge, weight)
@@ -84,8 +76,6 @@ def _mean(
     own: Tensor, other: Tensor, edge: Tensor, factor: Tensor | None, source: Tensor, target: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return o, g, the means, and the inverse sums of gates."""
-    if triton_gated_mean.can_run(own, other, edge):
-        return triton_gated_mean.gated_mean_forward(own, other, edge, factor, source, target, EPS)
     edge = edge.contiguous()
     gate = torch.empty_like(edge)
     out, mean, inverse = pass_forward(own, other, edge, factor, source, target, gate)
@@ -134,12 +124,9 @@ def _mean_back(
 ) -> list[Tensor]:
     """Return the gradients of own, other and edge, and that of factor if there is one."""
     constants = factor, source, target, mean, inverse
-    if triton_gated_mean.can_run(gate, other):
-        grads = triton_gated_mean.gated_mean_backward(grad_out, grad_gate, gate, other, *constants)
-    else:
-        grad_own, grad_other = other.new_empty(len(mean), other.size(1)), *new_tensors(other)
-        saved = gate, other.contiguous(), *constants
-        grads = grad_own, grad_other, *pass_backward(grad_out, grad_gate, *saved, grad_own, grad_other)
+    grad_own, grad_other = other.new_empty(len(mean), other.size(1)), *new_tensors(other)
+    saved = gate, other.contiguous(), *constants
+    grads = grad_own, grad_other, *pass_backward(grad_out, grad_gate, *saved, grad_own, grad_other)
     return [one for one in grads if one is not None]
 
 
@@ -240,8 +227,8 @@ def _plain_mean(
 
 
 def _empty_mean(own: Tensor, edge: Tensor) -> tuple[Tensor, ...]:
-    out, wide = own.new_empty(own.size(0), edge.size(1)), torch.promote_types(own.dtype, torch.float32)
-    return out, *new_tensors(edge), *(torch.empty_like(out, dtype=wide) for _ in range(2))
+    out = own.new_empty(own.size(0), edge.size(1))
+    return out, *new_tensors(edge), *(torch.empty_like(out) for _ in range(2))
 
 
 _gated_mean_backward = operator(

@@ -77,7 +77,7 @@ def gated_update(
 
 
 def update_can_run(edge: Tensor, norm: nn.Module) -> bool:
-    """Whether `gated_update` supports this norm of the edges, where `gated_mean.cpu_can_run` supports the tensors."""
+    """Whether `gated_update` supports this norm of the edges, where `gated_mean.can_run` supports the tensors."""
     return kernel_can_run(edge, norm, None)
 
 

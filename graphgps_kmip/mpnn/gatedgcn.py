@@ -3,8 +3,8 @@ r"""GatedGCN message passing with edge features (Bresson and Laurent 2017; the f
 Differs from the plain form only in memory and time. On a CPU gates and means come from fused C loops
 (``native/gated_sum.c``): edges are sorted by target, for the backward by source too (a counting sort), and each row of
 an edge is read and written once in a pass, where tensor operations pass over it some ten times. Norm, ReLU and residual
-of both updates are fused too (``native/batch_norm.c``), unless something is dropped. On a GPU Triton kernels walk the
-same lists (``triton_gated_mean.py``). Elsewhere the sums over edges walk chunks of edges. Either way only gates and
+of both updates are fused too (``native/batch_norm.c``), unless something is dropped. Elsewhere (on a GPU, without a
+compiler) the sums over edges walk chunks of edges. Either way only gates and
 values are kept for the backward pass, where the plain form keeps gathered values, sigmoids and messages of every edge.
 """
 

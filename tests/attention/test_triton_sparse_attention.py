@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from run.bench.gpu_code import compile_for
 
 from graphgps_kmip.attention.sparse_attention import sparse_attention
 from graphgps_kmip.attention.triton_sparse_attention import can_run, sparse_attention_backward, sparse_attention_forward
 from graphgps_kmip.search import topk_inner_product
-from tests.search.triton_runs import INTERPRETING, needs_triton, run_cases, three_ways
+from tests.search.triton_runs import INTERPRETING, assembly_for, needs_triton, run_cases, three_ways
 
 
 @needs_triton
@@ -30,7 +29,7 @@ def test_the_kernels_compile_for_hopper(dtype: str, monkeypatch: pytest.MonkeyPa
     constants = {"C": 16, "D": 10, "ROWS": 16, "SLOTS": 16, "WIDTH": 16, "HAS_KEEP": True, "ENTRIES": 32}
     constants |= {"WEIGHTED": True, "TEMPERATURE": 10**0.5, "KEPT_PART": 0.9}
     for kernel in (kernels.forward_kernel, kernels.backward_kernel, kernels.segment_kernel):
-        ptx = compile_for(90, kernel, constants, dtype).ptx
+        ptx = assembly_for(90, kernel, constants, dtype)
         assert f"fma.rn.f{dtype[2:]}" in ptx
         assert "atom." not in ptx  # an atomic sum would not repeat bit for bit
         assert "red.global" not in ptx

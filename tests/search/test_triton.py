@@ -6,15 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from run.bench.gpu_code import compile_for
-from run.bench.gpu_prediction import compiled_search, parts_of
 
 from graphgps_kmip.registry import entries
 from graphgps_kmip.search import SearchProblem, triton_search
 from graphgps_kmip.search.triton_search import PRECISIONS, search_triton, triton_not_supported_reasons
 from graphgps_kmip.search.triton_tilings import CANDIDATES, Tiling, choose_tiling
 from tests.search.problems import pointer
-from tests.search.triton_runs import INTERPRETING, needs_triton, run_cases, three_ways
+from tests.search.triton_runs import INTERPRETING, assembly_for, needs_triton, run_cases, three_ways
 
 
 def problem(num_rows: int = 6, dim: int = 2, num_keys: int = 2, num_heads: int = 1) -> SearchProblem:
@@ -49,7 +47,7 @@ def test_the_kernel_compiles_for_hopper_to_the_instructions_meant(
     low = "fp16" if precision == "fp16" else dtype
     constants = {"D": 10, "WIDTH": 16, "SLOTS": 16, "QUERIES": 64, "KEYS": 64, "STEP": 2}
     constants["SCREEN"] = precision != "exact"
-    assert instruction in compile_for(90, search_kernel, constants, dtype, low).ptx
+    assert instruction in assembly_for(90, search_kernel, constants, dtype, low)
 
 
 @needs_triton
@@ -62,11 +60,12 @@ def test_each_tiling_compiles_for_each_card(
     capability: int, tiling: Tiling, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    code = compiled_search(capability, tiling, dim=10)
-    assert code.registers <= (tiling.registers or 255)
-    assert any("MMA" in one.operation for one in code.instructions)
-    if capability < 100:
-        assert parts_of(code) is not None
+    from graphgps_kmip.search.triton_search_kernels import search_kernel
+
+    constants = {"D": 10, "WIDTH": 16, "SLOTS": 16, "SCREEN": True}
+    constants |= {"QUERIES": tiling.queries, "KEYS": tiling.keys, "STEP": tiling.step}
+    options = {"num_warps": tiling.warps, "maxnreg": tiling.registers or None}
+    assert "mma" in assembly_for(capability, search_kernel, constants, low="fp16", **options)
 
 
 def test_it_says_when_triton_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

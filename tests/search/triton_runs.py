@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -41,10 +41,35 @@ def run_cases(file: Path, interpret: bool, marks: str) -> None:
     assert not interpret or "skipped" not in done.stdout
 
 
-def check_sees_a_wrong_gradient(kernels: ModuleType, backward: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The self-check of a family of kernels passes, but not where its backward function exchanges rows."""
-    kernels._check(torch.device(DEVICE))
-    right = getattr(kernels, backward)
-    monkeypatch.setattr(kernels, backward, lambda *given: [one.roll(1, 0) for one in right(*given)])
-    with pytest.raises(AssertionError):
-        kernels._check(torch.device(DEVICE))
+# Arguments of the kernels by what they point to; all others are of the element type asked for.
+KINDS = dict.fromkeys(("tile_row", "tile_graph", "ptr_q", "ptr_k", "rows"), "i32")
+KINDS |= dict.fromkeys(("index", "starts", "ends"), "i64")
+KINDS |= dict.fromkeys(("norm_q", "norm_k"), "fp32") | {"keep": "i1"}
+NUMBERS = {"num_rows", "num_slots", "num_q", "num_k", "num_keys"}
+ERRORS = {"relative_error", "absolute_error"}
+
+
+def assembly_for(
+    capability: int, kernel: Any, constants: dict[str, Any], dtype: str = "fp32", low: str = "", **options: Any
+) -> str:
+    """Compile a kernel down to machine code for a card that need not be there, and return its PTX.
+
+    Args:
+        capability: 80 (A100), 90 (H100, H200), 100 (B200), 120 (RTX 50).
+        kernel: a function under ``triton.jit``.
+        constants: values of its ``tl.constexpr`` arguments.
+        dtype: Triton's name of the element type of queries, keys and values.
+        low: likewise of those in low precision; "": `dtype`.
+        options: of the compiler: num_warps, maxnreg.
+    """
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource, compile
+
+    names = kernel.arg_names
+    constants = {name: value for name, value in constants.items() if name in names}
+    kinds = KINDS | {"order": "i64" if "starts" in names else "i32"} | dict.fromkeys(("q_low", "k_low"), low or dtype)
+    types = dict.fromkeys(constants, "constexpr") | dict.fromkeys(NUMBERS, "i32") | dict.fromkeys(ERRORS, "fp32")
+    signature = {name: types.get(name, f"*{kinds.get(name, dtype)}") for name in names}
+    aligned = {(at,): [["tt.divisibility", 16]] for at, name in enumerate(names) if signature[name].startswith("*")}
+    source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=aligned)
+    return compile(source, target=GPUTarget("cuda", capability, 32), options=options).asm["ptx"]

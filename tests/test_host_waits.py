@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 
 from tests.processes import preloaded
-from tests.search.triton_runs import needs_triton
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 CONFIGS = [f"configs/quickstart/{path.name}" for path in sorted((ROOT / "configs/quickstart").glob("*.yaml"))]
 CONFIGS += ["configs/LRGB/pascalvoc-kmip.yaml", "configs/City-Networks/london-kmip.yaml"]
 STEPS = """
 import json, sys
 from pathlib import Path
-from run.bench.host_waits import steps_of
+from tests.host_waits import steps_of
 from graphgps_kmip.data import synthetic_sample as plan
 from graphgps_kmip.data.sets import digits
 few = digits._graphs()[::6]
@@ -30,7 +29,7 @@ for name in sys.argv[1:]:
 """
 WAITS = """
 import torch
-from run.bench.simulated_device import counting, register
+from tests.simulated_device import counting, register
 from graphgps_kmip.common.host_copies import counts, host_copy, on_device, remember
 from graphgps_kmip.search import topk_inner_product
 device = register()
@@ -65,45 +64,6 @@ print("counts", counts(index, 4).tolist(), sep="=")
 print("scores", bool(cases["search"]()[1].isnan().all()), sep="=")
 """
 
-# Host code of Triton kernels: the kernels themselves do nothing, so values are anything.
-TRITON = """
-import torch
-from run.bench.simulated_device import counting, register
-from graphgps_kmip.attention import FullAttention, GraphContext, SimplifiedL2Attention
-from graphgps_kmip.attention import triton_clamped_attention_kernels as clamped, triton_full_attention_kernels as full
-from graphgps_kmip.attention import triton_clamped_attention, triton_full_attention
-from graphgps_kmip.attention.clamped_attention import clamped_attention
-from graphgps_kmip.common.host_copies import remember
-from graphgps_kmip.mpnn import GatedGCN, triton_gated_mean, triton_gated_mean_kernels as gated
-device, launched = register(), []
-class Kernel:
-    def __getitem__(self, grid):
-        return lambda *given, **constants: launched.append(grid)
-for module in (clamped, full, gated):
-    for name in [name for name in vars(module) if name.endswith("_kernel")]:
-        setattr(module, name, Kernel())
-for module in (triton_clamped_attention, triton_full_attention, triton_gated_mean):
-    module.triton_can_run = lambda where, check: where == device
-ptr = torch.tensor([0, 3, 9])
-batch, pair_attr = torch.repeat_interleave(ptr.diff()).to(device), torch.randn(45, 8).to(device)
-context = GraphContext(batch, remember(ptr.to(device), ptr), pair_attr=pair_attr)
-x, edge_attr = torch.randn(9, 8).to(device), torch.randn(1200, 8).to(device)
-edges = torch.stack([torch.randint(size, (1200,)) for size in (9, 9, 3)]).to(device)
-heads = [torch.randn(rows, 2, 4).to(device).requires_grad_() for rows in (9, 9, 9, 3)]
-layers = {
-    "GatedGCN": (GatedGCN(8, 0.1), lambda layer: layer(x, edges[:2], edge_attr)[0]),
-    "clamped attention": (None, lambda _: clamped_attention(*heads, edges, 0.1)),
-    "full attention": (FullAttention(8, 2, 0.1), lambda layer: layer(x, context)),
-    "PPGT": (SimplifiedL2Attention(8, 2, 0.1), lambda layer: layer(x, context)),
-}
-for name, (layer, call) in layers.items():
-    layer = layer and layer.to(device)
-    launched.clear()
-    with counting() as waits:
-        call(layer).sum().backward()
-    print(name, len(launched), dict(waits), sep="=")
-"""
-
 
 @pytest.fixture(scope="module")
 def steps() -> dict[str, dict[str, Any]]:
@@ -135,12 +95,3 @@ def test_the_simulated_device_sees_what_makes_the_host_wait_and_nothing_else() -
     free = [name for name, number in found if number == "0"]
     assert free == ["queued copy", "known size", "known list", "known numbers", "counts", "product", "search"]
     assert found[-2:] == [["counts", "[1, 0, 2, 0]"], ["scores", "True"]]
-
-
-@needs_triton
-def test_the_host_waits_for_nothing_around_the_triton_kernels() -> None:
-    done = preloaded("-c", TRITON, cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
-    launches = {"GatedGCN": 6, "clamped attention": 10, "full attention": 3, "PPGT": 3}  # split lists take two each
-    assert found == {name: f"{number}={{}}" for name, number in launches.items()}

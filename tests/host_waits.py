@@ -1,17 +1,12 @@
 """Where the host waits for the device in a training step and an evaluation step of models, on a simulated device.
 
-  python -m run.bench.host_waits --configs 'configs/quickstart/*.yaml,configs/LRGB/pascalvoc-kmip.yaml'
-
-For each config one batch of its training data and one of its validation data (of the sample, where the data needs
-files) go through the model, the loss and, in training, the backward pass. Listed is each place where a GPU would make
-the host wait, with the number of times. The path is that of a device without kernels of its own (`simulated_device`),
-not that of the Triton kernels, which read no number back. Copies and the optimizer's step are not counted.
+One batch of a config's training data and one of its validation data (of the sample, where the data needs files) go
+through the model, the loss and, in training, the backward pass. Counted is each place where a GPU would make the host
+wait. Copies and the optimizer's step are not counted.
 """
 
 from __future__ import annotations
 
-import logging
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -28,11 +23,8 @@ from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
 from graphgps_kmip.gym.running.train_modes import current_settings, current_task
 from graphgps_kmip.train import make_fabric
 from graphgps_kmip.train.epoch import MetricAccumulator, Session, prepare, run_batch
+from tests.simulated_device import Waits, counting, register
 
-from . import bench_records
-from .simulated_device import Waits, counting, register
-
-ROOT = Path(__file__).resolve().parents[2]
 OWN_DATA = ("quickstart", "examples")  # their data needs no files
 
 
@@ -50,15 +42,10 @@ class Steps(NamedTuple):
     loss_on_cpu: float
 
 
-def steps_of(config: Path, *words: str) -> Steps:
-    """Take one evaluation step and one training step of a config.
-
-    Args:
-        config (Path): YAML file.
-        words (str): further settings, as on the command line.
-    """
+def steps_of(config: Path) -> Steps:
+    """Take one evaluation step and one training step of a config."""
     sample = "False" if config.parent.name in OWN_DATA else "True"
-    load_config(cfg, config, ["num_threads", "1", "train.batch_size", "4", "dataset.sample", sample, *words])
+    load_config(cfg, config, ["num_threads", "1", "train.batch_size", "4", "dataset.sample", sample])
     with configured(planned_runs(1)[0]):
         parts = assemble()
         loaders = current_loaders(parts.dataset, parts.info.level, make_fabric("cpu"))
@@ -87,18 +74,3 @@ def _step(session: Session, loaded: Any, split: str) -> tuple[Waits, float]:
         run_batch(session, batch, accumulator)
     total, weight = accumulator.sums[0].tolist()
     return waits, total / weight
-
-
-def main(words: list[str]) -> None:
-    """Print the waits of some configs."""
-    args = bench_records.parse(words, __doc__, configs=(str, "configs/quickstart/*.yaml", "comma-separated patterns"))
-    logging.disable(logging.WARNING)
-    for config in sorted({file for pattern in args.configs.split(",") for file in ROOT.glob(pattern)}):
-        for split, waits in steps_of(config).waits.items():
-            print(f"{config.relative_to(ROOT)}, {split}: {sum(waits.values())}")
-            for (operator, where), times in sorted(waits.items(), key=lambda item: (-item[1], item[0])):
-                print(f"  {times:3d} {operator}  {where}")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -24,7 +24,7 @@ from torch.utils.backend_registration import _DummyBackendModule, _setup_private
 from graphgps_kmip.common.operators import implementations
 
 NAME = "simulated"
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 aten = torch.ops.aten
 # Operators whose result has a size, or is a number, that the host needs; CUDA's kernels of these read it back.
 WAITING = frozenset(

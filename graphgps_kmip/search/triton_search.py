@@ -10,7 +10,8 @@ A self-check compares the kernels with plain torch once per process, before "aut
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,7 +21,6 @@ from graphgps_kmip.common.triton_check import failure, is_installed, is_interpre
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.search.chunked import search_exact
 from graphgps_kmip.search.problem import SearchProblem
-from graphgps_kmip.search.triton_tilings import Tiling, best_tiling
 
 # Low precision -> dtype and largest relative error of rounding to it (tensor cores cut float32 to tf32, they do not
 # round). "exact" screens nothing.
@@ -31,6 +31,44 @@ PRECISIONS = {
     "exact": (torch.float32, 0.0),
 }
 LARGEST_K, LARGEST_DIM = 128, 256  # the K best, and a query in low precision, stay in registers
+PROGRAMS = 4 * 132  # tiles that keep the multiprocessors of a large card busy
+WORTH = 2**30  # query-key pairs from which on a search takes milliseconds, so that tile sizes are worth measuring
+
+
+class Tiling(NamedTuple):
+    """Tile sizes; results do not depend on them, but for which of several equal K-th scores is kept.
+
+    Args:
+        queries (int): queries per program; a power of two >= 16, for the tensor cores.
+        keys (int): keys per block; likewise.
+        step (int): blocks between two decisions, which synchronise all warps of a program.
+        warps (int): warps per program.
+        registers (int, optional): maximum number of registers per thread, 0: no bound; fewer allow more programs at a
+            time. (default: 0)
+    """
+
+    queries: int
+    keys: int
+    step: int
+    warps: int
+    registers: int = 0
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Arguments of the kernel."""
+        return {"QUERIES": self.queries, "KEYS": self.keys, "STEP": self.step}
+
+    @property
+    def options(self) -> dict[str, int | None]:
+        """Arguments of Triton's compiler."""
+        return {"num_warps": self.warps, "maxnreg": self.registers or None}
+
+
+# What is measured for large graphs: tilings that spill few registers, or have few instructions for each pair, by the
+# machine code for capabilities 8.0, 9.0 and 10.0.
+TILINGS = (
+    Tiling(64, 32, 8, 4), Tiling(128, 32, 8, 8), Tiling(64, 64, 4, 4, 128), Tiling(32, 64, 4, 4), Tiling(32, 32, 4, 2)
+)  # fmt: skip
 
 
 def search_triton(
@@ -51,7 +89,8 @@ def search_triton(
         problem (SearchProblem): the search problem, float32 or float64.
         precision (str, optional): of the screening: "fp16" (fastest and no less accurate than "tf32"), "bf16", "tf32",
             or "exact" (none). (default: "fp16")
-        tiling (Tiling, optional): sizes of the tiles; None: the best known ones on this card. (default: None)
+        tiling (Tiling, optional): sizes of the tiles; None: those of `choose_tiling`, and for large problems the
+            fastest of `TILINGS` on this card, which Triton measures at the first search of a class. (default: None)
 
     Shapes:
         returns index (H, N, K) int64 (-1: missing) and score (H, N, K) (-inf: missing).
@@ -61,14 +100,12 @@ def search_triton(
     """
     if precision not in PRECISIONS:
         raise InputError(f"unknown precision {precision!r} of search_triton, allowed are {', '.join(PRECISIONS)}")
-    tiling = tiling or best_tiling(problem, precision, lambda tiling: _launch(problem, precision, tiling)[2])
-    return _launch(problem, precision, tiling)[:2]
-
-
-def _launch(problem: SearchProblem, precision: str, tiling: Tiling) -> tuple[Tensor, Tensor, Any]:
-    """Search with one tiling: index, score, and the compiled kernel."""
     from graphgps_kmip.search import triton_search_kernels as triton_kernels
 
+    if tiling is None and not _is_measured(problem):
+        tiling = choose_tiling(problem)
+    kernel = tuned_kernel() if tiling is None else triton_kernels.search_kernel
+    options = {} if tiling is None else tiling.sizes | tiling.options
     dtype, rounding = PRECISIONS[precision]
     width = max(16, power_above(problem.q.size(-1)))
     q, norm_q, scale_q = _unit_scale(problem.q, per_row=True)
@@ -80,17 +117,59 @@ def _launch(problem: SearchProblem, precision: str, tiling: Tiling) -> tuple[Ten
     low = [x.to(dtype) for x in (q, k)]
     shape = (*q.shape[:2], problem.num_keys)
     index, score = q.new_empty(shape, dtype=torch.int64), q.new_empty(shape)
-    rows, graphs = _tiles(problem, tiling.queries)
+
+    def grid(sizes: dict[str, Any]) -> tuple[int, int]:  # a graph may have a tile more than it needs
+        return problem.q.size(1) // sizes["QUERIES"] + problem.num_graphs, problem.num_heads
+
     with torch.cuda.device_of(q):
-        compiled = triton_kernels.search_kernel[(len(rows), q.size(0))](
-            q, k, *turned, *low, norm_q, norm_k, order.int(), rows, graphs,
-            problem.ptr_q.int(), problem.ptr_k.int(), index, score, q.size(1), k.size(1), problem.num_keys,
-            *_error(rounding, width),
-            D=problem.q.size(-1), WIDTH=width, SLOTS=power_above(problem.num_keys),
-            QUERIES=tiling.queries, KEYS=tiling.keys, STEP=tiling.step, SCREEN=precision != "exact",
-            num_warps=tiling.warps, maxnreg=tiling.registers or None,
+        kernel[grid](
+            q, k, *turned, *low, norm_q, norm_k, order.int(), problem.ptr_q.int(), problem.ptr_k.int(), index, score,
+            q.size(1), k.size(1), problem.num_graphs, problem.num_keys, *_error(rounding, width), _size_class(problem),
+            D=problem.q.size(-1), WIDTH=width, SLOTS=power_above(problem.num_keys), SCREEN=precision != "exact",
+            **options,
         )  # fmt: skip
-    return index, score.mul_(scale_q).mul_(scale_k), compiled
+    return index, score.mul_(scale_q).mul_(scale_k)
+
+
+def choose_tiling(problem: SearchProblem) -> Tiling:
+    """Tiles as large as the registers allow, unless the graphs are smaller or too few programs would be left.
+
+    Every tile reads all keys of its graph, so at 64 queries the second-level cache is about as busy as the arithmetic;
+    larger tiles read less. Estimated from instructions and bytes, not measured.
+    """
+    mean_q, mean_k = problem.q.size(1) // problem.num_graphs, problem.k.size(1) // problem.num_graphs
+    width, slots = power_above(problem.q.size(-1)), power_above(problem.num_keys)
+    largest = min(mean_q, problem.num_heads * problem.q.size(1) // PROGRAMS, 16 if width * slots > 1024 else 128)
+    keys, step = 64 if mean_k >= 512 else 32, 4 if mean_k >= 4096 else 1
+    if largest < 64:
+        return Tiling(32 if largest >= 32 else 16, keys, step, warps=2)
+    if step > 1:  # half the keys in twice the blocks: as many pairs between decisions, without spilled registers
+        keys, step = 32, 8
+    return Tiling(64, keys, step, 4) if largest < 128 else Tiling(128, keys, step, 8)
+
+
+@cache
+def tuned_kernel() -> Any:
+    """Return the kernel with Triton's autotuner around it."""
+    import triton  # is optional
+
+    from graphgps_kmip.search.triton_search_kernels import search_kernel
+
+    configs = [triton.Config(tiling.sizes, **tiling.options) for tiling in TILINGS]
+    return triton.autotune(configs, key=["size_class", "D", "SLOTS", "SCREEN"])(search_kernel)
+
+
+def _num_pairs(problem: SearchProblem) -> int:
+    return problem.num_heads * problem.q.size(1) * (problem.k.size(1) // problem.num_graphs)
+
+
+def _is_measured(problem: SearchProblem) -> bool:
+    return _num_pairs(problem) >= WORTH and not torch.cuda.is_current_stream_capturing()
+
+
+def _size_class(problem: SearchProblem) -> int:
+    """Return a number that problems share whose pairs differ by less than a factor of four."""
+    return _num_pairs(problem).bit_length() // 2
 
 
 def triton_not_supported_reasons(problem: SearchProblem) -> list[str]:
@@ -113,17 +192,6 @@ def triton_not_supported_reasons(problem: SearchProblem) -> list[str]:
     if problem.num_heads > 65535:
         reasons.append(f"a CUDA grid holds at most 65535 heads, not {problem.num_heads}")
     return reasons
-
-
-def _tiles(problem: SearchProblem, size: int) -> tuple[Tensor, Tensor]:
-    """First query and graph of each tile (T,) int32, built on the device; a tile lies inside one graph."""
-    bounds, device = problem.bounds_q, problem.q.device
-    total = sum(-(-(end - start) // size) for start, end in zip(bounds, bounds[1:], strict=False))
-    count = (problem.ptr_q.diff() + size - 1) // size
-    graph = torch.arange(problem.num_graphs, device=device).repeat_interleave(count, output_size=total)
-    before = count.cumsum(0) - count
-    row = problem.ptr_q[graph] + (torch.arange(total, device=device) - before[graph]) * size
-    return row.int(), graph.int()
 
 
 def _unit_scale(x: Tensor, per_row: bool) -> tuple[Tensor, Tensor, Tensor]:

@@ -12,9 +12,10 @@ import triton.language as tl
 
 @triton.jit
 def search_kernel(
-    q, k, q_turned, k_turned, q_low, k_low, norm_q, norm_k, order, tile_row, tile_graph, ptr_q, ptr_k, index, score,
-    num_q, num_k, num_keys, relative_error, absolute_error, D: tl.constexpr, WIDTH: tl.constexpr,
-    SLOTS: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, STEP: tl.constexpr, SCREEN: tl.constexpr,
+    q, k, q_turned, k_turned, q_low, k_low, norm_q, norm_k, order, ptr_q, ptr_k, index, score,
+    num_q, num_k, num_graphs, num_keys, relative_error, absolute_error, size_class, D: tl.constexpr,  # noqa: ARG001
+    WIDTH: tl.constexpr, SLOTS: tl.constexpr, SCREEN: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
+    STEP: tl.constexpr,
 ):  # fmt: skip
     """Find the best keys of one tile of queries (program 0) and one head (program 1).
 
@@ -28,31 +29,33 @@ def search_kernel(
         norm_q: (H, N) float32, rounded up.
         norm_k: (H, M).
         order: (H, M) int32, row of each key before it was sorted.
-        tile_row: (T,) int32, first query of each tile.
-        tile_graph: (T,) int32, its graph.
         ptr_q: (B + 1,) int32.
         ptr_k: (B + 1,) int32.
         index: (H, N, K) int64, out.
         score: (H, N, K), out, of scaled queries and keys.
         num_q: N.
         num_k: M.
+        num_graphs: B.
         num_keys: K.
         relative_error: of a low score, in units of the norms of its query and of the longest key left.
         absolute_error: of a low score, in units of the norm of its query.
+        size_class: unused here; problems of one class share what autotune measures.
         D: dimensions.
         WIDTH: D padded to a power of two >= 16.
         SLOTS: K padded to a power of two.
+        SCREEN: False: every block is scored in full.
         QUERIES: of a tile.
         KEYS: of a block.
         STEP: blocks that are screened between two decisions.
-        SCREEN: False: every block is scored in full.
     """
     head = tl.program_id(1).to(tl.int64)  # the offset of a head can pass 2^31, those inside it cannot
     q, q_low, q_turned = q + head * num_q * WIDTH, q_low + head * num_q * WIDTH, q_turned + head * num_q * D
     k, k_low, k_turned = k + head * num_k * WIDTH, k_low + head * num_k * WIDTH, k_turned + head * num_k * D
-    graph = tl.load(tile_graph + tl.program_id(0))
-    rows = tl.load(tile_row + tl.program_id(0)) + tl.arange(0, QUERIES)
-    real = rows < tl.load(ptr_q + graph + 1)
+    graph = _graph_of(tl.program_id(0), ptr_q, num_graphs, QUERIES)
+    start, stop = tl.load(ptr_q + graph), tl.load(ptr_q + graph + 1)
+    start += (tl.program_id(0) - start // QUERIES - graph) * QUERIES
+    rows = start + tl.arange(0, QUERIES)
+    real = rows < stop
     first, end = tl.load(ptr_k + graph), tl.load(ptr_k + graph + 1)
     reach = tl.load(norm_q + head * num_q + rows, mask=real, other=0.0)
     slots = tl.arange(0, SLOTS)[None, :]
@@ -60,7 +63,7 @@ def search_kernel(
     best = tl.where(real[:, None] & (slots < num_keys), float("-inf"), float("inf")).to(q.dtype.element_ty)
     at = tl.full([QUERIES, SLOTS], -1, tl.int32)
     worst = tl.min(best, axis=1)
-    alive = first < end
+    alive = (first < end) & (start < stop)
     while alive:
         longest = tl.load(norm_k + head * num_k + first)
         margin = reach * (longest * relative_error + absolute_error)
@@ -81,6 +84,20 @@ def search_kernel(
         alive = (first < end) & _any(reach * longest > worst)
     offset = head * num_q * num_keys
     _store(index + offset, score + offset, q, k, order + head * num_k, rows, real, at, num_keys, D, WIDTH)
+
+
+@triton.jit
+def _graph_of(tile, ptr_q, num_graphs, QUERIES: tl.constexpr):
+    """Graph of a tile: the last one whose first tile is not after it.
+
+    That of graph b is ``ptr_q[b] // QUERIES + b``, which leaves enough tiles for each graph, and at most one too many.
+    """
+    low, high = 0, num_graphs
+    while high - low > 1:
+        middle = (low + high) // 2
+        is_before = tl.load(ptr_q + middle) // QUERIES + middle <= tile
+        low, high = tl.where(is_before, middle, low), tl.where(is_before, high, middle)
+    return low
 
 
 @triton.jit

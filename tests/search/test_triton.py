@@ -9,8 +9,14 @@ import torch
 
 from graphgps_kmip.registry import entries
 from graphgps_kmip.search import SearchProblem, triton_search
-from graphgps_kmip.search.triton_search import PRECISIONS, search_triton, triton_not_supported_reasons
-from graphgps_kmip.search.triton_tilings import CANDIDATES, Tiling, choose_tiling
+from graphgps_kmip.search.triton_search import (
+    PRECISIONS,
+    TILINGS,
+    Tiling,
+    choose_tiling,
+    search_triton,
+    triton_not_supported_reasons,
+)
 from tests.search.problems import pointer
 from tests.search.triton_runs import INTERPRETING, assembly_for, needs_triton, run_cases, three_ways
 
@@ -53,7 +59,7 @@ def test_the_kernel_compiles_for_hopper_to_the_instructions_meant(
 @needs_triton
 @pytest.mark.skipif(INTERPRETING, reason="an interpreted kernel cannot be compiled")
 @pytest.mark.parametrize(
-    "tiling", [CANDIDATES[0], *(pytest.param(one, marks=pytest.mark.thorough) for one in CANDIDATES[1:])]
+    "tiling", [TILINGS[0], *(pytest.param(tiling, marks=pytest.mark.thorough) for tiling in TILINGS[1:])]
 )
 @pytest.mark.parametrize("capability", [100, *(pytest.param(one, marks=pytest.mark.thorough) for one in (80, 90, 120))])
 def test_each_tiling_compiles_for_each_card(
@@ -63,9 +69,9 @@ def test_each_tiling_compiles_for_each_card(
     from graphgps_kmip.search.triton_search_kernels import search_kernel
 
     constants = {"D": 10, "WIDTH": 16, "SLOTS": 16, "SCREEN": True}
-    constants |= {"QUERIES": tiling.queries, "KEYS": tiling.keys, "STEP": tiling.step}
-    options = {"num_warps": tiling.warps, "maxnreg": tiling.registers or None}
-    assert "mma" in assembly_for(capability, search_kernel, constants, low="fp16", **options)
+    for number in ({}, {"num_graphs": 1}):  # 1 is a constant to Triton
+        code = assembly_for(capability, search_kernel, constants | tiling.sizes | number, low="fp16", **tiling.options)
+        assert "mma" in code
 
 
 def test_it_says_when_triton_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

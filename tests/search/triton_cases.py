@@ -6,13 +6,14 @@ Each way of the kernel has a case without the mark thorough.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.search import SearchProblem
+from graphgps_kmip.search import SearchProblem, triton_search
 from graphgps_kmip.search import triton_search_kernels as triton_kernels
 from graphgps_kmip.search.triton_search import PRECISIONS, Tiling, search_triton
 from tests.search.problems import Ragged, check_answer, ragged
@@ -170,6 +171,33 @@ class Calls:
 
 
 interpreted = pytest.mark.skipif(not INTERPRETING, reason="counts calls inside the interpreter")
+
+
+@interpreted
+def test_a_large_search_takes_the_fastest_tiling_which_is_measured_once_for_a_class(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(triton_search, "WORTH", 1000)
+    monkeypatch.setattr(triton_search, "TILINGS", (SMALL, SMALL._replace(queries=32), SMALL._replace(keys=32)))
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    triton_search.tuned_kernel.cache_clear()
+    kernel, milliseconds = triton_search.tuned_kernel(), []
+
+    def measure(call: Callable[[], None], quantiles: tuple[float, ...]) -> list[float]:
+        call()
+        milliseconds.append([3.0, 1.0, 2.0][len(milliseconds) % 3])
+        return milliseconds[-1:] * len(quantiles)
+
+    monkeypatch.setattr(kernel, "_do_bench", measure)
+    check(torch.randn(2, 40, 3), torch.randn(2, 40, 3), 3, tiling=None)
+    assert kernel.best_config.kwargs == {"QUERIES": 32, "KEYS": 16, "STEP": 1}
+    check(torch.randn(2, 41, 3), torch.randn(2, 41, 3), 3, tiling=None)
+    assert len(milliseconds) == 3
+    check(torch.randn(2, 41, 3), torch.randn(2, 41, 3), 5, tiling=None)
+    assert len(milliseconds) == 6
+    check(torch.randn(2, 20, 3), torch.randn(2, 20, 3), 3, tiling=None)  # too small to be measured
+    assert len(milliseconds) == 6
+    triton_search.tuned_kernel.cache_clear()
 
 
 @interpreted

@@ -42,10 +42,10 @@ def run_cases(file: Path, interpret: bool, marks: str) -> None:
 
 
 # Arguments of the kernels by what they point to; all others are of the element type asked for.
-KINDS = dict.fromkeys(("tile_row", "tile_graph", "ptr_q", "ptr_k", "rows"), "i32")
+KINDS = dict.fromkeys(("ptr_q", "ptr_k", "rows"), "i32")
 KINDS |= dict.fromkeys(("index", "starts", "ends"), "i64")
 KINDS |= dict.fromkeys(("norm_q", "norm_k"), "fp32") | {"keep": "i1"}
-NUMBERS = {"num_rows", "num_slots", "num_q", "num_k", "num_keys"}
+NUMBERS = {"num_rows", "num_slots", "num_q", "num_k", "num_graphs", "num_keys", "size_class"}
 ERRORS = {"relative_error", "absolute_error"}
 
 

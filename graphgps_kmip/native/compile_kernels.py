@@ -191,7 +191,7 @@ def load(name: str, *flags: str) -> ctypes.CDLL:
     """Compile ``<name>.c`` of this folder, unless the cache has it, and load it.
 
     Args:
-        name: the file, without ``.c``.
+        name: the file, without ``.c``; an absolute path names one of another folder.
         flags: further words for the compiler, such as "-DDOUBLE"; those of the environment variable
             ``GRAPHGPS_KMIP_CFLAGS`` come after them, then those of the instruction set.
 
@@ -299,7 +299,7 @@ def _cached_library(name: str, flags: tuple[str, ...]) -> Path:
     parts = [*_sources(name), command, _version(command), *FLAGS, *flags, _cpu()]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     try:
-        library = cache_folder() / f"{name}-{key[:20]}{'.dll' if sys.platform == 'win32' else '.so'}"
+        library = cache_folder() / f"{Path(name).name}-{key[:20]}{'.dll' if sys.platform == 'win32' else '.so'}"
         with held(Path(f"{library}.lock"), LOCK_SECONDS):
             if not library.exists():
                 _compile([command, *FLAGS, *flags], SOURCES / f"{name}.c", library)

@@ -14,7 +14,6 @@ from torch.nn.functional import pad
 from graphgps_kmip.common.operators import operator
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.registry import Spec, entries, named, register
-from graphgps_kmip.search.ball_tree import ball_tree_not_supported_reasons, search_ball_tree
 from graphgps_kmip.search.chunked import search_chunked, search_exact
 from graphgps_kmip.search.fused_cpu import (
     cpu_not_preferred_reasons,
@@ -64,15 +63,6 @@ _register(
     "symbolic matrices (PyKeOps), as in the papers; needs a C++ compiler",
     not_supported_reasons=keops_not_supported_reasons,
     not_preferred_reasons=_always("compiles for seconds for each D and K, and is slower than chunked on CPU"),
-)
-_register(
-    "ball_tree",
-    search_ball_tree,
-    "the thesis' ball tree (CPU), for the study of dimensions",
-    not_supported_reasons=ball_tree_not_supported_reasons,
-    not_preferred_reasons=_always(
-        "slower than cpu from 1,000 keys on, in 3 dimensions 3 times, in 10 dimensions 39 times"
-    ),
 )
 _register(
     "exact",

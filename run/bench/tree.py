@@ -21,14 +21,14 @@ import torch
 from torch import Tensor
 
 from graphgps_kmip.registry import entries
-from graphgps_kmip.report.figures import ball_tree_growth as ball_tree
+from graphgps_kmip.report.figures import ball_tree_growth
 from graphgps_kmip.search import SearchProblem
-from graphgps_kmip.search.ball_tree import BallTree
 
 from . import bench_records
+from .ball_tree import BallTree
 from .harness import Row, alternate
 
-BACKENDS = entries("search_backend")
+BALL_TREE, BACKENDS = "ball_tree", entries("search_backend")
 NUM_KEYS = 10
 SIZES = [round(100 * 10 ** (i / 2)) for i in range(7)]
 DIMS = {"nodes": (1, 2, 3, 4, 5, 10, 15), "time": (3, 10)}
@@ -51,7 +51,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     )
     args.sizes, args.repeats = (QUICK["sizes"], QUICK["repeats"]) if args.quick else (SIZES, REPEATS)
     args.queries = min(args.queries, QUICK["queries"]) if args.quick else args.queries
-    args.backends = bench_records.listed("backends", args.backends, BACKENDS)
+    args.backends = bench_records.listed("backends", args.backends, [BALL_TREE, *BACKENDS])
     return args
 
 
@@ -65,7 +65,7 @@ def count_nodes(args: argparse.Namespace) -> list[Row]:
                 q, k = gaussian(dim, n, repeat)
                 visited = BallTree(k, LEAF_SIZE["nodes"], seed=repeat).search(q[: args.queries], NUM_KEYS)[2]
                 means.append(visited.double().mean().item())
-            row = {"part": "nodes", "contestant": "ball_tree", "dim": dim, "n": n, "k": NUM_KEYS, "leaf_size": 1}
+            row = {"part": "nodes", "contestant": BALL_TREE, "dim": dim, "n": n, "k": NUM_KEYS, "leaf_size": 1}
             row |= {"queries": min(n, args.queries), "repeats": len(means), "visited": statistics.mean(means)}
             rows.append(row | {"visited_std": statistics.stdev(means)})
         print_table(rows[-len(args.sizes) :], "visited", f"nodes visited, d = {dim}")
@@ -81,7 +81,7 @@ def time_searches(args: argparse.Namespace) -> list[Row]:
             seconds: dict[str, list[float]] = {name: [] for name in running}
             for repeat in range(args.repeats["time"]):
                 problem = SearchProblem.of(*gaussian(dim, n, repeat), None, None, NUM_KEYS)
-                passes = alternate({name: partial(BACKENDS[name].component, problem) for name in running}, 1, False)
+                passes = alternate({name: partial(search, name, problem) for name in running}, 1, False)
                 for name, ((one, _),) in passes.items():
                     seconds[name].append(one)
                     if one > args.limit:
@@ -94,11 +94,19 @@ def time_searches(args: argparse.Namespace) -> list[Row]:
     return rows
 
 
+def search(name: str, problem: SearchProblem) -> None:
+    """Search with the ball tree, which is built for it, or a backend."""
+    if name == BALL_TREE:
+        BallTree(problem.k[0], LEAF_SIZE["time"]).search(problem.q[0], NUM_KEYS)
+    else:
+        BACKENDS[name].component(problem)
+
+
 def time_row(name: str, dim: int, n: int, passes: list[float]) -> Row:
     """Return the row of one cell; its first pass is dropped unless it is the only one."""
     kept = passes[1:] or passes
     row = {"part": "time", "contestant": name, "dim": dim, "n": n, "k": NUM_KEYS, "queries": n, "repeats": len(kept)}
-    row |= {"leaf_size": LEAF_SIZE["time"]} if name == "ball_tree" else {}
+    row |= {"leaf_size": LEAF_SIZE["time"]} if name == BALL_TREE else {}
     return row | {"seconds": statistics.mean(kept), "seconds_min": min(kept), "seconds_max": max(kept)}
 
 
@@ -110,7 +118,7 @@ def gaussian(dim: int, n: int, repeat: int) -> Tensor:
 def print_table(rows: list[Row], key: str, title: str) -> None:
     """Print the sizes and values, and the curves that fit them."""
     print(f"\n{title}\n{bench_records.table(rows, ['n', key])}")
-    for fit in ball_tree.fits(rows, key):
+    for fit in ball_tree_growth.fits(rows, key):
         power = f", b = {fit['b']:.2f}" if "b" in fit else ""
         print(f"  {fit['curve']}: a = {fit['a']:.3g}{power}, R2 = {fit['r2']:.4f}", flush=True)
 
@@ -124,13 +132,13 @@ def main(words: list[str]) -> int:
     args = parse(words)
     torch.set_num_threads(args.threads)
     problem = SearchProblem.of(*gaussian(3, 100, 0), None, None, NUM_KEYS)
-    for name in ["ball_tree"] * (args.part != "time") + args.backends:
-        if found := BACKENDS[name].traits.not_supported_reasons(problem):
-            raise ValueError(f"{name} cannot run here: {'; '.join(found)}")
+    for name in set(args.backends) - {BALL_TREE}:
+        if reasons := BACKENDS[name].traits.not_supported_reasons(problem):
+            raise ValueError(f"{name} cannot run here: {'; '.join(reasons)}")
     rows = count_nodes(args) if args.part != "time" else []
     rows += time_searches(args) if args.part != "nodes" else []
-    record, path = bench_records.write("tree", args, rows, fits=ball_tree.all_fits(rows))
-    print("\n" + "\n".join(map(str, [path, *ball_tree.draw(record, path.with_suffix(""))])))
+    record, path = bench_records.write("tree", args, rows, fits=ball_tree_growth.all_fits(rows))
+    print("\n" + "\n".join(map(str, [path, *ball_tree_growth.draw(record, path.with_suffix(""))])))
     return 0
 
 

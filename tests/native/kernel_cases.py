@@ -46,7 +46,7 @@ def values(rows: int, dim: int, kind: str, dtype: torch.dtype) -> Tensor:
 
 @pytest.mark.parametrize("kind", ["normal", "ties", "zero", "subnormal", "large", "mixed"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("backend", ["cpu", "tree", "ball_tree"])
+@pytest.mark.parametrize("backend", ["cpu", "tree"])
 @pytest.mark.parametrize("dim", [1, 3, 9])
 def test_the_search_at_the_edges_of_its_sizes(backend: str, dtype: torch.dtype, kind: str, dim: int) -> None:
     sizes_k = torch.tensor([*COUNTS, 1500])
@@ -54,8 +54,6 @@ def test_the_search_at_the_edges_of_its_sizes(backend: str, dtype: torch.dtype, 
     q, k = values(int(sizes_q.sum()), dim, kind, dtype), values(int(sizes_k.sum()), dim, kind, dtype)
     ptr_q, ptr_k = (torch.cat([s.new_zeros(1), s.cumsum(0)]) for s in (sizes_q, sizes_k))
     for num_keys in (1, 16, 17, 200):
-        if backend == "ball_tree" and num_keys > 16:
-            continue
         index, score = topk_inner_product(q, k, ptr_q, ptr_k, num_keys, backend)
         for graph in range(len(sizes_k)):
             rows, keys = (slice(*ptr[graph : graph + 2].tolist()) for ptr in (ptr_q, ptr_k))

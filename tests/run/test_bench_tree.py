@@ -48,5 +48,5 @@ def test_a_run_writes_nodes_times_fits_and_pictures(
 
 
 def test_an_unknown_backend_is_refused_with_those_there_are() -> None:
-    with pytest.raises(ValueError, match="--backends treee: there are tree, cpu"):
+    with pytest.raises(ValueError, match="--backends treee: there are ball_tree, tree, cpu"):
         tree.parse(["--backends", "cpu,treee"])

@@ -67,7 +67,7 @@ def test_a_wheel_holds_the_package_its_configs_experiments_and_scripts_and_nothi
     wheel: Path, source: Path
 ) -> None:
     package = files(source / "graphgps_kmip", "*")
-    shipped = {"main.py"} | files(source / "configs", "*.yaml") | files(source / "run", "*.py", "*.yaml")
+    shipped = {"main.py"} | files(source / "configs", "*.yaml") | files(source / "run", "*.py", "*.c", "*.yaml")
     shipped -= {"run/demo.py"}
     assert names(wheel) == package | {f"graphgps_kmip/shipped/{name}" for name in shipped}
 

@@ -15,7 +15,7 @@ from graphgps_kmip.search.problem import NotFinite
 from tests.reference.search import search
 from tests.search.problems import DIM, NUM_KEYS, Ragged, check_answer, ragged, ragged_problems, unequal_problems
 
-COMPILED = ("keops", "cpu", "tree", "ball_tree")
+COMPILED = ("keops", "cpu", "tree")
 # the Triton kernel has its cases in test_triton.py: its interpreter needs seconds for a problem
 ALL = [
     pytest.param(name, marks=pytest.mark.compiler if name in COMPILED else ())
@@ -112,7 +112,7 @@ def test_sums_that_overflow_on_the_way_to_a_finite_score_change_nothing(backend:
     assert sorted(index[0].tolist()) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("backend", ["auto", *TORCH_ONLY, "tree", "ball_tree"])
+@pytest.mark.parametrize("backend", ["auto", *TORCH_ONLY, "tree"])
 def test_large_values_at_right_angles_are_searched(backend: str) -> None:
     q, k = torch.tensor([[1e30, 0.0, 0.0]]), torch.tensor([[0.0, 1e30, 0.0], [1e-20, 0.0, 0.0]])
     index, score = topk_inner_product(q, k, num_keys=2, backend=backend)

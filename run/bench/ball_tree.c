@@ -1,4 +1,4 @@
-/* Ball tree for exact search of the K largest inner products on a CPU (called by search/ball_tree.py).
+/* Ball tree for exact search of the K largest inner products on a CPU (called by ball_tree.py).
  *
  * All inside is double, in which products of floats are exact. The caller owns the nodes: node 0 is the root, the
  * children of a node are child and child + 1 (child 0: a leaf), its keys are the rows start to start + count. */

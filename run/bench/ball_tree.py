@@ -7,15 +7,19 @@ thesis names no rule for the split; this is the one of Ram and Gray.
 from __future__ import annotations
 
 import ctypes
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from graphgps_kmip.native import load, pointer
-from graphgps_kmip.native.compile_kernels import compiler
-from graphgps_kmip.search.problem import SearchProblem
+from graphgps_kmip.native import pointer
+from graphgps_kmip.native.compile_kernels import SOURCES, load
 
 DEPTH = 3  # the column of a node (start, count, child, depth)
+
+
+def _library() -> ctypes.CDLL:
+    return load(str(Path(__file__).with_suffix("")), f"-I{SOURCES}")
 
 
 class BallTree:
@@ -34,18 +38,10 @@ class BallTree:
         keys (M, D), M >= 1.
 
     Raises:
-        ValueError: keys that are no CPU matrix of floats with a row, or leaf_size < 1.
         NoKernel: no C compiler on this machine.
     """
 
     def __init__(self, keys: Tensor, leaf_size: int = 100, seed: int = 0) -> None:
-        if keys.dim() != 2 or not keys.size(0) or not keys.is_floating_point() or keys.device.type != "cpu":
-            raise ValueError(
-                "a ball tree needs a CPU matrix of floats with at least one row as keys, "
-                f"got {tuple(keys.shape)} of {keys.dtype} on {keys.device}"
-            )
-        if leaf_size < 1:
-            raise ValueError(f"leaf_size must be at least 1, got {leaf_size}")
         num_keys, dim = keys.shape
         self._leaf_size = min(leaf_size, num_keys)
         self._keys = keys.detach().to(torch.float64, copy=True, memory_format=torch.contiguous_format)
@@ -53,7 +49,7 @@ class BallTree:
         max_nodes = 2 * num_keys - 1  # with one key per leaf; pages that are never written cost nothing
         self._nodes = torch.empty(max_nodes, 4, dtype=torch.int64)
         self._centre, self._radius = (torch.empty(max_nodes, *shape, dtype=torch.float64) for shape in ((dim,), ()))
-        build = load("ball_tree").ball_tree_build
+        build = _library().ball_tree_build
         build.restype = ctypes.c_long
         self.num_nodes = build(
             *(pointer(self._keys), pointer(self._ids)),
@@ -77,22 +73,14 @@ class BallTree:
         Shapes:
             q (N, D); returns index (N, K) int64 (-1: missing), score (N, K) in the dtype of q (-inf: missing), both by
             descending score, and visited (N,) int64: number of balls entered.
-
-        Raises:
-            ValueError: q does not fit the keys, or num_keys < 1.
         """
-        dim = self._keys.size(1)
-        if q.dim() != 2 or q.size(1) != dim or not q.is_floating_point() or q.device.type != "cpu":
-            raise ValueError(f"q must be (N, {dim}) floats on the CPU, got {tuple(q.shape)} of {q.dtype} on {q.device}")
-        if num_keys < 1:
-            raise ValueError(f"num_keys must be at least 1, got {num_keys}")
         queries = q.detach().to(torch.float64).contiguous()
         score = queries.new_full((len(q), num_keys), -torch.inf)
         index = torch.full_like(score, -1, dtype=torch.int64)
         visited = index.new_empty(len(q))
-        failed = load("ball_tree").ball_tree_search(
+        failed = _library().ball_tree_search(
             *(pointer(self._keys), pointer(self._ids)),
-            *map(ctypes.c_long, (dim, self._leaf_size, self.depth)),
+            *map(ctypes.c_long, (queries.size(1), self._leaf_size, self.depth)),
             *map(pointer, (self._nodes, self._centre, self._radius, queries)),
             *map(ctypes.c_long, (len(q), num_keys)),
             ctypes.c_int(torch.get_num_threads()),
@@ -102,41 +90,3 @@ class BallTree:
             raise MemoryError("no memory for the search of a ball tree")
         score, order = score.sort(dim=1, descending=True, stable=True)
         return index.gather(1, order), score.to(q.dtype), visited
-
-
-def search_ball_tree(problem: SearchProblem, leaf_size: int = 100) -> tuple[Tensor, Tensor]:
-    """Find the K largest inner products for each query with one ball tree for each head and graph.
-
-    Args:
-        problem (SearchProblem): the search problem, on the CPU.
-        leaf_size (int, optional): maximum number of keys of a ball that is not split. (default: 100)
-
-    Shapes:
-        returns index (H, N, K) int64 (-1: missing) and score (H, N, K) (-inf: missing).
-
-    Raises:
-        NoKernel: no C compiler on this machine.
-    """
-    shape = (*problem.q.shape[:2], problem.num_keys)
-    index = torch.full(shape, -1)
-    score = problem.q.new_full(shape, -torch.inf)
-    bounds_q, bounds_k = problem.bounds_q, problem.bounds_k
-    for graph in range(problem.num_graphs):
-        rows, keys = (slice(*bounds[graph : graph + 2]) for bounds in (bounds_q, bounds_k))
-        if rows.start == rows.stop or keys.start == keys.stop:
-            continue
-        for head in range(problem.num_heads):
-            tree = BallTree(problem.k[head, keys], leaf_size)
-            local, score[head, rows], _ = tree.search(problem.q[head, rows], problem.num_keys)
-            index[head, rows] = torch.where(local >= 0, local + keys.start, -1)
-    return index, score
-
-
-def ball_tree_not_supported_reasons(problem: SearchProblem) -> list[str]:
-    """Return the reasons why the ball tree does not support this problem."""
-    reasons = []
-    if problem.q.device.type != "cpu":
-        reasons.append(f"the ball tree runs on cpu, not on {problem.q.device.type}")
-    if compiler() is None:  # without compiling: "auto" checks every backend for every problem
-        reasons.append("the ball tree needs a C compiler: install one (Debian, Ubuntu: apt install gcc) or set CC")
-    return reasons

@@ -4,39 +4,20 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from run.bench.ball_tree import BallTree
 from torch import Tensor
 
 from graphgps_kmip.native.compile_kernels import compiler
-from graphgps_kmip.search import SearchProblem
-from graphgps_kmip.search import ball_tree as module
-from graphgps_kmip.search.ball_tree import BallTree, ball_tree_not_supported_reasons, search_ball_tree
 from tests.reference import ball_tree as reference
-from tests.search.problems import NUM_KEYS, Ragged, check_answer, ragged, ragged_problems
+from tests.search.problems import Ragged, check_answer
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C compiler")
 LEAF_SIZES = [1, 3, 1000]
 
 
-def answer(problem: Ragged, leaf_size: int, num_keys: int = NUM_KEYS) -> tuple[Tensor, Tensor]:
-    return search_ball_tree(SearchProblem.of(problem.q, problem.k, *problem.ptrs, num_keys), leaf_size)
-
-
 def check_found(keys: Tensor, q: Tensor, num_keys: int, leaf_size: int) -> None:
     index, score, _ = BallTree(keys, leaf_size).search(q, num_keys)
     check_answer(Ragged(q[None], keys[None], [len(q)], [len(keys)]), num_keys, index[None], score[None])
-
-
-@needs_compiler
-@pytest.mark.parametrize("leaf_size", LEAF_SIZES)
-def test_the_tree_equals_brute_force_on_random_ragged_problems(leaf_size: int) -> None:
-    @settings(max_examples=25, deadline=None, database=None, derandomize=True)
-    @given(problem=ragged_problems())
-    def check(problem: Ragged) -> None:
-        if problem.q.size(1) and problem.k.size(1):
-            check_answer(problem, NUM_KEYS, *answer(problem, leaf_size))
-
-    check()
 
 
 @needs_compiler
@@ -47,32 +28,12 @@ def test_the_tree_equals_brute_force_on_graphs_that_are_split_many_times(dim: in
 
 
 @needs_compiler
-@pytest.mark.parametrize("num_keys", [5, 6, 9])
-def test_every_key_is_found_where_k_is_at_least_their_number(num_keys: int) -> None:
-    index, score = answer(ragged([3], [5], num_heads=2, seed=0), 1, num_keys)
-    assert index[..., :5].sort().values.tolist() == [[[0, 1, 2, 3, 4]] * 3] * 2
-    assert (index[..., 5:] == -1).all()
-    assert (score[..., 5:] == -torch.inf).all()
-
-
-@needs_compiler
 def test_one_key_is_a_tree_of_one_ball() -> None:
     tree = BallTree(torch.tensor([[3.0, 4.0]]), 1)
     index, score, visited = tree.search(torch.tensor([[1.0, 2.0]]), 2)
     assert (tree.num_nodes, tree.depth) == (1, 0)
     assert (index.tolist(), score.tolist(), visited.tolist()) == ([[0, -1]], [[11.0, -torch.inf]], [1])
     assert score.dtype == torch.float32
-
-
-@needs_compiler
-@pytest.mark.parametrize("leaf_size", LEAF_SIZES)
-def test_float32_is_scored_to_its_own_rounding(leaf_size: int) -> None:
-    problem = ragged([5, 0, 60], [5, 2, 60], num_heads=2, seed=1)
-    rounded = Ragged(problem.q.float(), problem.k.float(), problem.sizes_q, problem.sizes_k)
-    index, score = answer(rounded, leaf_size)
-    assert score.dtype == torch.float32
-    exact = Ragged(rounded.q.double(), rounded.k.double(), problem.sizes_q, problem.sizes_k)
-    check_answer(exact, NUM_KEYS, index, score, tolerance=torch.finfo(torch.float32).eps)
 
 
 @needs_compiler
@@ -159,39 +120,3 @@ def test_inputs_may_be_views_and_are_left_as_they_are(view: bool) -> None:
     before = keys.clone(), q.clone()
     check_found(keys, q, 4, 1)
     torch.testing.assert_close((keys, q), before, rtol=0, atol=0)
-
-
-@needs_compiler
-def test_queries_of_another_width_and_a_k_below_one_are_refused() -> None:
-    tree = BallTree(torch.ones(3, 2))
-    with pytest.raises(ValueError, match=r"q must be \(N, 2\) floats on the CPU, got \(1, 3\)"):
-        tree.search(torch.ones(1, 3), 1)
-    with pytest.raises(ValueError, match="num_keys must be at least 1, got 0"):
-        tree.search(torch.ones(1, 2), 0)
-
-
-REFUSED = {
-    "no key": (torch.ones(0, 2), 1, r"at least one row as keys, got \(0, 2\)"),
-    "no matrix": (torch.ones(3), 1, r"got \(3,\)"),
-    "integers": (torch.ones(3, 2).long(), 1, "of torch.int64"),
-    "leaf size": (torch.ones(3, 2), 0, "leaf_size must be at least 1, got 0"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_keys_and_leaf_sizes_that_make_no_tree_are_refused(case: str) -> None:
-    keys, leaf_size, message = REFUSED[case]
-    with pytest.raises(ValueError, match=message):
-        BallTree(keys, leaf_size)
-
-
-def test_the_reasons_name_the_device_and_the_missing_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    x = torch.ones(2, 1, 1)
-    problem = SearchProblem.of(x, x, None, None, 1)
-    monkeypatch.setattr(module, "compiler", lambda: "cc")
-    assert ball_tree_not_supported_reasons(problem) == []
-    monkeypatch.setattr(module, "compiler", lambda: None)
-    elsewhere = SearchProblem(x.to("meta"), x.to("meta"), problem.ptr_q, problem.ptr_k, 1)
-    device, missing = ball_tree_not_supported_reasons(elsewhere)
-    assert device == "the ball tree runs on cpu, not on meta"
-    assert "needs a C compiler" in missing

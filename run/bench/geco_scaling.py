@@ -51,7 +51,7 @@ SMALL = 64  # nodes of the first graph, which loads and compiles
 FIT_FROM = 8192  # nodes; below, the fixed cost of calls hides how the time grows
 COLUMNS = (
     "n edges method inference_ms total_ms total_min_ms total_max_ms cpu_ms repeats forward_ms backward_ms memory_mib "
-    "predicted_mib vs_frozen cpu_vs_full status"
+    "predicted_mib vs_plain cpu_vs_full status"
 ).split()
 MEASURED = {"inference": "inference_ms", "training": "total_ms", "memory": "memory_mib"}  # column -> key of a row
 
@@ -89,7 +89,7 @@ def doubling(text: str) -> list[int]:
 
 
 def main(words: list[str]) -> int:
-    """Measure, write, print, compare; return the exit code."""
+    """Measure, write, print; return the exit code."""
     args = parse(words)
     if args.fit:
         record = bench_records.read(args.fit)
@@ -97,7 +97,7 @@ def main(words: list[str]) -> int:
         return 0
     common = {key: getattr(args, key) for key in ("k", "heads", "device", "threads")}
     common |= {"bench": "geco_scaling", "setting": "layer", "data": "erdos_renyi", "dim": args.dims}
-    picked = bench_records.pick(NAMES, args.methods, "")
+    picked = bench_records.pick(NAMES, args.methods)
     picked = [name for name in picked if name != FLASH or args.device == "cuda"]
     cells = [[common | {"method": name, "n": n} for name in picked] for n in args.n]
     report = lambda done: print(bench_records.table(done, COLUMNS), flush=True)  # noqa: E731

@@ -23,21 +23,19 @@ from graphgps_kmip.attention import GraphContext, SampledEdgeAttention
 from graphgps_kmip.model.gps import GPSLayer, initial_states
 from graphgps_kmip.mpnn import GatedGCN
 from graphgps_kmip.registry import entries
-from graphgps_kmip.search import SearchProblem
 from graphgps_kmip.signatures import options
 from tests.reference.attention_formulas import PREFIX, REFERENCES
 
-from . import baselines, bench_records
+from . import bench_records
 from .attention_inputs import make_inputs, shape_of
 from .harness import Bounds, Facts, NotSupported, Pass, Row, Stopwatch, measure
 
-FROZEN = "k-MIP (frozen)"
 NO_ATTENTION = "no attention"
 SPARSE = "sparse Exphormer"
 ALL_PAIRS = ("GRIT", "sL2")  # read features of all pairs
 IN_DEGREE = 8  # edges a node, as in the k-nearest-neighbour graphs of the digits and of ShapeNet
 SMALL = 64  # nodes of the first graph, which loads and compiles
-COLUMNS = "data n method total_ms total_min_ms total_max_ms repeats forward_ms backward_ms memory_mib vs_frozen status"
+COLUMNS = "data n method total_ms total_min_ms total_max_ms repeats forward_ms backward_ms memory_mib status"
 COLUMNS = COLUMNS.split()
 
 
@@ -58,7 +56,7 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 
 def main(words: list[str]) -> int:
-    """Measure, write, print, compare; return the exit code."""
+    """Measure, write, print; return the exit code."""
     args = parse(words)
     places = [("single", n) for n in args.n]
     if args.batch != "none":
@@ -66,33 +64,16 @@ def main(words: list[str]) -> int:
         places.insert(0, (batch, shape_of(batch)[0]))
     common = {key: getattr(args, key) for key in ("k", "heads", "device", "threads")}
     common |= {"bench": "layer", "setting": "layer", "dim": args.dims}
-    picked = bench_records.pick(names(), args.methods, FROZEN)
+    picked = bench_records.pick(names(), args.methods)
     cells = [[common | {"method": name, "data": data, "n": n} for name in picked] for data, n in places]
     report = lambda done: print(bench_records.table(done, COLUMNS), flush=True)  # noqa: E731
     rows = measure(cells, Bounds(args.repeats, args.limit), report)
-    return bench_records.save("layer", args, rows, COLUMNS, FROZEN)
+    return bench_records.save("layer", args, rows, COLUMNS)
 
 
 def names() -> list[str]:
-    """Return the layers: without attention, frozen k-MIP, sparse Exphormer, registered attentions, reference forms."""
-    return [NO_ATTENTION, FROZEN, SPARSE, *entries("attention"), *(PREFIX + name for name in REFERENCES)]
-
-
-class FrozenKMIP(nn.Module):
-    """k-MIP attention of the frozen search and the plain gather; never to be improved."""
-
-    def __init__(self, dim: int, num_heads: int, k: int) -> None:
-        super().__init__()
-        self.num_heads, self.k = num_heads, k
-        self.qkv = nn.Linear(dim, 3 * dim)
-
-    def forward(self, x: Tensor, context: GraphContext) -> Tensor:
-        """Attend inside each graph: x (N, dim) -> (N, dim)."""
-        q, k, v = self.qkv(x).unflatten(1, (3, self.num_heads, -1)).unbind(1)  # (N, H, D)
-        with torch.no_grad():
-            heads = (tensor.detach().transpose(0, 1) for tensor in (q, k))
-            index, _ = baselines.chunked_frozen(SearchProblem.of(*heads, context.ptr, context.ptr, self.k))
-        return baselines.gather_attention(q, k, v, index).flatten(1)
+    """Return the layers: without attention, sparse Exphormer, registered attentions, reference forms."""
+    return [NO_ATTENTION, SPARSE, *entries("attention"), *(PREFIX + name for name in REFERENCES)]
 
 
 class SparseExphormer(nn.Module):
@@ -173,8 +154,6 @@ def _sampled(edge_index: Tensor, expander: Tensor) -> Tensor:
 def _attention(name: str, dim: int, heads: int, k: int) -> nn.Module | None:
     if name == NO_ATTENTION:
         return None
-    if name == FROZEN:
-        return FrozenKMIP(dim, heads, k)
     if name == SPARSE:
         return SparseExphormer(dim, heads)
     if name.startswith(PREFIX):

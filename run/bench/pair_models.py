@@ -4,13 +4,11 @@
   python -m run.bench.pair_models --data peptides --methods 'PPGT,GRIT' --table OUT.json
 
 A pass is one training step: forward, loss, backward, AdamW; random walk probabilities are computed in it, from the
-edges of the batch. No dropout in any network, so that none pays for random numbers. "PPGT, dense" is the plain form of
-dense_ppgt.py: all pairs of the padded batch, each step kept, the same parameters. Data are synthetic molecules, rings
+edges of the batch. No dropout in any network, so that none pays for random numbers. Data are synthetic molecules, rings
 joined to trees, with the spread of sizes of the data sets (mean 151 of 8 to 444 nodes, mean 23 of 9 to 37), given by
-quantiles, so that every batch has it; "peptides:8" are 8 such graphs, few enough for the dense form. Sizes of the
-networks are those of the public files of Peptides-struct (K = 24, 8 heads), Peptides-func (K = 32, 12 heads) and ZINC,
-GRIT's the same. "floor_ms" is the time of the matrix products of all pairs, forward and backward once each, at the rate
-of a large float32 product. A paired benchmark, see harness.py.
+quantiles, so that every batch has it; "peptides:8" are 8 such graphs. Sizes of the networks are those of the public
+files of Peptides-struct (K = 24, 8 heads), Peptides-func (K = 32, 12 heads) and ZINC, GRIT's the same. A paired
+benchmark, see harness.py.
 
 ``--table FILE`` writes JSON for the experiment P-T10: ``{"cells": {row: {column: [values]}}, "empty": [why others are
 missing], "hardware": ..., "sample": true}`` with rows PPGT, GRIT, GPS and columns "step_time" (s, each pass) and
@@ -37,18 +35,16 @@ from graphgps_kmip import create_model
 from graphgps_kmip.common.atomic_write import replace_file
 
 from . import bench_records
-from .dense_ppgt import DensePPGT
 from .harness import Bounds, Facts, Pass, Row, Stopwatch, measure
 from .synthetic_graphs import undirected
 
-PPGT, DENSE, GRIT, GPS = "PPGT", "PPGT, dense", "GRIT", "GPS"
-NAMES = [DENSE, PPGT, GRIT, GPS]
+PPGT, GRIT, GPS = NAMES = ["PPGT", "GRIT", "GPS"]
 WARM_UP_GRAPHS = 2
 ATOMS, BONDS = 21, 4  # types of nodes and of edges, as in ZINC
 RING = 6  # nodes of a ring
 COLUMNS = (
-    "data method graphs n pairs parameters total_ms total_min_ms forward_ms backward_ms memory_mib vs_dense "
-    "time_of_grit memory_of_grit floor_ms status"
+    "data method graphs n pairs parameters total_ms total_min_ms forward_ms backward_ms memory_mib "
+    "time_of_grit memory_of_grit status"
 ).split()
 
 
@@ -94,9 +90,9 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 
 def main(words: list[str]) -> int:
-    """Measure, write, print, compare; return the exit code."""
+    """Measure, write, print; return the exit code."""
     args = parse(words)
-    names = bench_records.pick(NAMES, args.methods, "")
+    names = bench_records.pick(NAMES, args.methods)
     groups = []
     for data in args.data:
         shape = SHAPES[data]
@@ -105,23 +101,19 @@ def main(words: list[str]) -> int:
         groups.append([common | {"method": name} for name in names])
     rows = measure(groups, Bounds(args.repeats, args.limit))
     machine = bench_records.machine_facts(args.device, args.threads)
-    _compare(rows, machine["sgemm_gflops"])
+    _compare(rows)
     if args.table:
         content = table_of(rows) | {"hardware": machine}
         replace_file(args.table, (json.dumps(content, indent=1) + "\n").encode())
     args.table = args.table and args.table.name
-    return bench_records.save("pair_models", args, rows, COLUMNS, DENSE)
+    return bench_records.save("pair_models", args, rows, COLUMNS)
 
 
-def _compare(rows: list[Row], gflops: float) -> None:
-    """Add ratios to the networks of the same data, and the least time of the products of pairs."""
+def _compare(rows: list[Row]) -> None:
+    """Add PPGT's share of GRIT's time and memory on the same data."""
     done = {(row["data"], row["method"]): row for row in rows if row["status"] == "ok"}
     for (data, method), row in done.items():
-        if "pair_gflop" in row:
-            row["floor_ms"] = 1000 * row["pair_gflop"] / gflops
-        if (dense := done.get((data, DENSE))) is not None:
-            row["vs_dense"] = dense["total_ms"] / row["total_ms"]
-        if (grit := done.get((data, GRIT))) is not None and method == PPGT:
+        if method == PPGT and (grit := done.get((data, GRIT))) is not None:
             row["time_of_grit"] = row["total_ms"] / grit["total_ms"]
             row["memory_of_grit"] = row["memory_mib"] / grit["memory_mib"]
 
@@ -130,7 +122,7 @@ def table_of(rows: list[Row]) -> dict[str, Any]:
     """Return the cells of the experiment's table, without the machine's facts."""
     cells, empty = {}, []
     for row in rows:
-        if row["data"] not in TABLED or row["method"] == DENSE:
+        if row["data"] not in TABLED:
             continue
         if row["status"] != "ok":
             empty.append(f"{row['method']}: {row['status']}")
@@ -168,8 +160,8 @@ def molecule(rng: np.random.Generator, num_nodes: int, outputs: int) -> Data:
     return graph
 
 
-def model_of(shape: Shape, method: str, precision: str = "float32") -> nn.Module:
-    """Return a new network; its random walk probabilities have this precision."""
+def model_of(shape: Shape, method: str) -> nn.Module:
+    """Return a new network."""
     encoders = {
         "dataset.node_encoder_name": "TypeDictNode" + "+RRWP" * (method == GRIT),
         "dataset.node_encoder_num_types": ATOMS,
@@ -177,7 +169,6 @@ def model_of(shape: Shape, method: str, precision: str = "float32") -> nn.Module
         "dataset.edge_encoder_num_types": BONDS,
         "posenc_RRWP.ksteps": shape.ksteps,
         "posenc_RRWP.where": "batch",
-        "posenc_RRWP.precision": precision,
         "gnn.layers_post_mp": 2,
     }
     own: dict[str, dict[str, Any]] = {
@@ -191,29 +182,18 @@ def model_of(shape: Shape, method: str, precision: str = "float32") -> nn.Module
         GRIT: {"gt.layer_type": "GRIT", "gnn.head": "graph"},
         GPS: {"gt.layer_type": "GatedGCN+Transformer", "gnn.head": "graph"},
     }
-    name = PPGT if method == DENSE else method
-    model = create_model(
-        own[name].get("gt.layer_type", ""),
+    return create_model(
+        own[method].get("gt.layer_type", ""),
         1,
         shape.outputs,
-        network={PPGT: "PPGT", GRIT: "GritTransformer", GPS: "GPSModel"}[name],
+        network={PPGT: "PPGT", GRIT: "GritTransformer", GPS: "GPSModel"}[method],
         edge_dim=1,
         num_layers=shape.layers,
         dim=shape.dim,
         num_heads=shape.heads,
         pooling="mean",
-        settings=encoders | own[name],
+        settings=encoders | own[method],
     )
-    return DensePPGT(model) if method == DENSE else model
-
-
-def pair_gflop(model: nn.Module, pairs: int) -> float:
-    """Return the 10^9 operations of PPGT's linear maps of pairs: three products each, two where x has no gradient."""
-    stem, blocks = model.encoder.pair_stems
-    maps = [*stem.mlp, *(part for mlp in blocks.mlps for part in mlp)]
-    maps += [layer.attention[0].pair for layer in model.layers]
-    sizes = [2 * one.weight.numel() for one in maps if isinstance(one, nn.Linear)]
-    return pairs * (3 * sum(sizes) - sizes[0]) / 1e9
 
 
 def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
@@ -238,8 +218,6 @@ def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
         return {"forward": forward, "backward": backward, "total": forward + backward + watch.lap()}
 
     facts = {"pairs": pairs, "parameters": sum(one.numel() for one in model.parameters())}
-    if cell["method"] == PPGT:
-        facts["pair_gflop"] = pair_gflop(model, pairs)
     return run, lambda: facts
 
 

@@ -1,4 +1,4 @@
-"""Methods of the attention benchmark: searches (frozen, other libraries, each backend) and the attentions on them.
+"""Methods of the attention benchmark: searches (plain, other libraries, each backend) and the attentions on them.
 
 KeOps, faiss and scipy are used as their manuals say; index builds are part of the time.
 """
@@ -23,6 +23,7 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 
 from graphgps_kmip.attention.dense import from_padded, to_padded
 from graphgps_kmip.attention.sparse_attention import sparse_attention
+from graphgps_kmip.native.compile_kernels import native_flag
 from graphgps_kmip.native.instruction_sets import VARIABLE, runnable
 from graphgps_kmip.registry import entries
 from graphgps_kmip.search import SearchProblem, topk_inner_product
@@ -32,17 +33,10 @@ from graphgps_kmip.search.keops import keops_not_supported_reasons
 from . import baselines
 from .attention_inputs import Inputs
 from .baselines import Found, by_block
-from .instruction_limits import native_flags
 
 BACKENDS = entries("search_backend")
-FROZEN = "chunked (frozen)"
 OURS = "ours: "  # before the name of each backend
 KMIP = "k-MIP "  # before the name of the search that the attention uses
-
-
-def reference(setting: str) -> str:
-    """Return the frozen method by which stored runs of a setting are compared."""
-    return FROZEN if setting == "search" else KMIP + FROZEN
 
 
 class Search(NamedTuple):
@@ -59,16 +53,14 @@ class Search(NamedTuple):
 
 
 def searches() -> dict[str, Search]:
-    """Return all searches by name: frozen ones, those of libraries, the package's backends, its kernel's parts.
+    """Return all searches by name: the plain one, those of libraries, the package's backends, its kernel's parts.
 
-    The kernel on each instruction set of the CPU is one of them, so that one run compares these; other methods are not
-    limited by that, as they are by ``--isa``.
+    The kernel on each instruction set of the CPU is one of them, so that one run compares these.
     """
     keops_reasons = keops_not_supported_reasons
-    frozen = {"attend": lambda q, k, v, index, _: baselines.gather_attention(q, k, v, index), "in_attention": True}
+    plain = {"attend": lambda q, k, v, index, _: baselines.gather_attention(q, k, v, index), "in_attention": True}
     rows = [
-        Search("matmul+topk", baselines.matmul_topk, **frozen),
-        Search(FROZEN, baselines.chunked_frozen, **frozen),
+        Search("matmul+topk", baselines.matmul_topk, **plain),
         Search("keops (as installed)", keops, keops_reasons),
         Search("keops (native, fast-math)", keops, keops_reasons, environment=native_keops()),
         *(Search(f"faiss {kind}", functools.partial(faiss, kind=kind), faiss_reasons, exact=kind == "flat")
@@ -89,10 +81,9 @@ def native_keops() -> dict[str, str]:
 
     It keeps what it compiled by formula and not by flags: a folder, and a process, for each set of flags.
     """
-    flags = native_flags()
+    flags = native_flag()
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "graphgps_kmip"
-    folder = "-".join(["keops", *(word.removeprefix("-m").removeprefix("arch=") for word in flags.split())])
-    return {"CXXFLAGS": f"{flags} -ffast-math", "KEOPS_CACHE_FOLDER": str(cache / folder)}
+    return {"CXXFLAGS": f"{flags} -ffast-math", "KEOPS_CACHE_FOLDER": str(cache / "keops-native")}
 
 
 def _ours(name: str) -> Search:

@@ -103,7 +103,7 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 
 def main(words: list[str]) -> int:
-    """Measure, write, print, compare; return the exit code."""
+    """Measure, write, print; return the exit code."""
     args = parse(words)
     names = bench_records.pick(list(FILES), args.methods, "")
     groups = []

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from run.bench import emulated_cpu
 
 from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.attention.full import full_attention
 from graphgps_kmip.native import compile_kernels, instruction_sets
 from graphgps_kmip.search import topk_inner_product
+from tests.native import emulated_cpu
 from tests.processes import run
 
 KERNELS = sorted(compile_kernels.SOURCES.glob("*.c"))

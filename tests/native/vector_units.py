@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from run.bench.emulated_cpu import CPUS, missing
 
 from graphgps_kmip.native.instruction_sets import AUTO, runnable
+from tests.native.emulated_cpu import CPUS, missing
 
 # Sets that this CPU does not have, and that an emulator runs where it is installed.
 EMULATED = {

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import weakref
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +14,10 @@ from run.bench import bench_records, geco_scaling
 from run.bench.geco_memory import predicted_bytes
 from run.bench.geco_scaling import FLASH, FULL, GECO, KMIP, FullLayer, doubling, growth
 from run.bench.harness import MIB, Bounds, MethodProcess, Row, _repeats_for
-from run.bench.large_graph import StageLog
 from run.bench.power_laws import power_law
 from run.bench.synthetic_graphs import erdos_renyi
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
 
 from graphgps_kmip.attention import GECOAttention, GraphContext
 
@@ -121,12 +124,35 @@ def test_random_graphs_have_edges_of_all_pairs_alike_each_once_in_both_direction
     assert complete.num_edges == 30
 
 
+class TensorMemory(TorchDispatchMode):
+    """Counts the bytes of all storages that operations hold, and their peak."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: dict[int, int] = {}
+        self.bytes = self.peak = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
+        """Run an operation, and count the storages of its new tensors until they are freed."""
+        out = func(*args, **(kwargs or {}))
+        for storage in (value.untyped_storage() for value in tree_iter(out) if isinstance(value, torch.Tensor)):
+            if storage._cdata not in self.sizes and storage.nbytes():
+                self.sizes[storage._cdata] = storage.nbytes()
+                self.bytes += storage.nbytes()
+                self.peak = max(self.peak, self.bytes)
+                weakref.finalize(storage, self._free, storage._cdata)
+        return out
+
+    def _free(self, key: int) -> None:
+        self.bytes -= self.sizes.pop(key, 0)
+
+
 def tensor_peak(num_nodes: int, dim: int) -> tuple[float, float]:
     """Return the bytes of tensors at the peak of a training pass above its inputs, and what is predicted."""
     graph = erdos_renyi(np.random.default_rng(0), num_nodes, 10)
     layer, x = GECOAttention(dim, 1), torch.randn(num_nodes, dim, requires_grad=True)
     batch, ptr, grad = torch.zeros(num_nodes, dtype=torch.long), torch.tensor([0, num_nodes]), torch.randn_like(x)
-    with StageLog() as log:
+    with TensorMemory() as log:
         layer(x, GraphContext(batch, ptr, graph.edge_index)).backward(grad)
         peak = log.peak
     return peak, predicted_bytes(num_nodes, graph.num_edges, dim)

@@ -1,7 +1,7 @@
-/* Calls one function of a library: call_library LIBRARY FUNCTION FILE TIMES (run under emulation by emulated_cpu.py).
+/* Calls one function of a library: call_library LIBRARY FUNCTION FILE (run under emulation by emulated_cpu.py).
  *
  * FILE is a Call, followed by what its pointers point to, and is mapped into memory: what the function writes is in the
- * file afterwards. TIMES 0 does all but the call, to count the instructions of the rest.
+ * file afterwards.
  *
  * A function of any arguments is called as if it had 32 integers and 8 doubles, which 64-bit calling conventions of Linux
  * allow: integers and pointers take the same places, doubles have registers of their own, and what is too much is not
@@ -42,7 +42,7 @@ static void *check(void *found, const char *what) {
 
 int main(int count, char **words) {
     struct stat status;
-    if (count != 5) return 2;
+    if (count != 4) return 2;
     int file = open(words[3], O_RDWR);
     if (file < 0 || fstat(file, &status)) return 3;
     Call *call = check(mmap(NULL, status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0), words[3]);
@@ -50,9 +50,8 @@ int main(int count, char **words) {
     int64_t given[INTEGERS];
     for (int i = 0; i < INTEGERS; i++)
         given[i] = call->integers[i] + (call->pointers >> i & 1 ? (int64_t)(intptr_t)call : 0);
-    for (int i = 0; i < atoi(words[4]); i++)
-        call->result = function(EIGHT_OF(given, 0), EIGHT_OF(given, 8), EIGHT_OF(given, 16), EIGHT_OF(given, 24),
-                                EIGHT_OF(call->doubles, 0));
+    call->result = function(EIGHT_OF(given, 0), EIGHT_OF(given, 8), EIGHT_OF(given, 16), EIGHT_OF(given, 24),
+                            EIGHT_OF(call->doubles, 0));
     if (call->is_text && call->result) strncpy(call->text, (const char *)(intptr_t)call->result, sizeof call->text - 1);
     return 0;
 }

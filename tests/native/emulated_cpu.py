@@ -2,8 +2,8 @@
 
 Debian, Ubuntu: ``apt install gcc-aarch64-linux-gnu qemu-user``. Inside of `emulated` every kernel of the process is
 one of the other CPU. A call is a process of its own (`call_library.c`), some hundredths of a second, and inputs and
-outputs go through a file. Its threads are fresh ones, since it has no OpenMP. Emulation says whether results are right
-and how many instructions they take, not how long these take.
+outputs go through a file. Its threads are fresh ones, since it has no OpenMP. Emulation says whether results are right,
+not how long they take.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from graphgps_kmip.native.instruction_sets import ARM, INSTRUCTION_SETS, VARIABL
 CPUS = {"neon": "cortex-a72", "dotprod": "neoverse-n1", "i8mm": "max"}
 COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
 SYSTEM = Path("/usr/aarch64-linux-gnu")  # where Debian puts the libraries that programs of the compiler need
-CALLER, COUNTER = (Path(__file__).with_name(f"{name}.c") for name in ("call_library", "count_instructions"))
+CALLER = Path(__file__).with_name("call_library.c")
 CALL = struct.Struct("<qQ32q8d64sq")  # of call_library.c
 ALIGN = 64
 
@@ -42,50 +42,24 @@ def missing() -> str:
 
 
 class Emulator:
-    """A CPU under emulation: runs functions of libraries, and counts instructions on request.
+    """A CPU under emulation: runs functions of libraries.
 
     Attributes:
         sizes: address -> bytes of the tensors that kernels have been given.
-        instructions: what the functions called so far took, where they are counted; None where they are not.
     """
 
     def __init__(self, cpu: str, folder: Path) -> None:
         self._folder, self._command = folder, [EMULATOR, "-cpu", cpu, "-L", str(SYSTEM)]
         self._caller = _compiled([COMPILER, str(CALLER)], folder / "call_library")
         self.sizes: dict[int, int] = {}
-        self.instructions: int | None = None
-
-    def count(self, work: Callable[[], object]) -> int:
-        """Return how many instructions the kernels take that ``work`` calls, on one thread each."""
-        self.instructions = 0
-        try:
-            work()
-            return self.instructions
-        finally:
-            self.instructions = None
 
     def run(self, library: Path, function: str, call: bytes) -> bytes:
         """Return the file of a call, as `call_library.c` reads it, after the call."""
-        if self.instructions is None:
-            return self._run([], library, function, call, 1)
-        before, _ = self._run_counted(library, function, call, 0)
-        after, answer = self._run_counted(library, function, call, 1)
-        self.instructions += after - before
-        return answer
-
-    def _run_counted(self, library: Path, function: str, call: bytes, times: int) -> tuple[int, bytes]:
-        plugin, out = self._folder / "count_instructions.so", self._folder / "count"
-        if not plugin.exists():
-            _compiled(["cc", "-shared", "-fPIC", str(COUNTER)], plugin)  # for this machine, on which the emulator runs
-        answer = self._run(["-plugin", f"file={plugin},out={out}"], library, function, call, times)
-        return int(out.read_text()), answer
-
-    def _run(self, options: list[str], library: Path, function: str, call: bytes, times: int) -> bytes:
         file = self._folder / "call"
         file.write_bytes(call)
-        words = [*self._command, *options, self._caller, library, function, file, str(times)]
+        command = [*self._command, self._caller, library, function, file]
         # there, and not in the user's folder, the emulator leaves the memory of a program that is killed
-        done = subprocess.run(words, cwd=self._folder, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, cwd=self._folder, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"{function} ended with {done.returncode} under emulation: {done.stderr.strip()}")
         return file.read_bytes()

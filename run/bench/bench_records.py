@@ -210,14 +210,13 @@ def save(bench: str, args: argparse.Namespace, rows: list[Row], columns: Iterabl
 
 
 def read(path: Path) -> Record:
-    """Return a stored record; those of earlier versions called a method contestant, and its passes turns.
+    """Return a stored record.
 
     Raises:
         ValueError: the file is missing or no record of a benchmark.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-        record = json.loads(text.replace('"contestant":', '"method":').replace('_turns_ms":', '_passes_ms":'))
+        record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ValueError(f"{path}: cannot be read ({error}), give a JSON file that this benchmark wrote") from error
     if not isinstance(record, dict) or not {"bench", "reference", "rows", "machine", "options"} <= record.keys():

@@ -25,12 +25,13 @@ import argparse
 import contextlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from scipy.stats import linregress, t
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
@@ -41,7 +42,6 @@ from graphgps_kmip.common.atomic_write import replace_file
 from . import bench_records
 from .geco_memory import predicted_bytes
 from .harness import MIB, Bounds, Facts, NotSupported, Pass, Row, Stopwatch, measure
-from .power_laws import power_law
 from .synthetic_graphs import erdos_renyi
 
 GECO, KMIP, FULL, FLASH = "GECO", "k-MIP", "full attention", "FlashAttention float16"
@@ -244,9 +244,16 @@ def growth(rows: list[Row], fit_from: int) -> dict[str, dict[str, list[float]]]:
         if all(row.get("memory_mib") for row in own):
             fits["memory in N"] = power_law(n, [row["memory_mib"] for row in own])
         cells[method] = {"sizes": [float(len(own))]}
-        for what, fit in fits.items():
-            cells[method] |= {what: [fit.exponent], f"{what}, low": [fit.low], f"{what}, high": [fit.high]}
+        for what, (exponent, low, high) in fits.items():
+            cells[method] |= {what: [exponent], f"{what}, low": [low], f"{what}, high": [high]}
     return cells
+
+
+def power_law(x: Sequence[float], y: Sequence[float]) -> tuple[float, float, float]:
+    """Fit ``y = a x^b`` by least squares of logarithms: b, and the ends of its 95 % confidence interval."""
+    fit = linregress(np.log(x), np.log(y))
+    half = t.ppf(0.975, len(x) - 2) * fit.stderr
+    return float(fit.slope), float(fit.slope - half), float(fit.slope + half)
 
 
 def time_key(row: Row) -> str:

@@ -1,6 +1,6 @@
 """Methods of the attention benchmark: searches (plain, other libraries, each backend) and the attentions on them.
 
-KeOps, faiss and scipy are used as their manuals say; index builds are part of the time.
+KeOps and faiss are used as their manuals say; index builds are part of the time.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
-from scipy.spatial import cKDTree
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 
 from graphgps_kmip.attention.dense import from_padded, to_padded
 from graphgps_kmip.attention.sparse_attention import sparse_attention
@@ -65,7 +64,6 @@ def searches() -> dict[str, Search]:
         Search("keops (native, fast-math)", keops, keops_reasons, environment=native_keops()),
         *(Search(f"faiss {kind}", functools.partial(faiss, kind=kind), faiss_reasons, exact=kind == "flat")
           for kind in ("flat", "ivf", "hnsw")),
-        Search("scipy ckdtree", ckdtree, functools.partial(_cpu_only, "scipy")),
         *(_ours(name) for name in (*BACKENDS, "auto")),
         *(_ours("cpu")._replace(name=f"{OURS}cpu ({isa})", environment={VARIABLE: isa}, in_attention=False)
           for isa in runnable()),
@@ -154,35 +152,15 @@ def _faiss_index(library: object, kind: str, num_keys: int, dim: int) -> object:
 
 def faiss_reasons(problem: SearchProblem) -> list[str]:
     """Say what keeps faiss from this problem."""
-    installed = importlib.util.find_spec("faiss") is not None
-    return ([] if installed else ["faiss is not installed (pip install faiss-cpu)"]) + _cpu_only("faiss-cpu", problem)
-
-
-def ckdtree(problem: SearchProblem) -> Found:
-    """A k-d tree (scipy) of ``[k, sqrt(max |k|^2 - |k|^2)]``, whose nearest neighbours of ``[q, 0]`` are the answer.
-
-    The reduction of Bachrach et al. 2014, "Speeding up the Xbox recommender system".
-    """
-
-    def block(q: Tensor, k: Tensor, num_keys: int) -> Found:
-        index = []
-        for queries, keys in zip(q.double(), k.double(), strict=True):
-            squared = keys.square().sum(1, keepdim=True)
-            tree = cKDTree(torch.cat([keys, (squared.max() - squared).sqrt()], 1).numpy())
-            points, ranks = pad(queries, (0, 1)).numpy(), range(1, num_keys + 1)
-            index.append(torch.from_numpy(tree.query(points, ranks, workers=torch.get_num_threads())[1]))
-        return _scored(q, k, torch.stack(index))
-
-    return by_block(problem, block)
+    if importlib.util.find_spec("faiss") is None:
+        return ["faiss is not installed (pip install faiss-cpu)"]
+    device = problem.q.device.type
+    return [] if device == "cpu" else [f"faiss-cpu runs on cpu, not on {device}"]
 
 
 def _scored(q: Tensor, k: Tensor, index: Tensor) -> Found:
     block = torch.arange(len(q), device=q.device)[:, None, None]
     return index, torch.einsum("bnd,bnkd->bnk", q, k[block, index])
-
-
-def _cpu_only(name: str, problem: SearchProblem) -> list[str]:
-    return [] if problem.q.device.type == "cpu" else [f"{name} runs on cpu, not on {problem.q.device.type}"]
 
 
 class FullAttention(NamedTuple):

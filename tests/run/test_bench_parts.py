@@ -21,7 +21,6 @@ from tests.search.problems import Ragged, check_answer, ragged
 FAISS = pytest.mark.skipif(importlib.util.find_spec("faiss") is None, reason="faiss-cpu is not installed")
 EXACT = [
     pytest.param(baselines.matmul_topk, id="matmul"),
-    pytest.param(search_methods.ckdtree, id="ckdtree"),
     pytest.param(partial(search_methods.faiss, kind="flat"), id="faiss", marks=FAISS),
 ]
 

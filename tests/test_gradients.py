@@ -1,4 +1,4 @@
-"""Second derivatives of every fused operator: those of the formula in float64, or an error in every case."""
+"""Derivatives of every fused operator: first ones are those of the formula in float64, second ones are errors."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.attention import clamped_attention as clamped
 from graphgps_kmip.attention import sparse_attention as selected
 from graphgps_kmip.attention.clamped_attention import clamped_attention
-from graphgps_kmip.attention.full import _full_attention, drop_factors, full_attention
+from graphgps_kmip.attention.full import full_attention
 from graphgps_kmip.attention.sparse_attention import sparse_attention
-from graphgps_kmip.common.gradients import differentiable_gradients, once_only
 from graphgps_kmip.model.norms import GraphLayerNorm
 from graphgps_kmip.mpnn.gated_mean import gated_mean
 from graphgps_kmip.mpnn.gatedgcn import gated_sum
@@ -124,79 +123,19 @@ def make(shapes: list[tuple[int, ...]]) -> list[Tensor]:
     return [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
 
 
-def second(operator: Operator, inputs: list[Tensor], cotangent: Tensor, along: list[Tensor]) -> tuple[Tensor, ...]:
-    """Gradient of <gradient of <operator, cotangent>, along>: as in a gradient penalty."""
-    first = torch.autograd.grad(operator(*inputs), inputs, cotangent, create_graph=True, materialize_grads=True)
-    product = sum((grad * direction).sum() for grad, direction in zip(first, along, strict=True))
-    wanted = [*inputs, cotangent] if cotangent.requires_grad else inputs
-    return torch.autograd.grad(product, wanted, materialize_grads=True)
-
-
 @every_case
-@pytest.mark.parametrize("with_cotangent", [False, True], ids=["of a sum", "of a cotangent with a gradient"])
-def test_gradients_of_gradients_equal_those_of_the_formula(
-    case: tuple[Operator, Operator, list], with_cotangent: bool
+def test_first_derivatives_are_those_of_the_formula_and_second_ones_are_refused(
+    case: tuple[Operator, Operator, list],
 ) -> None:
     operator, formula, shapes = case
-    inputs, along = make(shapes), make(shapes)
-    out = formula(*inputs)
-    cotangent = torch.randn_like(out).requires_grad_(with_cotangent)
-    torch.testing.assert_close(operator(*inputs), out, rtol=1e-10, atol=1e-10)
-    found, expected = (second(function, inputs, cotangent, along) for function in (operator, formula))
-    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
-    assert sum(float(grad.abs().sum()) for grad in expected) > 0.1
-
-
-@every_case
-def test_gradients_of_gradients_equal_finite_differences(case: tuple[Operator, Operator, list]) -> None:
-    operator, _, shapes = case
-    assert torch.autograd.gradgradcheck(operator, make(shapes), fast_mode=True)
-
-
-@pytest.mark.parametrize("operator", ["k-MIP attention", "full attention", "attention along edges"])
-def test_a_second_derivative_drops_what_the_forward_dropped(operator: str) -> None:
-    edges = torch.stack([SOURCE, TARGET, torch.arange(len(SOURCE)) % 4])
-
-    def dropping(*inputs: Tensor) -> Tensor:
-        torch.manual_seed(3)
-        if operator == "full attention":
-            return full_attention(*inputs, GraphContext(BATCH, PTR), 2, 0.4)
-        if operator == "attention along edges":
-            return clamped_attention(*inputs, edges, 0.4)
-        index, score = topk_inner_product(*(t.detach().transpose(0, 1) for t in inputs[:2]), PTR, PTR, 3)
-        return sparse_attention(*inputs, index, score, 0.4)
-
-    if operator == "full attention" and unavailable_reason("full_attention"):
-        pytest.skip("no C compiler")
-    inputs = make(CASES[operator][2])
-    cotangent = torch.randn_like(dropping(*inputs))
-    plain = torch.autograd.grad(dropping(*inputs), inputs, cotangent)
-    with_graph = torch.autograd.grad(dropping(*inputs), inputs, cotangent, create_graph=True)
-    torch.testing.assert_close(list(with_graph), list(plain), rtol=1e-10, atol=1e-12)
-    assert torch.autograd.gradgradcheck(dropping, inputs, fast_mode=True)
-
-
-@needs_c
-def test_the_hash_of_dropped_weights_is_that_of_the_kernel() -> None:
-    graphs, heads, nodes, dropout, seed = 2, 3, 40, 0.3, 2**61 + 12345
-    qkv = torch.zeros(graphs * nodes, 3, heads, nodes, dtype=torch.float64)
-    qkv[:, 2] = torch.eye(nodes, dtype=torch.float64).repeat(graphs, 1)[:, None]  # values show the weights
-    ptr = torch.arange(graphs + 1) * nodes
-    out = _full_attention(qkv.flatten(1), ptr, heads, dropout, torch.tensor(seed))[0] * nodes
-    found = out.view(graphs, nodes, heads, nodes).transpose(1, 2)
-    torch.testing.assert_close(found, drop_factors(graphs, heads, nodes, dropout, seed))
-
-
-def test_a_tensor_that_is_given_twice_has_both_gradients_twice() -> None:
-    (x,) = make([HEADS])
-    along = make([HEADS])
-
-    def shared(x: Tensor) -> Tensor:
-        return kmip(x, x, x)
-
-    cotangent = torch.randn(HEADS, dtype=torch.float64)
-    expected = second(lambda x: kmip_formula(x, x, x), [x], cotangent, along)
-    torch.testing.assert_close(second(shared, [x], cotangent, along), expected, rtol=1e-9, atol=1e-9)
+    inputs = make(shapes)
+    out, expected = operator(*inputs), formula(*inputs)
+    torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-10)
+    cotangent = torch.randn_like(out)
+    found = torch.autograd.grad(out, inputs, cotangent)
+    torch.testing.assert_close(found, torch.autograd.grad(expected, inputs, cotangent), rtol=1e-9, atol=1e-9)
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        torch.autograd.grad(operator(*inputs), inputs, cotangent, create_graph=True)
 
 
 @every_case
@@ -232,39 +171,7 @@ def _dual(function: Operator, inputs: list[Tensor], tangents: tuple[Tensor, ...]
         return torch.zeros(()) if tangent is None else tangent
 
 
-class _Doubled(torch.autograd.Function):
-    """x * y whose gradient can be taken once."""
-
-    @staticmethod
-    def forward(ctx, x, y):  # noqa: ANN001, ANN205
-        ctx.save_for_backward(x, y)
-        return x * y
-
-    @staticmethod
-    def backward(ctx, grad):  # noqa: ANN001, ANN205
-        x, y = ctx.saved_tensors
-        return once_only("a product", lambda: (grad * y, grad * x), (grad, x, y))
-
-
-def test_an_operator_of_one_derivative_gives_it_and_raises_however_a_second_one_is_reached() -> None:
-    x, y = make([(3,), (3,)])
-    cotangent = torch.ones(3, dtype=torch.float64)
-    for wanted in ([x], [y], [x, y]):
-        first = torch.autograd.grad(_Doubled.apply(x, y), wanted, cotangent, create_graph=True)
-        torch.testing.assert_close(first[0].detach(), (y if wanted[0] is x else x).detach())
-        for leaf in (x, y):
-            with pytest.raises(RuntimeError, match="a product has no second derivative"):
-                torch.autograd.grad(first[0].sum(), leaf, allow_unused=True)
-
-
-def test_a_gradient_of_nothing_is_zero() -> None:
-    (x,) = make([(3,)])
-    (found, nothing) = differentiable_gradients(lambda *given: given[0].detach(), (x, None), (torch.ones(3),))
-    assert found.tolist() == [0, 0, 0]
-    assert nothing is None
-
-
-def test_every_backward_of_the_package_either_asks_for_grad_mode_or_is_made_of_its_own_function() -> None:
+def test_every_backward_of_the_package_refuses_second_derivatives_or_is_made_of_its_own_function() -> None:
     """No ``once_differentiable``: it is silent where the second derivative flows through saved tensors alone."""
     package = Path(clamped.__file__).parents[1]
     seen = 0
@@ -272,7 +179,8 @@ def test_every_backward_of_the_package_either_asks_for_grad_mode_or_is_made_of_i
         for name, text in backwards(ast.parse(file.read_text())):
             assert "once_differentiable" not in text, f"{file.name}: {name}"
             seen += 1
-            assert "is_grad_enabled" in text or f"{name}.apply" in text or "raise" in text or "gradients(ctx" in text, (
+            answers = "refuse_second_derivative", f"{name}.apply", "gradients(ctx"
+            assert any(answer in text for answer in answers), (
                 f"{file.name}: the backward of {name} ignores create_graph=True"
             )
     assert seen >= 13

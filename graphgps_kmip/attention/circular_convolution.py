@@ -11,7 +11,6 @@ want them; their outputs have the shape (N, C) all the same, with the strides of
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +19,7 @@ from torch.autograd import Function
 
 from graphgps_kmip.attention.direct_convolution import can_sum, direct_convolutions, direct_gradients
 from graphgps_kmip.attention.size_groups import Block, SizeGroups
-from graphgps_kmip.common.gradients import differentiable_gradients
+from graphgps_kmip.common.gradients import refuse_second_derivative
 from graphgps_kmip.errors import InputError
 
 # Numbers of all graphs and filters that are transformed at a time: 4 MB of float32 for either, which a CPU's cache
@@ -37,7 +36,7 @@ def circular_convolution(x: Tensor, filters: Tensor, groups: SizeGroups) -> Tens
     .. math:: y_t = \textstyle\sum_{i=0}^{n-1} x_i z_{(t - i) \bmod n}
 
     Takes C N log N; x and the filters are kept for the backward pass, nothing else. Half-precision inputs are computed
-    in float32. Gradients flow to both, as often as wanted (a second derivative keeps the spectra).
+    in float32. Gradients flow to both.
 
     Args:
         x (Tensor): nodes, sorted by graph.
@@ -159,20 +158,6 @@ def _inverse(spectrum: Tensor, block: Block) -> Tensor:
     return torch.fft.irfft(spectrum, block.length)[..., : block.rows.size(1)]
 
 
-def _plain(values: Tensor, filters: Tensor, groups: SizeGroups, chain: Chain) -> Tensor:
-    """The same in differentiable operations, all channels at once."""
-    parts, taps = values.mT.chunk(chain.num_gates + 1), filters.mT.chunk(chain.num_filters)
-    out = _wide(torch.zeros_like(parts[0]))
-    for block in groups.blocks:
-        *gates, value = (_take(one, block) for one in parts)
-        value = gates[0] * value if chain.gate_first else value
-        for one, gate in zip(taps, chain.behind(gates), strict=True):
-            value = _inverse(_spectrum(value, block) * _kernel_spectrum(one, block), block)
-            value = value if gate is None else gate * value
-        out = out.index_copy(1, *_of_nodes(block, value))
-    return out.mT.to(values.dtype)
-
-
 class _Convolutions(Function):
     """N nodes, C channels, K filters; all steps of some channels of some graphs at a time."""
 
@@ -202,9 +187,7 @@ class _Convolutions(Function):
         """Compute the steps of some channels again, and go back through them."""
         values, filters = ctx.saved_tensors
         groups, chain = ctx.groups, ctx.chain
-        if torch.is_grad_enabled():
-            plain = partial(_plain, groups=groups, chain=chain)
-            return *differentiable_gradients(plain, (values, filters), (grad,)), None, None
+        refuse_second_derivative("circular convolution")
         if ctx.direct:
             return *direct_gradients(values, filters, grad, groups, chain), None, None
         x, taps, grad = values.mT, filters.mT, grad.mT

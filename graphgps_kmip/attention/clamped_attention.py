@@ -14,7 +14,6 @@ import errno
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -22,7 +21,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from graphgps_kmip.attention.sparse_attention import dropped
-from graphgps_kmip.common.gradients import differentiable_gradients
+from graphgps_kmip.common.gradients import refuse_second_derivative
 from graphgps_kmip.native import dtype_flags, load, pointer, unavailable_reason
 
 LARGEST_LOGIT = 5.0  # of the public code: beyond it a score is constant, and has no gradient
@@ -83,10 +82,10 @@ def clamped_attention(
         s_{ij} &= \exp(\mathrm{clamp}(c \textstyle\sum_d q_i k_j e_r + b_r, -l, l)) \\
         o_i &= \textstyle\sum_j s_{ij} v_j / (\sum_j s_{ij} + \epsilon)
 
-    Gradients flow to q, k, v, e and b, as often as wanted (a second derivative keeps tensors of size edges times
-    channels). On a CPU forward and backward repeat bit for bit. Half-precision inputs are computed
-    in float32. Costs E * H * D several times over; q, k, v, e, b, the output and the sums are kept for the backward
-    pass, nothing per edge. An edge that is given twice counts twice; a query without edges gets 0, with eps 0, too.
+    Gradients flow to q, k, v, e and b. On a CPU forward and backward repeat bit for bit. Half-precision inputs are
+    computed in float32. Costs E * H * D several times over; q, k, v, e, b, the output and the sums are kept for the
+    backward pass, nothing per edge. An edge that is given twice counts twice; a query without edges gets 0, with eps 0,
+    too.
 
     Args:
         q (Tensor): queries.
@@ -169,18 +168,6 @@ def _logit(query: Tensor, key: Tensor, edge: Tensor, bias: Tensor | None, row: T
     return logit if bias is None else logit.add_(bias[row])
 
 
-def _plain(q: Tensor, k: Tensor, v: Tensor, e: Tensor, bias: Tensor | None, form: Form) -> Tensor:
-    """The same output in operations that are differentiable as often as wanted, all edges at once."""
-    source, target, row = form.edges
-    logit = (q[target] * k[source] * e[row]).sum(-1) * form.scale  # (E, H)
-    logit = logit if bias is None else logit + bias[row]
-    score = logit.clamp(-form.limit, form.limit).exp()
-    total = score.new_full(q.shape[:2], form.eps).index_add(0, target, score)
-    message = dropped(score, form.keep, form.dropout)[..., None] * v[source]
-    out = torch.zeros_like(q).index_add(0, target, message)
-    return out / total.masked_fill(total == 0, 1.0)[..., None]
-
-
 class _ClampedAttention(Function):
     """M queries, N keys, E edges between them, of R kinds: q (M, H, D), k, v (N, H, D), e (R, H, D), bias (R, H)."""
 
@@ -195,11 +182,10 @@ class _ClampedAttention(Function):
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
         """``ds = <g_i, v_j> - <g_i, o_i>`` with ``g_i = dL/do_i / (sum_j s_ij + eps)``; none where the clamp holds."""
+        refuse_second_derivative("attention along edges")
         saved = ctx.saved_tensors  # once: with gradient checkpointing each can be unpacked once
         (*heads, out, total, edges, keep), found = saved[:9], saved[9:]
         form = replace(ctx.form, edges=edges, sorted_edges=SortedEdges(*found) if found else None, keep=keep)
-        if torch.is_grad_enabled():
-            return None, *differentiable_gradients(partial(_plain, form=form), heads, (grad_out,))
         grad_sum = grad_out / total[..., None]
         grad_total = (grad_sum * out).sum(-1)
         return None, *_implementation(form)[1](form, grad_sum, grad_total, *heads)

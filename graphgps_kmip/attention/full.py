@@ -3,19 +3,16 @@
 torch's fused CPU kernel supports neither dropout, for which it falls back to the whole score matrix, nor graphs of
 different sizes, which are padded to the largest one. So on a CPU fused C loops (``native/full_attention.c``) compute
 each graph and head separately, without padding, without storing weights, and with cheap dropout. On a GPU torch's fused
-attention runs, on graphs padded to the largest one. `plain_full_attention` is the same mathematics in torch operations,
-for second derivatives.
+attention runs, on graphs padded to the largest one.
 """
 
 from __future__ import annotations
 
 import ctypes
 import math
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.compiler import is_compiling
@@ -24,65 +21,12 @@ from torch.nn.functional import scaled_dot_product_attention
 from graphgps_kmip.attention.context import AttentionGraph, GraphContext, check_bounds
 from graphgps_kmip.attention.dense import from_padded, to_padded
 from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
-from graphgps_kmip.common.gradients import differentiable_gradients
+from graphgps_kmip.common.gradients import refuse_second_derivative
 from graphgps_kmip.common.host_copies import host_copy
 from graphgps_kmip.common.operators import operator
 from graphgps_kmip.native import dtype_flags, load, pointer, unavailable_reason
 from graphgps_kmip.registry import register
 from graphgps_kmip.search.problem import NotFinite, overflow
-
-_LOW = np.uint64(0xFFFFFFFF)
-
-
-def plain_full_attention(qkv: Tensor, ptr: Tensor, max_nodes: int, options: tuple[int, float, int]) -> Tensor:
-    """Compute ``softmax(Q K^T / sqrt(D)) V`` in each graph and head, with the dropout of the kernel.
-
-    Args:
-        qkv (Tensor): queries, keys and values of all heads, side by side.
-        ptr (Tensor): first node of each graph, and N at the end.
-        max_nodes (int): nodes of the largest graph.
-        options (tuple[int, float, int]): heads H, probability to drop a weight, seed of what is dropped.
-
-    Shapes:
-        qkv (N, 3 H D), ptr (B+1,); returns (N, H D).
-    """
-    num_heads, dropout, seed = options
-    if not len(qkv):
-        return qkv[:, : qkv.size(1) // 3]
-    batch = torch.arange(len(ptr) - 1, device=ptr.device).repeat_interleave(ptr.diff())
-    context = GraphContext(batch, ptr)
-    padded, mask = to_padded(qkv, context)
-    q, k, v = padded.unflatten(2, (3, num_heads, -1)).permute(2, 0, 3, 1, 4)  # (B, H, Nmax, D)
-    score = (q @ k.mT) / math.sqrt(q.size(-1))
-    weight = score.masked_fill(~mask[:, None, None], torch.finfo(score.dtype).min).softmax(-1)
-    if dropout:
-        weight = weight * drop_factors(len(ptr) - 1, num_heads, max_nodes, dropout, seed).to(weight)
-    return from_padded((weight @ v).transpose(1, 2).flatten(2), context)
-
-
-def drop_factors(num_graphs: int, num_heads: int, max_nodes: int, dropout: float, seed: int) -> Tensor:
-    """Return the kernel's factor of each weight, 0 or 1 / (1 - dropout): the hash of full_attention.c.
-
-    Shapes:
-        returns (B, H, Nmax, Nmax) float64.
-    """
-    unit = np.arange(num_graphs * num_heads, dtype=np.uint64)[:, None]
-    place = np.arange(max_nodes, dtype=np.uint64)
-    row = _hash(_hash(np.uint64(seed) + unit) ^ place)[..., None]  # (units, Nmax, 1)
-    x = ((row & _LOW) + place) & _LOW
-    x = ((x ^ (x >> np.uint64(16))) * np.uint64(0x7FEB352D) & _LOW) ^ (row >> np.uint64(32))
-    x = (x ^ (x >> np.uint64(15))) * np.uint64(0x846CA68B) & _LOW
-    kept = (x ^ (x >> np.uint64(16))) >= np.uint64(int(dropout * 2**32))
-    return torch.from_numpy(kept / (1 - dropout)).view(num_graphs, num_heads, max_nodes, max_nodes)
-
-
-def _hash(bits: np.ndarray) -> np.ndarray:
-    """SplitMix64: products wrap at 2^64."""
-    bits = bits + np.uint64(0x9E3779B97F4A7C15)
-    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return bits ^ (bits >> np.uint64(31))
-
 
 PAIR_WORK = 50_000  # pairs of nodes and heads that take about as long as starting a thread (20 us)
 
@@ -98,8 +42,8 @@ def can_run(qkv: Tensor, context: GraphContext, num_heads: int, dropout: float) 
 def full_attention(qkv: Tensor, context: GraphContext, num_heads: int, dropout: float = 0.0) -> Tensor:
     r"""Compute ``softmax(Q K^T / sqrt(D)) V`` in each graph and head, weights dropped with a probability.
 
-    Gradients flow to qkv, as often as wanted (a second derivative keeps the whole score matrix). Results repeat bit for
-    bit, on any number of threads. The dropout mask follows from one number drawn from torch's generator.
+    Gradients flow to qkv. Results repeat bit for bit, on any number of threads. The dropout mask follows from one
+    number drawn from torch's generator.
 
     Args:
         qkv (Tensor): queries, keys and values of all heads, side by side.
@@ -153,11 +97,8 @@ def _keep(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
 def _gradients(ctx: Any, grad_out: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
     if grad_out is None:
         return (None,) * 5
+    refuse_second_derivative("full attention")
     qkv, ptr, out, lse, seed = ctx.saved_tensors
-    if torch.is_grad_enabled():
-        options = ctx.num_heads, ctx.dropout, 0 if seed is None else int(seed)
-        plain = partial(plain_full_attention, ptr=ptr, max_nodes=_largest(ptr, qkv.size(0)), options=options)
-        return *differentiable_gradients(plain, (qkv,), (grad_out,)), *[None] * 4
     return _full_attention_backward(grad_out, qkv, ptr, out, lse, ctx.num_heads, ctx.dropout, seed), *[None] * 4
 
 
@@ -224,10 +165,7 @@ class FullAttention(nn.Module):
     """Multi-head attention where every node attends to all nodes of its graph.
 
     ``out(concat_h softmax(Q_h K_h^T / sqrt(D)) V_h)`` with D = dim / num_heads; costs sum_g N_g^2 * dim.
-    Initialised as ``torch.nn.MultiheadAttention``. Second derivatives exist where the C loops run;
-    torch's fused attention, which is used elsewhere (on a GPU; more threads than heads), has none and raises: call it
-    inside
-    ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`` for them.
+    Initialised as ``torch.nn.MultiheadAttention``.
 
     Args:
         dim (int): channels in and out.

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -21,9 +20,8 @@ from torch.nn.functional import linear
 
 from graphgps_kmip.attention.edge_attention import edge_softmax
 from graphgps_kmip.attention.sparse_attention import dropped
-from graphgps_kmip.common.gradients import differentiable_gradients
+from graphgps_kmip.common.gradients import refuse_second_derivative
 from graphgps_kmip.common.host_copies import host_copy
-from graphgps_kmip.common.node_pairs import all_pairs
 
 # Entries (pairs times channels) of one chunk; it has some ten temporaries.
 CHUNK_ENTRIES = {"cpu": 2**19}
@@ -121,8 +119,8 @@ def grit_attention(
 
     A pair that is given twice counts twice, a query without pairs has zeros. The derivative of :math:`\rho` is
     unbounded near 0 and taken as 0 at 0, as torch's is of a difference of roots of ReLUs; that of the clamp is 0 where
-    it holds. Half-precision inputs are computed in float32. Gradients flow to q, k, v, pairs and maps, as often as
-    wanted (a second derivative keeps the tensors of the plain form). On a CPU, results repeat bit for bit.
+    it holds. Half-precision inputs are computed in float32. Gradients flow to q, k, v, pairs and maps. On a CPU,
+    results repeat bit for bit.
 
     Complete pairs cost 8 P C^2 multiplications, and 16 more in the backward pass; of P C numbers only ``pairs.value``
     is kept. A list of pairs is computed at once, in the plain form.
@@ -191,7 +189,7 @@ def _plain(
     settings: PairSettings,
     update_pairs: bool,
 ) -> tuple[Tensor, ...]:
-    """The operator in operations that are differentiable as often as wanted, all pairs at once."""
+    """The operator in torch operations, all pairs at once."""
     (query, key), num_heads = index, settings.num_heads
     e = PairFeatures(value, scale=scale, shift=shift).normalised()
     factor, summand = linear(e, edge, edge_bias).chunk(2, dim=1)
@@ -293,9 +291,7 @@ class _GRITAttention(Function):
         """Chunk by chunk, with the scores computed anew."""
         *tensors, ptr, mask, pair_mask = ctx.saved_tensors
         settings, masks = ctx.settings, (mask, pair_mask)
-        if torch.is_grad_enabled():
-            plain = partial(_plain, index=all_pairs(ptr), masks=masks, settings=settings, update_pairs=ctx.update_pairs)
-            return *differentiable_gradients(plain, tensors, grads), None, None, None, None
+        refuse_second_derivative("GRIT attention")
         sums = _Gradients(tensors, masks, settings)
         grad_out, grad_rows = (torch.zeros_like(tensors[0]) if one is None else one for one in grads[:2])
         grad_new = grads[2] if ctx.update_pairs else None

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn.functional import linear
 
+from graphgps_kmip.common.gradients import refuse_second_derivative
 from graphgps_kmip.common.host_copies import on_device
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.common.row_chunks import RowStage, map_rows
@@ -118,19 +119,18 @@ def _root(square: Tensor) -> Tensor:
 
 
 def _absolute(taps: Tensor, segments: Segments) -> Tensor:
-    return _DividedByAbsoluteSum.apply(taps, segments)[0]
+    return _DividedByAbsoluteSum.apply(taps, segments)
 
 
 class _DividedByAbsoluteSum(Function):
     r"""Each filter divided by its sum of absolute values, ``y = t / s``: y and s are kept, and not t.
 
-    They give the gradient, for y has the sign of t. Both are outputs, so that a second derivative sees where they
-    come from.
+    They give the gradient, for y has the sign of t.
     """
 
     @staticmethod
-    def forward(ctx: Any, taps: Tensor, segments: Segments) -> tuple[Tensor, Tensor]:
-        """Shapes: (P, D) -> (P, D), (S, D)."""
+    def forward(ctx: Any, taps: Tensor, segments: Segments) -> Tensor:
+        """Shapes: (P, D) -> (P, D)."""
         if segments.filter is None:
             total = torch.linalg.vector_norm(taps, 1, dim=0, keepdim=True)
         else:
@@ -138,27 +138,28 @@ class _DividedByAbsoluteSum(Function):
         scaled = taps / segments.spread(total.clamp(min=TINY))
         ctx.save_for_backward(scaled, total)
         ctx.segments = segments
-        return scaled, total
+        return scaled
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, grad_total: Tensor) -> tuple[Tensor, None]:
-        """Return ``(dy - sign(y) <y, dy>) / s + sign(y) ds``."""
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        """Return ``(dy - sign(y) <y, dy>) / s``."""
+        refuse_second_derivative("the norm of filters")
         scaled, total = ctx.saved_tensors
-        if torch.is_grad_enabled() or scaled.numel() <= SUM_NUMBERS:
-            return _through_the_sum(scaled, total, grad, grad_total, ctx.segments), None
+        if scaled.numel() <= SUM_NUMBERS:
+            return _divide_gradient(scaled, total, grad, ctx.segments), None
         out = torch.empty_like(scaled)
         step = max(1, SUM_NUMBERS // max(1, len(scaled)))
         for start in range(0, scaled.size(1), step):
             part = slice(start, start + step)
-            pieces = (one[:, part] for one in (scaled, total, grad, grad_total))
-            out[:, part] = _through_the_sum(*pieces, ctx.segments)
+            pieces = (tensor[:, part] for tensor in (scaled, total, grad))
+            out[:, part] = _divide_gradient(*pieces, ctx.segments)
         return out, None
 
 
-def _through_the_sum(scaled: Tensor, total: Tensor, grad: Tensor, grad_total: Tensor, segments: Segments) -> Tensor:
+def _divide_gradient(scaled: Tensor, total: Tensor, grad: Tensor, segments: Segments) -> Tensor:
     inverse = total.clamp(min=TINY).reciprocal()
     along = segments.sums(scaled * grad) * (total > TINY)
-    signed = scaled.sign() * segments.spread(grad_total - along * inverse)
+    signed = -scaled.sign() * segments.spread(along * inverse)
     return signed.addcmul(grad, segments.spread(inverse))
 
 

@@ -27,8 +27,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.dense import from_padded, to_padded
 from graphgps_kmip.attention.edge_attention import edge_softmax
-from graphgps_kmip.attention.full import PAIR_WORK, drop_factors
-from graphgps_kmip.common.gradients import differentiable_gradients
+from graphgps_kmip.attention.full import PAIR_WORK
+from graphgps_kmip.common.gradients import refuse_second_derivative
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.native import dtype_flags, load, pointer, unavailable_reason
 from graphgps_kmip.search.problem import overflow
@@ -47,10 +47,9 @@ def pair_attention(
 ) -> Tensor:
     """Attend inside each graph with biases of keys, biases of pairs, and factors of pairs (formula: see the module).
 
-    Gradients flow to qkv, key_bias, theta and phi; second derivatives exist but where torch's fused attention runs
-    (without phi: in half precision on a CPU, and on a GPU). In the C loops (float32 and float64 on a CPU) results
-    repeat bit for bit, and the dropout mask follows from one number drawn from torch's generator. Elsewhere inputs
-    are computed in their dtype, the softmax in float32 at least.
+    Gradients flow to qkv, key_bias, theta and phi. In the C loops (float32 and float64 on a CPU) results repeat bit for
+    bit, and the dropout mask follows from one number drawn from torch's generator. Elsewhere inputs are computed in
+    their dtype, the softmax in float32 at least.
 
     Args:
         qkv (Tensor): queries, keys and values of all heads, side by side.
@@ -123,11 +122,7 @@ class _PairAttention(Function):
         """Compute the weights again, tile by tile."""
         qkv, key_bias, theta, phi, out, lse = ctx.saved_tensors
         inputs = qkv, key_bias, theta, phi
-        if torch.is_grad_enabled():
-            num_heads, scale, dropout, seed = ctx.sizes
-            thin = partial(drop_as_the_kernel, dropout=dropout, seed=seed)
-            plain = partial(plain_pair_attention, context=ctx.context, num_heads=num_heads, scale=scale, thin=thin)
-            return *differentiable_gradients(plain, inputs, (grad_out,)), None, None
+        refuse_second_derivative("attention with biases of pairs")
         grad, *grads = (
             torch.empty_like(each) if each is not None and (each is qkv or needed) else None
             for each, needed in zip(inputs, ctx.needs_input_grad, strict=False)
@@ -148,14 +143,6 @@ def _forward_in_c(
         q, k, _ = (float(part.abs().max()) for part in qkv.chunk(3, 1))
         raise overflow(q, k, qkv.dtype)
     return out, lse
-
-
-def drop_as_the_kernel(weight: Tensor, dropout: float, seed: int) -> Tensor:
-    """Multiply weights (B, H, Nmax, Nmax) by the kernel's factors of dropout."""
-    if not dropout:
-        return weight
-    num_graphs, num_heads, max_nodes, _ = weight.shape
-    return weight * drop_factors(num_graphs, num_heads, max_nodes, dropout, seed).to(weight)
 
 
 def _all_usable(qkv: Tensor, *biases: Tensor | None) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ from torch.nn.functional import embedding_bag
 
 from graphgps_kmip.attention.head_arguments import check_dropout
 from graphgps_kmip.attention.sparse_attention import dropped, softmax_weight, sparse_attention
-from graphgps_kmip.common.gradients import once_only
+from graphgps_kmip.common.gradients import refuse_second_derivative
 from graphgps_kmip.search import topk_inner_product
 from graphgps_kmip.search.sharded_search import Shards, check_heads, index_dtype, topk_over_shards
 
@@ -132,7 +131,7 @@ def sharded_kmip_attention(
     a single rank, it calls those two.
 
     Every rank must call it, and must run the backward if one does, with an empty shard too: both are collective.
-    Gradients reach q, k and v of every rank, once: a second derivative raises. Half-precision inputs are computed in
+    Gradients reach q, k and v of every rank. Half-precision inputs are computed in
     float32. ``docs/sharded.md`` counts the bytes.
 
     Args:
@@ -197,15 +196,7 @@ class _ShardedAttention(Function):
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
         """As the unsharded one: ``da = <g, v>`` is received, ``ds = a (da - sum a da) / sqrt(D)`` is sent."""
-        if torch.is_grad_enabled():
-            compute = partial(_ShardedAttention._gradients, ctx, grad_out)
-            return *once_only("k-MIP attention over several processes", compute, (grad_out, *ctx.saved_tensors)), *[
-                None
-            ] * 4
-        return *_ShardedAttention._gradients(ctx, grad_out), *[None] * 4
-
-    @staticmethod
-    def _gradients(ctx: Any, grad_out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        refuse_second_derivative("k-MIP attention over several processes")
         q, k, v, weight, keep = ctx.saved_tensors
         route, dim = ctx.route, q.size(1)
         visitors = route.take_visits(torch.cat([q, grad_out], dim=1))  # (V', D + C)
@@ -217,4 +208,4 @@ class _ShardedAttention(Function):
         grad_q = route.return_visits(route.sum_of(k, score.contiguous()), len(q))
         grad_k = route.scatter(visitors[:, :dim], score, len(k))
         grad_v = route.scatter(visitors[:, dim:], used, len(v))
-        return grad_q, grad_k, grad_v
+        return grad_q, grad_k, grad_v, *[None] * 4

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import Annotated, Any
 
 import torch
@@ -24,7 +23,7 @@ from torch.nn.functional import linear
 from graphgps_kmip.attention.context import GraphContext, complete_pairs
 from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
 from graphgps_kmip.attention.pair_attention import pair_attention, sparse_pair_attention
-from graphgps_kmip.common.gradients import differentiable_gradients
+from graphgps_kmip.common.gradients import refuse_second_derivative
 from graphgps_kmip.common.node_pairs import all_pairs
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import NATURAL, Choice, whole
@@ -272,9 +271,7 @@ class _PairMaps(Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         """Some pairs at a time, so that the gradients are put together in the cache."""
         attr, weight, bias = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            plain = partial(_pair_maps, rows=ctx.rows)
-            return *differentiable_gradients(plain, (attr, weight, bias), grads), None
+        refuse_second_derivative("maps of pairs")
         grad_attr = torch.empty_like(attr) if ctx.needs_input_grad[0] else None
         grad_weight, grad_bias = torch.zeros_like(weight), torch.zeros_like(bias)
         for part in _parts(attr):

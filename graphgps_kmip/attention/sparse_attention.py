@@ -13,7 +13,6 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -21,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from graphgps_kmip.attention import triton_sparse_attention
-from graphgps_kmip.common.gradients import differentiable_gradients
+from graphgps_kmip.common.gradients import refuse_second_derivative
 from graphgps_kmip.common.operators import new_tensors, operator
 from graphgps_kmip.native import dtype_flags, load, pointer, unavailable_reason
 
@@ -31,7 +30,7 @@ THREAD_WORK = 100_000  # multiplications that take about as long as starting a t
 def sparse_attention(q: Tensor, k: Tensor, v: Tensor, index: Tensor, score: Tensor, dropout: float = 0.0) -> Tensor:
     """Attend to selected keys: ``o_n = sum_j a_nj v_I(n,j)`` with ``a_n = softmax_j(<q_n, k_I(n,j)> / sqrt(D))``.
 
-    Gradients flow to q, k and v, as often as wanted (a second derivative costs the memory of the plain form); index is
+    Gradients flow to q, k and v; index is
     a constant. Forward and backward repeat bit for bit. Half-precision inputs are computed in float32.
 
     Args:
@@ -88,22 +87,6 @@ def implementation(v: Tensor, rows: Tensor) -> tuple[Callable[..., Any], Callabl
     return torch_forward, torch_backward
 
 
-def _plain(q: Tensor, k: Tensor, v: Tensor, constants: tuple[Tensor, Tensor, Tensor | None, float]) -> Tensor:
-    """The same output in operations that are differentiable as often as wanted: gathers (R, K, D) and (R, K, C).
-
-    ``constants`` are rows, the weights a of the forward, what dropout keeps (all (R, K)), and its probability.
-    """
-    rows, constant, keep, dropout = constants
-    if not rows.numel() or not k.size(0):
-        return v.new_zeros(len(rows), v.size(1))
-    at, present = rows.clamp(min=0).long(), (rows >= 0) & (constant != 0)
-    logit = (q[:, None] * k[at]).sum(-1) / math.sqrt(q.size(1))  # (R, K)
-    # softmax(log a) is a: so the weights are those of the forward, whatever score it was given
-    logit = logit + torch.where(present, constant.log() - logit, 0.0).detach()
-    weight = logit.masked_fill(~present, torch.finfo(logit.dtype).min).softmax(-1).masked_fill(~present, 0.0)
-    return (dropped(weight, keep, dropout)[..., None] * v[at]).sum(1)
-
-
 # The operators: R queries attend, in each of K slots, to one of S keys and values.
 
 
@@ -137,11 +120,8 @@ def _gradients(ctx: Any, grad_out: Tensor | None, _: None) -> tuple[Tensor | Non
     """Gradients of q, k and v."""
     if grad_out is None:
         return (None,) * 7
-    q, k, v, *constants = ctx.saved_tensors  # once: gradient checkpointing computes them again each time
-    if torch.is_grad_enabled():
-        plain = partial(_plain, constants=(*constants, ctx.dropout))
-        return *differentiable_gradients(plain, (q, k, v), (grad_out,)), *[None] * 4
-    return *_sparse_attention_backward(grad_out, q, k, v, *constants, ctx.dropout), *[None] * 4
+    refuse_second_derivative("sparse attention")
+    return *_sparse_attention_backward(grad_out, *ctx.saved_tensors, ctx.dropout), *[None] * 4
 
 
 _sparse_attention_backward = operator(

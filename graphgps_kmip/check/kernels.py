@@ -11,12 +11,13 @@ from torch import Tensor
 
 from graphgps_kmip.attention.clamped_attention import clamped_attention
 from graphgps_kmip.attention.context import GraphContext
-from graphgps_kmip.attention.full import full_attention, plain_full_attention
+from graphgps_kmip.attention.full import full_attention
 from graphgps_kmip.attention.pair_attention import pair_attention, plain_pair_attention
 from graphgps_kmip.attention.sparse_attention import sparse_attention
 from graphgps_kmip.check.outcomes import NotHere
 from graphgps_kmip.common.host_copies import on_device
-from graphgps_kmip.mpnn.gated_mean import gated_mean, plain_gates_and_means
+from graphgps_kmip.mpnn.gated_mean import EPS, gated_mean
+from graphgps_kmip.mpnn.gatedgcn import gated_sum
 from graphgps_kmip.native import without_kernels
 from graphgps_kmip.registry import Spec, entries
 from graphgps_kmip.search import SearchProblem, topk_inner_product
@@ -95,11 +96,14 @@ def compare_gated_means(device: torch.device) -> str:
     given = {name: torch.randn(shape, generator=generator).to(device) for name, shape in shapes.items()}
     given["factor"] = torch.rand(num_edges, 1, generator=generator).to(device)
     ends = source.to(device), target.to(device)
-    return _compared(
-        given,
-        lambda *floats: torch.cat(gated_mean(*floats, *ends)),
-        lambda *floats: torch.cat(plain_gates_and_means(*floats, source, target)),
-    )
+
+    def plain(own: Tensor, other: Tensor, edge: Tensor, factor: Tensor) -> Tensor:
+        (a, d), (b, h) = own.chunk(2, 1), other.chunk(2, 1)
+        gate = edge + d[target] + h[source]
+        total, normaliser = gated_sum(gate, b, factor, source, target, len(a))
+        return torch.cat([a + total / (normaliser + EPS), gate])
+
+    return _compared(given, lambda *floats: torch.cat(gated_mean(*floats, *ends)), plain)
 
 
 def compare_clamped_attention(device: torch.device) -> str:
@@ -122,20 +126,16 @@ def compare_clamped_attention(device: torch.device) -> str:
 
 
 def compare_full_attention(device: torch.device) -> str:
-    """Attend to all nodes of graphs of different sizes, with dropout; see `compare_sparse_attention`."""
+    """Attend to all nodes of graphs of different sizes, see `compare_sparse_attention`."""
     context, there, generator = *_graphs(device), torch.Generator().manual_seed(5)
     qkv = torch.randn(len(context.batch), 3 * NUM_HEADS * 12, generator=generator).to(device)
 
-    def attend(qkv: Tensor) -> Tensor:
-        torch.manual_seed(6)  # the same weights are dropped
-        return full_attention(qkv, there, NUM_HEADS, 0.2)
+    options = {"num_heads": NUM_HEADS, "scale": 12**-0.5, "thin": lambda weight: weight}
 
     def plain(qkv: Tensor) -> Tensor:
-        torch.manual_seed(6)
-        options = NUM_HEADS, 0.2, int(torch.randint(2**62, ()))
-        return plain_full_attention(qkv, context.ptr, context.max_nodes, options)
+        return plain_pair_attention(qkv, None, None, None, context=context, **options)
 
-    return _compared({"qkv": qkv}, attend, plain)
+    return _compared({"qkv": qkv}, lambda qkv: full_attention(qkv, there, NUM_HEADS), plain)
 
 
 def compare_pair_attention(device: torch.device) -> str:

@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn.functional import gelu, linear
 
-from graphgps_kmip.common.gradients import differentiable_gradients
+from graphgps_kmip.common.gradients import refuse_second_derivative
 
 
 class GELUMLP(nn.Sequential):
     """A sequence of layers in which each exact GELU and the linear layer behind it are one operator.
 
-    Values, gradients and names of parameters are those of ``nn.Sequential``; second derivatives are those of the plain
-    form. The operator is not used, and everything kept, for other activations and under autocast.
+    Values, gradients and names of parameters are those of ``nn.Sequential``. The operator is not used, and everything
+    kept, for other activations and under autocast.
 
     Args:
         *layers (Module): as for ``nn.Sequential``: linear layers and activations, one behind the other.
@@ -47,23 +47,18 @@ def _fits(pair: list[nn.Module], x: Tensor) -> bool:
     return type(pair[0]) is nn.GELU and pair[0].approximate == "none" and type(pair[1]) is nn.Linear
 
 
-def _plain(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return linear(gelu(x), weight, bias)
-
-
 class _GELULinear(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Shapes: x (P, C), weight (D, C), bias (D,) -> (P, D)."""
         ctx.save_for_backward(x, weight, bias)
-        return _plain(x, weight, bias)
+        return linear(gelu(x), weight, bias)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Compute the activations again."""
         x, weight, bias = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            return differentiable_gradients(_plain, (x, weight, bias), (grad,))
+        refuse_second_derivative("MLP with GELU")
         need_x, need_weight, need_bias = ctx.needs_input_grad
         return (
             torch.ops.aten.gelu_backward(grad @ weight, x) if need_x else None,

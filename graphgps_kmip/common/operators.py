@@ -105,8 +105,8 @@ def _refuse_other_derivatives(name: str, args: tuple[Any, ...]) -> None:
     )
     if tangents or kinds & {functorch.TransformType.Grad, functorch.TransformType.Jvp}:
         raise RuntimeError(
-            f"{name} has no derivatives by torch.func (grad, vjp, jvp, hessian) or forward mode: take them by "
-            "torch.autograd.grad, with create_graph=True for second ones"
+            f"{name} has no derivatives by torch.func (grad, vjp, jvp, hessian) or forward mode: take first "
+            "derivatives by torch.autograd.grad"
         )
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch_geometric.nn import BatchNorm
 
-from graphgps_kmip.common.gradients import differentiable_gradients
+from graphgps_kmip.common.gradients import refuse_second_derivative
 
 EPS = 1e-6  # in both roots, as in the public code
 # Numbers of one chunk of rows on the CPU: its temporary tensors stay in the cache (2 MiB in float32).
@@ -29,7 +29,7 @@ class AdaRMSNorm(nn.Module):
 
     with means over the last dimension and learned vectors alpha and beta. With alpha 0 and beta 1, the start, it is
     RMSNorm with weight 1 (up to epsilon); with alpha 1 and beta 0 it is the identity. A row of zeros stays zero. It
-    keeps x and two numbers per row for the backward pass; second derivatives are those of the plain form.
+    keeps x and two numbers per row for the backward pass.
 
     Args:
         dim (int): channels C.
@@ -46,16 +46,6 @@ class AdaRMSNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the normalised rows, in the type of x."""
         return _Scale.apply(x, self.alpha, self.beta, self.eps)
-
-
-def plain_ada_rms_norm(x: Tensor, alpha: Tensor, beta: Tensor, eps: float = EPS) -> Tensor:
-    """`AdaRMSNorm` in operations that are differentiable as often as wanted; it keeps four tensors of the size of x.
-
-    Shapes: x (..., C), alpha and beta (C,) -> (..., C).
-    """
-    wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    scale = (wide.square().mean(dim=-1, keepdim=True) + eps).rsqrt()
-    return (wide * scale * ((alpha * wide + beta).square().mean(dim=-1, keepdim=True) + eps).sqrt()).to(x.dtype)
 
 
 def _chunks(x: Tensor) -> list[slice]:
@@ -85,15 +75,13 @@ class _Scale(Function):
             t[part] = _mean_square(torch.addcmul(beta_, wide, alpha_)).add_(eps).sqrt_()
             torch.mul(wide, r[part] * t[part], out=y[part])
         ctx.save_for_backward(x, alpha, beta, r, t)
-        ctx.eps = eps
         return y.view(x.shape)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """``dx = r t g + d (r / (C t) alpha u - t r^3 / C x)`` with ``d = <g, x>``; alpha and beta sum over rows."""
         x, alpha, beta, r, t = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            return *differentiable_gradients(partial(plain_ada_rms_norm, eps=ctx.eps), (x, alpha, beta), (grad,)), None
+        refuse_second_derivative("AdaRMSNorm")
         channels, kind = x.size(-1), r.dtype
         rows, grads = x.reshape(-1, channels), grad.reshape(-1, channels)
         grad_x = torch.empty_like(rows)

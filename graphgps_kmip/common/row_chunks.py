@@ -20,7 +20,7 @@ from torch.autograd import Function
 from torch.autograd.graph import get_gradient_edge, saved_tensors_hooks
 from torch.func import functional_call
 
-from graphgps_kmip.common.gradients import differentiable_gradients
+from graphgps_kmip.common.gradients import refuse_second_derivative
 from graphgps_kmip.common.host_copies import on_device
 
 # Numbers of one chunk in the widest of its tensors: on a CPU 4 MiB in float32, which a cache holds (fewer: the calls of
@@ -87,7 +87,7 @@ class RowStage:
 def map_rows(stages: Sequence[RowStage], num_rows: int) -> Tensor:
     """Return the rows that a chain of functions makes, each stage from the rows of the stage before.
 
-    Gradients flow to all tensors and parameters, as often as wanted (a second derivative keeps what the stages keep).
+    Gradients flow to all tensors and parameters.
     What the stages of the first chunks store for the backward pass is kept up to `KEEP_BYTES` bytes, and is gone after
     the first backward pass. Without gradients it is the chunks alone.
 
@@ -169,11 +169,7 @@ class _MapRows(Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Chunk by chunk: the graphs that were kept, the others computed again."""
         tensors, stages, device = ctx.saved_tensors, ctx.stages, grad.device.type
-        if torch.is_grad_enabled():
-            with _autocast(ctx, device):
-                whole = slice(0, ctx.num_rows)
-                plain = lambda *given: _compute(stages, whole, given, swap=True)  # noqa: E731
-                return None, None, None, *differentiable_gradients(plain, tensors, (grad,))
+        refuse_second_derivative("rows in chunks")
         parts = _chunks(stages, ctx.num_rows, device)
         places, needed = _Places(stages, parts), ctx.needs_input_grad[3:]
         # a graph serves once: a second backward pass computes all chunks again

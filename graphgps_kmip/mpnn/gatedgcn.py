@@ -2,16 +2,14 @@ r"""GatedGCN message passing with edge features (Bresson and Laurent 2017; the f
 
 Differs from the plain form only in memory and time. On a CPU gates and means come from fused C loops
 (``native/gated_sum.c``): edges are sorted by target, for the backward by source too (a counting sort), and each row of
-an edge is read and written once in a pass, where tensor operations pass over it some ten times. Norm, ReLU and residual
-of both updates are fused too (``native/batch_norm.c``), unless something is dropped. Elsewhere (on a GPU, without a
-compiler) the sums over edges walk chunks of edges. Either way only gates and
-values are kept for the backward pass, where the plain form keeps gathered values, sigmoids and messages of every edge.
+an edge is read and written once in a pass, where tensor operations pass over it some ten times. Elsewhere the sums over
+edges walk chunks of edges. Either way only gates and values are kept for the backward pass, where the plain form keeps
+gathered values, sigmoids and messages of every edge.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import torch
@@ -19,14 +17,12 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 from torch_geometric.nn import BatchNorm
 
-from graphgps_kmip.common.gradients import differentiable_gradients
+from graphgps_kmip.common.gradients import refuse_second_derivative
 from graphgps_kmip.common.operators import new_tensors, operator
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.mpnn.edge_gate import DistanceGate, factor_of
 from graphgps_kmip.mpnn.gated_mean import EPS, can_run, gated_mean
-from graphgps_kmip.mpnn.gated_update import gated_update, update_can_run
 from graphgps_kmip.mpnn.message_passing import Nodes, required_edge_attr, source_and_target
-from graphgps_kmip.mpnn.norm_update import norm_update
 from graphgps_kmip.registry import register
 
 CHUNK_BYTES = 8 * 2**20  # of one (edges, C) tensor; at most four of them live at a time
@@ -97,27 +93,18 @@ class GatedGCN(nn.Module):
         edge_attr = required_edge_attr("GatedGCN", edge_attr)
         (x_source, x), (source, target) = source_and_target(x), edge_index
         factor = factor_of("GatedGCN", self.gate, encoding, edge_index)
+        factor_and_edges = factor, source, target
         if can_run(edge_attr, x, x_source):
-            mean, edge_new = self._by_kernel(x, x_source, edge_attr, factor, source, target)
+            weight, bias = self._join_maps()
+            (for_own, for_other), (own_bias, other_bias) = weight.chunk(2), bias.chunk(2)
+            own, other = linear(x, for_own, own_bias), linear(x_source, for_other, other_bias)
+            mean, gate = gated_mean(own, other, edge_attr, *factor_and_edges, self.C.weight)
         else:
-            mean, gate = self._by_torch(x, x_source, edge_attr, factor, source, target)
-            edge_new = self._update(gate, self.edge_norm, edge_attr if self.edge_residual else None)
+            mean, gate = self._gate_and_sum(x, x_source, edge_attr, *factor_and_edges)
+        edge_new = self._update(gate, self.edge_norm, edge_attr if self.edge_residual else None)
         return self._update(mean, self.node_norm, x if self.residual else None), edge_new
 
-    def _by_kernel(
-        self, x: Tensor, x_source: Tensor, edge_attr: Tensor, factor: Tensor | None, source: Tensor, target: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Return ``A x + mean`` of the nodes (N, C) and the new edges (E, C)."""
-        given, (weight, bias) = (edge_attr, factor, source, target), self._joined()
-        if isinstance(self.act, nn.ReLU) and not self._drops and update_can_run(edge_attr, self.edge_norm):
-            weights, others = (weight, bias, self.C.weight), None if x_source is x else x_source
-            return gated_update(x, others, *given, weights, self.edge_norm, self.edge_residual)
-        (for_own, for_other), (own_bias, other_bias) = weight.chunk(2), bias.chunk(2)
-        own, other = linear(x, for_own, own_bias), linear(x_source, for_other, other_bias)
-        mean, gate = gated_mean(own, other, *given, self.C.weight)
-        return mean, self._update(gate, self.edge_norm, edge_attr if self.edge_residual else None)
-
-    def _by_torch(
+    def _gate_and_sum(
         self, x: Tensor, x_source: Tensor, edge_attr: Tensor, factor: Tensor | None, source: Tensor, target: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return ``A x + mean`` of the nodes (N, C) and the gates g of the edges (E, C)."""
@@ -127,7 +114,7 @@ class GatedGCN(nn.Module):
         weighted, normaliser = gated_sum(gate, self.B(x_source), factor, source, target, x.size(0))
         return self.A(x) + weighted / (normaliser + EPS), gate
 
-    def _joined(self) -> tuple[Tensor, Tensor]:
+    def _join_maps(self) -> tuple[Tensor, Tensor]:
         """Return weights (4 C, C) and biases (4 C) of A, D, B and E, C's bias with D's.
 
         C's bias is the same for all edges into a node, so that its gradient is a sum over nodes, not edges.
@@ -136,15 +123,8 @@ class GatedGCN(nn.Module):
         biases = self.A.bias, self.D.bias + self.C.bias, self.B.bias, self.E.bias
         return torch.cat([one.weight for one in maps]), torch.cat(biases)
 
-    @property
-    def _drops(self) -> bool:
-        return self.training and self.dropout.p > 0
-
     def _update(self, value: Tensor, norm: nn.Module, residual: Tensor | None) -> Tensor:
-        relu = isinstance(self.act, nn.ReLU)
-        if relu and not self._drops:
-            return norm_update(value, norm, relu, residual)
-        new = self.dropout(norm_update(value, norm, relu) if relu else self.act(norm(value)))
+        new = self.dropout(self.act(norm(value)))
         return new if residual is None else residual + new
 
 
@@ -158,9 +138,8 @@ def gated_sum(
         \mathrm{total}_i = \sum_{e: t(e) = i} w_e \odot v_{s(e)}, \qquad
         \mathrm{normaliser}_i = \sum_{e: t(e) = i} w_e
 
-    Gradients flow to gate, value and factor, as often as wanted (a second derivative keeps tensors of size edges
-    times channels). Sums are taken in float32 at least; on a CPU they repeat bit for bit. A node without edges gets
-    zeros.
+    Gradients flow to gate, value and factor. Sums are taken in float32 at least; on a CPU they repeat bit for bit. A
+    node without edges gets zeros.
 
     Args:
         gate (Tensor): g, before the sigmoid.
@@ -176,15 +155,6 @@ def gated_sum(
     Cost: O(E C) time; beside its inputs it holds O(N C) and chunks of `CHUNK_BYTES`.
     """
     return _gated_sum(gate, value, factor, source, target, num_targets)
-
-
-def _plain_sums(
-    gate: Tensor, value: Tensor, factor: Tensor | None, source: Tensor, target: Tensor, num_targets: int
-) -> tuple[Tensor, Tensor]:
-    """The same sums in operations that are differentiable as often as wanted, all edges at once."""
-    weight = gate.to(_wide(gate)).sigmoid() * (1.0 if factor is None else factor)
-    nothing = weight.new_zeros(num_targets, gate.size(1))
-    return nothing.index_add(0, target, weight * value[source]), nothing.index_add(0, target, weight)
 
 
 def _sums(
@@ -231,16 +201,12 @@ def _sums_back(
 
 
 def _keep_sums(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:  # noqa: ARG001
-    *tensors, ctx.num_targets = inputs
-    ctx.save_for_backward(*tensors)
+    ctx.save_for_backward(*inputs[:-1])
 
 
 def _sums_gradients(ctx: Any, grad_total: Tensor, grad_normaliser: Tensor) -> tuple[Tensor | None, ...]:
-    saved = gate, value, factor, source, target = ctx.saved_tensors
-    if torch.is_grad_enabled():
-        plain = partial(_plain_sums, source=source, target=target, num_targets=ctx.num_targets)
-        return *differentiable_gradients(plain, (gate, value, factor), (grad_total, grad_normaliser)), *[None] * 3
-    grads = _gated_sum_backward(grad_total, grad_normaliser, *saved)
+    refuse_second_derivative("GatedGCN")
+    grads = _gated_sum_backward(grad_total, grad_normaliser, *ctx.saved_tensors)
     return *grads, *[None] * (6 - len(grads))
 
 

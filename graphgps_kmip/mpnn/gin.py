@@ -16,7 +16,6 @@ from torch_geometric.utils import scatter
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.mpnn.edge_gate import DistanceGate, factor_of
 from graphgps_kmip.mpnn.message_passing import NodeConvolution, Nodes, required_edge_attr, source_and_target
-from graphgps_kmip.mpnn.relu_messages import can_run, relu_messages
 from graphgps_kmip.mpnn.summed_convolutions import SummedGIN
 from graphgps_kmip.ranges import Choice
 from graphgps_kmip.registry import register
@@ -116,7 +115,5 @@ class GINE(nn.Module):
         edge_attr = required_edge_attr("GINE", edge_attr)
         x_source, (source, target) = source_and_target(x)[0], edge_index
         factor = factor_of("GINE", self.gate, encoding, edge_index)
-        if factor is None and can_run(own, x_source, edge_attr, source):
-            return relu_messages(own, None if x_source is own else x_source, edge_attr, source, target)
         message = torch.relu(x_source.index_select(0, source) + edge_attr)
         return own + scatter(message if factor is None else message * factor, target, dim_size=own.size(0))

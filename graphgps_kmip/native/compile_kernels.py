@@ -277,8 +277,8 @@ def pointer(tensor: Tensor | None, *, rows: bool = False) -> ctypes.c_void_p:
         return ctypes.c_void_p(tensor.data_ptr())
     except RuntimeError as error:  # a tensor inside torch.func.grad, jvp or vmap has no memory of its own
         raise RuntimeError(
-            "a C kernel cannot read the tensors of torch.func (grad, jvp, vmap): take derivatives by torch.autograd "
-            f"(create_graph=True for second ones), and batch graphs by a batch vector ({error})"
+            "a C kernel cannot read the tensors of torch.func (grad, jvp, vmap): take derivatives by "
+            f"torch.autograd, and batch graphs by a batch vector ({error})"
         ) from error
 
 

@@ -19,12 +19,9 @@
 typedef struct {
     const real *own, *other;        /* (N, 2 C): A x and D x; (M, 2 C): B x and E x */
     long own_row, other_row;        /* numbers from row to row of these, and of their gradients */
-    const real *bias;               /* (4, C): of A, D, B and E, where they are not yet added; or NULL */
     const real *factor;             /* (E), or NULL */
     const int64_t *source, *target; /* (E) */
     const real *grad_out, *grad_gate; /* (N, C); (E, C), or NULL */
-    const real *affine, *slopes;      /* (2, C), or NULL: grad_gate is that of a norm behind g, see batch_norm.c */
-    int relu;                         /* of that norm */
     const real *given;              /* (E, C): C e; may be where gate is */
     real *gate;                     /* (E, C): g */
     real *out, *mean, *inverse;     /* (N, C): result, weighted mean, 1 / (sum of weights + 1e-6) */
@@ -40,7 +37,6 @@ typedef struct {
 #define LOAD(array, row) load_some(g->array + (long)(row) * g->dim + c, count)
 #define OWN(array, row, half) (g->array + (long)(row) * g->own_row + (half) * g->dim + c)
 #define OTHER(array, row, half) (g->array + (long)(row) * g->other_row + (half) * g->dim + c)
-#define BIAS(which) (g->bias ? load_some(g->bias + (which) * g->dim + c, count) : set1(0))
 #define STORE(array, row, value) store_some(g->array + (long)(row) * g->dim + c, value, count)
 #define FACTOR(edge) set1(g->factor ? g->factor[edge] : 1)
 #define EACH_EDGE(node) \
@@ -64,31 +60,22 @@ static void *forward_targets(void *argument) {
     EACH_NODE {
         fetch_rows(g, g->given, node + SOON);
         EACH_VECTOR {
-            vec own = load_some(OWN(own, node, 1), count) + BIAS(1) + BIAS(3), bias = BIAS(2);
+            vec own = load_some(OWN(own, node, 1), count);
             vec total = set1(0), sum = set1(0);
             EACH_EDGE(node) {
                 vec gate = LOAD(given, edge) + own + load_some(OTHER(other, g->source[edge], 1), count);
                 vec weight = FACTOR(edge) * sigmoid(gate);
                 STORE(gate, edge, gate);
                 sum = sum + weight;
-                total = fma_(weight, load_some(OTHER(other, g->source[edge], 0), count) + bias, total);
+                total = fma_(weight, load_some(OTHER(other, g->source[edge], 0), count), total);
             }
             vec inverse = set1(1) / (sum + set1((real)1e-6));
             STORE(inverse, node, inverse);
             STORE(mean, node, total * inverse);
-            STORE(out, node, load_some(OWN(own, node, 0), count) + BIAS(0) + total * inverse);
+            STORE(out, node, load_some(OWN(own, node, 0), count) + total * inverse);
         }
     }
     return NULL;
-}
-
-/* What reaches g from the edge's own result: grad, or through a norm a d + b g + c with d 0 where the ReLU is. */
-INLINE vec edge_gradient(const Gated *g, vec gate, vec grad, int c, int count) {
-    if (!g->affine) return grad;
-    vec scale = load_some(g->affine + c, count), shift = load_some(g->affine + g->dim + c, count);
-    vec_bits held = fma_(gate, scale, shift) <= set1(0);
-    if (g->relu) grad = (vec)(~held & (vec_bits)grad);
-    return fma_(scale, grad, fma_(load_some(g->slopes + c, count), gate, load_some(g->slopes + g->dim + c, count)));
 }
 
 /* d total = grad / (sum + 1e-6), dw = d total (B x_j - mean), df = <s, dw>, dg = f s (1 - s) dw and the edge's own */
@@ -98,13 +85,13 @@ static void *backward_targets(void *argument) {
         fetch_rows(g, g->gate, node + SOON);
         fetch_rows(g, g->grad_gate, node + SOON);
         EACH_VECTOR {
-            vec grad = LOAD(grad_out, node), mean = LOAD(mean, node) - BIAS(2), sum = set1(0);
+            vec grad = LOAD(grad_out, node), mean = LOAD(mean, node), sum = set1(0);
             vec grad_total = grad * LOAD(inverse, node);
             EACH_EDGE(node) {
                 vec gate = LOAD(gate, edge), sigma = sigmoid(gate);
                 vec grad_sigma = sigma * grad_total * (load_some(OTHER(other, g->source[edge], 0), count) - mean);
                 vec result = FACTOR(edge) * grad_sigma * (set1(1) - sigma);
-                if (g->grad_gate) result = result + edge_gradient(g, gate, LOAD(grad_gate, edge), c, count);
+                if (g->grad_gate) result = result + LOAD(grad_gate, edge);
                 STORE(grad_edge, edge, result);
                 sum = sum + result;
                 if (g->factor) g->grad_factor[edge] += sum_lanes(grad_sigma);
@@ -163,11 +150,11 @@ static int inside(const int64_t *node, long num_edges, long num_nodes) {
 }
 
 /* Both return 0, or ENOMEM, the forward EINVAL for an edge whose ends are not there. */
-int gated_forward(const real *own, const real *other, const real *bias, const real *given, const real *factor,
+int gated_forward(const real *own, const real *other, const real *given, const real *factor,
                   const int64_t *source, const int64_t *target, long num_edges, long num_targets, long num_sources,
                   long own_row, long other_row, int dim, int num_threads, real *gate, real *out, real *mean,
                   real *inverse) {
-    Gated g = {.own = own, .other = other, .bias = bias, .factor = factor, .source = source, .target = target,
+    Gated g = {.own = own, .other = other, .factor = factor, .source = source, .target = target,
                .given = given, .gate = gate, .out = out, .mean = mean, .inverse = inverse, .num_edges = num_edges,
                .num_targets = num_targets, .num_sources = num_sources, .own_row = own_row, .other_row = other_row,
                .dim = dim};
@@ -175,13 +162,13 @@ int gated_forward(const real *own, const real *other, const real *bias, const re
     return pass(&g, target, num_targets, forward_targets, num_threads);
 }
 
-int gated_backward(const real *other, const real *bias, const real *factor, const int64_t *source,
+int gated_backward(const real *other, const real *factor, const int64_t *source,
                    const int64_t *target, long num_edges, long num_targets, long num_sources, long own_row,
                    long other_row, int dim, int num_threads, const real *grad_out, const real *grad_gate,
-                   const real *affine, const real *slopes, int relu, const real *gate, const real *mean,
+                   const real *gate, const real *mean,
                    const real *inverse, real *grad_own, real *grad_other, real *grad_edge, real *grad_factor) {
-    Gated g = {.other = other, .bias = bias, .factor = factor, .source = source, .target = target,
-               .grad_out = grad_out, .grad_gate = grad_gate, .affine = affine, .slopes = slopes, .relu = relu,
+    Gated g = {.other = other, .factor = factor, .source = source, .target = target,
+               .grad_out = grad_out, .grad_gate = grad_gate,
                .gate = (real *)gate, .mean = (real *)mean, .inverse = (real *)inverse, .grad_own = grad_own,
                .grad_other = grad_other, .grad_edge = grad_edge, .grad_factor = grad_factor, .num_edges = num_edges,
                .num_targets = num_targets, .num_sources = num_sources, .own_row = own_row, .other_row = other_row,

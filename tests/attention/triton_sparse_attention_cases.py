@@ -68,28 +68,6 @@ def test_output_and_gradients_equal_those_of_the_formula(
     torch.testing.assert_close(found, torch.autograd.grad(expected, leaves, grad_out), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("dropout", [pytest.param(0.0, marks=thorough), 0.4])
-def test_gradients_of_gradients_equal_those_of_the_formula(dropout: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        sparse_attention, "implementation", lambda *_: (sparse_attention_forward, sparse_attention_backward)
-    )
-    q, k, v, rows = inputs(3, 4, 3)
-    keep = torch.rand(rows.shape, device=DEVICE) >= dropout if dropout else None
-    along = [torch.randn_like(tensor) for tensor in (q, k, v)]
-
-    def second(fused: bool) -> tuple[Tensor, ...]:
-        leaves = [tensor.clone().requires_grad_() for tensor in (q, k, v)]
-        if fused:
-            out = sparse_attention._sparse_attention(*leaves, rows, scores(q, k, rows), keep, dropout)[0]
-        else:
-            out = plain(*leaves, rows, keep, dropout)
-        first = torch.autograd.grad(out.sum(), leaves, create_graph=True)
-        product = sum((grad * direction).sum() for grad, direction in zip(first, along, strict=True))
-        return torch.autograd.grad(product, leaves, materialize_grads=True)
-
-    torch.testing.assert_close(second(fused=True), second(fused=False), rtol=1e-11, atol=1e-11)
-
-
 def test_a_query_without_any_key_gets_zero_and_no_gradient() -> None:
     q, k, v, rows = inputs(3, 4, 2)
     out, weight = sparse_attention_forward(v, rows, scores(q, k, rows), 3)

@@ -36,10 +36,7 @@ def test_values_and_gradients_are_those_of_the_plain_sequence(act: nn.Module, bi
     x = torch.randn(7, 5 if start else 3, dtype=torch.float64, requires_grad=True)
     for module in (GELUMLP(*parts), nn.Sequential(*parts)):
         y = module(x)
-        grads = torch.autograd.grad(y.pow(3).sum(), [x, *module.parameters()], create_graph=True)
-        seconds = torch.autograd.grad(sum(one.square().sum() for one in grads), [x, *module.parameters()])
-        first = torch.autograd.grad(module(x).pow(3).sum(), [x, *module.parameters()])
-        found.append((y, *first, *grads, *seconds))
+        found.append((y, *torch.autograd.grad(y.pow(3).sum(), [x, *module.parameters()])))
     torch.testing.assert_close(*found, rtol=1e-12, atol=1e-12)
 
 

@@ -68,14 +68,6 @@ def test_values_and_gradients_are_those_of_all_rows_at_once(rows: int) -> None:
     torch.testing.assert_close(*grads, **EXACT)
 
 
-def test_second_derivatives_are_those_of_all_rows_at_once() -> None:
-    one, seconds = Inputs(10), []
-    for out in (map_rows(one.stages(), 10), one.plain()):
-        grads = torch.autograd.grad(out.pow(3).sum(), one.leaves, create_graph=True)
-        seconds.append(torch.autograd.grad(sum(grad.square().sum() for grad in grads), one.leaves))
-    torch.testing.assert_close(*seconds, **EXACT)
-
-
 def test_a_parameter_that_changes_between_the_passes_is_an_error_and_not_a_wrong_gradient() -> None:
     one = Inputs(10)
     out = map_rows(one.stages(), 10)

@@ -8,11 +8,9 @@ import copy
 import pytest
 import torch
 from torch import Tensor
-from torch_geometric.nn import BatchNorm
 
 from graphgps_kmip.mpnn import GatedGCN, gatedgcn
 from graphgps_kmip.mpnn.gated_mean import gated_mean
-from graphgps_kmip.mpnn.gated_update import gated_update
 from graphgps_kmip.native import unavailable_reason, without_kernels
 from tests.mpnn.cases import check_gradients
 from tests.native.vector_units import VECTOR_UNITS
@@ -143,7 +141,7 @@ def test_the_layer_takes_the_kernel_and_equals_the_form_without_it(monkeypatch: 
 
 @pytest.mark.parametrize("options", [{}, {"equivstable_pe": True}, {"edge_residual": False, "residual": False}])
 @pytest.mark.parametrize("training", [True, False])
-def test_the_layer_with_its_edge_update_in_one_operator_equals_plain_torch(
+def test_the_layer_equals_the_layer_without_kernels(
     training: bool, options: dict[str, bool]
 ) -> None:
     layer = GatedGCN(6, 0.0 if training else 0.5, **options).double()
@@ -159,34 +157,6 @@ def test_the_layer_with_its_edge_update_in_one_operator_equals_plain_torch(
             grads = torch.autograd.grad(value, (*inputs, *own.parameters()))
         results.append((*outputs, *grads, *own.buffers()))
     torch.testing.assert_close(*results, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_the_edge_update_takes_one_operator_where_nothing_is_dropped(
-    training: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls = []
-    monkeypatch.setattr(gatedgcn, "gated_update", lambda *given: calls.append(1) or gated_update(*given))
-    for layer in (GatedGCN(6), GatedGCN(6, 0.5), GatedGCN(6, act=torch.nn.GELU)):
-        layer.train(training)(torch.randn(9, 6), torch.randint(0, 9, (2, 31)), torch.randn(31, 6))
-    assert len(calls) == (1 if training else 2)
-
-
-@pytest.mark.parametrize("joint", [False, True])
-def test_second_derivatives_of_the_edge_update_equal_finite_differences(joint: bool) -> None:
-    """Of one set of nodes, and of sources and targets."""
-    nodes = (TARGETS,) if joint else (TARGETS, SOURCES)
-    shapes = *((rows, 3) for rows in nodes), (9, 3), (9, 1), (12, 3), (12,), (3, 3)
-    floats = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
-    floats[-4].data.abs_()  # the factor
-    indices, norm = [torch.randint(0, rows, (9,)) for rows in (nodes[-1], TARGETS)], BatchNorm(3).double()
-
-    def update(x: Tensor, *given: Tensor) -> tuple[Tensor, Tensor]:
-        other, (edge, factor, *weights) = (None, given) if joint else (given[0], given[1:])
-        return gated_update(x, other, edge, factor, *indices, tuple(weights), norm, True)
-
-    assert torch.autograd.gradcheck(update, floats)
-    assert torch.autograd.gradgradcheck(update, floats, fast_mode=True)
 
 
 def test_halves_take_the_form_without_it() -> None:

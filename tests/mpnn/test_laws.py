@@ -75,16 +75,6 @@ def test_gradients_equal_finite_differences(layer: nn.Module) -> None:
     assert torch.autograd.gradcheck(run, (*tensors, *parameters.values()), fast_mode=True)
 
 
-def test_gradients_of_gradients_equal_finite_differences(layer: nn.Module) -> None:
-    graph = make_graph(4, 6)
-
-    def run(x: Tensor, edge_attr: Tensor) -> tuple[Tensor, Tensor]:
-        return call(layer, graph._replace(x=x, edge_attr=edge_attr))
-
-    tensors = [t.clone().requires_grad_() for t in (graph.x, graph.edge_attr)]
-    assert torch.autograd.gradgradcheck(run, tensors, fast_mode=True)
-
-
 def test_eval_mode_repeats_and_the_state_dict_carries_the_whole_function(
     layer: nn.Module, request: pytest.FixtureRequest
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
-from torch_geometric.nn import BatchNorm
 
 from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.attention.circular_convolution import gated_convolutions
@@ -15,9 +14,6 @@ from graphgps_kmip.attention.pair_attention import pair_attention
 from graphgps_kmip.attention.size_groups import SizeGroups
 from graphgps_kmip.attention.sparse_attention import sparse_attention
 from graphgps_kmip.mpnn.gated_mean import gated_mean
-from graphgps_kmip.mpnn.gated_update import gated_update
-from graphgps_kmip.mpnn.norm_update import norm_update
-from graphgps_kmip.mpnn.relu_messages import relu_messages
 from graphgps_kmip.search import topk_inner_product
 
 COUNTS = [0, 1, 2, 47, 48, 49, 1023, 1024, 1025]  # around a panel of keys, and the first graph that is sorted
@@ -137,46 +133,9 @@ def test_gated_means_of_nodes_without_edges_and_hubs(dim: int, dtype: torch.dtyp
             grads = torch.autograd.grad(out.sum() + gate.sum(), inputs)
             assert out.isfinite().all()
             assert all(grad.shape == x.shape for grad, x in zip(grads, inputs, strict=True))
-        if edges > 1:
-            x, far = (part.detach()[:, :dim].clone().requires_grad_() for part in (own, other))
-            weights = tuple(torch.randn(shape, dtype=dtype) for shape in ((4 * dim, dim), (4 * dim,), (dim, dim)))
-            norm = BatchNorm(dim).to(dtype)
-            for x_source, index in ((far, source), (None, source % targets)):
-                out, new = gated_update(x, x_source, edge, factor, index, target, weights, norm, residual=True)
-                inputs = (x, edge) if x_source is None else (x, edge, x_source)
-                assert all(grad.isfinite().all() for grad in torch.autograd.grad(out.sum() + new.sum(), inputs))
         if edges:
             with pytest.raises(IndexError):
                 gated_mean(own, other, edge, factor, source + sources, target)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("dim", [1, 7, 16, 33])
-def test_messages_with_and_without_edges(dim: int, dtype: torch.dtype) -> None:
-    for targets, sources, edges in ((0, 0, 0), (1, 1, 0), (1, 1, 5), (7, 13, 9000)):
-        shapes = (targets, dim), (sources, dim), (edges, dim)
-        x, x_source, edge = (torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes)
-        source, target = (torch.randint(0, max(1, n), (edges,)) for n in (sources, targets))
-        for far, index in ((x_source, source), (None, source % max(1, targets))):
-            out = relu_messages(x, far, edge, index, target)
-            inputs = (x, edge) if far is None else (x, edge, far)
-            assert all(grad.isfinite().all() for grad in (out, *torch.autograd.grad(out.sum(), inputs)))
-        if edges:
-            with pytest.raises(IndexError):
-                relu_messages(x, x_source, edge, source + sources, target)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("dim", [1, 7, 16, 33])
-def test_norms_of_few_rows_and_around_a_block(dim: int, dtype: torch.dtype) -> None:
-    for rows in (2, 63, 64, 65, 3000):
-        norm = BatchNorm(dim).to(dtype)
-        x, residual = (torch.randn(rows, dim, dtype=dtype, requires_grad=True) for _ in range(2))
-        for relu, given in ((True, residual), (True, None), (False, residual), (False, None)):
-            out = norm_update(x, norm, relu, given)
-            (grad,) = torch.autograd.grad(out.sum(), x)
-            assert out.isfinite().all()
-            assert grad.shape == x.shape
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

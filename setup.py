@@ -122,7 +122,7 @@ setup(
         "tensorboard": ["tensorboard>=2.15"],
         "wandb": ["wandb>=0.16"],
         "h5": [H5],  # S3DIS comes as h5 files
-        "chem": ["rdkit>=2023.9"],  # PCQM4Mv2 comes as SMILES; run/rebuild_molhiv.py
+        "chem": ["rdkit>=2023.9"],  # PCQM4Mv2 comes as SMILES
         "triton": [TRITON],  # the CUDA build of torch brings it along
         "slurm": SUBMITIT,
         "search": [OPTUNA],

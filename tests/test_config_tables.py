@@ -73,7 +73,6 @@ ROWS = {
         f"{DATASET} {TRAINING} gnn.layers_post_mp model.graph_pooling posenc_RRWP.ksteps"
     ),
     "SmallGraphs/{zinc,mnist,pattern,cluster}-kmip": f"{DATASET} {TRAINING} {KMIP} model.graph_pooling",
-    "SmallGraphs/{pattern,cluster}-regenerated-gatedgcn": "dataset.name",
     "BREC/*": f"{ENCODING} optim.* dataset.node_encoder_bn gnn.* graphormer.* head.* ppgt.*",
     "BREC/*ppgt*": "optim.max_epoch optim.num_warmup_epochs ppgt.num_bases ppgt.subgraph_encoder",
     "Citation/cora-*": (
@@ -138,7 +137,6 @@ COPIES = {
         "dialect name_tag gnn.edge_residual gt.gatedgcn.residual gt.gine.inner optim.weight_decay"
     ),
     ("PointClouds/s3dis-(.*)", r"PointClouds/shapenet-\1"): "dataset.format metric_best gnn.dim_inner gnn.layers_mp",
-    ("SmallGraphs/(.*)-(grit|ppgt)", r"SmallGraphs/\1-regenerated-\2"): "dataset.format",
     ("Citation/cora-(.*)", r"Citation/citeseer-\1"): "dataset.name spexphormer.estimator",
     ("Node/cora-kmip", "Node/citeseer-kmip"): "dataset.name",
     ("Fair/cora", "Fair/citeseer"): "dataset.name",

@@ -126,8 +126,6 @@ class DatasetRecord:
         source: citation, licence and official page.
         raw: the files it is made from; None where it needs none.
         unknown_targets: some targets are not published and NaN; else NaN in a target is refused.
-        made_here: how its graphs were made if they are not the published files, "regenerated" or "rebuilt"; its title
-            and the record of each run say so.
         sample: builds the offline stand-in where the generic generator cannot; ``sample(record, seed)``.
 
     Raises:
@@ -150,7 +148,6 @@ class DatasetRecord:
     source: Source | None = None
     raw: RawFiles | None = None
     unknown_targets: bool = False
-    made_here: str = ""
     sample: Callable[[DatasetRecord, int], GraphDataset] | None = None
 
     def __post_init__(self) -> None:

@@ -42,7 +42,6 @@ DRAWERS = {
     "encoded_differences": "magnitude_figures:draw_encoded_differences",
     "energy_distances": "low_width_figures:draw_energy_distances",
     "hardmax": "expressivity_figures:draw_hardmax",
-    "learning_curves": "score_curves:draw_score_curves",
     "norm_autoencoders": "magnitude_figures:draw_norm_autoencoders",
     "out_degrees": "attention_graphs:draw_out_degrees",
     "pareto": "score_over_time:draw_pareto",

@@ -50,12 +50,3 @@ def test_without_its_raw_files_one_line_says_what_to_do(record: DatasetRecord, t
     words = [record.title, *raw.files[:8], *raw.archives, str(tmp_path / raw.folder), record.source.page]
     assert [word for word in (*words, "dataset.sample True") if word not in line] == []
     assert not at_hand(record, tmp_path)
-
-
-def test_the_title_of_data_that_was_made_here_says_so() -> None:
-    made = {record.title: record.made_here for record in RECORDS if record.made_here}
-    assert made == {
-        "CLUSTER (regenerated)": "regenerated",
-        "PATTERN (regenerated)": "regenerated",
-        "ogbg-molhiv (rebuilt)": "rebuilt",
-    }

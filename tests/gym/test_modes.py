@@ -19,7 +19,7 @@ from graphgps_kmip.gym.config.config_loading import load_config
 from graphgps_kmip.gym.config.pretrained import adopt_settings
 from graphgps_kmip.gym.running.experiment import assemble
 from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
-from graphgps_kmip.gym.running.train_modes import check_mode, current_settings
+from graphgps_kmip.gym.running.train_modes import check_mode
 from graphgps_kmip.registry import entries
 from graphgps_kmip.train import evaluation
 from tests.gym.earlier import after, kill, lines, restored, train_earlier  # noqa: F401
@@ -33,27 +33,6 @@ TIMES = ("time_epoch", "time_iter", "lr", "eta", "eta_hours")
 
 def test_every_mode_is_registered() -> None:
     assert entries("train_mode").keys() <= train_dict.keys()
-
-
-@pytest.mark.parametrize(
-    ("format", "name", "sample", "expected"),
-    [
-        ("OGB", "ogbg-molhiv-rebuilt", False, "rebuilt"),
-        ("OGB", "ogbg-molhiv-rebuilt", True, None),
-        ("OGB", "ogbg-molhiv", False, None),
-        ("block-models", "CLUSTER", False, "regenerated"),
-    ],
-)
-def test_the_record_of_a_run_says_that_its_data_was_made_here(
-    format: str,  # noqa: A002
-    name: str,
-    sample: bool,
-    expected: str | None,
-) -> None:
-    words = ["dataset.format", format, "dataset.name", name, "dataset.sample", str(sample)]
-    load_config(cfg, "configs/Molecules/molhiv-gps.yaml", words)
-    with configured(planned_runs(1)[0]):
-        assert current_settings().notes.get("data_made_here") == expected
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,6 @@ from torch_geometric.graphgym.config import cfg, from_config
 from torch_geometric.graphgym.optim import create_optimizer, create_scheduler
 from yacs.config import CfgNode
 
-from graphgps_kmip.data import datasets
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config.config_defaults import DECAYED
 from graphgps_kmip.gym.config.config_hash import config_hash
@@ -209,9 +208,6 @@ def current_settings() -> TrainSettings:
 
 def _notes() -> dict[str, str | bool]:
     notes = {"experiment": config_hash(cfg, of_run=False), "sample": cfg.dataset.sample}
-    data = datasets().get((cfg.dataset.format, cfg.dataset.name))
-    if data and data.made_here and not cfg.dataset.sample:
-        notes |= {"data_made_here": data.made_here}
     return notes | ({"config_file": cfg.cfg_dest} if cfg.cfg_dest != CONFIG else {})
 
 

@@ -175,7 +175,7 @@ def test_a_split_that_would_run_code_is_refused(root: Path) -> None:
 
 
 def test_without_rdkit_one_line_says_how_to_install_it(chemistry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("rdkit", "rdkit.Chem"):
+    for name in ("rdkit", "rdkit.Chem", "ogb.utils.mol"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(DataError, match="RDKit.*is not installed: pip install rdkit"):
         opened(FULL, chemistry)

@@ -61,7 +61,7 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 
 def distance(args: argparse.Namespace) -> None:
-    """Compare k-MIP with full attention on the same q, k, v: the L2 distance of their rows over k; also for Gaussian."""
+    """Compare k-MIP with full attention on the same q, k, v: the L2 distance of rows over k; also for Gaussian data."""
     orders = analysis.ORDERS if args.public_order else analysis.ORDERS[:1]
 
     def measure(heads: analysis.Heads, counts: list[int]) -> Tensor:

@@ -125,7 +125,7 @@ def test_graphs_that_no_batch_can_join_are_named(changes: dict[str, Any], words:
 LABELS = {
     "a class of a million": ({"y": 1_000_000}, "classification", "y holds class 1,000,000, and there are 4 different"),
     "a fraction": ({"y": 0.5}, "classification", "class labels must be whole numbers from 0, got 0.5"),
-    "a number": ({"y": 0.5}, "classification", r".* or predict numbers \(task_type regression; of a folder dataset.task"),
+    "a number": ({"y": 0.5}, "classification", r".* or predict numbers \(task_type regression; of a folder"),
     "a negative class": ({"y": -1}, "classification", "class labels must be whole numbers from 0, got -1"),
     "an unknown class": ({"y": np.nan}, "classification", "class labels must be whole numbers from 0, got nan"),
     "an unknown target": ({"y": np.nan}, "regression", "y holds NaN in row 0, column 0"),

@@ -21,6 +21,8 @@ from graphgps_kmip.experiments.run_status import HashOf, State, Status
 
 COST = ("trials", "failed", "seconds", "seed", "metric", "value")  # of a choice, as in the record of its search
 OF = ("ranges", "config_hash")  # what it was chosen from and among: of others, it does not count
+NUMBERS = ("trials", "failed", "seconds", "seed", "value", "cores")  # single values; all others are texts
+TEXTS = ("config_hash", "metric", "code_version", "finished_at")  # of runs
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,8 @@ def load_published(*folders: Path) -> Published:
         for key, entries in read_yaml(file, error_type=ManifestError, empty=True).items():
             if key in published:
                 raise ManifestError(f"{file.name}, {key}: its results are in another file already: keep one of them")
+            if not isinstance(entries, dict):
+                raise ManifestError(f"{file.name}, {key}: expected trainings, found {entries!r}")
             published[key] = {name: _entry(one, f"{file.name}, {name}", file) for name, one in entries.items()}
     return published
 
@@ -87,7 +91,16 @@ def _entry(entry: Any, where: str, file: Path) -> dict[str, Any]:
     check_keys(entry, ("choice", "found", "of", "runs"), where, needed=("choice", "found", "of"))
     check_keys(section(entry, "found", where), COST, f"{where}, found", needed=COST)
     check_keys(section(entry, "of", where), OF, f"{where}, of", needed=OF)
+    for part in ("choice", "found", "of"):
+        _check_values(section(entry, part, where), f"{where}, {part}")
     return entry | ({"runs": _runs(entry["runs"], f"{where}, runs", file)} if "runs" in entry else {})
+
+
+def _check_values(values: Mapping[str, Any], where: str) -> None:
+    for name, value in values.items():
+        kind, fits = ("number", is_number(value)) if name in NUMBERS else ("text", isinstance(value, str))
+        if not fits:
+            raise ManifestError(f"{where}: {name} is {value!r}: write a {kind}")
 
 
 def _runs(entry: Any, where: str, file: Path) -> PublishedRuns:
@@ -95,6 +108,7 @@ def _runs(entry: Any, where: str, file: Path) -> PublishedRuns:
     for name, kind in (("hardware", dict), ("values", dict), ("seeds", list), ("alone", list)):
         if not isinstance(entry[name], kind):
             raise ManifestError(f"{where}: {name} is {entry[name]!r}: write a {'mapping' if kind is dict else 'list'}")
+    _check_values(entry["hardware"] | {name: entry[name] for name in TEXTS}, where)
     seeds, alone = entry["seeds"], entry["alone"]
     if not seeds or not all(map(is_count, seeds)) or len(set(seeds)) < len(seeds):
         raise ManifestError(f"{where}: seeds are {seeds}: write each seed once")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import shutil
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,42 @@ def test_a_wrong_entry_is_refused_in_a_line_with_its_place(
     with pytest.raises(ManifestError) as error:
         with_choices(TOY, RANGES, tmp_path, str, published=load_published(tmp_path))
     assert str(error.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("place", "values", "kind"),
+    [
+        (("choice", "lr"), (None, 1.5), "a text"),
+        (("found", "seconds"), (None, "much"), "a number"),
+        (("found", "value"), (None, "much", True), "a number"),
+        (("of", "ranges"), (None, 1.5), "a text"),
+        (("runs", "metric"), (None, 1.5), "a text"),
+        (("runs", "hardware", "cores"), (None, "much"), "a number"),
+        (("runs", "values", "score"), (None, "much", 1.5, [None] * 5), "5 numbers, one a run"),
+        (("runs", "seeds"), (None, "much", 1.5), "a list"),
+    ],
+)
+def test_a_null_or_a_text_where_a_number_belongs_is_one_line(
+    place: tuple[str, ...], values: tuple[object, ...], kind: str, tmp_path: Path
+) -> None:
+    content = yaml.safe_load((reproduce.MANIFESTS / "published/fair-cora.yaml").read_text())
+    *outer, name = place
+    entry = functools.reduce(dict.__getitem__, outer, content["fair/cora"]["Fair/cora-GCN"])
+    for value in values:
+        entry[name] = value
+        (tmp_path / "a.yaml").write_text(yaml.safe_dump(content))
+        with pytest.raises(ManifestError) as error:
+            load_published(tmp_path)
+        line = str(error.value)
+        assert line.startswith(f"a.yaml, Fair/cora-GCN, {place[0]}: {name} is {value!r}: write {kind}")
+        assert "\n" not in line
+
+
+@pytest.mark.parametrize("content", ["fair/cora:\n", "fair/cora: much\n", "fair/cora: {Fair/cora-GCN: null}\n"])
+def test_a_published_file_without_entries_is_one_line(content: str, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(content)
+    with pytest.raises(ManifestError, match=r"^a\.yaml, .*: expected .*, found"):
+        load_published(tmp_path)
 
 
 def test_results_that_two_files_have_are_refused(searched: Experiment, tmp_path: Path) -> None:

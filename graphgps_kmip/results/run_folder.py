@@ -59,8 +59,8 @@ def scores_file(run_dir: Path) -> Path:
 
 def numbered(run_dir: Path) -> dict[int, Path]:
     """Return the run's checkpoints by epoch, oldest first, without `best.ckpt`."""
-    paths = {int(path.stem): path for path in (run_dir / "ckpt").glob("*.ckpt") if path.stem.isdecimal()}
-    return dict(sorted(paths.items()))
+    paths = [path for path in (run_dir / "ckpt").glob("*.ckpt") if path.stem.isdecimal() and path.is_file()]
+    return dict(sorted((int(path.stem), path) for path in paths))
 
 
 def best_or_newest(run_dir: Path) -> Path | None:

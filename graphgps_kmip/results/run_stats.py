@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection
+from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -138,16 +139,19 @@ def sync_stats(run_dir: Path) -> None:
                 os.fsync(file.fileno())
 
 
-def lost_epochs(run_dir: Path, split: str, expected: Collection[int]) -> str:
+def lost_epochs(run_dir: Path, split: str, expected: Iterable[int]) -> str:
     """Return which epochs a split's file lacks, such as ``val/stats.json lacks epochs 2, 3``; empty if none.
+
+    Of ``expected`` no more is read than the message needs: the name of a stray file may claim any epoch.
 
     Raises:
         ResultsError: the file is damaged.
     """
-    lost = sorted(set(expected) - read_stats(run_dir, split).keys())
+    lines = read_stats(run_dir, split)
+    lost = list(islice((epoch for epoch in expected if epoch not in lines), MAX_NAMED + 1))
     if not lost:
         return ""
-    more = f" and {len(lost) - MAX_NAMED} more" if len(lost) > MAX_NAMED else ""
+    more = " and more" if len(lost) > MAX_NAMED else ""
     return f"{stats_file(run_dir, split)} lacks epoch{'s' * (len(lost) > 1)} {str(lost[:MAX_NAMED])[1:-1]}{more}"
 
 

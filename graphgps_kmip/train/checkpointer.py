@@ -93,9 +93,10 @@ class Checkpointer:
             sync_stats(self.run_dir)
             write_checkpoint(path, self._latest)
         if self.settings.ckpt_clean:
-            for older in list(numbered(self.run_dir).values())[:-1]:
-                with writing(older):
-                    older.unlink()
+            for epoch, older in numbered(self.run_dir).items():
+                if epoch < self._latest["epoch"]:
+                    with writing(older):
+                        older.unlink()
 
     def newest(self) -> Path | None:
         """Return the newest checkpoint on disk."""
@@ -180,10 +181,9 @@ class Checkpointer:
     def _lost(self, epoch: int) -> str:
         """Return which statistics up to `epoch` are lost (``val/stats.json lacks epoch 3``); empty if none are."""
         epochs = range(epoch + 1)
-        evaluated = [one for one in epochs if self.settings.evaluates(one)]
-        expected = {"train": epochs, "val": evaluated}
+        expected = {"train": epochs, "val": filter(self.settings.evaluates, epochs)}
         if self.settings.eval_test == "every":  # else which epochs it has is not known beforehand
-            expected["test"] = evaluated
+            expected["test"] = filter(self.settings.evaluates, epochs)
         lost = (lost_epochs(self.run_dir, split, expected.get(split, ())) for split in self.splits)
         return next(filter(None, lost), "")
 

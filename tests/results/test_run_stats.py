@@ -90,7 +90,7 @@ def test_a_file_that_is_damaged_is_not_trimmed(tmp_path: Path) -> None:
 def test_lost_epochs_are_named(tmp_path: Path) -> None:
     write(tmp_path, line(0), line(5))
     assert lost_epochs(tmp_path, "val", [0, 5]) == ""
-    assert lost_epochs(tmp_path, "val", range(6)).endswith("val/stats.json lacks epochs 1, 2, 3 and 1 more")
+    assert lost_epochs(tmp_path, "val", range(6)).endswith("val/stats.json lacks epochs 1, 2, 3 and more")
     assert lost_epochs(tmp_path, "train", [0]).endswith("train/stats.json lacks epoch 0")
 
 

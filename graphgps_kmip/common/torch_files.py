@@ -1,10 +1,16 @@
-"""Safe loading of torch.save files: tensors and plain containers only, no code of the file is run."""
+"""Safe reading of torch.save files: tensors and plain containers only, no code is run, and checksums are compared.
+
+What carries numbers from one run to the next (checkpoints, scores, splits, cached encodings) is written by `save_plain`
+and read by `load_plain`. torch.save stores a checksum of each part of a file, at which torch.load does not look.
+"""
 
 from __future__ import annotations
 
 import os
 import pickle
 import re
+import stat
+import struct
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
@@ -15,10 +21,12 @@ from typing import Any, BinaryIO
 import torch
 from torch.serialization import add_safe_globals, clear_safe_globals, get_safe_globals, get_unsafe_globals_in_checkpoint
 
+from graphgps_kmip.common.atomic_write import replacing
+
 Source = str | Path | BinaryIO
 # What torch.load raises for a file that is damaged, hostile or something else.
 ERRORS = (OSError, EOFError, RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
-ERRORS += (pickle.UnpicklingError, zipfile.BadZipFile, MemoryError)
+ERRORS += (pickle.UnpicklingError, zipfile.BadZipFile, struct.error, MemoryError)
 LONGEST = 160  # characters of another package's message
 
 
@@ -37,7 +45,8 @@ class _Left:
 def allowing(classes: Iterable[tuple[Callable, str]]) -> Iterator[None]:
     """Let torch's reader build these beside its own types, by the names in the file, and nothing else.
 
-    torch_geometric allows some twenty classes in the whole process, which no file of plain data needs.
+    torch_geometric allows some twenty classes in the whole process, which no file of plain data needs. A sparse tensor
+    must have the entries that its indices name.
 
     Args:
         classes: (class or function, full name in the file).
@@ -46,14 +55,25 @@ def allowing(classes: Iterable[tuple[Callable, str]]) -> Iterator[None]:
     clear_safe_globals()
     add_safe_globals(list(classes))
     try:
-        yield
+        with torch.sparse.check_sparse_tensor_invariants():
+            yield
     finally:
         clear_safe_globals()
         add_safe_globals(before)
 
 
+def save_plain(path: Path, content: Any) -> None:
+    """Write a file for `load_plain` in one step, see `replacing`.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    with replacing(path) as temporary, open(temporary, "wb") as file:  # to a path, torch hides the OSError
+        torch.save(content, file)
+
+
 def load_plain(file: Source, mmap: bool = False) -> Any:
-    """Return the content of a file of torch.save, its tensors on the CPU.
+    """Return the content of a file of `save_plain`, its tensors on the CPU.
 
     Args:
         file: path, or with ``mmap`` False a file open for reading bytes.
@@ -61,7 +81,7 @@ def load_plain(file: Source, mmap: bool = False) -> Any:
             file nor what others read.
 
     Raises:
-        UnreadableFile: it cannot be read, or holds anything but tensors and plain containers.
+        UnreadableFile: it cannot be read, a checksum is wrong, or it holds anything but tensors and plain containers.
     """
     with allowing(()):
         return _load(file, mmap)
@@ -78,6 +98,7 @@ def load_leaving_objects(file: Path) -> tuple[Any, list[str]]:
     """
     with allowing(()):
         try:
+            check_archive(file)
             names = sorted(get_unsafe_globals_in_checkpoint(str(file)))
         except ERRORS:  # not one of torch's archives: the older format, or damaged
             names = []
@@ -94,13 +115,17 @@ def _load(file: Source, mmap: bool = False) -> Any:
 
 
 def check_archive(file: Any) -> None:
-    """Refuse an archive whose members are compressed: torch.save makes none, and a small one may hold terabytes.
+    """Read a file of torch.save to its end, and refuse it if it is not as it was written.
+
+    Compressed members are refused, too: torch.save makes none, and a small one may hold terabytes. The format of torch
+    before 1.6 has no checksums.
 
     Args:
         file: path, or a file open for reading bytes, left where it was.
 
     Raises:
-        UnreadableFile: it is one.
+        UnreadableFile: it is damaged, or compressed.
+        OSError: there is no such file, or it cannot be read.
     """
     with _opened(file) as source:
         here = source.tell()
@@ -108,17 +133,24 @@ def check_archive(file: Any) -> None:
             if source.read(2) != b"PK":
                 return
             with zipfile.ZipFile(source) as archive:
-                compressed = any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist())
-        except zipfile.BadZipFile:  # torch says what is wrong with it
-            return
+                if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
+                    raise UnreadableFile("its content is compressed, which torch.save never does")
+                if name := archive.testzip():
+                    raise UnreadableFile(f"the checksum of {name} in it is wrong")
+        except (UnreadableFile, OSError):
+            raise
+        except ERRORS as error:
+            raise UnreadableFile(reason(error)) from error
         finally:
             source.seek(here)
-    if compressed:
-        raise UnreadableFile("its content is compressed, which torch.save never does")
 
 
 def _opened(file: Any) -> AbstractContextManager[BinaryIO]:
-    return open(file, "rb") if isinstance(file, str | os.PathLike) else nullcontext(file)
+    if not isinstance(file, str | os.PathLike):
+        return nullcontext(file)
+    if not stat.S_ISREG(os.stat(file).st_mode):  # a pipe would never answer
+        raise UnreadableFile("it is not a regular file")
+    return open(file, "rb")
 
 
 def asked_for(error: BaseException) -> str:

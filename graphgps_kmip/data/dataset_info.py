@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -14,7 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import is_undirected
 from tqdm import tqdm
 
-from graphgps_kmip.common.atomic_write import replace_file
+from graphgps_kmip.common.torch_files import UnreadableFile, load_plain, save_plain
 from graphgps_kmip.data.dataset import GraphDataset, Summary
 from graphgps_kmip.data.dataset_record import DatasetRecord, Features
 from graphgps_kmip.data.file_errors import graph_at
@@ -156,13 +155,13 @@ class _Look:
 def kept_summary(dataset: GraphDataset, record: DatasetRecord, folder: Path) -> Summary:
     """Return `summarize` of a data set, computed once and stored in the folder of its processed files."""
     basis = repr((LOOK_VERSION, record.level, record.task_type, record.features)).encode()
-    path = folder / f"summary-{record.key.replace('/', '-')}-{hashlib.sha256(basis).hexdigest()[:12]}.json"
+    path = folder / f"summary-{record.key.replace('/', '-')}-{hashlib.sha256(basis).hexdigest()[:12]}.pt"
     try:
-        return Summary(**json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError):  # none yet, or not a whole one: it can always be made again
+        return Summary(**load_plain(path))
+    except UnreadableFile:  # none yet, or a damaged one: it can always be made again
         summary = summarize(dataset, record)
     try:
-        replace_file(path, (json.dumps(asdict(summary)) + "\n").encode())
+        save_plain(path, asdict(summary))
     except OSError as error:
         log.warning("%s: %s cannot be written (%s): the next start looks anew", record.title, path, error.strerror)
     return summary

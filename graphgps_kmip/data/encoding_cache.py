@@ -1,7 +1,8 @@
 """Cache on disk of precomputed encodings: written once, checked at each start, mapped into memory.
 
-Values of all graphs are stored one after the other in one file per attribute, their shapes in a second. So 12,000 small
-graphs need no file of their own each, and one graph of 500,000 nodes need not be read before it is used.
+Values of all graphs are stored one after the other in one file per attribute. So 12,000 small graphs need no file of
+their own each, and one graph of 500,000 nodes need not be read before it is used. ``columns.pt`` holds their shapes and
+the checksums of these files.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from torch import Tensor
 
 from graphgps_kmip import __version__
 from graphgps_kmip.common.file_lock import locked
+from graphgps_kmip.common.torch_files import UnreadableFile, load_plain, save_plain
 from graphgps_kmip.data.downloads import sha256
 from graphgps_kmip.data.file_errors import naming_disk
 from graphgps_kmip.errors import DataError, InputError
 
 log = logging.getLogger(__name__)
-PROVENANCE = "provenance.json"
+COLUMNS = "columns.pt"
+PROVENANCE = "provenance.json"  # for people
 SHAPE = np.dtype(np.int64)
 
 Packed = dict[str, tuple[np.ndarray, np.ndarray]]  # attribute -> values of some graphs, flat; shapes (graphs, dims)
@@ -128,45 +131,48 @@ def _name(key: Mapping[str, Any]) -> str:
 def _opened(place: Path, graphs: int) -> dict[str, Column] | None:
     """Return the columns in a folder; None, and a line in the log, if any of it is not as it was written."""
     try:
-        provenance = json.loads((place / PROVENANCE).read_text())
-        if _name(provenance["key"]) != place.name or provenance["graphs"] != graphs:
-            raise InputError(f"{PROVENANCE} is about other values")
+        stored = load_plain(place / COLUMNS)
+        if stored["name"] != place.name or stored["graphs"] != graphs:
+            raise InputError(f"{COLUMNS} is about other values")
         columns = {}
-        for name, facts in provenance["attributes"].items():
-            for file, digest in facts["sha256"].items():
-                if sha256(place / file) != digest:
-                    raise InputError(f"{file} is not as it was written")
-            shapes = np.fromfile(place / f"{name}.shapes", SHAPE).reshape(graphs, facts["dims"])
-            columns[name] = Column.mapped(place / f"{name}.values", facts["dtype"], shapes)
-    except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError) as error:
+        for name, (dtype, shapes, digest) in stored["columns"].items():
+            file = place / f"{name}.values"
+            if sha256(file) != digest:
+                raise InputError(f"{file.name} is not as it was written")
+            columns[name] = Column.mapped(file, dtype, shapes.numpy())
+    except (FileNotFoundError, UnreadableFile, InputError) as error:
         log.warning("%s is damaged (%s): it is not used, and computed again", place, error)
         return None
-    log.info("%s: read from %s, computed on %s", provenance["key"]["encoding"], place, provenance["date"])
+    log.info("read from %s, computed on %s", place, stored["date"])
     return columns
 
 
 def _write(part: Path, key: Mapping[str, Any], graphs: int, packs: Iterable[Packed]) -> None:
     start = time.perf_counter()
     part.mkdir()
-    kinds: dict[str, dict[str, Any]] = {}
+    dtypes: dict[str, str] = {}
+    shapes: dict[str, list[np.ndarray]] = {}
     with ExitStack() as stack:
         files: dict[str, Any] = {}
         for pack in packs:
-            for name, arrays in pack.items():
-                kinds.setdefault(name, {"dtype": arrays[0].dtype.str, "dims": arrays[1].shape[1]})
-                for ending, array in zip(("values", "shapes"), arrays, strict=True):
-                    file = f"{name}.{ending}"
-                    if file not in files:
-                        files[file] = stack.enter_context(open(part / file, "wb"))
-                    array.tofile(files[file])
-    for name, kind in kinds.items():
-        kind["sha256"] = {file: sha256(part / file) for file in (f"{name}.values", f"{name}.shapes")}
+            for name, (values, shape) in pack.items():
+                if name not in files:
+                    files[name] = stack.enter_context(open(part / f"{name}.values", "wb"))
+                    dtypes[name], shapes[name] = values.dtype.str, []
+                values.tofile(files[name])
+                shapes[name].append(shape)
+    columns = {
+        name: (dtype, torch.from_numpy(np.concatenate(shapes[name])), sha256(part / f"{name}.values"))
+        for name, dtype in dtypes.items()
+    }
+    date = datetime.now(UTC).isoformat(timespec="seconds")
+    save_plain(part / COLUMNS, {"name": _name(key), "graphs": graphs, "columns": columns, "date": date})
     provenance = {
         "key": key,
-        "attributes": kinds,
+        "attributes": dtypes,
         "graphs": graphs,
         "package": f"graphgps_kmip {__version__}",
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "date": date,
         "seconds": round(time.perf_counter() - start, 3),
     }
     (part / PROVENANCE).write_text(json.dumps(provenance, indent=2) + "\n")

@@ -16,7 +16,7 @@ from pathlib import Path
 from torch_geometric.data import Data
 
 from graphgps_kmip.common.atomic_write import free_name
-from graphgps_kmip.common.torch_files import asked_for, reason, shortened
+from graphgps_kmip.common.torch_files import UnreadableFile, asked_for, reason, shortened
 from graphgps_kmip.data.dataset_record import DatasetRecord
 from graphgps_kmip.errors import DataError, UnsafeFile, UserError, is_out_of_memory
 
@@ -72,7 +72,7 @@ def damage_reason(error: Exception) -> str:
     """Return why a file cannot be used, in a few words of one line."""
     if isinstance(error, UserError):
         return " ".join(str(error).split())
-    if asked_for(error) or "PytorchStreamReader" in str(error):
+    if asked_for(error) or isinstance(error, UnreadableFile) or "PytorchStreamReader" in str(error):
         return reason(error)
     kind = "" if isinstance(error, pickle.UnpicklingError) else f"{type(error).__name__}: "  # its text is of ours
     return f"{kind}{shortened(str(error))}"

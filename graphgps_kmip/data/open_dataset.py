@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-import json
 import logging
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import index_to_mask
 
-from graphgps_kmip.common.atomic_write import replace_file
+from graphgps_kmip.common.torch_files import UnreadableFile, load_plain, save_plain
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset
 from graphgps_kmip.data.dataset_info import kept_summary
 from graphgps_kmip.data.dataset_record import DatasetRecord
@@ -152,25 +152,21 @@ def _stored(record: DatasetRecord, folder: Path | None, name: str, drawn: Splits
     """Return the split that an earlier run kept under this name, or keep the one that was drawn."""
     if folder is None:
         return drawn
-    path = folder / f"{record.key.replace('/', '-')}-{name}.json"
+    path = folder / f"{record.key.replace('/', '-')}-{name}.pt"
     total = sum(len(part) for part in drawn)
-    try:
-        content = json.loads(path.read_text())
-        kept = {split: torch.tensor(list(content[split])).long() for split in SPLITS}
-    except (FileNotFoundError, NotADirectoryError):
-        pass
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise DataError(
-            f"{path}: this split cannot be read ({error}): restore it, or remove it to draw a new one"
-        ) from error
-    else:
-        if sorted(torch.cat(list(kept.values())).tolist()) != list(range(total)):
+    if os.path.exists(path):
+        try:
+            stored = load_plain(path)
+        except UnreadableFile as error:
+            raise DataError(
+                f"{path}: this split cannot be read ({error}): restore it, or remove it to draw a new one"
+            ) from error
+        if sum(len(part) for part in stored.values()) != total:
             raise DataError(f"{path}: this split is not one of {total:,} samples: remove it to draw a new one")
-        return Splits(**kept)
-    content = {"samples": total, **{split: part.tolist() for split, part in zip(SPLITS, drawn, strict=True)}}
+        return Splits(**stored)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        replace_file(path, (json.dumps(content) + "\n").encode())
+        save_plain(path, drawn._asdict())
     except OSError as error:
         log.warning("%s: its random split is not kept: %s cannot be written (%s)", record.title, path, error.strerror)
     return drawn

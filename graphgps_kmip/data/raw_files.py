@@ -27,6 +27,7 @@ import scipy
 
 from graphgps_kmip.common.atomic_write import free_name
 from graphgps_kmip.common.file_lock import locked
+from graphgps_kmip.common.torch_files import check_archive
 from graphgps_kmip.data.dataset_record import DatasetRecord, RawFiles
 from graphgps_kmip.data.downloads import CHUNK, NetworkError, download, network_reason, sha256, unpack
 from graphgps_kmip.data.file_errors import (
@@ -277,6 +278,8 @@ def _process(record: DatasetRecord, folder: Path, load: Callable[[str], Any]) ->
 def _load_processed(record: DatasetRecord, folder: Path, home: Path, load: Callable[[str], Loaded]) -> Loaded:
     made = folder / record.raw.processed
     try:
+        for file in made.rglob("*.pt"):
+            check_archive(file)
         with weights_only():
             return load(str(home))
     except Exception as error:

@@ -9,18 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from graphgps_kmip.common.atomic_write import replacing
-from graphgps_kmip.common.torch_files import UnreadableFile, load_plain
+from graphgps_kmip.common.torch_files import UnreadableFile, load_plain, save_plain
 from graphgps_kmip.errors import ResultsError
 
 VERSION = 1
-DTYPES = {"ptr": torch.int64, "source": torch.int32, "kind": torch.uint8, "score": torch.float32}
-FACTS = {"data": str, "split": str, "settings": str, "seed": int, "epoch": int, "num_nodes": int, "kinds": str}
+TENSORS = ("ptr", "source", "kind", "score")
 CHUNK = 2**20  # edges that are checked at a time
 NODES = 2**16  # nodes whose scores are checked at a time
 TOLERANCE = 1e-3  # of the sum of a node's scores, which were computed in float32 or less
@@ -70,71 +67,35 @@ def write_scores(path: str | Path, scores: AttentionScores) -> None:
     """Write a score file in one step: a reader finds the old file or the new one.
 
     Raises:
-        ValueError: the scores are not as `read_scores` wants them.
+        ResultsError: an edge names a node that is not there, or the scores of a node's edges are no weights.
     """
-    _check(scores, f"scores for {path}", "this is a fault of what made them")
-    layers = [{name: getattr(layer, name) for name in DTYPES} for layer in scores.layers]
-    with replacing(Path(path)) as temporary:
-        torch.save({"version": VERSION, "facts": dict(scores.facts), "layers": layers}, temporary)
+    seen: set[tuple[int, ...]] = set()
+    for number, layer in enumerate(scores.layers):
+        structure = tuple(getattr(layer, name).data_ptr() for name in ("ptr", "source", "kind"))
+        wrong = "" if structure in seen else _wrong_edges(layer, len(scores.facts["kinds"].split(", ")))
+        seen.add(structure)
+        if wrong := wrong or _wrong_scores(layer):
+            raise ResultsError(f"scores for {path}: layer {number}: {wrong}: a fault of the layer that made them")
+    layers = [{name: getattr(layer, name) for name in TENSORS} for layer in scores.layers]
+    save_plain(Path(path), {"version": VERSION, "facts": dict(scores.facts), "layers": layers})
 
 
 def read_scores(path: str | Path) -> AttentionScores:
     """Read a score file; its tensors stay on disk until they are used, and must not be changed.
 
     Raises:
-        ValueError: the file is missing, damaged, or not a score file; one line that names it.
+        ResultsError: the file is missing, damaged, or not a score file; one line that names it.
     """
     fix = "remove it, and the estimator's command writes it again"
     try:
         content = load_plain(Path(path), mmap=True)
     except UnreadableFile as error:
         raise ResultsError(f"{path}: the score file cannot be read: {error}: {fix}") from error
-    scores = _scores_of(content, path, fix)
-    _check(scores, str(path), fix)
-    return scores
-
-
-def _scores_of(content: Any, path: str | Path, fix: str) -> AttentionScores:
     if not isinstance(content, dict) or not {"version", "facts", "layers"} <= content.keys():
         raise ResultsError(f"{path} is not a score file: give the scores.pt of an estimator's run folder")
     if content["version"] != VERSION:
         raise ResultsError(f"{path} is a score file of version {content['version']}, not {VERSION}: {fix}")
-    layers, facts = content["layers"], content["facts"]
-    if not isinstance(layers, list) or not isinstance(facts, dict):
-        raise ResultsError(f"{path}: layers must be a list and facts a mapping: {fix}")
-    for number, layer in enumerate(layers):
-        if not isinstance(layer, dict) or layer.keys() != DTYPES.keys():
-            raise ResultsError(f"{path}: layer {number} must have the tensors {', '.join(DTYPES)}: {fix}")
-    return AttentionScores([LayerScores(**layer) for layer in layers], facts)
-
-
-def _check(scores: AttentionScores, where: str, fix: str) -> None:
-    for name, wanted in FACTS.items():
-        if not isinstance(scores.facts.get(name), wanted):
-            raise ResultsError(f"{where}: the fact {name} is {scores.facts.get(name)!r}, no {wanted.__name__}: {fix}")
-    if not scores.layers:
-        raise ResultsError(f"{where}: there are no layers: {fix}")
-    seen: set[tuple[int, ...]] = set()
-    for number, layer in enumerate(scores.layers):
-        _check_form(layer, scores.facts["num_nodes"], f"{where}: layer {number}: ", fix)
-        structure = tuple(getattr(layer, name).data_ptr() for name in ("ptr", "source", "kind"))
-        wrong = "" if structure in seen else _wrong_edges(layer, len(scores.facts["kinds"].split(", ")))
-        seen.add(structure)
-        if wrong := wrong or _wrong_scores(layer):
-            raise ResultsError(f"{where}: layer {number}: {wrong}: {fix}")
-
-
-def _check_form(layer: LayerScores, num_nodes: int, where: str, fix: str) -> None:
-    for name, dtype in DTYPES.items():
-        value = getattr(layer, name)
-        if not isinstance(value, Tensor) or value.dtype != dtype or value.dim() != 1 or not value.is_contiguous():
-            got = f"{tuple(value.shape)} of {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
-            raise ResultsError(f"{where}{name} must be a row of {dtype}, got {got}: {fix}")
-    if len(layer.ptr) != num_nodes + 1:
-        raise ResultsError(f"{where}ptr has {len(layer.ptr)} entries for {num_nodes} nodes: {fix}")
-    if not len(layer.source) == len(layer.kind) == len(layer.score):
-        lengths = ", ".join(f"{len(getattr(layer, name))} {name}s" for name in ("source", "kind", "score"))
-        raise ResultsError(f"{where}{lengths}: each edge has one: {fix}")
+    return AttentionScores([LayerScores(**layer) for layer in content["layers"]], content["facts"])
 
 
 def _wrong_edges(layer: LayerScores, num_kinds: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +10,8 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
+from graphgps_kmip.common.torch_files import load_plain, save_plain
 from graphgps_kmip.data import DataError, DatasetRecord, GraphDataset, open_dataset
-from graphgps_kmip.data.dataset import SPLITS
 
 Rings = Callable[[int], GraphDataset]
 
@@ -31,25 +30,26 @@ def test_a_random_split_is_kept_with_its_indices_and_used_again(tmp_path: Path, 
     record = record_of(rings(20).graphs)
     first = parts(open_dataset(record, tmp_path))
     [file] = (tmp_path / "splits").iterdir()
-    assert json.loads(file.read_text()) == {"samples": 20, **dict(zip(SPLITS, first, strict=True))}
+    assert [part.tolist() for part in load_plain(file).values()] == first
     # What was kept counts, whatever would be drawn today.
-    kept = {"samples": 20, "train": [5], "val": [6], "test": [one for one in range(20) if one not in (5, 6)]}
-    file.write_text(json.dumps(kept))
+    rest = torch.tensor([number for number in range(20) if number not in (5, 6)])
+    save_plain(file, {"train": torch.tensor([5]), "val": torch.tensor([6]), "test": rest})
     for seed in (0, 1):
         assert parts(open_dataset(record, tmp_path, seed=seed))[:2] == [[5], [6]]
     drawn = open_dataset(record, tmp_path, "random", seed=1)
     assert len(drawn.splits.train) == 12
 
 
-@pytest.mark.parametrize(
-    "content", ["", "{}", '{"train": [0], "val": [1]}', '{"train": 3, "val": 1, "test": 2}', "[1]"]
-)
-def test_a_kept_split_that_cannot_be_read_is_one_line(tmp_path: Path, rings: Rings, content: str) -> None:
+@pytest.mark.parametrize("bit", [None, 3])
+def test_a_kept_split_that_is_damaged_is_one_line(tmp_path: Path, rings: Rings, bit: int | None) -> None:
     record = record_of(rings(20).graphs)
-    open_dataset(record, tmp_path)
+    train = open_dataset(record, tmp_path).splits.train.numpy().tobytes()
     [file] = (tmp_path / "splits").iterdir()
-    file.write_text(content)
-    with pytest.raises(DataError, match=r"Mine-rings-random-0\.json: .*remove it to draw a new one"):
+    content = file.read_bytes()
+    place = content.index(train)
+    flipped = content[:place] + bytes([content[place] ^ 1 << (bit or 0)]) + content[place + 1 :]
+    file.write_bytes(b"" if bit is None else flipped)
+    with pytest.raises(DataError, match=r"Mine-rings-random-0\.pt: .*remove it to draw a new one"):
         open_dataset(record, tmp_path)
 
 

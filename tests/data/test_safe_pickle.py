@@ -90,6 +90,15 @@ HOSTILE: dict[str, Any] = {
     "a view before its storage": view(-10, (4,), (1,)),
     "a view backwards": view(3, (4,), (-1,)),
     "a view with long strides": view(0, (2,), (10**9,)),
+    "a sparse tensor beyond its size": torch.sparse_coo_tensor(
+        torch.tensor([[0, 10**6]]), torch.ones(2), (4,), check_invariants=False
+    ),
+    "rows of a sparse tensor beyond its data": torch.sparse_csr_tensor(
+        torch.tensor([0, 2, 10**6]), torch.tensor([0, 1]), torch.ones(2), (2, 2), check_invariants=False
+    ),
+    "columns of a sparse tensor beyond its size": torch.sparse_csr_tensor(
+        torch.tensor([0, 1, 2]), torch.tensor([0, 10**6]), torch.ones(2), (2, 2), check_invariants=False
+    ),
     "a module's state": Call(torch.nn.Linear, 2, 2, state={"training": False}),
 }
 PICKLED_ONLY: dict[str, Any] = {

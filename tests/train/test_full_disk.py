@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from graphgps_kmip.common import atomic_write as files
+from graphgps_kmip.common.torch_files import save_plain
 from graphgps_kmip.results import run_record, run_stats
 from graphgps_kmip.train import RunError, TensorBoardWriter, prepare_run_dir, read_record
 from graphgps_kmip.train import checkpoint as checkpoints
@@ -96,7 +97,7 @@ def test_a_record_that_cannot_be_written_stays_readable(
 def test_a_checkpoint_that_cannot_be_written_leaves_the_earlier_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoints, "replace_file", failing(2, errno.ENOSPC, files.replace_file))
+    monkeypatch.setattr(checkpoints, "save_plain", failing(2, errno.ENOSPC, save_plain))
     with pytest.raises(RunError, match=r"2\.ckpt: No space left on device; make room"):
         run(tmp_path, ckpt_clean=False)
     assert sorted(path.name for path in (tmp_path / "ckpt").iterdir()) == ["0.ckpt", "1.ckpt"]

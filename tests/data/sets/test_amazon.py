@@ -40,7 +40,7 @@ def test_the_split_is_drawn_once_and_kept(tmp_path: Path) -> None:
     first, again = opened(record, tmp_path), opened(record, tmp_path)
     assert [int(first[f"{split}_mask"].sum()) for split in ("train", "val", "test")] == [6, 2, 2]
     assert first.train_mask.tolist() == again.train_mask.tolist()
-    assert (tmp_path / "splits" / "PyG-Amazon-photo-random-0.json").is_file()
+    assert (tmp_path / "splits" / "PyG-Amazon-photo-random-0.pt").is_file()
 
 
 def careless(path: Path) -> None:

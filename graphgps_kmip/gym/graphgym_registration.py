@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
+from torch import nn
 from torch_geometric.graphgym import register as graphgym
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.gym.building.network_building import LAYERS, build_network, current_plan
+from graphgps_kmip.gym.building.network_building import as_layer, build_network, current_plan, graphgym_layers
 from graphgps_kmip.gym.config.config_defaults import NAME, enter_group, set_defaults
 from graphgps_kmip.gym.graphgym_registries import (
     GRAPHGYM_REGISTRIES,
@@ -24,7 +25,8 @@ from graphgps_kmip.gym.graphgym_registries import (
 from graphgps_kmip.gym.posenc import check_encoding
 from graphgps_kmip.gym.running.data_loading import load_dataset
 from graphgps_kmip.gym.running.train_modes import from_graphgym, loss_and_score, run_mode
-from graphgps_kmip.networks.encoder_builders import build_encoder
+from graphgps_kmip.networks.branches import build_branch
+from graphgps_kmip.networks.encoder_builders import build_encoder, composed_names, edge_encoder, node_encoder
 from graphgps_kmip.networks.network_stack import build_head
 from graphgps_kmip.registry import Spec, named, register, watch
 from graphgps_kmip.task.make_task import SCORES
@@ -34,11 +36,12 @@ def register_all() -> None:
     """Enter every component into GraphGym's registries, those registered later too; harmless when called again."""
     if not OURS:
         watch(_enter)
+        _enter_composed_names()
         WATCHERS.append(_adopt)
         for registry in (graphgym.loss_dict, graphgym.pooling_dict, graphgym.metric_dict):
             for key, entry in list(registry.items()):
                 _adopt(registry, key, entry)
-    for key, entry in LAYERS.items():
+    for key, entry in graphgym_layers().items():
         offer(graphgym.layer_dict, key, entry)
     for registry, entry in (
         (graphgym.config_dict, set_defaults),
@@ -56,10 +59,26 @@ def _enter(spec: Spec) -> None:
     if spec.kind in GRAPHGYM_REGISTRIES:
         for name in (spec.name, *spec.aliases):
             offer(GRAPHGYM_REGISTRIES[spec.kind], name, _for_graphgym(spec))
+    if spec.kind in ("attention", "message_passing"):
+        for name in (spec.name, *spec.aliases):
+            offer(graphgym.layer_dict, name, as_layer(spec, build_branch))
     if spec.kind == "encoding":
         check_encoding(spec)
+    if spec.kind in ("node_encoder", "edge_encoder", "encoding") and NAME in graphgym.loader_dict:  # a later one
+        _enter_composed_names()
     if spec.options and "gt" in cfg and not cfg.is_frozen() and not _has_group(spec):
         enter_group(cfg, spec)
+
+
+def _enter_composed_names() -> None:
+    """Enter encoders under joined names, such as ``Atom+LapPE``: GraphGym's own network looks for whole names."""
+    for kind, build in (("node_encoder", node_encoder), ("edge_encoder", edge_encoder)):
+        for name in composed_names(kind):
+            offer(GRAPHGYM_REGISTRIES[kind], name, partial(_build_composed, build, name))
+
+
+def _build_composed(build: Callable[..., nn.Module], name: str, dim: int) -> nn.Module:
+    return build(current_plan(), name, dim)
 
 
 def _adopt(registry: dict[Any, Any], key: Any, entry: Any) -> None:

@@ -102,20 +102,26 @@ def branches(plan: NetworkPlan, dim: int) -> tuple[list[nn.Module], list[nn.Modu
         plan (NetworkPlan): Settings and dims.
         dim (int): Width C.
     """
-    chosen, gt = branch_rows(plan), plan.settings.gt
-    given = {"heads": gt.n_heads, "equivstable_pe": plan.settings.posenc_EquivStableLapPE.enable}
-    given |= {name: plan.settings.prep[name] for name in EXPHORMER}
-    attention = [
-        plan.build(one.spec, dim, gt.n_heads, dropout_of(plan, one.spec), **given)
-        for one in chosen
-        if one.spec.kind == "attention"
-    ]
-    attention += [_along_expander(plan, one.spec, dim, given) for one in chosen if one.along_expander]
+    chosen = branch_rows(plan)
+    attention = [build_branch(plan, one.spec, dim) for one in chosen if one.spec.kind == "attention"]
+    attention += [_along_expander(plan, one.spec, dim) for one in chosen if one.along_expander]
     starts = [one.initial_state for one in attention if isinstance(one, (ExphormerAttention, ExpanderMessages))]
     for start in starts[1:]:
         start.expander = starts[0].expander  # one vector in a model, as in the public code
-    act, local = plan.layer_activation(), [one.spec for one in chosen if one.is_local]
-    return [plan.build(one, dim, gt.dropout, act, **given) for one in local], attention
+    return [build_branch(plan, one.spec, dim) for one in chosen if one.is_local], attention
+
+
+def build_branch(plan: NetworkPlan, spec: Spec, dim: int) -> nn.Module:
+    """Return a new attention or message passing layer of width ``dim``."""
+    gt, given = plan.settings.gt, _given(plan)
+    if spec.kind == "attention":
+        return plan.build(spec, dim, gt.n_heads, dropout_of(plan, spec), **given)
+    return plan.build(spec, dim, gt.dropout, plan.layer_activation(), **given)
+
+
+def _given(plan: NetworkPlan) -> dict[str, Any]:
+    given = {"heads": plan.settings.gt.n_heads, "equivstable_pe": plan.settings.posenc_EquivStableLapPE.enable}
+    return given | {name: plan.settings.prep[name] for name in EXPHORMER}
 
 
 def dropout_of(plan: NetworkPlan, spec: Spec) -> float:
@@ -124,9 +130,9 @@ def dropout_of(plan: NetworkPlan, spec: Spec) -> float:
     return plan.settings.gt.attn_dropout if given is None else given
 
 
-def _along_expander(plan: NetworkPlan, spec: Spec, dim: int, given: dict[str, Any]) -> nn.Module:
+def _along_expander(plan: NetworkPlan, spec: Spec, dim: int) -> nn.Module:
     """Return a message passing module on the edges of Exphormer; dropout and residual are those around attentions."""
-    conv = plan.build(spec, dim, 0.0, plan.layer_activation(), **given | {"residual": False})
+    conv = plan.build(spec, dim, 0.0, plan.layer_activation(), **_given(plan) | {"residual": False})
     edges = {name: plan.settings.prep[name] for name in ("add_edge_index", "use_exp_edges")}
     return ExpanderMessages(conv, dim, plan.settings.gt.dropout, **edges)
 

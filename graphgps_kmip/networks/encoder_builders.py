@@ -7,6 +7,7 @@ The same holds for edges: ``Bond+RWSEEdge``, or ``ERE`` alone.
 
 from __future__ import annotations
 
+from itertools import permutations
 from typing import Any
 
 from torch import nn
@@ -125,6 +126,20 @@ def _superpixel_edge(plan: NetworkPlan, scale: Scale, dim: int) -> nn.Module:
     if plan.edge_dim == 1:  # the other two kinds of superpixel graphs, for which no constants are published
         return LinearEdgeEncoder(1, dim)
     return SuperpixelEdgeEncoder(scale, dim)
+
+
+MOST_ENCODINGS = 3  # in one of the `composed_names`, as in GraphGPS
+
+
+def composed_names(kind: str) -> list[str]:
+    """Return the names that encodings alone, and an encoder with one to three of them in any order have.
+
+    Args:
+        kind (str): "node_encoder" or "edge_encoder".
+    """
+    parts = encoding_parts(on_edges=kind == "edge_encoder")
+    joined = ["+".join(some) for count in range(1, MOST_ENCODINGS + 1) for some in permutations(parts, count)]
+    return [*parts, *(f"{first}+{rest}" for first in named(kind) for rest in joined)]
 
 
 def node_encoder(plan: NetworkPlan, name: str, dim: int) -> nn.Module:

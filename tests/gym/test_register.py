@@ -20,6 +20,8 @@ def their_model(dim_in, dim_out): ...
 def their_train(loggers, loaders, model, optimizer, scheduler): ...
 @r.register_node_encoder("LinearNode")
 def their_encoder(dim): ...
+@r.register_layer("GINE")
+def their_layer(layer_config): ...
 @r.register_optimizer("adamW")
 def their_adamw(params, base_lr, weight_decay): ...
 @r.register_loader("custom_master_loader")
@@ -46,6 +48,8 @@ assert r.train_dict["custom"].__module__.startswith("graphgps_kmip")
 assert len(next(iter(r.loader_dict.values()))("sklearn", "digits", "").graphs) == 1797, "their loader was asked first"
 assert next(iter(r.loader_dict.values()))("theirs", "x", "") is None
 assert r.node_encoder_dict["LinearNode"].__name__ == "their_encoder"
+assert r.layer_dict["GINE"].__name__ == "their_layer"
+assert r.layer_dict["kMIP"].__module__.startswith("graphgps_kmip")
 assert r.optimizer_dict["adamW"].__name__ == "their_adamw"
 try:
     r.register_head("graph", object)

@@ -186,6 +186,7 @@ class GraphGymLayer(nn.Module):
         if context.halo is not None:
             raise InputError("model.type gnn cannot divide a graph over processes: take custom_gnn or GPSModel")
         batch = Data(x=x, edge_index=context.edge_index, edge_attr=context.edge_attr, batch=context.batch)
+        batch.context = context  # for `OnBatch`
         batch = self.layer(batch)
         return self.unit(self.join(x, batch.x)), batch.edge_attr, states
 
@@ -229,38 +230,58 @@ def _general_layer(plan: NetworkPlan, dim_in: int, dim: int) -> nn.Module:
 
 
 class OnBatch(nn.Module):
-    """A message passing layer as GraphGym calls its own: ``(batch) -> batch``.
+    """A message passing layer or an attention as GraphGym calls its own layers: ``(batch) -> batch``.
+
+    An attention with a state, such as Exphormer's virtual nodes, begins anew in each layer.
 
     Args:
-        conv: ``(x, edge_index, edge_attr) -> (x, edge_attr)``.
+        conv: ``(x, edge_index, edge_attr) -> (x, edge_attr)``, or ``(x, context) -> x``.
+        is_attention: the second.
     """
 
-    def __init__(self, conv: nn.Module) -> None:
+    def __init__(self, conv: nn.Module, is_attention: bool) -> None:
         super().__init__()
-        self.conv = conv
+        self.conv, self.is_attention = conv, is_attention
 
     def forward(self, batch: Any) -> Any:
-        """Replace node and edge features."""
-        batch.x, batch.edge_attr = self.conv(batch.x, batch.edge_index, batch.edge_attr)
+        """Replace node features, and edge features where the layer has new ones."""
+        context = batch.get("context") or GraphContext.from_data(batch)
+        if self.is_attention:
+            batch.x = self.conv(batch.x, context)
+            return batch
+        encoding = () if getattr(self.conv, "gate", None) is None else (context.encoding,)
+        batch.x, batch.edge_attr = self.conv(batch.x, batch.edge_index, batch.edge_attr, *encoding)
         return batch
 
 
-def _as_layer(name: str, given: dict[str, Any]) -> Callable[..., nn.Module]:
+def as_layer(spec: Spec, build: Callable[[NetworkPlan, Spec, int], nn.Module]) -> Callable[[LayerConfig], nn.Module]:
+    """Return a message passing layer or an attention in the form of GraphGym's ``layer_dict``.
+
+    Args:
+        spec: which.
+        build: makes one of a width.
+    """
+
     def make(layer_config: LayerConfig) -> nn.Module:
         dim = layer_config.dim_out
         if layer_config.dim_in != dim:
             raise ConfigError(
-                f"gnn.layer_type {cfg.gnn.layer_type} keeps its width, got {layer_config.dim_in} to {dim} columns: set "
-                "gnn.stage_type stack or skipsum"
+                f"gnn.layer_type {spec.name} keeps its width, got {layer_config.dim_in} to {dim} columns: set "
+                "gnn.stage_type stack or skipsum, and dataset.node_encoder True or gnn.layers_pre_mp 1"
             )
-        spec = entries("message_passing")[name]
-        return OnBatch(current_plan().build(spec, dim, 0.0, nn.ReLU, **{"equivstable_pe": False} | given))
+        return OnBatch(build(current_plan(), spec, dim), spec.kind == "attention")
 
     return make
 
 
-# What GraphGPS adds to GraphGym's values of gnn.layer_type; dropout and residual are GraphGym's there.
-LAYERS: dict[str, Callable[..., nn.Module]] = {
-    "gatedgcnconv": _as_layer("GatedGCN", {"residual": False, "edge_residual": False}),
-    "gineconv": _as_layer("GINE", {"inner": "mlp"}),
-}
+def graphgym_layers() -> dict[str, Callable[[LayerConfig], nn.Module]]:
+    """Return what GraphGPS adds to GraphGym's values of gnn.layer_type; dropout and residual are GraphGym's there."""
+
+    def without(**options: Any) -> Callable[[NetworkPlan, Spec, int], nn.Module]:
+        return lambda plan, spec, dim: plan.build(spec, dim, 0.0, nn.ReLU, equivstable_pe=False, **options)
+
+    convs = entries("message_passing")
+    return {
+        "gatedgcnconv": as_layer(convs["GatedGCN"], without(residual=False, edge_residual=False)),
+        "gineconv": as_layer(convs["GINE"], without(inner="mlp")),
+    }

@@ -14,13 +14,13 @@ from graphgps_kmip.experiments.manifest import load_manifest
 
 ROOT = Path(__file__).parents[2]
 MANIFEST = load_manifest(ROOT / "run" / "experiments")
-README, PAGE = (ROOT / "README.md").read_text(), (ROOT / "docs" / "fair-results.md").read_text()
-TABLES = {  # the text that holds the table, and the words before it
-    "fair/digits": (README, "Scanned digits, 10 trials a model"),
-    "fair/cora": (PAGE, "## Cora"),
-    "fair/citeseer": (PAGE, "## CiteSeer"),
-    "fair/minesweeper": (PAGE, "## Minesweeper"),
-    "fair/tolokers": (PAGE, "## Tolokers"),
+PAGE = (ROOT / "docs" / "fair-results.md").read_text()
+TABLES = {  # the heading before the table
+    "fair/digits": "## Digits",
+    "fair/cora": "## Cora",
+    "fair/citeseer": "## CiteSeer",
+    "fair/minesweeper": "## Minesweeper",
+    "fair/tolokers": "## Tolokers",
 }
 CELLS = {  # of the columns, by how their heads begin
     "test": lambda entry: f"{100 * fmean(score(entry))} ± {100 * stdev(score(entry))}",
@@ -36,9 +36,8 @@ def score(entry: dict[str, Any]) -> list[float]:
 
 
 def rows(key: str) -> dict[str, dict[str, str]]:
-    """Return model -> head of the column -> cell of the first table behind the words of `TABLES`."""
-    text, words = TABLES[key]
-    table = re.search(r"(?:^\|.*\n)+", text.split(words, 1)[1], re.M)[0]
+    """Return model -> head of the column -> cell of the first table after the heading of `TABLES`."""
+    table = re.search(r"(?:^\|.*\n)+", PAGE.split(TABLES[key], 1)[1], re.M)[0]
     header, _, *lines = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in table.splitlines()]
     return {line[0]: dict(zip(header[1:], line[1:], strict=True)) for line in lines}
 

@@ -140,6 +140,8 @@ class TableSpec:
         columns (Mapping, optional): Of a table of our own: name -> metric, better (higher or lower), unit. (default:
             ``{}``)
         title (str, optional): Of a table of our own. (default: ``""``)
+        claims (tuple, optional): What the paper says of the table's rows, checked on ours: ``check`` and its options,
+            see ``graphgps_kmip/report/claims.py``. (default: ``()``)
     """
 
     id: str
@@ -151,6 +153,7 @@ class TableSpec:
     scale: Mapping[str, float] = field(default_factory=dict)
     columns: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     title: str = ""
+    claims: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 from graphgps_kmip.common.durations import duration
 from graphgps_kmip.experiments.run_status import State, Status, read_failure
+from graphgps_kmip.report.claims import claim_notes
 from graphgps_kmip.report.result_table import Cell, ResultTable
 from graphgps_kmip.report.significance import significance_notes
 from graphgps_kmip.report.tuning import tuning_notes
@@ -124,6 +125,7 @@ def notes(table: ResultTable, partial: bool) -> Iterator[str]:
         yield f"{PUBLISHED}: published runs (run/experiments/published), not made here: {', '.join(published)}."
     yield from tuning_notes(table.searches)
     yield from significance_notes(table)
+    yield from claim_notes(table, partial)
     if alone := dict.fromkeys(row for row, _, cell in places if cell.ours and cell.ours.alone):
         yield f"seconds and memory of one run that had the machine to itself (`run --timing`): {', '.join(alone)}."
     yield from _failures(places)

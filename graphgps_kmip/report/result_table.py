@@ -119,6 +119,7 @@ class ResultTable:
         printed_hardware: what the paper used.
         notes: of the printed table and the experiment.
         searches: row -> record of the search that chose its settings, where models are tuned alike.
+        claims: of the paper, to be checked on our rows.
     """
 
     id: str
@@ -131,6 +132,7 @@ class ResultTable:
     printed_hardware: str = ""
     notes: tuple[str, ...] = ()
     searches: Mapping[str, SearchRecord] = field(default_factory=dict)
+    claims: tuple[Mapping[str, Any], ...] = ()
 
 
 Place = tuple[str, str]  # row and column
@@ -192,6 +194,7 @@ def build_table(
             *experiment.notes,
         ),
         searches=dict(_searches(experiment, spec)),
+        claims=spec.claims,
     )
 
 

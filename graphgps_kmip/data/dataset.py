@@ -87,18 +87,20 @@ class GraphDataset:
 
     @cached_property
     def data(self) -> Data:
-        """Features, labels, splits apart from the graphs: GraphGym's ``create_loader`` reads them and deletes some."""
-        if self.splits is None and len(self.graphs) == 1:
-            return copy.copy(self.graphs[0])
-        labels = [torch.atleast_1d(torch.as_tensor(graph.y)) for graph in self.graphs]
-        data = Data(x=self.graphs[0].x, y=torch.cat(labels))
+        """Splits apart from the graphs, which GraphGym's ``create_loader`` reads and deletes."""
+        data = copy.copy(self.graphs[0]) if self.splits is None else Data()
         for split, index in zip(SPLITS, self.splits or (), strict=False):
             data[f"{split}_graph_index"] = index
         return data
 
     @property
-    def _data(self) -> Data:  # GraphGym reads both names
-        return self.data
+    def _data(self) -> Data:
+        """The same, with ``x`` and ``y`` from which GraphGym counts dim_in columns, and dim_out columns or classes."""
+        data = copy.copy(self.data)
+        if self.summary is not None:
+            data.x = torch.empty(1, self.summary.dim_in)
+            data.y = torch.arange(self.summary.dim_out).unsqueeze(0)
+        return data
 
 
 def graph_words(number: int, files: Sequence[str] | None) -> str:

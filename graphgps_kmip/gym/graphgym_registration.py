@@ -11,8 +11,9 @@ from torch import nn
 from torch_geometric.graphgym import register as graphgym
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.gym.building.network_building import as_layer, build_network, current_plan, graphgym_layers
-from graphgps_kmip.gym.config.config_defaults import NAME, enter_group, set_defaults
+from graphgps_kmip.gym.building.network_building import as_layer, build_for_graphgym, current_plan, graphgym_layers
+from graphgps_kmip.gym.config.config_defaults import NAME, enter_group
+from graphgps_kmip.gym.config.stock_config import declare_keys
 from graphgps_kmip.gym.graphgym_registries import (
     GRAPHGYM_REGISTRIES,
     OURS,
@@ -44,13 +45,14 @@ def register_all() -> None:
     for key, entry in graphgym_layers().items():
         offer(graphgym.layer_dict, key, entry)
     for registry, entry in (
-        (graphgym.config_dict, set_defaults),
+        (graphgym.config_dict, declare_keys),
         (graphgym.loader_dict, load_dataset),
         (graphgym.loss_dict, loss_and_score),
     ):
         offer(registry, NAME, entry)
     stand_last(graphgym.config_dict)
-    stand_first(graphgym.loader_dict)
+    for registry in (graphgym.loader_dict, graphgym.loss_dict):
+        stand_first(registry)
     tolerate_later_packages()
 
 
@@ -101,7 +103,7 @@ def _for_graphgym(spec: Spec) -> Callable[..., Any]:
     """Return a component in the form that GraphGym calls: its options come from the config."""
     forms: dict[str, Callable[..., Any]] = {
         "train_mode": lambda loggers, *given: run_mode(spec.component, cfg, *given),  # noqa: ARG005 (our loop logs)
-        "network": lambda dim_in, dim_out: build_network(spec.name, dim_in, dim_out),
+        "network": lambda dim_in, dim_out: build_for_graphgym(spec.name, dim_in, dim_out),
         "head": lambda dim_in, dim_out: build_head(current_plan(), spec, dim_in, dim_out),
         "node_encoder": lambda dim: build_encoder(current_plan(), spec, dim),
         "edge_encoder": lambda dim: build_encoder(current_plan(), spec, dim),

@@ -1,28 +1,23 @@
-"""GraphGym's registries: our entries in them, beside those of other packages.
+"""GraphGym's registries: our entries in them, next to those of other packages.
 
 GraphGym refuses a second entry under one name. The public ``graphgps`` package uses the names of its YAML files, as we
-must; so that both can be imported, in either order, a name that another package holds stays theirs, except where the
-config could then not reach our model: those few `ESSENTIAL` entries are ours, and each such case is logged.
+must. Both can be imported, in either order, and all parts of a run are of one package: a network of a name that we have
+is ours, and `choose_package` gives every other name that both have to the package of the run's network.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
 from torch_geometric.graphgym import register as graphgym
 
 from graphgps_kmip.gym.config.config_defaults import NAME
+from graphgps_kmip.registry import named
 
 WATCHERS: list[Callable[[dict[Any, Any], Any, Any], None]] = []  # called with what others register
 OURS: dict[int, dict[Any, Any]] = {}  # id of a registry -> our entries in it
-NETWORKS = "GPSModel MultiModel SingleModel SANTransformer GritTransformer PPGT Performer BigBird Graphormer".split()
-NETWORKS += ["custom_gnn", "gnn"]
-ESSENTIAL = {
-    *((id(graphgym.network_dict), name) for name in NETWORKS),
-    (id(graphgym.train_dict), "custom"),
-}
+SHARED: dict[int, dict[Any, Any]] = {}  # id of a registry -> entries of others under names that we have, too
 GRAPHGYM_REGISTRIES = {
     "network": graphgym.network_dict,
     "activation": graphgym.act_dict,
@@ -34,8 +29,26 @@ GRAPHGYM_REGISTRIES = {
     "optimizer": graphgym.optimizer_dict,
     "scheduler": graphgym.scheduler_dict,
 }
-# GraphGym's own that ours replace: Atom, Bond (the same modules, but made by ogb) and the network gnn.
-GRAPHGYM = ("torch_geometric.graphgym.models.encoder", "torch_geometric.graphgym.models.gnn")
+
+
+def has_network(name: str) -> bool:
+    """Return whether this package has a network of this name, so that a run of ``model.type`` name is ours."""
+    return name in named("network")
+
+
+def choose_package(network: str) -> bool:
+    """Give all names that we share with other packages to the package of a network; return whether that is ours.
+
+    Args:
+        network (str): Value of ``model.type``.
+    """
+    is_ours = has_network(network)
+    for registry in (*GRAPHGYM_REGISTRIES.values(), graphgym.layer_dict):
+        if registry is not graphgym.network_dict:
+            registry.update(
+                {k: OURS[id(registry)][k] if is_ours else v for k, v in SHARED.get(id(registry), {}).items()}
+            )
+    return is_ours
 
 
 def of_others() -> dict[str, dict[str, Any]]:
@@ -47,19 +60,21 @@ def of_others() -> dict[str, dict[str, Any]]:
 
 
 def offer(registry: dict[Any, Any], key: Any, entry: Callable[..., Any]) -> None:
-    """Enter one part under a name; harmless when done twice; another package's entry stays unless ours is essential."""
-    theirs, ours = registry.get(key), OURS.setdefault(id(registry), {})
-    before = ours.get(key)
-    ours[key] = entry
-    if theirs is None or theirs is before:
+    """Enter one part under a name; harmless when done twice; of two networks of one name ours is entered."""
+    held = OURS.setdefault(id(registry), {})
+    before, held[key] = held.get(key), entry
+    other = registry.get(key)
+    if other is None or other is before:
         registry[key] = entry
-    elif _origin(theirs) in GRAPHGYM:
-        registry[key] = entry
-    elif (id(registry), key) in ESSENTIAL:
-        registry[key] = entry
-        logging.warning("%r of %s is replaced by that of graphgps_kmip", key, _origin(theirs))
     else:
-        logging.info("%r stays that of %s", key, _origin(theirs))
+        _share(registry, key, other)
+
+
+def _share(registry: dict[Any, Any], key: Any, other: Any) -> None:
+    """Keep another package's entry of a name that we have, and enter it, unless it is a network."""
+    SHARED.setdefault(id(registry), {})[key] = other
+    is_network = registry is graphgym.network_dict
+    registry[key] = OURS[id(registry)][key] if is_network else other
 
 
 def stand_first(registry: dict[Any, Any]) -> None:
@@ -74,10 +89,9 @@ def stand_last(registry: dict[Any, Any]) -> None:
 
 
 def tolerate_later_packages() -> None:
-    """Let a package that is imported after us register names that we hold, instead of failing on import.
+    """Let a package that is imported after us register names that we have, instead of failing on import.
 
-    GraphGym's ``register_base`` raises ``KeyError`` for a taken name. Where the taken name is ours, this gives it to
-    the newcomer, or keeps it if it is essential; for all other names nothing changes.
+    GraphGym's ``register_base`` raises ``KeyError`` for a taken name. For all other names nothing changes.
     """
     original = graphgym.register_base
     if getattr(original, "shared_by", None) == NAME:
@@ -87,12 +101,8 @@ def tolerate_later_packages() -> None:
         if module is None:
             return lambda decorated: (register_base(mapping, key, decorated), decorated)[1]
         held = OURS.get(id(mapping), {})
-        if key in held and mapping.get(key) is held[key]:
-            if (id(mapping), key) in ESSENTIAL:
-                logging.warning("%r stays that of graphgps_kmip, not of %s", key, _origin(module))
-                return None
-            logging.info("%r is now that of %s", key, _origin(module))
-            mapping[key] = module
+        if key in held and key not in SHARED.get(id(mapping), {}):
+            _share(mapping, key, module)
         else:
             original(mapping, key, module)
             for tell in WATCHERS:
@@ -103,7 +113,3 @@ def tolerate_later_packages() -> None:
 
     register_base.shared_by = NAME
     graphgym.register_base = register_base
-
-
-def _origin(entry: Any) -> str:
-    return getattr(entry, "__module__", repr(entry))

@@ -7,6 +7,7 @@ The same holds for edges: ``Bond+RWSEEdge``, or ``ERE`` alone.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import permutations
 from typing import Any
 
@@ -154,9 +155,9 @@ def node_encoder(plan: NetworkPlan, name: str, dim: int) -> nn.Module:
         ConfigError: an unknown part, or no width left for the features.
     """
     key, parts = "dataset.node_encoder_name", encoding_parts()
-    if name in _known(plan, "node_encoder"):
-        return _features(plan, "node_encoder", name, dim)
     first, *rest = name.split("+")
+    if name in named("node_encoder") or _is_of_others(plan, "node_encoder", name, parts):
+        return _features(plan, "node_encoder", name, dim)
     if first in parts and not rest:
         return _encoding(plan, parts[first]).encoder(dim, plan.dim_in)
     look_up(_known(plan, "node_encoder"), first, key)
@@ -177,9 +178,9 @@ def edge_encoder(plan: NetworkPlan, name: str, dim: int) -> nn.Module:
         ConfigError: an unknown part, or no width left for the features.
     """
     key, parts = "dataset.edge_encoder_name", encoding_parts(on_edges=True)
-    if name in _known(plan, "edge_encoder"):
-        return _features(plan, "edge_encoder", name, dim)
     first, *rest = name.split("+")
+    if name in named("edge_encoder") or _is_of_others(plan, "edge_encoder", name, parts):
+        return _features(plan, "edge_encoder", name, dim)
     if first in parts and not rest:
         first, rest = "LinearEdge" if plan.edge_dim else "DummyEdge", [first]
     look_up(_known(plan, "edge_encoder"), first, key)
@@ -191,7 +192,14 @@ def _encoding(plan: NetworkPlan, spec: Spec) -> PositionalEncoding:
 
 
 def _known(plan: NetworkPlan, kind: str) -> dict[str, Any]:
-    return named(kind) | dict(plan.others.get(kind, {}))
+    return dict(plan.others.get(kind, {})) | named(kind)
+
+
+def _is_of_others(plan: NetworkPlan, kind: str, name: str, parts: Mapping[str, Spec]) -> bool:
+    """Return whether only another package has an encoder; GraphGPS registers composed names whose parts we have."""
+    first, *rest = name.split("+")
+    composed = first in (named(kind) | parts) and all(part in parts for part in rest)
+    return name in plan.others.get(kind, {}) and not composed
 
 
 def _features(plan: NetworkPlan, kind: str, name: str, dim: int) -> nn.Module:

@@ -40,8 +40,8 @@ class NetworkPlan:
         return build(spec, *positional, settings=self.group(spec), given={"plan": self} | given)
 
     def known(self, kind: str) -> dict[str, Any]:
-        """Return the components of a kind by name and alias, those of other packages first."""
-        return components(kind) | dict(self.others.get(kind, {}))
+        """Return the components of a kind by name and alias; of two of one name, ours."""
+        return dict(self.others.get(kind, {})) | components(kind)
 
     def activation(self) -> Callable[[], nn.Module]:
         """Return what builds the activation ``gnn.act``."""

@@ -24,7 +24,7 @@ from graphgps_kmip.errors import ConfigError, InputError
 from graphgps_kmip.gym.building.derived_settings import for_builders, served, with_values
 from graphgps_kmip.model import GPSModel
 from graphgps_kmip.model.feature_encoding import UnitRows
-from graphgps_kmip.networks.branches import GPS, branch_rows
+from graphgps_kmip.networks.branches import GPS, branch_rows, refuse_unread_recipe, warn_of_unread_settings
 from graphgps_kmip.networks.gps_networks import HEADED, width_step
 from graphgps_kmip.networks.network_plan import NetworkPlan
 from graphgps_kmip.networks.network_stack import encoder, input_part, prediction_head
@@ -86,10 +86,19 @@ def build_network(name: str, dim_in: int, dim_out: int, config: CfgNode | None =
         ConfigError: no such network, or the config does not fit it.
     """
     plan = plan_of(cfg if config is None else config, dim_in)
-    entry = look_up(named("network") | plan.others["network"], name, "model.type")
+    entry = look_up(plan.others["network"] | named("network"), name, "model.type")
     if not isinstance(entry, Spec):
         return entry(dim_in=dim_in, dim_out=dim_out)
     return plan.build(entry, dim_in, dim_out)
+
+
+def build_for_graphgym(name: str, dim_in: int, dim_out: int) -> nn.Module:
+    """Return a new network as GraphGym's ``create_model`` asks for it, of the width that the config asks for."""
+    config = with_width(cfg)
+    plan = plan_of(config, dim_in)
+    refuse_unread_recipe(plan)
+    warn_of_unread_settings(plan)
+    return build_network(name, dim_in, dim_out, config)
 
 
 def build_model(config: CfgNode) -> NetworkModule:

@@ -24,6 +24,7 @@ from graphgps_kmip.common.yaml_files import flatten
 from graphgps_kmip.compat.dialects import in_dialect, log_quirks, name_dialect
 from graphgps_kmip.compat.key_translation import log_unread, translate
 from graphgps_kmip.errors import ConfigError
+from graphgps_kmip.gym.config.config_defaults import set_defaults
 from graphgps_kmip.gym.config.config_ranges import check_ranges
 from graphgps_kmip.ranges import Each, Text, refusal
 
@@ -154,6 +155,7 @@ def load_config(cfg: CfgNode, file: str | Path | None, overrides: list[str]) -> 
     modules = import_modules(named[-1] or [] if named else [], folder)  # before set_cfg makes the groups
     cfg.defrost()
     set_cfg(cfg)
+    set_defaults(cfg)  # ours, whatever other packages have declared
     origins = {}
     settings = in_dialect(settings)
     for key, value, origin in settings:

@@ -53,6 +53,7 @@ from graphgps_kmip.gym.building.derived_settings import enter, with_values
 from graphgps_kmip.gym.building.network_building import current_plan
 from graphgps_kmip.gym.config.config_defaults import NAME
 from graphgps_kmip.gym.config.sparse_settings import is_sparse
+from graphgps_kmip.gym.graphgym_registries import choose_package
 from graphgps_kmip.gym.posenc import current, enabled, enabled_encodings, encoding_facts, precomputation
 from graphgps_kmip.gym.running.sparse_loading import sparse_loaders
 from graphgps_kmip.networks.branches import branch_rows
@@ -100,15 +101,24 @@ def load(format: str, name: str, root: str) -> Loaded | None:  # noqa: A002 (Gra
 def load_dataset(format: str, name: str, root: str) -> GraphDataset | None:  # noqa: A002 (GraphGym's signature)
     """Return the data set as `load`, as GraphGym calls it: facts that it does not derive itself are entered into cfg.
 
+    None, too, if ``model.type`` is a network of another package, to which all parts of the run are left.
+
     Raises:
         ValueError: unknown format or name, with near misses.
     """
-    loaded = load(format, name, root)
+    is_ours = choose_package(cfg.model.type)
+    logging.info(
+        "model.type %s: data set, encoders, network, head and training loop are %s",
+        cfg.model.type,
+        "those of graphgps_kmip" if is_ours else "left to the package that has it",
+    )
+    loaded = load(format, name, root) if is_ours else None
     if loaded is None:
         return None
     task = {"dataset.task": "graph"} if cfg.train.sampler == NODE2SUBGRAPH else {}
     enter({**loaded.facts, **task, "dataset.edge_dim": columns(loaded.dataset.graphs[0].edge_attr, name)})
-    return loaded.dataset
+    dataset = loaded.dataset
+    return GraphDataset(dataset.graphs, dataset.splits, dataset_info(dataset), dataset.files)
 
 
 def load_configured() -> Loaded:
@@ -118,6 +128,7 @@ def load_configured() -> Loaded:
         ConfigError: only GraphGym itself or another package could load it, which say too little about it.
         ValueError: unknown format or name, with near misses.
     """
+    choose_package(cfg.model.type)
     loaded = load(cfg.dataset.format, cfg.dataset.name, cfg.dataset.dir)
     if loaded is None:
         raise ConfigError(

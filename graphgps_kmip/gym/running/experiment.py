@@ -264,12 +264,12 @@ def _complete_scores(run_dir: Path, keep_scores: bool) -> None:
 def _run_mode(parts: Parts, given: tuple[Any, ...], fabric: Fabric) -> dict[str, Any]:
     """Run ``train.mode``: ours gets the config with the facts as an argument if it takes one, GraphGym's in ``cfg``."""
     name = parts.config.train.mode
-    theirs = of_others()["train_mode"].get(name)
-    if theirs is None:
-        return run_mode(components("train_mode")[name], parts.config, *given, fabric)
+    mode = components("train_mode").get(name)
+    if mode is not None:
+        return run_mode(mode, parts.config, *given, fabric)
     loaders, model, *rest = given
     with served(parts.config):
-        return theirs(create_logger(), loaders, model.to(fabric.device), *rest)
+        return of_others()["train_mode"][name](create_logger(), loaders, model.to(fabric.device), *rest)
 
 
 def _is_finished(run_dir: Path, key: str) -> bool:

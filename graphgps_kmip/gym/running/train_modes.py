@@ -22,6 +22,7 @@ from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config.config_defaults import DECAYED
 from graphgps_kmip.gym.config.config_hash import config_hash
 from graphgps_kmip.gym.config.config_loading import flatten
+from graphgps_kmip.gym.graphgym_registries import has_network
 from graphgps_kmip.gym.running.attention_arrays import save_weights
 from graphgps_kmip.registry import entries, named, register
 from graphgps_kmip.results.run_folder import CONFIG, SPLITS, writing
@@ -81,8 +82,8 @@ def from_graphgym(function: Callable[..., Any]) -> Callable[..., tuple[Tensor, T
 
 
 def loss_and_score(pred: Tensor, true: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Return (loss, score) as GraphGym's ``compute_loss`` wants them; None leaves an unknown loss to other packages."""
-    if cfg.model.loss_fun not in named("loss"):
+    """Return (loss, score) as GraphGym's ``compute_loss`` wants them; None leaves it to the package of the network."""
+    if not has_network(cfg.model.type) or cfg.model.loss_fun not in named("loss"):
         return None
     task = current_task(cfg.share.dim_out)  # GraphGym's own main entered it
     total, weight = task.loss(pred, true)

@@ -206,7 +206,6 @@ def register(
     *,
     aliases: tuple[str, ...] = (),
     summary: str | None = None,
-    extends: Any = None,
     **traits: Any,
 ) -> Any:
     """Register a component under a name, once and for all; also a decorator, ``@register("attention", "Mine")``.
@@ -219,8 +218,6 @@ def register(
         component (Any, optional): Class or function. (default: what is decorated)
         aliases (tuple[str], optional): Other names. (default: ``()``)
         summary (str, optional): One line for ``--list``. (default: first line of the component's docstring)
-        extends (type, optional): Component of this name whose place it takes, a base class that has fewer options.
-            (default: none)
         **traits: What only the kind has, such as ``breaks`` of an attention or ``tasks`` of a loss; see `KINDS`.
 
     Returns:
@@ -232,7 +229,7 @@ def register(
     """
     row = look_up_kind(kind)
     if component is None:
-        return partial(register, kind, name, aliases=aliases, summary=summary, extends=extends, **traits)
+        return partial(register, kind, name, aliases=aliases, summary=summary, **traits)
     known = [field.name for field in fields(row.traits)]
     for trait in traits:
         if trait not in known:
@@ -244,7 +241,7 @@ def register(
     spec = Spec(kind, name, component, summary or _summary(component), tuple(aliases), row.traits(**traits))
     for one in (name, *spec.aliases):
         taken = named(*_sharing(kind)).get(one)
-        if taken is not None and taken.component not in (component, extends):
+        if taken is not None and taken.component is not component:
             raise ConfigError(
                 f"register {kind}: the name {one!r} is taken by the {taken.kind} {_origin(taken.component)}: choose "
                 "another"

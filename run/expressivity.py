@@ -37,7 +37,7 @@ from graphgps_kmip.attention import (
     RandomKeys,
 )
 from graphgps_kmip.common.atomic_write import replace_file
-from graphgps_kmip.compat.layer_faults import FirstKeyAgain
+from graphgps_kmip.compat.public_faults import FirstKeyAgain
 from graphgps_kmip.data import find, open_dataset, sampled
 from graphgps_kmip.data.sets.brec import BLOCK, CATEGORIES, of_pairs
 from graphgps_kmip.encoding.expander_graph import expander_edges, expander_generator

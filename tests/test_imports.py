@@ -31,7 +31,7 @@ ARROWS = {
     "analysis": {"attention", "search"},
     "expressivity": {"encoding"},
     "report": {"experiments", "results"},
-    "networks": {"attention", "mpnn", "encoding", "model", "compat"},
+    "networks": {"attention", "mpnn", "encoding", "model"},
     "check": {"attention", "mpnn", "search", "native", "networks"},
     "gym": {
         *("networks", "compat", "search", "attention", "mpnn", "encoding", "model", "task", "data", "train", "report"),

@@ -64,20 +64,6 @@ def test_the_same_component_again_is_harmless_and_another_one_under_its_name_is_
     register("loss", "mine", nn.Linear)  # of another kind
 
 
-def test_a_component_takes_the_place_of_the_one_that_it_extends_and_of_no_other() -> None:
-    class More(Mine):
-        """With an option more."""
-
-    register("head", "mine", Mine, aliases=("ours",))
-    with pytest.raises(ConfigError, match="the name 'mine' is taken by the head Mine"):
-        register("head", "mine", More, extends=nn.Linear)
-    register("head", "mine", More, aliases=("ours",), extends=Mine)
-    assert lookup("head", "ours").component is lookup("head", "mine").component is More
-    register("head", "mine", More, aliases=("ours",), extends=Mine)
-    with pytest.raises(ConfigError, match="the name 'mine' is taken by the head More"):
-        register("head", "mine", Mine)
-
-
 def test_names_of_one_key_and_config_groups_are_of_one_component() -> None:
     register("attention", "Mine", Mine)
     with pytest.raises(ConfigError, match="'Mine' is taken by the attention Mine"):

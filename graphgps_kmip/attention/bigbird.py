@@ -26,6 +26,7 @@ from graphgps_kmip.attention.sparse_attention import cpu_can_run, sparse_attenti
 from graphgps_kmip.common.host_copies import counts
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import COUNT, NATURAL, POSITIVE, Choice, Registered
+from graphgps_kmip.registry import register
 
 _BITS = 0xFFFFFFFF
 
@@ -209,6 +210,8 @@ ACTIVATIONS = {"relu": nn.ReLU, "sigmoid": nn.Sigmoid}
 FORMS = ("block_sparse", "edges")
 
 
+# As in GraphGPS, the layers' dropout reaches BigBird, which has no dropout of weights.
+@register("attention", "BigBird", breaks=("permutation",), dropout="dropout")
 class BigBirdAttention(nn.Module):
     r"""Multi-head attention between blocks of consecutive nodes, with its own residuals and feed-forward network.
 

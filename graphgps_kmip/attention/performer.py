@@ -21,6 +21,7 @@ from graphgps_kmip.attention.linear_attention import linear_attention
 from graphgps_kmip.common.host_copies import host_copy, remember
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import WIDTH
+from graphgps_kmip.registry import register
 
 EPS = 1e-4  # added to every feature by the reference implementation: no normaliser comes near 0
 
@@ -73,6 +74,7 @@ def positive_features(projected: Tensor, half_norm: Tensor, stabiliser: Tensor) 
 CHUNK = 2048  # nodes whose features stay in a CPU's cache
 
 
+@register("attention", "Performer")
 class PerformerAttention(nn.Module):
     r"""Multi-head attention by positive random features: linear in the nodes, an estimate of full attention.
 

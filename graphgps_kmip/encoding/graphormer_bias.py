@@ -64,16 +64,6 @@ class GraphormerBias(PositionalEncoding):
         "encoder_name": "dataset.node_encoder_name",
     }
 
-    @property
-    def encoder_class(self) -> type[GraphormerEncoder]:
-        """Class of the module of degrees and bias."""
-        return GraphormerEncoder
-
-    @property
-    def token_class(self) -> type[GraphToken]:
-        """Class of the module of the graph token."""
-        return GraphToken
-
     def settings(self) -> dict[str, Any]:
         """Return whether pairs of nodes have distances, and of how many edges of a path the types are kept."""
         read = self.edge_types is not False and not self.node_degrees_only and self.num_edge_types > 0
@@ -113,7 +103,7 @@ class GraphormerBias(PositionalEncoding):
         if types is None and self.unread_tables:
             types = 0
         given = self.arguments(GraphormerEncoder) | {"num_edge_types": types}
-        encoder = self.encoder_class(dim, dim_x, heads, **given)
+        encoder = GraphormerEncoder(dim, dim_x, heads, **given)
         if not self.use_graph_token:
             return encoder
         if self.encoder_name.split("+")[-1] != "GraphormerBias":
@@ -122,7 +112,7 @@ class GraphormerBias(PositionalEncoding):
                 "GraphormerBias have nothing for the token: put it last, or set graphormer.use_graph_token False"
             )
         heads = None if self.node_degrees_only else heads
-        return nn.Sequential(encoder, self.token_class(dim, heads, self.input_dropout))
+        return nn.Sequential(encoder, GraphToken(dim, heads, self.input_dropout))
 
 
 def in_and_out_degrees(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:

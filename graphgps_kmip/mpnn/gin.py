@@ -59,6 +59,7 @@ INNER: dict[str, Callable[[int, float, Act], nn.Sequential]] = {
 }
 
 
+@register("message_passing", "GINE")
 class GINE(nn.Module):
     r"""Graph isomorphism convolution that adds edge features to the messages.
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from graphgps_kmip.compat import layer_faults, preparation_faults  # noqa: F401 (imported for their registry entries)
 from graphgps_kmip.networks import (  # noqa: F401 (imported for their registry entries)
     encoder_builders,
     geco_network,
     gps_networks,
     grit_network,
     head_builders,
-    kmip_builder,
     plain_gnns,
     polynormer_network,
     ppgt_network,

@@ -42,7 +42,6 @@ SUBGRAPH_ENCODERS = ("none", "I2GIN")
 NETWORK_DEFAULTS: dict[str, Any] = {
     "dataset.node_encoder_num_types": Default(0, NATURAL),
     "dataset.edge_encoder_num_types": Default(0, NATURAL),
-    "dataset.edge_norm_on_nodes": False,  # ours: dataset.edge_encoder_bn normalises the node features once more
     "dataset.infer_link_label": Default("None", Choice(("None", "edge"))),  # of the head infer_links: edge
     "share.gradient_checkpointing": False,  # ours: compute layers again in the backward pass instead of keeping them
     "gnn.residual": False,

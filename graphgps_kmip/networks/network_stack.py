@@ -8,8 +8,6 @@ from typing import Any
 from torch import nn
 
 from graphgps_kmip.common.near_misses import look_up
-from graphgps_kmip.compat.layer_faults import EdgeNormOnNodesEncoder
-from graphgps_kmip.compat.padded_graphs import PaddedGPSModel
 from graphgps_kmip.encoding.rrwp_linear import RRWPLinear
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.model import FeatureEncoder, GPSModel, input_layers
@@ -43,7 +41,6 @@ def stack(
     layers: Sequence[nn.Module],
     dim_edge: int | None = None,
     *,
-    pad_graphs: bool = False,
     recipe: LayerRecipe = LayerRecipe(),  # noqa: B008 (frozen)
 ) -> GPSModel:
     """Return the network of these layers.
@@ -54,11 +51,9 @@ def stack(
         dim_out: outputs of the head.
         layers: first layer first.
         dim_edge: width of the encoded edge features, C if None.
-        pad_graphs: see `PaddedGPSModel`.
         recipe: what stands around the layers.
     """
-    network = PaddedGPSModel if pad_graphs else GPSModel
-    return network(
+    return GPSModel(
         encoder=encoder(plan, dim, dim_edge),
         pre_mp=input_part(plan, dim),
         layers=layers,
@@ -77,8 +72,7 @@ def encoder(plan: NetworkPlan, dim: int, dim_edge: int | None = None) -> Feature
     node, rrwp = _node_part(plan, dim)
     edge = edge_encoder(plan, given.edge_encoder_name, dim_edge) if given.edge_encoder else None
     norms = (given.node_encoder_bn, given.edge_encoder_bn)
-    kind = EdgeNormOnNodesEncoder if given.edge_norm_on_nodes else FeatureEncoder
-    return kind(dim, node, edge, *norms, dim_edge, rrwp)
+    return FeatureEncoder(dim, node, edge, *norms, dim_edge, rrwp)
 
 
 def node_encoder_alone(plan: NetworkPlan, dim: int) -> FeatureEncoder:

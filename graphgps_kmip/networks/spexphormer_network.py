@@ -9,7 +9,6 @@ from torch import nn
 from graphgps_kmip.attention.sampled_edges import SampledEdgeAttention
 from graphgps_kmip.attention.typed_edges import TypedEdgeStart
 from graphgps_kmip.common.near_misses import look_up
-from graphgps_kmip.compat.layer_faults import MixedHeadsAttention
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.model.spexphormer_layer import SpexphormerLayer
 from graphgps_kmip.model.spexphormer_model import SpexphormerModel
@@ -25,12 +24,11 @@ WHOLE = ("ScoreEstimator", "Exphormer")  # attentions along all edges, by the na
 
 
 @register("network", "Spexphormer")
-def spexphormer(dim_in: int, dim_out: int, *, plan: NetworkPlan, mix_heads: bool = False) -> nn.Module:  # noqa: ARG001
+def spexphormer(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa: ARG001
     """Low-width method: gt.layer_type ScoreEstimator (stage 1), Spexphormer (stage 2, sampled edges) or Exphormer.
 
     Of an edge its kind is read (of the graph, of the expander, self loop); dataset.edge_encoder and edge features
-    are not. Norms and the feed-forward network (gt.FFN) are those of the public code. ``mix_heads``
-    repeats a fault of its sparse network, see `MixedHeadsAttention`.
+    are not. Norms and the feed-forward network (gt.FFN) are those of the public code.
 
     Raises:
         ConfigError: another gt.layer_type, or two norms.
@@ -39,8 +37,7 @@ def spexphormer(dim_in: int, dim_out: int, *, plan: NetworkPlan, mix_heads: bool
     dim, gt = layers_width(settings), settings.gt
     sampled = gt.layer_type == SAMPLED
     layers = [
-        SpexphormerLayer(dim, _attention(plan, dim, mix_heads), gt.dropout, norm=norm_of(gt), ffn=gt.FFN)
-        for _ in range(gt.layers)
+        SpexphormerLayer(dim, _attention(plan, dim), gt.dropout, norm=norm_of(gt), ffn=gt.FFN) for _ in range(gt.layers)
     ]
     return SpexphormerModel(
         encoder=node_encoder_alone(plan, dim),
@@ -53,7 +50,7 @@ def spexphormer(dim_in: int, dim_out: int, *, plan: NetworkPlan, mix_heads: bool
     )
 
 
-def _attention(plan: NetworkPlan, dim: int, mix_heads: bool) -> nn.Module:
+def _attention(plan: NetworkPlan, dim: int) -> nn.Module:
     """Return the attention of a layer; the vectors of the kinds of edges are the network's."""
     gt = plan.settings.gt
     known: dict[str, Any] = {name: spec for name, spec in named("attention").items() if spec.name in WHOLE}
@@ -61,7 +58,7 @@ def _attention(plan: NetworkPlan, dim: int, mix_heads: bool) -> nn.Module:
     if choice is None:
         if gt.n_heads < 1 or dim % gt.n_heads:
             raise ConfigError(f"gt.dim_hidden ({dim}) must be a multiple of gt.n_heads, got {gt.n_heads}")
-        return (MixedHeadsAttention if mix_heads else SampledEdgeAttention)(dim, gt.n_heads)
+        return SampledEdgeAttention(dim, gt.n_heads)
     without_virtual_nodes = {"num_virt_node": 0, "add_edge_index": True, "use_exp_edges": True}
     attention = plan.build(choice, dim, gt.n_heads, dropout_of(plan, choice), **without_virtual_nodes)
     del attention.initial_state

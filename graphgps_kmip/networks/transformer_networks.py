@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -13,7 +12,6 @@ from graphgps_kmip.attention.head_arguments import dim_per_head
 from graphgps_kmip.attention.performer import redraw_regularly
 from graphgps_kmip.attention.san import ALL_PAIRS, NO_PAIRS, SANAttention
 from graphgps_kmip.common.near_misses import look_up
-from graphgps_kmip.compat.layer_faults import PERFORMERS
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.model import AttentionLayer, TransformerLayer
 from graphgps_kmip.model.graphormer_layer import GraphormerLayer
@@ -33,20 +31,17 @@ def performer(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # 
 
     As in GraphGPS, heads are gt.dim_hidden / gt.n_heads wide, whatever gt.performer.dim_head says, and queries, keys
     and values have biases. Its dropouts are always 0; here gt.attn_dropout is that of the attention's output, and
-    gt.dropout that of the feed-forward network. gt.layer_norm and gt.batch_norm are not read. With
-    gt.performer.mask_keys False, rows that pad smaller graphs go through all layers, as in GraphGPS.
+    gt.dropout that of the feed-forward network. gt.layer_norm and gt.batch_norm are not read.
     """
     gt = plan.settings.gt
     dim, heads = layers_width(plan.settings), gt.n_heads
     given = {"dim_head": dim_per_head(dim, heads), "use_bias": True}
-    # the class itself, as the builder refuses a bias beside padding: here the whole network pads, not the layer
-    variant = PERFORMERS[gt.performer.mask_keys, gt.performer.detach_stabiliser]
-    spec = replace(entries("attention")["Performer"], component=variant)
+    spec = entries("attention")["Performer"]
     layers = [
         TransformerLayer(dim, plan.build(spec, dim, heads, gt.attn_dropout, **given), gt.dropout)
         for _ in range(gt.layers)
     ]
-    network = stack(plan, dim, dim_out, layers, pad_graphs=not gt.performer.mask_keys)
+    network = stack(plan, dim, dim_out, layers)
     redraw_regularly(network)
     return network
 
@@ -56,17 +51,8 @@ def big_bird(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # n
     """BigBird alone: gt.layers of its layers over the nodes (gt.bigbird), each with norms and a feed-forward network.
 
     Positions are not encoded. As in GraphGPS, gt.layer_norm and gt.batch_norm are not read.
-
-    Raises:
-        ConfigError: a fault of the public GPS layer is asked for, of which this network has another form.
     """
     gt = plan.settings.gt
-    if gt.bigbird.pattern != "graph":
-        raise ConfigError(
-            f"gt.bigbird.pattern: {gt.bigbird.pattern} repeats a fault of GraphGPS layers, the public model.type "
-            "BigBird draws other blocks: set it to graph, or drop the quirks bigbird_padded_blocks and "
-            "bigbird_global_rng"
-        )
     dim, spec = layers_width(plan.settings), entries("attention")["BigBird"]
     attentions = [plan.build(spec, dim, gt.n_heads, gt.dropout) for _ in range(gt.layers)]
     return stack(plan, dim, dim_out, [AttentionLayer(attention) for attention in attentions])

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from graphgps_kmip.analysis import collect_heads, degree_counts, kmip_layers, kmip_outputs
 from graphgps_kmip.attention import AttentionGraph, FullAttention, GraphContext
-from graphgps_kmip.networks.kmip_builder import build_kmip
+from graphgps_kmip.attention.kmip import build_kmip
 
 SIZES = [12, 3, 1]
 

@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import BatchNorm
 
 from graphgps_kmip.attention import GraphContext
-from graphgps_kmip.compat.layer_faults import FirstRowGINE
+from graphgps_kmip.compat.public_faults import FirstRowGINE
 from graphgps_kmip.model import GPSLayer
 from graphgps_kmip.mpnn import GAT, GCN, GIN, GINE, PNA, GatedGCN, GENConv
 from tests.recorded import check, load

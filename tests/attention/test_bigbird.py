@@ -13,7 +13,7 @@ from torch import Tensor
 from graphgps_kmip.attention import GraphContext, bigbird
 from graphgps_kmip.attention import bigbird as blockwise
 from graphgps_kmip.attention.bigbird import FORMS, BigBirdAttention, random_blocks
-from graphgps_kmip.compat.layer_faults import BIGBIRDS, build_bigbird
+from graphgps_kmip.compat.public_faults import FAULTS, repeat_faults
 from tests.attention.largest import largest_tensor
 from tests.attention.recorded_gps import check_layer
 
@@ -34,11 +34,17 @@ NAMES = {
     "encoder.layers.0.output.LayerNorm.": "ffn_norm.",
 }
 
+PATTERNS = FAULTS["gt.bigbird.pattern"].rule.names
+
+
+def make_bigbird(*sizes: int, pattern: str, **options: Any) -> BigBirdAttention:
+    return repeat_faults(BigBirdAttention(*sizes, **options), {"gt.bigbird.pattern": pattern})
+
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", RECORDS)
 def test_a_layer_matches_the_recorded_original_with_its_faults_on(name: str, form: str) -> None:
-    attention = build_bigbird(8, 2, num_random_blocks=1, form=form, pattern="public")
+    attention = make_bigbird(8, 2, num_random_blocks=1, form=form, pattern="public")
     check_layer(name, attention, NAMES, {"seed": torch.tensor(0)})
 
 
@@ -71,7 +77,7 @@ def test_it_equals_dense_attention_under_the_mask_in_each_graph(form: str, block
 
 
 @pytest.mark.parametrize("fused", [True, False])
-@pytest.mark.parametrize("pattern", BIGBIRDS)
+@pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("use_bias", [False, True])
 def test_both_forms_give_the_same_output_and_gradients(
     pattern: str, use_bias: bool, fused: bool, monkeypatch: pytest.MonkeyPatch
@@ -79,7 +85,7 @@ def test_both_forms_give_the_same_output_and_gradients(
     if not fused:
         monkeypatch.setattr(blockwise, "cpu_can_run", lambda *_: False)
     blocks, edges = (
-        build_bigbird(8, 2, num_random_blocks=2, use_bias=use_bias, form=form, pattern=pattern).double()
+        make_bigbird(8, 2, num_random_blocks=2, use_bias=use_bias, form=form, pattern=pattern).double()
         for form in FORMS
     )
     edges.load_state_dict(blocks.state_dict())
@@ -106,7 +112,7 @@ def test_each_form_is_computed_in_its_own_way(monkeypatch: pytest.MonkeyPatch) -
 def test_a_graph_alone_equals_the_graph_in_a_batch_unless_the_public_pattern_is_asked_for(form: str) -> None:
     x = torch.randn(PTR[-1], 8, dtype=torch.float64)
     for pattern, alike in (("graph", True), ("public", False)):
-        attention = build_bigbird(8, 2, form=form, pattern=pattern).double()
+        attention = make_bigbird(8, 2, form=form, pattern=pattern).double()
         alone = torch.cat([attention(x[a:b]) for a, b in zip(PTR, PTR[1:], strict=False)])
         assert ((attention(x, CONTEXT) - alone).abs().max() < 1e-11) == alike
 
@@ -117,9 +123,9 @@ def test_every_query_sees_some_key_even_where_all_is_padding() -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("pattern", BIGBIRDS)
+@pytest.mark.parametrize("pattern", PATTERNS)
 def test_graphs_of_any_size_are_taken(form: str, pattern: str) -> None:
-    attention = build_bigbird(8, 2, form=form, pattern=pattern)
+    attention = make_bigbird(8, 2, form=form, pattern=pattern)
     for num_nodes in range(1, 16):
         x = torch.randn(num_nodes, 8, requires_grad=True)
         attention(x).square().sum().backward()
@@ -149,8 +155,8 @@ def test_layers_draw_different_blocks_and_the_state_dict_carries_them() -> None:
 def test_numpys_global_random_state_is_reset_only_where_that_is_asked_for() -> None:
     x = torch.randn(40, 8)
     outputs = {}
-    for pattern in BIGBIRDS:
-        attention = build_bigbird(8, 2, pattern=pattern)
+    for pattern in PATTERNS:
+        attention = make_bigbird(8, 2, pattern=pattern)
         torch.manual_seed(0)
         for parameter in attention.parameters():
             torch.nn.init.normal_(parameter)
@@ -196,10 +202,9 @@ def test_dropout_acts_before_each_residual_in_training_only(silent: str) -> None
         ({"num_random_blocks": -1}, "num_random_blocks must be >= 0, got -1"),
         ({"hidden_act": "swish"}, "hidden_act must be one of relu, sigmoid, got 'swish'"),
         ({"form": "dense"}, "form must be one of block_sparse, edges, got 'dense'"),
-        ({"pattern": "own"}, "pattern must be one of graph, public, public_global_rng, got 'own'"),
         ({"dropout": 1.0}, r"dropout must be in \[0, 1\), got 1.0"),
     ],
 )
 def test_wrong_arguments_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        build_bigbird(**({"dim": 8, "num_heads": 2} | options))
+        BigBirdAttention(**({"dim": 8, "num_heads": 2} | options))

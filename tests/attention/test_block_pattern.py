@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from graphgps_kmip.attention.bigbird import fixed_blocks, random_blocks
-from graphgps_kmip.compat.layer_faults import draw_public, public_random_blocks
+from graphgps_kmip.compat.public_faults import draw_public, public_random_blocks
 from tests.recorded import load
 
 

@@ -12,7 +12,8 @@ from torch.nn.functional import cosine_similarity
 from graphgps_kmip.attention import GraphContext, KMIPAttention
 from graphgps_kmip.attention import key_selection as diversity
 from graphgps_kmip.attention.key_selection import diverse_keys
-from graphgps_kmip.networks.kmip_builder import build_kmip
+from graphgps_kmip.attention.kmip import build_kmip
+from graphgps_kmip.compat.public_faults import repeat_faults
 
 SIZES = [5, 0, 1, 20]  # the second graph has no node
 PTR = torch.tensor([0, *SIZES]).cumsum(0)
@@ -86,8 +87,9 @@ def test_without_weight_it_is_kmip_and_with_it_other_keys_are_taken() -> None:
 
 
 def test_missing_slots_of_diverse_keys_can_be_filled_with_the_first_key() -> None:
-    filled, x = layer(k=7, repeat_first_key=True), nodes(5)
-    plain = build_kmip(8, 2, k=7, repeat_first_key=True).double()
+    repeated = {"gt.kmip.repeat_first_key": True}
+    filled, x = repeat_faults(layer(k=7), repeated), nodes(5)
+    plain = repeat_faults(build_kmip(8, 2, k=7), repeated).double()
     plain.load_state_dict(filled.state_dict())
     torch.testing.assert_close(filled(x), plain(x), **EXACT)  # five keys are all taken: the rest is the first one
     assert (filled(x) - layer(k=7)(x)).abs().max() > 1e-3

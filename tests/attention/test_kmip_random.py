@@ -10,8 +10,8 @@ from torch import Tensor
 
 from graphgps_kmip.attention import GraphContext, KMIPAttention
 from graphgps_kmip.attention.key_selection import draw_keys
+from graphgps_kmip.attention.kmip import build_kmip
 from graphgps_kmip.model.gradient_checkpointing import recomputed
-from graphgps_kmip.networks.kmip_builder import build_kmip
 
 PTR = torch.tensor([0, 5, 5, 6, 26])  # the second graph has no node
 CONTEXT = GraphContext(torch.repeat_interleave(PTR.diff()), PTR)

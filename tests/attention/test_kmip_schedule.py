@@ -13,7 +13,8 @@ from torch_geometric.data import Data
 from graphgps_kmip.attention import AnnealedKeys, DiverseKeys, GraphContext, KMIPAttention, kmip
 from graphgps_kmip.attention.context import Halo
 from graphgps_kmip.attention.k_annealing import annealed
-from graphgps_kmip.networks.kmip_builder import build_kmip
+from graphgps_kmip.attention.kmip import build_kmip
+from graphgps_kmip.compat.public_faults import repeat_faults
 
 
 @pytest.mark.parametrize(
@@ -42,10 +43,11 @@ def test_attention_has_the_k_of_the_progress(progress: float, k: int, training: 
 
 
 def test_with_padding_among_the_keys_k_falls_too() -> None:
-    attention = build_kmip(8, 2, k=1, k_start=4, anneal_until=1.0, pad_keys=True)
+    pad_keys = {"gt.kmip.pad_keys": True}
+    attention = repeat_faults(build_kmip(8, 2, k=1, k_start=4, anneal_until=1.0), pad_keys)
     x = torch.randn(6, 8)
     context = replace(GraphContext.of(torch.tensor([0, 0, 1, 1, 1, 1]), x), progress=1.0)
-    plain = build_kmip(8, 2, k=1, pad_keys=True)
+    plain = repeat_faults(build_kmip(8, 2, k=1), pad_keys)
     plain.load_state_dict(attention.state_dict())
     assert torch.equal(attention(x, context), plain(x, context))
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from graphgps_kmip.attention import GraphContext, linear_attention, performer
 from graphgps_kmip.attention import performer as random_features
 from graphgps_kmip.attention.performer import PerformerAttention, orthogonal_projection
-from graphgps_kmip.compat.layer_faults import build_performer
+from graphgps_kmip.compat.public_faults import repeat_faults
 from tests.attention.largest import largest_tensor
 from tests.attention.recorded_gps import check_layer
 from tests.recorded import load
@@ -24,7 +24,8 @@ EXACT = {"rtol": 1e-11, "atol": 1e-11}  # float64 sums of 266 features in anothe
 
 @pytest.mark.parametrize("local", ["CustomGatedGCN", "GINE", "None"])
 def test_a_layer_matches_the_recorded_original_with_its_faults_on(local: str) -> None:
-    attention = build_performer(8, 2, mask_keys=False, detach_stabiliser=True)
+    faults = {"gt.performer.mask_keys": False, "gt.performer.detach_stabiliser": True}
+    attention = repeat_faults(PerformerAttention(8, 2), faults)
     names = {"to_q.": "query.", "to_k.": "key.", "to_v.": "value.", "to_out.": "out."}
     projection = load("B_layers/performer_projection")["projection_matrix"]
     check_layer(f"gps_{local}_Performer_batch_norm_relu_b3", attention, names, {"projection": projection})
@@ -123,7 +124,8 @@ def test_the_random_vectors_travel_in_the_state_dict() -> None:
 
 @pytest.mark.parametrize("num_features", [1, 11])  # with one, the padding often holds the largest projection
 def test_without_the_key_mask_each_graph_is_computed_with_its_padding(num_features: int) -> None:
-    attention = build_performer(8, 2, dim_head=4, num_features=num_features, mask_keys=False).double()
+    attention = PerformerAttention(8, 2, dim_head=4, num_features=num_features).double()
+    repeat_faults(attention, {"gt.performer.mask_keys": False})
     x = torch.randn(13, 8, dtype=torch.float64)
     padding = torch.zeros(7, 8, dtype=torch.float64)
     graphs = [x[start:end] for start, end in zip(PTR, PTR[1:], strict=False)]
@@ -133,7 +135,7 @@ def test_without_the_key_mask_each_graph_is_computed_with_its_padding(num_featur
 
 def test_detaching_the_stabiliser_changes_gradients_and_no_output() -> None:
     exact = PerformerAttention(8, 2).double()
-    public = build_performer(8, 2, detach_stabiliser=True).double()
+    public = repeat_faults(PerformerAttention(8, 2).double(), {"gt.performer.detach_stabiliser": True})
     public.load_state_dict(exact.state_dict())
     x = torch.randn(9, 8, dtype=torch.float64)
     outputs = [attention(x) for attention in (exact, public)]

@@ -14,7 +14,7 @@ from graphgps_kmip.attention import (
     PerformerAttention,
     SANAttention,
 )
-from graphgps_kmip.networks.kmip_builder import build_kmip
+from graphgps_kmip.attention.kmip import build_kmip
 
 
 def first_line(attention: nn.Module) -> str:
@@ -59,7 +59,6 @@ def test_a_printed_model_shows_them() -> None:
         ({"k_start": 20, "anneal_until": 0.2}, ["KMIPAttention(", "AnnealedKeys(\n    k_start=20, anneal_until=0.2\n"]),
         ({"diversity": 0.3}, ["KMIPAttention(", "DiverseKeys(\n    diversity=0.3\n    (among): BestKeys()\n"]),
         ({"random_attention": True, "random_fraction": 0.2}, ["RandomKeys(random_fraction=0.2)"]),
-        ({"pad_keys": True, "repeat_first_key": True}, ["PaddedKMIPAttention(", "FirstKeyAgain("]),
     ],
 )
 def test_a_printed_kmip_attention_shows_its_choice_of_keys(options: dict[str, float], said: list[str]) -> None:

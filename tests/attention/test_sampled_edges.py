@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from graphgps_kmip.attention import SampledEdgeAttention
-from graphgps_kmip.compat.layer_faults import MixedHeadsAttention
+from graphgps_kmip.compat.public_faults import MixedHeadsAttention
 
 DIM, SOURCES, TARGETS = 6, 11, 5
 ROUNDING = {"rtol": 1e-12, "atol": 1e-12}

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from graphgps_kmip.attention import ExphormerAttention, GraphContext, SampledEdgeAttention, ScoreEstimatorAttention
 from graphgps_kmip.attention.exphormer import ExphormerState
 from graphgps_kmip.attention.score_estimator import temperature
-from graphgps_kmip.compat.layer_faults import MixedHeadsAttention
+from graphgps_kmip.compat.public_faults import MixedHeadsAttention
 from graphgps_kmip.model.spexphormer_layer import SpexphormerLayer
 from tests.recorded import TOLERANCE, check, load
 

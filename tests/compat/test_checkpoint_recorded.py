@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.attention import GraphContext
+from graphgps_kmip.attention import BigBirdAttention, GraphContext, PerformerAttention
 from graphgps_kmip.compat.checkpoint_names import PUBLIC
-from graphgps_kmip.compat.layer_faults import build_bigbird, build_performer
 from graphgps_kmip.compat.parameter_renaming import finder, renamed
+from graphgps_kmip.compat.public_faults import repeat_faults
 from graphgps_kmip.encoding import laplacian as laplacian_encoder
 from graphgps_kmip.encoding.kernel_encoder import KernelEncoder
 from graphgps_kmip.gym.building.network_building import build_network
@@ -30,6 +30,7 @@ from tests.model.test_recorded_layers import RECORDS, attention_of
 from tests.recorded import check, load, part
 
 FILE = Path("there.ckpt")
+FAULTS_ON = {"gt.performer.mask_keys": False, "gt.performer.detach_stabiliser": True, "gt.bigbird.pattern": "public"}
 FEW = ("gps_None_Performer_batch_norm_relu_b3", "gps_None_BigBird_batch_norm_relu_b3")
 MORE = ("gps_CustomGatedGCN_Performer_batch_norm_relu_b3", "gps_GINE_Performer_batch_norm_relu_b3",
         "gps_CustomGatedGCN_BigBird_batch_norm_relu_b3")  # fmt: skip
@@ -77,12 +78,11 @@ def layer_of(name: str) -> GPSLayer:
     kind = f"{code}_eslappe" if name.endswith("_eslappe") else code
     branch = None if local == "None" else (LOCAL | BY_CODE[kind])[local](DIM, act=act)
     special = {
-        "Performer": lambda: build_performer(DIM, HEADS, mask_keys=False, detach_stabiliser=True),
-        "BigBird": lambda: build_bigbird(DIM, HEADS, num_random_blocks=1, pattern="public"),
+        "Performer": lambda: PerformerAttention(DIM, HEADS),
+        "BigBird": lambda: BigBirdAttention(DIM, HEADS, num_random_blocks=1),
     }
-    return GPSLayer(
-        DIM, branch, special.get(attention, lambda: attention_of(name))(), norm={"no": "none"}.get(norm, norm), act=act
-    )
+    attend = special.get(attention, lambda: attention_of(name))()
+    return repeat_faults(GPSLayer(DIM, branch, attend, norm={"no": "none"}.get(norm, norm), act=act), FAULTS_ON)
 
 
 @pytest.mark.parametrize("name", [*RECORDS, *FEW, *MORE])

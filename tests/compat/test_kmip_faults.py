@@ -11,8 +11,8 @@ from torch import Tensor
 
 from graphgps_kmip.attention import AnnealedKeys, DiverseKeys, GraphContext, KMIPAttention, RandomKeys
 from graphgps_kmip.attention.context import Halo
-from graphgps_kmip.compat.layer_faults import FirstKeyAgain
-from graphgps_kmip.networks.kmip_builder import build_kmip
+from graphgps_kmip.attention.kmip import build_kmip
+from graphgps_kmip.compat.public_faults import FirstKeyAgain, repeat_faults
 from tests.reference.attention import kmip_attention
 
 SIZES = [5, 0, 1, 7]  # the second graph has no node
@@ -22,8 +22,9 @@ EXACT = {"rtol": 1e-12, "atol": 1e-12}
 HEADS = 2
 
 
-def layer(**options: Any) -> KMIPAttention:
-    return build_kmip(8, HEADS, dim_kq=3, **options).double()
+def layer(pad_keys: bool = False, repeat_first_key: bool = False, **options: Any) -> KMIPAttention:
+    faults = {"gt.kmip.pad_keys": pad_keys, "gt.kmip.repeat_first_key": repeat_first_key}
+    return repeat_faults(build_kmip(8, HEADS, dim_kq=3, **options).double(), faults)
 
 
 def nodes() -> Tensor:
@@ -130,7 +131,7 @@ def test_the_learned_graph_names_nodes_and_leaves_padding_out() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"shard": True, "pad_keys": True}, "shard has no diversity, random_attention, pad_keys or repeat_first_key"),
+        ({"shard": True, "pad_keys": True}, "shard has no pad_keys or repeat_first_key"),
         ({"shard": True, "repeat_first_key": True}, "shard has no"),
         ({"shard": True, "diversity": 1.0}, "shard has no"),
         ({"shard": True, "random_attention": True}, "shard has no"),

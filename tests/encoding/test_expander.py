@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.compat.preparation_faults import RAW, raw_spectral_value
+from graphgps_kmip.compat.public_faults import RAW, raw_spectral_value
 from graphgps_kmip.encoding import expander_graph as expander
 from graphgps_kmip.encoding.expander_graph import (
     ALGORITHMS,

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.common.node_pairs import all_pairs
-from graphgps_kmip.compat.preparation_faults import PaddedPathsEncoder
+from graphgps_kmip.compat.public_faults import PaddedPathsEncoder
 from graphgps_kmip.encoding.graphormer_bias import (
     UNREACHABLE,
     GraphormerEncoder,

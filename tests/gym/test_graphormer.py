@@ -17,7 +17,7 @@ from torch_geometric.graphgym.optim import create_optimizer
 
 from graphgps_kmip.compat.checkpoint_names import PUBLIC
 from graphgps_kmip.compat.parameter_renaming import renamed
-from graphgps_kmip.compat.preparation_faults import PaddedPathsEncoder, UnmovedEdgesToken
+from graphgps_kmip.compat.public_faults import PaddedPathsEncoder, UnmovedEdgesToken
 from graphgps_kmip.data import make_loaders
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.building.network_building import with_width

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.attention import GraphContext, KMIPAttention
-from graphgps_kmip.compat.layer_faults import EdgeNormOnNodesEncoder
+from graphgps_kmip.compat.public_faults import EdgeNormOnNodesEncoder
 from graphgps_kmip.model import FeatureEncoder, GPSLayer, GPSModel, GraphHead, LayerRecipe
 from graphgps_kmip.mpnn import GatedGCN
 

@@ -8,7 +8,8 @@ import pytest
 from torch import nn
 
 from graphgps_kmip.attention import FullAttention
-from graphgps_kmip.networks.kmip_builder import build_kmip
+from graphgps_kmip.attention.kmip import build_kmip
+from graphgps_kmip.compat.public_faults import repeat_faults
 from tests.attention.recorded_gps import DIM, HEADS, check_layer
 from tests.record_files import kind_of_records
 
@@ -62,7 +63,7 @@ def attention_of(name: str, pad_keys: bool = True) -> nn.Module | None:
         return FullAttention(DIM, HEADS) if "_Transformer_" in name else None
     head_agg, dim_kq, dim_val, k = re.search(r"_agg([A-Za-z]+)_kq(\d+)_v(\d+)_k(\d+)_", name).groups()
     options = {"k": int(k), "dim_kq": int(dim_kq), "dim_val": int(dim_val)}
-    return build_kmip(DIM, HEADS, head_agg=head_agg, pad_keys=pad_keys, **options)
+    return repeat_faults(build_kmip(DIM, HEADS, head_agg=head_agg, **options), {"gt.kmip.pad_keys": pad_keys})
 
 
 @pytest.mark.parametrize("name", RECORDS)

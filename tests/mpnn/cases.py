@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-import graphgps_kmip.compat.layer_faults  # noqa: F401 (registers GINE)
 import graphgps_kmip.mpnn  # noqa: F401 (registers layers)
 from graphgps_kmip.registry import entries
 

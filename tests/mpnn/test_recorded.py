@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from graphgps_kmip.compat.layer_faults import FirstRowGINE
+from graphgps_kmip.compat.public_faults import FirstRowGINE
 from graphgps_kmip.mpnn import GAT, GCN, GIN, GINE, PNA, GatedGCN, GENConv
 from tests.record_files import kind_of_records
 from tests.recorded import check, load, part

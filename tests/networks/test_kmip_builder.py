@@ -12,11 +12,11 @@ from torch_geometric.data import Batch
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.attention import AnnealedKeys, BestKeys, DiverseKeys, KMIPAttention, RandomKeys
-from graphgps_kmip.compat.layer_faults import FirstKeyAgain, PaddedKMIPAttention
+from graphgps_kmip.attention.kmip import build_kmip
+from graphgps_kmip.compat.public_faults import FirstKeyAgain, PaddedKMIPAttention, repeat_faults
 from graphgps_kmip.gym.config.config_loading import load_config
 from graphgps_kmip.gym.running.experiment import assemble
 from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
-from graphgps_kmip.networks.kmip_builder import build_kmip
 from graphgps_kmip.signatures import options
 from tests.gym.posenc_config import ROOT
 
@@ -34,8 +34,6 @@ DEFAULTS = {
     "diversity": 0.0,
     "random_attention": False,
     "random_fraction": 0.1,
-    "pad_keys": False,
-    "repeat_first_key": False,
 }
 VARIANTS: list[tuple[dict[str, Any], type[KMIPAttention], list[type]]] = [
     ({}, KMIPAttention, [BestKeys]),
@@ -45,6 +43,11 @@ VARIANTS: list[tuple[dict[str, Any], type[KMIPAttention], list[type]]] = [
     ({"repeat_first_key": True, "diversity": 0.1}, KMIPAttention, [FirstKeyAgain, DiverseKeys, BestKeys]),
     ({"pad_keys": True, "k_start": 20}, PaddedKMIPAttention, [AnnealedKeys, BestKeys]),
 ]
+
+
+def built(settings: dict[str, Any]) -> KMIPAttention:
+    options = {name: value for name, value in settings.items() if name in DEFAULTS}
+    return repeat_faults(build_kmip(8, 2, **options), {f"gt.kmip.{name}": value for name, value in settings.items()})
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +72,7 @@ def test_the_class_has_at_most_eleven_arguments_and_shares_its_defaults_with_the
 def test_each_setting_has_its_variant(
     settings: dict[str, Any], variant: type[KMIPAttention], selections: list[type]
 ) -> None:
-    attention = build_kmip(8, 2, **settings)
+    attention = built(settings)
     assert type(attention) is variant
     assert [type(module) for module in attention.selection.modules()] == selections
 
@@ -79,7 +82,7 @@ def test_every_variant_has_the_parameters_of_kmip_attention_and_draws_the_same_o
     torch.manual_seed(0)
     plain = KMIPAttention(8, 2).state_dict()
     torch.manual_seed(0)
-    state = build_kmip(8, 2, **settings).state_dict()
+    state = built(settings).state_dict()
     assert list(state) == ["query.weight", "query.bias", "key.weight", "key.bias", "value.weight", "value.bias"]
     assert list(plain) == list(state)
     assert all(torch.equal(plain[name], state[name]) for name in state)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.attention import collect_attention
-from graphgps_kmip.compat.layer_faults import MixedHeadsAttention
+from graphgps_kmip.compat.public_faults import MixedHeadsAttention, repeat_faults
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.networks.create_model import create_model
 
@@ -147,8 +147,8 @@ def test_layers_may_have_other_norms_and_no_feed_forward_network() -> None:
         built("Spexphormer", **{"gt.layer_norm": True})
 
 
-def test_the_fault_of_the_public_network_is_an_option() -> None:
-    model = built("Spexphormer", **{"network.spexphormer.mix_heads": True})
+def test_the_fault_of_the_public_network_is_a_key() -> None:
+    model = repeat_faults(built("Spexphormer"), {"network.spexphormer.mix_heads": True})
     assert isinstance(model.layers[0].attention[0], MixedHeadsAttention)
     assert not isinstance(built("Spexphormer").layers[0].attention[0], MixedHeadsAttention)
 

@@ -20,6 +20,8 @@ from yacs.config import CfgNode
 
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.common.near_misses import look_up
+from graphgps_kmip.common.yaml_files import flatten
+from graphgps_kmip.compat.public_faults import repeat_faults
 from graphgps_kmip.errors import ConfigError, InputError
 from graphgps_kmip.gym.building.derived_settings import for_builders, served, with_values
 from graphgps_kmip.model import GPSModel
@@ -89,7 +91,7 @@ def build_network(name: str, dim_in: int, dim_out: int, config: CfgNode | None =
     entry = look_up(plan.others["network"] | named("network"), name, "model.type")
     if not isinstance(entry, Spec):
         return entry(dim_in=dim_in, dim_out=dim_out)
-    return plan.build(entry, dim_in, dim_out)
+    return repeat_faults(plan.build(entry, dim_in, dim_out), dict(flatten(plan.settings)), entry.name)
 
 
 def build_for_graphgym(name: str, dim_in: int, dim_out: int) -> nn.Module:

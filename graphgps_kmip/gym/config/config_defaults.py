@@ -8,6 +8,7 @@ from typing import Any
 from yacs.config import CfgNode
 
 from graphgps_kmip.compat.key_translation import UNREAD
+from graphgps_kmip.compat.public_faults import FAULTS
 from graphgps_kmip.data.layer_loader import LAYER_SAMPLERS
 from graphgps_kmip.data.node_order import AS_GIVEN, ORDERS
 from graphgps_kmip.encoding.expander_graph import ALGORITHMS
@@ -103,9 +104,7 @@ DEFAULTS: dict[str, Any] = {
     "prep.exp_deg": Default(5, whole(1, 1000)),  # permutations or cycles: each node has twice as many neighbours
     "prep.exp_max_num_iters": Default(100, COUNT),
     "prep.exp_seed": Default(-1, whole(-1, 2**32 - 1)),  # ours: one expander for runs of all seeds; -1: each its own
-    "prep.exp_raw": False,  # ours: keep loops and repeated edges, as the public code does
     "prep.add_reverse_edges": False,  # where the nodes of one graph are classified; True in Exphormer's code
-    "prep.raw_reverse_edges": False,  # ours: also where they are there already, as in Exphormer's code
     "prep.add_self_loops": False,  # likewise of one graph
     "prep.node_order": Default(AS_GIVEN, Choice(tuple(ORDERS))),  # ours: of networks that mix nodes along their order
     "pretrained.dir": Default("", PATH),  # the results folder of an earlier run, above its seeds
@@ -124,7 +123,7 @@ def set_defaults(cfg: CfgNode) -> None:
     _enter(cfg, DEFAULTS)
     for spec in (*entries("encoding").values(), *with_groups()):
         enter_group(cfg, spec)
-    _enter(cfg, UNREAD)  # last, for some stand in the groups of components
+    _enter(cfg, UNREAD | FAULTS)  # last, for some stand in the groups of components
 
 
 def enter_group(node: CfgNode, spec: Spec) -> None:

@@ -70,11 +70,13 @@ ABSENT: dict[str, tuple[Any, ...]] = {
     "head.linear_node.out_dim": (0,),
 }
 # Groups and keys of networks that came later -> model.type: their keys count for that network alone.
-OF_NETWORKS = {"grit.": "GritTransformer", "ppgt.": "PPGT", "gt.FFN": "Spexphormer"}
+OF_NETWORKS = {"grit.": "GritTransformer", "ppgt.": "PPGT"} | dict.fromkeys(
+    ("gt.FFN", "network.spexphormer."), "Spexphormer"
+)
 # Groups of components that came later: as those that others registered, they count where the config names them.
 LATER = frozenset(
     {"posenc_RRWP", "gt.sl2", "gt.grit", "gt.geco", "gt.hyena", "gt.score_estimator", "head.linear_graph"}
-    | {"head.linear_node", "network.spexphormer", "posenc_SVD"}
+    | {"head.linear_node", "posenc_SVD"}
     | {"gt.appnp", "gt.polynormer", "network.polynormer", "gt.sgformer", "network.sgformer"}
 )
 

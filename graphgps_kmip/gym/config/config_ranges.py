@@ -9,6 +9,7 @@ from typing import Any
 from yacs.config import CfgNode
 
 from graphgps_kmip.compat.key_translation import UNREAD
+from graphgps_kmip.compat.public_faults import FAULTS
 from graphgps_kmip.encoding.positional_encoding import option_keys
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config.config_defaults import DEFAULTS
@@ -152,7 +153,7 @@ def rules(cfg: CfgNode) -> dict[str, Rule]:
     """Return the rule of every key of ``cfg``, those of components that a user has registered included."""
     declared: dict[str, Any] = dict(GRAPHGYM)
     declared |= {key: Unread() for key in UNREAD}
-    declared |= {key: one.rule for key, one in DEFAULTS.items() if isinstance(one, Default)}
+    declared |= {key: one.rule for key, one in (DEFAULTS | FAULTS).items() if isinstance(one, Default)}
     for spec in entries("encoding").values():
         keys = option_keys(spec.component).items()
         declared |= {f"{spec.group}.{key}": one.rule for key, one in keys if isinstance(one, Default)}

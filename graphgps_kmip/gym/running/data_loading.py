@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.compat.preparation_faults import PublicExpander, with_every_edge_reversed
+from graphgps_kmip.compat.public_faults import PublicExpander, with_every_edge_reversed
 from graphgps_kmip.data import (
     DatasetInfo,
     DatasetRecord,

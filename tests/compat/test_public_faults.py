@@ -1,74 +1,115 @@
-"""Faults of Graphormer's encodings, expander graphs and reverse edges: chosen by keys, unknown to the operators."""
+"""Faults of the public codes: switched on by keys, unknown to the operators."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.compat.preparation_faults import (
+from graphgps_kmip.attention import GraphContext, PerformerAttention
+from graphgps_kmip.compat.dialects import QUIRKS
+from graphgps_kmip.compat.public_faults import (
+    FAULTS,
     RAW,
-    PaddedPathsEncoder,
+    VARIANTS,
+    FirstRowGINE,
+    PaddedPerformerAttention,
     PublicExpander,
-    PublicGraphormerBias,
     UnmovedEdgesToken,
     raw_spectral_value,
+    repeat_faults,
     with_every_edge_reversed,
+    with_padding,
 )
 from graphgps_kmip.data.transductive import with_reverse_edges
-from graphgps_kmip.encoding import Expander, GraphormerBias
 from graphgps_kmip.encoding.expander_graph import Expansion, expander_edges, expander_generator, spectral_value
-from graphgps_kmip.encoding.graphormer_bias import GraphormerEncoder, GraphToken
-from graphgps_kmip.encoding.positional_encoding import own_options
+from graphgps_kmip.encoding.graphormer_bias import GraphToken
+from graphgps_kmip.gym.building.network_building import build_network
 from graphgps_kmip.gym.config.config_loading import load_config
 from graphgps_kmip.gym.running.data_loading import load_configured
-from graphgps_kmip.registry import lookup
+from graphgps_kmip.networks.network_settings import known_keys
+from graphgps_kmip.ranges import default_of
+from tests.gym.networks import DATA, configure
 from tests.processes import python
 
 ROOT = Path(__file__).parents[2]
-ROWS = {"num_spatial_types": 4, "num_in_degrees": 3, "num_out_degrees": 3, "num_edge_types": 2}
-FAULTS = {"pad_paths": False, "move_edges": True}
 EDGES = [(0, 1), (1, 0), (1, 2), (3, 3)]  # node 4 has none
+# Networks in which each fault has a module.
+BRANCHES = ({"gt.layer_type": name} for name in ("kMIP", "Performer", "Performer", "BigBird", "BigBird", "GINE"))
+GRAPHORMER = {
+    "dataset.node_encoder_name": "LinearNode+GraphormerBias",
+    "dataset.edge_encoder_num_types": 2,
+    "graphormer.use_graph_token": True,
+    **{f"posenc_GraphormerBias.num_{name}": 4 for name in ("spatial_types", "in_degrees", "out_degrees")},
+    "gt.layer_type": "BiasedTransformer",
+}
+NETWORKS = [*BRANCHES, GRAPHORMER, GRAPHORMER, {}, {"model.type": "Spexphormer", "gt.layer_type": "Spexphormer"}]
 
 
-def test_the_options_are_those_of_the_encoding_and_of_its_faults() -> None:
-    assert own_options(PublicGraphormerBias) == own_options(GraphormerBias) | FAULTS
-    assert PublicGraphormerBias.__doc__ == GraphormerBias.__doc__
-    assert lookup("encoding", "GraphormerBias").component is PublicGraphormerBias
-    assert {one.name for one in fields(PublicExpander)} - {one.name for one in fields(Expander)} == {"raw"}
+def test_every_quirk_is_a_value_of_the_keys_of_faults_that_is_not_their_default() -> None:
+    quirks = [setting for settings in QUIRKS.values() for setting in settings.items()]
+    assert {key for key, _ in quirks} == FAULTS.keys()
+    assert all(default_of(FAULTS[key]) != value for key, value in quirks)
 
 
-@pytest.mark.parametrize("operator", [GraphormerBias, GraphormerEncoder, GraphToken, Expander, Expander.compute])
-def test_no_operator_has_an_option_for_a_fault(operator: Any) -> None:
-    assert not {*FAULTS, "raw"} & signature(operator).parameters.keys()
+def test_no_component_has_a_key_of_a_fault() -> None:
+    assert not FAULTS.keys() & known_keys().keys()
 
 
-@pytest.mark.parametrize("function", [expander_edges, spectral_value, with_reverse_edges])
-def test_no_function_has_an_option_for_a_fault(function: Any) -> None:
-    assert "raw" not in signature(function).parameters
+@pytest.mark.parametrize(("setting", "settings"), zip(VARIANTS, NETWORKS, strict=True))
+def test_a_network_has_the_classes_of_the_faults_that_are_switched_on(
+    ours: None,  # noqa: ARG001
+    setting: tuple[str, Any],
+    settings: dict[str, Any],
+) -> None:
+    clean, faulty = next(iter(VARIANTS[setting].items()))
+    states = []
+    for faults, kind in (({}, clean), (dict([setting]), faulty)):
+        configure(DATA | {"model.type": "GPSModel", "gt.layers": 1} | settings | faults)
+        torch.manual_seed(0)
+        network = build_network(cfg.model.type, 5, 3)
+        assert kind in {type(module) for module in network.modules()}
+        states.append(network.state_dict())
+    torch.testing.assert_close(*states, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("pad_paths", [False, True])
-@pytest.mark.parametrize("move_edges", [False, True])
-def test_an_encoding_chooses_its_modules_by_its_faults(pad_paths: bool, move_edges: bool) -> None:
-    given = {**ROWS, "use_graph_token": True}
-    clean = GraphormerBias(**given)
-    encoding = PublicGraphormerBias(name="GraphormerBias", **given, pad_paths=pad_paths, move_edges=move_edges)
-    encoder, token = encoding.encoder(8, 5)
-    assert type(encoder) is (PaddedPathsEncoder if pad_paths else GraphormerEncoder)
-    assert type(token) is (GraphToken if move_edges else UnmovedEdgesToken)
-    names = [list(one.encoder(8, 5).state_dict()) for one in (clean, encoding)]
-    assert names[0] == names[1]
-    assert encoding.settings() == clean.settings()  # the values on disk serve both
-    assert (encoding.reads, encoding.version, encoding.name) == (clean.reads, clean.version, clean.name)
+def test_keys_with_a_bias_and_padding_among_them_are_refused() -> None:
+    with pytest.raises(ValueError, match="mask_keys False repeats a public layer"):
+        repeat_faults(PerformerAttention(8, 2, use_bias=True), {"gt.performer.mask_keys": False})
+
+
+def test_both_faults_of_performer_may_be_on() -> None:
+    faults = {"gt.performer.mask_keys": False, "gt.performer.detach_stabiliser": True}
+    attention = repeat_faults(PerformerAttention(8, 2), faults)
+    assert type(attention).__name__ == "PaddedDetachedPerformerAttention"
+
+
+def test_in_a_network_that_pads_its_graphs_values_of_padding_are_0_and_its_keys_count() -> None:
+    attention = PaddedPerformerAttention(8, 2, use_bias=True).double()
+    x, batch = torch.randn(5, 8).double(), torch.tensor([0, 0, 0, 1, 1])
+    padded_x, context = with_padding(x, GraphContext.of(batch, x))
+    assert context.real.tolist() == [True] * 5 + [False]
+    single = PerformerAttention(8, 2, use_bias=True).double()
+    single.load_state_dict(attention.state_dict())
+    found = attention.attend(padded_x, context)[context.real]
+    torch.testing.assert_close(found[:3], single.attend(x[:3], GraphContext.of(None, x[:3])))
+    attention.value.bias.data += 7.0
+    shift = attention.attend(padded_x, context)[context.real] - found
+    torch.testing.assert_close(shift[:3], torch.full_like(shift[:3], 7.0))
+    assert 0.0 < shift[3:].min() < shift[3:].max() < 6.5  # a mean of values, with a 0 among them
+
+
+def test_gine_adds_row_1_to_the_sum_of_every_node() -> None:
+    layer = FirstRowGINE(4)
+    layer.inner = nn.Identity()
+    x, nothing = torch.randn(3, 4), torch.zeros(2, 0, dtype=torch.long)
+    assert torch.equal(layer(x, nothing, torch.zeros(0, 4))[0], x[1].expand(3, 4))
 
 
 def test_the_transform_finds_graphormers_encoding_without_the_public_codes() -> None:

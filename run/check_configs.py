@@ -14,20 +14,25 @@ import logging
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from torch_geometric.graphgym.optim import create_optimizer
 
-from graphgps_kmip.data import make_loaders
 from graphgps_kmip.errors import TrainingDiverged, is_users, one_line
 from graphgps_kmip.gym import cfg
 from graphgps_kmip.gym.config.config_loading import load_config
+from graphgps_kmip.gym.config.estimator_settings import adopt_estimator
 from graphgps_kmip.gym.config.pretrained import adopt_settings
-from graphgps_kmip.gym.running.experiment import Parts, assemble
+from graphgps_kmip.gym.config.sparse_settings import is_sparse
+from graphgps_kmip.gym.running.data_loading import current_loaders
+from graphgps_kmip.gym.running.estimator_runs import with_scores
+from graphgps_kmip.gym.running.experiment import Parts, assemble, launch
 from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
 from graphgps_kmip.gym.running.train_modes import current_task
 
-SMALL = "dataset.sample True train.batch_size 4 num_workers 0 num_threads 1".split()
+SMALL = "dataset.sample True train.batch_size 4 num_workers 0 num_threads 1 accelerator cpu devices 1".split()
+ESTIMATOR = ["optim.max_epoch", "1"]  # of a sparse network, whose scores must be there before its two steps
 STEPS = 2
 
 
@@ -50,6 +55,8 @@ class Outcome:
 def check(file: Path) -> Outcome:
     """Load, build and train two steps; the first mistake of the file ends it.
 
+    The estimator of a sparse network is trained for an epoch first, into a folder that is removed.
+
     Raises:
         Exception: what is a fault of this package and not of the file.
     """
@@ -59,10 +66,16 @@ def check(file: Path) -> Outcome:
         dialect = cfg.dialect
         stage = "build"
         adopt_settings()
-        with configured(planned_runs(1)[0]):
-            parts = assemble()
-            stage = "train"
-            _train(parts, make_loaders(parts.dataset, parts.info.level, cfg.train.batch_size, seed=0)[0])
+        with TemporaryDirectory() as folder:
+            run, fabric = planned_runs(1)[0], launch()
+            if is_sparse(cfg):
+                words = [*SMALL, *ESTIMATOR, "out_dir", f"{folder}/results"]
+                adopt_estimator(words)
+                run = with_scores(run, words, fabric)
+            with configured(run):
+                parts = assemble()
+                stage = "train"
+                _train(parts, current_loaders(parts.dataset, parts.info.level, fabric)[0])
         return Outcome(file, dialect=dialect, parameters=sum(p.numel() for p in parts.model.parameters()))
     except Exception as error:
         if not is_users(error):

@@ -23,6 +23,7 @@ Loss = Callable[..., Terms]
 # Stands for "nothing counted": total / 1e-30 is a finite 0 with finite gradients, and 1e-30 + 1 == 1 in any dtype,
 # so a process without labels does not change the sum of the weights.
 NO_WEIGHT = 1e-30
+HALF = (torch.float16, torch.bfloat16)
 
 
 def squeeze(tensor: Tensor) -> Tensor:
@@ -32,7 +33,7 @@ def squeeze(tensor: Tensor) -> Tensor:
 
 def full_precision(pred: Tensor) -> Tensor:
     """Squeeze the model output and raise half precision to float32 (what autocast leaves behind)."""
-    return squeeze(pred.float() if pred.dtype in (torch.float16, torch.bfloat16) else pred)
+    return squeeze(pred.float() if pred.dtype in HALF else pred)
 
 
 def _finish(value: Tensor, weight: Tensor) -> Terms:

@@ -19,25 +19,21 @@ from graphgps_kmip.task.word_sequences import most_probable
 
 
 def _log_softmax(pred: Tensor) -> Tensor:
-    return F.log_softmax(full_precision(pred).float(), dim=-1)
+    return F.log_softmax(full_precision(pred), dim=-1)
 
 
 def _sigmoid(pred: Tensor) -> Tensor:
-    return full_precision(pred).float().sigmoid()
-
-
-def _raw(pred: Tensor) -> Tensor:
-    return full_precision(pred).float()
+    return full_precision(pred).sigmoid()
 
 
 # Several labels keep their raw outputs, as in GraphGPS: a float32 sigmoid would tie confident scores.
 SCORES: dict[str, Callable[[Tensor], Tensor]] = {
     "classification_multi": _log_softmax,
     "classification_binary": _sigmoid,
-    "classification_multilabel": _raw,
-    "regression": _raw,
-    "link_ranking": _raw,
-    "link_prediction": _raw,
+    "classification_multilabel": full_precision,
+    "regression": full_precision,
+    "link_ranking": full_precision,
+    "link_prediction": full_precision,
     "subtoken_prediction": most_probable,
 }
 
@@ -81,7 +77,7 @@ def _task_name(task_type: str, dim_out: int) -> str:
 
 
 def _whole_split(score: Tensor, true: Tensor, form: Metric, thresh: float) -> float:
-    return form(squeeze(score).float(), squeeze(true), thresh)
+    return form(full_precision(score), squeeze(true), thresh)
 
 
 def _selection(metric_best: str, metric_agg: str, metrics: Iterable[str]) -> tuple[str, bool]:

@@ -25,7 +25,7 @@ class Task:
             and returns the sum. `weight` has no gradient and is always positive: where nothing counts (no rows, no
             labels) `total` is 0 and `weight` is 1e-30, which adds nothing to a sum of real weights.
         score: raw model output -> input of the metrics (log-softmax, sigmoid, most probable words, or the output
-            itself), in float32.
+            itself), in float32, or float64 where the output is.
         metrics: name -> `metric(score, true) -> float` over a whole split; nan where it is not defined.
         metric_best: the value that selects the epoch: a key of `metrics`, or `"loss"`.
         maximize: True if a larger `metric_best` is better.

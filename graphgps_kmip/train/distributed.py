@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -48,6 +48,13 @@ def make_fabric(accelerator: str = "auto", devices: int | list[int] = 1, precisi
         precision: "32-true", "bf16-mixed" or "64-true".
     """
     from lightning_fabric import Fabric  # takes a second or two to import
+    from lightning_fabric.plugins import DoublePrecision
+
+    class Float64(DoublePrecision):
+        """Double precision that leaves outputs in float64; Fabric's casts them to float32, before the loss."""
+
+        def convert_output(self, data: Any) -> Any:
+            return data
 
     nodes = 1
     if dist.is_torchelastic_launched():
@@ -56,7 +63,8 @@ def make_fabric(accelerator: str = "auto", devices: int | list[int] = 1, precisi
     processes = nodes * (devices if isinstance(devices, int) else len(devices))
     # The edge parameters of the last GatedGCN layer get no gradient; plain DDP would refuse that.
     strategy = "ddp_find_unused_parameters_true" if processes > 1 else "auto"
-    fabric = Fabric(accelerator=accelerator, devices=devices, num_nodes=nodes, strategy=strategy, precision=precision)
+    form = {"plugins": [Float64()]} if precision == "64-true" else {"precision": precision}
+    fabric = Fabric(accelerator=accelerator, devices=devices, num_nodes=nodes, strategy=strategy, **form)
     if processes > 1 and dist.is_torchelastic_launched():
         start_process_group(fabric.device)  # Fabric leaves a group that is there as it is
     fabric.launch()

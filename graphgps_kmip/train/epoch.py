@@ -16,6 +16,7 @@ from graphgps_kmip.common.host_copies import remember_batch
 from graphgps_kmip.common.signals import StopSignals
 from graphgps_kmip.errors import InputError, OutOfMemory, TrainingDiverged, is_out_of_memory
 from graphgps_kmip.results.run_stats import rounded
+from graphgps_kmip.task.losses import HALF
 from graphgps_kmip.task.task import Task
 from graphgps_kmip.train.distributed import all_reduce, gather_rows
 from graphgps_kmip.train.settings import TrainSettings
@@ -61,7 +62,7 @@ class MetricAccumulator:
         .. math:: loss = \sum_b n_b \, loss_b / \sum_b n_b
 
         as GraphGym reports it, `n_b` the rows (graphs, or nodes in node tasks) of global batch b; the metrics see all
-        rows at once, in float32.
+        rows at once, in float32, or float64 where the run is.
         """
         losses = _losses(self.sums)  # first: its copy to the CPU waits for the copies of `_to_cpu`
         rows = all_reduce(torch.tensor([len(true) for true in self.labels], device=device)).cpu().double()
@@ -78,7 +79,7 @@ def _losses(sums: list[Tensor]) -> Tensor:
 
 def _to_cpu(tensor: Tensor) -> Tensor:
     tensor = tensor.detach()
-    if tensor.is_floating_point():
+    if tensor.dtype in HALF:
         tensor = tensor.float()
     return tensor.to("cpu", non_blocking=True)
 

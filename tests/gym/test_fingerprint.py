@@ -125,6 +125,7 @@ CHANGED = {
     (*SAN, "gelu"): "1955c56d024e",
     (*SAN, "relu", "gnn.layer_act", "gelu"): "5267ded3da4b",
     (*RRWP, *NORM): "f65ea7c86c62",
+    ("train.precision", "64-true"): "9b470a8d2507",
 }
 UNCHANGED = {
     (*MULTI, "GatedGCN+kMIP"): "c8811e40aef2",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from run.check_configs import check, main
 from torch_geometric.graphgym.config import cfg
 
 from run import check_configs
+from tests.two_stages import write_both
 
 DIGITS = Path(__file__).parents[2] / "configs" / "quickstart" / "digits-kmip.yaml"
 
@@ -33,6 +35,20 @@ def test_files_are_counted_and_told_one_by_one(tmp_path: Path, capsys: pytest.Ca
     assert lines[3] == "1 of 3 run"
     assert main([str(runs)]) == 0
     assert main([str(tmp_path), "--only", "nothing"]) == 2
+
+
+def test_a_sparse_network_runs_on_the_scores_of_its_estimator_which_leaves_no_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write_both(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    outcome = check(file)
+    assert (outcome.stage, outcome.why) == ("runs", "")
+    assert sorted(tmp_path.rglob("*")) == before
+    (tmp_path / "narrow.yaml").unlink()
+    assert "spexphormer.estimator: there is no file" in check(file).why
 
 
 def test_a_loss_that_is_not_finite_is_no_success(tmp_path: Path) -> None:

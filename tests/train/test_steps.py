@@ -97,7 +97,7 @@ def test_bf16_autocast_reaches_the_model_and_not_the_metrics(tmp_path: Path) -> 
     hook = lambda _: seen.append(torch.is_autocast_enabled("cpu"))  # noqa: E731
     record = run(tmp_path, hook, max_epoch=1, fabric=make_fabric("cpu", precision="bf16-mixed"))
     assert all(seen)
-    assert math.isfinite(record["best"]["val"]["loss"])  # `accuracy` asserts float32 scores
+    assert math.isfinite(record["best"]["val"]["loss"])  # `accuracy` asserts its scores
 
 
 def test_64_true_trains_in_float64(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def weighted_cross_entropy(pred: Tensor, true: Tensor, all_reduce: Callable = id
 
 
 def accuracy(score: Tensor, true: Tensor) -> float:
-    assert score.dtype == torch.float32
+    assert score.dtype in (torch.float32, torch.float64)  # never of half precision
     return float((score.argmax(-1) == true).float().mean())
 
 

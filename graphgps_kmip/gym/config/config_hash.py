@@ -129,6 +129,8 @@ def _changed_mathematics(settings: Mapping[str, Any]) -> list[str]:
     normed = settings["dataset.node_encoder_bn"] or settings["dataset.edge_norm_on_nodes"]
     if normed and "RRWP" in settings["dataset.node_encoder_name"].split("+"):
         changed.append("RRWP is added after the norm of nodes")  # before it
+    if settings["train.precision"] == "64-true" and settings["train.mode"] != "brec":
+        changed.append("the loss is computed in float64")  # in float32
     return changed
 
 

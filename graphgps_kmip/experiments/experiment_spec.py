@@ -189,7 +189,8 @@ class Experiment:
         makes (tuple, optional): The printed tables and figures, in words. (default: ``()``)
         claim (str, optional): What the paper says it shows, in one line. (default: ``""``)
         settings (Mapping, optional): Status of the settings, row name (or ``default``) -> ``exact`` (known to the
-            last), ``ours`` (some are not printed), ``none`` (the paper prints no number). (default: ``{}``)
+            last), ``ours`` (some are not printed), ``none`` (the paper prints no number), ``quoted`` (nothing runs
+            here; rows that no training fills need not say so). (default: ``{}``)
         cost (Mapping, optional): ``hours`` (all runs), ``card``, ``memory_gb``, ``source`` (where the estimate is
             from). (default: ``{}``)
         of (tuple, optional): Ids of the experiments that it is made of, whose trainings and tables are its own. It has

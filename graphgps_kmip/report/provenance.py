@@ -104,6 +104,7 @@ SETTINGS = {
     "exact": "exact: the paper's settings are known to the last",
     "ours": "ours: some settings are not printed, and chosen by us",
     "none": "none: no number is printed",
+    "quoted": "quoted: the paper's number alone, nothing runs here",
 }
 
 

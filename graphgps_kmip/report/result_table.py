@@ -114,7 +114,7 @@ class ResultTable:
         experiment: id of the experiment.
         columns: name -> ``metric``, ``better`` (``higher``, ``lower`` or None), ``unit``.
         rows: row -> column -> cell, every row with every column.
-        settings: row -> ``exact``, ``ours`` or ``none`` (see `Experiment`).
+        settings: row -> ``exact``, ``ours`` or ``none`` (see `Experiment`), ``quoted`` where no run of ours fills it.
         sample: made of runs on sample data, which are no results; printed numbers are left out.
         printed_hardware: what the paper used.
         notes: of the printed table and the experiment.
@@ -166,7 +166,7 @@ def build_table(
         columns = {name: {"ranked": False, **facts} for name, facts in columns.items()}
     rows = dict.fromkeys(paper.rows if paper else ())
     if spec.value == "cells":
-        places = [(row, column) for row in rows for column in columns]
+        places = [(row, column) for row in rows if _settings(experiment, row) != "quoted" for column in columns]
         ours = dict(_of_command(experiment, spec, places, out, sample))
     else:
         ours = dict(_of_trainings(experiment, spec, _Source(experiment, out, hash_of, sample, published)))
@@ -174,7 +174,8 @@ def build_table(
     if paper and spec.value != "cells":  # a benchmark may go on to sizes that the paper left out
         added = {row for training in experiment.trainings if training.like for row in training.point.values()}
         _check_names([row for row, _ in ours if row not in added], rows, f"{experiment.id}, {spec.id}: row")
-    rows |= dict.fromkeys(row for row, _ in ours)
+    run = dict.fromkeys(row for row, _ in ours)
+    rows |= run
     beside = {} if sample or paper is None else paper.rows
     return ResultTable(
         id=spec.id,
@@ -185,7 +186,7 @@ def build_table(
             row: {column: Cell(ours.get((row, column)), beside.get(row, {}).get(column)) for column in columns}
             for row in rows
         },
-        settings={row: _settings(experiment, row) for row in rows},
+        settings={row: _settings(experiment, row) if row in run else "quoted" for row in rows},
         sample=sample,
         printed_hardware=paper.hardware if beside else "",
         notes=(

@@ -63,7 +63,7 @@ def searches() -> dict[str, Search]:
         Search("keops (as installed)", keops, keops_reasons),
         Search("keops (native, fast-math)", keops, keops_reasons, environment=native_keops()),
         *(Search(f"faiss {kind}", functools.partial(faiss, kind=kind), faiss_reasons, exact=kind == "flat")
-          for kind in ("flat", "ivf", "hnsw")),
+          for kind in ("flat", "ivf", "pq", "lsh", "hnsw")),
         *(_ours(name) for name in (*BACKENDS, "auto")),
         *(_ours("cpu")._replace(name=f"{OURS}cpu ({isa})", environment={VARIABLE: isa}, in_attention=False)
           for isa in runnable()),
@@ -117,7 +117,12 @@ def keops(problem: SearchProblem) -> Found:
 
 
 def faiss(problem: SearchProblem, kind: str) -> Found:
-    """Faiss' index: flat (exact), ivf (4 sqrt(M) lists, a sixteenth probed), hnsw (32 neighbours, beam of 64)."""
+    """Faiss' index: flat (exact), or an approximate one.
+
+    ``ivf`` has 4 sqrt(M) lists, of which it probes a sixteenth; ``pq`` a byte for every two channels (one, if their
+    number is odd); ``lsh`` 16 bits for each channel, the signs of random projections, which say nothing of a key's
+    length; ``hnsw`` 32 neighbours, and a beam of 64.
+    """
     import faiss as library
 
     def block(q: Tensor, k: Tensor, num_keys: int) -> Found:
@@ -144,6 +149,11 @@ def _faiss_index(library: object, kind: str, num_keys: int, dim: int) -> object:
         searcher = library.IndexHNSWFlat(dim, 32, library.METRIC_INNER_PRODUCT)
         searcher.hnsw.efSearch = 64
         return searcher
+    if kind == "pq":
+        bits = min(8, num_keys.bit_length() - 1)  # 2^bits centroids need as many keys
+        return library.IndexPQ(dim, dim // 2 if dim % 2 == 0 else dim, bits, library.METRIC_INNER_PRODUCT)
+    if kind == "lsh":
+        return library.IndexLSH(dim, 16 * dim)
     lists = max(1, min(int(4 * num_keys**0.5), num_keys // 39 or 1))  # faiss wants 39 training points a list
     searcher = library.IndexIVFFlat(library.IndexFlatIP(dim), dim, lists, library.METRIC_INNER_PRODUCT)
     searcher.nprobe = max(1, lists // 16)

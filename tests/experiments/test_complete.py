@@ -18,6 +18,7 @@ from graphgps_kmip.gym.config.config_loading import load_config
 from graphgps_kmip.gym.config.sparse_settings import is_sparse
 from graphgps_kmip.gym.running.planned_runs import planned_hash
 from graphgps_kmip.report.result_table import build_table
+from run import brec
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = load_manifest(ROOT / "run" / "experiments")
@@ -44,7 +45,10 @@ CELLS = {
     ("K-I.2", "table9"): 36,
 }
 # Of PPGT's tables: cells that trainings fill, those of GRIT included, which the paper quotes.
-PPGT_CELLS = {("P-T2", "table2"): 10, ("P-T3", "table3"): 4, ("P-T4", "table4"): 2, ("P-T10", "table10"): 2}
+PPGT_CELLS = {
+    **{("P-T2", "table2"): 10, ("P-T2", "table1-zinc"): 2, ("P-T3", "table3"): 4, ("P-T4", "table4"): 2},
+    ("P-T10", "table10"): 2,
+}
 # Of the low-width paper's tables: cells that trainings fill; it does not say how many runs it averages, ours are 5.
 LOW_WIDTH_CELLS = {("L-T1", "table1"): 25, ("L-T2", "table2"): 3}
 # Of the GECO paper's tables of scores: cells that trainings fill. It says of the large graphs alone how many runs it
@@ -168,6 +172,16 @@ def test_every_printed_table_belongs_to_an_experiment_or_to_the_text() -> None:
 def test_every_experiment_of_the_five_documents_is_there() -> None:
     missing = set(range(1, 65)) - {one.number for one in EXPERIMENTS.values()}
     assert not missing
+
+
+def test_the_table_of_brec_says_which_models_run_here_and_has_no_column_without_a_source(tmp_path: Path) -> None:
+    experiment = EXPERIMENTS["P-T1"]
+    table = build_table(experiment, experiment.tables["ppgt/table1"], PRINTED, tmp_path, lambda _: "")
+    ours = {training.point["model"] for training in experiment.trainings} | {"1-WL", "3-WL"}
+    assert {row for row, status in table.settings.items() if status != "quoted"} == ours
+    for row, cells in table.rows.items():
+        assert all((cell.ours is not None) == (row in ours) for cell in cells.values()), row
+    assert set(table.columns) <= {*brec.PRINTED}, "what run/brec.py counts"
 
 
 def test_every_experiment_says_what_it_claims_and_costs() -> None:

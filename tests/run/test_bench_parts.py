@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from run.bench.attention_inputs import DATA, Inputs, make_inputs, shape_of
 from run.bench.harness import Bounds, skip_reason
 
 from graphgps_kmip.attention.sparse_attention import sparse_attention
+from graphgps_kmip.experiments.manifest import load_manifest
 from graphgps_kmip.registry import entries
 from graphgps_kmip.search import SearchProblem
 from tests.reference.search import search
@@ -34,6 +36,24 @@ def problem_of(data: Ragged, num_keys: int) -> SearchProblem:
 def test_every_baseline_equals_brute_force(baseline: Callable[..., tuple], sizes: list[int]) -> None:
     data = ragged(sizes, sizes, num_heads=2, seed=3)
     check_answer(data, 4, *baseline(problem_of(data, 4)), tolerance=1e-5)
+
+
+@FAISS
+@pytest.mark.parametrize("kind", ["ivf", "pq", "lsh", "hnsw"])
+@pytest.mark.parametrize("sizes", [[30], [300, 2]])
+def test_approximate_indexes_name_keys_of_the_query_s_graph(kind: str, sizes: list[int]) -> None:
+    data = ragged(sizes, sizes, num_heads=2, seed=3)
+    index, score = search_methods.faiss(problem_of(data, 4), kind)
+    assert index.shape == score.shape
+    assert ((index >= 0) & (index < sum(sizes))).all()
+
+
+def test_every_approximate_index_that_the_papers_name_is_measured_or_said_to_be_left_out() -> None:
+    measured = search_methods.names("search", "cpu", approximate=True)
+    assert {"faiss ivf", "faiss pq", "faiss lsh"} <= set(measured)
+    experiments = load_manifest(Path(__file__).parents[2] / "run" / "experiments")
+    for key in ("T-4.2x", "K-E"):
+        assert "Annoy and TorchPQ are left out" in " ".join(experiments[key].notes)
 
 
 @pytest.mark.compiler

@@ -236,6 +236,7 @@ HEADS = whole(1, 1024)
 FRACTION = Range(0, 1)
 DROPOUT = Range(0, 1, below=True)
 POSITIVE = Range(0, 1e30, above=True)
+RATIO = Range(0, 1000, above=True)  # of two widths
 NOT_NEGATIVE = Range(0, 1e30)
 SEED = whole(0, 2**32 - 1)  # what numpy's generators take
 TEXT = Text()

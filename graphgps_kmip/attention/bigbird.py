@@ -25,7 +25,7 @@ from graphgps_kmip.attention.head_arguments import check_dropout, described, dim
 from graphgps_kmip.attention.sparse_attention import cpu_can_run, sparse_attention
 from graphgps_kmip.common.host_copies import counts
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.ranges import COUNT, NATURAL, POSITIVE, Choice, Registered
+from graphgps_kmip.ranges import COUNT, POSITIVE, Choice, Registered, whole
 from graphgps_kmip.registry import register
 
 _BITS = 0xFFFFFFFF
@@ -257,7 +257,7 @@ class BigBirdAttention(nn.Module):
         dropout: float = 0.0,
         *,
         block_size: Annotated[int, COUNT] = 3,
-        num_random_blocks: Annotated[int, NATURAL] = 3,
+        num_random_blocks: Annotated[int, whole(0, 1000)] = 3,
         use_bias: bool = False,
         hidden_act: Annotated[str, Choice(ACTIVATIONS)] = "relu",
         layer_norm_eps: Annotated[float, POSITIVE] = 1e-6,

@@ -27,7 +27,7 @@ from graphgps_kmip.attention.long_filter import (
 )
 from graphgps_kmip.attention.size_groups import SizeGroups
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.ranges import COUNT
+from graphgps_kmip.ranges import whole
 from graphgps_kmip.registry import register
 
 SHARE_LEFT = 1e-2  # a filter has decayed to this at ..
@@ -91,7 +91,7 @@ class HyenaAttention(nn.Module):
         num_heads: int,  # noqa: ARG002
         dropout: float = 0.0,
         *,
-        short_width: Annotated[int, COUNT] = 3,
+        short_width: Annotated[int, whole(1, 10_000)] = 3,
         decay: bool = True,
         filter_width: FilterWidth = FilterShape.width,
         filter_places: FilterPlaces = FilterShape.places,

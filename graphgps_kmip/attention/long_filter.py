@@ -21,7 +21,7 @@ from graphgps_kmip.common.host_copies import on_device
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.common.row_chunks import RowStage, map_rows
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.ranges import NATURAL, WIDTH, whole
+from graphgps_kmip.ranges import SOME_LAYERS, WIDTH, whole
 
 TINY = 1e-12  # least divisor; its square, in the gradient, is a float32 above 0
 SUM_NUMBERS = 2**17  # of the gradient of sums at a time, which a cache holds
@@ -29,7 +29,8 @@ FEW_PLACES = 2048  # up to so many the network is computed at once and kept: to 
 
 
 # ranges of the options of those who have such filters
-FilterWidth, FilterPlaces, FilterLayers = Annotated[int, WIDTH], Annotated[int, whole(3, 1001)], Annotated[int, NATURAL]
+FilterWidth, FilterPlaces = Annotated[int, WIDTH], Annotated[int, whole(3, 1001)]
+FilterLayers = Annotated[int, SOME_LAYERS]
 
 
 @dataclass(frozen=True)

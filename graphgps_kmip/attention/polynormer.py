@@ -44,7 +44,11 @@ class ChannelGate(nn.Module):
         if start is not None and not 0 <= start <= 1:
             raise InputError(f"beta must be in [0, 1], or None, got {start}")
         self.start = start
-        given = torch.full((dim,), start) if start is not None else torch.randn(dim) * math.sqrt(2 / (num_layers + dim))
+        given = (
+            torch.full((dim,), float(start))
+            if start is not None
+            else torch.randn(dim) * math.sqrt(2 / (num_layers + dim))
+        )
         self.weight = nn.Parameter(given)
 
     def forward(self) -> Tensor:

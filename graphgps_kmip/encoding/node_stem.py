@@ -37,7 +37,8 @@ class NodeStem(nn.Module):
     Shapes: batch.x (N, C), batch.rrwp (P, K), batch.rrwp_degree (N,), batch.pos (N, dim_location) -> batch.x (N, C).
 
     Raises:
-        InputError: an unknown feature when built; values or locations missing when called.
+        InputError: an unknown feature when built; values or locations missing, or locations of another width, when
+            called.
     """
 
     def __init__(
@@ -72,9 +73,7 @@ class NodeStem(nn.Module):
             return batch.rrwp_degree.double().log1p()[:, None]
         if name == "log_order":
             return ptr.diff().double().log1p().repeat_interleave(ptr.diff())[:, None]
-        if batch.get("pos") is None:
-            raise InputError("ppgt.node_features: location needs batch.pos, which the data does not have: leave it out")
-        return batch.pos
+        return locations(batch, "ppgt.node_features", self.linears[name].in_features)
 
 
 class NodeMask(nn.Module):
@@ -149,6 +148,26 @@ class ClassToken(nn.Module):
         else:
             batch.class_token = self.token + self.mlp(sizes.log1p() if self.order == "log_order" else sizes)
         return batch
+
+
+def locations(batch: Batch, key: str, dim: int) -> Tensor:
+    """Return ``batch.pos`` (N, dim).
+
+    Args:
+        batch (Batch): Its nodes have positions.
+        key (str): The config key that asks for them, for errors.
+        dim (int): How many columns they must have.
+
+    Raises:
+        InputError: there are none, or they have another number of columns.
+    """
+    if batch.get("pos") is None:
+        raise InputError(f"{key}: location needs batch.pos, which the data does not have: leave it out")
+    if batch.pos.size(1) != dim:
+        raise InputError(
+            f"{key}: location has {batch.pos.size(1)} columns, ppgt.dim_location says {dim}: set it to the former"
+        )
+    return batch.pos
 
 
 def check_names(key: str, given: Iterable[str], allowed: Iterable[str]) -> None:

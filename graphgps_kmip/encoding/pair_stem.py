@@ -20,7 +20,7 @@ from graphgps_kmip.common.node_pairs import all_pairs, first_nodes, pair_rows, r
 from graphgps_kmip.common.rms_norms import NORM_LAYERS
 from graphgps_kmip.common.row_chunks import RowStage, map_rows
 from graphgps_kmip.common.stochastic_depth import DropPath
-from graphgps_kmip.encoding.node_stem import check_names
+from graphgps_kmip.encoding.node_stem import check_names, locations
 from graphgps_kmip.encoding.rrwp import RRWP, with_rrwp
 from graphgps_kmip.encoding.sinusoidal_encoding import sinusoidal_linear_of_chunk, sinusoidal_width
 from graphgps_kmip.errors import InputError
@@ -76,6 +76,7 @@ class PairStem(nn.Module):
         widths = {"location": dim_location, "inverse_order": 1, "inverse_degree": 2}
         self.encoding, self.features, self.dim = encoding, tuple(features), dim
         self.num_bases, self.raw_channels, self.drop_pairs = num_bases, raw_channels, drop_pairs
+        self.dim_location = dim_location
         channels = encoding.walks.num_channels + sum(widths[name] for name in self.features)
         sizes = [sinusoidal_width(channels, num_bases, raw_channels), *hidden, dim]
         layers = [module for pair in pairwise(sizes) for module in (nn.Linear(*pair), act())]
@@ -138,11 +139,8 @@ class PairStem(nn.Module):
         ptr, listed = first_nodes(batch), batch.get("rrwp_index")
         query, key = (all_pairs(ptr) if listed is None else listed) if self.features else (None, None)
         if "location" in self.features:
-            if batch.get("pos") is None:
-                raise InputError(
-                    "ppgt.pair_features: location needs batch.pos, which the data does not have: leave it out"
-                )
-            columns.append((batch.pos[query] - batch.pos[key]).to(kind))
+            place = locations(batch, "ppgt.pair_features", self.dim_location)
+            columns.append((place[query] - place[key]).to(kind))
         if "inverse_order" in self.features:
             sizes = ptr.diff()
             columns.append(_of_pairs(1 / sizes.to(kind), ptr, listed)[:, None])

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import PNAConv
 
+from graphgps_kmip.errors import InputError
 from graphgps_kmip.mpnn.message_passing import Nodes, refuse_encoding, required_edge_attr
 from graphgps_kmip.ranges import WIDTH
 from graphgps_kmip.registry import register
@@ -35,7 +36,7 @@ class PNA(nn.Module):
         x (N, C) or a pair (M, C), (N, C), edge_index (2, E), edge_attr (E, edge_dim) -> (N, C), edge_attr as given.
 
     Raises:
-        ValueError: edge_attr is None, or an encoding is given.
+        ValueError: edge_attr is None or of another width, or an encoding is given.
     """
 
     internal_residual = False
@@ -58,6 +59,11 @@ class PNA(nn.Module):
         """Return new node features, and the edge features as they are."""
         refuse_encoding("PNA", encoding)
         edge_attr = required_edge_attr("PNA", edge_attr)
+        if edge_attr.size(1) != self.conv.edge_dim:
+            raise InputError(
+                f"gt.pna.edge_dim: the edge features are {edge_attr.size(1)} wide, not {self.conv.edge_dim}: set it to "
+                "the former, or None"
+            )
         if not isinstance(x, tuple):
             return self.conv(x, edge_index, edge_attr), edge_attr
         # PNAConv has one set of nodes: the targets become further nodes after the sources, without outgoing edges

@@ -18,7 +18,7 @@ from graphgps_kmip.ranges import (
     HEADS,
     NATURAL,
     NOT_NEGATIVE,
-    POSITIVE,
+    RATIO,
     SOME_LAYERS,
     TEXT,
     WIDTH,
@@ -88,7 +88,7 @@ NETWORK_DEFAULTS: dict[str, Any] = {
     "ppgt.dim_pair": Default(0, whole(0, 65_536)),  # 0: gt.dim_hidden
     "ppgt.stem_hidden": Default([128], Each(WIDTH)),
     "ppgt.stem_blocks": Default(2, SOME_LAYERS),
-    "ppgt.stem_ffn_ratio": Default(2.0, POSITIVE),
+    "ppgt.stem_ffn_ratio": Default(2.0, RATIO),
     "ppgt.stem_norm": Default("ada_rms_norm", Choice(tuple(NORM_LAYERS))),
     "ppgt.stem_first_norm": Default("none", Choice(tuple(NORM_LAYERS))),
     "ppgt.stem_last_norm": Default("ada_rms_norm", Choice(tuple(NORM_LAYERS))),
@@ -98,7 +98,7 @@ NETWORK_DEFAULTS: dict[str, Any] = {
     "ppgt.norm": Default("ada_rms_norm", Choice(tuple(NORM_LAYERS))),
     "ppgt.first_norm": Default("none", Choice(tuple(NORM_LAYERS))),
     "ppgt.last_norm": Default("ada_rms_norm", Choice(tuple(NORM_LAYERS))),
-    "ppgt.ffn_ratio": Default(2.0, POSITIVE),
+    "ppgt.ffn_ratio": Default(2.0, RATIO),
     "ppgt.act": Default("", Registered("an activation")),  # inside the layers: "" is gnn.act; or swiglu
     "ppgt.drop_path": Default(0.0, DROPOUT),
     "ppgt.drop_path_by_layer": False,  # from 0 in the first layer to ppgt.drop_path in the last

@@ -14,7 +14,7 @@ from torch import Tensor
 from graphgps_kmip.common.host_copies import counts, host_copy
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.registry import register
-from graphgps_kmip.task.task import identity
+from graphgps_kmip.task.task import HALF, identity
 
 Reduce = Callable[[Tensor], Tensor]  # sums a tensor over the processes; only class weights need it
 Terms = tuple[Tensor, Tensor]  # (total, weight)
@@ -23,7 +23,6 @@ Loss = Callable[..., Terms]
 # Stands for "nothing counted": total / 1e-30 is a finite 0 with finite gradients, and 1e-30 + 1 == 1 in any dtype,
 # so a process without labels does not change the sum of the weights.
 NO_WEIGHT = 1e-30
-HALF = (torch.float16, torch.bfloat16)
 
 
 def squeeze(tensor: Tensor) -> Tensor:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
+
+HALF = (torch.float16, torch.bfloat16)
 
 
 def identity(tensor: Tensor) -> Tensor:

@@ -16,8 +16,7 @@ from graphgps_kmip.common.host_copies import remember_batch
 from graphgps_kmip.common.signals import StopSignals
 from graphgps_kmip.errors import InputError, OutOfMemory, TrainingDiverged, is_out_of_memory
 from graphgps_kmip.results.run_stats import rounded
-from graphgps_kmip.task.losses import HALF
-from graphgps_kmip.task.task import Task
+from graphgps_kmip.task.task import HALF, Task
 from graphgps_kmip.train.distributed import all_reduce, gather_rows
 from graphgps_kmip.train.settings import TrainSettings
 

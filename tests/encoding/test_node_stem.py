@@ -84,6 +84,8 @@ def test_mistakes_are_named() -> None:
     with pytest.raises(ConfigError, match=r"ppgt\.class_token: expected one of none, order, log_order, got 'size'"):
         ClassToken(6, order="size")
     batch = batch_of_two()
+    with pytest.raises(InputError, match=r"location has 2 columns, ppgt\.dim_location says 3: set it to the former"):
+        NodeStem(EXACT, 6, features=("location",), dim_location=3)(batch)
     batch.pos = None
     with pytest.raises(InputError, match="location needs batch.pos"):
         NodeStem(EXACT, 6, features=("location",))(batch)

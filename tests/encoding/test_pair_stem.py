@@ -221,6 +221,8 @@ def test_mistakes_are_named() -> None:
     ):
         stem(features=("inverse_degre",))
     batch = Batch.from_data_list(graphs())
+    with pytest.raises(InputError, match=r"pair_features: location has 2 columns, ppgt\.dim_location says 1"):
+        stem(features=("location",), dim_location=1)(batch)
     batch.pos = None
     with pytest.raises(InputError, match="location needs batch.pos"):
         stem(features=("location",))(batch)

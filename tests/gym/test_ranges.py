@@ -82,6 +82,21 @@ def test_a_value_outside_is_refused_with_key_origin_and_what_is_allowed(key: str
     )
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("gt.geco.filter_layers", "1000000000"),
+        ("gt.hyena.short_width", "1000000000"),
+        ("gt.bigbird.num_random_blocks", "1000000000"),
+        ("ppgt.ffn_ratio", "1e29"),
+        ("ppgt.stem_ffn_ratio", "1e29"),
+    ],
+)
+def test_a_size_that_no_model_can_have_is_refused(key: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{key}: expected a (whole|finite) number .*10*.* got 1"):
+        load_config(CfgNode(), None, [key, value])
+
+
 def test_the_origin_of_a_value_is_the_file_that_set_it_last(tmp_path: Path) -> None:
     (tmp_path / "shared.yaml").write_text("gt:\n  dropout: 7\n  layers: 0\n")
     (tmp_path / "own.yaml").write_text("base: shared.yaml\ngt:\n  layers: 2\n")

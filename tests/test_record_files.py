@@ -27,7 +27,6 @@ KINDS = {
     "G_rrwp": 5,
     "I_brec": 4,
     "G_grit": 18,
-    "J_linear_transformers": 6,
 }
 
 

@@ -12,11 +12,9 @@ from graphgps_kmip.attention.k_annealing import AnnealedKeys
 from graphgps_kmip.attention.key_selection import BestKeys, DiverseKeys, RandomKeys
 from graphgps_kmip.attention.kmip import KMIPAttention
 from graphgps_kmip.attention.performer import PerformerAttention
-from graphgps_kmip.attention.polynormer import PolynormerAttention
 from graphgps_kmip.attention.sampled_edges import SampledEdgeAttention
 from graphgps_kmip.attention.san import SANAttention
 from graphgps_kmip.attention.score_estimator import ScoreEstimatorAttention
-from graphgps_kmip.attention.sgformer import SGFormerAttention
 from graphgps_kmip.attention.simplified_l2 import ClassAttention, SimplifiedL2Attention
 
 __all__ = [
@@ -35,10 +33,8 @@ __all__ = [
     "HyenaAttention",
     "KMIPAttention",
     "PerformerAttention",
-    "PolynormerAttention",
     "RandomKeys",
     "SANAttention",
-    "SGFormerAttention",
     "SampledEdgeAttention",
     "ScoreEstimatorAttention",
     "SimplifiedL2Attention",

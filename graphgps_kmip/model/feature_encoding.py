@@ -54,7 +54,7 @@ class SparseDropout(nn.Module):
         if not x.is_floating_point():
             raise InputError(
                 "dropout of the features of the nodes: they are whole numbers, types or counts: set "
-                "recipe.feature_dropout 0 (of model.type Polynormer network.polynormer.in_dropout)"
+                "recipe.feature_dropout 0"
             )
         at = x.nonzero(as_tuple=True)
         return x.index_put(at, drop(x[at], self.p))

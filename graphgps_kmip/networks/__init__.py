@@ -8,10 +8,9 @@ from graphgps_kmip.networks import (  # noqa: F401 (imported for their registry 
     gps_networks,
     grit_network,
     head_builders,
+    node_transformers,
     plain_gnns,
-    polynormer_network,
     ppgt_network,
-    sgformer_network,
     spexphormer_network,
     transformer_networks,
 )

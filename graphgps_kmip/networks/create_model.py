@@ -23,6 +23,7 @@ NUM_LAYERS = {
 WITHOUT_LAYER_TYPE = ("GCN", "GAT", "Graphormer", "Performer", "BigBird", "PPGT", "Polynormer", "SGFormer")
 LAYER_TYPE = dict.fromkeys(("custom_gnn", "gnn"), "gnn.layer_type")
 WITHOUT_ENCODERS = ("GCN", "GAT")
+OF_NODES = (*WITHOUT_ENCODERS, "Polynormer", "SGFormer")  # without heads for graphs
 # Keyword argument -> keys, where it is not the last part of one.
 SHORT = {
     "dim": ("gnn.dim_inner", "gt.dim_hidden", "graphormer.embed_dim"),
@@ -76,9 +77,11 @@ def create_model(
     if num_layers is not None:
         given[NUM_LAYERS.get(network, "gt.layers")] = num_layers
     if network in WITHOUT_ENCODERS:
-        given |= {"dataset.node_encoder": False, "dataset.edge_encoder": False, "gnn.head": "inductive_node"}
+        given |= {"dataset.node_encoder": False, "dataset.edge_encoder": False}
     elif not edge_dim:
         given["dataset.edge_encoder_name"] = "DummyEdge"
+    if network in OF_NODES:
+        given["gnn.head"] = "inductive_node"
     for name, value in options.items():
         given |= dict.fromkeys(_keys_of(name, network, layer_type), value)
     plan = NetworkPlan(network_settings(given | dict(settings)), in_dim, edge_dim)

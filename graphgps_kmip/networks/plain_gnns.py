@@ -63,19 +63,29 @@ def _network(plan: NetworkPlan, convs: list[nn.Module]) -> nn.Module:
     Raises:
         ConfigError: there is an encoder, or a head for something other than nodes.
     """
-    kind, head, data = plan.settings.model.type, plan.settings.gnn.head, plan.settings.dataset
+    kind, data = plan.settings.model.type, plan.settings.dataset
     if data.node_encoder or data.edge_encoder:
         raise ConfigError(
             f"model.type {kind} takes the features of nodes as they are: set dataset.node_encoder and "
             "dataset.edge_encoder False, or take custom_gnn"
         )
-    if head not in NODE_HEADS:
-        raise ConfigError(f"gnn.head: model.type {kind} has none but {' and '.join(NODE_HEADS)}, got {head}")
     layers = [GNNLayer(PlainConv(conv), plan.activation(), plan.settings.gnn.dropout) for conv in convs[:-1]]
     return GPSModel(
         encoder=FeatureEncoder(plan.settings.gnn.dim_inner, None, None),
         pre_mp=SparseDropout(plan.settings.gnn.dropout),
         layers=[*layers, GNNLayer(PlainConv(convs[-1]))],
-        head=OutputHead(masked=head == "node"),
+        head=node_output_head(plan),
         recompute=plan.settings.share.gradient_checkpointing,
     )
+
+
+def node_output_head(plan: NetworkPlan) -> OutputHead:
+    """Return the head of a network whose last layer has the outputs of nodes.
+
+    Raises:
+        ConfigError: gnn.head is for something other than nodes.
+    """
+    kind, head = plan.settings.model.type, plan.settings.gnn.head
+    if head not in NODE_HEADS:
+        raise ConfigError(f"gnn.head: model.type {kind} has none but {' and '.join(NODE_HEADS)}, got {head}")
+    return OutputHead(masked=head == "node")

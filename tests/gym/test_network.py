@@ -22,7 +22,6 @@ from graphgps_kmip.registry import components
 from tests.gym.networks import DATA, configure, graphs
 
 pytestmark = pytest.mark.usefixtures("few_digits")
-LINEAR = [("Polynormer", ""), ("SGFormer", "")]  # networks of linear attention
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +35,6 @@ def _entered() -> Iterator[None]:
     [
         ("GPSModel", ""),
         ("MultiModel", ""),
-        *LINEAR,
         *[("custom_gnn", name) for name in ("gcnconv", "gatconv", "gineconv", "gatedgcnconv", "GENConv", "GAT")],
         *[("gnn", name) for name in ("gcnconv", "gatconv", "ginconv", "gatedgcnconv", "gineconv", "generaledgeconv")],
     ],
@@ -133,6 +131,7 @@ def test_input_layers_normalise_rows_as_the_config_says_in_every_network() -> No
             layer_type = layers.get(network, "GCN")
             configure(DATA | {"model.type": network, "gt.layer_type": layer_type, "posenc_RRWP.enable": True})
             cfg.gnn.layers_pre_mp, cfg.gnn.l2norm = 1, wanted
+            cfg.gnn.head = "node" if network in ("Polynormer", "SGFormer") else "graph"
             found = any(isinstance(module, UnitRows) for module in build_network(network, 5, 3).pre_mp)
             assert found == wanted
 
@@ -170,7 +169,8 @@ def test_the_width_is_a_multiple_of_the_heads_where_there_are_heads() -> None:
     configure(DATA)
     steps = {}
     messages = [("custom_gnn", "GAT"), ("custom_gnn", "gatconv")]
-    for network, layer_type in [("GPSModel", ""), ("MultiModel", ""), *messages, *LINEAR]:
+    whole = [("Polynormer", ""), ("SGFormer", "")]
+    for network, layer_type in [("GPSModel", ""), ("MultiModel", ""), *messages, *whole]:
         cfg.model.type, cfg.gnn.layer_type = network, layer_type
         steps[network, layer_type] = width_step(cfg)
     assert list(steps.values()) == [2, 2, 2, 1, 2, 1]

@@ -87,7 +87,7 @@ def test_every_pair_of_branches_equals_the_network_from_yaml(local: str, attenti
 @pytest.mark.parametrize(
     ("network", "layer_type"),
     [("MultiModel", "GINE+GatedGCN+kMIP"), ("SingleModel", "Transformer"), ("SANTransformer", "SAN2Layer")]
-    + [("Performer", ""), ("BigBird", ""), ("Graphormer", ""), ("Polynormer", ""), ("SGFormer", "")]
+    + [("Performer", ""), ("BigBird", ""), ("Graphormer", "")]
     + [("custom_gnn", name) for name in ("gcnconv", "gatedgcnconv", "GENConv")],
 )
 def test_every_other_network_equals_that_from_yaml(network: str, layer_type: str) -> None:
@@ -105,7 +105,7 @@ def test_options_have_their_yaml_names_and_defaults() -> None:
     assert len(model.layers) == 4
     assert model.layers[0].attention[0].k == 7
     assert type(model.layers[0].ffn_norm).__name__ == "LayerPerGraph"
-    assert len(create_model("", 9, 10, network="Polynormer", global_layers=4).head.attention) == 4
+    assert len(create_model("", 9, 10, network="Polynormer", global_layers=4).layers[0].network.global_attn) == 4
     given = create_model("kMIP", 9, 10, settings={"gt.kmip.k": 3, "gnn.head": "inductive_node"})
     assert given.layers[0].attention[0].k == 3
     node = CfgNode()

@@ -76,8 +76,7 @@ OF_NETWORKS = {"grit.": "GritTransformer", "ppgt.": "PPGT"} | dict.fromkeys(
 # Groups of components that came later: as those that others registered, they count where the config names them.
 LATER = frozenset(
     {"posenc_RRWP", "gt.sl2", "gt.grit", "gt.geco", "gt.hyena", "gt.score_estimator", "head.linear_graph"}
-    | {"head.linear_node", "posenc_SVD"}
-    | {"gt.appnp", "gt.polynormer", "network.polynormer", "gt.sgformer", "network.sgformer"}
+    | {"head.linear_node", "posenc_SVD", "gt.appnp", "network.polynormer", "network.sgformer"}
 )
 
 

@@ -1,0 +1,169 @@
+"""Networks SGFormer (Wu et al. 2023) and Polynormer (Deng et al. 2024): torch_geometric's, for nodes of one graph."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn.attention import PolynormerAttention
+from torch_geometric.nn.models import Polynormer, SGFormer
+
+from graphgps_kmip.attention.context import GraphContext
+from graphgps_kmip.attention.head_arguments import dim_per_head
+from graphgps_kmip.common.host_copies import host_copy, remember
+from graphgps_kmip.errors import ConfigError
+from graphgps_kmip.model import GPSModel
+from graphgps_kmip.networks.network_plan import NetworkPlan
+from graphgps_kmip.networks.network_stack import layers_width, node_encoder_alone, pre_layers
+from graphgps_kmip.networks.plain_gnns import node_output_head
+from graphgps_kmip.ranges import DROPOUT, FRACTION, LAYERS, NATURAL, Choice
+from graphgps_kmip.registry import register
+
+
+class NodeTransformer(nn.Module):
+    """A network of torch_geometric, from node features to log-probabilities, as the only layer of a `GPSModel`.
+
+    Args:
+        network (Module): ``(x, edge_index, batch) -> (N, classes)``; with ``local_epochs``, a `Polynormer`.
+        binary (bool): of two classes, return the difference of their log-probabilities: the logit of the second.
+        local_epochs (int, optional): epochs of a training before the global phase of Polynormer. What the last training
+            epoch decided is part of the state, so that evaluations and checkpoints have the phase of their epoch; a new
+            network is global. (default: None)
+
+    Shapes:
+        x (N, C), context -> (N, classes), or (N, 1) if binary; edge_attr and states as given.
+
+    Raises:
+        ConfigError: when called: several graphs, which torch_geometric pads, and padding changes its outputs.
+    """
+
+    attention = ()  # read by GPSModel: no states
+
+    def __init__(self, network: nn.Module, binary: bool, local_epochs: int | None = None) -> None:
+        super().__init__()
+        self.network, self.binary, self.local_epochs = network, binary, local_epochs
+        if local_epochs is not None:
+            self.register_buffer("is_global", torch.tensor(True))
+
+    def forward(
+        self, x: Tensor, context: GraphContext, states: tuple[object, ...] = ()
+    ) -> tuple[Tensor, Tensor | None, tuple[object, ...]]:
+        """Return predictions of all nodes, the edge features and the states."""
+        if context.num_graphs != 1:
+            raise ConfigError(
+                f"model.type {type(self.network).__name__} takes one graph, got a batch of {context.num_graphs}: take "
+                "another network, or a data set of one graph"
+            )
+        if self.local_epochs is not None:
+            self._set_phase(context.epoch)
+        y = self.network(x, context.edge_index, context.batch)
+        return y[:, 1:] - y[:, :1] if self.binary else y, context.edge_attr, states
+
+    def _set_phase(self, epoch: int | None) -> None:
+        if self.training and epoch is not None:
+            is_global = epoch >= self.local_epochs
+            remember(self.is_global.fill_(is_global), torch.tensor(is_global))
+        self.network._global = bool(host_copy(self.is_global))
+
+
+@register("network", "SGFormer")
+def sgformer(
+    dim_in: int,
+    dim_out: int,
+    *,
+    plan: NetworkPlan,
+    attention_layers: Annotated[int, LAYERS] = 1,
+    graph_weight: Annotated[float, FRACTION] = 0.8,
+    aggregate: Annotated[str, Choice(("add", "cat"))] = "add",
+) -> nn.Module:
+    """SGFormer of torch_geometric: attention_layers of linear attention beside gt.layers of GCN, on one graph.
+
+    gt.dropout is the dropout of the branch of GCN, gt.attn_dropout that of the branch of attention, gt.n_heads are its
+    heads, each as wide as the network. Without a node encoder both read the features of the data, as in the paper.
+    Edge features, gt.batch_norm, gnn.act and gnn.layers_post_mp are not read.
+    """
+    gt, dim = plan.settings.gt, layers_width(plan.settings)
+    network = SGFormer(
+        *(_input_width(plan, dim, dim_in), dim, _num_classes(plan, dim_out)),
+        trans_num_layers=attention_layers,
+        trans_num_heads=gt.n_heads,
+        trans_dropout=gt.attn_dropout,
+        gnn_num_layers=gt.layers,
+        gnn_dropout=gt.dropout,
+        graph_weight=graph_weight,
+        aggregate=aggregate,
+    )
+    return _model(plan, dim, NodeTransformer(network, dim_out == 1))
+
+
+@register("network", "Polynormer")
+def polynormer(
+    dim_in: int,
+    dim_out: int,
+    *,
+    plan: NetworkPlan,
+    global_layers: Annotated[int, LAYERS] = 2,
+    local_epochs: Annotated[int, NATURAL] = 100,
+    in_dropout: Annotated[float, DROPOUT] = 0.15,
+    beta: Annotated[float, FRACTION] = 0.9,
+    qk_shared: bool = True,
+    local_attn: bool = True,
+) -> nn.Module:
+    """Polynormer of torch_geometric: gt.layers local layers, then global ones from epoch local_epochs, on one graph.
+
+    Local layers are GAT, or GCN without local_attn. Outside of a training that counts epochs the network is global.
+    gt.n_heads divide the width of both kinds of layers, gt.dropout is the dropout of the local ones, gt.attn_dropout
+    that of the global ones, in_dropout that of what the first layer reads: of the node encoder, or the data without
+    one. Edge features, gt.batch_norm, gnn.act and gnn.layers_post_mp are not read.
+
+    Raises:
+        ValueError: gt.n_heads do not divide the width.
+    """
+    gt, dim = plan.settings.gt, layers_width(plan.settings)
+    head_dim = dim_per_head(dim, gt.n_heads)
+    network = Polynormer(
+        *(_input_width(plan, dim, dim_in), head_dim, _num_classes(plan, dim_out)),
+        local_layers=gt.layers,
+        global_layers=global_layers,
+        in_dropout=in_dropout,
+        dropout=gt.dropout,
+        heads=gt.n_heads,
+        beta=beta,
+        local_attn=local_attn,
+    )
+    # torch_geometric 2.8.1 makes these for inputs as wide as one head, and stops in the global phase with more.
+    network.global_attn = nn.ModuleList(
+        PolynormerAttention(dim, gt.n_heads, head_dim, beta, qk_shared=qk_shared, dropout=gt.attn_dropout)
+        for _ in range(global_layers)
+    )
+    del network.lin_in  # never called
+    return _model(plan, dim, NodeTransformer(network, dim_out == 1, local_epochs))
+
+
+def _input_width(plan: NetworkPlan, dim: int, dim_in: int) -> int:
+    return dim if plan.settings.dataset.node_encoder or plan.settings.gnn.layers_pre_mp > 0 else dim_in
+
+
+def _num_classes(plan: NetworkPlan, dim_out: int) -> int:
+    """Return the number of log-probabilities: two for one logit.
+
+    Raises:
+        ConfigError: the task is not one class for each node.
+    """
+    if plan.settings.dataset.task_type not in ("", "classification"):
+        raise ConfigError(
+            f"dataset.task_type: model.type {plan.settings.model.type} gives log-probabilities of classes, not "
+            f"{plan.settings.dataset.task_type}: take another network"
+        )
+    return max(dim_out, 2)
+
+
+def _model(plan: NetworkPlan, dim: int, layer: NodeTransformer) -> nn.Module:
+    return GPSModel(
+        encoder=node_encoder_alone(plan, dim),
+        pre_mp=pre_layers(plan, dim),
+        layers=[layer],
+        head=node_output_head(plan),
+        recompute=plan.settings.share.gradient_checkpointing,
+    )

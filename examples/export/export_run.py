@@ -28,17 +28,15 @@ def main(words: list[str]) -> None:
     args = parser.parse_args(words)
     with trained(args.run) as run, torch.no_grad():
         graphs = list(run.dataset.part("test"))
-        program = export_model(run.model, batch_of(graphs[:4], "test"))
+        program = export_model(run.model, batch_of(graphs[:4]))
         if args.aoti:
             torch._inductor.aoti_compile_and_package(program, package_path=str(args.out))
             predict = torch._inductor.aoti_load_package(str(args.out))
         else:
             torch.export.save(program, args.out)
             predict = torch.export.load(args.out).module()
-        largest = 0.0
-        for number in (1, 7, len(graphs)):  # batches of other sizes than the one that was traced
-            batch = batch_of(graphs[:number], "test")
-            largest = max(largest, float((predict(tensors_of(batch)) - run.model(batch)[0]).abs().max()))
+        batches = [batch_of(graphs[:number]) for number in (1, 7, len(graphs))]  # other sizes than that of the trace
+        largest = max(float((predict(tensors_of(batch)) - run.model(batch)[0]).abs().max()) for batch in batches)
     print(f"{args.out}: {args.out.stat().st_size:,} bytes; predictions of {len(graphs)} graphs differ by {largest:.2g}")
 
 

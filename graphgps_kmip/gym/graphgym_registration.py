@@ -75,8 +75,10 @@ def _enter(spec: Spec) -> None:
 def _enter_composed_names() -> None:
     """Enter encoders under joined names, such as ``Atom+LapPE``: GraphGym's own network looks for whole names."""
     for kind, build in (("node_encoder", node_encoder), ("edge_encoder", edge_encoder)):
+        registry = GRAPHGYM_REGISTRIES[kind]
         for name in composed_names(kind):
-            offer(GRAPHGYM_REGISTRIES[kind], name, partial(_build_composed, build, name))
+            if name not in OURS.get(id(registry), {}):
+                offer(registry, name, partial(_build_composed, build, name))
 
 
 def _build_composed(build: Callable[..., nn.Module], name: str, dim: int) -> nn.Module:

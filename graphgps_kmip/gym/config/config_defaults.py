@@ -78,11 +78,12 @@ DEFAULTS: dict[str, Any] = {
     "spexphormer.estimator": Default("", PATH),  # YAML of the estimator, from the folder of the file that names it
     "spexphormer.estimator_seed": Default(0, SEED),  # one estimator serves all seeds; each split has its own
     "spexphormer.estimator_hash": Default("", TEXT),  # of its settings: entered when the config is loaded
-    "spexphormer.degree": Default([5], Each(COUNT, 1)),  # edges into a node: of all layers, or of each, first to last
+    # edges into a node: of all layers, or of each, first to last
+    "spexphormer.degree": Default([5], Each(whole(1, 1000), 1)),
     "spexphormer.sampler": Default("graph_reservoir", Choice(LAYER_SAMPLERS)),
     "spexphormer.resampling_epochs": Default(1, COUNT),  # epochs from one sample to the next
     "spexphormer.repeat_missing": False,  # nodes with fewer edges repeat some of them, as in the public code
-    "spexphormer.eval_draws": Default(1, COUNT),  # samples whose predictions are averaged in evaluation
+    "spexphormer.eval_draws": Default(1, whole(1, 10_000)),  # samples whose predictions are averaged in evaluation
     "brec.protocol": Default("literal", Choice(tuple(PROTOCOLS))),  # ours, of train.mode brec: how pairs are trained on
     "brec.pairs": Default("", TEXT),  # which: names of categories, 0-9, 110, joined by a plus; "": all
     "brec.loss_threshold": Default(0.0, NOT_NEGATIVE),  # a lower loss of an epoch ends the training on a pair

@@ -25,7 +25,7 @@ from graphgps_kmip.gym.graphgym_registries import (
 )
 from graphgps_kmip.gym.posenc import check_encoding
 from graphgps_kmip.gym.running.data_loading import load_dataset
-from graphgps_kmip.gym.running.train_modes import from_graphgym, loss_and_score, run_mode
+from graphgps_kmip.gym.running.train_modes import from_graphgym, loss_and_score, run_mode_of_graphgym, with_options
 from graphgps_kmip.networks.branches import build_branch
 from graphgps_kmip.networks.encoder_builders import build_encoder, composed_names, edge_encoder, node_encoder
 from graphgps_kmip.networks.network_stack import build_head
@@ -103,8 +103,10 @@ def _has_group(spec: Spec) -> bool:
 
 def _for_graphgym(spec: Spec) -> Callable[..., Any]:
     """Return a component in the form that GraphGym calls: its options come from the config."""
+    if spec.kind in ("optimizer", "scheduler") and spec.options:
+        return with_options(spec)
     forms: dict[str, Callable[..., Any]] = {
-        "train_mode": lambda loggers, *given: run_mode(spec.component, cfg, *given),  # noqa: ARG005 (our loop logs)
+        "train_mode": lambda loggers, *given: run_mode_of_graphgym(spec.component, *given),  # noqa: ARG005 (our loop logs)
         "network": lambda dim_in, dim_out: build_for_graphgym(spec.name, dim_in, dim_out),
         "head": lambda dim_in, dim_out: build_head(current_plan(), spec, dim_in, dim_out),
         "node_encoder": lambda dim: build_encoder(current_plan(), spec, dim),

@@ -13,6 +13,7 @@ from torch_geometric.graphgym.config import set_cfg
 from yacs.config import CfgNode
 
 from graphgps_kmip.data import GraphDataset
+from graphgps_kmip.data.dataset import Summary
 
 
 def numbers(graphs: object) -> list[int]:
@@ -41,11 +42,13 @@ def stock_loaders(monkeypatch: pytest.MonkeyPatch, dataset: GraphDataset, task: 
 def test_the_stock_create_loader_divides_graphs(
     monkeypatch: pytest.MonkeyPatch, rings: Callable[[int], GraphDataset]
 ) -> None:
-    dataset = rings(7)
+    unseen = rings(7)
+    seven = Summary(7, dim_in=2, dim_edge=0, dim_out=3, mean_nodes=3, max_nodes=3, mean_edges=6, directed=False)
+    dataset = GraphDataset(unseen.graphs, unseen.splits, seven)
     loaders, cfg = stock_loaders(monkeypatch, dataset, "graph")
     seen = [sorted(int(x) for batch in loader for x in batch.x[batch.ptr[:-1], 0]) for loader in loaders]
     assert seen == [[0, 1, 2, 3, 4], [5], [6]]
-    assert (cfg.share.dim_in, cfg.share.dim_out, cfg.share.num_splits) == (2, 2, 3)
+    assert (cfg.share.dim_in, cfg.share.dim_out, cfg.share.num_splits) == (2, 3, 3), "a class without a graph counts"
     assert len(dataset.part("train")) == 5, "what the stock function deletes is not the data set's own split"
 
 

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 
 _standing_in: ContextVar[bool] = ContextVar("standing_in", default=False)
 GRAPHGYM_SHARES = (0.8, 0.1, 0.1)  # its default of dataset.split
+ONLY_HERE = {"train.max_nodes": 0, "optim.weight_decay_layers": "all"}  # what only our own main does -> default
 GRAPHGYM_FORMAT = "PyG"  # loaded by GraphGym itself where we have no record of that name
 
 
@@ -112,6 +113,8 @@ def load_dataset(format: str, name: str, root: str) -> GraphDataset | None:  # n
         cfg.model.type,
         "those of graphgps_kmip" if is_ours else "left to the package that has it",
     )
+    if is_ours:
+        _refuse_for_graphgym()
     loaded = load(format, name, root) if is_ours else None
     if loaded is None:
         return None
@@ -119,6 +122,17 @@ def load_dataset(format: str, name: str, root: str) -> GraphDataset | None:  # n
     enter({**loaded.facts, **task, "dataset.edge_dim": columns(loaded.dataset.graphs[0].edge_attr, name)})
     dataset = loaded.dataset
     return GraphDataset(dataset.graphs, dataset.splits, dataset_info(dataset), dataset.files)
+
+
+def _refuse_for_graphgym() -> None:
+    """Raise a `ConfigError` for settings that GraphGym's own loaders and optimizers would not obey."""
+    unread = {key: value for key, value in ONLY_HERE.items() if cfg[key.split(".")[0]][key.split(".")[1]] != value}
+    if is_sparse(cfg):
+        unread["gt.layer_type"] = "Exphormer"
+    for key in unread:
+        raise ConfigError(
+            f"{key}: GraphGym's own loaders and optimizers do not obey it: train by graphgps_kmip's main.py"
+        )
 
 
 def load_configured() -> Loaded:

@@ -6,7 +6,7 @@ import inspect
 import io
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch_geometric.graphgym.config import cfg, from_config
+from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.optim import create_optimizer, create_scheduler
 from yacs.config import CfgNode
 
@@ -24,7 +24,7 @@ from graphgps_kmip.gym.config.config_hash import config_hash
 from graphgps_kmip.gym.config.config_loading import flatten
 from graphgps_kmip.gym.graphgym_registries import has_network
 from graphgps_kmip.gym.running.attention_arrays import save_weights
-from graphgps_kmip.registry import entries, named, register
+from graphgps_kmip.registry import Spec, entries, named, register
 from graphgps_kmip.results.run_folder import CONFIG, SPLITS, writing
 from graphgps_kmip.task import Task, make_task
 from graphgps_kmip.task.task import identity
@@ -34,6 +34,7 @@ from graphgps_kmip.train import (
     TrainSettings,
     WandbWriter,
     Writer,
+    make_fabric,
     replace_file,
     train,
 )
@@ -97,7 +98,7 @@ def current_optimizer(model: nn.Module) -> Optimizer:
         ConfigError: another value than `DECAYED`; or ``first``, and something that learns stands before the layers.
     """
     learned = (parameter for parameter in model.parameters() if parameter.requires_grad)
-    optimizer = _created("optimizer", cfg.optim.optimizer, learned, create_optimizer)
+    optimizer = create_optimizer(learned, cfg.optim)
     layers = cfg.optim.weight_decay_layers
     if layers not in DECAYED:
         raise ConfigError(f"optim.weight_decay_layers: expected one of {', '.join(DECAYED)}, got {layers!r}")
@@ -126,16 +127,18 @@ def _decay_only(optimizer: Optimizer, decayed: set[nn.Parameter]) -> None:
 
 def current_scheduler(optimizer: Optimizer) -> Any:
     """Return the learning rate schedule ``optim.scheduler``."""
-    return _created("scheduler", cfg.optim.scheduler, optimizer, create_scheduler)
+    return create_scheduler(optimizer, cfg.optim)
 
 
-def _created(kind: str, name: str, first: Any, create: Callable[..., Any]) -> Any:
-    """Return an optimizer or a schedule; options of its own come from its config group, the rest from ``optim``."""
-    spec = named(kind).get(name)
-    if spec is None or not spec.options:
-        return create(first, cfg.optim)
-    group = {option: cfg[kind][spec.name.lower()][option] for option in spec.options}
-    return from_config(partial(spec.component, **group))(first, cfg=cfg.optim)
+def with_options(spec: Spec) -> Callable[..., Any]:
+    """Return an optimizer or a schedule in GraphGym's form, whose own options come from its config group."""
+
+    @wraps(spec.component)  # GraphGym reads its arguments
+    def create(*arguments: Any, **given: Any) -> Any:
+        group = {option: cfg[spec.kind][spec.name.lower()][option] for option in spec.options}
+        return spec.component(*arguments, **given | group)
+
+    return create
 
 
 def run_mode(mode: Callable[..., Any], config: CfgNode, *given: Any) -> Any:
@@ -144,10 +147,21 @@ def run_mode(mode: Callable[..., Any], config: CfgNode, *given: Any) -> Any:
     Args:
         mode: train mode.
         config: with the facts of the data.
-        given: loaders, model, optimizer, scheduler, and Fabric but from GraphGym's own main.
+        given: loaders, model, optimizer, scheduler, Fabric.
     """
     known = {"config": config} if "config" in inspect.signature(mode).parameters else {}
     return mode(*given, **known)
+
+
+def run_mode_of_graphgym(mode: Callable[..., Any], *given: Any) -> Any:
+    """Call a train mode from the main program of another package: in one process, on the device that it has chosen.
+
+    Args:
+        mode: train mode.
+        given: loaders, model, optimizer, scheduler.
+    """
+    accelerator, _, index = cfg.accelerator.partition(":")
+    return run_mode(mode, cfg, *given, make_fabric(accelerator, [int(index)] if index else 1, cfg.train.precision))
 
 
 @register("train_mode", "custom")

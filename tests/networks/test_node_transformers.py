@@ -52,6 +52,7 @@ def test_the_global_layers_of_polynormer_learn_from_local_epochs_on(epoch: int |
     is_global = epoch is None or epoch >= 2  # None: a training that counts no epochs
     local = {"local_convs", "lins", "lns", "h_lins", "post_bns"}
     assert reached(model) == local | {name for name, late in PHASES.items() if late == is_global}
+    assert {name for name, _ in model.layers[0].network.named_children()} == local | set(PHASES)  # none is idle
 
 
 def test_an_evaluation_and_a_checkpoint_have_the_phase_of_the_last_training_epoch() -> None:

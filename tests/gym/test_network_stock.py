@@ -14,6 +14,7 @@ from torch_geometric.graphgym.models.gnn import GNN
 
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.gym.building.network_building import build_network
+from graphgps_kmip.gym.graphgym_registries import choose_package
 from tests.gym.networks import DATA, configure, graphs
 
 
@@ -42,6 +43,7 @@ def test_the_stock_network_with_all_its_parts_equals_torch_geometrics(stage: str
             "dataset.node_encoder_bn": True,
         }
     )
+    choose_package("another")
     theirs = GNN(5, 3).double()
     cfg.gnn.head = head
     ours = build_network("gnn", 5, 3).double()

@@ -129,8 +129,8 @@ def _check_data(sparse: dict[str, str | int], estimator: dict[str, str | int], f
     if sparse["split"] != estimator["split"]:
         raise ConfigError(
             f"spexphormer.estimator: {file} trains on another split than this run, so labels of its validation or test "
-            "nodes would be in the scores: give both the same dataset.split_mode, dataset.split and, as split_mode "
-            "random depends on the seed, dataset.split_seed"
+            "nodes would be in the scores: give both the same dataset.split_mode and dataset.split; of split_mode "
+            "random, set dataset.split_seed 0 in both"
         )
 
 

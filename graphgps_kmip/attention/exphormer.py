@@ -57,7 +57,7 @@ class ExphormerStart(nn.Module):
         context with edge_attr (E, dim) -> state.
 
     Raises:
-        ValueError: when called: the edges have no features of width dim, or the graph is sharded over processes.
+        ValueError: when called: the edges have no features of width dim.
     """
 
     def __init__(self, dim: int, num_virt_node: int, add_edge_index: bool, use_exp_edges: bool) -> None:
@@ -71,8 +71,6 @@ class ExphormerStart(nn.Module):
 
     def forward(self, context: GraphContext) -> ExphormerState:
         """Return all edges, their features, and the first state of the virtual nodes."""
-        if context.halo is not None:
-            raise InputError("Exphormer does not run on a graph sharded over processes: start a single process")
         nothing = self.expander.weight.new_empty(0, self.dim)  # in the model's dtype: it is concatenated with nodes
         edges, features, num_rows = [context.batch.new_empty(3, 0)], [nothing], 0
         for edge_index, row, rows_of_set in self._sets(context):

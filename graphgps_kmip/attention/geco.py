@@ -116,7 +116,7 @@ class GECOAttention(nn.Module):
     Shapes: x (N, dim); context a GraphContext, a batch vector (N,) or None; returns (N, dim).
 
     Raises:
-        ValueError: an argument is out of its range, or the graph is sharded over processes.
+        ValueError: an argument is out of its range.
     """
 
     def __init__(
@@ -150,8 +150,6 @@ class GECOAttention(nn.Module):
     def forward(self, x: Tensor, context: GraphContext | Tensor | None = None) -> Tensor:
         """Mix the nodes of each graph: x (N, dim) -> (N, dim)."""
         context = GraphContext.of(context, x)
-        if context.halo is not None:
-            raise InputError("GECO does not run on a graph sharded over processes: start a single process")
         groups = context.size_groups
         return self.dropout(self.mix(self.norm(self._with_neighbours(x, context, groups)), groups))
 

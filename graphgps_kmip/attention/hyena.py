@@ -26,7 +26,6 @@ from graphgps_kmip.attention.long_filter import (
     place_features,
 )
 from graphgps_kmip.attention.size_groups import SizeGroups
-from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import whole
 from graphgps_kmip.registry import register
 
@@ -82,7 +81,7 @@ class HyenaAttention(nn.Module):
     Shapes: x (N, dim); context a GraphContext, a batch vector (N,) or None; returns (N, dim).
 
     Raises:
-        ValueError: an argument is out of its range, or the graph is sharded over processes.
+        ValueError: an argument is out of its range.
     """
 
     def __init__(
@@ -109,8 +108,6 @@ class HyenaAttention(nn.Module):
     def forward(self, x: Tensor, context: GraphContext | Tensor | None = None) -> Tensor:
         """Mix the nodes of each graph: x (N, dim) -> (N, dim)."""
         context = GraphContext.of(context, x)
-        if context.halo is not None:
-            raise InputError("Hyena does not run on a graph sharded over processes: start a single process")
         gate, inner_gate, value = self._short(self.project(x), context).split(self.dim, dim=1)
         value = self.dropout(value * inner_gate)
         sizes = context.size_groups.sizes

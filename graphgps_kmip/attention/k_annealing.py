@@ -32,11 +32,6 @@ class AnnealedKeys(KeySelection):
         super().__init__(BestKeys() if among is None else among)
         self.k_start, self.anneal_until = k_start, check_share("anneal_until", anneal_until)
 
-    @property
-    def exact(self) -> bool:
-        """Whether the selection in use is exact."""
-        return self.among.exact
-
     def num_keys(self, k: int, context: GraphContext) -> int:
         """Return the current number of keys per query."""
         check_start(self.k_start, k)

@@ -40,11 +40,6 @@ class KeySelection(nn.Module):
         super().__init__()
         self.among = among
 
-    @property
-    def exact(self) -> bool:
-        """Whether the keys are those of largest inner product, which the search over several processes finds."""
-        return False
-
     def num_keys(self, k: int, context: GraphContext) -> int:
         """Return the current number of keys per query of an attention with k keys."""
         return k if self.among is None else self.among.num_keys(k, context)
@@ -59,11 +54,6 @@ class BestKeys(KeySelection):
 
     def __init__(self) -> None:
         super().__init__()
-
-    @property
-    def exact(self) -> bool:
-        """True."""
-        return True
 
     def forward(
         self, q: Tensor, k: Tensor, context: GraphContext, num_keys: int, backend: str = "auto"

@@ -11,7 +11,6 @@ from graphgps_kmip.attention.context import AttentionGraph, GraphContext
 from graphgps_kmip.attention.head_arguments import check_dropout, check_share, described, dim_per_head
 from graphgps_kmip.attention.k_annealing import AnnealedKeys, check_start
 from graphgps_kmip.attention.key_selection import BestKeys, DiverseKeys, KeySelection, RandomKeys
-from graphgps_kmip.attention.sharded_attention import sharded_kmip_attention
 from graphgps_kmip.attention.sparse_attention import softmax_weight, sparse_attention
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import COUNT, NATURAL, NOT_NEGATIVE, WIDTH, Choice, Range, Registered
@@ -39,8 +38,6 @@ class KMIPAttention(nn.Module):
             linear layer to dim. (default: "none")
         search (str, optional): backend of the search, a registered search backend, or "auto".
             (default: "auto")
-        shard (bool, optional): where a graph's nodes are sharded over processes, attend to the nodes of all of them.
-            (default: False)
         selection (KeySelection, optional): another selection of keys than T_k: `AnnealedKeys`, `DiverseKeys` or
             `RandomKeys`; None: `BestKeys`. (default: None)
 
@@ -62,7 +59,6 @@ class KMIPAttention(nn.Module):
         dim_val: Annotated[int | None, WIDTH] = None,
         head_agg: Annotated[str, Choice(HEAD_AGGREGATIONS)] = "none",
         search: Annotated[str, Registered("a search backend, or auto")] = "auto",
-        shard: bool = False,
         selection: KeySelection | None = None,
     ) -> None:
         super().__init__()
@@ -72,30 +68,20 @@ class KMIPAttention(nn.Module):
         check_backend_name(search)
         self.num_heads, self.k = num_heads, k
         self.dropout = check_dropout(dropout)
-        self.search, self.shard = search, shard
+        self.search = search
         self.query = nn.Linear(dim, num_heads * dim_kq)
         self.key = nn.Linear(dim, num_heads * dim_kq)
         self.value = nn.Linear(dim, num_heads * dim_val)
         self.selection = BestKeys() if selection is None else selection
         self.out = nn.Linear(num_heads * dim_val, dim) if head_agg == "Linear" else nn.Identity()
-        if shard and not self.selection.exact:
-            raise InputError(
-                f"shard finds the keys of largest inner product, not those of {type(self.selection).__name__}: "
-                "turn one of them off"
-            )
 
     def forward(self, x: Tensor, context: GraphContext | Tensor | None = None) -> Tensor:
         """Attend inside each graph: x (N, dim) -> (N, dim)."""
         context = GraphContext.of(context, x)
         q, k, v = (self._heads(linear, x) for linear in (self.query, self.key, self.value))
         dropout = self.dropout if self.training else 0.0
-        if context.halo is None:
-            index, score = self._select(q, k, context)
-            return self.out(sparse_attention(q, k, v, index, score, dropout).flatten(1))
-        if not self.shard:
-            raise InputError("the nodes of this graph are sharded over processes: set gt.kmip.shard True")
-        num_keys = self.selection.num_keys(self.k, context)
-        return self.out(sharded_kmip_attention(q, k, v, num_keys, backend=self.search, dropout=dropout).flatten(1))
+        index, score = self._select(q, k, context)
+        return self.out(sparse_attention(q, k, v, index, score, dropout).flatten(1))
 
     @torch.no_grad()
     def attention_graph(self, x: Tensor, context: GraphContext | Tensor | None = None) -> AttentionGraph:
@@ -150,7 +136,6 @@ def build_kmip(
     dim_val: Annotated[int | None, WIDTH] = None,
     head_agg: Annotated[str, Choice(HEAD_AGGREGATIONS)] = "none",
     search: Annotated[str, Registered("a search backend, or auto")] = "auto",
-    shard: bool = False,
     k_start: Annotated[int, NATURAL] = 0,
     anneal_until: Annotated[float, Range(0, 1, above=True)] = 0.5,
     diversity: Annotated[float, NOT_NEGATIVE] = 0.0,
@@ -170,7 +155,6 @@ def build_kmip(
         dim_val: channels of values of a head.
         head_agg: "none" or "Linear".
         search: backend of the search.
-        shard: attend to the nodes of all processes.
         k_start: k before training, 0: as k. See `AnnealedKeys`.
         anneal_until: share of the training in which k falls.
         diversity: what a copy of a key loses; 0 is k-MIP. See `DiverseKeys`.
@@ -182,8 +166,6 @@ def build_kmip(
     """
     check_share("anneal_until", anneal_until)  # when it is off, too, as the next one
     check_share("random_fraction", random_fraction)
-    if shard and (diversity or random_attention):
-        raise InputError("shard has no diversity or random_attention: switch these off")
     selection: KeySelection = RandomKeys(random_fraction) if random_attention else BestKeys()
     if diversity:
         selection = DiverseKeys(diversity, selection)
@@ -199,6 +181,5 @@ def build_kmip(
         dim_val=dim_val,
         head_agg=head_agg,
         search=search,
-        shard=shard,
         selection=selection,
     )

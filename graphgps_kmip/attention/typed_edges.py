@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.exphormer import EXPANDER as EXPANDER_SET
 from graphgps_kmip.attention.exphormer import ExphormerState
-from graphgps_kmip.errors import InputError
 
 GRAPH, EXPANDER, SELF_LOOP = 0, 1, 2
 KINDS = ("graph", "expander", "self loop")  # by number
@@ -29,12 +28,7 @@ def typed_edges(context: GraphContext, self_loops: bool = True) -> Tensor:
         self_loops (bool, optional): False leaves out the self loops, but those of the graph. (default: True)
 
     Shapes: (3, E), int64. Edges of a target: graph, then expander, then its self loop, each in the given order.
-
-    Raises:
-        ValueError: the graph is sharded over processes.
     """
-    if context.halo is not None:
-        raise InputError("the low-width method does not run on a graph sharded over processes: start a single process")
     nothing = context.batch.new_empty(2, 0)
     num_loops = len(context.batch) if self_loops else 0
     loops = torch.arange(num_loops, device=context.batch.device).expand(2, -1)

@@ -7,8 +7,7 @@ from typing import Annotated
 
 from torch import Tensor, nn
 
-from graphgps_kmip.common.sharded_nodes import ShardedNodes
-from graphgps_kmip.mpnn.message_passing import Nodes, looped_targets, refuse_encoding, symmetric_weights
+from graphgps_kmip.mpnn.message_passing import refuse_encoding
 from graphgps_kmip.mpnn.self_loops import with_own_loops
 from graphgps_kmip.mpnn.summed_convolutions import SummedAPPNP
 from graphgps_kmip.ranges import FRACTION, Range
@@ -38,7 +37,7 @@ class APPNP(nn.Module):
         x (N, C), edge_index (2, E), edge_attr anything -> (N, C), edge_attr as given.
 
     Raises:
-        ValueError: x is a pair other than `ShardedNodes`: the degrees of its sources are unknown; an encoding is given.
+        ValueError: an encoding is given.
     """
 
     internal_residual = False
@@ -57,20 +56,9 @@ class APPNP(nn.Module):
         self.conv = SummedAPPNP(steps, alpha)
 
     def forward(
-        self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None = None
+        self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None, encoding: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Return new node features, and the edge features as they are."""
         refuse_encoding("APPNP", encoding)
-        targets = looped_targets("APPNP", x, "it needs the degrees of sources")
-        looped, _ = with_own_loops(edge_index, None, len(targets))
-        start = self.linear(targets)
-        out = self._of_shard(x, start, looped) if isinstance(x, ShardedNodes) else self.conv(start, looped)
-        return out, edge_attr
-
-    def _of_shard(self, x: ShardedNodes, start: Tensor, edge_index: Tensor) -> Tensor:
-        """Take the steps on the own nodes; before each, the halo's features come from the processes that own it."""
-        weight, size, out = symmetric_weights(x, edge_index), tuple(map(len, x)), start
-        for _ in range(self.conv.K):
-            moved = self.conv.propagate(edge_index, x=x.extend(out), edge_weight=weight, size=size)
-            out = (1 - self.conv.alpha) * moved + self.conv.alpha * start
-        return out
+        looped, _ = with_own_loops(edge_index, None, len(x))
+        return self.conv(self.linear(x), looped), edge_attr

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.mpnn.message_passing import Nodes, refuse_encoding, source_and_target
+from graphgps_kmip.mpnn.message_passing import refuse_encoding
 
 
 class DistanceGate(nn.Module):
@@ -23,7 +23,7 @@ class DistanceGate(nn.Module):
         act (callable, optional): builds the activation. (default: ReLU)
 
     Shapes:
-        encoding (N, P) or a pair (M, P), (N, P), edge_index (2, E) -> (E, 1).
+        encoding (N, P), edge_index (2, E) -> (E, 1).
 
     Raises:
         ValueError: encoding is None.
@@ -33,19 +33,19 @@ class DistanceGate(nn.Module):
         super().__init__()
         self.mlp = nn.Sequential(nn.Linear(1, dim), act(), nn.Linear(dim, 1))
 
-    def forward(self, encoding: Nodes | None, edge_index: Tensor) -> Tensor:
+    def forward(self, encoding: Tensor | None, edge_index: Tensor) -> Tensor:
         """Return the gate of each edge."""
         if encoding is None:
             raise InputError(
                 "a layer with equivstable_pe=True needs the encoding: set posenc_EquivStableLapPE.enable True and "
                 "name EquivStableLapPE in dataset.node_encoder_name"
             )
-        (p_source, p_target), (source, target) = source_and_target(encoding), edge_index
-        difference = p_target.index_select(0, target) - p_source.index_select(0, source)
+        source, target = edge_index
+        difference = encoding.index_select(0, target) - encoding.index_select(0, source)
         return torch.sigmoid(self.mlp(difference.square().sum(dim=1, keepdim=True)))
 
 
-def factor_of(layer: str, gate: DistanceGate | None, encoding: Nodes | None, edge_index: Tensor) -> Tensor | None:
+def factor_of(layer: str, gate: DistanceGate | None, encoding: Tensor | None, edge_index: Tensor) -> Tensor | None:
     """Return the gate of each edge (E, 1), or None for a layer that was built without one.
 
     Raises:

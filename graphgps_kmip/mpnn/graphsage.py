@@ -26,7 +26,7 @@ class GraphSAGE(NodeConvolution):
         act (callable, optional): not used, for a common signature. (default: ReLU)
 
     Shapes:
-        x (N, C) or a pair (M, C), (N, C), edge_index (2, E), edge_attr anything -> (N, C), edge_attr as given.
+        x (N, C), edge_index (2, E), edge_attr anything -> (N, C), edge_attr as given.
 
     Raises:
         ValueError: an encoding is given.

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from graphgps_kmip.attention import GraphContext
-from graphgps_kmip.attention.context import Halo
 from graphgps_kmip.attention.typed_edges import EXPANDER, GRAPH, SELF_LOOP, TypedEdgeStart, typed_edges
 
 
@@ -62,10 +61,3 @@ def test_the_first_state_has_one_vector_for_each_kind() -> None:
     assert state.features is start.types.weight
     assert state.features.shape == (3, 4)
     assert state.virtual.shape == (0, 4)
-
-
-def test_a_sharded_graph_is_refused() -> None:
-    batch = torch.zeros(2, dtype=torch.long)
-    context = GraphContext(batch, torch.tensor([0, 2]), halo=Halo(batch[:0], (0,), (0,)))
-    with pytest.raises(ValueError, match="single process"):
-        typed_edges(context)

@@ -16,7 +16,7 @@ cd "$root"
 # What a change of mathematics, of a setting or of a page of the docs breaks first; nothing here starts another process.
 quick=(
   tests/attention tests/mpnn tests/model tests/laws tests/task
-  --ignore=tests/attention/test_sharded.py --ignore=tests/attention/test_triton_sparse_attention.py
+  --ignore=tests/attention/test_triton_sparse_attention.py
   tests/search/test_backends.py tests/search/test_cpu.py
   tests/gym/test_load.py tests/compat/test_dialects.py tests/test_signatures.py tests/gym/test_network.py
   tests/docs tests/experiments/test_complete.py

@@ -1,4 +1,4 @@
-"""One large graph through the command line: in batches, over processes, with recomputed layers."""
+"""One large graph through the command line: in batches, with recomputed layers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ import pytest
 import torch
 
 import main
-from tests.processes import preloaded_ranks
 from tests.train.toy import last_checkpoint, read_stats
 
 ROOT = Path(__file__).parents[1]
 CORA = str(ROOT / "configs/Node/cora-kmip.yaml")
-# Without dropout, whose draws depend on how nodes are divided; LapPE's sign flips must not.
 EXACT = ["train.precision", "64-true", "gt.dropout", "0", "gnn.dropout", "0"]
 SHORT = ["dataset.sample", "True", "optim.max_epoch", "3", "accelerator", "cpu", "num_threads", "1",
          "gt.dim_hidden", "16", "gnn.dim_inner", "16", "gt.kmip.dim_kq", "4", "posenc_LapPE.dim_pe", "4"]  # fmt: skip
@@ -48,40 +46,12 @@ def assert_same(out: Path, other: Path) -> None:
         assert line == pytest.approx(one, rel=1e-5)  # six digits on disk
 
 
-def over_two_processes(out: Path, *more: str) -> str:
-    ranks = preloaded_ranks(2, "main.py", *words(out, *more, "gt.kmip.shard", "True", "devices", "2"))
-    assert [done.returncode for done in ranks] == [0, 0], [done.stderr for done in ranks]
-    return ranks[0].stdout
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where training on the whole graph in one process left its results."""
     out = tmp_path_factory.mktemp("whole")
     assert main.run(words(out, *EXACT)) == 0
     return out
-
-
-# The statistics of batch norm are sums over all processes; layer norm needs nothing of another one.
-@pytest.mark.parametrize("norm", ["batch_norm", pytest.param("layer_norm", marks=pytest.mark.thorough)])
-def test_a_graph_divided_over_two_processes_trains_the_model_of_the_whole(
-    norm: str, whole: Path, tmp_path: Path
-) -> None:
-    more = [*EXACT, "gt.batch_norm", str(norm == "batch_norm"), "gt.layer_norm", str(norm == "layer_norm")]
-    if norm != "batch_norm":
-        whole = tmp_path / "whole"
-        assert main.run(words(whole, *more)) == 0
-    assert "process 0 of 2: 750 nodes" in over_two_processes(tmp_path, *more)
-    assert_same(tmp_path, whole)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("layer", ["GCN", "GATv2"])  # they add self loops, and GCN needs the degrees of the halo
-def test_layers_with_self_loops_train_the_same_model_over_two_processes(layer: str, tmp_path: Path) -> None:
-    more = [*EXACT, "gt.layer_type", f"{layer}+kMIP"]
-    assert main.run(words(tmp_path / "whole", *more)) == 0
-    over_two_processes(tmp_path, *more)
-    assert_same(tmp_path, tmp_path / "whole")
 
 
 def test_recomputed_layers_train_the_same_model(whole: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""GraphContext: the graphs of a mini-batch as attentions get them; the halo of a graph sharded over processes.
+"""GraphContext: the graphs of a mini-batch as attentions get them.
 
 Contract of every attention: ``attention(x, context) -> (N, C)`` on the flat nodes of a whole mini-batch, sorted by
 graph. Nodes attend only inside their own graph. ``context`` may be a :class:`GraphContext`, a plain batch vector, or
@@ -29,47 +29,9 @@ from torch import Tensor, nn
 from torch.compiler import is_compiling
 
 from graphgps_kmip.attention.size_groups import SizeGroups
-from graphgps_kmip.common.collectives import exchange, total
 from graphgps_kmip.common.host_copies import host_copy, single_graph
 from graphgps_kmip.common.node_pairs import pair_rows
-from graphgps_kmip.common.sharded_nodes import ShardedNodes
 from graphgps_kmip.errors import InputError
-
-
-@dataclass(frozen=True, eq=False)
-class Halo:
-    """Halo of one graph whose nodes are sharded over processes: send and receive lists of this process.
-
-    The halo are the nodes of other processes that are sources of edges of this one. Every process must make every
-    call: all are collective, in the backward pass too.
-
-    Args:
-        send_rows (Tensor): own rows to send, in order of the receiving rank.
-        send (tuple[int, ...]): number of rows for each rank.
-        receive (tuple[int, ...]): number of rows from each rank.
-
-    Shapes: send_rows (S,).
-    """
-
-    send_rows: Tensor
-    send: tuple[int, ...]
-    receive: tuple[int, ...]
-
-    @classmethod
-    def from_data(cls, data: Any) -> Halo | None:
-        """Return the halo that a loader wrote into a batch (`shard_of`); None: the batch holds whole graphs."""
-        if "halo_rows" not in data:
-            return None
-        return cls(data.halo_rows, *(tuple(host_copy(one).tolist()) for one in (data.halo_send, data.halo_receive)))
-
-    def extend(self, x: Tensor) -> Tensor:
-        """Append the rows of the halo, (n, C) -> (n + h, C); gradients flow back to their processes."""
-        return torch.cat([x, exchange(x[self.send_rows], self.send, self.receive)])
-
-    def total(self, value: Tensor) -> Tensor:
-        """Return the sum over all processes, on each of them; gradients flow."""
-        return total(value)
-
 
 EDGE_SET_SUFFIX = "_edge_index"
 UNSORTED = (
@@ -102,8 +64,6 @@ class GraphContext:
             training. (default: None)
         encoding (Tensor, optional): EquivStableLapPE, which some message passing layers read. (default: None)
         degree (Tensor, optional): degree of each node as RRWP counts it. (default: None)
-        halo (Halo, optional): None, or send and receive lists: these N nodes are then this process's shard of one
-            graph, and sources in edge_index above N - 1 are nodes of the halo. (default: None)
 
     Shapes:
         batch (N,), ptr (B+1,), edge_index (2, E), edge_attr (E, C), pair_index (2, P), pair_attr (P, C),
@@ -123,7 +83,6 @@ class GraphContext:
     epoch: int | None = None
     encoding: Tensor | None = None
     degree: Tensor | None = None
-    halo: Halo | None = None
 
     @property
     def num_graphs(self) -> int:
@@ -200,10 +159,6 @@ class GraphContext:
         new.__dict__.update({name: self.__dict__[name] for name in _KEPT if name in self.__dict__})
         return new
 
-    def sources(self, x: Tensor | None) -> Tensor | tuple[Tensor, Tensor] | None:
-        """Return the argument of message passing: x, or for a sharded graph its `ShardedNodes`, (x of sources, x)."""
-        return x if self.halo is None or x is None else ShardedNodes(x, self.halo.extend)
-
     @classmethod
     def of(cls, context_or_batch: GraphContext | Tensor | None, x: Tensor) -> GraphContext:
         """Make a context from any form that a caller may pass; a context is returned as it is.
@@ -257,7 +212,6 @@ class GraphContext:
             epoch=None if epoch is None else int(epoch),
             encoding=getattr(data, "pe_EquivStableLapPE", None),
             degree=getattr(data, "rrwp_degree", None),
-            halo=Halo.from_data(data),
         )
 
 

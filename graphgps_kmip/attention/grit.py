@@ -169,8 +169,6 @@ class GRITAttention(nn.Module):
 
     def initial_state(self, context: GraphContext) -> GRITState:
         """Return the state of the first layer."""
-        if context.halo is not None:
-            raise InputError("GRIT does not run on a graph sharded over processes: start a single process")
         pairs = first_pairs(context, self.edge.weight)
         return GRITState(pairs, torch.log1p(node_degrees(context).to(self.edge.weight.dtype))[:, None])
 

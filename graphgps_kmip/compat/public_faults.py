@@ -24,8 +24,8 @@ from torch_geometric.data import Batch, Data
 from graphgps_kmip.attention import AnnealedKeys, BigBirdAttention, KMIPAttention, PerformerAttention, RandomKeys
 from graphgps_kmip.attention.context import AttentionGraph, GraphContext
 from graphgps_kmip.attention.dense import from_padded, to_padded
-from graphgps_kmip.attention.key_selection import BestKeys, KeySelection
-from graphgps_kmip.attention.sampled_edges import LARGEST_LOGIT, SampledEdgeAttention
+from graphgps_kmip.attention.exphormer import LARGEST_SAMPLED_LOGIT, SampledEdgeAttention
+from graphgps_kmip.attention.kmip import BestKeys, KeySelection
 from graphgps_kmip.encoding.expander_graph import (
     Expander,
     Expansion,
@@ -38,7 +38,6 @@ from graphgps_kmip.encoding.graphormer_bias import GraphormerEncoder, GraphToken
 from graphgps_kmip.errors import ConfigError, InputError
 from graphgps_kmip.model import FeatureEncoder, GPSModel
 from graphgps_kmip.mpnn import GINE
-from graphgps_kmip.mpnn.message_passing import Nodes, source_and_target
 from graphgps_kmip.ranges import Choice, Default
 
 # Key -> default, which is without the fault; the quirks of `compat.dialects` are values of these.
@@ -201,11 +200,10 @@ class FirstRowGINE(GINE):
     """
 
     def forward(
-        self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None = None
+        self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None, encoding: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return new node features, and the edge features as they are."""
-        own = source_and_target(x)[1]
-        return self.inner(self._with_messages(own[1].expand_as(own), x, edge_index, edge_attr, encoding)), edge_attr
+        return self.inner(self._with_messages(x[1].expand_as(x), x, edge_index, edge_attr, encoding)), edge_attr
 
 
 class MixedHeadsAttention(SampledEdgeAttention):
@@ -231,7 +229,7 @@ class MixedHeadsAttention(SampledEdgeAttention):
         source, _, row = edges.unflatten(1, (num_targets, degree))  # (M, K) each
         products = (e[row] * k[source]).reshape(num_targets, num_heads, degree, dim)  # of (M, K, H, D)
         logit = (products * q[:, :, None]).sum(-1) + bias[row].transpose(1, 2)  # (M, H, K)
-        weight = logit.clamp(-LARGEST_LOGIT, LARGEST_LOGIT).softmax(-1)
+        weight = logit.clamp(-LARGEST_SAMPLED_LOGIT, LARGEST_SAMPLED_LOGIT).softmax(-1)
         return (weight[..., None] * v[source].transpose(1, 2)).sum(2)
 
 
@@ -252,8 +250,6 @@ class PaddedKMIPAttention(KMIPAttention):
     def forward(self, x: Tensor, context: GraphContext | Tensor | None = None) -> Tensor:
         """Attend inside each padded graph: x (N, dim) -> (N, dim)."""
         context = GraphContext.of(context, x)
-        if context.halo is not None:
-            raise InputError("pad_keys does not run on a graph sharded over processes: set gt.kmip.pad_keys False")
         out = super().forward(*with_padding(x, context))
         return from_padded(out.view(context.num_graphs, context.max_nodes, x.size(1)), context)
 
@@ -437,10 +433,7 @@ def repeat_faults(network: nn.Module, settings: Mapping[str, Any], name: str = "
 
 def _repeat_first_key(attention: KMIPAttention, settings: Mapping[str, Any]) -> None:
     """Give k-MIP attention the selection `FirstKeyAgain` if that is switched on, inside of k annealing."""
-    repeats = settings.get("gt.kmip.repeat_first_key", False)
-    if attention.shard and (repeats or settings.get("gt.kmip.pad_keys", False)):
-        raise ConfigError("gt.kmip.shard has no pad_keys or repeat_first_key: switch these off")
-    if not repeats:
+    if not settings.get("gt.kmip.repeat_first_key", False):
         return
     if any(isinstance(selection, RandomKeys) for selection in attention.selection.modules()):
         raise ConfigError("gt.kmip.random_attention may leave out the key of repeat_first_key: switch one of them off")

@@ -17,7 +17,6 @@ from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset
 from graphgps_kmip.data.node_loader import FULL_BATCH, NodeLoader, Sampling
-from graphgps_kmip.data.partition import shard_of
 from graphgps_kmip.data.worker_processes import GraphBatches, as_is, batches
 from graphgps_kmip.errors import InputError
 
@@ -130,7 +129,6 @@ def make_loaders(
     rank: int = 0,
     world_size: int = 1,
     sampling: Sampling | None = None,
-    shard: bool = False,
 ) -> list[GraphLoader | NodeLoader]:
     """Return the loaders of training, validation and test.
 
@@ -147,19 +145,11 @@ def make_loaders(
         rank: number of this process.
         world_size: number of processes.
         sampling: batches of the nodes of one graph; None: full batches.
-        shard: partition the nodes of one graph over the processes, for a model that can reach those of the others.
 
     Raises:
-        ValueError: nodes are to be sampled or sharded, but there are many graphs; or both are asked for.
+        ValueError: nodes are to be sampled, but there are many graphs.
     """
     sampling = sampling or Sampling()
-    if shard:
-        if level != "node" or (sampling.sampler, sampling.val_sampler) != (FULL_BATCH, FULL_BATCH):
-            raise InputError(
-                "gt.kmip.shard partitions one graph in full batches, of train.sampler and val.sampler: set it to False"
-            )
-        own = [shard_of(dataset.graphs[0], rank, world_size)]
-        return [GraphLoader(own, 1, seed) for _ in SPLITS]
     if level == "node" and dataset.splits is None:
         return [_node_loader(dataset, split, sampling, seed, num_workers, rank, world_size) for split in SPLITS]
     for key, name in (("train.sampler", sampling.sampler), ("val.sampler", sampling.val_sampler)):

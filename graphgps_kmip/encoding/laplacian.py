@@ -17,7 +17,6 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
@@ -296,7 +295,7 @@ class LapPEEncoder(nn.Module):
         values = precomputed(batch, "LapPE", "EigVals", (self.max_freqs, 1), "eigen.max_freqs").to(dtype)
         empty = vectors.isnan()  # (N, K)
         if self.training:
-            vectors = vectors * random_signs(vectors, of_all="halo_rows" in batch)
+            vectors = vectors * random_signs(vectors)
         pairs = self.raw_norm(torch.cat([vectors[..., None], values], dim=2).nan_to_num(nan=0.0))  # (N, K, 2)
         if isinstance(self.pe_encoder, nn.TransformerEncoder):
             encoded = self.pe_encoder(self.linear_in(pairs), src_key_padding_mask=empty)
@@ -339,17 +338,6 @@ class EquivStableLapPEEncoder(nn.Module):
         return batch
 
 
-def random_signs(vectors: Tensor, of_all: bool = False) -> Tensor:
-    """Return -1 or 1 for each column, each with probability 1/2, from the generator of the device.
-
-    Args:
-        vectors (Tensor): Eigenvectors.
-        of_all (bool, optional): The first process draws for all, because the nodes of one graph are divided over them.
-            (default: ``False``)
-
-    Shapes: (N, K) -> (K,).
-    """
-    signs = torch.randint(0, 2, vectors.shape[1:], device=vectors.device, dtype=vectors.dtype) * 2 - 1
-    if of_all:
-        dist.broadcast(signs, 0)
-    return signs
+def random_signs(vectors: Tensor) -> Tensor:
+    """Return -1 or 1 for each column, each with probability 1/2, from the device's generator: (N, K) -> (K,)."""
+    return torch.randint(0, 2, vectors.shape[1:], device=vectors.device, dtype=vectors.dtype) * 2 - 1

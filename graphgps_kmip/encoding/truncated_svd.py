@@ -91,8 +91,7 @@ class SVDEncoder(nn.Module):
         name, columns = self.encoder.name, self.encoder.num_columns
         values = precomputed(batch, name, f"pestat_{name}", (columns,), "rank")
         if self.training:
-            signs = random_signs(values[:, : self.rank], of_all="halo_rows" in batch)
-            values = values * signs.repeat(columns // self.rank)
+            values = values * random_signs(values[:, : self.rank]).repeat(columns // self.rank)
         return self.encoder.append(batch, values)
 
 

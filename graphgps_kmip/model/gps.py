@@ -129,8 +129,8 @@ class GPSLayer(nn.Module):
         return given, edge_attr
 
     def _message(self, local: nn.Module, x: Tensor, context: GraphContext) -> tuple[Tensor, Tensor | None]:
-        encoding = () if getattr(local, "gate", None) is None else (context.sources(context.encoding),)
-        return local(context.sources(x), context.edge_index, context.edge_attr, *encoding)
+        encoding = () if getattr(local, "gate", None) is None else (context.encoding,)
+        return local(x, context.edge_index, context.edge_attr, *encoding)
 
     def _attended(self, x: Tensor, context: GraphContext, states: States | None) -> tuple[list[Tensor], States]:
         """Return what each attention gives, and its new state."""

@@ -38,41 +38,21 @@ class GraphLayerNorm(nn.Module):
         self.eps = eps
         self.weight, self.bias = nn.Parameter(torch.ones(dim)), nn.Parameter(torch.zeros(dim))
 
-    def forward(
-        self, x: Tensor, batch: Tensor, num_graphs: int, total: Callable[[Tensor], Tensor] | None = None
-    ) -> Tensor:
-        """Normalise each graph separately.
-
-        Args:
-            x (Tensor): node features.
-            batch (Tensor): graph of each node.
-            num_graphs (int): B.
-            total (callable, optional): sum over processes, for a sharded graph; None: whole graphs. (default: None)
-        """
-        return _Normalise.apply(x, self.weight, self.bias, batch, num_graphs, self.eps, total or _same)
-
-
-def _same(value: Tensor) -> Tensor:
-    return value
+    def forward(self, x: Tensor, batch: Tensor, num_graphs: int) -> Tensor:
+        """Normalise each of the B graphs separately."""
+        return _Normalise.apply(x, self.weight, self.bias, batch, num_graphs, self.eps)
 
 
 class _Normalise(Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-        batch: Tensor,
-        num_graphs: int,
-        eps: float,
-        total: Callable[[Tensor], Tensor],
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, batch: Tensor, num_graphs: int, eps: float
     ) -> Tensor:
         """Shapes: x (N, C); means and scales (B, 1)."""
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
 
         def mean_of(values: Tensor, count: Tensor | None = None) -> Tensor:
-            sums = total(values.new_zeros(num_graphs).index_add_(0, batch, values.sum(dim=1)))
+            sums = values.new_zeros(num_graphs).index_add_(0, batch, values.sum(dim=1))
             return sums if count is None else (sums / count)[:, None]
 
         ctx.count = mean_of(torch.ones_like(wide[:, :1])).clamp(min=1) * x.size(1)
@@ -95,42 +75,22 @@ class _Normalise(Function):
         inner = ctx.mean_of(grad * normal, ctx.count)
         grad -= ctx.mean_of(grad, ctx.count)[batch]
         grad = grad.sub_(normal.mul_(inner[batch])).mul_(scale[batch])
-        return grad.to(x.dtype), grad_weight.to(weight.dtype), grad_bias.to(weight.dtype), *[None] * 4
+        return grad.to(x.dtype), grad_weight.to(weight.dtype), grad_bias.to(weight.dtype), *[None] * 3
 
 
-class LayerPerGraph(nn.Module):
-    """`GraphLayerNorm`, also of a graph sharded over processes.
+class PerGraph(nn.Module):
+    """A norm ``(x, batch, num_graphs)`` of each graph separately.
 
     Shapes: x (N, C) -> (N, C).
     """
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, norm: nn.Module) -> None:
         super().__init__()
-        self.norm = GraphLayerNorm(dim)
+        self.norm = norm
 
     def forward(self, x: Tensor, context: GraphContext) -> Tensor:
         """Normalise each graph separately."""
-        return self.norm(x, context.batch, context.num_graphs, context.halo.total if context.halo else None)
-
-
-class ChannelPerGraph(nn.Module):
-    """torch_geometric's GraphNorm (Cai et al. 2021), also of a graph sharded over processes.
-
-    Shapes: x (N, C) -> (N, C).
-    """
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.norm = GraphNorm(dim)
-
-    def forward(self, x: Tensor, context: GraphContext) -> Tensor:
-        """Normalise each channel of each graph separately."""
-        if context.halo is None:
-            return self.norm(x, context.batch, context.num_graphs)
-        size = context.halo.total(x.new_tensor(x.size(0)))
-        x = x - context.halo.total(x.sum(dim=0)) / size * self.norm.mean_scale
-        variance = context.halo.total(x.square().sum(dim=0)) / size
-        return self.norm.weight * x / (variance + self.norm.eps).sqrt() + self.norm.bias
+        return self.norm(x, context.batch, context.num_graphs)
 
 
 class PerBatch(nn.Module):
@@ -152,7 +112,7 @@ class PerBatch(nn.Module):
 # graph, not per node); Exphormer's code means "graph" by layer_norm.
 NORMS: dict[str, Callable[[int], nn.Module]] = {
     "batch": lambda dim: PerBatch(BatchNorm(dim, allow_single_element=True)),
-    "layer": LayerPerGraph,
-    "graph": ChannelPerGraph,
+    "layer": lambda dim: PerGraph(GraphLayerNorm(dim)),
+    "graph": lambda dim: PerGraph(GraphNorm(dim)),
     "none": lambda dim: PerBatch(nn.Identity()),  # noqa: ARG005
 }

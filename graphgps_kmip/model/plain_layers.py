@@ -112,6 +112,6 @@ class GNNLayer(nn.Module):
         self, x: Tensor, context: GraphContext, states: tuple[object, ...] = ()
     ) -> tuple[Tensor, Tensor | None, tuple[object, ...]]:
         """Return new node features, new edge features and the states."""
-        new, edge_attr = self.conv(context.sources(x), context.edge_index, context.edge_attr)
+        new, edge_attr = self.conv(x, context.edge_index, context.edge_attr)
         new = self.dropout(self.act(new))
         return (x + new if self.residual else new), edge_attr, states

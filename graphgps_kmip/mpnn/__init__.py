@@ -2,14 +2,9 @@
 
 Contract: ``layer(x, edge_index, edge_attr, encoding=None) -> (x, edge_attr)``.
 
-* ``x`` is (N, C), or a pair (x_source (M, C), x_target (N, C)) as torch_geometric's convolutions take it:
-  ``edge_index[0]`` counts rows of x_source, ``edge_index[1]`` rows of x_target, and the result has N rows. So the
-  shard of a graph gets the nodes of its halo, as a `ShardedNodes`. A layer that adds self loops (GCN, APPNP, GAT,
-  GATv2) takes no other pair and raises ValueError.
-* ``edge_index`` is (2, E) as (source j, target i). ``edge_attr`` (E, C) is None where there are no edge features; a
-  layer that needs them raises ValueError. A layer that does not change them returns its argument.
-* ``encoding`` (N, C) are the columns of EquivStableLapPE, only for layers built with ``equivstable_pe=True``; a pair
-  where x is a pair.
+* ``x`` is (N, C), ``edge_index`` (2, E) as (source j, target i). ``edge_attr`` (E, C) is None where there are no edge
+  features; a layer that needs them raises ValueError. A layer that does not change them returns its argument.
+* ``encoding`` (N, C) are the columns of EquivStableLapPE, only for layers built with ``equivstable_pe=True``.
 
 ``internal_residual`` of a class is True if it adds its input to its output and applies its own dropout, which the GPS
 layer then leaves out. The others apply neither activation, dropout nor residual: these belong to the network.
@@ -17,13 +12,11 @@ layer then leaves out. The others apply neither activation, dropout nor residual
 
 from __future__ import annotations
 
-from graphgps_kmip.mpnn.appnp import APPNP
 from graphgps_kmip.mpnn.gat import GAT, GATv2
 from graphgps_kmip.mpnn.gatedgcn import GatedGCN
-from graphgps_kmip.mpnn.gcn import GCN
+from graphgps_kmip.mpnn.gcn import APPNP, GCN, GraphSAGE
 from graphgps_kmip.mpnn.genconv import GENConv
 from graphgps_kmip.mpnn.gin import GIN, GINE
-from graphgps_kmip.mpnn.graphsage import GraphSAGE
 from graphgps_kmip.mpnn.pna import PNA
 
 __all__ = ["APPNP", "GAT", "GCN", "GIN", "GINE", "PNA", "GATv2", "GENConv", "GatedGCN", "GraphSAGE"]

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GATv2Conv
 
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.mpnn.message_passing import Nodes, looped_targets, refuse_encoding, required_edge_attr
-from graphgps_kmip.mpnn.self_loops import with_own_loops
+from graphgps_kmip.mpnn.message_passing import refuse_encoding, required_edge_attr, with_own_loops
 from graphgps_kmip.mpnn.summed_convolutions import SummedGAT
 from graphgps_kmip.ranges import HEADS
 from graphgps_kmip.registry import register
@@ -40,8 +39,7 @@ class GAT(nn.Module):
         x (N, C), edge_index (2, E), edge_attr (E, C) -> (N, C), edge_attr as given.
 
     Raises:
-        ValueError: heads do not divide C; when called: edge_attr is None although it is used, x is a pair other than
-            `ShardedNodes` (self loops cannot be recognised), or an encoding is given.
+        ValueError: heads do not divide C; when called: edge_attr is None although it is used, or an encoding is given.
     """
 
     internal_residual = False
@@ -67,15 +65,14 @@ class GAT(nn.Module):
         self.conv = self.convolution(dim, dim // heads, heads, edge_dim=edge_dim, add_self_loops=self.loops_inside)
 
     def forward(
-        self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None = None
+        self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None, encoding: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Return new node features, and the edge features as they are."""
         refuse_encoding(type(self).__name__, encoding)
-        targets = looped_targets(type(self).__name__, x, "self loops cannot be recognised in pairs")
         used = (
             required_edge_attr(f"{type(self).__name__} with use_edge_attr", edge_attr) if self.use_edge_attr else None
         )
-        looped = (edge_index, used) if self.loops_inside else with_own_loops(edge_index, used, len(targets))
+        looped = (edge_index, used) if self.loops_inside else with_own_loops(edge_index, used, len(x))
         return self.conv(x, *looped), edge_attr
 
 

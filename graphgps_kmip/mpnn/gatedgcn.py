@@ -20,9 +20,8 @@ from torch_geometric.nn import BatchNorm
 from graphgps_kmip.common.gradients import refuse_second_derivative
 from graphgps_kmip.common.operators import new_tensors, operator
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.mpnn.edge_gate import DistanceGate, factor_of
 from graphgps_kmip.mpnn.gated_mean import EPS, can_run, gated_mean
-from graphgps_kmip.mpnn.message_passing import Nodes, required_edge_attr, source_and_target
+from graphgps_kmip.mpnn.message_passing import DistanceGate, factor_of, required_edge_attr
 from graphgps_kmip.registry import register
 
 CHUNK_BYTES = 8 * 2**20  # of one (edges, C) tensor; at most four of them live at a time
@@ -54,7 +53,7 @@ class GatedGCN(nn.Module):
             (default: False)
 
     Shapes:
-        x (N, C) or a pair (M, C), (N, C), edge_index (2, E) as (source j, target i), edge_attr (E, C), encoding like x
+        x (N, C), edge_index (2, E) as (source j, target i), edge_attr (E, C), encoding like x
         -> (N, C), (E, C).
 
     Raises:
@@ -87,31 +86,31 @@ class GatedGCN(nn.Module):
         self.residual, self.edge_residual, self.outer_residual = residual, edge_residual, outer_residual
 
     def forward(
-        self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None = None
+        self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None, encoding: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return the updated node and edge features."""
         edge_attr = required_edge_attr("GatedGCN", edge_attr)
-        (x_source, x), (source, target) = source_and_target(x), edge_index
+        source, target = edge_index
         factor = factor_of("GatedGCN", self.gate, encoding, edge_index)
         factor_and_edges = factor, source, target
-        if can_run(edge_attr, x, x_source):
+        if can_run(edge_attr, x):
             weight, bias = self._join_maps()
             (for_own, for_other), (own_bias, other_bias) = weight.chunk(2), bias.chunk(2)
-            own, other = linear(x, for_own, own_bias), linear(x_source, for_other, other_bias)
+            own, other = linear(x, for_own, own_bias), linear(x, for_other, other_bias)
             mean, gate = gated_mean(own, other, edge_attr, *factor_and_edges, self.C.weight)
         else:
-            mean, gate = self._gate_and_sum(x, x_source, edge_attr, *factor_and_edges)
+            mean, gate = self._gate_and_sum(x, edge_attr, *factor_and_edges)
         edge_new = self._update(gate, self.edge_norm, edge_attr if self.edge_residual else None)
         return self._update(mean, self.node_norm, x if self.residual else None), edge_new
 
     def _gate_and_sum(
-        self, x: Tensor, x_source: Tensor, edge_attr: Tensor, factor: Tensor | None, source: Tensor, target: Tensor
+        self, x: Tensor, edge_attr: Tensor, factor: Tensor | None, source: Tensor, target: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return ``A x + mean`` of the nodes (N, C) and the gates g of the edges (E, C)."""
         gate = self.C(edge_attr)
         gate += self.D(x).index_select(0, target)  # in place: (E, C) tensors dominate the memory of a layer
-        gate += self.E(x_source).index_select(0, source)
-        weighted, normaliser = gated_sum(gate, self.B(x_source), factor, source, target, x.size(0))
+        gate += self.E(x).index_select(0, source)
+        weighted, normaliser = gated_sum(gate, self.B(x), factor, source, target, x.size(0))
         return self.A(x) + weighted / (normaliser + EPS), gate
 
     def _join_maps(self) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import BatchNorm
 from torch_geometric.nn import GENConv as Convolution
 
-from graphgps_kmip.mpnn.message_passing import Nodes, refuse_encoding
+from graphgps_kmip.mpnn.message_passing import refuse_encoding
 from graphgps_kmip.registry import register
 
 
@@ -28,7 +28,7 @@ class GENConv(nn.Module):
         act (callable, optional): not used, for a common signature. (default: ReLU)
 
     Shapes:
-        x (N, C) or a pair (M, C), (N, C), edge_index (2, E), edge_attr (E, C) or None -> (N, C), edge_attr as given.
+        x (N, C), edge_index (2, E), edge_attr (E, C) or None -> (N, C), edge_attr as given.
 
     Raises:
         ValueError: an encoding is given.
@@ -43,7 +43,7 @@ class GENConv(nn.Module):
         self.conv.mlp[1] = BatchNorm(2 * dim, allow_single_element=True)
 
     def forward(
-        self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None = None
+        self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None, encoding: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Return new node features, and the edge features as they are."""
         refuse_encoding("GENConv", encoding)

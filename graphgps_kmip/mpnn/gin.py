@@ -14,8 +14,7 @@ from torch_geometric.nn import BatchNorm
 from torch_geometric.utils import scatter
 
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.mpnn.edge_gate import DistanceGate, factor_of
-from graphgps_kmip.mpnn.message_passing import NodeConvolution, Nodes, required_edge_attr, source_and_target
+from graphgps_kmip.mpnn.message_passing import DistanceGate, NodeConvolution, factor_of, required_edge_attr
 from graphgps_kmip.mpnn.summed_convolutions import SummedGIN
 from graphgps_kmip.ranges import Choice
 from graphgps_kmip.registry import register
@@ -35,7 +34,7 @@ class GIN(NodeConvolution):
         act (callable, optional): builds the activation inside. (default: ReLU)
 
     Shapes:
-        x (N, C) or a pair (M, C), (N, C), edge_index (2, E), edge_attr anything -> (N, C), edge_attr as given.
+        x (N, C), edge_index (2, E), edge_attr anything -> (N, C), edge_attr as given.
 
     Raises:
         ValueError: an encoding is given.
@@ -78,7 +77,7 @@ class GINE(nn.Module):
             (default: False)
 
     Shapes:
-        x (N, C) or a pair (M, C), (N, C), edge_index (2, E), edge_attr (E, C), encoding like x
+        x (N, C), edge_index (2, E), edge_attr (E, C), encoding like x
         -> (N, C), edge_attr as given.
 
     Raises:
@@ -103,18 +102,17 @@ class GINE(nn.Module):
         self.gate = DistanceGate(dim) if equivstable_pe else None
 
     def forward(
-        self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None = None
+        self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None, encoding: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return new node features, and the edge features as they are."""
-        own = source_and_target(x)[1]
-        return self.inner(self._with_messages(own, x, edge_index, edge_attr, encoding)), edge_attr
+        return self.inner(self._with_messages(x, x, edge_index, edge_attr, encoding)), edge_attr
 
     def _with_messages(
-        self, own: Tensor, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None
+        self, own: Tensor, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None, encoding: Tensor | None
     ) -> Tensor:
         """Return ``own`` (N, C) with the messages into each node added."""
         edge_attr = required_edge_attr("GINE", edge_attr)
-        x_source, (source, target) = source_and_target(x)[0], edge_index
+        source, target = edge_index
         factor = factor_of("GINE", self.gate, encoding, edge_index)
-        message = torch.relu(x_source.index_select(0, source) + edge_attr)
+        message = torch.relu(x.index_select(0, source) + edge_attr)
         return own + scatter(message if factor is None else message * factor, target, dim_size=own.size(0))

@@ -1,19 +1,21 @@
-"""Helpers of message passing layers: features of source and target nodes, errors, and a wrapper of PyG convolutions."""
+"""Parts of message passing layers: errors, wrappers of torch_geometric's convolutions, distance gate, self loops.
+
+The gate is that of EquivStableLapPE (Wang et al. 2022, the PEG layer). Self loops of the data are dropped and every
+node gets one, without waiting for a GPU.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
+import torch
 from torch import Tensor, nn
+from torch_geometric.utils import add_self_loops
 
-from graphgps_kmip.common.sharded_nodes import ShardedNodes
+from graphgps_kmip.common.host_copies import host_copy
+from graphgps_kmip.common.tensor_memo import remembered
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.mpnn.self_loops import with_own_loops
-
-Nodes = Tensor | tuple[Tensor, Tensor]
-
-
-def source_and_target(x: Nodes) -> tuple[Tensor, Tensor]:
-    """Return features of sources and of targets; one tensor serves as both."""
-    return x if isinstance(x, tuple) else (x, x)
 
 
 def required_edge_attr(layer: str, edge_attr: Tensor | None) -> Tensor:
@@ -30,38 +32,7 @@ def required_edge_attr(layer: str, edge_attr: Tensor | None) -> Tensor:
     return edge_attr
 
 
-def single_set(layer: str, x: Nodes, why: str) -> Tensor:
-    """Return the node features of a layer that supports one set of nodes only.
-
-    Raises:
-        ValueError: they are a pair.
-    """
-    if isinstance(x, tuple):
-        raise InputError(f"{layer} takes one set of nodes, not a pair of sources and targets: {why}")
-    return x
-
-
-def looped_targets(layer: str, x: Nodes, why: str) -> Tensor:
-    """Return the features of the targets, of a layer that adds self loops: of one set of nodes, or of its shard.
-
-    Raises:
-        ValueError: any other pair.
-    """
-    return x[1] if isinstance(x, ShardedNodes) else single_set(layer, x, why)
-
-
-def symmetric_weights(x: ShardedNodes, edge_index: Tensor) -> Tensor:
-    r"""Return :math:`1 / \sqrt{d_j d_i}` of each edge into a shard, with the degrees of the whole graph.
-
-    Shapes: edge_index (2, E), the nodes' own loops among the edges; returns (E, 1).
-    """
-    targets, (source, target) = x[1], edge_index
-    degree = targets.new_zeros(len(targets)).index_add_(0, target, targets.new_ones(len(target)))
-    factor = x.extend(degree.rsqrt()[:, None])  # at least 1, the own loop; the halo's from the processes that own it
-    return factor[source] * factor[target]
-
-
-def refuse_encoding(layer: str, encoding: Nodes | None) -> None:
+def refuse_encoding(layer: str, encoding: Tensor | None) -> None:
     """Refuse an encoding that a layer does not read.
 
     Raises:
@@ -77,7 +48,7 @@ class NodeConvolution(nn.Module):
     """Base of layers around one torch_geometric convolution, `conv`, that reads neither edge features nor encodings.
 
     Shapes:
-        x (N, C) or a pair (M, C), (N, C), edge_index (2, E), edge_attr anything -> (N, C), edge_attr as given.
+        x (N, C), edge_index (2, E), edge_attr anything -> (N, C), edge_attr as given.
 
     Raises:
         ValueError: an encoding is given.
@@ -86,7 +57,7 @@ class NodeConvolution(nn.Module):
     internal_residual = False
 
     def forward(
-        self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None = None
+        self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None, encoding: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Return new node features, and the edge features as they are."""
         refuse_encoding(type(self).__name__, encoding)
@@ -101,9 +72,6 @@ class PlainConv(nn.Module):
 
     Shapes:
         x (N, C), edge_index (2, E), edge_attr anything -> (N, C'), edge_attr as given.
-
-    Raises:
-        ValueError: x is a pair, in which self loops cannot be recognised.
     """
 
     def __init__(self, conv: nn.Module) -> None:
@@ -112,8 +80,85 @@ class PlainConv(nn.Module):
         if self.own_loops:  # added here: in the convolution the host would wait for the device
             conv.add_self_loops = False
 
-    def forward(self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Return new node features, and the edge features as they are."""
-        x = single_set(type(self.conv).__name__, x, "self loops cannot be recognised in pairs")
         used = with_own_loops(edge_index, None, x.size(0))[0] if self.own_loops else edge_index
         return self.conv(x, used), edge_attr
+
+
+class DistanceGate(nn.Module):
+    r"""One number in (0, 1) per edge, from the distance between its source and target node in the encoding p.
+
+    .. math:: r_{ij} = \sigma(w_2^T \, \mathrm{act}(w_1 \lVert p_i - p_j \rVert^2 + b_1) + b_2)
+
+    Distances, and so the gate, are invariant to signs and bases of the eigenvectors.
+
+    Args:
+        dim (int): hidden width.
+        act (callable, optional): builds the activation. (default: ReLU)
+
+    Shapes:
+        encoding (N, P), edge_index (2, E) -> (E, 1).
+
+    Raises:
+        ValueError: encoding is None.
+    """
+
+    def __init__(self, dim: int, act: Callable[[], nn.Module] = nn.ReLU) -> None:
+        super().__init__()
+        self.mlp = nn.Sequential(nn.Linear(1, dim), act(), nn.Linear(dim, 1))
+
+    def forward(self, encoding: Tensor | None, edge_index: Tensor) -> Tensor:
+        """Return the gate of each edge."""
+        if encoding is None:
+            raise InputError(
+                "a layer with equivstable_pe=True needs the encoding: set posenc_EquivStableLapPE.enable True and "
+                "name EquivStableLapPE in dataset.node_encoder_name"
+            )
+        source, target = edge_index
+        difference = encoding.index_select(0, target) - encoding.index_select(0, source)
+        return torch.sigmoid(self.mlp(difference.square().sum(dim=1, keepdim=True)))
+
+
+def factor_of(layer: str, gate: DistanceGate | None, encoding: Tensor | None, edge_index: Tensor) -> Tensor | None:
+    """Return the gate of each edge (E, 1), or None for a layer that was built without one.
+
+    Raises:
+        ValueError: an encoding without a gate, or a gate without an encoding.
+    """
+    if gate is None:
+        return refuse_encoding(layer, encoding)
+    return gate(encoding, edge_index)
+
+
+def with_own_loops(edge_index: Tensor, edge_attr: Tensor | None, num_nodes: int) -> tuple[Tensor, Tensor | None]:
+    """Replace the self loops of a graph by one for each node, behind all other edges.
+
+    What ``GATConv`` and ``GCNConv`` of torch_geometric do with ``add_self_loops=True``. There the host waits for the
+    device in each layer, to learn how many loops there were; here it counts them in its own copy of the edges. Layers
+    that are given the same tensor of edges share the result.
+
+    Args:
+        edge_index (Tensor): edges (source, target).
+        edge_attr (Tensor or None): edge features; a new loop has the mean of those of the other edges into its node.
+        num_nodes (int): N.
+
+    Shapes:
+        edge_index (2, E), edge_attr (E, C) -> (2, E' + N), (E' + N, C), E' edges that are no loops.
+    """
+    rows, looped = remembered(edge_index, ("own loops", num_nodes), partial(_looped, edge_index, num_nodes))
+    if edge_attr is None:
+        return looped, None
+    if rows is not None:
+        edge_index, edge_attr = edge_index[:, rows], edge_attr[rows]
+    return looped, add_self_loops(edge_index, edge_attr, fill_value="mean", num_nodes=num_nodes)[1]
+
+
+def _looped(edge_index: Tensor, num_nodes: int) -> tuple[Tensor | None, Tensor]:
+    """Return which edges are no loops, None where all are, and these edges with the new loops behind them."""
+    source, target = host_copy(edge_index)
+    kept, rows = int((source != target).sum()), None
+    if kept < edge_index.size(1):
+        rows = torch.nonzero_static(edge_index[0] != edge_index[1], size=kept).squeeze(1)
+        edge_index = edge_index[:, rows]
+    return rows, add_self_loops(edge_index, num_nodes=num_nodes)[0]

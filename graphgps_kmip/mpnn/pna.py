@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import PNAConv
 
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.mpnn.message_passing import Nodes, refuse_encoding, required_edge_attr
+from graphgps_kmip.mpnn.message_passing import refuse_encoding, required_edge_attr
 from graphgps_kmip.ranges import WIDTH
 from graphgps_kmip.registry import register
 
@@ -33,7 +33,7 @@ class PNA(nn.Module):
         edge_dim (int, optional): width of the edge features; None is C. (default: None)
 
     Shapes:
-        x (N, C) or a pair (M, C), (N, C), edge_index (2, E), edge_attr (E, edge_dim) -> (N, C), edge_attr as given.
+        x (N, C), edge_index (2, E), edge_attr (E, edge_dim) -> (N, C), edge_attr as given.
 
     Raises:
         ValueError: edge_attr is None or of another width, or an encoding is given.
@@ -54,7 +54,7 @@ class PNA(nn.Module):
         self.conv = PNAConv(dim, dim, ["mean", "max", "sum"], ["identity"], degrees, edge_dim or dim)
 
     def forward(
-        self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None, encoding: Nodes | None = None
+        self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None, encoding: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return new node features, and the edge features as they are."""
         refuse_encoding("PNA", encoding)
@@ -64,9 +64,4 @@ class PNA(nn.Module):
                 f"gt.pna.edge_dim: the edge features are {edge_attr.size(1)} wide, not {self.conv.edge_dim}: set it to "
                 "the former, or None"
             )
-        if not isinstance(x, tuple):
-            return self.conv(x, edge_index, edge_attr), edge_attr
-        # PNAConv has one set of nodes: the targets become further nodes after the sources, without outgoing edges
-        num_sources = x[0].size(0)
-        edge_index = torch.stack([edge_index[0], edge_index[1] + num_sources])
-        return self.conv(torch.cat(x), edge_index, edge_attr)[num_sources:], edge_attr
+        return self.conv(x, edge_index, edge_attr), edge_attr

@@ -16,7 +16,7 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import softmax
 
 from graphgps_kmip.common.propagation import WeightedEdges, adjacency, propagate, propagate_heads, unweighted
-from graphgps_kmip.mpnn.self_loops import with_own_loops
+from graphgps_kmip.mpnn.message_passing import with_own_loops
 
 # Edges times channels from which the lists pay for being sorted, and channels from which a pass over a list does
 # (`python -m run.bench.convolutions` at commit 748ca4a: no gain at 10,000 edges of 64 channels, 1.3 to 3.1 times as
@@ -103,11 +103,10 @@ class SummedGAT(GATConv):
         super().__init__(dim_in, dim_head, heads, edge_dim=edge_dim, dropout=dropout, add_self_loops=False)
         self.own_loops = add_self_loops
 
-    def forward(self, x: Tensor | tuple[Tensor, Tensor], edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:
-        """Return new features: x (N, C) or a pair, edge_index (2, E), edge_attr (E, C_e) -> (N, H D)."""
-        if self.explain or isinstance(x, tuple) or not lists_pay(edge_index, self.heads * self.out_channels):
-            loops = min(map(len, x)) if isinstance(x, tuple) else len(x)
-            return super().forward(x, *self._looped(edge_index, edge_attr, loops))
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+        """Return new features: x (N, C), edge_index (2, E), edge_attr (E, C_e) -> (N, H D)."""
+        if self.explain or not lists_pay(edge_index, self.heads * self.out_channels):
+            return super().forward(x, *self._looped(edge_index, edge_attr, len(x)))
         edge_index, of_edges = self._looped(edge_index, self._edge_scores(edge_attr), len(x))
         x = self.lin(x).unflatten(1, (self.heads, -1))
         from_source, from_target = ((x * given).sum(2) for given in (self.att_src, self.att_dst))
@@ -137,9 +136,9 @@ class SummedGIN(GINConv):
     def __init__(self, mlp: nn.Module) -> None:
         super().__init__(mlp)
 
-    def forward(self, x: Tensor | tuple[Tensor, Tensor], edge_index: Tensor) -> Tensor:
-        """Return new features: x (N, C) or a pair (M, C), (N, C), edge_index (2, E) -> (N, C')."""
-        if self.explain or isinstance(x, tuple) or not lists_pay(edge_index, x.size(-1)):
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Return new features: x (N, C), edge_index (2, E) -> (N, C')."""
+        if self.explain or not lists_pay(edge_index, x.size(-1)):
             return super().forward(x, edge_index)
         return self.nn(propagate(x, unweighted(edge_index, len(x))) + (1 + self.eps) * x)
 
@@ -152,8 +151,8 @@ class SummedSAGE(SAGEConv):
     def __init__(self, dim_in: int, dim_out: int) -> None:
         super().__init__(dim_in, dim_out)
 
-    def forward(self, x: Tensor | tuple[Tensor, Tensor], edge_index: Tensor) -> Tensor:
-        """Return new features: x (N, C) or a pair (M, C), (N, C), edge_index (2, E) -> (N, C')."""
-        if self.explain or isinstance(x, tuple) or not lists_pay(edge_index, x.size(-1)):
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Return new features: x (N, C), edge_index (2, E) -> (N, C')."""
+        if self.explain or not lists_pay(edge_index, x.size(-1)):
             return super().forward(x, edge_index)
         return self.lin_l(propagate(x, adjacency(edge_index, len(x), "mean", x.dtype))) + self.lin_r(x)

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.autograd import Function
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch_geometric.nn import BatchNorm
 
-from graphgps_kmip.common.collectives import total
 from graphgps_kmip.common.freed_memory import keep_freed_memory
 from graphgps_kmip.errors import RunError
 from graphgps_kmip.train.process_group import start_process_group
@@ -156,6 +156,20 @@ def tells_error(patience: float = PATIENCE) -> bool:
     return True
 
 
+class _Total(Function):
+    """The sum over all processes, on each of them; gradients flow, and every process makes each call."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor) -> Tensor:  # noqa: ARG004
+        value = value.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(value)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # noqa: ARG004
+        return _Total.apply(grad)
+
+
 class SharedBatchNorm(nn.BatchNorm1d):
     """`torch.nn.BatchNorm1d` whose statistics in training are those of the rows of all processes together.
 
@@ -170,9 +184,9 @@ class SharedBatchNorm(nn.BatchNorm1d):
             return super().forward(x)
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
         count = wide.new_tensor(float(x.size(0)))
-        count, summed = total(torch.cat([count[None], wide.sum(dim=0)])).split([1, x.size(1)])
+        count, summed = _Total.apply(torch.cat([count[None], wide.sum(dim=0)])).split([1, x.size(1)])
         mean = summed / count.clamp(min=1)
-        variance = total((wide - mean).square().sum(dim=0)) / count.clamp(min=1)
+        variance = _Total.apply((wide - mean).square().sum(dim=0)) / count.clamp(min=1)
         if x.size(0) <= 1 and count <= 1:  # in this order: the second makes the host wait for a GPU
             return functional.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
         with torch.no_grad():

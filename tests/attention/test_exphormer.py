@@ -13,10 +13,9 @@ from torch_geometric.data import Batch, Data
 from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.attention import clamped_attention as clamped
 from graphgps_kmip.attention.clamped_attention import clamped_attention
-from graphgps_kmip.attention.context import Halo
 from graphgps_kmip.attention.exphormer import ExphormerAttention
-from graphgps_kmip.check.attention_batches import graph_alone, make_batch, permuted
 from graphgps_kmip.native import unavailable_reason
+from graphgps_kmip.testing.laws import graph_alone, make_batch, permuted
 
 DIM, HEADS = 8, 2
 ROUNDING = {"rtol": 1e-12, "atol": 1e-12}
@@ -162,13 +161,6 @@ def test_edges_without_features_are_refused() -> None:
         attention.initial_state(context.with_edge_attr(None))
     with pytest.raises(ValueError, match=r"got shape \(8, 3\)"):
         attention.initial_state(context.with_edge_attr(torch.ones(8, 3)))
-
-
-def test_a_graph_divided_over_processes_is_refused() -> None:
-    _, context = make_batch([4], DIM)
-    halo = Halo(torch.zeros(0, dtype=torch.long), (0,), (0,))
-    with pytest.raises(ValueError, match="sharded over processes: start a single process"):
-        ExphormerAttention(DIM, HEADS).initial_state(replace(context, halo=halo))
 
 
 def test_an_edge_set_of_the_data_is_found_in_a_batch() -> None:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from torch_geometric.data import Data
 
-from graphgps_kmip.attention import AnnealedKeys, DiverseKeys, GraphContext, KMIPAttention, kmip
-from graphgps_kmip.attention.context import Halo
-from graphgps_kmip.attention.k_annealing import annealed
-from graphgps_kmip.attention.kmip import build_kmip
+from graphgps_kmip.attention import AnnealedKeys, DiverseKeys, GraphContext, KMIPAttention
+from graphgps_kmip.attention.kmip import annealed, build_kmip
 from graphgps_kmip.compat.public_faults import repeat_faults
 
 
@@ -78,20 +74,6 @@ def test_without_a_start_k_does_not_change() -> None:
     attention, x = KMIPAttention(8, 2, k=3), torch.randn(20, 8)
     outputs = [attention(x, replace(GraphContext.of(None, x), progress=progress)) for progress in (0.0, 0.2, 1.0)]
     assert all(torch.equal(out, outputs[0]) for out in outputs)
-
-
-def test_over_several_processes_k_falls_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def attend(_q: Tensor, _k: Tensor, v: Tensor, num_keys: int, **_options: Any) -> Tensor:
-        asked.append(num_keys)
-        return v
-
-    monkeypatch.setattr(kmip, "sharded_kmip_attention", attend)
-    attention, x = build_kmip(8, 2, k=3, k_start=12, shard=True), torch.randn(6, 8)
-    for progress in (0.0, 1.0):
-        attention(x, replace(GraphContext.of(None, x), halo=Halo(torch.arange(0), (0,), (0,)), progress=progress))
-    assert asked == [12, 3]
 
 
 @pytest.mark.parametrize(

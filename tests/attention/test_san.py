@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.attention import san as unlinked
 from graphgps_kmip.attention.san import SANAttention
-from graphgps_kmip.check.attention_batches import attend
+from graphgps_kmip.testing.laws import attend
 from tests.attention.san_cases import DIM, HEADS, ROUNDING, SIZES, batch, every_form, make
 
 
@@ -156,8 +156,6 @@ def test_wrong_arguments_and_data_name_what_to_change() -> None:
             attend(make({}), x, context.with_edge_attr(edge_attr))
     with pytest.raises(ValueError, match="secondary_edges 'expnder'.*full_graph, none, expander"):
         attend(make({"secondary_edges": "expnder"}), x, context)
-    with pytest.raises(ValueError, match="single process"):
-        attend(make({}), x, replace(context, halo=object()))
 
 
 def test_without_a_state_it_is_called_as_other_attentions_are() -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.attention import AnnealedKeys, DiverseKeys, GraphContext, KMIPAttention, RandomKeys
-from graphgps_kmip.attention.context import Halo
+from graphgps_kmip.attention import GraphContext, KMIPAttention
 from graphgps_kmip.attention.kmip import build_kmip
-from graphgps_kmip.compat.public_faults import FirstKeyAgain, repeat_faults
-from tests.reference.attention import kmip_attention
+from graphgps_kmip.compat.public_faults import repeat_faults
+from graphgps_kmip.testing.references import kmip_attention
 
 SIZES = [5, 0, 1, 7]  # the second graph has no node
 PTR = torch.tensor([0, *SIZES]).cumsum(0)
@@ -131,22 +129,9 @@ def test_the_learned_graph_names_nodes_and_leaves_padding_out() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"shard": True, "pad_keys": True}, "shard has no pad_keys or repeat_first_key"),
-        ({"shard": True, "repeat_first_key": True}, "shard has no"),
-        ({"shard": True, "diversity": 1.0}, "shard has no"),
-        ({"shard": True, "random_attention": True}, "shard has no"),
         ({"random_attention": True, "repeat_first_key": True}, "may leave out the key of repeat_first_key"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(options: dict[str, bool], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         layer(**options)
-
-
-def test_several_processes_are_refused_in_python_too() -> None:
-    for selection in (RandomKeys(), DiverseKeys(1.0), FirstKeyAgain(), AnnealedKeys(20, among=RandomKeys())):
-        with pytest.raises(ValueError, match=rf"shard finds .* not those of {type(selection).__name__}: turn"):
-            KMIPAttention(8, 2, shard=True, selection=selection)
-    context = replace(GraphContext.of(None, torch.randn(6, 8)), halo=Halo(torch.arange(0), (0,), (0,)))
-    with pytest.raises(ValueError, match="pad_keys does not run on a graph sharded over processes"):
-        layer(pad_keys=True).float()(torch.randn(6, 8), context)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +11,6 @@ from torch_geometric.data import Batch
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.models.gnn import GNN
 
-from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.gym.building.network_building import build_network
 from graphgps_kmip.gym.graphgym_registries import choose_package
 from tests.gym.networks import DATA, configure, graphs
@@ -89,15 +87,6 @@ def test_the_stock_network_draws_the_linear_maps_of_its_encoder_as_graphgym_does
     assert torch.equal(linear.bias, torch.zeros(8))
     bound = (2 * 6 / (5 + 8)) ** 0.5  # Xavier, with the gain of a ReLU
     assert 0.7 * bound < float(linear.weight.detach().abs().max()) <= bound
-
-
-def test_the_stock_network_refuses_a_graph_that_is_divided_over_processes() -> None:
-    configure(DATA | {"model.type": "gnn"})
-    batch, network = graphs(), build_network("gnn", 5, 3)
-    batch.x = torch.randn(batch.num_nodes, 8)
-    context = replace(GraphContext.from_data(batch), halo=object())
-    with pytest.raises(ValueError, match="model.type gnn cannot divide a graph"):
-        network.layers[0](batch.x, context)
 
 
 def test_graphgps_layers_leave_residual_and_dropout_to_the_stock_network() -> None:

@@ -30,7 +30,6 @@ LAYERS |= {
     f"{name.strip()} {options}": partial(entries("message_passing")[name.strip()].component, DIM, 0.5, **options)
     for name, options in OPTIONS.items()
 }
-ONE_SET = ("GCN", "APPNP", "GAT")  # names of layers, or their beginnings, that take no pair of sources and targets
 
 
 class Graph(NamedTuple):

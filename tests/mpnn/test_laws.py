@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.mpnn.cases import DIM, LAYERS, ONE_SET, Graph, build, call, joined, make_graph
+from tests.mpnn.cases import DIM, LAYERS, Graph, build, call, joined, make_graph
 
 ROUNDING = {"rtol": 1e-10, "atol": 1e-10}  # float64 sums of a few hundred terms in another order
 SIZES = [5, 1, 9, 2]
@@ -15,10 +15,6 @@ SIZES = [5, 1, 9, 2]
 @pytest.fixture(params=LAYERS)
 def layer(request: pytest.FixtureRequest) -> nn.Module:
     return build(request.param)
-
-
-def takes_pairs(layer: nn.Module) -> bool:
-    return not type(layer).__name__.startswith(ONE_SET)
 
 
 def test_a_graph_alone_gives_the_same_output_as_in_a_batch(layer: nn.Module) -> None:
@@ -110,22 +106,6 @@ def test_inputs_are_not_modified_in_place(layer: nn.Module) -> None:
     before = [tensor.clone() for tensor in graph]
     call(layer.train(), graph)
     torch.testing.assert_close(list(graph), before, rtol=0, atol=0)
-
-
-def test_a_part_of_a_divided_graph_gets_what_the_whole_graph_gives_its_nodes(layer: nn.Module) -> None:
-    graph = joined([make_graph(size) for size in SIZES])
-    own = torch.tensor([2, 3, 7, 5])
-    place = torch.full((len(graph.x),), -1).scatter_(0, own, torch.arange(len(own)))
-    mine = place[graph.edge_index[1]] >= 0
-    edges = torch.stack([graph.edge_index[0, mine], place[graph.edge_index[1, mine]]])
-    part = Graph((graph.x, graph.x[own]), edges, graph.edge_attr[mine], (graph.encoding, graph.encoding[own]))
-    if not takes_pairs(layer):
-        with pytest.raises(ValueError, match=rf"{type(layer).__name__} takes one set of nodes"):
-            call(layer, part)
-        return
-    x, edge_attr = call(layer, graph)
-    found = call(layer, part)
-    torch.testing.assert_close(found, (x[own], edge_attr[mine]), **ROUNDING)
 
 
 def test_missing_edge_features_are_refused_with_the_mend_or_not_needed(layer: nn.Module) -> None:

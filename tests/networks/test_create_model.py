@@ -104,7 +104,7 @@ def test_options_have_their_yaml_names_and_defaults() -> None:
     model = create_model("GatedGCN+kMIP", in_dim=9, out_dim=10, num_layers=4, k=7, layer_norm=True, batch_norm=False)
     assert len(model.layers) == 4
     assert model.layers[0].attention[0].k == 7
-    assert type(model.layers[0].ffn_norm).__name__ == "LayerPerGraph"
+    assert type(model.layers[0].ffn_norm.norm).__name__ == "GraphLayerNorm"
     assert len(create_model("", 9, 10, network="Polynormer", global_layers=4).layers[0].network.global_attn) == 4
     given = create_model("kMIP", 9, 10, settings={"gt.kmip.k": 3, "gnn.head": "inductive_node"})
     assert given.layers[0].attention[0].k == 3

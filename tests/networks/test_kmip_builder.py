@@ -28,7 +28,6 @@ DEFAULTS = {
     "dim_val": None,
     "head_agg": "none",
     "search": "auto",
-    "shard": False,
     "k_start": 0,
     "anneal_until": 0.5,
     "diversity": 0.0,
@@ -38,7 +37,6 @@ DEFAULTS = {
 VARIANTS: list[tuple[dict[str, Any], type[KMIPAttention], list[type]]] = [
     ({}, KMIPAttention, [BestKeys]),
     ({"k_start": 20}, KMIPAttention, [AnnealedKeys, BestKeys]),
-    ({"k_start": 20, "shard": True}, KMIPAttention, [AnnealedKeys, BestKeys]),
     ({"diversity": 0.1, "random_attention": True}, KMIPAttention, [DiverseKeys, RandomKeys]),
     ({"repeat_first_key": True, "diversity": 0.1}, KMIPAttention, [FirstKeyAgain, DiverseKeys, BestKeys]),
     ({"pad_keys": True, "k_start": 20}, PaddedKMIPAttention, [AnnealedKeys, BestKeys]),
@@ -64,7 +62,7 @@ def test_the_class_has_at_most_eleven_arguments_and_shares_its_defaults_with_the
     arguments = inspect.signature(KMIPAttention).parameters
     assert len(arguments) <= 11
     shared = {name: argument.default for name, argument in arguments.items() if name in DEFAULTS}
-    assert shared == {name: DEFAULTS[name] for name in ("k", "dim_kq", "dim_val", "head_agg", "search", "shard")}
+    assert shared == {name: DEFAULTS[name] for name in ("k", "dim_kq", "dim_val", "head_agg", "search")}
     assert arguments["dropout"].default == inspect.signature(build_kmip).parameters["dropout"].default
 
 

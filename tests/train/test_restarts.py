@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 DIGITS = str(ROOT / "configs/quickstart/digits-kmip.yaml")
 WIDTHS = ["gt.dim_hidden", "16", "gnn.dim_inner", "16", "gt.kmip.dim_kq", "4", "optim.max_epoch", "3"]
 CASES = {  # what is trained, and which process is killed in which epoch
-    "nodes": (["--cfg", CORA, *SHORT, "gt.kmip.shard", "True"], "3@1"),
+    "nodes": (["--cfg", CORA, *SHORT], "3@1"),
     "graphs": (["--cfg", DIGITS, "dataset.sample", "True", "accelerator", "cpu", "num_threads", "1", *WIDTHS], "0@2"),
 }
 

@@ -22,7 +22,7 @@ from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.common.yaml_files import flatten
 from graphgps_kmip.compat.public_faults import repeat_faults
-from graphgps_kmip.errors import ConfigError, InputError
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.building.derived_settings import for_builders, served, with_values
 from graphgps_kmip.model import GPSModel
 from graphgps_kmip.model.feature_encoding import UnitRows
@@ -179,9 +179,6 @@ class GraphGymLayer(nn.Module):
 
     Shapes:
         x (N, C), context -> (N, C'), edge_attr as the layer leaves it, states as given.
-
-    Raises:
-        ValueError: one graph is divided over processes: these layers do not know of it.
     """
 
     attention = ()  # read by GPSModel
@@ -194,8 +191,6 @@ class GraphGymLayer(nn.Module):
         self, x: Tensor, context: GraphContext, states: tuple[object, ...] = ()
     ) -> tuple[Tensor, Tensor | None, tuple[object, ...]]:
         """Return new node features, edge features and the states."""
-        if context.halo is not None:
-            raise InputError("model.type gnn cannot divide a graph over processes: take custom_gnn or GPSModel")
         batch = Data(x=x, edge_index=context.edge_index, edge_attr=context.edge_attr, batch=context.batch)
         batch.context = context  # for `OnBatch`
         batch = self.layer(batch)

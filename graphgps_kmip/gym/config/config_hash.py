@@ -101,7 +101,8 @@ def config_hash(cfg: CfgNode, of_run: bool = True) -> str:
         left_out |= {key for key in settings if key.startswith("train.subgraph_")}
     if not is_sparse(cfg):
         left_out |= {key for key in settings if key.startswith("spexphormer.")}
-    kept = {
+    kept = {"gt.kmip.shard": False}  # a key of before, so that its runs keep their hash
+    kept |= {
         key: value
         for key, value in settings.items()
         if key not in left_out and key not in UNREAD and not key.startswith(("wandb.", "share."))

@@ -50,13 +50,11 @@ from graphgps_kmip.data.transductive import with_normalized_features, with_rever
 from graphgps_kmip.encoding.positional_encoding import from_settings
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.building.derived_settings import enter, with_values
-from graphgps_kmip.gym.building.network_building import current_plan
 from graphgps_kmip.gym.config.config_defaults import NAME
 from graphgps_kmip.gym.config.sparse_settings import is_sparse
 from graphgps_kmip.gym.graphgym_registries import choose_package
 from graphgps_kmip.gym.posenc import current, enabled, enabled_encodings, encoding_facts, precomputation
 from graphgps_kmip.gym.running.sparse_loading import sparse_loaders
-from graphgps_kmip.networks.branches import branch_rows
 from graphgps_kmip.networks.head_builders import check_head
 
 if TYPE_CHECKING:
@@ -341,7 +339,6 @@ def current_loaders(dataset: GraphDataset, level: str, fabric: Fabric) -> list[G
         rank=fabric.global_rank,
         world_size=fabric.world_size,
         sampling=current_sampling(),
-        shard=_is_divided(fabric.world_size),
     )
     return [_budgeted(train), *evaluation]
 
@@ -365,19 +362,3 @@ def current_sampling() -> Sampling:
     return Sampling(
         cfg.train.sampler, cfg.val.sampler, cfg.train.batch_size, tuple(cfg.train.neighbor_sizes), cfg.train.train_parts
     )
-
-
-def _is_divided(world_size: int) -> bool:
-    """Say whether the nodes of the one graph are to be divided over the processes."""
-    if not cfg.gt.kmip.shard:
-        return False
-    if world_size == 1:
-        logging.info("gt.kmip.shard: there is one process, which has all nodes (torchrun, or devices, starts several)")
-        return False
-    attentions = [one.name for one in branch_rows(current_plan()) if one.spec.kind == "attention"]
-    if cfg.model.type != "GPSModel" or not set(attentions) <= {"kMIP"}:
-        raise ConfigError(
-            f"gt.kmip.shard: only GPSModel with kMIP can reach the nodes of other processes, not {cfg.model.type} with "
-            f"gt.layer_type {cfg.gt.layer_type}: set it to False"
-        )
-    return True

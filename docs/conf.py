@@ -52,7 +52,9 @@ def front_page(app, docname, content) -> None:  # noqa: ANN001, ARG001
     """Show README.md, which GitHub shows for this folder, as the front page, with links inside the site."""
     if docname == "index":
         readme = (HERE / "README.md").read_text(encoding="utf-8")
-        content[0] = readme.replace("(../CONTRIBUTING.md", "(contributing.md").replace("(../CHANGELOG.md", "(changelog.md") + content[0]
+        for name in ("contributing", "changelog"):
+            readme = readme.replace(f"(../{name.upper()}.md", f"({name}.md")
+        content[0] = readme + content[0]
 
 
 def setup(app) -> None:  # noqa: ANN001

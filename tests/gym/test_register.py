@@ -107,7 +107,7 @@ load_cfg(cfg, SimpleNamespace(cfg_file=FILE, opts=OPTS))
 print("config", json.dumps(cfg))
 set_run_dir(cfg.out_dir)
 seed_everything(cfg.seed)
-loaders = create_loader()
+loaders = create_loader() * 3  # as Exphormer's main does for ogbn-arxiv
 model = create_model()
 optimizer = create_optimizer(model.parameters(), cfg.optim)
 scheduler = create_scheduler(optimizer, cfg.optim)

@@ -153,15 +153,17 @@ def run_mode(mode: Callable[..., Any], config: CfgNode, *given: Any) -> Any:
     return mode(*given, **known)
 
 
-def run_mode_of_graphgym(mode: Callable[..., Any], *given: Any) -> Any:
+def run_mode_of_graphgym(mode: Callable[..., Any], loaders: Sequence[Any], *given: Any) -> Any:
     """Call a train mode from the main program of another package: in one process, on the device that it has chosen.
 
     Args:
         mode: train mode.
-        given: loaders, model, optimizer, scheduler.
+        loaders: of each split; Exphormer's main repeats them for ogbn-arxiv.
+        given: model, optimizer, scheduler.
     """
     accelerator, _, index = cfg.accelerator.partition(":")
-    return run_mode(mode, cfg, *given, make_fabric(accelerator, [int(index)] if index else 1, cfg.train.precision))
+    fabric = make_fabric(accelerator, [int(index)] if index else 1, cfg.train.precision)
+    return run_mode(mode, cfg, loaders[: len(SPLITS)], *given, fabric)
 
 
 @register("train_mode", "custom")

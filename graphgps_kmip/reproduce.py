@@ -132,8 +132,8 @@ def run_searches(args: argparse.Namespace) -> int:
 
 def table(args: argparse.Namespace) -> int:
     """Print the tables of some experiments; of one that is made of others also the models' ranks over all of them."""
-    from graphgps_kmip.report.significance import rank_notes
     from graphgps_kmip.report.table_formats import FORMATS
+    from graphgps_kmip.report.table_notes import rank_notes
 
     for experiment, tables in chosen(args):
         if not tables:
@@ -225,7 +225,7 @@ def folders(part: str = "") -> list[Path]:
 
 def chosen(args: argparse.Namespace) -> Iterator[tuple[Experiment, dict[str, ResultTable]]]:
     """Yield the experiments that the command line names, with their tables."""
-    from graphgps_kmip.report.experiment_tables import experiment_tables
+    from graphgps_kmip.report.result_table import experiment_tables
 
     known, printed = experiments(args), load_printed(*folders("printed"))
     for one in [select(known, key) for key in args.ids]:

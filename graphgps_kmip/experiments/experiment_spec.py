@@ -141,7 +141,7 @@ class TableSpec:
             ``{}``)
         title (str, optional): Of a table of our own. (default: ``""``)
         claims (tuple, optional): What the paper says of the table's rows, checked on ours: ``check`` and its options,
-            see ``graphgps_kmip/report/claims.py``. (default: ``()``)
+            see ``graphgps_kmip/report/table_notes.py``. (default: ``()``)
     """
 
     id: str

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.errors import ResultsError
@@ -22,6 +22,10 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 MARKERS = "osD^vP<>X"
 INK = "#24292F"
 FAINT = "#8C959F"
+DASHED = (0, (4, 3))
+LEGEND = {"frameon": False, "labelcolor": INK}
+LEGEND_BELOW = {"loc": "outside lower center", "fontsize": 8.5, **LEGEND}
+LOG_RATIO = 30  # a quantity that shrinks by more than this is drawn on a logarithmic axis
 
 
 def series_style(place: int) -> dict[str, str]:
@@ -40,11 +44,18 @@ def tidy(axes: Axes) -> None:
     axes.tick_params(colors=INK, labelsize=9, width=0.8, color=FAINT)
 
 
+def label(axes: Axes, x: str = "", y: str = "", title: str = "", size: float = 9) -> None:
+    """Write what the axes show."""
+    for write, text in ((axes.set_xlabel, x), (axes.set_ylabel, y), (axes.set_title, title)):
+        if text:
+            write(text, fontsize=size, color=INK)
+
+
 def logarithmic(axes: Axes) -> None:
     """Make the axis of time logarithmic, with plain numbers also where it spans less than a power of ten."""
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 
@@ -71,23 +82,17 @@ def save(figure: Figure, path: Path, dpi: int = 160, tight: bool = False) -> Pat
     return path
 
 
-LOG_RATIO = 30  # a quantity that shrinks by more than this is drawn on a logarithmic axis
-
-
 def draw_curves(run_dir: Path | str, metric_best: str = "auto", metric_agg: str = "argmax") -> Path:
-    """Draw `<run_dir>/curves.png`: loss and metric over the epochs, the best epoch marked.
+    """Draw `<run_dir>/curves.png`: loss and metric over the epochs, the best epoch marked; return its path.
 
     Args:
         run_dir: folder of the run.
-        metric_best: the metric that selects the epoch; `auto`: the lowest validation loss (drawn beside it: the first
+        metric_best: the metric that selects the epoch; `auto`: the lowest validation loss (drawn next to it: the first
             metric that the results hold).
         metric_agg: `argmax` or `argmin`.
 
-    Returns:
-        The path of the picture.
-
     Raises:
-        ValueError: there are no results, or they do not have the metric.
+        ResultsError: there are no results, or they do not have the metric.
     """
     run_dir = Path(run_dir)
     run = read_run(run_dir)
@@ -96,11 +101,10 @@ def draw_curves(run_dir: Path | str, metric_best: str = "auto", metric_agg: str 
     best = best_epoch(run, metric_best, metric_agg)
     lines = next(iter(run.values()))
     metrics = metric_names(lines[min(lines)]) if metric_best in ("auto", "loss") else [metric_best]
-    known = {name for of_split in run.values() for line in of_split.values() for name in line}
-    drawn = [name for name in ("loss", *metrics[:1]) if name in known]  # train.mode brec has no metric of the task
+    names = {name for of_split in run.values() for line in of_split.values() for name in line}
+    drawn = [name for name in ("loss", *metrics[:1]) if name in names]  # train.mode brec has no metric of the task
     figure = Figure(figsize=(10, 3.9), layout="constrained")
-    panels = figure.subplots(1, len(drawn), squeeze=False)[0]
-    for axes, name in zip(panels, drawn, strict=True):
+    for axes, name in zip(figure.subplots(1, len(drawn), squeeze=False)[0], drawn, strict=True):
         _draw_panel(axes, run, name, best)
     run_dir = run_dir.resolve()
     title = f"{run_dir.parent.name}, run {run_dir.name} (numbers: at the best epoch, {best})"
@@ -109,38 +113,21 @@ def draw_curves(run_dir: Path | str, metric_best: str = "auto", metric_agg: str 
 
 
 def _draw_panel(axes: Axes, run: dict[str, dict[int, Line]], name: str, best: int) -> None:
-    axes.axvline(best, color=FAINT, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+    axes.axvline(best, color=FAINT, linewidth=1, linestyle=DASHED, zorder=1)
     every_value = []
     for split, lines in run.items():
         values = {epoch: line[name] for epoch, line in lines.items() if name in line}
-        at_best = f"  {values[best]:.4g}" if best in values else ""
         marks = [list(values).index(best)] if best in values else []
-        axes.plot(
-            *(list(values), list(values.values())),
-            color=COLORS[split],
-            linewidth=1.7,
-            marker="o",
-            markersize=6.5,
-            markeredgecolor="white",
-            markevery=marks,
-            label=f"{split}{at_best}",
-        )
+        look = {"color": COLORS[split], "linewidth": 1.7, "marker": "o", "markersize": 6.5, "markeredgecolor": "white"}
+        text = f"{split}  {values[best]:.4g}" if best in values else split
+        axes.plot(list(values), list(values.values()), markevery=marks, label=text, **look)
         every_value += values.values()
     tidy(axes)
-    axes.set_xlabel("epoch", fontsize=10, color=INK)
-    axes.set_ylabel(name, fontsize=10, color=INK)
+    label(axes, "epoch", name, size=10)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     if min(every_value) > 0 and max(every_value) > LOG_RATIO * min(every_value):
         axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_major_formatter("{x:g}")
     # Above the axes, where no curve can run through it.
-    axes.legend(
-        loc="lower left",
-        bbox_to_anchor=(0, 1),
-        ncols=3,
-        frameon=False,
-        fontsize=9.5,
-        labelcolor=INK,
-        handlelength=1.2,
-        columnspacing=1.4,
-    )
+    place = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 3, "handlelength": 1.2, "columnspacing": 1.4}
+    axes.legend(fontsize=9.5, **place, **LEGEND)

@@ -16,7 +16,7 @@ from graphgps_kmip.experiments.chosen_settings import check_searched, digest
 from graphgps_kmip.experiments.experiment_spec import Experiment, Training
 from graphgps_kmip.experiments.published_results import COST, FACTS, PublishedRuns
 from graphgps_kmip.experiments.run_status import TIMED, HashOf, State, run_status
-from graphgps_kmip.report.run_values import COSTS, VALUES, run_value
+from graphgps_kmip.report.result_table import COSTS, VALUES, run_value
 
 
 def published_yaml(experiment: Experiment, out: Path, hash_of: HashOf) -> Iterator[str]:

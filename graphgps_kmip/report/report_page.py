@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -16,40 +15,27 @@ from PIL import Image
 from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.experiments.experiment_spec import Experiment
 from graphgps_kmip.experiments.printed_tables import PrintedTable
-from graphgps_kmip.experiments.run_status import Extent, HashOf, State, Status, extent, statuses
+from graphgps_kmip.experiments.run_status import Extent, HashOf, State, Status, extent, read_failure, statuses
 from graphgps_kmip.report.draw_figure import draw_figure
-from graphgps_kmip.report.experiment_tables import experiment_tables
-from graphgps_kmip.report.provenance import Failure, Origin, failures, origins, total_time
-from graphgps_kmip.report.result_table import ResultTable
+from graphgps_kmip.report.result_table import experiment_tables
 from graphgps_kmip.report.table_formats import FORMATS
+from graphgps_kmip.report.table_notes import Origin, origins, total_time
 from graphgps_kmip.results.run_folder import writing
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A figure, its bytes inside the page."""
-
-    title: str
-    data: str
-
-
-@dataclass(frozen=True)
+@dataclass
 class Section:
-    """One experiment of the page: its runs by folder, its tables as HTML, and why some figures are not drawn."""
+    """One experiment of the page: runs by folder, tables as HTML, title -> picture, and why some are not drawn."""
 
     experiment: Experiment
     extent: Extent
     runs: Mapping[Path, Status]
-    failures: tuple[Failure, ...] = ()
-    tables: tuple[str, ...] = ()
-    pictures: tuple[Picture, ...] = ()
-    undrawn: tuple[str, ...] = ()
-    origins: tuple[Origin, ...] = ()
-
-    @property
-    def time(self) -> str:
-        """How long its finished runs took together."""
-        return total_time(self.runs.values())
+    time: str
+    failures: list[dict[str, str]]
+    tables: list[str]
+    pictures: dict[str, str]
+    undrawn: list[str]
+    origins: list[Origin]
 
     @property
     def anchor(self) -> str:
@@ -69,28 +55,24 @@ def write_page(
     Experiments of which nothing is done or failed are listed, not shown; runs on sample data are counted apart, and
     none of their numbers is in the page. With `published`, published runs fill rows of which none is finished here.
     """
-    facts = {"known": experiments, "printed": printed, "out": out, "hash_of": hash_of, "published": published}
-    tables_of = partial(experiment_tables, **facts)
-    sections = [_section(one, tables_of, out, hash_of, published) for one in experiments.values()]
+    sections = [_section(key, experiments, printed, out, hash_of, published) for key in experiments]
+    shown = [section for section in sections if section.tables or section.pictures or section.failures]
+    sections.sort(key=lambda section: section not in shown)
+    runs = {path: status for section in sections for path, status in section.runs.items()}  # experiments share runs
+    sources = [origin for section in shown for origin in section.origins]
+    folder = FileSystemLoader(Path(__file__).parent)
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+        loader=folder, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    shown = [one for one in sections if one.tables or one.pictures or one.failures]
-    sections.sort(key=lambda one: one not in shown)
-    runs = {path: status for one in sections for path, status in one.runs.items()}  # experiments share runs
     text = environment.get_template("page.html").render(
         sections=sections,
         shown=shown,
-        sampled=[one for one in sections if one.extent.sampled and not one.extent.done],
+        sampled=[section for section in sections if section.extent.sampled and not section.extent.done],
         date=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
         runs=sum(status.state is State.DONE for status in runs.values()),
         time=total_time(runs.values()),
-        machines=sorted({origin.hardware for section in shown for origin in section.origins} - {"?"}),
-        versions=sorted({origin.code_version for section in shown for origin in section.origins} - {"?"}),
+        machines=sorted({origin.hardware for origin in sources} - {"?"}),
+        versions=sorted({origin.code_version for origin in sources} - {"?"}),
     )
     path = out / "report.html"
     with writing(path):
@@ -100,52 +82,43 @@ def write_page(
 
 
 def _section(
-    experiment: Experiment,
-    tables_of: Callable[[Experiment], dict[str, ResultTable]],
+    key: str,
+    experiments: Mapping[str, Experiment],
+    printed: Mapping[str, PrintedTable],
     out: Path,
     hash_of: HashOf,
     published: bool,
 ) -> Section:
+    experiment = experiments[key]
     done, runs = extent(experiment, out, hash_of), statuses(experiment, out, hash_of)
-    failed = tuple(failures(runs.values(), out))
+    failures = [
+        {
+            "run": str(status.path.relative_to(out)),
+            "state": status.state,
+            "error": status.error or "no reason was written",
+            "log": str(read_failure(status.path).get("log", "")),
+        }
+        for status in runs.values()
+        if status.state in (State.FAILED, State.DIVERGED)
+    ]
+    section = Section(experiment, done, runs, total_time(runs.values()), failures, [], {}, [], [])
     if not (done.done or (published and experiment.published)):
-        return Section(experiment, done, runs, failed)
-    tables = tables_of(experiment)
-    shown = [] if experiment.of else list(filter(_has_values, tables.values()))  # theirs are in their own sections
-    pictures, undrawn = _pictures(experiment, tables, out)
-    return Section(
-        experiment,
-        done,
-        runs,
-        failed,
-        tables=tuple(FORMATS["html"](table, partial=True) for table in shown),
-        pictures=tuple(pictures),
-        undrawn=tuple(undrawn),
-        origins=tuple(origin for table in tables.values() for origin in origins(table)),
-    )
-
-
-def _has_values(table: ResultTable) -> bool:
-    return any(cell.ours and cell.ours.values for row in table.rows.values() for cell in row.values())
-
-
-def _pictures(experiment: Experiment, tables: Mapping[str, ResultTable], out: Path) -> tuple[list[Picture], list[str]]:
-    """Return the figures, and why there is none where its runs are not there yet."""
-    pictures, undrawn = [], []
+        return section
+    tables = experiment_tables(experiment, experiments, printed, out, hash_of, published=published)
+    for table in tables.values():
+        section.origins += origins(table)
+        filled = any(cell.ours and cell.ours.values for row in table.rows.values() for cell in row.values())
+        if filled and not experiment.of:  # theirs are in their own sections
+            section.tables.append(FORMATS["html"](table, partial=True))
     for spec in experiment.figures.values():
         try:
-            paths = draw_figure(experiment, spec, tables, out)
+            image = draw_figure(experiment, spec, tables, out)[0]
         except ValueError as error:
-            undrawn.append(str(error))
+            section.undrawn.append(str(error))
             continue
-        image = next(path for path in paths if path.suffix == ".png")
-        pictures.append(Picture(spec.title or spec.name, base64.b64encode(_small(image)).decode()))
-    return pictures, undrawn
-
-
-def _small(png: Path) -> bytes:
-    """Return a picture in 256 colours, which a drawing does not look different in: a third of the bytes."""
-    file = io.BytesIO()
-    with Image.open(png) as image:
-        image.convert("RGB").quantize(256).save(file, "PNG", optimize=True)
-    return file.getvalue()
+        # in 256 colours, which a drawing does not look different in: a third of the bytes
+        file = io.BytesIO()
+        with Image.open(image) as picture:
+            picture.convert("RGB").quantize(256).save(file, "PNG", optimize=True)
+        section.pictures[spec.title or spec.name] = base64.b64encode(file.getvalue()).decode()
+    return section

@@ -1,13 +1,13 @@
-"""Result tables: the scores of our finished runs beside a paper's printed numbers, read from results on disk.
+"""Result tables: values of our finished runs next to a paper's printed numbers, read from results on disk.
 
-`build_table` makes a table; `table_layout` puts it into words, `table_formats` writes it as Markdown, LaTeX, CSV, HTML.
+`build_table` makes a table; `table_formats` writes it as Markdown, LaTeX, CSV or HTML.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,12 @@ from graphgps_kmip.experiments.printed_tables import PrintedCell, PrintedTable
 from graphgps_kmip.experiments.published_results import PublishedRuns
 from graphgps_kmip.experiments.run_status import TIMED, HashOf, State, Status, command_status, run_status
 from graphgps_kmip.experiments.search_record import SearchRecord
-from graphgps_kmip.report.run_values import COSTS, TRIALS, VALUES, run_value
 from graphgps_kmip.report.welch import Difference, welch
+from graphgps_kmip.results.finished_runs import read_run_config
+from graphgps_kmip.results.run_stats import read_stats
+
+Place = tuple[str, str]  # row and column
+SAMPLE_NOTE = "SAMPLE: short runs on small synthetic data, which show that everything runs. No number here is a result."
 
 
 @dataclass(frozen=True)
@@ -135,8 +139,21 @@ class ResultTable:
     claims: tuple[Mapping[str, Any], ...] = ()
 
 
-Place = tuple[str, str]  # row and column
-SAMPLE_NOTE = "SAMPLE: short runs on small synthetic data, which show that everything runs. No number here is a result."
+def experiment_tables(
+    experiment: Experiment,
+    experiments: Mapping[str, Experiment],
+    printed: Mapping[str, PrintedTable],
+    out: Path,
+    hash_of: HashOf,
+    sample: bool = False,
+    published: bool = False,
+) -> dict[str, ResultTable]:
+    """Return id -> table of an experiment, or of those in `experiments` that it is made of; see `build_table`."""
+    return {
+        spec.id: build_table(owner, spec, printed, out, hash_of, sample, published)
+        for owner in ([experiments[key] for key in experiment.of] or [experiment])
+        for spec in owner.tables.values()
+    }
 
 
 def build_table(
@@ -154,29 +171,37 @@ def build_table(
     sample has no printed numbers. With `published`, published runs fill the rows of which none is finished here.
 
     Raises:
-        ValueError: the spec names what does not exist, two trainings fill one cell, a sample is among results or a
+        ResultsError: the spec names what does not exist, two trainings fill one cell, a sample is among results or a
             result among samples, or a finished run does not hold the value.
     """
-    paper = printed.get(spec.id)
+    where, paper = f"{experiment.id}, {spec.id}:", printed.get(spec.id)
     if paper is None and not spec.columns:
         raise ResultsError(f"{experiment.id}: no printed table {spec.id!r}.{suggest(spec.id, printed)}")
     columns = paper.columns if paper else spec.columns
-    _check_names(spec.scale, {*columns, "default"}, f"{experiment.id}, {spec.id}: scale of column")
+    rows = dict.fromkeys(paper.rows if paper else ())
+    _check_names(spec.scale, {*columns, "default"}, f"{where} scale of column")
     if spec.value == "cells":  # its rows are sizes or the like, which do not compete
         columns = {name: {"ranked": False, **facts} for name, facts in columns.items()}
-    rows = dict.fromkeys(paper.rows if paper else ())
-    if spec.value == "cells":
         places = [(row, column) for row in rows if _settings(experiment, row) != "quoted" for column in columns]
-        ours = dict(_of_command(experiment, spec, places, out, sample))
+        ours = dict(_command_cells(experiment, spec, places, out, sample))
     else:
-        ours = dict(_of_trainings(experiment, spec, _Source(experiment, out, hash_of, sample, published)))
-    _check_names([column for _, column in ours], columns, f"{experiment.id}, {spec.id}: column")
+        ours = dict(_training_cells(experiment, spec, out, hash_of, sample, published))
+    _check_names([column for _, column in ours], columns, f"{where} column")
     if paper and spec.value != "cells":  # a benchmark may go on to sizes that the paper left out
         added = {row for training in experiment.trainings if training.like for row in training.point.values()}
-        _check_names([row for row, _ in ours if row not in added], rows, f"{experiment.id}, {spec.id}: row")
+        _check_names([row for row, _ in ours if row not in added], rows, f"{where} row")
     run = dict.fromkeys(row for row, _ in ours)
     rows |= run
     beside = {} if sample or paper is None else paper.rows
+    searched = experiment.searched or {}
+    row_of = {
+        training.folder: _place(spec, training, where)[0]
+        for training in experiment.trainings
+        if training.folder in {**searched, **experiment.published}
+    }
+    filled = {row for (row, _), side in ours.items() if side.values}
+    hidden = dict.fromkeys(row for key, row in row_of.items() if key in experiment.published and row not in filled)
+    hidden_note = [f"published runs, which --published shows: {', '.join(hidden)}."] if hidden else []
     return ResultTable(
         id=spec.id,
         title=paper.title if paper else spec.title or experiment.title,
@@ -189,30 +214,10 @@ def build_table(
         settings={row: _settings(experiment, row) if row in run else "quoted" for row in rows},
         sample=sample,
         printed_hardware=paper.hardware if beside else "",
-        notes=(
-            *([SAMPLE_NOTE] if sample else _not_shown(experiment, spec, ours)),
-            *(paper.notes if beside else ()),
-            *experiment.notes,
-        ),
-        searches=dict(_searches(experiment, spec)),
+        notes=(*([SAMPLE_NOTE] if sample else hidden_note), *(paper.notes if beside else ()), *experiment.notes),
+        searches={row_of[folder]: searched[folder] for folder in row_of if searched.get(folder)},
         claims=spec.claims,
     )
-
-
-def _searches(experiment: Experiment, spec: TableSpec) -> Iterator[tuple[str, SearchRecord]]:
-    """Yield row and search of each training whose settings a search chose."""
-    for training in experiment.trainings:
-        if record := (experiment.searched or {}).get(training.folder):
-            yield _place(spec, training, f"{experiment.id}, {spec.id}:")[0], record
-
-
-def _not_shown(experiment: Experiment, spec: TableSpec, ours: Mapping[Place, Ours]) -> Iterator[str]:
-    """Yield which rows are empty although their runs are published."""
-    published = [one for one in experiment.trainings if one.folder in experiment.published]
-    rows = dict.fromkeys(_place(spec, one, f"{experiment.id}, {spec.id}:")[0] for one in published)
-    filled = {row for (row, _), one in ours.items() if one.values}
-    if empty := [row for row in rows if row not in filled]:
-        yield f"published runs, which --published shows: {', '.join(empty)}."
 
 
 def _settings(experiment: Experiment, row: str) -> str:
@@ -228,135 +233,6 @@ def _check_names(names: Any, allowed: Any, where: str) -> None:
             raise ResultsError(f"{where} {name!r} is not in the table.{suggest(name, allowed)}")
 
 
-def _of_trainings(experiment: Experiment, spec: TableSpec, source: _Source) -> Iterator[tuple[Place, Ours]]:
-    """Yield place and cell of each training; of several kinds of values, each has columns ``<column> <kind>``."""
-    where = f"{experiment.id}, {spec.id}:"
-    kinds = spec.value.split()
-    for kind in kinds:
-        if kind not in VALUES and kind != TRIALS:
-            raise ResultsError(f"{where} unknown value {kind!r}.{suggest(kind, [*VALUES, TRIALS, 'cells'])}")
-    filled: dict[Place, str] = {}
-    metrics: dict[str, str] = {}
-    for training in experiment.trainings:
-        if any(training.point.get(axis) not in _words(values) for axis, values in spec.where.items()):
-            continue
-        row, column = place = _place(spec, training, where)
-        if place in filled:
-            raise ResultsError(f"{where} {filled[place]} and {training.folder} fill {row}, {column}: choose by `where`")
-        filled[place] = training.folder
-        runs = source.runs(training)
-        for metric in runs.metrics if "score" in kinds else ():
-            if metrics.setdefault(column, metric) != metric:
-                raise ResultsError(f"{where} column {column} mixes the metrics {metrics[column]} and {metric}")
-        search = (experiment.searched or {}).get(training.folder)
-        for kind in kinds:
-            name = column if len(kinds) == 1 else f"{column} {kind}"
-            if kind == TRIALS:
-                yield (row, name), Ours(wanted=1, text=f"{search.trials}" if search else "not searched")
-            else:
-                yield (row, name), runs.cell(kind, _factor(spec, name))
-
-
-@dataclass(frozen=True)
-class _Runs:
-    """Runs of one training: on disk, one of them alone on the machine, and published ones in place of all these."""
-
-    found: Mapping[int, Status]
-    timed: Status | None
-    published: PublishedRuns | None
-
-    @property
-    def done(self) -> dict[int, Status]:
-        return {seed: run for seed, run in self.found.items() if run.state is State.DONE}
-
-    @property
-    def metrics(self) -> list[str]:
-        statuses = self.done if self.published is None else self.published.statuses
-        return [str(run.record.get("metric_best")) for run in statuses.values()]
-
-    def cell(self, kind: str, factor: float) -> Ours:
-        if self.published is not None:
-            return self._published_cell(kind, factor, self.published)
-        if kind in COSTS and self.timed is not None:
-            seed = next(iter(self.found))
-            return Ours((run_value(kind, self.timed) * factor,), (seed,), 1, sources={seed: self.timed}, alone=True)
-        done = self.done
-        return Ours(
-            values=tuple(run_value(kind, run) * factor for run in done.values()),
-            seeds=tuple(done),
-            wanted=len(self.found),
-            unfinished={seed: run for seed, run in self.found.items() if seed not in done},
-            sources=done,
-        )
-
-    def _published_cell(self, kind: str, factor: float, runs: PublishedRuns) -> Ours:
-        if kind not in runs.values:
-            return Ours(wanted=len(self.found))
-        values, alone = tuple(float(one) * factor for one in runs.values[kind]), kind in runs.alone
-        seeds, wanted = runs.seeds[: len(values)], 1 if alone else len(self.found)
-        sources = {seed: runs.statuses[seed] for seed in seeds}
-        return Ours(values, seeds, wanted, sources=sources, alone=alone, published=True)
-
-
-@dataclass(frozen=True)
-class _Source:
-    """Where the runs of an experiment are read from."""
-
-    experiment: Experiment
-    out: Path
-    hash_of: HashOf
-    sample: bool
-    published: bool
-
-    def runs(self, training: Training) -> _Runs:
-        """Return the runs of a training, published ones where they are asked for and none is finished here."""
-        found = {seed: self._status(training, seed, self.out) for seed in training.seeds}
-        timed = self._status(training, training.seeds[0], self.out / TIMED)
-        published = self.experiment.published.get(training.folder) if self.published and not self.sample else None
-        none_done = all(run.state is not State.DONE for run in found.values())
-        use = published is not None and none_done and published.are_of(training, self.out, self.hash_of)
-        return _Runs(found, timed if timed.state is State.DONE else None, published if use else None)
-
-    def _status(self, training: Training, seed: int, out: Path) -> Status:
-        run = run_status(training, seed, out, self.hash_of, self.sample)
-        return _checked(run, self.sample) if run.state is State.DONE else run
-
-
-def _of_command(
-    experiment: Experiment, spec: TableSpec, places: list[Place], out: Path, sample: bool
-) -> Iterator[tuple[Place, Ours]]:
-    """Yield the cells of a command's file; where it is not finished, each of `places` says so."""
-    name, _slash, file = spec.source.partition("/")
-    if name not in experiment.commands:
-        raise ResultsError(f"{experiment.id}, {spec.id}: no command {name!r}.{suggest(name, experiment.commands)}")
-    status = command_status(experiment.commands[name], experiment, out, sample)
-    if status.state is not State.DONE:
-        yield from ((place, Ours(wanted=1, unfinished={name: status})) for place in places)
-        return
-    path = _checked(status, sample).path / file
-    cells = _cells(read_artefact(path), path)
-    for place, found in (((row, column), cells[row][column]) for row in cells for column in cells[row]):
-        # A text, such as OOM, is in the place of a size that could not be measured.
-        text, numbers = (found, ()) if isinstance(found, str) else ("", found)
-        values = tuple(float(number) * _factor(spec, place[1]) for number in numbers)
-        yield place, Ours(values=values, wanted=len(values), sources={name: status}, text=text)
-
-
-def _cells(content: dict[str, Any], path: Path) -> dict[str, dict[str, Any]]:
-    cells = content.get("cells")
-    rows = cells.values() if isinstance(cells, dict) else [None]
-    good = all(isinstance(row, dict) for row in rows) and all(
-        isinstance(found, str) or (isinstance(found, list) and all(map(is_number, found)))
-        for row in rows
-        for found in row.values()
-    )
-    if not good:
-        raise ResultsError(
-            f"{path}: expected JSON with `cells`: row -> column -> values; delete it and run the command again"
-        )
-    return cells
-
-
 def _place(spec: TableSpec, training: Training, where: str) -> Place:
     try:
         return spec.row.format(**training.point), spec.column.format(**training.point)
@@ -366,16 +242,152 @@ def _place(spec: TableSpec, training: Training, where: str) -> Place:
         ) from error
 
 
-def _words(values: Any) -> list[str]:
-    return [str(value) for value in ([values] if isinstance(values, str | int | float) else values)]
-
-
-def _checked(status: Status, sample: bool) -> Status:
-    if bool(status.record.get("sample")) != sample:
-        words = ("a result", "a table of samples") if sample else ("a run on sample data", "a table of results")
-        raise ResultsError(f"{status.path} is {words[0]}, which {words[1]} never shows: move it away")
+def _check_sample(status: Status, sample: bool) -> Status:
+    if status.state is State.DONE and bool(status.record.get("sample")) != sample:
+        kinds = ("a result", "a table of samples") if sample else ("a run on sample data", "a table of results")
+        raise ResultsError(f"{status.path} is {kinds[0]}, which {kinds[1]} never shows: move it away")
     return status
 
 
 def _factor(spec: TableSpec, column: str) -> float:
     return spec.scale.get(column, spec.scale.get("default", 1))
+
+
+def _training_cells(
+    experiment: Experiment, spec: TableSpec, out: Path, hash_of: HashOf, sample: bool, published: bool
+) -> Iterator[tuple[Place, Ours]]:
+    """Yield place and cell of each training; of several kinds of values, each has columns ``<column> <kind>``."""
+    where = f"{experiment.id}, {spec.id}:"
+    kinds = spec.value.split()
+    for kind in kinds:
+        if kind not in VALUES and kind != TRIALS:
+            raise ResultsError(f"{where} unknown value {kind!r}.{suggest(kind, [*VALUES, TRIALS, 'cells'])}")
+    chosen = {
+        axis: [str(value) for value in ([values] if isinstance(values, str | int | float) else values)]
+        for axis, values in spec.where.items()
+    }
+    filled: dict[Place, str] = {}
+    metrics: dict[str, str] = {}
+    for training in experiment.trainings:
+        if any(training.point.get(axis) not in values for axis, values in chosen.items()):
+            continue
+        row, column = place = _place(spec, training, where)
+        if place in filled:
+            raise ResultsError(f"{where} {filled[place]} and {training.folder} fill {row}, {column}: choose by `where`")
+        filled[place] = training.folder
+        runs, timed = (
+            {seed: _check_sample(run_status(training, seed, root, hash_of, sample), sample) for seed in seeds}
+            for root, seeds in ((out, training.seeds), (out / TIMED, training.seeds[:1]))
+        )
+        done, timed = ({seed: run for seed, run in part.items() if run.state is State.DONE} for part in (runs, timed))
+        earlier = None if done or sample or not published else experiment.published.get(training.folder)
+        if earlier is not None and not earlier.are_of(training, out, hash_of):
+            earlier = None
+        for run in (earlier.statuses if earlier else done).values() if "score" in kinds else ():
+            metric = str(run.record.get("metric_best"))
+            if metrics.setdefault(column, metric) != metric:
+                raise ResultsError(f"{where} column {column} mixes the metrics {metrics[column]} and {metric}")
+        search = (experiment.searched or {}).get(training.folder)
+        for kind in kinds:
+            name = column if len(kinds) == 1 else f"{column} {kind}"
+            if kind == TRIALS:
+                yield (row, name), Ours(wanted=1, text=f"{search.trials}" if search else "not searched")
+            elif earlier is not None:
+                yield (row, name), _published_cell(kind, _factor(spec, name), earlier, len(runs))
+            else:
+                alone = kind in COSTS and bool(timed)
+                sources = timed if alone else done
+                values = tuple(run_value(kind, run) * _factor(spec, name) for run in sources.values())
+                wanted = 1 if alone else len(runs)
+                unfinished = {} if alone else {seed: run for seed, run in runs.items() if seed not in done}
+                yield (row, name), Ours(values, tuple(sources), wanted, unfinished, sources, alone=alone)
+
+
+def _published_cell(kind: str, factor: float, runs: PublishedRuns, wanted: int) -> Ours:
+    if kind not in runs.values:
+        return Ours(wanted=wanted)
+    values, alone = tuple(float(value) * factor for value in runs.values[kind]), kind in runs.alone
+    sources = {seed: runs.statuses[seed] for seed in runs.seeds[: len(values)]}
+    return Ours(values, tuple(sources), 1 if alone else wanted, sources=sources, alone=alone, published=True)
+
+
+def _command_cells(
+    experiment: Experiment, spec: TableSpec, places: list[Place], out: Path, sample: bool
+) -> Iterator[tuple[Place, Ours]]:
+    """Yield the cells of a command's file; where it is not finished, each of `places` says so."""
+    name, _slash, file = spec.source.partition("/")
+    if name not in experiment.commands:
+        raise ResultsError(f"{experiment.id}, {spec.id}: no command {name!r}.{suggest(name, experiment.commands)}")
+    status = _check_sample(command_status(experiment.commands[name], experiment, out, sample), sample)
+    if status.state is not State.DONE:
+        yield from ((place, Ours(wanted=1, unfinished={name: status})) for place in places)
+        return
+    cells = read_artefact(status.path / file).get("cells")
+    if not isinstance(cells, dict) or not all(isinstance(row, dict) for row in cells.values()):
+        raise ResultsError(
+            f"{status.path / file}: expected JSON with `cells`: row -> column -> values; delete it and run the command "
+            "again"
+        )
+    for row, columns in cells.items():
+        for column, content in columns.items():
+            # A text, such as OOM, is in the place of a size that could not be measured.
+            text, numbers = (content, ()) if isinstance(content, str) else ("", content)
+            values = tuple(float(number) * _factor(spec, column) for number in numbers)
+            yield (row, column), Ours(values=values, wanted=len(values), sources={name: status}, text=text)
+
+
+def run_value(kind: str, status: Status) -> float:
+    """Return one value of a finished run, of a kind of `VALUES`.
+
+    Raises:
+        ResultsError: its files do not hold the value, or are damaged.
+    """
+    try:
+        return float(VALUES[kind](status))
+    except (KeyError, TypeError) as error:
+        raise ResultsError(
+            f"{status.path} does not hold what {kind} is read from ({error!r}): train it again"
+        ) from error
+
+
+def _score(status: Status) -> float:
+    metric, test = status.record["metric_best"], status.record["best"]["test"]
+    if metric not in test or metric in ("auto", "loss"):
+        raise ResultsError(
+            f"{status.path} chose its epoch by {metric!r}, which is no metric of the test split: "
+            f"set metric_best in its config to one of {', '.join(name for name in test if name != 'loss')}"
+        )
+    if not is_number(test[metric]):
+        raise TypeError(f"{metric} is {test[metric]!r}")
+    return test[metric]
+
+
+def _epoch_seconds(status: Status) -> float:
+    times = [line["time_epoch"] for line in read_stats(status.path, "train").values()]
+    if not times:
+        raise ResultsError(f"{status.path}/train/stats.json has no epoch: train it again")
+    return statistics.fmean(times)
+
+
+def _width(status: Status) -> int:
+    # gt.dim_hidden must be equal to it where there is attention.
+    return read_run_config(status.path, status.record)["gnn"]["dim_inner"]
+
+
+def _memory_mb(status: Status) -> float:
+    peak = status.record["peak_memory"]
+    return peak.get("cuda", peak["ram"]) / 2**20
+
+
+# epoch_seconds: mean duration of a training epoch, validation left out; hours: the whole run; memory_mb: peak memory of
+# the device that trained, on a CPU that of the whole process.
+VALUES: dict[str, Callable[[Status], float]] = {
+    "score": _score,
+    "epoch_seconds": _epoch_seconds,
+    "hours": lambda status: status.record["wall_time"] / 3600,
+    "params": lambda status: status.record["params"],
+    "width": _width,
+    "memory_mb": _memory_mb,
+}
+COSTS = {"epoch_seconds", "memory_mb"}  # what other work on the machine changes
+TRIALS = "trials"  # of the search that chose a training's settings: no value of a run

@@ -1,4 +1,8 @@
-r"""Table formats: a result table as Markdown, LaTeX, CSV or HTML, all from the same `Layout`.
+r"""Table formats: a result table as Markdown, LaTeX, HTML or CSV, from pandas DataFrames of the same entries.
+
+A cell has four entries: our mean (or the progress of its runs), the printed number, the difference with its Welch
+interval, and the counts. First, second and third of a column are ranked among our complete cells and, apart, among the
+printed.
 
 Markdown reads well in a terminal, too. In all but CSV, columns that do not fit side by side are in blocks below each
 other. LaTeX needs ``\usepackage{booktabs, adjustbox}``; a table of many blocks is higher than a page, where it warns
@@ -8,34 +12,34 @@ has one line for each cell, with every fact in full precision.
 
 from __future__ import annotations
 
-import csv
-import io
+import html
+import math
 import re
+import string
 import textwrap
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from jinja2 import Environment, StrictUndefined
+import pandas as pd
+from pandas.io.formats.style import Styler
 
 from graphgps_kmip.experiments.run_status import State
 from graphgps_kmip.report.result_table import Cell, Ours, ResultTable
-from graphgps_kmip.report.table_layout import HEADINGS, Layout, Text, blocks, heading, lay_out, sizes
+from graphgps_kmip.report.table_notes import PUBLISHED, table_notes
+from graphgps_kmip.report.welch import Difference
 
-# Characters side by side.
-MARKDOWN_WIDTH = 118
-LATEX_WIDTH = 100
-HTML_WIDTH = 120
-
+WIDTH = 118  # characters side by side
+DASH = "-"
+HEADINGS = {"ours": "ours", "paper": "paper", "difference": "difference [95 %]", "n": "n", "settings": "settings"}
 LEGEND = "{}, {}, {} of a column: ours among our complete cells, the paper's among the printed."
-MARKDOWN_LEGEND = LEGEND.format("**best**", "*second*", "third (3rd)")
-LATEX_LEGEND = LEGEND.format(r"\textbf{best}", r"\underline{second}", r"\textit{third}")
 # rank -> what is around an entry
 MARKDOWN_RANKS = {0: ("", ""), 1: ("**", "**"), 2: ("*", "*"), 3: ("", " (3rd)")}
 LATEX_RANKS = {0: "{}", 1: r"\textbf{{{}}}", 2: r"\underline{{{}}}", 3: r"\textit{{{}}}"}
 HTML_RANKS = {0: "", 1: "best", 2: "second", 3: "third"}
 
 # "[" too: after the end of a row LaTeX would take it for an argument.
-ESCAPES = {one: f"\\{one}" for one in "&%$#_{}"} | {
+ESCAPES = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
@@ -55,204 +59,280 @@ ESCAPES = {one: f"\\{one}" for one in "&%$#_{}"} | {
 NEGATIVE = re.compile(r"(?<![\w-])-(?=\d)")
 
 
-def markdown(table: ResultTable, partial: bool = False) -> str:
-    """Return the table in GitHub's Markdown; the rows' names are in each block."""
-    layout = lay_out(table, partial)
-    facts = _facts_above(layout)
-    lines = [f"### {layout.title}", "", *facts, *([""] if facts else [])]
-    names = [["", *layout.rows]] + ([["settings", *layout.settings.values()]] if layout.settings else [])
-    strips = {column: _strips(layout, column, kinds) for column, kinds in layout.columns.items()}
-    sizes = {column: _strip_width(found) for column, found in strips.items()}
-    for columns in blocks(sizes, MARKDOWN_WIDTH - _strip_width(names)):
-        lines += [*_markdown_lines(names, [strip for column in columns for strip in strips[column]]), ""]
-    notes = [MARKDOWN_LEGEND] if layout.ranked else []
-    notes += [f"[{mark}] quoted by the paper from {source}" for mark, source in layout.quoted.items()]
-    return "\n".join([*lines, *map(_item, [*notes, *layout.notes])]) + "\n"
+@dataclass(frozen=True)
+class Entry:
+    """One text of a cell: its kind is of `HEADINGS`, its rank 1, 2, 3 or 0, its mark the sign of a footnote."""
+
+    text: str
+    kind: str
+    rank: int = 0
+    mark: str = ""
+    complete: bool = True  # not an entry of ours that lacks runs
 
 
-def _strip_width(strips: list[list[str]]) -> int:
-    return sum(3 + max(map(len, strip)) for strip in strips)
+class Layout(NamedTuple):
+    """A table in entries, before any format."""
+
+    title: str  # with the ids of table and experiment, and how many runs are finished
+    facts: list[str]  # ``digits: accuracy, %, higher is better.``
+    blocks: list[pd.DataFrame]  # entries by row, and by column and kind: as many columns as fit side by side
+    ranked: bool  # whether an entry has a rank
+    notes: list[str]
 
 
-def _item(note: str) -> str:
-    return textwrap.fill(
-        f"- {note}", MARKDOWN_WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+def lay_out(table: ResultTable, partial: bool = False) -> Layout:
+    """Return the entries of a table; with `partial` means of the finished runs where some are missing."""
+    cells = [cell for cells in table.rows.values() for cell in cells.values()]
+    quoted = dict.fromkeys(cell.printed.quoted for cell in cells if cell.printed and cell.printed.quoted)
+    letters = string.ascii_lowercase
+    marks = {source: letters[i % len(letters)] * (1 + i // len(letters)) for i, source in enumerate(quoted)}
+    entries: dict[tuple[str, str], dict[str, Entry]] = {}
+    for column in table.columns:
+        printed = not table.sample and any(of_row[column].printed for of_row in table.rows.values())
+        kinds = ("ours",) if table.sample else ("ours", "paper", "difference", "n") if printed else ("ours", "n")
+        our_rank, paper_rank = our_ranks(table, column), printed_ranks(table, column)
+        entries |= {(column, kind): {} for kind in kinds}
+        for row, of_row in table.rows.items():
+            cell, decimals = of_row[column], shown_decimals(table, row, column)
+            count = DASH if cell.ours is None or cell.ours.text else f"{cell.ours.n}"
+            paper_count = DASH if cell.printed is None else "?" if cell.printed.n is None else cell.printed.n
+            paper, mark = (cell.printed.text, marks.get(cell.printed.quoted, "")) if cell.printed else (DASH, "")
+            texts = {
+                "ours": our_entry(cell.ours, decimals, partial, table.sample, our_rank.get(row, 0)),
+                "paper": Entry(paper, "paper", paper_rank.get(row, 0), mark),
+                "difference": Entry(difference_text(cell.difference(partial), decimals), "difference"),
+                "n": Entry(f"{count} / {paper_count}" if printed else count, "n"),
+            }
+            for kind in kinds:
+                entries[column, kind][row] = texts[kind]
+    facts: dict[str, list[str]] = {}
+    for column, of_column in table.columns.items():
+        better = f"{of_column['better']} is better" if of_column.get("better") else ""
+        parts = filter(None, (of_column.get("metric"), of_column.get("unit"), better))
+        facts.setdefault(", ".join(parts), []).append(column)
+    names = {}
+    if len(set(table.settings.values())) > 1:  # else the notes say it
+        names["", "settings"] = {row: Entry(setting, "settings") for row, setting in table.settings.items()}
+    notes = [f"[{mark}] quoted by the paper from {source}" for source, mark in marks.items()]
+    return Layout(
+        title=f"{'SAMPLE, no results: ' if table.sample else ''}{table.title} ({_identity(table)})",
+        facts=[f"{', '.join(columns)}: {text}." for text, columns in facts.items() if text],
+        blocks=list(_blocks(names, entries, list(table.rows))),
+        ranked=any(entry.rank for of_kind in entries.values() for entry in of_kind.values()),
+        notes=[*notes, *table_notes(table, partial)],
     )
 
 
-def _facts_above(layout: Layout) -> list[str]:
-    columns: dict[str, list[str]] = {}
-    for column, facts in layout.facts.items():
-        columns.setdefault(facts, []).append(column)
-    return [f"{', '.join(names)}: {facts}." for facts, names in columns.items() if facts]
+def _identity(table: ResultTable) -> str:
+    """Return ``kmip-paper/table2, K-5.2, 143 of 144 runs``; a command that fills the table is one run."""
+    sides = [cell.ours for cells in table.rows.values() for cell in cells.values() if cell.ours]
+    statuses = [
+        status for side in sides if not side.published for status in (*side.sources.values(), *side.unfinished.values())
+    ]
+    states = {status.path: status.state for status in statuses}
+    done = sum(state is State.DONE for state in states.values())
+    runs = [f"{done} of {len(states)} run{'s' * (len(states) > 1)}"] if states else []
+    return ", ".join([*dict.fromkeys([table.id, table.experiment]), *runs])
 
 
-def _strips(layout: Layout, column: str, kinds: tuple[str, ...]) -> list[list[str]]:
-    """Return the texts below each other, the heading first, for each kind of entry of a column."""
-    headings = [HEADINGS[kind] for kind in kinds]
-    headings[0] = column if kinds == ("ours",) else f"{column}: {headings[0]}"
-    entries = [cells[column] for cells in layout.rows.values()]
-    return [[heading, *_aligned([texts[i] for texts in entries])] for i, heading in enumerate(headings)]
+def _blocks(
+    names: Mapping[tuple[str, str], Any], entries: Mapping[tuple[str, str], Any], rows: list[str]
+) -> Iterator[pd.DataFrame]:
+    """Yield the columns in groups that fit side by side as Markdown, as far as one column allows, names in each."""
+    strips = _markdown_strips(pd.DataFrame({**names, **entries}, index=rows, dtype=object))
+    widths = [3 + max(map(len, strip)) for strip in strips]
+    space = WIDTH - sum(widths[: 1 + len(names)])
+    sizes: dict[str, int] = {}
+    for (column, _), width in zip(entries, widths[1 + len(names) :], strict=True):
+        sizes[column] = sizes.get(column, 0) + width
+    groups: list[list[str]] = [[]]
+    for column, size in sizes.items():
+        if groups[-1] and sum(sizes[name] for name in groups[-1]) + size > space:
+            groups.append([])
+        groups[-1].append(column)
+    for group in groups:
+        part = {key: texts for key, texts in entries.items() if key[0] in group}
+        yield pd.DataFrame({**names, **part}, index=rows, dtype=object)
 
 
-def _aligned(texts: list[Text]) -> list[str]:
-    """Return the entries with their marks, padded after the number so that digits are below digits."""
-    marks = [MARKDOWN_RANKS[text.rank] for text in texts]
-    ends = [end + (f" [{text.mark}]" if text.mark else "") for text, (_, end) in zip(texts, marks, strict=True)]
-    width = max(map(len, ends), default=0)
-    return [start + text.text + end.ljust(width) for text, (start, _), end in zip(texts, marks, ends, strict=True)]
+def our_entry(ours: Ours | None, decimals: int, partial: bool, sample: bool, rank: int) -> Entry:
+    """Return our mean; or, where runs are missing and `partial` does not ask for it, how many are finished."""
+    if ours is None:
+        return Entry(DASH, "ours")
+    lacks = not ours.complete and not ours.text
+    # the state of the one command that fills the cell, or the number of runs
+    states = [str(status.state) for key, status in ours.unfinished.items() if isinstance(key, str)]
+    progress = states[0] if states else f"{ours.n} of {ours.wanted}"
+    parts = [ours.text] if ours.text else []
+    if ours.shown(partial):
+        parts.append(number(ours.mean, ours.std, decimals, ours.values) + (f" ({progress})" if lacks else ""))
+    elif lacks:
+        parts.append(progress)
+    for state in (State.FAILED, State.DIVERGED, State.STALE, State.INTERRUPTED):  # which ones, the notes say
+        count = sum(status.state is state and isinstance(key, int) for key, status in ours.unfinished.items())
+        parts += [f"{count} {state}"] if count else []
+    text = f"{'SAMPLE ' if sample else ''}{'; '.join(parts)}"
+    return Entry(text, "ours", rank, PUBLISHED if ours.published else "", complete=not lacks)
 
 
-def _markdown_lines(names: list[list[str]], entries: list[list[str]]) -> list[str]:
-    """Return the lines of a block: names to the left, numbers to the right."""
-    strips = [[text.replace("|", "\\|") for text in strip] for strip in (*names, *entries)]
-    filled = []
-    for place, strip in enumerate(strips):
-        width, left = max(3, *map(len, strip)), place < len(names)
-        texts = [text.ljust(width) if left else text.rjust(width) for text in strip]
-        rule = f":{'-' * (width - 1)}" if left else f"{'-' * (width - 1)}:"
-        filled.append([texts[0], rule, *texts[1:]])
-    return [f"| {' | '.join(row)} |" for row in zip(*filled, strict=True)]
+def number(mean: float, std: float | None, decimals: int, values: tuple[float, ...] = ()) -> str:
+    """Return ``mean ± std``; a count that is the same in all runs, such as parameters, has no spread."""
+    if std is None or (std == 0 and all(float(value).is_integer() for value in values)):
+        return f"{mean:.{decimals}f}"
+    spread = f"{std:.{decimals}f}"
+    # Where the paper prints whole numbers, a small spread would look like none.
+    return f"{mean:.{decimals}f} ± {f'{std:.1g}' if std and not float(spread) else spread}"
+
+
+def difference_text(difference: Difference | None, decimals: int) -> str:
+    """Return ``+0.11 [-0.30, +0.52]``, or ``+0.11 [-]`` without an interval."""
+    if difference is None:
+        return DASH
+    value, *interval = (f"{bound:+z.{decimals}f}" for bound in difference[:3] if bound is not None)
+    return f"{value} [{', '.join(interval) or DASH}]"
+
+
+def shown_decimals(table: ResultTable, row: str, column: str) -> int:
+    """Return decimals as printed in the cell, else in the column; else two digits of the smallest spread."""
+    cells = [table.rows[row][column], *(cells[column] for cells in table.rows.values())]
+    for cell in cells:
+        if cell.printed is not None and cell.printed.mean is not None:
+            return len(cell.printed.text.split(" ± ")[0].partition(".")[2])
+    if cells[0].ours is not None and cells[0].ours.values and not table.columns[column].get("ranked", True):
+        cells = cells[:1]  # of sizes from a hundred to millions, each has digits of its own
+    sides = [cell.ours for cell in cells if cell.ours is not None and cell.ours.values]
+    if all(value.is_integer() for side in sides for value in side.values):
+        return 0
+    spreads = [side.std for side in sides if side.std and math.isfinite(side.std)]
+    largest = max((abs(side.mean) for side in sides if side.mean and math.isfinite(side.mean)), default=1)
+    # Four digits of the largest mean, where no spread says what is worth showing.
+    digits = 1 - math.floor(math.log10(min(spreads))) if spreads else 3 - math.floor(math.log10(largest))
+    return min(max(digits, 0), 6)
+
+
+def ranks(values: Mapping[str, float | None], better: str | None) -> dict[str, int]:
+    """Return the names of the three best values with their ranks, 1 the best; better: ``higher``, ``lower``, None.
+
+    Equal values share a rank, and the next is as much higher (1, 1, 3). None and NaN have none; nor have all if no
+    direction is better, or if there is nothing to compare with.
+    """
+    scores = pd.Series(values, dtype=float).dropna()
+    if better is None or len(scores) < 2:
+        return {}
+    places = scores.rank(method="min", ascending=better == "lower").astype(int)
+    return places[places <= 3].to_dict()  # the papers mark first, second and third
+
+
+def our_ranks(table: ResultTable, column: str) -> dict[str, int]:
+    """Return row -> rank of our complete cells in a column, compared as they are shown; samples have none."""
+    sides = {row: cells[column].ours for row, cells in table.rows.items()}
+    means = {
+        row: round(side.mean, shown_decimals(table, row, column))
+        for row, side in sides.items()
+        if side is not None and side.complete
+    }
+    return {} if table.sample else ranks(means, _better(table, column))
+
+
+def printed_ranks(table: ResultTable, column: str) -> dict[str, int]:
+    """Return row -> rank of the printed cells in a column."""
+    return ranks({row: cells[column].paper_mean for row, cells in table.rows.items()}, _better(table, column))
+
+
+def _better(table: ResultTable, column: str) -> str | None:
+    facts = table.columns[column]
+    # Where the rows are sizes, and no competitors, the column has ``ranked: False``.
+    return facts.get("better") if facts.get("ranked", True) else None
+
+
+def markdown(table: ResultTable, partial: bool = False) -> str:
+    """Return the table in GitHub's Markdown; the rows' names are in each block."""
+    layout = lay_out(table, partial)
+    lines = [f"### {layout.title}", "", *layout.facts, *([""] if layout.facts else [])]
+    for block in layout.blocks:
+        strips = []
+        for kind, strip in zip(["row", *(kind for _, kind in block.columns)], _markdown_strips(block), strict=True):
+            texts = [text.replace("|", "\\|") for text in strip]
+            width, left = max(3, *map(len, texts)), kind in ("row", "settings")
+            texts.insert(1, f":{'-' * (width - 1)}" if left else f"{'-' * (width - 1)}:")
+            strips.append([text.ljust(width) if left else text.rjust(width) for text in texts])
+        lines += [*(f"| {' | '.join(row)} |" for row in zip(*strips, strict=True)), ""]
+    legend = [LEGEND.format("**best**", "*second*", "third (3rd)")] if layout.ranked else []
+    fill = textwrap.TextWrapper(WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False).fill
+    return "\n".join([*lines, *(fill(f"- {note}") for note in [*legend, *layout.notes])]) + "\n"
+
+
+def _markdown_strips(block: pd.DataFrame) -> list[list[str]]:
+    """Return the texts below each other, the heading first, of the rows' names and of each kind of entry."""
+    strips = [["", *block.index]]
+    for column, kind in block.columns:
+        entries, heading = list(block[column, kind]), HEADINGS[kind]
+        if kind == "ours":
+            heading = f"{column}: {heading}" if (column, "n") in block.columns else column
+        ends = [MARKDOWN_RANKS[entry.rank][1] + (f" [{entry.mark}]" if entry.mark else "") for entry in entries]
+        width = max(map(len, ends), default=0)  # padded after the number, so that digits are below digits
+        starts = [MARKDOWN_RANKS[entry.rank][0] + entry.text for entry in entries]
+        strips.append([heading, *(start + end.ljust(width) for start, end in zip(starts, ends, strict=True))])
+    return strips
 
 
 def latex(table: ResultTable, partial: bool = False) -> str:
     """Return a ``table`` environment, at most as wide as the line, its notes below."""
     layout = lay_out(table, partial)
-    notes = [LATEX_LEGEND] if layout.ranked else []
-    notes += [
-        rf"\textsuperscript{{{mark}}} quoted by the paper from {_escaped(source)}."
-        for mark, source in layout.quoted.items()
-    ]
+    legend = [LEGEND.format(r"\textbf{best}", r"\underline{second}", r"\textit{third}")] if layout.ranked else []
     lines = [
         r"% \usepackage{booktabs, adjustbox}",
         r"\begin{table}[p]",
         r"\centering\footnotesize",
-        rf"\caption{{{_escaped(layout.title)}}}",
-        *(line for columns in blocks(sizes(layout), LATEX_WIDTH) for line in _tabular(layout, columns)),
+        rf"\caption{{{_escape_latex(layout.title)}}}",
+    ]
+    for block in layout.blocks:
+        headed = block.rename(columns=HEADINGS, level=1).rename(index=_escape_latex, columns=_escape_latex)
+        alignment = "l" + "".join("l" if kind == "settings" else "r" for _, kind in block.columns)
+        tabular = headed.map(_latex_entry).style.to_latex(column_format=alignment, hrules=True, multicol_align="c")
+        lines += [r"\begin{adjustbox}{max width=\linewidth}", tabular + r"\end{adjustbox}", r"\par\medskip"]
+    lines += [
         r"\begin{minipage}{\linewidth}\scriptsize",
-        *(f"{note}\\par" for note in [*notes, *map(_escaped, layout.notes)]),
+        *(f"{note}\\par" for note in [*legend, *map(_escape_latex, [*layout.facts, *layout.notes])]),
         r"\end{minipage}",
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _escaped(text: str) -> str:
+def _escape_latex(text: str) -> str:
     """Return the text with all that LaTeX would take for a command made harmless."""
-    return "".join(ESCAPES.get(one, one) for one in text)
+    return "".join(ESCAPES.get(sign, sign) for sign in text)
 
 
-def _tabular(layout: Layout, columns: list[str]) -> list[str]:
-    names = ["", "settings"] if layout.settings else [""]
-    groups, rules, start = [], [], 1 + len(names)
-    for column in columns:
-        kinds = layout.columns[column]
-        groups.append(rf"\multicolumn{{{len(kinds)}}}{{c}}{{{_escaped(heading(layout, column))}}}")
-        rules.append(rf"\cmidrule(lr){{{start}-{start + len(kinds) - 1}}}")
-        start += len(kinds)
-    headings = [_escaped(HEADINGS[kind]) for column in columns for kind in layout.columns[column]]
-    return [
-        r"\begin{adjustbox}{max width=\linewidth}",
-        rf"\begin{{tabular}}{{{'l' * len(names)}{'r' * len(headings)}}}",
-        r"\toprule",
-        rf"{' & '.join([*[''] * len(names), *groups])} \\",
-        " ".join(rules),
-        rf"{' & '.join([*names, *headings])} \\",
-        r"\midrule",
-        *(_latex_row(layout, row, columns) for row in layout.rows),
-        r"\bottomrule",
-        r"\end{tabular}",
-        r"\end{adjustbox}",
-        r"\par\medskip",
-    ]
+def _latex_entry(entry: Entry) -> str:
+    text = LATEX_RANKS[entry.rank].format(NEGATIVE.sub("$-$", _escape_latex(entry.text)))
+    return text + (rf"\textsuperscript{{{_escape_latex(entry.mark)}}}" if entry.mark else "")
 
 
-def _latex_row(layout: Layout, row: str, columns: list[str]) -> str:
-    texts = [_latex_text(text) for column in columns for text in layout.rows[row][column]]
-    names = [row, layout.settings[row]] if layout.settings else [row]
-    return rf"{' & '.join([*map(_escaped, names), *texts])} \\"
-
-
-def _latex_text(text: Text) -> str:
-    words = LATEX_RANKS[text.rank].format(NEGATIVE.sub("$-$", _escaped(text.text)))
-    return words + (rf"\textsuperscript{{{text.mark}}}" if text.mark else "")
-
-
-ENVIRONMENT = Environment(
-    autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
-)
-HTML = """\
-<p class="title">{{ layout.title }}</p>
-{% for columns in blocks %}
-<div class="wide">
-<table class="results" aria-label="{{ layout.title }}">
-<thead>
-<tr><td rowspan="2"></td>
-{% if layout.settings %}
-<th scope="col" rowspan="2" class="settings">settings</th>
-{% endif %}
-{% for column in columns %}
-<th scope="colgroup" colspan="{{ layout.columns[column] | length }}">{{ column -}}
-{% if layout.facts[column] %} <span class="facts">{{ layout.facts[column] }}</span>{% endif %}</th>
-{% endfor %}
-</tr>
-<tr>
-{% for column in columns %}
-{% for kind in layout.columns[column] %}
-<th scope="col" class="{{ kind }}">{{ headings[kind] }}</th>
-{% endfor %}
-{% endfor %}
-</tr>
-</thead>
-<tbody>
-{% for row, cells in layout.rows.items() %}
-<tr><th scope="row">{{ row }}</th>
-{% if layout.settings %}
-<td class="settings">{{ layout.settings[row] }}</td>
-{% endif %}
-{% for column in columns %}
-{% for text in cells[column] %}
-<td class="{{ classes(text) }}"{% if text.title %} title="{{ text.title }}"{% endif %}>{{ text.text -}}
-{% if text.mark %}<sup>{{ text.mark }}</sup>{% endif %}</td>
-{% endfor %}
-{% endfor %}
-</tr>
-{% endfor %}
-</tbody>
-</table>
-</div>
-{% endfor %}
-<ul class="notes">
-{% if layout.ranked %}
-<li>{{ legend | safe }}</li>
-{% endif %}
-{% for mark, source in layout.quoted.items() %}
-<li><sup>{{ mark }}</sup> quoted by the paper from {{ source }}</li>
-{% endfor %}
-{% for note in layout.notes %}
-<li>{{ note }}</li>
-{% endfor %}
-</ul>
-"""
-
-
-def html(table: ResultTable, partial: bool = False) -> str:
-    """Return ``<table class="results">``, several where it would be wide, and ``<ul class="notes">``.
-
-    Titles of cells say where numbers come from.
-    """
+def html_text(table: ResultTable, partial: bool = False) -> str:
+    """Return ``<table class="results">``, several where it would be wide, and ``<ul class="notes">``."""
     layout = lay_out(table, partial)
-    return ENVIRONMENT.from_string(HTML).render(
-        layout=layout,
-        blocks=blocks(sizes(layout), HTML_WIDTH),
-        headings=HEADINGS,
-        legend=LEGEND.format(*(f'<span class="{HTML_RANKS[rank]}">{HTML_RANKS[rank]}</span>' for rank in (1, 2, 3))),
-        classes=_classes,
-    )
+    title = html.escape(layout.title)
+    lines = [f'<p class="title">{title}</p>']
+    for number, block in enumerate(layout.blocks):
+        headed = block.rename(columns=HEADINGS, level=1).rename(index=html.escape, columns=html.escape)
+        name = f"{re.sub(r'[^a-zA-Z0-9]', '-', table.id)}-{number}"
+        styler = Styler(headed.map(_html_entry), uuid=name, cell_ids=False).set_td_classes(headed.map(_classes))
+        attributes = f'class="results" aria-label="{title}"'
+        lines += ['<div class="wide">', styler.to_html(table_attributes=attributes), "</div>"]
+    names = (f'<span class="{name}">{name}</span>' for name in list(HTML_RANKS.values())[1:])
+    legend = [LEGEND.format(*names)] if layout.ranked else []
+    notes = [*legend, *map(html.escape, [*layout.facts, *layout.notes])]
+    return "\n".join([*lines, '<ul class="notes">', *(f"<li>{note}</li>" for note in notes), "</ul>"]) + "\n"
 
 
-def _classes(text: Text) -> str:
-    return " ".join(one for one in (text.kind, HTML_RANKS[text.rank], "" if text.complete else "incomplete") if one)
+def _html_entry(entry: Entry) -> str:
+    return html.escape(entry.text) + (f"<sup>{entry.mark}</sup>" if entry.mark else "")
+
+
+def _classes(entry: Entry) -> str:
+    return " ".join(filter(None, (entry.kind, HTML_RANKS[entry.rank], "" if entry.complete else "incomplete")))
 
 
 def csv_export(table: ResultTable, partial: bool = False) -> str:
@@ -267,38 +347,30 @@ def csv_export(table: ResultTable, partial: bool = False) -> str:
         for row, cells in table.rows.items()
         for column, cell in cells.items()
     ]
-    file = io.StringIO()
-    empty = {"table": "", "row": "", "column": ""} | _csv_facts(Cell(), partial) | {"settings": "", "sample": ""}
-    writer = csv.DictWriter(file, list(empty), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return file.getvalue()
+    columns = ["table", "row", "column", *_csv_facts(Cell(), partial), "settings", "sample"]
+    return pd.DataFrame(lines, columns=columns, dtype=object).to_csv(index=False, lineterminator="\n")
 
 
 def _csv_facts(cell: Cell, partial: bool) -> Mapping[str, Any]:
     ours, printed = cell.ours or Ours(), cell.printed
-    shown = ours.shown(partial)
-    difference = cell.difference(partial)
+    shown, difference = ours.shown(partial), cell.difference(partial)
     facts = {
         "ours_text": ours.text,
         "ours_mean": ours.mean if shown else None,
         "ours_std": ours.std if shown else None,
         "ours_n": ours.n,
         "wanted": ours.wanted,
-        **{str(state): _csv_keys(ours, state) for state in State if state is not State.DONE},
-        "published": ours.published,
-        "seeds": " ".join(map(str, ours.seeds)),
-        "values": " ".join(map(repr, ours.values)),
     }
+    for state in (state for state in State if state is not State.DONE):
+        facts[str(state)] = " ".join(str(key) for key, status in ours.unfinished.items() if status.state is state)
+    facts |= {"published": ours.published, "seeds": " ".join(map(str, ours.seeds))}
+    facts["values"] = " ".join(map(repr, ours.values))
     facts |= {f"paper_{name}": getattr(printed, name, None) for name in ("text", "mean", "std", "n")}
     facts["quoted"] = getattr(printed, "quoted", None)
     names = {"value": "difference", "low": "low", "high": "high", "df": "df", "reason": "no_interval"}
-    return facts | {name: getattr(difference, field, None) for field, name in names.items()}
-
-
-def _csv_keys(ours: Ours, state: State) -> str:
-    return " ".join(str(key) for key, status in ours.unfinished.items() if status.state is state)
+    facts |= {name: getattr(difference, field, None) for field, name in names.items()}
+    return {name: "nan" if value != value else value for name, value in facts.items()}  # not empty, as unknown ones are
 
 
 # name -> format(table, partial=False): with `partial`, cells that lack runs show the mean of those that are finished.
-FORMATS: dict[str, Callable[..., str]] = {"md": markdown, "tex": latex, "csv": csv_export, "html": html}
+FORMATS: dict[str, Callable[..., str]] = {"md": markdown, "tex": latex, "csv": csv_export, "html": html_text}

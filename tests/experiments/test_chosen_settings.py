@@ -19,7 +19,7 @@ from graphgps_kmip.experiments.hyperparameter_search import Options, run_search
 from graphgps_kmip.experiments.published_results import Published, load_published
 from graphgps_kmip.experiments.search_space import load_ranges
 from graphgps_kmip.report.publishing import published_yaml
-from graphgps_kmip.report.tuning import tuning_notes
+from graphgps_kmip.report.table_notes import tuning_notes
 from tests.experiments.search_cases import FACTORS, TOGETHER, Recorder, scores, toy
 
 TOY = toy("GCN", "kMIP")

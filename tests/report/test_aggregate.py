@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -62,16 +63,13 @@ def test_best_holds_mean_and_both_deviations_at_each_best_validation_epoch(
     assert (summary.runs, summary.missing) == (("0", "1", "12"), ())
 
 
-def test_argmin_takes_the_smallest(out_dir: Path) -> None:
-    summary = aggregate(out_dir, "accuracy", "argmin")
-    assert summary.best["val"]["accuracy"].mean == pytest.approx(np.mean([0.4, 0.5, 0.3]))
-
-
 def test_stats_has_one_line_per_epoch_over_the_runs_that_reached_it(out_dir: Path) -> None:
     aggregate(out_dir)
     lines = read(out_dir / "agg" / "train" / "stats.json")
     assert [(line["epoch"], line["runs"]) for line in lines] == [(0, 3), (1, 3), (2, 2)]
     assert [line["accuracy"] for line in lines] == pytest.approx([0.5, 0.7, 0.85])
+    lowest = aggregate(out_dir, "accuracy", "argmin").best["val"]["accuracy"]
+    assert lowest.mean == pytest.approx(np.mean([0.4, 0.5, 0.3]))
 
 
 def test_unfinished_runs_and_other_folders_are_left_out_and_named(
@@ -91,11 +89,21 @@ def test_unfinished_runs_and_other_folders_are_left_out_and_named(
     assert "test at the best epoch, n = 3: loss 0.66 ± 0.085, accuracy 0.68 ± 0.17 (mean ± sample" in caplog.text
 
 
-def test_a_line_cut_off_at_the_end_does_not_count(out_dir: Path) -> None:
-    for split in ("train", "val", "test"):
-        with open(out_dir / "0" / split / "stats.json", "a") as file:
-            file.write('{"epoch": 3, "loss": 0.0, "accu')
-    assert aggregate(out_dir).best["val"]["accuracy"].mean == pytest.approx(np.mean([0.7, 0.5, 0.9]))
+LATER = json.dumps({"epoch": 1, "loss": 0.1, "accuracy": 0.8}) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("split", "change", "at_best"),
+    [
+        ("val", lambda text: text + '{"epoch": 3, "loss": 0.0, "accu', [0.7, 0.5, 0.9]),  # cut off
+        ("val", lambda text: text + LATER, [0.8, 0.5, 0.9]),  # the later of two lines for one epoch holds
+        ("test", lambda text: text.split("\n", 1)[1], [0.66, 0.52, 0.86]),  # evaluated at new bests only
+    ],
+)
+def test_lines_are_read_by_epoch(out_dir: Path, split: str, change: Callable[[str], str], at_best: list[float]) -> None:
+    path = out_dir / "0" / split / "stats.json"
+    path.write_text(change(path.read_text()))
+    assert aggregate(out_dir).best[split]["accuracy"].mean == pytest.approx(np.mean(at_best))
 
 
 def test_a_broken_line_in_the_middle_is_an_error_that_names_it(out_dir: Path) -> None:
@@ -103,18 +111,6 @@ def test_a_broken_line_in_the_middle_is_an_error_that_names_it(out_dir: Path) ->
     path.write_text("{\n" + path.read_text())
     with pytest.raises(ValueError, match=r"val.stats.json, line 1 is not a JSON line"):
         aggregate(out_dir)
-
-
-def test_the_later_of_two_lines_for_one_epoch_holds(out_dir: Path) -> None:
-    with open(out_dir / "0" / "val" / "stats.json", "a") as file:
-        file.write(json.dumps({"epoch": 1, "loss": 0.1, "accuracy": 0.8}) + "\n")
-    assert aggregate(out_dir).best["val"]["accuracy"].mean == pytest.approx(np.mean([0.8, 0.5, 0.9]))
-
-
-def test_a_test_split_evaluated_at_new_bests_only_is_read_by_epoch(out_dir: Path) -> None:
-    path = out_dir / "0" / "test" / "stats.json"
-    path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if '"epoch": 0' not in line))
-    assert aggregate(out_dir).best["test"]["accuracy"].mean == pytest.approx(np.mean([0.66, 0.52, 0.86]))
 
 
 def test_without_a_validation_split_the_last_epoch_counts(tmp_path: Path) -> None:
@@ -132,6 +128,7 @@ def test_without_a_validation_split_the_last_epoch_counts(tmp_path: Path) -> Non
         ([NAN, 0.2, 0.3, NAN], "argmax", 2),
         ([NAN, 0.2, 0.3, NAN], "argmin", 1),
         ([NAN, NAN], "argmax", 0),
+        ([0.5, 0.2, 0.9], "argmin", 1),
     ],
 )
 def test_the_first_extremum_wins_and_nan_loses(values: list[float], agg: str, epoch: int) -> None:
@@ -144,17 +141,17 @@ def test_a_nan_metric_stays_visible_in_the_summary(tmp_path: Path) -> None:
     assert math.isnan(aggregate(tmp_path).best["val"]["accuracy"].mean)
 
 
-def test_an_unknown_metric_is_refused_with_near_misses(out_dir: Path) -> None:
+def test_an_unknown_metric_and_a_folder_without_finished_runs_are_refused_and_nothing_is_written(
+    out_dir: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     with pytest.raises(ValueError, match=r"no 'acuracy'\. Did you mean accuracy"):
         aggregate(out_dir, "acuracy")
     assert not (out_dir / "agg").exists()
-
-
-def test_without_a_finished_run_nothing_is_written(tmp_path: Path) -> None:
-    write(tmp_path, "5", RUNS["0"], finished=False)
+    unfinished = tmp_path_factory.mktemp("unfinished")
+    write(unfinished, "5", RUNS["0"], finished=False)
     with pytest.raises(ValueError, match="No finished run .* unfinished: 5"):
-        aggregate(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["5"]
+        aggregate(unfinished)
+    assert [path.name for path in unfinished.iterdir()] == ["5"]
 
 
 def test_aggregating_again_replaces_the_summary_and_leaves_no_temporary_file(out_dir: Path) -> None:

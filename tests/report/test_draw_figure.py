@@ -22,9 +22,9 @@ from tests.report.example_figures import EXPERIMENT, RUN, SPECS, TREE, tables, t
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
     """A root of results in which the command has run, and its sample."""
-    common = {"contestant": "ball_tree", "dim": 3, "k": 10, "leaf_size": 1, "repeats": 2}
-    rows = [common | {"part": "nodes", "n": n, "visited": 7 * math.log(n)} for n in (100, 1000, 10_000)]
-    rows += [common | {"part": "time", "n": n, "seconds": 1e-6 * n**1.5} for n in (1000, 3162, 10_000)]
+    facts = {"contestant": "ball_tree", "dim": 3, "k": 10, "leaf_size": 1, "repeats": 2}
+    rows = [facts | {"part": "nodes", "n": n, "visited": 7 * math.log(n)} for n in (100, 1000, 10_000)]
+    rows += [facts | {"part": "time", "n": n, "seconds": 1e-6 * n**1.5} for n in (1000, 3162, 10_000)]
     for sample in (False, True):
         folder = TREE.out_dir(EXPERIMENT.id, tmp_path, sample)
         folder.mkdir(parents=True)
@@ -50,9 +50,16 @@ def test_a_pdf_of_the_same_numbers_is_the_same_file(out: Path) -> None:
     assert draw_figure(EXPERIMENT, SPECS["breakdown"], tables(), out)[1].read_bytes() == first
 
 
-def test_title_and_provenance_stand_around_and_a_sample_is_marked(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Figure] = []
-    monkeypatch.setattr("graphgps_kmip.report.draw_figure.save", lambda figure, path, **_: seen.append(figure) or path)
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures that are saved."""
+    figures: list[Figure] = []
+    saving = "graphgps_kmip.report.draw_figure.save"
+    monkeypatch.setattr(saving, lambda figure, path, **_: figures.append(figure) or path)
+    return figures
+
+
+def test_title_and_provenance_are_around_and_a_sample_is_marked(out: Path, seen: list[Figure]) -> None:
     for name, sample in (("pareto", False), ("pareto", True), ("ball_tree_time", False)):
         paths = draw_figure(EXPERIMENT, SPECS[name], tables(), out, sample)
         assert paths[0].parent.name == ("figures-sample" if sample else "figures")
@@ -123,33 +130,23 @@ def test_an_artefact_that_lacks_what_is_drawn_is_told_in_one_line(out: Path) -> 
         draw_figure(EXPERIMENT, SPECS["ball_tree_time"], {}, out)
 
 
-def test_means_of_fewer_runs_than_planned_are_named_below(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Figure] = []
-    monkeypatch.setattr("graphgps_kmip.report.draw_figure.save", lambda figure, path, **_: seen.append(figure) or path)
-    found = tables()
-    few = found["p/score"].rows["k=2"]
-    few["A"] = dataclasses.replace(few["A"], ours=dataclasses.replace(few["A"].ours, wanted=5))
-    draw_figure(EXPERIMENT, SPECS["pareto"], found, out)
-    assert any("ours, of fewer runs than planned: k=2 on A (2 of 5)" in text for text in texts(seen[0]))
+NOTHING = Ours(wanted=2, unfinished={0: Status(State.MISSING, Path("nowhere"), {})})
 
 
-def test_rows_without_a_run_are_named_below(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Figure] = []
-    monkeypatch.setattr("graphgps_kmip.report.draw_figure.save", lambda figure, path, **_: seen.append(figure) or path)
-    found = tables()
-    row = found["p/score"].rows["k=2"]
-    nothing = Ours(wanted=2, unfinished={0: Status(State.MISSING, out, {})})
-    row |= {column: dataclasses.replace(cell, ours=nothing) for column, cell in row.items()}
-    draw_figure(EXPERIMENT, SPECS["pareto"], found, out)
-    assert any(f"{found['p/score'].title}: no runs of k=2" in text for text in texts(seen[0]))
-
-
-def test_the_same_number_of_runs_everywhere_is_named_once(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Figure] = []
-    monkeypatch.setattr("graphgps_kmip.report.draw_figure.save", lambda figure, path, **_: seen.append(figure) or path)
-    found = tables()
-    for row in found["p/score"].rows.values():
-        for column, cell in row.items():
-            row[column] = dataclasses.replace(cell, ours=dataclasses.replace(cell.ours, wanted=5))
-    draw_figure(EXPERIMENT, SPECS["pareto"], found, out)
-    assert any("ours, of fewer runs than planned: all (2 of 5)" in text for text in texts(seen[0]))
+@pytest.mark.parametrize(
+    ("rows", "changes", "expected"),
+    [
+        (["k=2"], {"wanted": 5}, "ours, of fewer runs than planned: k=2 on A (2 of 5)"),
+        (["k=1", "k=2", "k=5"], {"wanted": 5}, "ours, of fewer runs than planned: all (2 of 5)"),
+        (["k=2"], vars(NOTHING), "p/score: no runs of k=2"),
+    ],
+)
+def test_means_of_fewer_runs_than_planned_and_rows_without_a_run_are_named_below(
+    rows: list[str], changes: dict[str, object], expected: str, out: Path, seen: list[Figure]
+) -> None:
+    drawn = tables()
+    for row in rows:
+        cell = drawn["p/score"].rows[row]["A"]
+        drawn["p/score"].rows[row]["A"] = dataclasses.replace(cell, ours=dataclasses.replace(cell.ours, **changes))
+    draw_figure(EXPERIMENT, SPECS["pareto"], drawn, out)
+    assert any(expected in text for text in texts(seen[0]))

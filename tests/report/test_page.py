@@ -89,56 +89,35 @@ def page(tmp_path: Path) -> Path:
     finished(tmp_path / "rings" / "a" / "0", 0.41)
     finished(tmp_path / "rings" / "a" / "1", 0.43)
     finished(tmp_path / "rings-sample" / "b" / "0", 0.98765, sample=True)
-    return write_page(EXPERIMENTS, PRINTED, tmp_path, lambda words: "abc123")  # noqa: ARG005
+    return write_page(EXPERIMENTS, PRINTED, tmp_path, lambda _: "abc123")
 
 
-def test_every_table_of_the_page_parses_and_all_tags_are_closed(page: Path) -> None:
-    read = Reader(page.read_text())
+def test_all_tags_are_closed_nothing_is_loaded_titles_are_escaped_and_no_sample_is_shown(page: Path) -> None:
+    text, read = page.read_text(), Reader(page.read_text())
     assert read.open == []
     assert len(read.tables) == 3  # all experiments, the results, their origins
-    for table in read.tables:
-        assert table
-        assert all(any(cell.strip() for cell in row) for row in table)
+    assert all(any(cell.strip() for cell in row) for table in read.tables for row in table)
+    assert all(link.startswith(("#", "data:")) for link in read.links)
+    assert "@import" not in text
+    assert "Rings &amp; &lt;trees&gt; A/1" in text
+    assert re.search(r"sample data only.*B-2", text, re.S)
+    for absent in ("98.8", "0.98765", 'id="B-2"', 'id="C-3"'):
+        assert absent not in text
 
 
-def test_our_mean_stands_beside_the_printed_one(page: Path) -> None:
-    row = " ".join(next(row for row in Reader(page.read_text()).tables[1] if "GCN" in row[0]))
+def test_tables_say_what_is_done_our_mean_next_to_the_printed_one_and_the_origin_of_each_run(page: Path) -> None:
+    overview, results, sources = Reader(page.read_text()).tables
+    assert [row[3].strip() for row in overview[1:]] == ["2 of 2", "0 of 2", "0 of 2"]
+    row = " ".join(next(row for row in results if "GCN" in row[0]))
     assert re.search(r"42\.0 ± 1\.4", row)
     assert "50.0 ± 1.0" in row
-
-
-def test_the_page_loads_nothing_from_elsewhere(page: Path) -> None:
-    assert all(link.startswith(("#", "data:")) for link in Reader(page.read_text()).links)
-    assert "@import" not in page.read_text()
-
-
-def test_each_run_is_listed_with_config_code_machine_and_date(page: Path) -> None:
-    rows = Reader(page.read_text()).tables[2][1:]
-    assert [(row[2], row[3]) for row in rows] == [("seed 0", "41"), ("seed 1", "43")]
-    assert rows[0][4:9] == ["abc123", "v9-test", "Abacus, 7 cores", "2026-01-02 03:04", "1.5"]
-
-
-def test_a_sample_is_named_and_none_of_its_numbers_shown(page: Path) -> None:
-    text = page.read_text()
-    assert "98.8" not in text
-    assert "0.98765" not in text
-    assert re.search(r"sample data only.*B-2", text, re.S)
-    assert 'id="B-2"' not in text
-
-
-def test_an_experiment_without_runs_is_listed_and_has_no_section(page: Path) -> None:
-    overview = Reader(page.read_text()).tables[0]
-    assert [row[3].strip() for row in overview[1:]] == ["2 of 2", "0 of 2", "0 of 2"]
-    assert 'id="C-3"' not in page.read_text()
-
-
-def test_titles_are_escaped(page: Path) -> None:
-    assert "Rings &amp; &lt;trees&gt; A/1" in page.read_text()
+    assert [(row[2], row[3]) for row in sources[1:]] == [("seed 0", "41"), ("seed 1", "43")]
+    assert sources[1][4:9] == ["abc123", "v9-test", "Abacus, 7 cores", "2026-01-02 03:04", "1.5"]
 
 
 def test_the_time_of_runs_that_two_experiments_share_is_counted_once(page: Path) -> None:
     twice = EXPERIMENTS | {"A/2": dataclasses.replace(EXPERIMENTS["A/1"], id="A/2")}
-    text = write_page(twice, PRINTED, page.parent, lambda words: "abc123").read_text()  # noqa: ARG005
+    text = write_page(twice, PRINTED, page.parent, lambda _: "abc123").read_text()
     assert "from 2 finished runs (3 min in all)" in text
     assert [row[4] for row in Reader(text).tables[0][1:]] == ["3 min", "3 min", "", ""]  # what is done first
 
@@ -148,42 +127,31 @@ def test_failed_runs_are_listed_with_reason_and_log_also_where_nothing_else_is_d
     failed.parent.mkdir()
     content = {"config_hash": "abc123", "exit_code": 1, "error": "no <memory>", "log": "logs/c-1.log"}
     failure_file(failed).write_text(json.dumps(content))
-    text = write_page(EXPERIMENTS, PRINTED, page.parent, lambda words: "abc123").read_text()  # noqa: ARG005
+    text = write_page(EXPERIMENTS, PRINTED, page.parent, lambda _: "abc123").read_text()
     section = text[text.index('<section id="C-3">') :]
     for part in ("<code>rings/c/1</code>", "failed</span>: no &lt;memory&gt;", "<code>logs/c-1.log</code>"):
         assert part in section
 
 
-def test_a_figure_is_in_the_page_with_its_words_or_why_it_is_not(page: Path) -> None:
-    bars = FigureSpec("bars", "breakdown", "Bars & <stages>", ("paper/table1",), options={"stages": {"rings": "rings"}})
+def test_a_figure_is_in_the_page_or_why_it_is_not_and_tables_of_members_are_shown_once(page: Path) -> None:
+    stages = {"stages": {"rings": "rings"}}
+    bars = FigureSpec("bars", "breakdown", "Bars & <stages>", ("paper/table1",), options=stages)
     lost = FigureSpec("lost", "breakdown", tables=("paper/table9",))
-    one = dataclasses.replace(EXPERIMENTS["A/1"], figures={"bars": bars, "lost": lost})
-    text = write_page({"A/1": one}, PRINTED, page.parent, lambda words: "abc123").read_text()  # noqa: ARG005
+    first = dataclasses.replace(EXPERIMENTS["A/1"], figures={"bars": bars, "lost": lost})
+    every = dataclasses.replace(bars, title="All bars")
+    both = Experiment("D", "Both", of=("A/1",), trainings=first.trainings, figures={"bars": every})
+    text = write_page({"A/1": first, "D": both}, PRINTED, page.parent, lambda _: "abc123").read_text()
     (data,) = re.findall(r'src="data:image/png;base64,([^"]+)" alt="Bars &amp; &lt;stages&gt;"', text)
     assert base64.b64decode(data).startswith(b"\x89PNG")
     assert len(base64.b64decode(data)) < (page.parent / "figures" / "A-1-bars.png").stat().st_size
     assert "Not drawn: A/1, figure lost: no table &#39;paper/table9&#39;" in text
-
-
-def test_an_experiment_made_of_others_shows_figures_of_their_tables_and_not_these_again(page: Path) -> None:
-    bars = FigureSpec("bars", "breakdown", "All bars", ("paper/table1",), options={"stages": {"rings": "rings"}})
-    both = Experiment("D", "Both", of=("A/1",), trainings=EXPERIMENTS["A/1"].trainings, figures={"bars": bars})
-    text = write_page(EXPERIMENTS | {"D": both}, PRINTED, page.parent, lambda words: "abc123").read_text()  # noqa: ARG005
     assert 'alt="All bars"' in text[text.index('<section id="D">') :]
-    assert [row[0] for row in Reader(text).tables[1] if "GCN" in row[0]]
     assert sum("50.0 ± 1.0" in " ".join(row) for table in Reader(text).tables for row in table) == 1
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("chromium"), reason="chromium is not on the PATH")
 def test_a_browser_opens_it(page: Path, tmp_path: Path) -> None:
-    words = [
-        "chromium",
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        f"--user-data-dir={tmp_path}/profile",
-        "--dump-dom",
-    ]
-    dom = run([*words, page.as_uri()], check=True).stdout
+    argv = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]
+    dom = run([*argv, "--dump-dom", page.as_uri()], check=True).stdout
     assert len(Reader(dom).tables) == 3

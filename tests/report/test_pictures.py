@@ -29,18 +29,12 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
 
 
 def write_run(run_dir: Path, splits: tuple[str, ...] = SPLITS, epochs: int = 12) -> Path:
+    facts = {"time_epoch": 1.0, "lr": 0.1}
     for split in splits:
         path = run_dir / split / "stats.json"
         path.parent.mkdir(parents=True)
         lines = [
-            {
-                "epoch": e,
-                "time_epoch": 1.0,
-                "loss": 3 * 0.5 ** min(e, 8),
-                "lr": 0.1,
-                "accuracy": 1 - 1 / (e + 2),
-                "f1": -e,
-            }
+            {"epoch": e, "loss": 3 * 0.5 ** min(e, 8), "accuracy": 1 - 1 / (e + 2), "f1": -e} | facts
             for e in range(epochs)
         ]
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -18,12 +18,10 @@ from graphgps_kmip.experiments.hyperparameter_search import Options, run_search
 from graphgps_kmip.experiments.published_results import load_published
 from graphgps_kmip.report import draw_figure as draw_figure_module
 from graphgps_kmip.report.draw_figure import draw_figure
-from graphgps_kmip.report.experiment_tables import experiment_tables
-from graphgps_kmip.report.provenance import origins
 from graphgps_kmip.report.publishing import published_yaml
-from graphgps_kmip.report.result_table import ResultTable
-from graphgps_kmip.report.table_formats import csv_export, markdown
-from graphgps_kmip.report.table_layout import our_text
+from graphgps_kmip.report.result_table import ResultTable, experiment_tables
+from graphgps_kmip.report.table_formats import csv_export, markdown, our_entry
+from graphgps_kmip.report.table_notes import origins
 from tests.experiments.search_cases import FACTORS, TOGETHER, Recorder, scores, toy
 
 SPEC = TableSpec(
@@ -120,8 +118,8 @@ def test_published_runs_of_another_choice_than_ones_own_are_neither_shown_nor_pu
 def test_runs_published_in_part_are_shown_as_a_part(folder: Path) -> None:
     change(folder, seeds=[0], values={"score": [0.9], "params": [1234]})
     cell = table(folder).rows["GCN"]["toy score"]
-    assert our_text(cell.ours, 1, partial=False, sample=False, rank=0).text == "1 of 2"
-    assert our_text(cell.ours, 1, partial=True, sample=False, rank=0).text == "90.0 (1 of 2)"
+    assert our_entry(cell.ours, 1, partial=False, sample=False, rank=0).text == "1 of 2"
+    assert our_entry(cell.ours, 1, partial=True, sample=False, rank=0).text == "90.0 (1 of 2)"
 
 
 def test_each_published_number_has_an_origin(folder: Path) -> None:

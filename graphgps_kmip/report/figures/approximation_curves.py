@@ -1,6 +1,7 @@
-"""Figures of k-MIP attention against full attention over k: distance, and cumulative attention weight.
+"""Figures of approximations: k-MIP against full attention over k, and low-width networks' energy distance over width.
 
-Thesis, figures 6.6 and 6.7; k-MIP paper, figure 8.
+Distance and cumulative attention weight over k: thesis, figures 6.6 and 6.7; k-MIP paper, figure 8. Energy distance:
+low-width paper, figure 2.
 """
 
 from __future__ import annotations
@@ -12,11 +13,23 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 
 from graphgps_kmip.common.json_files import read_artefact
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import ResultsError
-from graphgps_kmip.report.learning_curves import FAINT, INK, PALETTE, logarithmic, tidy
+from graphgps_kmip.report.learning_curves import (
+    DASHED,
+    FAINT,
+    INK,
+    LEGEND,
+    LEGEND_BELOW,
+    PALETTE,
+    label,
+    logarithmic,
+    series_style,
+    tidy,
+)  # fmt: skip
 
 GROUPS = {
     "first": ("first layer", PALETTE[1]),
@@ -26,6 +39,8 @@ GROUPS = {
 SPREADS = {"std": "graphs, layers and heads", "std_graphs": "graphs"}
 PUBLIC = "\ndotted: the k keys of smallest inner product and k + 1 terms in the sum, as in the public script"
 LEVELS = (0.5, 0.8)  # of the weight: both papers name the k that reaches them
+EDGES = {"all": "graph edges, expander edges, self loops", "graph": "graph edges alone"}
+BASELINES = {"uniform": ("uniform over neighbours", PALETTE[1]), "random": ("random logits in [-8, 8]", PALETTE[3])}
 
 
 def draw_approximation(artefact: Path, options: Mapping[str, Any]) -> Figure:
@@ -40,7 +55,7 @@ def draw_approximation(artefact: Path, options: Mapping[str, Any]) -> Figure:
             that the file has); ``std``: ``std`` over graphs, layers and heads (default), ``std_graphs`` over graphs.
 
     Raises:
-        ValueError: the file or an option does not fit.
+        ResultsError: the file or an option does not fit.
     """
     figure, axes, content = _curves(artefact, "distance", options)
     groups = _groups(content, options)
@@ -48,7 +63,7 @@ def draw_approximation(artefact: Path, options: Mapping[str, Any]) -> Figure:
     highest = max(references, key=lambda name: references[name]["mean"])
     for name, reference in references.items():
         mean, std, color = reference["mean"], reference[_std(options)], GROUPS[name][1]
-        axes.axhline(mean, color=color, linewidth=1, linestyle=(0, (4, 3)))
+        axes.axhline(mean, color=color, linewidth=1, linestyle=DASHED)
         above = name == highest  # of two lines that lie close, the labels go apart
         at = {"textcoords": "offset points", "ha": "right", "va": "bottom" if above else "top"}
         text = f"samples of N(0, I) in place of k-MIP: {mean:.2f} ± {std:.2f}"
@@ -56,7 +71,7 @@ def draw_approximation(artefact: Path, options: Mapping[str, Any]) -> Figure:
     for name in groups if "public_order" in content else ():
         mean = content["public_order"][name]["mean"]
         axes.plot(content["k"], mean, color=GROUPS[name][1], linewidth=2.2, linestyle=(0, (1, 1.2)))
-    axes.set_ylabel("L2 distance to full attention", fontsize=9, color=INK)
+    label(axes, y="L2 distance to full attention")
     axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
     return figure
 
@@ -69,7 +84,7 @@ def draw_cumulative(artefact: Path, options: Mapping[str, Any]) -> Figure:
         options: as `draw_approximation`, with the group ``gaussian``.
 
     Raises:
-        ValueError: the file or an option does not fit.
+        ResultsError: the file or an option does not fit.
     """
     figure, axes, content = _curves(artefact, "cumulative", options)
     color = GROUPS["others" if "others" in content["groups"] else "first"][1]  # whose k it is
@@ -78,7 +93,7 @@ def draw_cumulative(artefact: Path, options: Mapping[str, Any]) -> Figure:
         axes.plot([0.9, k, k], [level, level, 0], color=color, linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
         text = axes.annotate(f"{level:g} at k = {k:.0f}", (k, level), (6, -4), textcoords="offset points", fontsize=8)
         text.set(color=color, va="top", bbox={"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 1})
-    axes.set_ylabel("share of the attention weight", fontsize=9, color=INK)
+    label(axes, y="share of the attention weight")
     axes.set_ylim(0, 1.02)
     return figure
 
@@ -91,7 +106,7 @@ def _curves(artefact: Path, measure: str, options: Mapping[str, Any]) -> tuple[F
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.subplots()
     for name in _groups(content, options):
-        label, color = GROUPS[name]
+        text, color = GROUPS[name]
         group = content["groups"][name]
         mean, deviation = np.array(group["mean"]), np.array(group[std])
         highest = 1.0 if measure == "cumulative" else np.inf  # neither a distance nor a share can be outside
@@ -99,22 +114,20 @@ def _curves(artefact: Path, measure: str, options: Mapping[str, Any]) -> tuple[F
         axes.fill_between(counts, *band, color=color, alpha=0.12, linewidth=0)
         for curve in (curve for layer in group["heads"] for curve in layer if name != "gaussian"):
             axes.plot(counts, curve, color=color, linewidth=0.6, alpha=0.45)
-        axes.plot(counts, mean, color=color, linewidth=2.2, label=label)
-    own = max(content["num_keys"])
-    axes.axvline(own, color=FAINT, linewidth=0.8, zorder=1)
+        axes.plot(counts, mean, color=color, linewidth=2.2, label=text)
+    model_k = max(content["num_keys"])
+    axes.axvline(model_k, color=FAINT, linewidth=0.8, zorder=1)
     at = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "ha": "center"}
-    axes.annotate(f"the model's k = {own}", (own, 1), (0, 3), fontsize=8, color=INK, **at)
+    axes.annotate(f"the model's k = {model_k}", (model_k, 1), (0, 3), fontsize=8, color=INK, **at)
     tidy(axes)
     logarithmic(axes)
     axes.set_xlim(0.9, counts[-1] * 1.1)
     public, sizes = "public_order" in content, content["nodes"]
     nodes = f"{min(sizes)} to {max(sizes)}" if min(sizes) < max(sizes) else f"{max(sizes)}"
-    axes.set_xlabel(f"k (keys of each query; {len(sizes)} graphs of {nodes} nodes)", fontsize=9, color=INK)
-    legend = figure.legend(
-        loc="outside upper left", ncols=3, frameon=False, fontsize=8.5, labelcolor=INK, title_fontsize=8,
-        title=f"thick: mean, band: standard deviation over {SPREADS[std]}, thin: single heads" + PUBLIC * public,
-        alignment="left",
-    )  # fmt: skip
+    label(axes, f"k (keys of each query; {len(sizes)} graphs of {nodes} nodes)")
+    title = f"thick: mean, band: standard deviation over {SPREADS[std]}, thin: single heads" + PUBLIC * public
+    place = {"loc": "outside upper left", "ncols": 3, "alignment": "left"}
+    legend = figure.legend(fontsize=8.5, title_fontsize=8, title=title, **place, **LEGEND)
     legend.get_title().set_color(INK)
     return figure, axes, content
 
@@ -131,3 +144,49 @@ def _std(options: Mapping[str, Any]) -> str:
     if name not in SPREADS:
         raise ResultsError(f"std: {name!r} is none of the standard deviations.{suggest(name, SPREADS)}")
     return name
+
+
+def draw_energy_distances(artefact: Path) -> Figure:
+    """Draw the energy distance to the widest networks over the width, a panel for each attention graph.
+
+    The thick line is the mean over the layers, thin lines are single layers, broken lines the two baselines. The point
+    of the widest compares its trainings with each other, in halves.
+
+    Args:
+        artefact: a file of ``run/narrow_estimators.py``.
+
+    Raises:
+        ResultsError: the file is another one.
+    """
+    content = read_artefact(artefact)
+    if content.get("measure") != "energy distance":
+        raise ResultsError(f"{artefact} does not hold energy distances: make it with run/narrow_estimators.py")
+    panels = content["edges"]
+    figure = Figure(figsize=(1 + 3.4 * len(panels), 3.5), layout="constrained")
+    places = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    for axes, (edges, panel) in zip(places, panels.items(), strict=True):
+        _draw_widths(axes, panel["distances"], content["reference"])
+        sizes = f"{panel['nodes']:,} nodes, {panel['num_edges']:,} edges"
+        label(axes, title=f"{EDGES[edges]}\n{sizes}", size=8.5)
+    label(places[0], y=f"energy distance to width {content['reference']}")
+    figure.legend(*places[0].get_legend_handles_labels(), ncols=2, **LEGEND_BELOW)
+    return figure
+
+
+def _draw_widths(axes: Axes, distances: Mapping[str, list[float]], reference: int) -> None:
+    widths = sorted(int(name) for name in distances if name not in BASELINES)
+    curves = list(zip(*(distances[str(width)] for width in widths), strict=True))  # of each layer
+    mean = [sum(distances[str(width)]) / len(curves) for width in widths]
+    for number, curve in enumerate(curves):
+        text = None if number else "single layers"
+        axes.plot(widths, curve, color=PALETTE[0], linewidth=0.7, alpha=0.5, label=text)
+    axes.plot(widths, mean, linewidth=2, label="mean over layers", **series_style(0))
+    for name, (text, color) in BASELINES.items():
+        height = sum(distances[name]) / len(distances[name])
+        axes.axhline(height, color=color, linewidth=1.2, linestyle=DASHED, label=text)
+    axes.axhline(0, color=FAINT, linewidth=0.8)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(widths, [f"{width}\n(halves)" if width == reference else str(width) for width in widths])
+    axes.xaxis.set_minor_locator(NullLocator())
+    label(axes, "width of the estimator")
+    tidy(axes)

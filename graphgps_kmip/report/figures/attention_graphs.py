@@ -1,10 +1,11 @@
-"""Figures of attention graphs: a graph beside what each layer and head attends to in it, and out-degrees by layer.
+"""Figures of attention graphs: a graph next to what each layer and head attends to in it, and out-degrees by layer.
 
 Thesis, figures 6.8, 6.9, B.1 to B.6 (graphs) and 6.10 (out-degrees: how often nodes are selected as keys).
 """
 
 from __future__ import annotations
 
+import itertools
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ from matplotlib.ticker import PercentFormatter
 
 from graphgps_kmip.common.json_files import read_artefact
 from graphgps_kmip.errors import ResultsError
-from graphgps_kmip.report.learning_curves import FAINT, INK, PALETTE, save, tidy
+from graphgps_kmip.report.learning_curves import FAINT, INK, PALETTE, label, save, tidy
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -55,7 +56,7 @@ def attention_figure(artefact: Path | str) -> Figure:
     Shapes: pos `(N, 2)`, value `(N,)`, edge_index `(2, E)`, index_l and weight_l `(H, N, K)`.
 
     Raises:
-        ValueError: an array is missing.
+        ResultsError: an array is missing.
     """
     try:
         with np.load(artefact) as file:
@@ -69,7 +70,10 @@ def attention_figure(artefact: Path | str) -> Figure:
             f"{artefact} has no {', '.join(sorted(missing)) or 'layer (index_0, weight_0)'}; save it again."
         )
     rows, columns = len(layers), max(len(index) for index, _ in layers)
-    degrees = [_out_degree(index, len(arrays["pos"])) for index, _ in layers]
+    # `(H, N, K) -> (H, N)`: the queries of each head that select each node
+    degrees = [
+        np.stack([np.bincount(head[head >= 0], minlength=len(arrays["pos"])) for head in index]) for index, _ in layers
+    ]
     norm = PowerNorm(0.5, 0, max(1, *(int(degree.max()) for degree in degrees)))
     across, down = np.ptp(arrays["pos"], axis=0).clip(1e-9)
     cell, first = CELL * np.clip(across / down, 0.6, 2), min(rows, 1.6)
@@ -83,24 +87,20 @@ def attention_figure(artefact: Path | str) -> Figure:
             _draw_head(axes, arrays["pos"], index[head], weight[head], degree[head], norm)
             axes.set_title(f"layer {row + 1}, head {head + 1}", fontsize=9, color=INK, pad=3)
             panels.append(axes)
-    _add_color_bar(figure, panels, norm)
+    bar = figure.colorbar(ScalarMappable(norm, DEGREE_MAP), ax=panels, shrink=0.7, aspect=25, pad=0.015)
+    bar.set_label("out-degree: times selected", fontsize=9, color=INK)
+    bar.ax.tick_params(labelsize=8, colors=INK)
+    bar.outline.set_visible(False)
     return figure
-
-
-def _out_degree(index: np.ndarray, num_nodes: int) -> np.ndarray:
-    """Count the queries of each head that select each node: `(H, N, K) -> (H, N)`."""
-    return np.stack([np.bincount(head[head >= 0], minlength=num_nodes) for head in index])
 
 
 def _frame(axes: Axes, pos: np.ndarray) -> None:
     """Show the points with y upwards, at equal scale, without ticks."""
     low, high = pos.min(0), pos.max(0)
     margin = 0.1 * ((high - low).max() or 1.0)
-    axes.set_xlim(low[0] - margin, high[0] + margin)
-    axes.set_ylim(low[1] - margin, high[1] + margin)
-    axes.set_aspect("equal")
-    axes.set_xticks([])
-    axes.set_yticks([])
+    limits = {"xlim": (low[0] - margin, high[0] + margin), "ylim": (low[1] - margin, high[1] + margin)}
+    axes.set(aspect="equal", **limits)
+    axes.set(xticks=[], yticks=[])
     for spine in axes.spines.values():
         spine.set(color="#D8DEE4", linewidth=0.8)
 
@@ -113,19 +113,11 @@ def _draw_input(axes: Axes, arrays: Arrays) -> None:
     pos, (source, target) = arrays["pos"], arrays["edge_index"]
     segments = np.stack([pos[source], pos[target]], axis=1)
     axes.add_collection(LineCollection(segments, colors=FAINT, linewidths=0.6, alpha=0.45, zorder=1))
-    axes.scatter(
-        *pos.T,
-        s=1.5 * _node_area(len(pos)),
-        c=arrays["value"],
-        cmap="Greys",
-        vmin=0,
-        edgecolors=INK,
-        linewidths=0.5,
-        zorder=2,
-    )
+    look = {"c": arrays["value"], "cmap": "Greys", "vmin": 0, "edgecolors": INK, "linewidths": 0.5, "zorder": 2}
+    axes.scatter(*pos.T, s=1.5 * _node_area(len(pos)), **look)
     _frame(axes, pos)
-    label, prediction = int(arrays["label"].ravel()[0]), int(arrays["prediction"].ravel()[0])
-    axes.set_title(f"input graph\nlabel {label}, predicted {prediction}", fontsize=10, color=INK, pad=5)
+    target_class, prediction = (int(arrays[name].ravel()[0]) for name in ("label", "prediction"))
+    axes.set_title(f"input graph\nlabel {target_class}, predicted {prediction}", fontsize=10, color=INK, pad=5)
     axes.set_xlabel("attention: key (wide)\nto query (point),\nopacity = weight", fontsize=8, color=INK, labelpad=7)
 
 
@@ -140,16 +132,9 @@ def _draw_head(
     width = 0.012 * np.ptp(pos, axis=0).max() * crowd**0.5
     blades = _blades(pos[key], pos[query], width)
     axes.add_collection(PolyCollection(blades, facecolors=colors, linewidths=0, zorder=1))
-    axes.scatter(
-        *pos.T,
-        s=_node_area(len(pos)),
-        c=degree,
-        cmap=DEGREE_MAP,
-        norm=norm,
-        edgecolors=INK,
-        linewidths=0.05 * _node_area(len(pos)) ** 0.5,
-        zorder=2,
-    )
+    area = _node_area(len(pos))
+    look = {"c": degree, "cmap": DEGREE_MAP, "norm": norm, "edgecolors": INK, "linewidths": 0.05 * area**0.5}
+    axes.scatter(*pos.T, s=area, zorder=2, **look)
     _frame(axes, pos)
 
 
@@ -167,13 +152,6 @@ def _blades(start: np.ndarray, end: np.ndarray, width: float, points: int = 8) -
     return np.concatenate([spine + side, (spine - side)[::-1]]).transpose(1, 0, 2)
 
 
-def _add_color_bar(figure: Figure, panels: list[Axes], norm: Normalize) -> None:
-    bar = figure.colorbar(ScalarMappable(norm, DEGREE_MAP), ax=panels, shrink=0.7, aspect=25, pad=0.015)
-    bar.set_label("out-degree: times selected", fontsize=9, color=INK)
-    bar.ax.tick_params(labelsize=8, colors=INK)
-    bar.outline.set_visible(False)
-
-
 def draw_out_degrees(artefact: Path, options: Mapping[str, Any]) -> Figure:
     """Draw for each layer which share of nodes has an out-degree in each bin, and which share of edges leaves them.
 
@@ -185,13 +163,13 @@ def draw_out_degrees(artefact: Path, options: Mapping[str, Any]) -> Figure:
             they begin at k, 2k and 4k.
 
     Raises:
-        ValueError: the file or the bins do not fit.
+        ResultsError: the file or the bins do not fit.
     """
     content = read_artefact(artefact)
     if content.get("measure") != "degrees":
         raise ResultsError(f"{artefact} holds no out-degrees: make it with run/analyse.py degrees")
     starts = [0, *options.get("bins", [multiple * max(content["num_keys"]) for multiple in MULTIPLES])]
-    if any(low >= high for low, high in zip(starts, starts[1:], strict=False)):
+    if any(low >= high for low, high in itertools.pairwise(starts)):
         raise ResultsError(f"bins: expected increasing numbers above 0, got {starts[1:]}")
     layers = list(zip(*content["counts"], strict=True))  # of each layer, the counts of each model
     figure = Figure(figsize=(2 * PANEL[0], PANEL[1] * len(layers) + 0.5), layout="constrained")
@@ -199,19 +177,19 @@ def draw_out_degrees(artefact: Path, options: Mapping[str, Any]) -> Figure:
     for number, (pair, models) in enumerate(zip(panels, layers, strict=True), start=1):
         shares = np.array([binned(counts, starts) for counts in models])  # (models, 2, bins)
         for axes, share in zip(pair, shares.transpose(1, 0, 2), strict=True):
-            _bars(axes, share, f"layer {number}" if axes is pair[0] else "")
-    names = [_name(low, high) for low, high in zip(starts, [*starts[1:], None], strict=True)]
+            _draw_bars(axes, share, f"layer {number}" if axes is pair[0] else "")
+    names = [f"{low} to {high - 1}" if high - low > 1 else f"{low}" for low, high in itertools.pairwise(starts)]
+    names.append(f"{starts[-1]} or more")
     for axes, side in zip(panels[0], SIDES, strict=True):
-        axes.set_title(side, fontsize=9.5, color=INK)
+        label(axes, title=side, size=9.5)
     panels[0, 0].set_ylim(0, None)
     panels[0, 0].yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     for axes in panels[-1]:
         axes.set_xticks(range(len(names)), names)
     models = len(content["runs"])
     over = f"mean ± std over {models} models" if models > 1 else "one model"
-    figure.supxlabel(
-        f"out-degree: queries that select a node ({over}, {content['graphs']} graphs)", fontsize=9, color=INK
-    )
+    text = f"out-degree: queries that select a node ({over}, {content['graphs']} graphs)"
+    figure.supxlabel(text, fontsize=9, color=INK)
     return figure
 
 
@@ -228,7 +206,7 @@ def binned(counts: Sequence[int], starts: Sequence[int]) -> tuple[np.ndarray, np
     return tuple(total / total.sum() for total in totals)
 
 
-def _bars(axes: Axes, share: np.ndarray, label: str) -> None:
+def _draw_bars(axes: Axes, share: np.ndarray, layer: str) -> None:
     mean, std = share.mean(0), share.std(0, ddof=1) if len(share) > 1 else None
     error = {"ecolor": INK, "elinewidth": 1, "capsize": 3}
     axes.bar(range(len(mean)), mean, 0.7, yerr=std, color=PALETTE[0], error_kw=error)
@@ -238,10 +216,4 @@ def _bars(axes: Axes, share: np.ndarray, label: str) -> None:
         axes.annotate(text, (at, top), (0, 2), textcoords="offset points", ha="center", fontsize=8, color=INK)
     tidy(axes)
     axes.margins(y=0.2)
-    axes.set_ylabel(label, fontsize=9, color=INK)
-
-
-def _name(low: int, high: int | None) -> str:
-    if high is None:
-        return f"{low} or more"
-    return f"{low} to {high - 1}" if high - low > 1 else str(low)
+    label(axes, y=layer)

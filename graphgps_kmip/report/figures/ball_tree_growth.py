@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from matplotlib.figure import Figure
 
 from graphgps_kmip.common.json_files import read_artefact
 from graphgps_kmip.errors import ResultsError
-from graphgps_kmip.report.learning_curves import FAINT, INK, save, series_style, tidy
+from graphgps_kmip.report.learning_curves import FAINT, INK, LEGEND, label, save, series_style, tidy
 
 Row = dict[str, Any]
 
@@ -100,12 +99,14 @@ def _nodes(rows: list[Row]) -> Figure:
     low = [row["visited"] for row in rows if row["dim"] <= LOW_DIM]
     axes[1].set_ylim(0, 1.25 * max(low or [row["visited"] for row in rows]))
     for each, title in zip(axes, ("both logarithmic", "a straight line is logarithmic growth"), strict=True):
-        _dress(each, title)
-    axes[0].set_ylabel("mean nodes visited per query", fontsize=9, color=INK)
-    handles, labels = axes[0].get_legend_handles_labels()
-    legend = figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=9, labelcolor=INK)
+        each.set_xscale("log")
+        tidy(each)
+        label(each, "number of keys N", title=title, size=10)
+    label(axes[0], y="mean nodes visited per query")
+    legend = figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center", fontsize=9, **LEGEND)
     legend.set_title("dimensions", {"size": 9})
-    _title(figure, f"ball tree, leaf size {rows[0]['leaf_size']}, k = {rows[0]['k']}, {rows[0]['repeats']} trees")
+    title = f"ball tree, leaf size {rows[0]['leaf_size']}, k = {rows[0]['k']}, {rows[0]['repeats']} trees"
+    figure.suptitle(title, x=0.01, ha="left", fontsize=9, color=INK)
     return figure
 
 
@@ -117,43 +118,34 @@ def _time(rows: list[Row]) -> Figure:
     for axes, dim in zip(panels, dims, strict=True):
         for (_, name, _), group in _series([row for row in rows if row["dim"] == dim]):
             _draw_fitted(axes, name, group, series_style(names.index(name)))
-        axes.set_yscale("log")
-        _dress(axes, f"{dim} dimensions")
-        axes.legend(frameon=False, fontsize=8.5, labelcolor=INK, loc="upper left")
+        axes.set(xscale="log", yscale="log")
+        tidy(axes)
+        label(axes, "number of keys N", title=f"{dim} dimensions", size=10)
+        axes.legend(fontsize=8.5, loc="upper left", **LEGEND)
     bottom, top = panels[0].get_ylim()
     panels[0].set_ylim(bottom, top * (top / bottom) ** 0.35)  # room for the legends
-    panels[0].set_ylabel("seconds for all queries", fontsize=9, color=INK)
-    _title(figure, f"exact search of {rows[0]['k']} keys, N keys and N queries")
+    label(panels[0], y="seconds for all queries")
+    title = f"exact search of {rows[0]['k']} keys, N keys and N queries"
+    figure.suptitle(title, x=0.01, ha="left", fontsize=9, color=INK)
     return figure
 
 
 def _draw_fitted(axes: Axes, name: str, rows: list[Row], style: dict[str, str]) -> None:
     """Measured points and the fitted power; the expected curve dotted beside the ball tree's."""
-    sizes, found = [row["n"] for row in rows], fits(rows, "seconds")
+    sizes, curves = [row["n"] for row in rows], fits(rows, "seconds")
     axes.plot(sizes, [row["seconds"] for row in rows], linestyle="", markersize=6, **style)
-    if not found:
+    if not curves:
         axes.plot([], [], linestyle="", markersize=6, label=f"{name}: too few sizes for a fit", **style)
         return
     sizes = [n for n in sizes if n >= FIT_FROM]
-    power, expected = found
-    label = f"{name}: $N^{{{power['b']:.2f}}}$, $R^2$ = {power['r2']:.3f}"
-    axes.plot([], [], label=label, linewidth=1.6, **style)
+    power, expected = curves
+    text = f"{name}: $N^{{{power['b']:.2f}}}$, $R^2$ = {power['r2']:.3f}"
+    axes.plot([], [], label=text, linewidth=1.6, **style)
     axes.plot(sizes, [power["a"] * n ** power["b"] for n in sizes], color=style["color"], linewidth=1.6)
     if name == "ball_tree":
-        label = f"{name}: $N \\log N$, $R^2$ = {expected['r2']:.3f}"
+        text = f"{name}: $N \\log N$, $R^2$ = {expected['r2']:.3f}"
         curve = [expected["a"] * n * math.log(n) for n in sizes]
-        axes.plot(sizes, curve, color=style["color"], linewidth=1.2, linestyle=":", label=label)
-
-
-def _dress(axes: Axes, title: str) -> None:
-    axes.set_xscale("log")
-    tidy(axes)
-    axes.set_xlabel("number of keys N", fontsize=10, color=INK)
-    axes.set_title(title, fontsize=10, color=INK)
-
-
-def _title(figure: Figure, what: str) -> None:
-    figure.suptitle(what, x=0.01, ha="left", fontsize=9, color=INK)
+        axes.plot(sizes, curve, color=style["color"], linewidth=1.2, linestyle=":", label=text)
 
 
 def _r2(values: list[float], fitted: list[float]) -> float:
@@ -164,8 +156,7 @@ def _r2(values: list[float], fitted: list[float]) -> float:
 
 def _series(rows: list[Row]) -> list[tuple[tuple[str, str, int], list[Row]]]:
     """Return the rows of one part, method and dimension together, each by size, in order of appearance."""
-    order = list(dict.fromkeys((row["part"], row["contestant"], row["dim"]) for row in rows))
-    place = {key: at for at, key in enumerate(order)}
-    by_key = sorted(rows, key=lambda row: (place[row["part"], row["contestant"], row["dim"]], row["n"]))
-    grouped = groupby(by_key, key=lambda row: (row["part"], row["contestant"], row["dim"]))
-    return [(key, list(group)) for key, group in grouped]
+    series: dict[tuple[str, str, int], list[Row]] = {}
+    for row in rows:
+        series.setdefault((row["part"], row["contestant"], row["dim"]), []).append(row)
+    return [(key, sorted(group, key=lambda row: row["n"])) for key, group in series.items()]

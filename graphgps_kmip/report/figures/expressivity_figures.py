@@ -1,7 +1,8 @@
-"""Figures of expressivity: colour refinement, top-k softmax against hardmax, and the toy of theorem 2.
+"""Figures of expressivity and token magnitude: colour refinement, hardmax, the toy of theorem 2, PPGT's case studies.
 
 One round of 1-WL (thesis, figure 3.2; k-MIP paper, 5), a pair of graphs that 1-WL leaves equal (3.3; 6), and the two
 parts of the k-MIP paper's theorem 2: the limit of scaled scores, and the test error over the number of narrow blocks.
+Magnitude: kinds of attention, RRWP under SPE, norms (PPGT paper, figures 2, 3 and 5).
 """
 
 from __future__ import annotations
@@ -12,40 +13,35 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import NullLocator
 
 from graphgps_kmip.common.json_files import read_artefact
-from graphgps_kmip.report.learning_curves import FAINT, INK, series_style, tidy
+from graphgps_kmip.report.learning_curves import DASHED, FAINT, INK, LEGEND, PALETTE, label, series_style, tidy
 
 # Light enough for dark numbers on them; numbers distinguish colours beyond the last one.
 FILLS = ("#A6D3F2", "#F7C873", "#8FD6BE", "#E8B4D0", "#F2EBA0", "#C9CED4")
 NODE = 340  # points squared
 APART = 1.03  # factor on x between attentions, so that their seeds do not cover each other
+BAR = 0.25  # width
 
 
 def draw_iteration(artefact: Path) -> Figure:
     """Draw one round of 1-WL: the colours before, what each node sees, and the colours after."""
-    found = read_artefact(artefact)["iteration"]
+    drawing = read_artefact(artefact)["iteration"]
     figure = Figure(figsize=(8.4, 2.9), layout="constrained")
     before, after = figure.subplots(1, 2)
-    _draw_graph(before, found["graph"], found["before"])
-    _draw_graph(after, found["graph"], found["after"])
-    labels = zip(found["graph"]["places"], found["signatures"], found["sides"], strict=True)
-    for place, signature, (right, up) in labels:
-        after.annotate(
-            signature,
-            place,
-            xytext=(-4 * right, 14 * up),
-            textcoords="offset points",
-            ha=("center", "left", "right")[right],
-            va="bottom" if up > 0 else "top",
-            fontsize=8.5,
-            color=INK,
-        )
-    before.set_title("before", fontsize=10, color=INK)
-    after.set_title("after one round: (own colour, {colours of neighbours})", fontsize=10, color=INK)
+    _draw_graph(before, drawing["graph"], drawing["before"])
+    _draw_graph(after, drawing["graph"], drawing["after"])
+    texts = zip(drawing["graph"]["places"], drawing["signatures"], drawing["sides"], strict=True)
+    for place, signature, (right, up) in texts:
+        side = {"ha": ("center", "left", "right")[right], "va": "bottom" if up > 0 else "top"}
+        beside = (-4 * right, 14 * up)
+        after.annotate(signature, place, beside, textcoords="offset points", fontsize=8.5, color=INK, **side)
+    label(before, title="before", size=10)
+    label(after, title="after one round: (own colour, {colours of neighbours})", size=10)
     for axes in (before, after):
         axes.set(xlim=(-2.5, 3.4), ylim=(-1.35, 1.35))
     return figure
@@ -53,17 +49,17 @@ def draw_iteration(artefact: Path) -> Figure:
 
 def draw_pair(artefact: Path) -> Figure:
     """Draw two graphs with their stable colours, one row for each test."""
-    found = read_artefact(artefact)["pair"]
-    figure = Figure(figsize=(7.6, 2.75 * len(found["tests"])), layout="constrained")
-    rows = figure.subfigures(len(found["tests"]), 1, squeeze=False)[:, 0]
-    for row, test in zip(rows, found["tests"], strict=True):
+    drawing = read_artefact(artefact)["pair"]
+    figure = Figure(figsize=(7.6, 2.75 * len(drawing["tests"])), layout="constrained")
+    rows = figure.subfigures(len(drawing["tests"]), 1, squeeze=False)[:, 0]
+    for row, test in zip(rows, drawing["tests"], strict=True):
         after = test["separated_after"]
         verdict = "equal colours in every round" if after is None else f"different colours {_rounds(after)}"
         row.suptitle(f"{test['test']}: {verdict}", x=0.01, ha="left", fontsize=10.5, color=INK)
-        for axes, graph, colours in zip(row.subplots(1, 2), found["graphs"], test["colours"], strict=True):
+        for axes, graph, colours in zip(row.subplots(1, 2), drawing["graphs"], test["colours"], strict=True):
             _draw_graph(axes, graph, colours)
             counts = ", ".join(f"{colour} ({count}x)" for colour, count in sorted(Counter(colours).items()))
-            axes.set_title(f"{graph['name']}: {counts}", fontsize=9, color=INK)
+            label(axes, title=f"{graph['name']}: {counts}")
             axes.set(xlim=(-3.0, 3.0), ylim=(-1.3, 1.3))
     return figure
 
@@ -86,42 +82,39 @@ def _draw_graph(axes: Axes, graph: Mapping[str, Any], colours: Sequence[int]) ->
 
 def draw_hardmax(artefact: Path) -> Figure:
     """Draw the distance to hardmax over lambda, and its bound as a dashed line."""
-    found = read_artefact(artefact)
+    content = read_artefact(artefact)
     figure = Figure(figsize=(7.2, 4.0), layout="constrained")
     axes = figure.subplots()
-    for place, row in enumerate(found["rows"]):
+    for place, row in enumerate(content["rows"]):
         style = series_style(place) | {"markersize": 11 - 2 * place}  # a marker below shows around the one above
         exact = not any(row["error"])
-        label = f"{row['maxima']} {'maximum' if row['maxima'] == 1 else 'tied maxima'}, k = {row['k']}"
-        label += ": 0 at every λ" if exact else ""
+        text = f"{row['maxima']} {'maximum' if row['maxima'] == 1 else 'tied maxima'}, k = {row['k']}"
+        text += ": 0 at every λ" if exact else ""
         values = [error if error > 0 else float("nan") for error in row["error"]]
-        axes.plot(found["lambdas"], values, **style, linewidth=1.5, label=label)
+        axes.plot(content["lambdas"], values, **style, linewidth=1.5, label=text)
         if not exact:
-            axes.plot(
-                found["lambdas"], row["bound"], color=style["color"], linewidth=1, linestyle=(0, (4, 3)), zorder=1
-            )
+            look = {"color": style["color"], "linewidth": 1, "linestyle": DASHED, "zorder": 1}
+            axes.plot(content["lambdas"], row["bound"], **look)
     tidy(axes)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.set_xticks(found["lambdas"])
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.set_xlabel(f"λ (the gap between maximum and next value is {found['rows'][0]['gap']:g})", color=INK)
+    axes.set_xticks(content["lambdas"])
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set_xlabel(f"λ (the gap between maximum and next value is {content['rows'][0]['gap']:g})", color=INK)
     axes.set_ylabel("L1 distance to hardmax", color=INK)
-    legend = axes.legend(
-        frameon=False, fontsize=9, labelcolor=INK, loc="lower left", title="dashed: the bound", alignment="left"
-    )
+    legend = axes.legend(fontsize=9, loc="lower left", title="dashed: the bound", alignment="left", **LEGEND)
     legend.get_title().set(fontsize=9, color=INK)
     return figure
 
 
 def draw_toy_fit(artefact: Path) -> Figure:
     """Draw every seed's error as a faint mark, and the mean of seeds as a line."""
-    found = read_artefact(artefact)
+    content = read_artefact(artefact)
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.subplots()
-    attentions = list(dict.fromkeys(row["attention"] for row in found["rows"]))
+    attentions = list(dict.fromkeys(row["attention"] for row in content["rows"]))
     for number, name in enumerate(attentions):
-        rows = [row for row in found["rows"] if row["attention"] == name]
+        rows = [row for row in content["rows"] if row["attention"] == name]
         style = series_style(number)
         x = [row["blocks"] * APART ** (2 * number - 1) for row in rows]
         axes.plot(x, [mean(row["error"]) for row in rows], **style, linewidth=1.6, label=name)
@@ -129,16 +122,93 @@ def draw_toy_fit(artefact: Path) -> Figure:
             errors = row["error"]
             axes.scatter([place] * len(errors), errors, s=14, color=style["color"], alpha=0.35, linewidths=0)
     tidy(axes)
-    axes.axhline(found["linear"], color=FAINT, linewidth=1.2, linestyle=(0, (4, 3)), zorder=1)
+    axes.axhline(content["linear"], color=FAINT, linewidth=1.2, linestyle=DASHED, zorder=1)
     at = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "ha": "right"}
-    axes.annotate("affine map of each token", (1, found["linear"]), (0, 3), fontsize=9, color=INK, **at)
-    blocks = sorted({row["blocks"] for row in found["rows"]})
+    axes.annotate("affine map of each token", (1, content["linear"]), (0, 3), fontsize=9, color=INK, **at)
+    blocks = sorted({row["blocks"] for row in content["rows"]})
     axes.set_xscale("log", base=2)
     axes.set_xticks(blocks)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_ylim(bottom=0)
-    axes.set_xlabel(f"blocks (2 heads of width 1, MLP width 4), after {found['steps']} steps of Adam", color=INK)
+    axes.set_xlabel(f"blocks (2 heads of width 1, MLP width 4), after {content['steps']} steps of Adam", color=INK)
     axes.set_ylabel("test error (1: a constant)", color=INK)
-    axes.legend(frameon=False, fontsize=9, labelcolor=INK, loc="lower left")
+    axes.legend(fontsize=9, loc="lower left", **LEGEND)
+    return figure
+
+
+def draw_attention_kinds(artefact: Path) -> Figure:
+    """Draw a query with its keys in the plane, and the weights that three kinds of attention give them.
+
+    The file is that of ``run/magnitude.py attention``.
+    """
+    content = read_artefact(artefact)
+    figure = Figure(figsize=(8.4, 3.2), layout="constrained")
+    plane, bars = figure.subplots(1, 2, width_ratios=(1, 1.5))
+    for place, (name, end) in enumerate((("q", content["query"]), *content["keys"].items())):
+        colour = INK if name == "q" else PALETTE[place - 1]
+        plane.annotate("", end, (0, 0), arrowprops={"arrowstyle": "->", "color": colour, "linewidth": 1.8})
+        beside = (-10, 2) if name == "q" else (6, -4)  # a longer key passes the query on its right
+        plane.annotate(name, end, beside, textcoords="offset points", color=colour, fontsize=10)
+    far = 1.15 * max(map(max, content["keys"].values()))
+    plane.set(xlim=(0, far), ylim=(0, far), aspect="equal")
+    for place, name in enumerate(content["keys"]):
+        heights = [weights[name] for weights in content["weights"].values()]
+        shown = bars.bar(np.arange(len(heights)) + (place - 1) * BAR, heights, BAR, color=PALETTE[place], label=name)
+        bars.bar_label(shown, fmt="%.2f", fontsize=8, color=INK, padding=1)
+    bars.set_xticks(range(len(content["weights"])), content["weights"])
+    label(bars, y="attention weight")
+    bars.set_ylim(0, 1.08)
+    bars.legend(frameon=False, fontsize=9)
+    for axes in (plane, bars):
+        tidy(axes)
+    return figure
+
+
+def draw_encoded_differences(artefact: Path) -> Figure:
+    """Draw the graph with its two pairs, and their difference by channel of RRWP, before and after SPE."""
+    content = read_artefact(artefact)
+    figure = Figure(figsize=(9.6, 3.2), layout="constrained")
+    graph, raw, encoded = figure.subplots(1, 3, width_ratios=(1, 1.4, 1.4))
+    _draw_pairs(graph, content)
+    encoded_rows = np.array(content["encoded"])  # (channels, 2 S)
+    raw.bar(range(len(content["raw"])), content["raw"], color=PALETTE[0])
+    encoded.bar(range(len(content["raw"])), encoded_rows.max(axis=1), color=PALETTE[1])
+    label(raw, title="RRWP", size=10)
+    label(encoded, title="largest of its sines and cosines", size=10)
+    top = 1.05 * max(encoded_rows.max(), max(content["raw"]))
+    for axes in (raw, encoded):
+        tidy(axes)
+        axes.set(ylim=(0, top))
+        label(axes, "channel (steps of the walk)")
+    label(raw, y="absolute difference")
+    return figure
+
+
+def _draw_pairs(axes: Axes, content: dict[str, Any]) -> None:
+    """Draw a ring of six nodes and the path that leaves it."""
+    angle = np.arange(6) * np.pi / 3
+    places = [*zip(np.cos(angle), np.sin(angle), strict=True), (2, 0), (3, 0), (4, 0)]
+    for first, second in content["edges"]:
+        axes.plot(*zip(places[first], places[second], strict=True), color=FAINT, linewidth=1.4, zorder=1)
+    axes.scatter(*zip(*places, strict=True), s=70, c="white", edgecolors=INK, zorder=2)
+    (start, first), (_, second) = content["pairs"].values()
+    for node, name, colour in ((start, "i", INK), (first, "j", PALETTE[0]), (second, "k", PALETTE[1])):
+        axes.scatter(*places[node], s=110, c=colour, zorder=3)
+        axes.annotate(name, places[node], (0, 8), textcoords="offset points", ha="center", color=colour, fontsize=11)
+    axes.set(xlim=(-1.5, 4.5), ylim=(-1.5, 1.5), aspect="equal")
+    axes.set_axis_off()
+
+
+def draw_norm_autoencoders(artefact: Path) -> Figure:
+    """Draw the points, and what an autoencoder with each norm makes of them (``run/magnitude.py norms``)."""
+    content = read_artefact(artefact)
+    panels = {"input": content["points"]} | {name: norm["predictions"] for name, norm in content["norms"].items()}
+    figure = Figure(figsize=(10.4, 3.0), layout="constrained")
+    for axes, (place, (name, points)) in zip(figure.subplots(1, 4), enumerate(panels.items()), strict=True):
+        axes.scatter(*zip(*points, strict=True), s=9, color=INK if not place else PALETTE[place - 1])
+        error = f" (MSE {content['norms'][name]['error']:.0e})" if place else ""
+        label(axes, title=f"{name}{error}")
+        axes.set(xlim=(-1.7, 1.7), ylim=(-1.7, 1.7), aspect="equal")
+        tidy(axes)
     return figure

@@ -1,6 +1,7 @@
-"""Figures of run time: time or memory over the number of nodes, and what a training pass spends its time on.
+"""Figures of run time: time or memory over the number of nodes, speed-ups, and what a training pass spends its time on.
 
-k-MIP paper, figure 2, and thesis, figures 6.1 and 6.2 (over the number of nodes); k-MIP paper, figure 3 (stages).
+k-MIP paper, figure 2, and thesis, figures 6.1 and 6.2 (over the number of nodes); k-MIP paper, figure 3 (stages); GECO
+paper, figure 2 (fitted power laws, and speed-ups).
 """
 
 from __future__ import annotations
@@ -18,20 +19,22 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from graphgps_kmip.common.durations import axis_duration
 from graphgps_kmip.errors import ResultsError
-from graphgps_kmip.report.learning_curves import INK, PALETTE, series_style, tidy
+from graphgps_kmip.report.learning_curves import FAINT, INK, LEGEND, PALETTE, label, series_style, tidy
 from graphgps_kmip.report.result_table import Cell, ResultTable
 
 Points = list[tuple[float, float]]
-SIZE = re.compile(r"N=10\^([\d.]+)$")
+SIZE = re.compile(r"N=(10\^)?([\d.]+)$")
 SLOPE_FROM = 1e4  # nodes; below, the fixed cost of a call hides how the time grows
+FIT_FROM = 8192  # likewise, of sizes that are powers of two
 PANEL = (3.6, 3.3)  # inches
 ENLARGED = 0.5  # of the slowest: bars below are drawn a second time, enlarged
+PRINTED = {"linestyle": "--", "fillstyle": "none", "linewidth": 1}
 
 
 def draw_runtimes(tables: Mapping[str, ResultTable], options: Mapping[str, Any]) -> Figure:
-    """Draw one panel beside the other, both axes logarithmic, a line for each method: ours solid, the paper's dashed.
+    """Draw panels next to each other, both axes logarithmic, a line for each method: ours solid, the paper's dashed.
 
-    A cross behind the end of a line: at a larger size memory ran out. The exponent of N, fitted to a line of ours from
+    A cross after the end of a line: at a larger size memory ran out. The exponent of N, fitted to a line of ours from
     10^4 nodes on, is in the legend of a panel.
 
     Args:
@@ -39,7 +42,7 @@ def draw_runtimes(tables: Mapping[str, ResultTable], options: Mapping[str, Any])
         options: ``panels``: title -> name of a line -> ``[id of the table, column]``.
 
     Raises:
-        ValueError: a panel names a table or column that is not there.
+        ResultsError: a panel names a table or column that is not there.
     """
     panels = options["panels"]
     names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
@@ -50,97 +53,139 @@ def draw_runtimes(tables: Mapping[str, ResultTable], options: Mapping[str, Any])
     drawn: dict[str, bool] = {}  # name -> whether the paper's line is drawn, too
     for axes, (title, lines) in zip(grid, panels.items(), strict=False):
         for name, (key, column) in lines.items():
-            table = _checked(tables, key, column, title)
-            found, printed = _draw_line(axes, table, column, series_style(names.index(name)))
-            if found:
+            cells = _cells(tables, key, column, f"panel {title!r}")
+            style = series_style(names.index(name))
+            printed = _draw_line(axes, cells, "paper", style)
+            if _draw_line(axes, cells, "ours", style) or printed:
                 drawn[name] = drawn.get(name, False) or printed
-        _dress(axes, title, table.columns[column].get("unit", "ms"))
+        _dress_panel(axes, title, tables[key].columns[column].get("unit", "ms"))
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
     handles = [Line2D([], [], label=name, **series_style(names.index(name))) for name in names if name in drawn]
     grey = {"color": INK, "marker": "o", "markersize": 5}
     if any(drawn.values()):
-        look = {"linestyle": "--", "fillstyle": "none", "linewidth": 1}
-        handles += [Line2D([], [], label="ours", **grey), Line2D([], [], label="paper", **look, **grey)]
+        handles += [Line2D([], [], label="ours", **grey), Line2D([], [], label="paper", **PRINTED, **grey)]
     if any(axes.texts for axes in grid):
         handles.append(Line2D([], [], label="then out of memory", color=INK, marker="x", linestyle="", markersize=6))
-    words = {"frameon": False, "fontsize": 8.5, "labelcolor": INK, "handles": handles}
     if len(panels) < len(grid):  # a place is free for it
-        grid[-1].legend(loc="center", **words)
+        grid[-1].legend(loc="center", handles=handles, fontsize=8.5, **LEGEND)
     else:
-        figure.legend(loc="outside lower center", ncols=min(len(handles), 2 * across), **words)
+        place = {"loc": "outside lower center", "ncols": min(len(handles), 2 * across)}
+        figure.legend(handles=handles, fontsize=8.5, **place, **LEGEND)
     return figure
 
 
-def _checked(tables: Mapping[str, ResultTable], key: str, column: str, title: str) -> ResultTable:
+def _cells(tables: Mapping[str, ResultTable], key: str, column: str, where: str) -> list[tuple[float, Cell]]:
+    """Return number of nodes and cell of the rows that are named after a size, ``N=512`` or ``N=10^4.5``."""
     if key not in tables or column not in tables[key].columns:
-        raise ResultsError(f"panel {title!r}: no column {column!r} of table {key!r} among the figure's tables")
-    return tables[key]
+        raise ResultsError(f"{where}: no column {column!r} of table {key!r} among the figure's tables")
+    sizes = {row: match for row in tables[key].rows if (match := SIZE.match(row))}
+    cells = [
+        (10 ** float(size[2]) if size[1] else float(size[2]), tables[key].rows[row][column])
+        for row, size in sizes.items()
+    ]
+    return sorted(cells, key=lambda pair: pair[0])
 
 
-def _draw_line(axes: Axes, table: ResultTable, column: str, style: dict[str, str]) -> tuple[bool, bool]:
-    """Draw one method, and return whether there was anything, and whether the paper's line is in it."""
-    cells = sorted((_size(row), row) for row in table.rows if _size(row) is not None)
-    cells = [(n, table.rows[row][column]) for n, row in cells]
-    mine = [(n, cell.our_mean) for n, cell in cells if cell.our_mean is not None]
-    printed = [(n, cell.paper_mean) for n, cell in cells if cell.paper_mean is not None]
-    if printed:
-        axes.plot(*zip(*printed, strict=True), linestyle="--", linewidth=1, markersize=4.5, fillstyle="none", **style)
-        full = [n for n, cell in cells if cell.printed is not None and _out_of_memory(cell.printed.text)]
-        _mark_end(axes, printed, full, style["color"])
-    if mine:
+def _draw_line(axes: Axes, cells: list[tuple[float, Cell]], side: str, style: dict[str, str]) -> bool:
+    """Draw one method, of ours or the paper's side, and return whether there was anything."""
+    mean_of = {"ours": lambda cell: cell.our_mean, "paper": lambda cell: cell.paper_mean}[side]
+    points = [(n, mean_of(cell)) for n, cell in cells if mean_of(cell) is not None]
+    if not points:
+        return False
+    if side == "paper":
+        axes.plot(*zip(*points, strict=True), markersize=4.5, **PRINTED, **style)
+    else:
         errors = [cell.our_spread for _, cell in cells if cell.our_mean is not None]
-        low = [min(error, 0.9 * y) for error, (_, y) in zip(errors, mine, strict=True)]  # of a logarithmic axis
-        slope = _slope(mine)
+        low = [min(error, 0.9 * y) for error, (_, y) in zip(errors, points, strict=True)]  # of a logarithmic axis
+        law = _fit_power(points, 0.999 * SLOPE_FROM)
         look = {"linewidth": 1.8, "markersize": 4.5, "markeredgecolor": "white", "markeredgewidth": 0.6}
-        label = "" if slope is None else f"$N^{{{slope:.2f}}}$"
-        axes.errorbar(*zip(*mine, strict=True), yerr=[low, errors], elinewidth=0.9, label=label, **look, **style)
-        full = [n for n, cell in cells if cell.ours is not None and _out_of_memory(cell.ours.text)]
-        _mark_end(axes, mine, full, style["color"])
-    return bool(mine or printed), bool(printed)
+        text = "" if law is None else f"$N^{{{law[0]:.2f}}}$"
+        axes.errorbar(*zip(*points, strict=True), yerr=[low, errors], elinewidth=0.9, label=text, **look, **style)
+    texts = [(n, cell.ours if side == "ours" else cell.printed) for n, cell in cells]
+    if any(n > points[-1][0] for n, content in texts if content is not None and "OOM" in content.text.upper()):
+        cross = {"fontsize": 10, "fontweight": "bold", "color": style["color"], "va": "bottom", "ha": "left"}
+        axes.annotate("×", points[-1], (2, 1), textcoords="offset points", **cross)
+    return True
 
 
-def _mark_end(axes: Axes, points: Points, full: list[float], color: str) -> None:
-    """Put a cross behind the last point, where memory ran out at a larger size."""
-    if any(n > points[-1][0] for n in full):
-        style = {"fontsize": 10, "fontweight": "bold", "color": color, "va": "bottom", "ha": "left"}
-        axes.annotate("×", points[-1], (2, 1), textcoords="offset points", **style)
+def _fit_power(points: Points, smallest: float) -> tuple[float, float] | None:
+    """Return exponent and factor of a power law through the large sizes; None for fewer than three of them."""
+    large = [(math.log(n), math.log(y)) for n, y in points if n >= smallest and y > 0]
+    if len(large) < 3:
+        return None
+    slope, intercept = statistics.linear_regression(*zip(*large, strict=True))
+    return slope, math.exp(intercept)
 
 
-def _slope(points: Points) -> float | None:
-    """Fit the exponent of N to the logarithms of at least three large sizes."""
-    large = [(math.log(n), math.log(y)) for n, y in points if n >= 0.999 * SLOPE_FROM and y > 0]
-    return statistics.linear_regression(*zip(*large, strict=True)).slope if len(large) >= 3 else None
-
-
-def _dress(axes: Axes, title: str, unit: str) -> None:
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+def _dress_panel(axes: Axes, title: str, unit: str) -> None:
+    axes.set(xscale="log", yscale="log")
     tidy(axes)
     axes.xaxis.set_major_locator(LogLocator(numticks=12))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.yaxis.set_major_formatter(
-        FuncFormatter(axis_duration if unit == "ms" else lambda value, _: f"{value:g} {unit}")
-    )
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_major_formatter(FuncFormatter(axis_duration) if unit == "ms" else f"{{x:g}} {unit}")
     axes.tick_params(labelsize=8, which="both")
-    axes.set_xlabel("number of nodes", fontsize=9, color=INK)
-    axes.set_title(title, fontsize=9.5, color=INK)
+    label(axes, "number of nodes")
+    label(axes, title=title, size=9.5)
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(
-            loc="upper left", frameon=False, fontsize=7.5, labelcolor=INK, title="growth of ours", title_fontsize=7.5
-        )
+        axes.legend(loc="upper left", fontsize=7.5, title="growth of ours", title_fontsize=7.5, **LEGEND)
 
 
-def _size(row: str) -> float | None:
-    """Return the number of nodes that a row such as ``N=10^4.5`` is named after; None for another row."""
-    found = SIZE.match(row)
-    return 10 ** float(found[1]) if found else None
+def draw_scaling(tables: Mapping[str, ResultTable], options: Mapping[str, Any]) -> Figure:
+    """Draw times on the left, a line for each method, and speed-ups on the right; all axes logarithmic.
 
+    A power law that is fitted to the sizes from 8,192 nodes on is dashed over all sizes of the figure, so also where
+    nothing was measured, and the legend says so. Printed speed-ups have hollow marks.
 
-def _out_of_memory(text: str) -> bool:
-    """Return whether what is in the place of a number, ours or printed, says that memory ran out."""
-    return "OOM" in text.upper()
+    Args:
+        tables: rows ``N=512``.
+        options: ``lines`` and ``speedups``: name -> ``[id of the table, column]``, times in ms.
+
+    Raises:
+        ResultsError: a line names a table or column that is not there.
+    """
+    figure = Figure(figsize=(9.2, 3.8), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    sizes = [n for key, table in tables.items() for n, _ in _cells(tables, key, next(iter(table.columns)), key)]
+    times, fitted = [], False
+    for number, (name, (key, column)) in enumerate(options["lines"].items()):
+        cells, style = _cells(tables, key, column, f"line {name!r}"), series_style(number)
+        points = [(n, cell.our_mean) for n, cell in cells if cell.our_mean is not None]
+        if not points:
+            continue
+        text, law = name, _fit_power(points, FIT_FROM)
+        if law is not None:
+            slope, factor = law
+            ends = [float(FIT_FROM), float(max(sizes))]
+            left.plot(ends, [factor * n**slope for n in ends], linestyle="--", linewidth=1, color=style["color"])
+            text, fitted = f"{name} ($N^{{{slope:.2f}}}$)", True
+        left.plot(*zip(*points, strict=True), linewidth=1.8, markersize=4.5, **style)
+        times.append(Line2D([], [], label=text, **style))
+    if fitted:
+        text = "fit from 8,192 nodes on; extrapolated beyond the marks"
+        times.append(Line2D([], [], linestyle="--", linewidth=1, color=FAINT, label=text))
+    right.axhline(1, color=FAINT, linewidth=0.8)
+    speedups = []
+    for number, (name, (key, column)) in enumerate(options["speedups"].items()):
+        cells, style = _cells(tables, key, column, f"line {name!r}"), series_style(number)
+        for mean, look, text in (("our_mean", {"linewidth": 1.8}, name), ("paper_mean", PRINTED, f"{name}, paper")):
+            points = [(n, getattr(cell, mean)) for n, cell in cells if getattr(cell, mean) is not None]
+            if points:
+                right.plot(*zip(*points, strict=True), markersize=4.5, **look, **style)
+                speedups.append(Line2D([], [], label=text, **look, **style))
+    label(left, title="time of a layer, forward and backward", size=9.5)
+    label(right, title="speed-up of GECO", size=9.5)
+    for axes, handles, formatter in ((left, times, FuncFormatter(axis_duration)), (right, speedups, "{x:g}x")):
+        axes.set(xscale="log", yscale="log")
+        tidy(axes)
+        axes.yaxis.set_major_formatter(formatter)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_minor_formatter(NullFormatter())
+        axes.tick_params(labelsize=8, which="both")
+        label(axes, "number of nodes")
+        axes.legend(handles=handles, loc="upper left", fontsize=7.5, **LEGEND)
+    return figure
 
 
 def draw_breakdown(tables: Mapping[str, ResultTable], options: Mapping[str, Any]) -> Figure:
@@ -151,51 +196,37 @@ def draw_breakdown(tables: Mapping[str, ResultTable], options: Mapping[str, Any]
         options: ``stages``: column -> what it is called, the first one lowest.
 
     Raises:
-        ValueError: the table has no such column.
+        ResultsError: the table has no such column.
     """
     (table,) = tables.values()
     stages = options["stages"]
     if lost := [stage for stage in stages if stage not in table.columns]:
         raise ResultsError(f"stages: {table.id} has no column {', '.join(lost)}")
-    rows = {name: cells for name, cells in table.rows.items() if any(cells[stage].our_mean for stage in stages)}
-    total = {name: sum(cells[stage].our_mean or 0.0 for stage in stages) for name, cells in rows.items()}
-    quick = {name: cells for name, cells in rows.items() if total[name] < ENLARGED * max(total.values())}
-    shown = [rows, quick] if quick else [rows]
-    widths = [len(part) for part in shown]
+    rows = {name: [cells[stage].our_mean or 0.0 for stage in stages] for name, cells in table.rows.items()}
+    rows = {name: heights for name, heights in rows.items() if any(heights)}
+    slowest = max(map(sum, rows.values()), default=0.0)
+    quick = {name: heights for name, heights in rows.items() if sum(heights) < ENLARGED * slowest}
+    shown = {"all at one scale": rows} | ({"enlarged": quick} if quick else {})
+    widths = [len(part) for part in shown.values()]
     figure = Figure(figsize=(1.6 + 1.15 * sum(widths) + 0.5 * len(shown), 3.5), layout="constrained")
     panels = figure.subplots(1, len(shown), squeeze=False, width_ratios=widths)[0]
-    for axes, part in zip(panels, shown, strict=True):
-        _stack(axes, part, stages, total)
-    panels[0].set_title("all at one scale", fontsize=9, color=INK)
-    if quick:
-        panels[1].set_title("enlarged", fontsize=9, color=INK)
+    for axes, (title, part) in zip(panels, shown.items(), strict=True):
+        for place, name in enumerate(stages.values()):
+            base = [sum(heights[:place]) for heights in part.values()]
+            tops = [heights[place] for heights in part.values()]
+            axes.bar(range(len(part)), tops, 0.62, base, color=PALETTE[place % len(PALETTE)], label=name)
+        for place, heights in enumerate(part.values()):
+            at = {"textcoords": "offset points", "ha": "center", "fontsize": 8, "color": INK}
+            axes.annotate(axis_duration(sum(heights)), (place, sum(heights)), (0, 2), **at)
+        tidy(axes)
+        names = [name.replace(", ", ",\n").replace(" attention", "\nattention") for name in part]
+        axes.set_xticks(range(len(part)), names)
+        axes.set_xlim(-0.6, len(part) - 0.4)
+        axes.margins(y=0.1)
+        axes.tick_params(labelsize=8)
+        axes.yaxis.set_major_formatter(FuncFormatter(axis_duration))
+        label(axes, title=title)
     handles, labels = panels[0].get_legend_handles_labels()
     # in the order of the stack, the last stage on top
-    figure.legend(handles[::-1], labels[::-1], loc="outside right center", frameon=False, fontsize=8.5, labelcolor=INK)
+    figure.legend(handles[::-1], labels[::-1], loc="outside right center", fontsize=8.5, **LEGEND)
     return figure
-
-
-def _stack(
-    axes: Axes, rows: Mapping[str, Mapping[str, Cell]], stages: Mapping[str, str], total: Mapping[str, float]
-) -> None:
-    base = [0.0] * len(rows)
-    for place, (stage, name) in enumerate(stages.items()):
-        heights = [cells[stage].our_mean or 0.0 for cells in rows.values()]
-        axes.bar(range(len(rows)), heights, 0.62, base, color=PALETTE[place % len(PALETTE)], label=name)
-        base = [low + height for low, height in zip(base, heights, strict=True)]
-    for at, name in enumerate(rows):
-        axes.annotate(
-            axis_duration(total[name]),
-            (at, total[name]),
-            (0, 2),
-            textcoords="offset points",
-            ha="center",
-            fontsize=8,
-            color=INK,
-        )
-    tidy(axes)
-    axes.set_xticks(range(len(rows)), [name.replace(", ", ",\n").replace(" attention", "\nattention") for name in rows])
-    axes.set_xlim(-0.6, len(rows) - 0.4)
-    axes.margins(y=0.1)
-    axes.tick_params(labelsize=8)
-    axes.yaxis.set_major_formatter(FuncFormatter(axis_duration))

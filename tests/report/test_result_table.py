@@ -1,17 +1,18 @@
-"""From record.json files to a table: arithmetic, what is left out, and what is refused."""
+"""From record.json files and files of commands to a table: arithmetic, what is left out, and what is refused."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from graphgps_kmip.errors import DIVERGED_CODE
-from graphgps_kmip.experiments.experiment_spec import TableSpec, Training
+from graphgps_kmip.experiments.experiment_spec import Command, Experiment, TableSpec, Training
 from graphgps_kmip.experiments.run_status import State, failure_file
-from graphgps_kmip.report.provenance import notes
+from graphgps_kmip.report.table_notes import table_notes
 from tests.report.example_runs import EXPERIMENT, GCN, build, record, search_record
 
 
@@ -59,12 +60,13 @@ def test_runs_that_are_not_done_are_told_apart_and_not_counted(tmp_path: Path) -
 
 
 def test_a_sample_among_results_and_a_result_among_samples_are_refused(tmp_path: Path) -> None:
-    record(GCN.run_dir(0, tmp_path), sample=True)
-    with pytest.raises(ValueError, match=r"digits-gcn/0 is a run on sample data, which a table of results never shows"):
-        build(tmp_path)
-    record(GCN.run_dir(0, tmp_path, sample=True), sample=False)
-    with pytest.raises(ValueError, match=r"quickstart-sample/digits-gcn/0 is a result, which a table of samples never"):
-        build(tmp_path, sample=True)
+    for sample, message in (
+        (False, "digits-gcn/0 is a run on sample data, which a table of results never shows"),
+        (True, "quickstart-sample/digits-gcn/0 is a result, which a table of samples never shows"),
+    ):
+        record(GCN.run_dir(0, tmp_path, sample=sample), sample=not sample)
+        with pytest.raises(ValueError, match=message):
+            build(tmp_path, sample=sample)
 
 
 def test_a_table_of_samples_has_no_printed_number_beside(tmp_path: Path) -> None:
@@ -79,16 +81,20 @@ def test_a_table_of_samples_has_no_printed_number_beside(tmp_path: Path) -> None
     assert "as printed" not in table.notes
 
 
-def test_epochs_chosen_by_the_loss_have_no_score(tmp_path: Path) -> None:
-    record(GCN.run_dir(0, tmp_path), metric_best="loss")
-    with pytest.raises(ValueError, match="digits-gcn/0 chose its epoch by 'loss'.*set metric_best.*to one of accuracy"):
-        build(tmp_path)
-
-
-def test_a_column_of_two_metrics_is_refused(tmp_path: Path) -> None:
-    record(GCN.run_dir(0, tmp_path))
-    record(GCN.run_dir(1, tmp_path), metric_best="f1", best={"test": {"f1": 0.5}})
-    with pytest.raises(ValueError, match="column digits mixes the metrics accuracy and f1"):
+@pytest.mark.parametrize(
+    ("first", "changes", "message"),
+    [
+        (False, {"metric_best": "loss"}, "digits-gcn/1 chose its epoch by 'loss'.*set metric_best.*to one of accuracy"),
+        (True, {"metric_best": "f1", "best": {"test": {"f1": 0.5}}}, "column digits mixes the metrics accuracy and f1"),
+    ],
+)
+def test_epochs_chosen_by_the_loss_and_columns_of_two_metrics_are_refused(
+    tmp_path: Path, first: bool, changes: dict[str, Any], message: str
+) -> None:
+    if first:
+        record(GCN.run_dir(0, tmp_path))
+    record(GCN.run_dir(1, tmp_path), **changes)
+    with pytest.raises(ValueError, match=message):
         build(tmp_path)
 
 
@@ -97,7 +103,7 @@ def test_a_column_of_two_metrics_is_refused(tmp_path: Path) -> None:
 )
 def test_a_table_takes_other_values_of_a_run(tmp_path: Path, kind: str, expected: float) -> None:
     run = GCN.run_dir(0, tmp_path)
-    record(run, peak_memory={"ram": 3 * 2**20})
+    record(run, peak_memory={"ram": 9 * 2**20, "cuda": 3 * 2**20})
     (run / "train").mkdir()
     (run / "train" / "stats.json").write_text('{"epoch": 0, "time_epoch": 2.0}\n{"epoch": 1, "time_epoch": 4.0}\n')
     (run / "config.yaml").write_text("gnn: {dim_inner: 36}\ngt: {dim_hidden: 64}\n")
@@ -127,14 +133,10 @@ def test_seconds_and_memory_are_of_a_run_that_was_timed_alone_where_there_is_one
     assert cells["digits score"].values == (0.5, 0.5)
     cost = cells["digits memory_mb"]
     assert (cost.values, cost.complete, cost.sources[0].path) == ((3,), True, timed)
-    assert "seconds and memory of one run that had the machine to itself (`run --timing`): GCN." in notes(table, False)
+    note = "seconds and memory of one run that had the machine to itself (`run --timing`): GCN."
+    assert note in table_notes(table, partial=False)
     record(timed, config_hash="that of other settings")
     assert build(tmp_path, spec).rows["GCN"]["digits memory_mb"].ours.values == (9, 9)
-
-
-def test_memory_is_that_of_the_card_where_one_trained(tmp_path: Path) -> None:
-    record(GCN.run_dir(0, tmp_path), peak_memory={"ram": 3 * 2**20, "cuda": 5 * 2**20})
-    assert build(tmp_path, TableSpec("paper/1", "memory_mb")).rows["GCN"]["digits"].ours.values == (5,)
 
 
 def test_trials_are_those_of_the_search_that_chose_the_settings(tmp_path: Path) -> None:
@@ -162,3 +164,73 @@ def test_a_table_of_our_own_has_the_rows_of_the_chosen_trainings(tmp_path: Path)
     assert list(table.rows) == ["GCN", "GAT"]
     assert (table.title, table.rows["GAT"]["digits"].ours.wanted) == ("Ours", 1)
     assert list(build(tmp_path, dataclasses.replace(spec, where={"model": "MLP"}), experiment).rows) == ["MLP"]
+
+
+def command(out: Path, cells: Any, sample: bool = False) -> Experiment:
+    speed = Command("speed", "run/speed.py", "run/speed.py --small", ("cells.json",))
+    experiment = dataclasses.replace(EXPERIMENT, trainings=(), commands={"speed": speed})
+    folder = speed.out_dir("E", out, sample)
+    record(folder, config_hash=speed.sample if sample else speed.run, sample=sample)
+    (folder / "cells.json").write_text(json.dumps(cells))
+    return experiment
+
+
+OF_COMMAND = TableSpec("paper/1", "cells", source="speed/cells.json", scale={"digits": 1000})
+
+
+def test_a_command_fills_cells_with_values_or_words_and_may_add_rows(tmp_path: Path) -> None:
+    cells = {"GCN": {"digits": [0.1, 0.3], "letters": "OOM"}, "N=10^7": {"letters": [5]}}
+    table = build(tmp_path, OF_COMMAND, command(tmp_path, {"cells": cells}))
+    assert list(table.rows) == ["GCN", "GAT", "N=10^7"]
+    assert table.rows["GCN"]["digits"].ours.values == pytest.approx((100, 300))
+    assert table.rows["GCN"]["digits"].ours.complete
+    assert table.rows["GCN"]["digits"].printed.mean == 58.0
+    assert (table.rows["GCN"]["letters"].ours.text, table.rows["GCN"]["letters"].ours.values) == ("OOM", ())
+    assert table.rows["N=10^7"]["letters"].ours.values == (5,)
+    assert list(table.rows["GCN"]["digits"].ours.sources) == ["speed"]
+    assert not any(facts["ranked"] for facts in table.columns.values())
+
+
+def test_a_command_that_is_not_done_says_so_in_every_cell_and_a_file_without_cells_is_named(tmp_path: Path) -> None:
+    experiment = command(tmp_path, {"rows": {}})
+    with pytest.raises(ValueError, match=r"speed/cells\.json: expected JSON with `cells`"):
+        build(tmp_path, OF_COMMAND, experiment)
+    (tmp_path / "commands" / "E" / "speed" / "cells.json").unlink()
+    table = build(tmp_path, OF_COMMAND, experiment)
+    states = {cell.ours.unfinished["speed"].state for cells in table.rows.values() for cell in cells.values()}
+    assert states == {State.MISSING}
+
+
+def test_a_commands_sample_is_refused_among_results(tmp_path: Path) -> None:
+    experiment = command(tmp_path, {"cells": {"GCN": {"digits": [1]}}}, sample=True)
+    assert build(tmp_path, OF_COMMAND, experiment, sample=True).rows["GCN"]["digits"].ours.values == (1000,)
+    record(tmp_path / "commands" / "E" / "speed", config_hash="run/speed.py", sample=True)
+    (tmp_path / "commands" / "E" / "speed" / "cells.json").write_text("{}")
+    with pytest.raises(ValueError, match="speed is a run on sample data"):
+        build(tmp_path, OF_COMMAND, experiment)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (TableSpec("paper/2"), r"no printed table 'paper/2'\. Did you mean paper/1\?"),
+        (TableSpec("paper/1", "scores"), r"unknown value 'scores'\. Did you mean score\?"),
+        (TableSpec("paper/1", row="{modle}"), r"digits-gcn has no axis 'modle'\. Did you mean model\?"),
+        (TableSpec("paper/1", row="{model}s"), r"row 'GCNs' is not in the table\. Did you mean GCN\?"),
+        (TableSpec("paper/1", column="digit"), r"column 'digit' is not in the table\. Did you mean digits\?"),
+        (TableSpec("paper/1", scale={"digit": 2}), r"scale of column 'digit' is not in the table"),
+        (TableSpec("paper/1", "cells", source="sped/cells.json"), r"no command 'sped'\. Did you mean speed\?"),
+    ],
+)
+def test_a_name_that_does_not_exist_is_told_with_what_is_near(tmp_path: Path, spec: TableSpec, message: str) -> None:
+    experiment = dataclasses.replace(command(tmp_path, {}), trainings=(GCN,))
+    with pytest.raises(ValueError, match=message):
+        build(tmp_path, spec, experiment)
+
+
+def test_two_trainings_of_one_cell_and_a_row_without_settings_are_refused(tmp_path: Path) -> None:
+    deep = dataclasses.replace(GCN, tag="deep")
+    with pytest.raises(ValueError, match="digits-gcn and quickstart/digits-gcn-deep fill GCN, digits: choose by"):
+        build(tmp_path, experiment=dataclasses.replace(EXPERIMENT, trainings=(GCN, deep)))
+    with pytest.raises(ValueError, match="E has no settings for row 'GCN'"):
+        build(tmp_path, experiment=dataclasses.replace(EXPERIMENT, settings={"GAT": "exact"}))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from graphgps_kmip.errors import ResultsError
-from graphgps_kmip.report.figures.ablation_charts import draw_ablation, draw_batch_sizes
-from graphgps_kmip.report.figures.runtimes import draw_breakdown, draw_runtimes
-from graphgps_kmip.report.figures.scaling import draw_scaling
-from graphgps_kmip.report.figures.score_against_cost import draw_score_against_cost
-from graphgps_kmip.report.figures.score_over_time import LABELLED, draw_pareto, draw_time_against_score, frontier
+from graphgps_kmip.report.figures.runtimes import draw_breakdown, draw_runtimes, draw_scaling
+from graphgps_kmip.report.figures.score_charts import (
+    LABELLED,
+    draw_ablation,
+    draw_batch_sizes,
+    draw_pareto,
+    draw_peak_memory,
+    draw_score_against_cost,
+    draw_time_against_score,
+    frontier,
+)
 from graphgps_kmip.report.result_table import Cell
 from tests.report.example_figures import GROWN, LINES, PANELS, STAGES, cell, table, tables, texts
 
@@ -85,26 +89,21 @@ def test_labels_cover_neither_points_nor_each_other(draw: type) -> None:
 
 
 @pytest.mark.parametrize("models", [LABELLED, LABELLED + 1])
-def test_names_of_more_models_than_find_places_are_in_the_legend(models: int) -> None:
+def test_names_of_more_models_than_find_places_are_in_the_legend_but_for_those_without_a_point(models: int) -> None:
     rows = {f"GPS+{i}": [cell(70.0 + i)] for i in range(models)}
     score, time = (table(name, tables()[name].columns, rows) for name in ("p/score", "p/time"))
     figure = draw_time_against_score({"p/score": score, "p/time": time}, {})
     (axes,), (legend,) = figure.axes, figure.legends
-    labels, crowded = [text.get_text() for text in axes.texts if text.get_text()], models > LABELLED
-    assert labels == ([] if crowded else list(rows))
+    names, crowded = [text.get_text() for text in axes.texts if text.get_text()], models > LABELLED
+    assert names == ([] if crowded else list(rows))
     assert [text.get_text() for text in legend.get_texts()] == (list(rows) if crowded else ["ours"])
-    points = [line for line in axes.lines if line.get_marker() != "None"]
     if crowded:
-        looks = [[(one.get_color(), one.get_marker()) for one in some] for some in (legend.get_lines(), points)]
+        points = [line for line in axes.lines if line.get_marker() != "None"]
+        looks = [[(line.get_color(), line.get_marker()) for line in some] for some in (legend.get_lines(), points)]
         assert looks[0] == looks[1]
-
-
-def test_the_legend_names_no_model_without_a_point() -> None:
-    rows = {f"GPS+{i}": [cell(70.0 + i)] for i in range(LABELLED + 1)}
-    score, time = (table(name, tables()[name].columns, rows) for name in ("p/score", "p/time"))
-    lacking = dataclasses.replace(time, rows=time.rows | {"GPS+3": {column: Cell() for column in time.columns}})
-    (legend,) = draw_time_against_score({"p/score": score, "p/time": lacking}, {}).legends
-    assert [text.get_text() for text in legend.get_texts()] == [row for row in rows if row != "GPS+3"]
+        time.rows["GPS+3"] = {column: Cell() for column in time.columns}
+        (legend,) = draw_time_against_score({"p/score": score, "p/time": time}, {}).legends
+        assert [text.get_text() for text in legend.get_texts()] == [row for row in rows if row != "GPS+3"]
 
 
 def test_score_against_cost_has_a_panel_for_each_cost_of_a_table_and_a_point_for_each_model() -> None:
@@ -151,3 +150,12 @@ def test_batch_sizes_are_curves_over_those_that_have_a_number() -> None:
     assert curves[1] == [[8, 64, 256], pytest.approx([0.063, 0.0525, 0.042])]
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["BN", "RMSN"]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["8", "64", "256"]
+
+
+def test_peak_memory_has_a_bar_for_each_network_that_was_measured() -> None:
+    facts = {"metric": "peak memory", "unit": "MiB"}
+    rows = {"Photo (synthetic)": [cell(20.0), cell(90.0)], "CS (synthetic)": [cell(30.0), cell("out of memory")]}
+    (axes,) = draw_peak_memory({"p": table("p", {"LowWidth": facts, "Exphormer": facts}, rows)}, {}).axes
+    assert [round(bar.get_height(), 3) for bar in axes.patches] == [21.0, 31.5, 94.5]
+    assert axes.get_yscale() == "log"
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == list(rows)

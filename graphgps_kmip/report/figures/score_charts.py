@@ -1,0 +1,348 @@
+"""Charts of scores: Pareto frontier over k, models by score and time or memory, ablations, batch sizes, peak memory.
+
+Thesis, figure 6.5, and k-MIP paper, figure 9 (frontier); k-MIP paper, figure 4 (models); PPGT paper, figures 4 and 6
+(ablations, batch sizes); low-width paper, figure 3 (peak memory). In the first two, one panel for each data set; ours
+filled, the paper's open; labels are placed where they cover the least.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.text import Annotation
+from matplotlib.ticker import NullLocator
+from matplotlib.transforms import Bbox
+
+from graphgps_kmip.common.near_misses import suggest
+from graphgps_kmip.errors import ResultsError
+from graphgps_kmip.report.learning_curves import (
+    FAINT,
+    INK,
+    LEGEND,
+    LEGEND_BELOW,
+    PALETTE,
+    label,
+    logarithmic,
+    series_style,
+    tidy,
+)  # fmt: skip
+from graphgps_kmip.report.result_table import Cell, ResultTable
+
+Point = tuple[float, float]  # time, score
+Label = tuple[float, float, str, str]  # x, y, text, colour
+
+PANEL = (3.5, 3.1)  # inches
+MAX_IN_A_ROW = 3
+LABELLED = 10  # so many names find places next to their points
+# The paper's points first, below ours. Names are those of `Cell`'s means.
+FRONTIERS = {
+    "paper_mean": {"color": PALETTE[1], "fillstyle": "none", "markersize": 6, "markeredgewidth": 1.2},
+    "our_mean": {"color": PALETTE[0], "markeredgecolor": "white", "markersize": 7},
+}
+MODELS = {
+    "paper_mean": {"fillstyle": "none", "markeredgewidth": 1.1, "markersize": 6.5},
+    "our_mean": {"markeredgecolor": "white", "markeredgewidth": 0.5, "markersize": 8},
+}
+# Where a label may be, in points from its marker, the nearest places first: of a ring of eight, and of three wider.
+PLACES = [
+    (x * gap, y * gap * 0.9)
+    for gap in (6, 11, 18, 27)
+    for x, y in ((1, 0), (0.7, 0.9), (0.7, -0.9), (-1, 0), (-0.7, 0.9), (-0.7, -0.9), (0, 1.1), (0, -1.1))
+]
+NARROW = 3  # times that span less have a linear axis: a logarithmic one has no round numbers to write there
+FAR = 12  # points; a label further away gets a thin line to its marker
+COSTS = {"epoch_seconds": "time of an epoch", "memory_mb": "peak memory"}  # kind of value -> title of a panel
+
+
+def draw_pareto(tables: Mapping[str, ResultTable], options: Mapping[str, Any]) -> Figure:
+    """Draw one panel for each column: a point for each row, and as steps those that no other beats in both.
+
+    Args:
+        tables: two, with the same rows (``k=10``) and columns (data sets): first the scores, then the times.
+        options: ``columns``: those that are drawn (default: all); ``time``: what the times are (default: the metric).
+    """
+    scores, times = tables.values()
+    figure, drawn = _panels(scores, times, options)
+    labels: dict[Axes, list[Label]] = {}
+    for column, axes in drawn.items():
+        logarithmic(axes)
+        higher = scores.columns[column].get("better") != "lower"
+        labels[axes] = []
+        for which, look in FRONTIERS.items():
+            points = _points(scores, times, column, which)
+            if best := frontier(list(points.values()), higher):
+                corners = [(x, y) for (_, y), (x, _) in itertools.pairwise(best)]
+                steps = [*itertools.chain(*zip(best, corners, strict=False)), best[-1]]
+                axes.plot(*zip(*steps, strict=True), color=look["color"], linewidth=1.2, alpha=0.8)
+                axes.plot(*zip(*points.values(), strict=True), marker="o", linestyle="", **look)
+            labels[axes] += [(x, y, row.removeprefix("k="), look["color"]) for row, (x, y) in points.items()]
+        for row, cells in scores.rows.items():
+            time, score = times.rows.get(row, {}).get(column, Cell()), cells[column]
+            if time.our_mean is not None and score.our_spread:
+                place = [time.our_mean], [score.our_mean]
+                axes.errorbar(*place, yerr=score.our_spread, color=FAINT, linewidth=0.8, zorder=1)
+        axes.margins(x=0.1, y=0.12)
+    more = [Line2D([], [], color=INK, linewidth=1.2, label="Pareto frontier")]
+    if all(row.startswith("k=") for row in scores.rows):
+        more.append(Line2D([], [], marker="$10$", color=INK, markersize=9, linestyle="", label="k"))
+    _legend(figure, tables, *more)
+    _place_labels(figure, labels, fontsize=7.5)
+    return figure
+
+
+def frontier(points: list[Point], higher: bool = True) -> list[Point]:
+    """Return the points that no other one beats: as fast and better, or faster and as good; by time."""
+    sign = 1 if higher else -1
+    kept: list[Point] = []
+    for x, y in sorted(points, key=lambda point: (point[0], -sign * point[1])):
+        if not kept or sign * y > sign * kept[-1][1]:
+            kept.append((x, y))
+    return kept
+
+
+def _points(scores: ResultTable, times: ResultTable, column: str, which: str) -> dict[str, Point]:
+    """Return row -> time and score of the rows that have both, ours or the paper's by the name of the mean."""
+    pairs = {
+        row: (getattr(times.rows[row][column], which), getattr(cells[column], which))
+        for row, cells in scores.rows.items()
+        if row in times.rows
+    }
+    return {row: pair for row, pair in pairs.items() if None not in pair}
+
+
+def draw_time_against_score(tables: Mapping[str, ResultTable], options: Mapping[str, Any]) -> Figure:
+    """Draw one panel for each column: models as points, ours filled, the paper's open.
+
+    Up to `LABELLED` models have their names next to the points, more have them in the legend.
+
+    Args:
+        tables: two, with the same rows (models) and columns (data sets): first the scores, then the times.
+        options: ``columns``: those that are drawn (default: all); ``time``: what the times are (default: the metric);
+            ``across``: panels in a line (default: 3, and 2 of 4).
+    """
+    scores, times = tables.values()
+    figure, drawn = _panels(scores, times, options)
+    styles = {row: series_style(place) for place, row in enumerate(row for row in scores.rows if row in times.rows)}
+    labels: dict[Axes, list[Label]] = {}
+    for column, axes in drawn.items():
+        labels[axes] = []
+        both = {which: _points(scores, times, column, which) for which in MODELS}
+        for row, style in styles.items():
+            points = {which: of_row[row] for which, of_row in both.items() if row in of_row}
+            for which, (x, y) in points.items():
+                axes.plot([x], [y], linestyle="", **style, **MODELS[which])
+            places, spread = list(points.values()), scores.rows[row][column].our_spread
+            if len(places) > 1:
+                axes.plot(*zip(*places, strict=True), color=FAINT, linewidth=0.7, zorder=1)
+            labels[axes] += [(*place, row, style["color"]) for place in places[-1:]]
+            if spread and places:
+                axes.errorbar(*places[-1], yerr=spread, color=style["color"], linewidth=1, zorder=1)
+        axes.margins(x=0.16, y=0.14)
+        low, high = axes.dataLim.intervalx
+        if high > NARROW * low:
+            logarithmic(axes)
+    if len(styles) <= LABELLED:
+        _legend(figure, tables)
+        _place_labels(figure, labels)
+    else:
+        shown = {row for panel in labels.values() for *_, row, _ in panel}
+        look = {"linestyle": "", **MODELS["our_mean"]}
+        _legend(figure, tables, *(Line2D([], [], label=row, **styles[row], **look) for row in styles if row in shown))
+    return figure
+
+
+def _panels(scores: ResultTable, times: ResultTable, options: Mapping[str, Any]) -> tuple[Figure, dict[str, Axes]]:
+    """Return a figure and an empty panel for each column that holds a point.
+
+    Raises:
+        ResultsError: an option names a column that the tables do not have.
+    """
+    columns = options.get("columns", list(scores.columns))
+    for column in columns:
+        if column not in scores.columns or column not in times.columns:
+            raise ResultsError(
+                f"columns: no {column!r} in both {scores.id} and {times.id}.{suggest(column, scores.columns)}"
+            )
+    columns = [column for column in columns if any(_points(scores, times, column, which) for which in MODELS)]
+    if not columns:
+        raise ResultsError(f"no row of {scores.id} has a score and, in {times.id}, a time: finish its runs first")
+    across = min(len(columns), options.get("across", 2 if len(columns) == 4 else MAX_IN_A_ROW))
+    down = -(-len(columns) // across)
+    figure = Figure(figsize=(PANEL[0] * across, PANEL[1] * down + 0.3), layout="constrained")
+    grid = figure.subplots(down, across, squeeze=False).flat
+    for axes in grid[len(columns) :]:
+        axes.remove()
+    drawn = dict(zip(columns, grid, strict=False))
+    for place, (column, axes) in enumerate(drawn.items()):
+        tidy(axes)
+        axes.tick_params(labelsize=8, which="both")
+        score, time = scores.columns[column], times.columns[column]
+        names = options.get("time", time.get("metric", "time")), score.get("metric", "score")
+        x, y = (
+            f"{name} ({facts['unit']})" if facts.get("unit") else name
+            for name, facts in zip(names, (time, score), strict=True)
+        )
+        label(axes, x if place >= len(drawn) - across else "", y, size=8.5)
+        label(axes, title=column, size=9.5)
+    return figure, drawn
+
+
+def _legend(figure: Figure, tables: Mapping[str, ResultTable], *more: Line2D) -> None:
+    """Add the legend: ours and the paper's points, or those of the two that are drawn, and what else is given."""
+    cells = [cell for table in tables.values() for row in table.rows.values() for cell in row.values()]
+    grey = {"color": INK, "marker": "o", "linestyle": ""}
+    papers = any(cell.paper_mean is not None for cell in cells)
+    handles = [Line2D([], [], label="paper", fillstyle="none", **grey)] if papers else []
+    if any(cell.our_mean is not None for cell in cells) and (papers or not more):
+        handles.insert(0, Line2D([], [], label="ours", **grey))
+    handles += more
+    figure.legend(handles=handles, ncols=min(len(handles), 5), **LEGEND_BELOW)
+
+
+def draw_score_against_cost(tables: Mapping[str, ResultTable]) -> Figure:
+    """Draw a line of panels for each data set, one for each cost: our models as labelled points.
+
+    Args:
+        tables: with columns ``<data set> score`` and ``<data set> epoch_seconds`` or ``<data set> memory_mb``.
+
+    Raises:
+        ResultsError: no table has such columns.
+    """
+    pairs = {}
+    for table in tables.values():
+        for column in table.columns:
+            name, _, kind = column.rpartition(" ")
+            for cost, title in COSTS.items():
+                if kind == "score" and f"{name} {cost}" in table.columns:
+                    pairs[f"{name}, {title}"] = (table, {"scores": column, "costs": f"{name} {cost}"})
+    if not pairs:
+        raise ResultsError(f"no column of {', '.join(tables)} is a score with {' or '.join(COSTS)} beside it")
+    # of all tables one of our side; the literature prints scores without costs
+    joint = {}
+    for part in ("scores", "costs"):
+        rows = {row: dict.fromkeys(pairs, Cell()) for table, _ in pairs.values() for row in table.rows}
+        for title, (table, columns) in pairs.items():
+            for row, cells in table.rows.items():
+                rows[row][title] = Cell(cells[columns[part]].ours)
+        facts = {title: table.columns[columns[part]] for title, (table, columns) in pairs.items()}
+        joint[part] = dataclasses.replace(next(iter(pairs.values()))[0], columns=facts, rows=rows)
+    return draw_time_against_score(joint, {"across": len(COSTS)})
+
+
+def draw_ablation(tables: Mapping[str, ResultTable]) -> Figure:
+    """Draw a dot with its standard deviation for each row of a table of one column, if it has a number."""
+    (table,) = tables.values()
+    (column,) = table.columns
+    rows = list(table.rows)
+    figure = Figure(figsize=(max(4.0, 0.85 * len(rows)), 3.2), layout="constrained")
+    axes = figure.subplots()
+    for place, row in enumerate(rows):
+        mean, spread = table.rows[row][column].our_mean, table.rows[row][column].our_spread
+        if mean is not None:
+            look = {"color": PALETTE[0], "marker": "o", "markersize": 7, "capsize": 3, "linewidth": 1}
+            axes.errorbar([place], [mean], yerr=[spread], **look)
+            at = {"textcoords": "offset points", "fontsize": 8, "color": INK, "va": "center"}
+            axes.annotate(f"{mean:.4g}", (place, mean), (7, 0), **at)
+    axes.set_xticks(range(len(rows)), rows, rotation=30, ha="right", rotation_mode="anchor")
+    axes.set_xlim(-0.5, len(rows) - 0.2)
+    label(axes, y=f"{column}, {table.columns[column].get('metric', 'score')}")
+    tidy(axes)
+    axes.tick_params(axis="x", labelsize=8.5)
+    return figure
+
+
+def draw_batch_sizes(tables: Mapping[str, ResultTable]) -> Figure:
+    """Draw a curve for each row of one table over the columns, which are batch sizes, on a logarithmic axis."""
+    (table,) = tables.values()
+    figure = Figure(figsize=(5.4, 3.3), layout="constrained")
+    axes = figure.subplots()
+    axes.set_xscale("log", base=2)
+    for place, (row, cells) in enumerate(table.rows.items()):
+        drawn = {int(size): cell for size, cell in cells.items() if cell.our_mean is not None}
+        if drawn:
+            means, spreads = ([getattr(cell, name) for cell in drawn.values()] for name in ("our_mean", "our_spread"))
+            axes.errorbar(list(drawn), means, yerr=spreads, label=row, linewidth=1.5, capsize=3, **series_style(place))
+    sizes = [int(size) for size in table.columns]
+    axes.set_xticks(sizes, [str(size) for size in sizes])
+    axes.xaxis.set_minor_locator(NullLocator())
+    label(axes, "graphs in a batch", next(iter(table.columns.values())).get("metric", "score"))
+    axes.legend(fontsize=9, **LEGEND)
+    tidy(axes)
+    axes.grid(axis="x", color=FAINT, alpha=0.2)
+    return figure
+
+
+def draw_peak_memory(tables: Mapping[str, ResultTable], options: Mapping[str, Any]) -> Figure:
+    """Draw a group of bars for each row of a table of peak memory, a bar for each column, on a logarithmic axis.
+
+    Args:
+        tables: one; rows are data sets, columns methods.
+        options: ``ylabel`` (default: the metric and unit of the table).
+    """
+    (table,) = tables.values()
+    rows = [row for row, cells in table.rows.items() if any(cell.our_mean is not None for cell in cells.values())]
+    columns = list(table.columns)
+    figure = Figure(figsize=(1.5 + 0.95 * len(rows), 3.6), layout="constrained")
+    axes = figure.subplots()
+    axes.set_yscale("log")
+    width = 0.8 / len(columns)
+    for number, column in enumerate(columns):
+        means = [table.rows[row][column].our_mean for row in rows]
+        bars = {place: mean for place, mean in enumerate(means) if mean is not None}
+        at = [place + (number - (len(columns) - 1) / 2) * width for place in bars]
+        axes.bar(at, list(bars.values()), width * 0.92, color=PALETTE[number % len(PALETTE)], label=column)
+    axes.set_xticks(range(len(rows)), rows, rotation=25, ha="right", rotation_mode="anchor")
+    facts = table.columns[columns[0]]
+    label(axes, y=options.get("ylabel", f"{facts['metric']}, {facts['unit']}"))
+    axes.yaxis.set_major_formatter("{x:g}")
+    tidy(axes)
+    figure.legend(ncols=2, **LEGEND_BELOW)
+    return figure
+
+
+def _place_labels(figure: Figure, labels: Mapping[Axes, Iterable[Label]], fontsize: float = 8) -> None:
+    """Write labels next to their points, where they cover the least: points, each other, lines.
+
+    It is the last that is drawn: the layout of the figure is settled here, for the places depend on it.
+    """
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    for axes, of_panel in labels.items():
+        half, frame = 4 * figure.dpi / 72, axes.get_window_extent().padded(-2)
+        drawn = [line.get_xydata() for line in axes.lines if line.get_marker() != "None"]
+        points = [axes.transData.transform(point) for data in drawn for point in data]
+        taken = [Bbox.from_extents(x - half, y - half, x + half, y + half) for x, y in points]
+        lines = [line for line in axes.lines if line.get_linestyle() != "None"]
+        paths = [line.get_transform().transform_path(line.get_path()) for line in lines]
+        for x, y, text, color in of_panel:
+            note = axes.annotate(text, (x, y), (0, 0), textcoords="offset points", fontsize=fontsize, color=color)
+            costs = {}
+            for number, place in enumerate(PLACES):  # what it covers, lines at the lowest weight, and its distance
+                _move(note, place)
+                box = note.get_window_extent(renderer)
+                inside = frame.x0 < box.x0 and box.x1 < frame.x1 and frame.y0 < box.y0 and box.y1 < frame.y1
+                crossed = sum(path.intersects_bbox(box, filled=False) for path in paths)
+                covered = sum(box.overlaps(other) for other in taken)
+                costs[place] = 10 * covered + 20 * (not inside) + 4 * crossed + 0.3 * number
+            best = min(costs, key=costs.get)
+            _move(note, best)
+            if max(map(abs, best)) > FAR:
+                line = {"arrowstyle": "-", "color": FAINT, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 3}
+                axes.annotate("", (x, y), best, textcoords="offset points", arrowprops=line)
+            # text is a little wider at another resolution
+            taken.append(note.get_window_extent(renderer).padded(2))
+
+
+def _move(note: Annotation, place: tuple[float, float]) -> None:
+    x, y = place
+    note.set_position(place)
+    note.set_ha("left" if x > 0 else "right" if x < 0 else "center")
+    note.set_va("center" if y == 0 else "bottom" if y > 0 else "top")

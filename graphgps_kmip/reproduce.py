@@ -23,29 +23,28 @@ from typing import TYPE_CHECKING
 from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.common.project import installed, own_files, reproduce_command
 from graphgps_kmip.errors import ManifestError, is_users, one_line
-from graphgps_kmip.experiments.chosen_settings import check_searched, with_choices
+from graphgps_kmip.experiments.chosen_settings import check_searched, load_published, with_choices
 from graphgps_kmip.experiments.experiment_spec import Experiment
 from graphgps_kmip.experiments.hyperparameter_search import ENGINES, TRIALS, Options, run_search, runner_of
-from graphgps_kmip.experiments.job_runner import JobsStopped, Outcome, Progress, Setup, run_jobs
+from graphgps_kmip.experiments.job_runner import JobsStopped, Outcome, Setup, run_jobs, summary
 from graphgps_kmip.experiments.jobs import (
     Job,
     Place,
     check_configs,
-    kept_of,
-    parts_of,
+    list_members,
+    narrow_by_option,
     plan_jobs,
+    plan_lines,
+    plan_summary,
     with_needs,
     with_pending_needs,
 )
-from graphgps_kmip.experiments.listing import experiment_markdown, experiment_table, plan_lines, plan_summary, summary
 from graphgps_kmip.experiments.manifest import load_manifest, select, with_members
 from graphgps_kmip.experiments.printed_tables import load_printed
-from graphgps_kmip.experiments.published_results import load_published
-from graphgps_kmip.experiments.run_status import TIMED, extent
+from graphgps_kmip.experiments.run_status import TIMED, experiment_markdown, experiment_table, extent
 from graphgps_kmip.experiments.search_record import EQUAL
 from graphgps_kmip.experiments.search_space import load_ranges
 from graphgps_kmip.experiments.slurm import run_on_slurm
-from graphgps_kmip.experiments.slurm_nodes import run_over_nodes
 
 if TYPE_CHECKING:
     from graphgps_kmip.report.result_table import ResultTable
@@ -95,12 +94,10 @@ def run(args: argparse.Namespace) -> int:
             )
         return run_searches(args)
     jobs = timings(args) if args.timing else asked(args)
-    if args.nodes:
-        return run_over_nodes(jobs, place(args), args)
     if args.slurm or args.slurm_dry_run:
         return run_on_slurm(jobs, place(args), args)
     print(plan_summary(args.ids, with_pending_needs(jobs)), flush=True)
-    results = run_jobs(jobs, setup(args), Progress(sys.stdout, args.jobs))
+    results = run_jobs(jobs, setup(args), sys.stdout)
     print(summary(results))
     return 0 if all(one.outcome is Outcome.DONE for one in results) else 1
 
@@ -121,9 +118,9 @@ def timings(args: argparse.Namespace) -> list[Job]:
 def run_searches(args: argparse.Namespace) -> int:
     """Search the hyper-parameters of some experiments."""
     ranges, runner = load_ranges(*folders("ranges")), runner_of(place(args), setup(args), sys.stdout)
-    options, finished = Options(args.trials, args.jobs, args.sample, args.out), True
+    options, finished = Options(args.trials, args.jobs, args.sample), True
     known = manifest()
-    for one in [part for key in args.ids for part in parts_of(known, key, ",".join(args.only), args.seeds)]:
+    for one in [part for key in args.ids for part in list_members(known, key, ",".join(args.only), args.seeds)]:
         for outcome in run_search(one, args.search, ranges, runner, ROOT / args.out, options):
             print(f"{outcome.line}\n  trial log: {outcome.log}")
             finished &= outcome.finished
@@ -237,7 +234,7 @@ def asked(args: argparse.Namespace) -> list[Job]:
     known, only = experiments(args), ",".join(args.only)
     same = [*(["--sample"] if args.sample else []), *(["--only", only] if only else [])]
     for key in args.ids:
-        check_searched(kept_of(select(known, key), only, args.seeds), same)
+        check_searched(narrow_by_option(select(known, key), only, args.seeds), same)
     jobs = plan_jobs(known, args.ids, place(args), only, args.seeds)
     check_configs(jobs, ROOT)
     if not getattr(args, "job", None):

@@ -1,7 +1,8 @@
-"""Chosen settings: what finished searches chose becomes the rows of a table, from results or as published.
+"""Chosen settings: what searches chose becomes the rows of a table, from results on disk or as published.
 
-What our searches chose is published (see `published_results`), so that their tables can be trained without searching
-again. A search of the user's own comes first.
+``run/experiments/published/`` holds a YAML file for each table, which ``run/reproduce.py publish ID`` writes: what our
+searches chose, so that rows can be trained without searching again, and the values of the runs that followed, which
+fill rows that were not trained here where a table is asked for them. A search or a run of the user's own comes first.
 """
 
 from __future__ import annotations
@@ -11,19 +12,79 @@ import hashlib
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from graphgps_kmip.common.project import reproduce_command
+from graphgps_kmip.common.yaml_files import read_yaml
 from graphgps_kmip.errors import ManifestError
-from graphgps_kmip.experiments.experiment_spec import Experiment
-from graphgps_kmip.experiments.manifest import check_keys
-from graphgps_kmip.experiments.published_results import Published
-from graphgps_kmip.experiments.run_status import HashOf
-from graphgps_kmip.experiments.search_record import SearchRecord, read_search, search_file
-from graphgps_kmip.experiments.search_space import Ranges, Search, Space, searches
+from graphgps_kmip.experiments.experiment_spec import Experiment, Training
+from graphgps_kmip.experiments.manifest import check_keys, section
+from graphgps_kmip.experiments.run_status import HashOf, State, Status
+from graphgps_kmip.experiments.search_record import SearchRecord, read_search, study_file
+from graphgps_kmip.experiments.search_space import Ranges, Search, searches
 
+COST = ("trials", "failed", "seconds", "seed", "metric", "value")  # of a choice, as in the record of its search
 NAMED = 15  # trainings that a message lists
+Published = Mapping[str, Mapping[str, Mapping[str, Any]]]  # experiment -> training -> choice, found, of, runs
+
+
+@dataclass(frozen=True)
+class PublishedRuns:
+    """Values of finished runs of one training that were made elsewhere."""
+
+    config_hash: str  # of the first run: of other settings than today's, they do not count
+    metric: str  # that chose the epochs
+    code_version: str  # of the last run
+    hardware: Mapping[str, Any]  # as in a record.json, the name of the GPU or CPU and the number of cores
+    finished_at: str  # date of the last run
+    seeds: tuple[int, ...]  # of the runs
+    alone: tuple[str, ...]  # kinds of values that are those of one run that had the machine to itself
+    values: Mapping[str, tuple[float, ...]]  # kind -> a value for each seed, in the unit of the run; of `alone` one
+    file: Path  # that holds them
+
+    def are_of(self, training: Training, out: Path, hash_of: HashOf) -> bool:
+        """Return whether they are runs of a training with today's settings, whose own would go below `out`."""
+        return self.config_hash == hash_of(training.words(self.seeds[0], out))
+
+    @property
+    def statuses(self) -> dict[int, Status]:
+        """Return seed -> status, with what a run's record says of its provenance."""
+        record = {"metric_best": self.metric, "sample": False}
+        record |= {name: getattr(self, name) for name in ("config_hash", "code_version", "hardware", "finished_at")}
+        return {seed: Status(State.DONE, self.file, record) for seed in self.seeds}
+
+
+FACTS = tuple(field.name for field in dataclasses.fields(PublishedRuns) if field.name != "file")
+
+
+def load_published(*folders: Path) -> Published:
+    """Return what all YAML files of some folders publish, by the id of the experiment and the folder of the training.
+
+    An entry is ``{choice, found, of, runs}``: the value of each factor, what the search cost and reached, hashes of
+    its ranges and of the chosen trial, and, where there are any, the arguments of `PublishedRuns`.
+
+    Raises:
+        ManifestError: a file is no YAML, has an unknown key or lacks one, or an experiment is in two files.
+    """
+    published: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for file in (file for folder in folders for file in sorted(folder.glob("*.yaml"))):
+        content = read_yaml(file, error_type=ManifestError, empty=True)
+        for key in content:
+            if key in published:
+                raise ManifestError(f"{file.name}, {key}: its results are in another file already: keep one of them")
+            published[key] = section(content, key, file.name)
+            for name, entry in published[key].items():
+                where = f"{file.name}, {name}"
+                check_keys(entry, ("choice", "found", "of", "runs"), where, needed=("choice", "found", "of"))
+                check_keys(section(entry, "found", where), COST, f"{where}, found", needed=COST)
+                if runs := entry.get("runs"):
+                    check_keys(runs, FACTS, f"{where}, runs", needed=FACTS)
+                    lists = {part: tuple(runs[part]) for part in ("seeds", "alone")}
+                    values = {kind: tuple(numbers) for kind, numbers in runs["values"].items()}
+                    entry["runs"] = PublishedRuns(**runs | lists | {"values": values, "file": file})
+    return published
 
 
 def with_choices(
@@ -49,30 +110,26 @@ def with_choices(
             runs of those whose choice is the published one, which `Experiment.published` then has. (default: None)
 
     Raises:
-        ResultsError: the record of a search is damaged.
         ManifestError: a published choice is not in its ranges.
     """
     if "tuning" not in ranges.get(experiment.id, {}):
         return experiment
     entries = (published or {}).get(experiment.id, {})
-    trainings, found, runs = {one.folder: one for one in experiment.trainings}, {}, {}
+    trainings, searched, runs = {training.folder: training for training in experiment.trainings}, {}, {}
     for search in searches(experiment, ranges):
-        folder = search.training.folder
-        own = read_search(search_file(experiment.id, search.training, out, sample))
-        for record in (own, _published(entries[folder], search) if folder in entries else None):
-            if record and _is_of_today(record, search, out, hash_of, sample):
+        folder, space = search.training.folder, search.space
+        entry = entries.get(folder, {})
+        here = read_search(study_file(experiment.id, search.training, out, sample))
+        for record in (here, _published_record(entry, search) if entry else None):
+            if record is None or (record.ranges, record.fixed) != (space.ranges, space.fixed):
+                continue
+            if record.config_hash == hash_of(search.trial(record.choice).words(search.seed, out, sample)):
                 chosen = search.finals(record.choice)[0]
-                trainings[folder], found[chosen.folder] = chosen, record
-                if not sample and record.choice == entries.get(folder, {}).get("choice") and "runs" in entries[folder]:
-                    runs[chosen.folder] = entries[folder]["runs"]
+                trainings[folder], searched[chosen.folder] = chosen, record
+                if not sample and record.choice == entry.get("choice") and "runs" in entry:
+                    runs[chosen.folder] = entry["runs"]
                 break
-    return dataclasses.replace(experiment, trainings=tuple(trainings.values()), searched=found, published=runs)
-
-
-def _is_of_today(record: SearchRecord, search: Search, out: Path, hash_of: HashOf, sample: bool) -> bool:
-    if (record.ranges, record.fixed) != (search.space.ranges, search.space.fixed):
-        return False
-    return record.config_hash == hash_of(search.trial(record.choice).words(search.seed, out, sample))
+    return dataclasses.replace(experiment, trainings=tuple(trainings.values()), searched=searched, published=runs)
 
 
 def digest(ranges: Mapping[str, Any], fixed: Mapping[str, Any]) -> str:
@@ -80,50 +137,33 @@ def digest(ranges: Mapping[str, Any], fixed: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps([ranges, fixed]).encode()).hexdigest()[:12]
 
 
-def _published(entry: Mapping[str, Any], search: Search) -> SearchRecord | None:
+def _published_record(entry: Mapping[str, Any], search: Search) -> SearchRecord | None:
     """Return the record of a published choice, None if its ranges were others."""
-    space, choice, of = search.space, entry["choice"], entry["of"]
-    if of["ranges"] != digest(space.ranges, space.fixed):
+    space, choice, folder = search.space, entry["choice"], search.training.folder
+    if entry["of"]["ranges"] != digest(space.ranges, space.fixed):
         return None
-    _check_choice(choice, space, search.training.folder)
-    return SearchRecord(
-        config=search.training.folder,
-        config_hash=of["config_hash"],
-        choice=choice,
-        ranges=space.ranges,
-        fixed=space.fixed,
-        settings=space.settings(choice),
-        tried=(),
-        **entry["found"],
-    )
-
-
-def _check_choice(choice: Mapping[str, str], space: Space, where: str) -> None:
-    names = [factor.name for factor in space.factors]
-    check_keys(choice, names, f"choice of {where}", needed=names)
+    check_keys(choice, space.default, f"choice of {folder}", needed=space.default)
     for factor in space.factors:
-        if choice[factor.name] not in factor.values:
-            raise ManifestError(
-                f"choice of {where}: {factor.name} {choice[factor.name]!r} is not in its range "
-                f"{', '.join(factor.values)}"
-            )
+        if (value := choice[factor.name]) not in factor.values:
+            allowed = ", ".join(factor.values)
+            raise ManifestError(f"choice of {folder}: {factor.name} {value!r} is not in its range {allowed}")
+    facts = {"choice": choice, "ranges": space.ranges, "fixed": space.fixed, "settings": space.settings(choice)}
+    return SearchRecord(config=folder, config_hash=entry["of"]["config_hash"], **facts, **entry["found"])
 
 
 def check_searched(experiment: Experiment, options: Sequence[str] = ()) -> None:
     """Refuse to train what no search has chosen settings for.
 
     Args:
-        experiment (Experiment): what is to be trained.
-        options (sequence of str, optional): what else the command of that search needs. (default: ``()``)
+        experiment (Experiment): What is to be trained.
+        options (sequence of str, optional): What else the command of that search needs. (default: ``()``)
 
     Raises:
         ManifestError: names the trainings, and the command that searches.
     """
-    if experiment.searched is None:
-        return
-    missing = [one for one in experiment.trainings if one.folder not in experiment.searched]
-    if missing:
-        names = ", ".join(" ".join(one.point.values()) for one in missing[:NAMED])
+    missing = [row for row in experiment.trainings if row.folder not in (experiment.searched or {})]
+    if missing and experiment.searched is not None:
+        names = ", ".join(" ".join(training.point.values()) for training in missing[:NAMED])
         names += f" and {len(missing) - NAMED} others" if len(missing) > NAMED else ""
         raise ManifestError(
             f"{experiment.id}: no finished search has chosen the settings of {names}: run "

@@ -27,30 +27,17 @@ SAMPLE_SETTINGS = {
 
 @dataclass(frozen=True)
 class Training:
-    """One config and the seeds it is trained with: ``main.py`` once for each seed.
+    """One config and the seeds it is trained with: ``main.py`` once for each seed."""
 
-    Args:
-        point (Point): Its values on the axes of its experiment.
-        cfg (str): YAML file, below ``configs/``.
-        seeds (tuple): One run each.
-        settings (Mapping, optional): What differs from the file, dotted key -> value. (default: ``{}``)
-        tag (str, optional): Ends the folder's name, where settings differ from the file's. (default: ``""``)
-        splits (bool, optional): The seed is the index of the split, too (``dataset.split_index``). (default: ``False``)
-        seeded (tuple, optional): Further keys whose value is the seed, such as ``spexphormer.estimator_seed`` where
-            each run has an estimator of its own. (default: ``()``)
-        like (Point, optional): Of a row that was added to a table, the point whose ranges it has. (default: ``{}``)
-        factors (Mapping, optional): Of such a row, ranges of its own beside those. (default: ``{}``)
-    """
-
-    point: Point
-    cfg: str
-    seeds: tuple[int, ...]
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    tag: str = ""
-    splits: bool = False
-    seeded: tuple[str, ...] = ()
-    like: Point = field(default_factory=dict)
-    factors: Mapping[str, Any] = field(default_factory=dict)
+    point: Point  # its values on the axes of its experiment
+    cfg: str  # YAML file below configs/
+    seeds: tuple[int, ...]  # one run each
+    settings: Mapping[str, Any] = field(default_factory=dict)  # what differs from the file, dotted key -> value
+    tag: str = ""  # ends the folder's name, where settings differ from the file's
+    splits: bool = False  # the seed is the index of the split, too (dataset.split_index)
+    seeded: tuple[str, ...] = ()  # further keys whose value is the seed, such as spexphormer.estimator_seed
+    like: Point = field(default_factory=dict)  # of a row that was added to a table, the point whose ranges it has
+    factors: Mapping[str, Any] = field(default_factory=dict)  # of such a row, its own ranges next to those
 
     @property
     def folder(self) -> str:
@@ -69,7 +56,7 @@ class Training:
         settings |= SAMPLE_SETTINGS if sample else {}
         settings |= {"name_tag": self.tag}  # an empty one too: the file may have its own, and `folder` does not see it
         settings |= {"train.auto_resume": True, "out_dir": str(out / Path(self.cfg).parent.name), "seed": seed}
-        pairs = [word for key, value in settings.items() for word in (key, as_word(value))]
+        pairs = [text for key, value in settings.items() for text in (key, as_word(value))]
         return ["--cfg", f"configs/{self.cfg}", *pairs]
 
     def run_dir(self, seed: int, out: Path, sample: bool = False) -> Path:
@@ -80,42 +67,24 @@ class Training:
 
 @dataclass(frozen=True)
 class Need:
-    """What must be done before a command: a finished run, or another command.
-
-    Args:
-        experiment (str): Its id.
-        point (Point, optional): Of the training, each axis fixed; empty: `command` is meant. (default: ``{}``)
-        seed (int, optional): Of the run. (default: ``0``)
-        command (str, optional): Name of the command. (default: ``""``)
-    """
+    """What must be done before a command: a finished run of an experiment, or another command."""
 
     experiment: str
-    point: Point = field(default_factory=dict)
-    seed: int = 0
+    point: Point = field(default_factory=dict)  # of the training, each axis fixed; empty: `command` is meant
+    seed: int = 0  # of the run
     command: str = ""
 
 
 @dataclass(frozen=True)
 class Command:
-    """A program that is no training: a benchmark, or an analysis of trained models.
+    """A program that is no training: a benchmark, or an analysis of trained models."""
 
-    Args:
-        name (str): Unique in the experiment; also its folder.
-        run (str): Script and arguments, below the project's root, without the interpreter. ``{out}`` is the folder of
-            its results, ``{need0}``, ``{need1}``, ... the folders of what it needs.
-        sample (str): The same in seconds, on samples or small sizes, for ``--sample``.
-        produces (tuple): Files below ``{out}`` that exist when it is done.
-        needs (tuple, optional): In the order of the placeholders. (default: ``()``)
-        of (str, optional): Id of the experiment whose command it is, where several make something of the same results:
-            it runs once. (default: ``""``)
-    """
-
-    name: str
-    run: str
-    sample: str
-    produces: tuple[str, ...]
-    needs: tuple[Need, ...] = ()
-    of: str = ""
+    name: str  # unique in the experiment; also its folder
+    run: str  # script and arguments, without the interpreter; {out}: its folder, {need0}, ...: those of its needs
+    sample: str  # the same in seconds, on samples or small sizes, for --sample
+    produces: tuple[str, ...]  # files below {out} that exist when it is done
+    needs: tuple[Need, ...] = ()  # in the order of the placeholders
+    of: str = ""  # id of the experiment whose command it is, where several share its results: it runs once
 
     def out_dir(self, experiment: str, out: Path, sample: bool = False) -> Path:
         """Return the folder of its results: ``<out>/commands[-sample]/<experiment>/<name>``."""
@@ -124,102 +93,57 @@ class Command:
 
 @dataclass(frozen=True)
 class TableSpec:
-    """Which results fill a table.
+    """Which results fill a table."""
 
-    Args:
-        id (str): ``<paper>/<table>`` of the printed tables, whose rows and columns it has; or a table of our own.
-        value (str, optional): Of a run: ``score`` (the metric that chose the epoch, on the test split),
-            ``epoch_seconds``, ``hours``, ``params``, ``width``, or several of them, which fill the columns ``<column>
-            <value>``; or ``cells``, filled by a command. (default: ``"score"``)
-        row (str, optional): Name of the row of a training, such as ``"k={k}"``. (default: ``"{model}"``)
-        column (str, optional): Name of the column of a training. (default: ``"{dataset}"``)
-        where (Mapping, optional): Only trainings at these values, axis -> values. (default: ``{}``)
-        source (str, optional): Of `cells`: ``<command>/<file>``, JSON row -> column -> list of values, or a text such
-            as OOM. (default: ``""``)
-        scale (Mapping, optional): Factor on values, 100 for percent. (default: ``{}``)
-        columns (Mapping, optional): Of a table of our own: name -> metric, better (higher or lower), unit. (default:
-            ``{}``)
-        title (str, optional): Of a table of our own. (default: ``""``)
-        claims (tuple, optional): What the paper says of the table's rows, checked on ours: ``check`` and its options,
-            see ``graphgps_kmip/report/table_notes.py``. (default: ``()``)
-    """
-
-    id: str
+    id: str  # <paper>/<table> of the printed tables, whose rows and columns it has; or a table of our own
+    # Of a run: score (the metric that chose the epoch, on the test split), epoch_seconds, hours, params, width, or
+    # several of them, which fill the columns "<column> <value>"; or cells, filled by a command.
     value: str = "score"
-    row: str = "{model}"
-    column: str = "{dataset}"
-    where: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    source: str = ""
-    scale: Mapping[str, float] = field(default_factory=dict)
-    columns: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    title: str = ""
-    claims: tuple[Mapping[str, Any], ...] = ()
+    row: str = "{model}"  # name of the row of a training, such as "k={k}"
+    column: str = "{dataset}"  # name of the column of a training
+    where: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # only trainings at these values of axes
+    source: str = ""  # of cells: <command>/<file>, JSON row -> column -> list of values, or a text such as OOM
+    scale: Mapping[str, float] = field(default_factory=dict)  # factor on values, 100 for percent
+    columns: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of our own table: metric, better, unit
+    title: str = ""  # of our own table
+    claims: tuple[Mapping[str, Any], ...] = ()  # of the paper, checked on our rows: see graphgps_kmip/report/table_notes.py
 
 
 @dataclass(frozen=True)
 class FigureSpec:
-    """How a figure is drawn.
+    """How a figure is drawn."""
 
-    Args:
-        name (str): Of its files.
-        draw (str): Name of the drawing function.
-        title (str, optional): What it shows, one line. (default: ``""``)
-        tables (tuple, optional): Ids of the tables it draws, ours and printed. (default: ``()``)
-        sources (tuple, optional): ``<command>/<file>`` of the artefacts it draws. (default: ``()``)
-        options (Mapping, optional): Further arguments of the drawing function. (default: ``{}``)
-    """
-
-    name: str
-    draw: str
-    title: str = ""
-    tables: tuple[str, ...] = ()
-    sources: tuple[str, ...] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
+    name: str  # of its files
+    draw: str  # name of the drawing function
+    title: str = ""  # what it shows, one line
+    tables: tuple[str, ...] = ()  # ids of the tables it draws, ours and printed
+    sources: tuple[str, ...] = ()  # <command>/<file> of the artefacts it draws
+    options: Mapping[str, Any] = field(default_factory=dict)  # further arguments of the drawing function
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """One experiment: what runs, and what is made of it.
+    """One experiment: what runs, and what is made of it."""
 
-    Args:
-        id (str): Such as ``T-6.1``.
-        number (int, optional): In the papers' list of experiments; 0: ours. (default: ``0``)
-        title (str): One line.
-        paper (str, optional): Document and section, or empty. (default: ``""``)
-        makes (tuple, optional): The printed tables and figures, in words. (default: ``()``)
-        claim (str, optional): What the paper says it shows, in one line. (default: ``""``)
-        settings (Mapping, optional): Status of the settings, row name (or ``default``) -> ``exact`` (known to the
-            last), ``ours`` (some are not printed), ``none`` (the paper prints no number), ``quoted`` (nothing runs
-            here; rows that no training fills need not say so). (default: ``{}``)
-        cost (Mapping, optional): ``hours`` (all runs), ``card``, ``memory_gb``, ``source`` (where the estimate is
-            from). (default: ``{}``)
-        of (tuple, optional): Ids of the experiments that it is made of, whose trainings and tables are its own. It has
-            figures alone, of these tables. (default: ``()``)
-        trainings (tuple, optional): With all points. (default: ``()``)
-        commands (Mapping, optional): By name. (default: ``{}``)
-        tables (Mapping, optional): By id. (default: ``{}``)
-        figures (Mapping, optional): By name. (default: ``{}``)
-        notes (tuple, optional): For those who read the results. (default: ``()``)
-        searched (Mapping, optional): Of models that are tuned alike: folder of a training -> record of the search that
-            chose its settings, see `with_choices`; not in files. (default: ``None``, the settings are the manifest's)
-        published (Mapping, optional): Folder of a training -> its published runs, see `published_results`; not in the
-            files of experiments. (default: ``{}``)
-    """
-
-    id: str
-    title: str
-    number: int = 0
-    paper: str = ""
-    makes: tuple[str, ...] = ()
-    claim: str = ""
+    id: str  # such as T-6.1
+    title: str  # one line
+    number: int = 0  # in the papers' list of experiments; 0: ours
+    paper: str = ""  # document and section
+    makes: tuple[str, ...] = ()  # the printed tables and figures, by name
+    claim: str = ""  # what the paper says it shows, in one line
+    # Status of the settings, row name (or "default") -> exact (all of them are printed), ours (some are not printed),
+    # none (the paper prints no number), quoted (nothing runs here; rows that no training fills need not say so).
     settings: Mapping[str, str] = field(default_factory=dict)
-    cost: Mapping[str, Any] = field(default_factory=dict)
+    cost: Mapping[str, Any] = field(default_factory=dict)  # hours (all runs), card, memory_gb, source of the estimate
+    # Ids of the experiments that it is made of, with their trainings and tables; its own are figures alone.
     of: tuple[str, ...] = ()
-    trainings: tuple[Training, ...] = ()
-    commands: Mapping[str, Command] = field(default_factory=dict)
-    tables: Mapping[str, TableSpec] = field(default_factory=dict)
-    figures: Mapping[str, FigureSpec] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    trainings: tuple[Training, ...] = ()  # with all points
+    commands: Mapping[str, Command] = field(default_factory=dict)  # by name
+    tables: Mapping[str, TableSpec] = field(default_factory=dict)  # by id
+    figures: Mapping[str, FigureSpec] = field(default_factory=dict)  # by name
+    notes: tuple[str, ...] = ()  # for those who read the results
+    # Not in files. Of models that are tuned alike: folder of a training -> record of the search that chose its settings
+    # (`with_choices`); None: the settings are the manifest's. Folder of a training -> its published runs.
     searched: Mapping[str, Any] | None = None
     published: Mapping[str, Any] = field(default_factory=dict)
 

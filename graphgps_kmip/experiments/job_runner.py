@@ -1,207 +1,41 @@
-"""Job runner: runs jobs in parallel on this machine, each after the jobs that it needs.
+"""Job runner: runs jobs as processes of this machine, in parallel, each after the jobs that it needs.
 
-Our own: process pools and submitit's local executor know no dependencies, no finished results that are skipped, and no
-Ctrl-C after which each job saves and ends.
-
-Progress and ETA are a line for each running job on the terminal, and one for all of them.
+Our own loop over `subprocess`: pools and submitit's local executor know no dependencies, no finished results that are
+skipped, and no Ctrl-C after which each job saves and ends. No thread is needed: the loop looks at the processes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import json
 import os
-import re
+import shlex
 import shutil
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any, TextIO
+from typing import IO, Any, TextIO
 
-from graphgps_kmip.common.durations import duration
+from graphgps_kmip.common.atomic_write import free_name, replace_file
+from graphgps_kmip.common.durations import duration, now
+from graphgps_kmip.common.file_lock import is_held, take_descriptor
 from graphgps_kmip.common.signals import StopSignals
-from graphgps_kmip.experiments.job_process import Running, finish, start, take
 from graphgps_kmip.experiments.jobs import Job, with_pending_needs
-from graphgps_kmip.experiments.run_status import State
-
-REDRAW = 0.5  # seconds between two drawings on a terminal
-REPORT = 60.0  # seconds between two reports elsewhere
-LAST_LINES = 4096  # bytes that hold the last line of a stats.json
-
-
-@dataclass(frozen=True)
-class Epochs:
-    """Progress of a training: epochs done, all of them, and its own ETA in seconds; 0: overdue."""
-
-    done: int
-    of: int
-    to_go: float
-
-    @classmethod
-    def after(cls, done: int, of: int, eta: float, age: float) -> Epochs:
-        """Return the progress of a training whose last epoch ended `age` seconds ago, with ETA `eta` then.
-
-        While an epoch takes longer than the ones before, those after it are still to come.
-        """
-        left = max(of - done, 1)
-        return cls(done, of, max(eta - age, eta * (left - 1) / left, 0.0))
-
-
-def epochs(running: Running) -> Epochs | None:
-    """Return the epochs of a running training, from what it writes; None before its first epoch of this attempt."""
-    stats = running.job.path / "train" / "stats.json"
-    try:
-        age = time.time() - stats.stat().st_mtime
-        if running.job.command or age > running.seconds:  # of an earlier attempt
-            return None
-        with open(stats, "rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - LAST_LINES))
-            line = json.loads(file.read().decode().rsplit("\n", 2)[-2])
-        found = re.search(r"^ +max_epoch: (\d+)$", (running.job.path / "config.yaml").read_text(), re.M)
-        return Epochs.after(line["epoch"] + 1, int(found[1]), line["eta"], age) if found else None
-    except (OSError, ValueError, LookupError):  # being written at this moment, or a network of another package
-        return None
-
-
-class Durations:
-    """Seconds of finished jobs, by group."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, list[float]] = {}
-
-    def add(self, group: str, record: Mapping[str, Any], took: float = 0.0) -> None:
-        """Add a finished job: by its record, or by what it took here, which begins before its record does."""
-        seconds = max(took, record.get("wall_time", record.get("seconds", 0.0)))
-        if seconds:
-            self.seconds.setdefault(group, []).append(seconds)
-
-    def expected(self, job: Job) -> float | None:
-        """Return the mean of its group, else of all; None while nothing is done."""
-        known = self.seconds.get(job.group) or [one for group in self.seconds.values() for one in group]
-        return fmean(known) if known else None
-
-    def left(self, running: Running) -> float | None:
-        """Return what is left of a running job, 0 if it takes longer than expected; None while nothing is done."""
-        expected = self.expected(running.job)
-        return None if expected is None else max(0.0, expected - running.seconds)
-
-
-def to_go(
-    running: Sequence[float | None], waiting: Sequence[float | None], parallel: int, guess: float
-) -> float | None:
-    """Return the seconds until all jobs are done, if slots are always full; None if nothing is known.
-
-    Args:
-        running (Sequence): What is left of each running job; None: not known.
-        waiting (Sequence): What each waiting job will take; None: not known.
-        parallel (int): Jobs at once.
-        guess (float): Stands for what is not known: what a running job takes from begin to end.
-    """
-    known = [one for one in running if one is not None]
-    if not known:
-        return None
-    total = sum(guess if one is None else one for one in (*running, *waiting))
-    return max(max(known), total / parallel)
-
-
-class Progress:
-    """Shows the running of jobs: a block that is redrawn on a terminal; elsewhere a line when something happens.
-
-    Args:
-        stream (TextIO): Where to write; None: nothing is shown.
-        parallel (int, optional): Jobs at once. (default: ``1``)
-        settled (Callable, optional): Called with each job whose outcome is known. (default: ``None``)
-    """
-
-    def __init__(self, stream: TextIO | None, parallel: int = 1, settled: Callable[[Job], None] | None = None) -> None:
-        self.stream = stream
-        self._tell = settled
-        self.parallel = parallel
-        self.redraws = stream is not None and stream.isatty()
-        self.counts = {"done": 0, "not done": 0}
-        self.durations = Durations()
-        self._drawn = 0  # lines of the block on the screen
-        self._shown_at = time.monotonic() if not self.redraws else 0.0
-
-    def say(self, line: str, plain: bool = False) -> None:
-        """Print a line that stays; `plain`: only where there is no block."""
-        if self.stream is not None and not (plain and self.redraws):
-            self.stream.write(f"{self._erasure()}{line}\n")
-            self.stream.flush()
-            self._drawn, self._shown_at = 0, self._shown_at if not self.redraws else 0.0
-
-    def settled(self, job: Job, done: bool, took: float = 0.0) -> None:
-        """Count a job of which it is known what becomes of it; `took`: the seconds that it ran here."""
-        self.counts["done" if done else "not done"] += 1
-        if done:
-            self.durations.add(job.group, job.status().record, took)
-        if self._tell:
-            self._tell(job)
-
-    def ended(self, running: Running, outcome: str, error: str) -> None:
-        """Say that a job ended."""
-        took = f" ({duration(round(running.seconds))})"
-        self.say(f"{outcome:<8}{running.job.label}{f': {error}; log: {shortened(running.job.log)}' if error else took}")
-
-    def show(self, running: Sequence[Running], waiting: Sequence[Job]) -> None:
-        """Draw the block, or report, if it is time."""
-        now = time.monotonic()
-        if self.stream is None or now - self._shown_at < (REDRAW if self.redraws else REPORT) or not running:
-            return
-        self._shown_at = now
-        lines = self.lines(running, waiting)
-        if self.redraws:
-            columns, rows = shutil.get_terminal_size()
-            lines = [line[: columns - 1] for line in lines[-max(1, rows - 1) :]]
-        self.stream.write(self._erasure() + "".join(f"{line}\n" for line in lines))
-        self.stream.flush()
-        self._drawn = len(lines) if self.redraws else 0
-
-    def lines(self, running: Sequence[Running], waiting: Sequence[Job]) -> list[str]:
-        """Return the lines of the block."""
-        width = max((len(one.job.label) for one in running), default=0)
-        reached = [epochs(one) for one in running]
-        left = [known.to_go if known else self.durations.left(one) for one, known in zip(running, reached, strict=True)]
-        lines = []
-        for one, known, seconds in zip(running, reached, left, strict=True):
-            part = f"epoch {known.done} of {known.of}" if known else f"for {duration(round(one.seconds))}"
-            ends = bool(known) and known.done >= known.of
-            until = "" if seconds is None else ", saving its results" if ends else f", {_until(seconds)}"
-            lines.append(f"{one.job.label:<{width}}  {part}{until}")
-        whole = [one.seconds + seconds for one, seconds in zip(running, left, strict=True) if seconds is not None]
-        expected = [self.durations.expected(job) for job in waiting]
-        total = to_go(left, expected, self.parallel, guess=fmean(whole) if whole else 0.0)
-        counts = {**self.counts, "running": len(running), "waiting": len(waiting)}
-        until = f"about {_until(total)}" if total else "time to go not known yet"
-        return [*lines, f"{', '.join(f'{n} {state}' for state, n in counts.items() if n)}; {until}"]
-
-    def close(self) -> None:
-        """Take the block away."""
-        if self.stream is not None:
-            self.stream.write(self._erasure())
-            self.stream.flush()
-            self._drawn = 0
-
-    def _erasure(self) -> str:
-        """Return what moves to the start of the block and clears it, sent in one piece with what replaces it."""
-        return f"\x1b[{self._drawn}F\x1b[J" if self._drawn else ""
-
-
-def _until(seconds: float) -> str:
-    """Return the ETA of something that is not done: it is never 0 s."""
-    return f"{duration(max(seconds, 1.0))} to go" if seconds > 0 else "longer than expected"
-
-
-def shortened(path: Path) -> Path:
-    """Return a path below the working directory where it is."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-
+from graphgps_kmip.experiments.run_status import State, failure_file
+from graphgps_kmip.results.run_folder import RECORD, writing
+from graphgps_kmip.results.run_record import examine_record, write_record
 
 TICK = 0.1  # seconds between two looks at the running jobs
 PATIENCE = 10.0  # seconds to wait for a folder in use: loader workers of a killed run hold it for about 5
+REDRAW, REPORT = 0.5, 60.0  # seconds between two progress lines on a terminal, and elsewhere
+TAIL = 20_000  # bytes of a log in which its error is looked for
 
 
 class Outcome(enum.StrEnum):
@@ -225,21 +59,13 @@ class Result:
 
 @dataclass(frozen=True)
 class Setup:
-    """How jobs are run.
+    """How jobs are run."""
 
-    Args:
-        root (Path): Folder they are started in.
-        facts (Mapping, optional): Code version, packages and hardware, for the records of commands. (default: ``{}``)
-        sample (bool, optional): Of these records. (default: ``False``)
-        parallel (int, optional): Jobs at once. (default: ``1``)
-        retry (bool, optional): Repeat what diverged too; what failed is repeated in any case. (default: ``False``)
-    """
-
-    root: Path
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    sample: bool = False
-    parallel: int = 1
-    retry: bool = False
+    root: Path  # folder they are started in
+    facts: Mapping[str, Any] = field(default_factory=dict)  # code version, packages, hardware: for records of commands
+    sample: bool = False  # of these records
+    parallel: int = 1  # jobs at once
+    retry: bool = False  # repeat what diverged too; what failed is repeated in any case
 
     @property
     def threads(self) -> int:
@@ -257,121 +83,269 @@ class JobsStopped(Exception):
         self.results = results
 
 
-def run_jobs(jobs: Sequence[Job], setup: Setup, progress: Progress | None = None) -> list[Result]:
+def run_jobs(jobs: Sequence[Job], setup: Setup, stream: TextIO | None = None) -> list[Result]:
     """Run what is not done of some jobs and of what they need; return the result of each, needs first.
 
     One that fails does not stop the others. A job that another process runs is waited for while others are left to
-    run, and `PATIENCE` seconds more.
+    run, and `PATIENCE` seconds more. Progress is written to `stream`: a line that is redrawn on a terminal; elsewhere
+    a line when a job begins or ends, and each minute.
 
     Raises:
         JobsStopped: after SIGINT, SIGTERM or SIGHUP. The running jobs were asked to save and to end; a second signal
             kills them.
     """
-    loop = _Loop(with_pending_needs(jobs), setup, progress or Progress(None))
+    jobs = with_pending_needs(jobs)
+    paths = {job.path for job in jobs}
+    needs = {job.path: [need.path for need in job.needs if need.path in paths] for job in jobs}
+    results: dict[Path, Result] = {}
+    for job in jobs:
+        results |= _skip(job, needs[job.path], results, setup.retry)
+    waiting, running = [job for job in jobs if job.path not in results], []
+    progress, busy_at = _Progress(stream, setup.parallel), time.monotonic()
     with StopSignals(forward=True) as interrupts:
         try:
-            while loop.step(stopping=bool(interrupts.signum)):
-                loop.signal(interrupts.order())
-                time.sleep(TICK)
+            while waiting or running:
+                for job in waiting.copy():
+                    if interrupts.signum:
+                        results[job.path] = Result(job, Outcome.STOPPED)
+                    elif len(running) == setup.parallel:
+                        break
+                    elif skipped := _skip(job, needs[job.path], results, setup.retry):
+                        results |= skipped
+                    elif any(path not in results for path in needs[job.path]):
+                        continue
+                    elif process := start(job, setup):
+                        running.append(process)
+                        progress.say(f"start   {job.label}", plain=True)
+                    elif time.monotonic() - busy_at > PATIENCE:
+                        results[job.path] = Result(job, Outcome.IN_USE, "another process runs it")
+                    else:
+                        continue
+                    waiting.remove(job)
+                busy_at = time.monotonic() if running else busy_at
+                progress.show(running, waiting, results)
+                time.sleep(TICK if running or waiting else 0)
+                order = interrupts.order()
+                if order == signal.SIGINT and running:
+                    progress.say(f"stopping: {len(running)} running jobs save and end; Ctrl-C again kills them")
+                for process in running.copy():
+                    if order:
+                        process.signal(order)
+                    if process.process.poll() is not None:
+                        running.remove(process)
+                        results[process.job.path] = finish(process, setup, stopped=bool(interrupts.signum))
+                        progress.end(process, results[process.job.path])
         finally:  # after an error of ours, too, no job goes on unattended
-            loop.end()
+            for process in running:
+                process.signal(signal.SIGINT)
+                process.process.wait()
+                finish(process, setup, stopped=True)
+            progress.erase()
+    ordered = [results[job.path] for job in jobs]
     if interrupts.signum:
-        raise JobsStopped(interrupts.signum, loop.ordered())
-    return loop.ordered()
+        raise JobsStopped(interrupts.signum, ordered)
+    return ordered
 
 
-class _Loop:
-    def __init__(self, jobs: list[Job], setup: Setup, progress: Progress) -> None:
-        self.jobs, self.setup, self.progress = jobs, setup, progress
-        self.paths = {job.path for job in jobs}
-        self.waiting = list(jobs)
-        self.running: list[Running] = []
-        self.results: dict[Path, Result] = {}
-        self.idle_since: float | None = None
-        for job in jobs:
-            self._skip(job)
+def _skip(job: Job, needs: Sequence[Path], results: Mapping[Path, Result], retry: bool) -> dict[Path, Result]:
+    """Return the result of a job that is not to be started, by its path; empty of one that is, or has to wait."""
+    for need in (results[path] for path in needs if path in results):
+        if need.outcome is not Outcome.DONE:
+            return {job.path: Result(job, Outcome.BLOCKED, f"needs {need.job.label}, which is {need.outcome}")}
+    status = job.status()
+    if status.state is State.DONE and all(path in results for path in needs):
+        return {job.path: Result(job, Outcome.DONE)}
+    if status.state is State.DIVERGED and not retry:
+        return {job.path: Result(job, Outcome.FAILED, f"{status.error} (earlier; --retry repeats it)")}
+    return {}
 
-    def step(self, stopping: bool) -> bool:
-        """Settle what ended, start what can start, and return whether anything is left."""
-        for one in [one for one in self.running if one.process.poll() is not None]:
-            self._ended(one, stopping)
-        for job in list(self.waiting):
-            if stopping:
-                self._settle(job, Outcome.STOPPED)
-            elif len(self.running) < self.setup.parallel and not self._skip(job) and self._is_ready(job):
-                self._begin(job)
-        self._give_up()
-        self.progress.show(self.running, self.waiting)
-        return bool(self.running or self.waiting)
+
+def summary(results: Sequence[Result]) -> str:
+    """Return a line for each job that could not be done, and how many are done or stopped."""
+    counts = Counter(result.outcome for result in results)
+    lines = []
+    for result in results:
+        if result.outcome not in (Outcome.DONE, Outcome.STOPPED):
+            log = f"; log: {_shorten(result.job.log)}" if result.outcome is Outcome.FAILED else ""
+            lines.append(f"{result.outcome:<8}{result.job.label}: {result.why}{log}")
+    stopped = f", {counts[Outcome.STOPPED]} stopped" if counts[Outcome.STOPPED] else ""
+    return "\n".join([*lines, f"{counts[Outcome.DONE]} of {len(results)} jobs are done{stopped}"])
+
+
+@dataclass
+class Running:
+    """A job under way."""
+
+    job: Job
+    process: subprocess.Popen  # leader of its own process group: a Ctrl-C of the terminal does not reach it
+    log: IO[str]  # open for appending
+    lock: int  # descriptor of the lock
+    log_start: int  # size of the log when this attempt began
+    began: float = field(default_factory=time.monotonic)
 
     def signal(self, signum: int) -> None:
-        if signum == signal.SIGINT and self.running:
-            self.progress.say(f"stopping: {len(self.running)} running jobs save and end; Ctrl-C again kills them")
-        for one in self.running if signum else ():
-            one.signal(signum)
+        """Send a signal to the job and all its processes."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signum)
 
-    def end(self) -> None:
-        for one in list(self.running):
-            one.signal(signal.SIGINT)
-            one.process.wait()
-            self._ended(one, stopping=True)
-        self.progress.close()
+    @property
+    def seconds(self) -> float:
+        """Return the time since it began."""
+        return time.monotonic() - self.began
 
-    def ordered(self) -> list[Result]:
-        return [self.results[job.path] for job in self.jobs]
 
-    def _is_ready(self, job: Job) -> bool:
-        return all(need.path in self.results for need in job.needs if need.path in self.paths)
+def start(job: Job, setup: Setup) -> Running | None:
+    """Start a job; None if another process runs it, or has just finished it.
 
-    def _skip(self, job: Job) -> bool:
-        """Settle a job that is not to be started."""
-        needs = [self.results[need.path] for need in job.needs if need.path in self.results]
-        bad = next((need for need in needs if need.outcome is not Outcome.DONE), None)
-        if bad:
-            self._settle(job, Outcome.BLOCKED, f"needs {bad.job.label}, which is {bad.outcome}")
-            return True
-        status = job.status()
-        if status.state is State.DONE and self._is_ready(job):
-            self._settle(job, Outcome.DONE)
-        elif status.state is State.DIVERGED and not self.setup.retry:
-            self._settle(job, Outcome.FAILED, f"{status.error} (earlier; --retry repeats it)")
-        return job.path in self.results
+    The child inherits the lock: it stays locked should this process be killed and the child live on.
+    """
+    with writing(job.path):
+        job.path.parent.mkdir(parents=True, exist_ok=True)
+        lock = take_descriptor(job.lock_file("job.lock"))
+    if lock is None:
+        return None
+    if is_held(job.lock_file("lock")) or job.status().state is State.DONE:  # a main.py that somebody else started
+        os.close(lock)
+        return None
+    with writing(failure_file(job.path)):
+        failure_file(job.path).unlink(missing_ok=True)
+    if job.command:
+        _clear_folder(job)
+    with writing(job.log):
+        log = open(job.log, "a", encoding="utf-8")  # noqa: SIM115 (closed by `finish`)
+        log_start = log.tell()
+        log.write(f"# {now()}  python {shlex.join(job.words)}\n")
+        log.flush()
+    environment = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(setup.threads))
+    # In the background of a script SIGINT is ignored, by which jobs are stopped. A child inherits that, no handler.
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if ignored:
+        signal.signal(signal.SIGINT, lambda *_: None)
+    process = subprocess.Popen(
+        [sys.executable, *job.words],
+        cwd=setup.root,
+        env=os.environ | environment | {"PYTHONUNBUFFERED": "1"},  # else an error would stand before earlier output
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        pass_fds=(lock,),
+    )
+    if ignored:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return Running(job, process, log, lock, log_start)
 
-    def _begin(self, job: Job) -> None:
-        lock = take(job)
-        if lock is None:
+
+def _clear_folder(job: Job) -> None:
+    """Move finished results of other settings aside, as ``main.py`` does; drop what an unfinished attempt produced.
+
+    What has a damaged record may be finished: it is moved aside too.
+    """
+    with writing(job.path):
+        if job.status().state is State.STALE or examine_record(job.path)[1]:
+            job.path.rename(free_name(job.path, "old"))
+        job.path.mkdir(parents=True, exist_ok=True)
+        for path in (job.path / name for name in (RECORD, *job.command.produces)):
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def finish(running: Running, setup: Setup, stopped: bool) -> Result:
+    """Write the record or the failure of a job whose process has ended; `stopped`: it was asked to end."""
+    job, code, seconds = running.job, running.process.returncode, round(running.seconds, 3)
+    running.log.close()
+    try:
+        missing = [name for name in job.command.produces if not (job.path / name).exists()] if job.command else []
+        if job.command and code == 0 and not missing:
+            record = {"finished": True, "config_hash": job.key(), "finished_at": now(), "seconds": seconds}
+            write_record(job.path, {**record, **setup.facts, "sample": setup.sample})
+        if job.status().state is State.DONE:
+            return Result(job, Outcome.DONE)
+        if stopped:
+            return Result(job, Outcome.STOPPED)
+        error = f"it ended well, but wrote no {', '.join(missing)}" if code == 0 and missing else _read_error(running)
+        try:
+            key = job.key()
+        except ValueError:  # of a config that cannot be read; the log says why
+            key = ""
+        failure = {"error": error, "exit_code": code, "date": now(), "config_hash": key, "log": str(job.log)}
+        with writing(failure_file(job.path)):
+            replace_file(failure_file(job.path), json.dumps({**failure, "seconds": seconds}, indent=2).encode())
+        return Result(job, Outcome.FAILED, error)
+    finally:
+        os.close(running.lock)
+
+
+def _read_error(running: Running) -> str:
+    """Return the line of the log that says why the job ended: the last ``error: ...``, else the last line."""
+    code = running.process.returncode
+    with open(running.job.log, "rb") as log:
+        log.seek(max(running.log_start, log.seek(0, os.SEEK_END) - TAIL))
+        lines = [line.strip() for line in log.read().decode(errors="replace").replace("\r", "\n").splitlines()]
+    lines = [line for line in lines if line and not line.startswith("# ")]
+    last = next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1] if lines else "no output")
+    if code < 0:
+        name = signal.Signals(-code).name
+        return f"killed by {name}{', as a machine out of memory does' if name == 'SIGKILL' else ''}; last: {last}"
+    if code == 0:
+        return f"it ended well, but its record is not that of this configuration; last: {last}"
+    return last.removeprefix("error: ")
+
+
+class _Progress:
+    """Progress of jobs on a stream, if there is one."""
+
+    def __init__(self, stream: TextIO | None, parallel: int) -> None:
+        self.stream, self.parallel = stream, parallel
+        self.redraws = stream is not None and stream.isatty()
+        self.seconds: list[float] = []  # of jobs that were done here
+        self.shown_at = time.monotonic()
+
+    def say(self, line: str, plain: bool = False) -> None:
+        """Print a line that stays; `plain`: not on a terminal."""
+        if self.stream is not None and not (plain and self.redraws):
+            self.erase()
+            print(line, file=self.stream, flush=True)
+
+    def end(self, running: Running, result: Result) -> None:
+        """Say that a job ended."""
+        self.seconds += [running.seconds] if result.outcome is Outcome.DONE else []
+        took = f" ({duration(round(running.seconds))})"
+        why = f": {result.why}; log: {_shorten(running.job.log)}" if result.why else took
+        self.say(f"{result.outcome:<8}{running.job.label}{why}")
+
+    def show(self, running: Sequence[Running], waiting: Sequence[Job], results: Mapping[Path, Result]) -> None:
+        """Draw or print the progress line, if it is time."""
+        interval = REDRAW if self.redraws else REPORT
+        if self.stream is None or not running or time.monotonic() - self.shown_at < interval:
             return
-        if job.status().state is State.DONE:  # by another process, before the lock was ours
-            os.close(lock)
-            self._settle(job, Outcome.DONE)
-            return
-        self.waiting.remove(job)
-        self.running.append(start(job, lock, self.setup.root, self.setup.threads))
-        self.progress.say(f"start   {job.label}", plain=True)
+        self.shown_at = time.monotonic()
+        done = sum(result.outcome is Outcome.DONE for result in results.values())
+        counts = {"done": done, "not done": len(results) - done, "running": len(running), "waiting": len(waiting)}
+        line = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+        if self.seconds:  # each of the others takes as long as those that are done
+            left = fmean(self.seconds) * (len(running) + len(waiting)) - sum(process.seconds for process in running)
+            line += f", about {duration(max(left / self.parallel, 1.0))} to go"
+        line = "; ".join([line, *(f"{process.job.label} {describe_epochs(process)}" for process in running)])
+        self.erase()
+        self.stream.write(line[: shutil.get_terminal_size().columns - 1] if self.redraws else f"{line}\n")
+        self.stream.flush()
 
-    def _ended(self, one: Running, stopping: bool) -> None:
-        self.running.remove(one)
-        error = finish(one, self.setup.facts, self.setup.sample, stopping)
-        outcome = Outcome.FAILED if error else Outcome.DONE
-        if stopping and one.job.status().state is not State.DONE:
-            outcome = Outcome.STOPPED
-        self._note(Result(one.job, outcome, error), one.seconds)
-        self.progress.ended(one, outcome, error)
+    def erase(self) -> None:
+        """Take the progress line off a terminal."""
+        if self.redraws:
+            self.stream.write("\r\x1b[K")
 
-    def _settle(self, job: Job, outcome: Outcome, why: str = "") -> None:
-        self.waiting.remove(job)
-        self._note(Result(job, outcome, why))
 
-    def _note(self, result: Result, took: float = 0.0) -> None:
-        self.results[result.job.path] = result
-        self.progress.settled(result.job, result.outcome is Outcome.DONE, took)
+def describe_epochs(running: Running) -> str:
+    """Return ``epoch 3, 1 min to go`` of a training, from what it writes; before its first epoch here ``for 40 s``."""
+    stats = running.job.path / "train" / "stats.json"
+    with contextlib.suppress(OSError, ValueError, LookupError):  # being written, or a network of another package
+        age = time.time() - stats.stat().st_mtime
+        if age < running.seconds:  # else of an earlier attempt
+            line = json.loads(stats.read_text().splitlines()[-1])
+            return f"epoch {line['epoch'] + 1}, {duration(max(line['eta'] - age, 1.0))} to go"
+    return f"for {duration(round(running.seconds))}"
 
-    def _give_up(self) -> None:
-        """Leave what is in use to those who use it, once nothing else can be done."""
-        if self.running or not self.waiting:
-            self.idle_since = None
-        elif self.idle_since is None:
-            self.idle_since = time.monotonic()
-        elif time.monotonic() - self.idle_since > PATIENCE:
-            for job in [job for job in self.waiting if self._is_ready(job)]:
-                self._settle(job, Outcome.IN_USE, "another process runs it")
+
+def _shorten(path: Path) -> Path:
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

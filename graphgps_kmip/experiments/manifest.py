@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +26,18 @@ from graphgps_kmip.experiments.experiment_spec import (
 )
 from graphgps_kmip.results.run_folder import check_name
 
-WORDS = {dict: "names and what they stand for", list: "a list", str: "text", int: "a whole number"}
+EXPECTED = {dict: "names and what they stand for", list: "a list", str: "text", int: "a whole number"}
 PARTS = ("ranges", "printed", "published")  # folders in a folder of experiments, with readers of their own
 KINDS = {"str": str, "int": int, "tuple": list, "Mapping": dict}  # annotation of a field -> what YAML makes of it
+SECTIONS = {"commands": (Command, "name"), "tables": (TableSpec, "id"), "figures": (FigureSpec, "name")}
+GRID_KEYS = ("over", "cfg", "set", "tag", "seeds", "skip", "splits", "seeded")
 
 
 def load_manifest(*folders: Path) -> dict[str, Experiment]:
     """Return all experiments of the YAML files directly in some folders, by id, in the order of files and lines.
 
     A file holds ``axes`` (axis -> value -> short name in file names), ``experiments`` (id -> see `Experiment`; its
-    ``trainings`` are grids, see `trainings`), and ``rows`` (id -> name -> see `with_row`), which are added to an
+    ``trainings`` are grids, see `expand_grid`), and ``rows`` (id -> name -> see `with_row`), which are added to an
     experiment of any file.
 
     Raises:
@@ -44,14 +46,14 @@ def load_manifest(*folders: Path) -> dict[str, Experiment]:
     """
     experiments: dict[str, Experiment] = {}
     rows: list[tuple[str, str, Mapping[str, Any], str]] = []
-    for file in (file for folder in folders for file in _files(folder)):
+    for file in (file for folder in folders for file in _list_files(folder)):
         content = read_yaml(file, error_type=ManifestError, empty=True)
         check_keys(content, ("axes", "experiments", "rows"), str(file))
         axes = section(content, "axes", str(file))
         for key, entry in section(content, "experiments", str(file)).items():
             if key in experiments:
                 raise ManifestError(f"{file}: experiment {key} is in another place already: give it another id")
-            experiments[key] = _experiment(str(key), entry, axes, f"{file.name}, {key}")
+            experiments[key] = _read_experiment(str(key), entry, axes, f"{file.name}, {key}")
         added = section(content, "rows", str(file))
         for key in added:
             entries = section(added, key, f"{file.name}, rows")
@@ -63,11 +65,11 @@ def load_manifest(*folders: Path) -> dict[str, Experiment]:
     if not experiments:
         where = " and ".join(map(str, folders))
         raise ManifestError(f"{where} holds no experiment: expected YAML files with `experiments`")
-    _check(experiments)
+    _check_experiments(experiments)
     return with_members(experiments)
 
 
-def _files(folder: Path) -> list[Path]:
+def _list_files(folder: Path) -> list[Path]:
     """Return the files of a folder that hold experiments."""
     places = (folder, *(folder / part for part in PARTS))
     for file in sorted(folder.rglob("*")):
@@ -80,14 +82,10 @@ def _files(folder: Path) -> list[Path]:
 
 
 def with_row(experiment: Experiment, name: str, entry: Mapping[str, Any], where: str) -> Experiment:
-    """Return an experiment with one more row: the trainings of a row of it, with other settings.
+    """Return an experiment with one more row, `name`: the trainings of a row of it, with other settings.
 
-    Args:
-        experiment (Experiment): of any file.
-        name (str): of the new row, a value of the axis that the other one is a value of.
-        entry (Mapping): ``like``, the row whose config, seeds and ranges it has; ``set``, its own settings; and
-            ``factors``, ranges of its own beside those, as in `search_space.load_ranges`.
-        where (str): begins messages.
+    Entries are ``like``, the row whose config, seeds and ranges it has; ``set``, its own settings; and ``factors``, its
+    own ranges next to those, as in `search_space.load_ranges`. `where` begins messages.
 
     Raises:
         ManifestError: there is no such row, one of this name is there already, or the experiment is made of others.
@@ -96,25 +94,25 @@ def with_row(experiment: Experiment, name: str, entry: Mapping[str, Any], where:
     like, settings, factors = entry["like"], section(entry, "set", where), section(entry, "factors", where)
     if experiment.of:
         raise ManifestError(f"{where}: {experiment.id} is made of others: add the row to {' or '.join(experiment.of)}")
-    known = dict.fromkeys(value for one in experiment.trainings for value in one.point.values())
-    _check_value(like, known, f"{where}: {experiment.id}")
-    if name in known:
+    names = dict.fromkeys(value for training in experiment.trainings for value in training.point.values())
+    _check_value(like, names, f"{where}: {experiment.id}")
+    if name in names:
         raise ManifestError(f"{where}: {experiment.id} has {name} already: give the row another name")
     ending = re.sub(r"[^\w.]+", "-", name).strip("-")
     added = tuple(
         dataclasses.replace(
-            one,
-            point={axis: name if value == like else value for axis, value in one.point.items()},
-            settings={**one.settings, **settings},
-            tag="-".join(filter(None, (one.tag, ending))),
-            like=one.point,
+            training,
+            point={axis: name if value == like else value for axis, value in training.point.items()},
+            settings={**training.settings, **settings},
+            tag="-".join(filter(None, (training.tag, ending))),
+            like=training.point,
             factors=factors,
         )
-        for one in experiment.trainings
-        if like in one.point.values()
+        for training in experiment.trainings
+        if like in training.point.values()
     )
-    words = ", ".join(f"{key} {as_word(value)}" for key, value in settings.items())
-    note = f"{name} is a row that was added, as {like}{f' with {words}' if words else ''}."
+    changes = ", ".join(f"{key} {as_word(value)}" for key, value in settings.items())
+    note = f"{name} is a row that was added, as {like}{f' with {changes}' if changes else ''}."
     notes = (*experiment.notes, note)
     return dataclasses.replace(experiment, trainings=(*experiment.trainings, *added), notes=notes)
 
@@ -125,21 +123,20 @@ def with_members(experiments: Mapping[str, Experiment]) -> dict[str, Experiment]
     Raises:
         ManifestError: one of them does not exist, or is made of others itself.
     """
-    return {key: _joined(one, experiments) if one.of else one for key, one in experiments.items()}
-
-
-def _joined(experiment: Experiment, experiments: Mapping[str, Experiment]) -> Experiment:
-    members = [select(experiments, key) for key in experiment.of]
-    for one in members:
-        if one.of:
-            raise ManifestError(f"{experiment.id}: {one.id} is made of others itself: name those")
-    searched = [one.searched for one in members]
-    return dataclasses.replace(
-        experiment,
-        trainings=tuple(training for one in members for training in one.trainings),
-        searched=None if None in searched else {key: record for one in searched for key, record in one.items()},
-        published={key: runs for one in members for key, runs in one.published.items()},
-    )
+    complete = dict(experiments)
+    for key, experiment in experiments.items():
+        members = [select(experiments, name) for name in experiment.of]
+        if nested := [member.id for member in members if member.of]:
+            raise ManifestError(f"{key}: {nested[0]} is made of others itself: name those")
+        if members:
+            searched = [member.searched for member in members]
+            complete[key] = dataclasses.replace(
+                experiment,
+                trainings=tuple(training for member in members for training in member.trainings),
+                searched=None if None in searched else {name: part[name] for part in searched for name in part},
+                published={name: runs for member in members for name, runs in member.published.items()},
+            )
+    return complete
 
 
 def select(experiments: Mapping[str, Experiment], key: str) -> Experiment:
@@ -155,99 +152,84 @@ def select(experiments: Mapping[str, Experiment], key: str) -> Experiment:
                 f"{key}: {what}, and no experiment has this id: `list` names the experiments, "
                 f"`{train_command()} --cfg FILE` trains a single config"
             )
-        near = [one for one in experiments if key.lower() in one.lower()]
+        near = [name for name in experiments if key.lower() in name.lower()]
         raise ManifestError(f"no experiment {key!r}.{suggest(key, near or experiments)}")
     return experiments[key]
 
 
-def narrowed(experiment: Experiment, only: Mapping[str, tuple[str, ...]], seeds: int | None = None) -> Experiment:
-    """Return the experiment with fewer trainings: those at the given values of axes, and only the first seeds.
+def narrow(experiment: Experiment, only: Mapping[str, tuple[str, ...]], seeds: int | None = None) -> Experiment:
+    """Return the experiment with fewer trainings: those at these values of axes, and only the first seeds.
 
     Raises:
         ManifestError: an axis or value that no training has.
     """
     for axis, values in only.items():
-        axes = {name for training in experiment.trainings for name in training.point}
-        if axis not in axes:
+        allowed = dict.fromkeys(row.point[axis] for row in experiment.trainings if axis in row.point)
+        if not allowed:
+            axes = {name for training in experiment.trainings for name in training.point}
             near = suggest(axis, axes) if axes else " It has no trainings."
             raise ManifestError(f"--only: {experiment.id} has no axis {axis!r}.{near}")
-        known = dict.fromkeys(one.point[axis] for one in experiment.trainings if axis in one.point)
         for value in values:
-            if value not in known:
-                raise ManifestError(f"--only: {axis} of {experiment.id} has no {value!r}.{suggest(value, known)}")
-    kept = tuple(
-        dataclasses.replace(one, seeds=_first(one.seeds, seeds))
-        for one in experiment.trainings
-        if all(one.point.get(axis) in values for axis, values in only.items())
-    )
-    return dataclasses.replace(experiment, trainings=kept)
+            _check_value(value, allowed, f"--only: {axis} of {experiment.id}")
+    trainings = []
+    for training in experiment.trainings:
+        if all(training.point.get(axis) in values for axis, values in only.items()):
+            further = range(max(training.seeds) + 1, max(training.seeds) + 1 + (seeds or 0))
+            first = (*training.seeds, *further)[: seeds or len(training.seeds)]
+            trainings.append(dataclasses.replace(training, seeds=first))
+    return dataclasses.replace(experiment, trainings=tuple(trainings))
 
 
-def _first(seeds: tuple[int, ...], count: int | None) -> tuple[int, ...]:
-    further = range(max(seeds) + 1, max(seeds) + 1 + (count or 0))
-    return seeds if count is None else (*seeds, *further)[:count]
-
-
-def _experiment(key: str, entry: Mapping[str, Any], axes: Mapping[str, Any], where: str) -> Experiment:
-    found = {"id", "searched", "published"}  # what is not written
-    check_keys(entry, {field.name for field in dataclasses.fields(Experiment)} - found, where)
-    if "of" in entry and (own := [name for name in ("trainings", "commands", "tables") if name in entry]):
-        raise ManifestError(f"{where}: made of others (`of`), it has no {' and '.join(own)} of its own: leave them out")
+def _read_experiment(key: str, entry: Mapping[str, Any], axes: Mapping[str, Any], where: str) -> Experiment:
+    unwritten = {"id", "searched", "published"}
+    check_keys(entry, {field.name for field in dataclasses.fields(Experiment)} - unwritten, where)
+    if "of" in entry and (extra := [name for name in ("trainings", "commands", "tables") if name in entry]):
+        names = " and ".join(extra)
+        raise ManifestError(f"{where}: made of others (`of`), it has no {names} of its own: leave them out")
+    parts: dict[str, Any] = {}
     grids = section(entry, "trainings", where, list)
-    made = {
-        "trainings": [one for grid in grids for one in trainings(grid, axes, where)],
-        "commands": _named(Command, "name", entry, "commands", where),
-        "tables": _named(TableSpec, "id", entry, "tables", where),
-        "figures": _named(FigureSpec, "name", entry, "figures", where),
-    }
-    made["commands"] = {
-        name: dataclasses.replace(one, needs=tuple(_need(need, one.of or key, where) for need in one.needs))
-        for name, one in made["commands"].items()
-    }
-    return _record(Experiment, {"id": key, **entry, **made}, where)
+    parts["trainings"] = [training for grid in grids for training in expand_grid(grid, axes, where)]
+    for name, (kind, id_field) in SECTIONS.items():
+        entries = section(entry, name, where)
+        parts[name] = {
+            part: _read_record(kind, {id_field: part, **section(entries, part, where)}, where) for part in entries
+        }
+    for name, command in parts["commands"].items():
+        needs = []
+        for need in command.needs:
+            check_keys(need, [field.name for field in dataclasses.fields(Need)], f"{where}, Need")
+            point = {axis: str(value) for axis, value in section(need, "point", where).items()}
+            needs.append(Need(**{"experiment": command.of or key} | need | {"point": point}))
+        parts["commands"][name] = dataclasses.replace(command, needs=tuple(needs))
+    return _read_record(Experiment, {"id": key, **entry, **parts}, where)
 
 
-def _named(kind: type, name_field: str, entry: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
-    """Return the records of a section, which stand by name."""
-    found = section(entry, key, where)
-    return {name: _record(kind, {name_field: name, **section(found, name, where)}, where) for name in found}
-
-
-def _need(entry: Mapping[str, Any], key: str, where: str) -> Need:
-    check_keys(entry, [one.name for one in dataclasses.fields(Need)], f"{where}, Need")
-    point = {axis: str(value) for axis, value in section(entry, "point", where).items()}
-    return Need(**{"experiment": key} | entry | {"point": point})
-
-
-def _record(kind: type, entry: Mapping[str, Any], where: str) -> Any:
+def _read_record(kind: type, entry: Mapping[str, Any], where: str) -> Any:
     fields = dataclasses.fields(kind)
-    needed = [one.name for one in fields if one.default is one.default_factory is dataclasses.MISSING]
-    check_keys(entry, [one.name for one in fields], f"{where}, {kind.__name__}", needed)
+    needed = [field.name for field in fields if field.default is field.default_factory is dataclasses.MISSING]
+    check_keys(entry, [field.name for field in fields], f"{where}, {kind.__name__}", needed)
     kinds = {name: KINDS[text.partition("[")[0]] for name, text in kind.__annotations__.items()}
-    checked = {key: section(entry, key, where, kinds[key]) for key in entry}
-    return kind(**{key: tuple(value) if kinds[key] is list else value for key, value in checked.items()})
+    values = {key: section(entry, key, where, kinds[key]) for key in entry}
+    return kind(**{key: tuple(value) if kinds[key] is list else value for key, value in values.items()})
 
 
-def _check(experiments: Mapping[str, Experiment]) -> None:
+def _check_experiments(experiments: Mapping[str, Experiment]) -> None:
     folders: dict[str, Training] = {}
     for experiment in experiments.values():
-        for command in experiment.commands.values():
-            check_name(command.name, f"{experiment.id}: the name of a command")
         for training in experiment.trainings:
             check_name(training.tag, f"{experiment.id}: tag")
             other = folders.setdefault(training.folder, training)
             if dataclasses.replace(training, point=other.point, seeds=other.seeds) != other:
                 raise ManifestError(f"{experiment.id}: {training.folder} holds another training too: give it a tag")
         for command in experiment.commands.values():
+            check_name(command.name, f"{experiment.id}: the name of a command")
             for need in command.needs:
                 find(experiments, need, experiment.id)
-            if command.of:
-                _check_shared(command, find(experiments, Need(command.of, command=command.name), experiment.id))
-
-
-def _check_shared(command: Command, owner: Command) -> None:
-    if owner != dataclasses.replace(command, of=""):
-        raise ManifestError(f"command {command.name} of {command.of} is another one: what shares it must be the same")
+            owner = command.of and find(experiments, Need(command.of, command=command.name), experiment.id)
+            if owner and owner != dataclasses.replace(command, of=""):
+                raise ManifestError(
+                    f"command {command.name} of {command.of} is another one: what shares it must be the same"
+                )
 
 
 def find(experiments: Mapping[str, Experiment], need: Need, reader: str = "") -> Training | Command:
@@ -257,28 +239,21 @@ def find(experiments: Mapping[str, Experiment], need: Need, reader: str = "") ->
         ManifestError: there is none, or the point fits several trainings.
     """
     if need.experiment not in experiments:
-        raise ManifestError(
-            f"{reader} needs {need.experiment}, which does not exist.{suggest(need.experiment, experiments)}"
-        )
+        near = suggest(need.experiment, experiments)
+        raise ManifestError(f"{reader} needs {need.experiment}, which does not exist.{near}")
     experiment = experiments[need.experiment]
     if need.command:
         if need.command not in experiment.commands:
-            raise ManifestError(
-                f"{reader} needs command {need.command} of {need.experiment}."
-                f"{suggest(need.command, experiment.commands)}"
-            )
+            near = suggest(need.command, experiment.commands)
+            raise ManifestError(f"{reader} needs command {need.command} of {need.experiment}.{near}")
         return experiment.commands[need.command]
-    found = [one for one in experiment.trainings if dict(one.point) | need.point == dict(one.point)]
-    if len(found) != 1:
+    fitting = [row for row in experiment.trainings if dict(row.point) | need.point == dict(row.point)]
+    if len(fitting) != 1:
         point = ", ".join(f"{axis} {value}" for axis, value in need.point.items()) or "a training"
         raise ManifestError(
-            f"{reader} needs {point} of {need.experiment}: {len(found)} trainings fit, expected one: name each axis"
+            f"{reader} needs {point} of {need.experiment}: {len(fitting)} trainings fit, expected one: name each axis"
         )
-    return found[0]
-
-
-KEYS = ("over", "cfg", "set", "tag", "seeds", "skip", "splits", "seeded")
-Point = dict[str, "_Name"]
+    return fitting[0]
 
 
 class _Name(str):
@@ -287,7 +262,7 @@ class _Name(str):
     file: str
 
 
-def trainings(grid: Mapping[str, Any], axes: Mapping[str, Any], where: str) -> Iterator[Training]:
+def expand_grid(grid: Mapping[str, Any], axes: Mapping[str, Any], where: str) -> Iterator[Training]:
     """Yield the trainings of a grid: ``over`` (axis -> values or ``all``), ``cfg``, ``set``, ``tag``, ``seeds``.
 
     ``{axis}`` in `cfg`, `tag` and string values of `set` is the value, ``{axis.file}`` its short name; ``skip`` lists
@@ -297,8 +272,8 @@ def trainings(grid: Mapping[str, Any], axes: Mapping[str, Any], where: str) -> I
     Raises:
         ManifestError: an axis or value that is not known, or an entry that is missing.
     """
-    check_keys(grid, KEYS, where, needed=("cfg", "seeds"))
-    over = {axis: _values(axis, chosen, axes, where) for axis, chosen in section(grid, "over", where).items()}
+    check_keys(grid, GRID_KEYS, where, needed=("cfg", "seeds"))
+    over = {axis: _list_values(axis, values, axes, where) for axis, values in section(grid, "over", where).items()}
     skipped = section(grid, "skip", where, list)
     for point in skipped:
         check_keys(point, over, f"{where}, skip")
@@ -309,29 +284,32 @@ def trainings(grid: Mapping[str, Any], axes: Mapping[str, Any], where: str) -> I
         raise ManifestError(f"{where}: seeds: expected how many, or a list of them, found {grid['seeds']!r}")
     for values in itertools.product(*over.values()):
         point = dict(zip(over, values, strict=True))
-        if any(all(point[axis] == str(value) for axis, value in one.items()) for one in skipped):
+        if any(all(point[axis] == str(value) for axis, value in left_out.items()) for left_out in skipped):
             continue
-        filled = _filler(point, where)
+        settings = {  # a filled template is read as YAML: "{k}" becomes a number
+            key: yaml.safe_load(_fill(value, point, where)) if isinstance(value, str) and "{" in value else value
+            for key, value in section(grid, "set", where).items()
+        }
         yield Training(
             point={axis: str(value) for axis, value in point.items()},
-            cfg=filled(section(grid, "cfg", where, str)),
+            cfg=_fill(section(grid, "cfg", where, str), point, where),
             seeds=tuple(seeds),
-            settings={name: _setting(value, filled) for name, value in section(grid, "set", where).items()},
-            tag=filled(section(grid, "tag", where, str)),
+            settings=settings,
+            tag=_fill(section(grid, "tag", where, str), point, where),
             splits=grid.get("splits", False),
             seeded=tuple(section(grid, "seeded", where, list)),
         )
 
 
-def _values(axis: str, chosen: Any, axes: Mapping[str, Any], where: str) -> list[_Name]:
+def _list_values(axis: str, values: Any, axes: Mapping[str, Any], where: str) -> list[_Name]:
     """Return the values of an axis; one without short names in `axes` takes any."""
     short = {str(name): str(file) for name, file in section(axes, axis, f"{where}, axes").items()}
-    if chosen == "all" and not short:
+    if values == "all" and not short:
         raise ManifestError(f"{where}: axis {axis!r} has no values for `all`.{suggest(axis, axes)}")
-    if chosen != "all" and not isinstance(chosen, list):
-        raise ManifestError(f"{where}: axis {axis}: expected a list of values or `all`, found {chosen!r}")
+    if values != "all" and not isinstance(values, list):
+        raise ManifestError(f"{where}: axis {axis}: expected a list of values or `all`, found {values!r}")
     names = []
-    for value in short if chosen == "all" else chosen:
+    for value in short if values == "all" else values:
         if short:
             _check_value(str(value), short, f"{where}: axis {axis}")
         name = _Name(value)
@@ -340,26 +318,18 @@ def _values(axis: str, chosen: Any, axes: Mapping[str, Any], where: str) -> list
     return names
 
 
-def _check_value(value: str, known: Any, where: str) -> None:
-    if value not in known:
-        raise ManifestError(f"{where} has no {value!r}.{suggest(value, known)}")
+def _check_value(value: str, allowed: Any, where: str) -> None:
+    if value not in allowed:
+        raise ManifestError(f"{where} has no {value!r}.{suggest(value, allowed)}")
 
 
-def _filler(point: Point, where: str) -> Callable[[str], str]:
-    def filled(template: str) -> str:
-        try:
-            return template.format(**point)
-        except KeyError as error:
-            raise ManifestError(f"{where}: {template!r}: no axis {error}.{suggest(error.args[0], point)}") from error
-        except (AttributeError, IndexError, ValueError) as error:
-            raise ManifestError(f"{where}: {template!r}: expected {{axis}} or {{axis.file}}: {error}") from error
-
-    return filled
-
-
-def _setting(value: Any, filled: Callable[[str], str]) -> Any:
-    """Fill a setting's template, and read it as YAML: ``"{k}"`` becomes a number."""
-    return yaml.safe_load(filled(value)) if isinstance(value, str) and "{" in value else value
+def _fill(template: str, point: Mapping[str, _Name], where: str) -> str:
+    try:
+        return template.format(**point)
+    except KeyError as error:
+        raise ManifestError(f"{where}: {template!r}: no axis {error}.{suggest(error.args[0], point)}") from error
+    except (AttributeError, IndexError, ValueError) as error:
+        raise ManifestError(f"{where}: {template!r}: expected {{axis}} or {{axis.file}}: {error}") from error
 
 
 def section(entry: Mapping[Any, Any], key: Any, where: str, kind: type = dict) -> Any:
@@ -372,7 +342,7 @@ def section(entry: Mapping[Any, Any], key: Any, where: str, kind: type = dict) -
     if content is None:
         return kind()
     if not isinstance(content, kind):
-        raise ManifestError(f"{where}, {key}: expected {WORDS[kind]}, found {content!r}")
+        raise ManifestError(f"{where}, {key}: expected {EXPECTED[kind]}, found {content!r}")
     return content
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,42 +19,25 @@ NUMBER = re.compile(r"(-?[\d.]+)(k?)(?: ± ([\d.]+))?$")  # 114k is 114000
 
 @dataclass(frozen=True)
 class PrintedCell:
-    """One number as printed.
+    """One number as printed."""
 
-    Args:
-        text (str): As printed, such as ``"75.20 ± 0.34"``, ``"OOM"`` or ``"3-8"``.
-        mean (float, optional): None where no number is printed. (default: ``None``)
-        std (float, optional): None where none is printed. (default: ``None``)
-        n (int, optional): Runs behind it; None where the paper does not say. (default: ``None``)
-        quoted (str, optional): Whom the paper took it from; empty: its own run. (default: ``""``)
-    """
-
-    text: str
-    mean: float | None = None
-    std: float | None = None
-    n: int | None = None
-    quoted: str = ""
+    text: str  # such as "75.20 ± 0.34", "OOM" or "3-8"
+    mean: float | None = None  # None where no number is printed
+    std: float | None = None  # None where none is printed
+    n: int | None = None  # number of runs; None where the paper does not say
+    quoted: str = ""  # source that the paper quotes; empty: its own run
 
 
 @dataclass(frozen=True)
 class PrintedTable:
-    """One table.
+    """One table."""
 
-    Args:
-        id (str): ``<paper>/<table>``, such as ``kmip-paper/table2``.
-        title (str): In our words.
-        hardware (str): As stated, or empty.
-        columns (Mapping): Name -> ``metric``, ``better`` (``higher``, ``lower`` or None), ``unit``.
-        rows (Mapping): Row -> column -> cell; a dash of the paper is not there.
-        notes (tuple, optional): What a reader of the numbers should know. (default: ``()``)
-    """
-
-    id: str
-    title: str
-    hardware: str
-    columns: Mapping[str, Mapping[str, Any]]
-    rows: Mapping[str, Mapping[str, PrintedCell]]
-    notes: tuple[str, ...] = field(default_factory=tuple)
+    id: str  # <paper>/<table>, such as kmip-paper/table2
+    title: str  # in our words
+    hardware: str  # as stated, or empty
+    columns: Mapping[str, Mapping[str, Any]]  # name -> metric, better (higher, lower or None), unit
+    rows: Mapping[str, Mapping[str, PrintedCell]]  # row -> column -> cell; a dash of the paper is not there
+    notes: tuple[str, ...] = ()  # what a reader of the numbers should know
 
 
 def load_printed(*folders: Path) -> dict[str, PrintedTable]:
@@ -68,51 +51,43 @@ def load_printed(*folders: Path) -> dict[str, PrintedTable]:
         ManifestError: a file is no YAML, has a key that is not known, or names a row or column that is not there.
     """
     return {
-        f"{file.stem}/{name}": _table(f"{file.stem}/{name}", entry)
+        f"{file.stem}/{name}": _read_table(f"{file.stem}/{name}", entry)
         for folder in folders
         for file in sorted(folder.glob("*.yaml"))
         for name, entry in read_yaml(file, error_type=ManifestError, empty=True).items()
     }
 
 
-def _table(key: str, entry: Mapping[str, Any]) -> PrintedTable:
+def _read_table(key: str, entry: Mapping[str, Any]) -> PrintedTable:
     check_keys(entry, KEYS, key, needed=("title", "columns", "rows"))
-    seeds = entry.get("seeds")
+    seeds, quoted = entry.get("seeds"), entry.get("quoted", [])
     counts = seeds if isinstance(seeds, list) else [{"n": seeds}]
-    quoted = entry.get("quoted", [])
     for value, rules in (("n", counts), ("source", quoted)):
         for rule in rules:
             check_keys(rule, ("rows", "columns", value), key, needed=(value,))
             _check_names(rule.get("rows", ()), entry["rows"], f"{key}: row")
             _check_names(rule.get("columns", ()), entry["columns"], f"{key}: column")
-    rows = {}
-    for row, cells in entry["rows"].items():
-        _check_names(cells, entry["columns"], f"{key}, {row}: column")
-        rows[str(row)] = {
-            column: _cell(text, _first(counts, row, column, "n"), _first(quoted, row, column, "source") or "")
-            for column, text in cells.items()
-            if text is not None
-        }
+    rows: dict[str, dict[str, PrintedCell]] = {}
+    for row, texts in entry["rows"].items():
+        _check_names(texts, entry["columns"], f"{key}, {row}: column")
+        cells = rows[str(row)] = {}
+        for column, text in ((column, text) for column, text in texts.items() if text is not None):
+            n, source = _first_fit(counts, row, column, "n"), _first_fit(quoted, row, column, "source") or ""
+            mean, thousands, std = match.groups() if (match := NUMBER.match(str(text))) else (None, "", None)
+            number = None if mean is None else float(mean) * (1000 if thousands else 1)
+            cells[column] = PrintedCell(str(text), number, float(std) if std else None, n, source)
     notes = tuple(entry.get("notes", ()))
-    if strange := [note for note in notes if not isinstance(note, str)]:
-        raise ManifestError(f"{key}: a note is no text, {strange[0]}: put it in quotes")
+    if wrong := [note for note in notes if not isinstance(note, str)]:
+        raise ManifestError(f"{key}: a note is no text, {wrong[0]}: put it in quotes")
     return PrintedTable(key, entry["title"], entry.get("hardware", ""), entry["columns"], rows, notes)
 
 
-def _check_names(names: Any, known: Any, where: str) -> None:
+def _check_names(names: Any, allowed: Any, where: str) -> None:
     for name in names:
-        if name not in known:
-            raise ManifestError(f"{where} {name!r} is not in the table.{suggest(name, known)}")
+        if name not in allowed:
+            raise ManifestError(f"{where} {name!r} is not in the table.{suggest(name, allowed)}")
 
 
-def _first(rules: list[Mapping[str, Any]], row: str, column: str, value: str) -> Any:
+def _first_fit(rules: list[Mapping[str, Any]], row: str, column: str, value: str) -> Any:
     fitting = (rule for rule in rules if row in rule.get("rows", [row]) and column in rule.get("columns", [column]))
     return next((rule[value] for rule in fitting), None)
-
-
-def _cell(text: Any, n: int | None, quoted: str) -> PrintedCell:
-    found = NUMBER.match(str(text))
-    if not found:
-        return PrintedCell(str(text), n=n, quoted=quoted)
-    mean, thousands, std = found.groups()
-    return PrintedCell(str(text), float(mean) * (1000 if thousands else 1), float(std) if std else None, n, quoted)

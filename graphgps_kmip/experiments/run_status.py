@@ -1,10 +1,14 @@
-"""Run status: whether a run or command is done, missing, interrupted, failed, diverged or stale, read from disk."""
+"""Run status: whether a run or command is done, missing, interrupted, failed, diverged or stale, read from disk.
+
+Also the list of all experiments: what is done of them, and what they cost.
+"""
 
 from __future__ import annotations
 
 import enum
+import textwrap
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +22,13 @@ from graphgps_kmip.results.run_record import examine_record, is_finished
 # knows: the callers pass this function in.
 HashOf = Callable[[list[str]], str]
 
-
 TIMED = "timing"  # folder below the root of the results: the runs of `run --timing`
+HEAD = ("id", "done", "sample", "hours", "memory", "card", "what it is, and what it makes")
+LEGEND = (
+    "done, sample: finished runs and commands, on real and on sample data; hours: of all that are needed, one at a "
+    "time; as ID: the same runs as that experiment"
+)
+NARROWEST = 30  # columns that the last column has in any case
 
 
 class State(enum.StrEnum):
@@ -35,33 +44,26 @@ class State(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Status:
-    """Status of one run or command.
-
-    Args:
-        state (State): In a word.
-        path (Path): Its folder.
-        record (dict): Content of its record.json, empty if there is none.
-        error (str, optional): Why it failed, or what is damaged, one line. (default: ``""``)
-    """
+    """Status of one run or command."""
 
     state: State
-    path: Path
-    record: dict[str, Any]
-    error: str = ""
+    path: Path  # its folder
+    record: dict[str, Any]  # content of its record.json, empty if there is none
+    error: str = ""  # why it failed, or what is damaged, one line
 
 
 def run_status(training: Training, seed: int, out: Path, hash_of: HashOf, sample: bool = False) -> Status:
     """Return the status of one seed's run."""
     path = training.run_dir(seed, out, sample)
-    return _status(path, lambda: hash_of(training.words(seed, out, sample)))
+    return _read_status(path, lambda: hash_of(training.words(seed, out, sample)))
 
 
 def command_status(command: Command, experiment: Experiment, out: Path, sample: bool = False) -> Status:
-    """Return the status of a command: its record holds the words it was called with."""
+    """Return the status of a command: its record holds the text that it was called with."""
     path = command.out_dir(experiment.id, out, sample)
-    status = _status(path, lambda: command.sample if sample else command.run)
-    lost = [name for name in command.produces if not (path / name).exists()]
-    return Status(State.MISSING, path, {}) if status.state is State.DONE and lost else status
+    status = _read_status(path, lambda: command.sample if sample else command.run)
+    complete = all((path / name).exists() for name in command.produces)
+    return status if complete or status.state is not State.DONE else Status(State.MISSING, path, {})
 
 
 def failure_file(path: Path) -> Path:
@@ -77,9 +79,9 @@ def read_failure(path: Path) -> dict[str, Any]:
         return {}
 
 
-def _status(path: Path, hash_now: Callable[[], str]) -> Status:
-    found, damage = examine_record(path)
-    record, failure = found or {}, read_failure(path)
+def _read_status(path: Path, hash_now: Callable[[], str]) -> Status:
+    content, damage = examine_record(path)
+    record, failure = content or {}, read_failure(path)
     error = f"its record.json is damaged ({damage})" if damage else ""
     if not record and not failure:
         return Status(State.MISSING, path, {}, error)  # most runs are, and reading a config takes a while
@@ -95,26 +97,19 @@ def _status(path: Path, hash_now: Callable[[], str]) -> Status:
 
 @dataclass(frozen=True)
 class Extent:
-    """Numbers of runs and commands.
-
-    Args:
-        needed (int): All of them.
-        done (int): Finished, on real data.
-        failed (int): Failed or diverged, on real data.
-        sampled (int): Finished as samples.
-    """
+    """Numbers of runs and commands."""
 
     needed: int
-    done: int
-    failed: int
-    sampled: int
+    done: int  # finished, on real data
+    failed: int  # failed or diverged, on real data
+    sampled: int  # finished as samples
 
 
 def statuses(experiment: Experiment, out: Path, hash_of: HashOf, sample: bool = False) -> dict[Path, Status]:
     """Return folder -> status of every run and command."""
-    found = [run_status(one, seed, out, hash_of, sample) for one in experiment.trainings for seed in one.seeds]
-    found += [command_status(one, experiment, out, sample) for one in experiment.commands.values()]
-    return {status.path: status for status in found}
+    runs = [run_status(row, seed, out, hash_of, sample) for row in experiment.trainings for seed in row.seeds]
+    commands = [command_status(command, experiment, out, sample) for command in experiment.commands.values()]
+    return {status.path: status for status in [*runs, *commands]}
 
 
 def extent(experiment: Experiment, out: Path, hash_of: HashOf) -> Extent:
@@ -124,3 +119,49 @@ def extent(experiment: Experiment, out: Path, hash_of: HashOf) -> Extent:
     )
     failed = real[State.FAILED] + real[State.DIVERGED]
     return Extent(real.total(), real[State.DONE], failed, sample[State.DONE])
+
+
+def experiment_table(experiments: Iterable[Experiment], extent_of: Callable[[Experiment], Extent], width: int) -> str:
+    """Return a table with a row for each experiment: how much is done, what it costs, and what it is."""
+    rows = [HEAD]
+    for experiment, costs in _with_costs(experiments):
+        reached = extent_of(experiment)
+        done = f"{reached.done}/{reached.needed}" + (f" ({reached.failed} failed)" if reached.failed else "")
+        rows.append((experiment.id, done, f"{reached.sampled}", *costs))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD) - 1)]
+    indent = sum(widths) + 2 * len(widths)
+    lines = []
+    for row in rows:
+        cells = (f"{cell:<{size}}" for cell, size in zip(row[:-1], widths, strict=True))
+        wrapped = textwrap.wrap(row[-1], max(NARROWEST, width - indent))
+        lines += ["  ".join([*cells, wrapped[0]]), *(" " * indent + line for line in wrapped[1:])]
+    return "\n".join([*lines, "", *textwrap.wrap(LEGEND, width)])
+
+
+def experiment_markdown(experiments: Iterable[Experiment]) -> str:
+    """Return the same as a table in Markdown, without what is done: it is the same on every machine."""
+    rows = [("experiment", "what it is, and what it makes", "runs", "hours", "card", "memory"), ("---",) * 6]
+    for experiment, (hours, memory, card, title) in _with_costs(experiments):
+        runs, commands = sum(len(row.seeds) for row in experiment.trainings), len(experiment.commands)
+        counts = [f"{runs}"] * bool(runs) + [f"{commands} command{'s' * (commands > 1)}"] * bool(commands)
+        rows.append((f"`{experiment.id}`", title, " and ".join(counts), hours, card, memory))
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _with_costs(experiments: Iterable[Experiment]) -> Iterator[tuple[Experiment, tuple[str, str, str, str]]]:
+    """Yield the experiments by number, ours first, with hours, memory, card, and title with what it makes.
+
+    In place of the hours is the id of an earlier experiment that has all of its runs.
+    """
+    earlier: dict[str, set[tuple[str, object]]] = {}
+    for experiment in sorted(experiments, key=lambda experiment: (experiment.number, experiment.id)):
+        runs = {(training.folder, seed) for training in experiment.trainings for seed in training.seeds}
+        runs |= {(command.of or experiment.id, command.name) for command in experiment.commands.values()}
+        same = next((key for key, others in earlier.items() if runs <= others), None)
+        if not experiment.of:  # those that it is made of say what they cost
+            earlier[experiment.id] = runs
+        cost = experiment.cost
+        hours = f"as {same}" if same else f"{cost['hours']:g}" if "hours" in cost else "?"
+        memory = f"{cost['memory_gb']:g} GB" if "memory_gb" in cost else "?"
+        title = " -> ".join(filter(None, [experiment.title, ", ".join(experiment.makes)]))
+        yield experiment, (hours, memory, str(cost.get("card", "?")), title)

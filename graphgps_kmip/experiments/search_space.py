@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,32 +23,20 @@ FACTOR_NAME, VALUE_NAME = re.compile(r"[A-Za-z]+"), re.compile(r"[\w.+-]+")
 
 @dataclass(frozen=True)
 class Factor:
-    """One hyper-parameter.
+    """One hyper-parameter."""
 
-    Args:
-        name (str): Letters.
-        default (str): Name of the value to start from.
-        values (Mapping): Name -> settings, in the order in which they are tried. One value may set several keys.
-    """
-
-    name: str
-    default: str
-    values: Mapping[str, Mapping[str, Any]]
+    name: str  # letters
+    default: str  # name of the value to start from
+    values: Mapping[str, Mapping[str, Any]]  # name -> settings, in the order in which they are tried
 
 
 @dataclass(frozen=True)
 class Space:
-    """All combinations of the values of some factors.
+    """All combinations of the values of some factors."""
 
-    Args:
-        factors (tuple): In the order of the folder's name.
-        fixed (Mapping, optional): Settings of every configuration. (default: ``{}``)
-        source (str, optional): Where the ranges are from. (default: ``""``)
-    """
-
-    factors: tuple[Factor, ...]
-    fixed: Mapping[str, Any] = field(default_factory=dict)
-    source: str = ""
+    factors: tuple[Factor, ...]  # in the order of the folder's name
+    fixed: Mapping[str, Any] = field(default_factory=dict)  # settings of every configuration
+    source: str = ""  # where the ranges are from
 
     @property
     def default(self) -> dict[str, str]:
@@ -79,7 +67,7 @@ class Space:
 
 @dataclass(frozen=True)
 class Follower:
-    """A training that takes over the choice found for another one, and what differs: settings, end of the name."""
+    """A training that takes over the choice of another one, and what differs: settings, end of the name."""
 
     training: Training
     settings: Mapping[str, Any]
@@ -88,34 +76,21 @@ class Follower:
 
 @dataclass(frozen=True)
 class Tuning:
-    """Equal tuning: all trainings of an experiment are searched alike, and their rows are what the searches choose.
+    """Equal tuning: all trainings of an experiment are searched alike, and their rows are what the searches choose."""
 
-    Args:
-        trials (int): Of each training, failed ones counted.
-        seed (int): Of the trials, and of no reported run.
-        settings (Mapping, optional): Of the trials alone, such as the split that they choose on. (default: ``{}``)
-    """
-
-    trials: int
-    seed: int
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    trials: int  # of each training, failed ones counted
+    seed: int  # of the trials, and of no reported run
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of the trials alone, such as the split they choose on
 
 
 @dataclass(frozen=True)
 class Search:
-    """One training whose hyper-parameters are searched.
+    """One training whose hyper-parameters are searched."""
 
-    Args:
-        training (Training): Without what is searched.
-        space (Space): What is searched.
-        followers (tuple, optional): Trainings that take over the choice. (default: ``()``)
-        tuning (Tuning, optional): How, where all models are tuned alike. (default: ``None``)
-    """
-
-    training: Training
+    training: Training  # without what is searched
     space: Space
-    followers: tuple[Follower, ...] = ()
-    tuning: Tuning | None = None
+    followers: tuple[Follower, ...] = ()  # trainings that take over the choice
+    tuning: Tuning | None = None  # where all models are tuned alike
 
     @property
     def seed(self) -> int:
@@ -124,20 +99,24 @@ class Search:
 
     def trial(self, choice: Choice) -> Training:
         """Return the training at a choice, as it is tried: with one seed."""
-        tried = replace(self._at(choice), seeds=(self.seed,))
+        trial = replace(self.finals(choice)[0], seeds=(self.seed,))
         if self.tuning is None:
-            return tried
-        return replace(tried, splits=False, settings={**tried.settings, **self.tuning.settings})
-
-    def _at(self, choice: Choice) -> Training:
-        return _tagged(self.training, self.space.settings(choice), self.space.tag(choice))
+            return trial
+        return replace(trial, splits=False, settings={**trial.settings, **self.tuning.settings})
 
     def finals(self, choice: Choice) -> list[Training]:
         """Return the trainings at the best choice with the seeds of the experiment, the followers' too."""
-        finals = [self._at(choice)]
-        for one in self.followers:
-            tag = "-".join(filter(None, [self.space.tag(choice), one.tag]))
-            finals.append(_tagged(one.training, self.space.settings(choice) | one.settings, tag))
+        finals = []
+        for follower in (Follower(self.training, {}, ""), *self.followers):
+            tag = "-".join(filter(None, [self.space.tag(choice), follower.tag]))
+            final = replace(
+                follower.training,
+                # a point of its own tells it from its siblings while it runs
+                point={**follower.training.point, TAG: tag.removeprefix(f"{TAG}-")},
+                settings={**follower.training.settings, **self.space.settings(choice), **follower.settings},
+                tag="-".join(filter(None, [follower.training.tag, tag])),
+            )
+            finals.append(final)
         return finals
 
 
@@ -162,7 +141,7 @@ def load_ranges(*folders: Path) -> Ranges:
             where = f"{file.name}, {key}"
             if key in ranges:
                 raise ManifestError(f"{where}: its ranges are in another file already: keep one of them")
-            _check(entry, where)
+            _check_entry(entry, where)
             ranges[key] = entry
     return ranges
 
@@ -177,129 +156,106 @@ def searches(experiment: Experiment, ranges: Ranges) -> list[Search]:
     if experiment.id not in ranges:
         raise ManifestError(f"{experiment.id} has no ranges to search. Experiments that have: {', '.join(ranges)}.")
     entry = ranges[experiment.id]
-    found = [
-        _search(training, one, entry, experiment)
-        for one in entry["searches"]
+    listed = [
+        _make_search(training, part, entry, experiment)
+        for part in entry["searches"]
         for training in experiment.trainings
-        if _fits(training, one["where"])
+        if _fits(training, part["where"])
     ]
-    if not found:
-        known = "; ".join(
-            " ".join(f"{axis}={' | '.join(map(str, values))}" for axis, values in one["where"].items())
-            for one in entry["searches"]
+    if not listed:
+        places = "; ".join(
+            " ".join(f"{axis}={' | '.join(map(str, values))}" for axis, values in part["where"].items())
+            for part in entry["searches"]
         )
-        raise ManifestError(f"{experiment.id}: no training that was asked for has ranges. Searched are: {known}.")
-    if found[0].tuning:
-        _check_tuning(found, experiment)
-    return found
-
-
-def _check_tuning(found: list[Search], experiment: Experiment) -> None:
-    """Refuse trainings that are tuned more or less than others, and trials among the runs that are reported."""
-    counts = Counter(search.training.folder for search in found)
-    for training in experiment.trainings:
+        raise ManifestError(f"{experiment.id}: no training that was asked for has ranges. Searched are: {places}.")
+    counts = Counter(search.training.folder for search in listed)
+    for training in experiment.trainings if "tuning" in entry else ():
         if counts[training.folder] != 1:
             raise ManifestError(
                 f"{experiment.id}: {training.folder} has ranges {counts[training.folder]} times; where all are tuned "
                 "alike, each has them once: correct `where` of its ranges"
             )
-        if found[0].seed in training.seeds:
+        if listed[0].seed in training.seeds:
             raise ManifestError(
-                f"{experiment.id}: seed {found[0].seed} of the trials is a seed of {training.folder}, too: tuning and "
+                f"{experiment.id}: seed {listed[0].seed} of the trials is a seed of {training.folder}, too: tuning and "
                 "report need different seeds"
             )
+    return listed
 
 
-def _tagged(training: Training, settings: Mapping[str, Any], tag: str) -> Training:
-    return replace(
-        training,
-        point={**training.point, TAG: tag.removeprefix(f"{TAG}-")},  # tells it from its siblings while it runs
-        settings={**training.settings, **settings},
-        tag="-".join(filter(None, [training.tag, tag])),
-    )
-
-
-def _check(entry: Mapping[str, Any], where: str) -> None:
+def _check_entry(entry: Mapping[str, Any], where: str) -> None:
     check_keys(entry, ("source", "searches", "fixed", "names", "tuning"), where, needed=("source", "searches"))
     if "tuning" in entry:
         check_keys(section(entry, "tuning", where), ("trials", "seed", "set"), f"{where}, tuning", ("trials", "seed"))
         for key in ("trials", "seed"):
             section(entry["tuning"], key, f"{where}, tuning", int)
-    for one in section(entry, "searches", where, list):
-        check_keys(one, ("where", "factors", "also"), where, needed=("where", "factors"))
-        for axis in section(one, "where", where):
-            section(one["where"], axis, f"{where}, where", list)
-        _check_factors(section(one, "factors", where), where)
-        for follower in one.get("also", []):
+    for part in section(entry, "searches", where, list):
+        check_keys(part, ("where", "factors", "also"), where, needed=("where", "factors"))
+        for axis in section(part, "where", where):
+            section(part["where"], axis, f"{where}, where", list)
+        _check_factors(section(part, "factors", where), where)
+        for follower in part.get("also", []):
             check_keys(follower, ("where", "set", "tag"), where, needed=("where",))
 
 
-def _check_factors(factors: Mapping[str, Any], where: str) -> None:
+def _check_factors(factors: Mapping[str, Any], place: str) -> None:
     for name, factor in factors.items():
-        _check_factor(name, factor, f"{where}, factor {name}")
+        where = f"{place}, factor {name}"
+        check_keys(factor, ("default", "values", "keys"), where, needed=("default", "values"))
+        listed = isinstance(factor["values"], list)
+        if not listed:
+            section(factor, "values", where)
+        if listed != ("keys" in factor):
+            raise ManifestError(f"{where}: `keys` belongs to a list of values, and to nothing else")
+        values = [str(value) for value in factor["values"]]
+        if not FACTOR_NAME.fullmatch(name):
+            raise ManifestError(f"{where}: expected a name of letters alone, it becomes part of a folder's name")
+        if wrong := [value for value in values if not VALUE_NAME.fullmatch(value)]:
+            raise ManifestError(
+                f"{where}: {wrong[0]!r} cannot be part of a folder's name: write a short name -> settings"
+            )
+        if str(factor["default"]) not in values:
+            raise ManifestError(f"{where}: the default {factor['default']} is not in its range {', '.join(values)}")
 
 
-def _check_factor(name: str, entry: Mapping[str, Any], where: str) -> None:
-    check_keys(entry, ("default", "values", "keys"), where, needed=("default", "values"))
-    listed = isinstance(entry["values"], list)
-    if not listed:
-        section(entry, "values", where)
-    if listed != ("keys" in entry):
-        raise ManifestError(f"{where}: `keys` belongs to a list of values, and to nothing else")
-    values = [str(value) for value in entry["values"]]
-    if not FACTOR_NAME.fullmatch(name):
-        raise ManifestError(f"{where}: expected a name of letters alone, it becomes part of a folder's name")
-    for value in values:
-        if not VALUE_NAME.fullmatch(value):
-            raise ManifestError(f"{where}: {value!r} cannot be part of a folder's name: write a short name -> settings")
-    if str(entry["default"]) not in values:
-        raise ManifestError(f"{where}: the default {entry['default']} is not in its range {', '.join(values)}")
-
-
-def _search(training: Training, one: Mapping[str, Any], entry: Mapping[str, Any], experiment: Experiment) -> Search:
+def _make_search(
+    training: Training, part: Mapping[str, Any], entry: Mapping[str, Any], experiment: Experiment
+) -> Search:
     names = {
         name: texts[training.point[axis]]
         for name, axes in entry.get("names", {}).items()
         for axis, texts in axes.items()
         if training.point.get(axis) in texts
     }
-    _check_factors(training.factors, f"{experiment.id}, {' '.join(training.point.values())}")
-    if again := ", ".join(sorted(one["factors"].keys() & training.factors.keys())):
+    where = f"{experiment.id}, {' '.join(training.point.values())}"
+    _check_factors(training.factors, where)
+    if shared := ", ".join(sorted(part["factors"].keys() & training.factors.keys())):
         raise ManifestError(
-            f"{experiment.id}: {' '.join(training.point.values())} has own ranges for {again}, which are those of the "
-            "row that it is like: leave them out, or give them another name"
+            f"{where} has own ranges for {shared}, which are those of the row that it is like: leave them out, or give "
+            "them another name"
         )
-    factors = tuple(_factor(name, factor, names) for name, factor in {**one["factors"], **training.factors}.items())
-    followers = tuple(
-        Follower(other, follower.get("set", {}), follower.get("tag", ""))
-        for follower in one.get("also", [])
-        for other in _siblings(training, follower["where"], experiment)
-    )
+    factors = []
+    for name, factor in {**part["factors"], **training.factors}.items():
+        values = factor["values"]
+        if isinstance(values, list):
+            values = {value: dict.fromkeys(factor["keys"], value) for value in values}
+        settings = {
+            str(value): {key: _fill_name(text, names, name) for key, text in texts.items()}
+            for value, texts in values.items()
+        }
+        factors.append(Factor(name, str(factor["default"]), settings))
+    followers = []
+    for follower in part.get("also", []):
+        fixed = [(axis, value) for axis, value in training.point.items() if axis not in follower["where"]]
+        for other in experiment.trainings:
+            if _fits(other, follower["where"]) and all(other.point.get(axis) == value for axis, value in fixed):
+                followers.append(Follower(other, follower.get("set", {}), follower.get("tag", "")))
     tuning = entry.get("tuning")
     how = tuning and Tuning(tuning["trials"], tuning["seed"], tuning.get("set", {}))
-    return Search(training, Space(factors, entry.get("fixed", {}), entry["source"]), followers, how)
+    return Search(training, Space(tuple(factors), entry.get("fixed", {}), entry["source"]), tuple(followers), how)
 
 
-def _siblings(training: Training, where: Mapping[str, Any], experiment: Experiment) -> Iterator[Training]:
-    """Yield the trainings that differ from one in the axes of `where` only."""
-    for other in experiment.trainings:
-        same = all(other.point.get(axis) == value for axis, value in training.point.items() if axis not in where)
-        if same and _fits(other, where):
-            yield other
-
-
-def _factor(name: str, entry: Mapping[str, Any], names: Mapping[str, str]) -> Factor:
-    values = entry["values"]
-    if isinstance(values, list):
-        values = {value: dict.fromkeys(entry["keys"], value) for value in values}
-    filled = {
-        str(value): {key: _filled(text, names, name) for key, text in settings.items()}
-        for value, settings in values.items()
-    }
-    return Factor(name, str(entry["default"]), filled)
-
-
-def _filled(value: Any, names: Mapping[str, str], factor: str) -> Any:
+def _fill_name(value: Any, names: Mapping[str, str], factor: str) -> Any:
     try:
         return value.format(**names) if isinstance(value, str) else value
     except KeyError as error:

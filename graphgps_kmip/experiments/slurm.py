@@ -1,13 +1,14 @@
-"""Slurm: submits jobs to a cluster through the package submitit, with their dependencies."""
+"""Slurm: sends jobs to a cluster through the package submitit, with their dependencies, also over several nodes."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +20,26 @@ from graphgps_kmip.experiments.jobs import Job, Place, with_pending_needs
 from graphgps_kmip.experiments.run_status import State
 
 LOST_NEED = {"kill-on-invalid-dep": "yes"}  # a job whose need failed leaves the queue instead of waiting for ever
+NODE_OPTIONS = {"nodes", "tasks_per_node", "ntasks_per_node", "gpus_per_node", "executor"}  # set by --nodes
+RESTARTS = 3  # of all processes of torchrun, when one or a whole node is lost
+SAVING = 120  # seconds before the time limit, for the last completed epoch to be saved
+REQUEUES = 10**6  # times that a job whose time is up is queued again
 
 
 class Worker:
     """What a node runs: one job, as a command of its own; sent to the queue again when its time is up.
 
     It travels by value, and needs nothing of this package where it is unpacked.
+
+    Args:
+        words (Sequence): Script and arguments.
+        root (Path): Folder to start it in.
+        gpus (int, optional): Processes that torchrun starts on each node; 0: no torchrun. (default: ``0``)
     """
 
-    def __init__(self, words: Sequence[str], root: Path) -> None:
-        self.words = list(words)
-        self.root = root
+    def __init__(self, words: Sequence[str], root: Path, gpus: int = 0) -> None:
+        self.words, self.root, self.gpus = list(words), root, gpus
+        self.process: subprocess.Popen | None = None
 
     def __call__(self) -> None:
         """Run it.
@@ -38,97 +48,123 @@ class Worker:
             CalledProcessError: it failed, so that what depends on it is not started.
         """
         # Slurm signals the whole job before its time is up, and SIGUSR2 would kill whoever does not expect it;
-        # submitit does, and sends the job to the queue again, where it resumes.
+        # submitit does, and calls `checkpoint`.
         ignore = lambda: signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # noqa: E731
-        subprocess.run([sys.executable, *self.words], cwd=self.root, check=True, preexec_fn=ignore)  # noqa: PLW1509
+        command = [sys.executable, *(self.torchrun() if self.gpus else []), *self.words]
+        self.process = subprocess.Popen(command, cwd=self.root, preexec_fn=ignore)  # noqa: PLW1509
+        if code := self.process.wait():
+            raise subprocess.CalledProcessError(code, command)
+
+    def torchrun(self) -> list[str]:
+        """Return torchrun's arguments: the first node is the meeting point, at a port of the job's number."""
+        import submitit
+
+        job, cores = submitit.JobEnvironment(), int(os.environ.get("SLURM_CPUS_ON_NODE", self.gpus))
+        os.environ["OMP_NUM_THREADS"] = str(max(1, cores // self.gpus))
+        number = int(job.raw_job_id)
+        options = {"nnodes": job.num_nodes, "nproc-per-node": self.gpus, "max-restarts": RESTARTS, "rdzv-id": number}
+        options |= {"rdzv-backend": "c10d", "rdzv-endpoint": f"{job.hostnames[0]}:{10000 + number % 20000}"}
+        pairs = [text for key, value in options.items() for text in (f"--{key}", str(value))]
+        return ["-m", "torch.distributed.run", *pairs]
 
     def checkpoint(self) -> Any:
-        """Return what submitit sends to the queue again."""
+        """Let the run save its last completed epoch, and return what submitit sends to the queue again."""
         from submitit.helpers import DelayedSubmission
 
-        return DelayedSubmission(self)
+        if self.process is not None and self.process.returncode is None:
+            self.process.terminate()
+            os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)  # `wait` holds a lock, which `__call__` has
+        return DelayedSubmission(type(self)(self.words, self.root, self.gpus))
 
 
 def run_on_slurm(jobs: Sequence[Job], place: Place, args: argparse.Namespace) -> int:
-    """Submit what is missing, each job as a ``run --job`` of its own, or show what would be; return the exit code."""
+    """Submit what is missing, or show what would be; return the exit code.
+
+    Each job is a ``run --job`` of its own; with ``--nodes`` a training that torchrun starts on every node.
+
+    Raises:
+        ManifestError: an option is wrong, or a job over several nodes is no training.
+    """
     out = place.root / place.out
-    options, folder = parsed_options(args.slurm), out / "slurm" / "%j"
+    options, folder = parse_options(args.slurm, args.nodes, args.gpus_per_node), out / "slurm" / "%j"
+    if args.nodes and (commands := [job.label for job in jobs if job.command]):
+        raise ManifestError(
+            f"--nodes: {commands[0]} is a command, which runs in one process: choose trainings (--only AXIS=VALUE), "
+            "and run the commands without --nodes"
+        )
     if args.slurm_dry_run:
         print(preview(jobs, folder, options))
         return 0
     flags = ["--out", str(place.out), *(["--sample"] if place.sample else []), *(["--retry"] if args.retry else [])]
     flags += ["--data", str(place.data)] if place.data else []
     flags += ["--seeds", str(args.seeds)] if args.seeds else []
+    script = ["run/reproduce.py"] if place.shipped is None else ["-m", "graphgps_kmip.reproduce"]
 
-    def words_of(job: Job) -> list[str]:
-        script = ["run/reproduce.py"] if place.shipped is None else ["-m", "graphgps_kmip.reproduce"]
-        return [*script, "run", *args.ids, "--job", str(job.path.relative_to(out)), *flags]
+    def worker_of(job: Job) -> Worker:
+        if args.nodes:  # torchrun's flag for a module is --module
+            words = ("--module", *job.words[1:]) if job.words[0] == "-m" else job.words
+            return Worker(words, place.root, args.gpus_per_node)
+        return Worker([*script, "run", *args.ids, "--job", str(job.path.relative_to(out)), *flags], place.root)
 
-    return 0 if submit(jobs, words_of, place.root, folder, options, say=print) else 1
+    return 0 if submit(jobs, worker_of, folder, options) else 1
 
 
-def parsed_options(texts: Sequence[str]) -> dict[str, Any]:
+def parse_options(texts: Sequence[str], nodes: int | None = None, gpus: int | None = None) -> dict[str, Any]:
     """Return options ``key=value,key=value``; ``time`` in minutes or as ``[days-]hours:minutes:seconds``.
 
     Raises:
-        ManifestError: no such option of sbatch, or no value.
+        ManifestError: no such option of sbatch, no value, or no time.
     """
-    known = {*_submitit().SlurmExecutor._valid_parameters(), "executor"}
+    allowed = {*_import_submitit().SlurmExecutor._valid_parameters(), "executor"} - (NODE_OPTIONS if nodes else set())
     options: dict[str, Any] = {"executor": "slurm"}
-    for key, value in option_items(texts, known):
-        options[key] = int(value) if key == "time" else yaml.safe_load(value)
-    if options["executor"] not in ("slurm", "local"):
-        raise ManifestError(f"--slurm: executor is slurm or local, got {options['executor']!r}")
-    return options
-
-
-def option_items(texts: Sequence[str], known: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield the keys and values of ``key=value,key=value``; that of ``time`` in minutes.
-
-    Args:
-        texts (Sequence): The value of each ``--slurm``.
-        known (Collection): The keys that there are.
-
-    Raises:
-        ManifestError: another key, no value, or no time.
-    """
-    items = [item for text in texts for item in text.split(",")]
-    for item in items:
+    for item in (item for text in texts for item in text.split(",")):
         key, equals, value = item.partition("=")
         if not (equals and value):
             raise ManifestError(f"--slurm: expected key=value,key=value, got {item!r}")
-        if key not in known:
-            raise ManifestError(f"--slurm: unknown key {key!r}.{suggest(key, known)}")
-        yield key, str(_minutes(value)) if key == "time" else value
-    if not any(item.startswith("time=") for item in items):
+        if key not in allowed:
+            raise ManifestError(f"--slurm: unknown key {key!r}.{suggest(key, allowed)}")
+        options[key] = _parse_minutes(value) if key == "time" else yaml.safe_load(value)
+    if "time" not in options:
         raise ManifestError("--slurm: time is missing: the longest that one job may take, such as time=24:00:00")
+    if options["executor"] not in ("slurm", "local"):
+        raise ManifestError(f"--slurm: executor is slurm or local, got {options['executor']!r}")
+    if nodes:
+        options |= {"nodes": nodes, "ntasks_per_node": 1, "gpus_per_node": gpus, "srun_args": ["--kill-on-bad-exit=0"]}
+    return options
 
 
-def groups(jobs: Sequence[Job]) -> list[list[Job]]:
+def _parse_minutes(text: str) -> int:
+    if match := re.fullmatch(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)", text):
+        days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+        return max(1, days * 1440 + hours * 60 + minutes + (seconds > 0))
+    if text.isdigit():
+        return int(text)
+    raise ManifestError(f"--slurm: time is minutes or [days-]hours:minutes:seconds, got {text!r}")
+
+
+def group_jobs(jobs: Sequence[Job]) -> list[list[Job]]:
     """Return what is not done of some jobs and of their needs, those with the same needs together, needs first."""
-    found: dict[tuple[str, ...], list[Job]] = {}
+    groups: dict[tuple[str, ...], list[Job]] = {}
     pending = [job for job in with_pending_needs(jobs) if job.status().state is not State.DONE]
     paths = {job.path for job in pending}
     for job in pending:
-        needs = tuple(str(need.path) for need in job.needs if need.path in paths)
-        found.setdefault(needs, []).append(job)
-    return list(found.values())
+        groups.setdefault(tuple(str(need.path) for need in job.needs if need.path in paths), []).append(job)
+    return list(groups.values())
 
 
 def preview(jobs: Sequence[Job], folder: Path, options: Mapping[str, Any]) -> str:
     """Return the files that would be given to sbatch, one for each group of jobs; nothing is written."""
 
-    class Preview(_submitit().SlurmExecutor):
+    class Preview(_import_submitit().SlurmExecutor):
         @classmethod
         def affinity(cls) -> int:  # here is no Slurm
             return 1
 
     texts, numbers = [], {}
-    for number, group in enumerate(groups(jobs), start=1):
+    for number, group in enumerate(group_jobs(jobs), start=1):
         executor = Preview(folder)
-        of = sorted({numbers[need.path] for need in group[0].needs if need.path in numbers})
-        dependency = f"afterok:{':'.join(f'<jobs of group {one}>' for one in of)}" if of else None
-        executor.update_parameters(**_parameters(options, dependency))
+        earlier = sorted({numbers[need.path] for need in group[0].needs if need.path in numbers})
+        executor.update_parameters(**_parameters(options, [f"<jobs of group {before}>" for before in earlier]))
         if len(group) > 1:
             executor.parameters["map_count"] = len(group)
         numbers |= dict.fromkeys((job.path for job in group), number)
@@ -138,12 +174,7 @@ def preview(jobs: Sequence[Job], folder: Path, options: Mapping[str, Any]) -> st
 
 
 def submit(
-    jobs: Sequence[Job],
-    words_of: Callable[[Job], Sequence[str]],
-    root: Path,
-    folder: Path,
-    options: Mapping[str, Any],
-    say: Callable[[str], None],
+    jobs: Sequence[Job], worker_of: Callable[[Job], Worker], folder: Path, options: Mapping[str, Any]
 ) -> bool:
     """Submit what is not done of some jobs and of their needs; return False if one failed.
 
@@ -152,11 +183,9 @@ def submit(
 
     Args:
         jobs (Sequence): Those asked for.
-        words_of (Callable): The command line that runs one job alone, script first.
-        root (Path): The project's root.
+        worker_of (Callable): What runs one job alone.
         folder (Path): For submitit's own files.
-        options (Mapping): Of `parsed_options`.
-        say (Callable): Takes a line for each group.
+        options (Mapping): Of `parse_options`.
     """
     import cloudpickle  # comes with submitit
 
@@ -164,56 +193,49 @@ def submit(
     local = options["executor"] == "local"
     handles: dict[Path, Any] = {}
     failed: set[Path] = set()
-    for group in groups(jobs):
+    for group in group_jobs(jobs):
         needs = [need.path for need in group[0].needs if need.path in handles or need.path in failed]
         if local:
             failed |= {path for path in needs if path not in failed and handles[path].exception()}
         if failed & set(needs):
             failed |= {job.path for job in group}
-            say(f"not submitted, as a need of it failed: {', '.join(job.label for job in group)}")
+            print(f"not submitted, as a need of it failed: {', '.join(job.label for job in group)}")
             continue
-        dependency = f"afterok:{':'.join(handles[path].job_id for path in needs)}" if needs else None
-        executor = _executor(folder, options, dependency)
-        with executor.batch():
-            sent = [executor.submit(Worker(words_of(job), root)) for job in group]
-        handles |= {job.path: one for job, one in zip(group, sent, strict=True)}
-        say(f"submitted {len(group)} jobs, ids {sent[0].job_id} to {sent[-1].job_id}, logs in {folder}")
+        executor = _make_executor(folder, options, [handles[path].job_id for path in needs])
+        try:
+            with executor.batch():
+                sent = [executor.submit(worker_of(job)) for job in group]
+        except _import_submitit().core.utils.FailedJobError as error:
+            raise ManifestError(f"--slurm: sbatch failed: {error}") from error
+        handles |= {job.path: handle for job, handle in zip(group, sent, strict=True)}
+        print(f"submitted {len(group)} jobs, ids {sent[0].job_id} to {sent[-1].job_id}, logs in {folder}")
     if local:
-        failed |= {path for path, one in handles.items() if one.exception()}
+        failed |= {path for path, handle in handles.items() if handle.exception()}
     return not failed
 
 
-def _executor(folder: Path, options: Mapping[str, Any], dependency: str | None) -> Any:
-    submitit = _submitit()
+def _make_executor(folder: Path, options: Mapping[str, Any], needs: Sequence[str]) -> Any:
+    submitit = _import_submitit()
     if options["executor"] == "local":
         executor = submitit.LocalExecutor(folder)
         executor.update_parameters(timeout_min=options["time"])
         return executor
     try:
-        executor = submitit.SlurmExecutor(folder)
+        executor = submitit.SlurmExecutor(folder, max_num_timeout=REQUEUES)
     except RuntimeError as error:
         raise ManifestError(f"--slurm: {error} (executor=local runs the jobs on this machine)") from error
-    executor.update_parameters(**_parameters(options, dependency))
+    executor.update_parameters(**_parameters(options, needs))
     return executor
 
 
-def _parameters(options: Mapping[str, Any], dependency: str | None) -> dict[str, Any]:
-    given = {key: value for key, value in options.items() if key != "executor"}
-    dependent = {"dependency": dependency, "additional_parameters": LOST_NEED} if dependency else {}
-    return {"job_name": "reproduce", **given, **dependent}
+def _parameters(options: Mapping[str, Any], needs: Sequence[str]) -> dict[str, Any]:
+    """Return the parameters of submitit's executor; the ids of `needs` are those of jobs that must end well first."""
+    dependent = {"dependency": f"afterok:{':'.join(needs)}", "additional_parameters": LOST_NEED} if needs else {}
+    parameters = {key: value for key, value in options.items() if key != "executor"}
+    return {"job_name": "reproduce", "signal_delay_s": SAVING, **parameters, **dependent}
 
 
-def _minutes(text: str) -> int:
-    found = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)", text)
-    if found:
-        days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
-        return max(1, days * 1440 + hours * 60 + minutes + (seconds > 0))
-    if text.isdigit():
-        return int(text)
-    raise ManifestError(f"--slurm: time is minutes or [days-]hours:minutes:seconds, got {text!r}")
-
-
-def _submitit() -> Any:
+def _import_submitit() -> Any:
     try:
         import submitit
     except ImportError as error:

@@ -1,6 +1,6 @@
 """Publishing results of equally tuned models: the YAML file of what their searches chose and their rows reached.
 
-It is read by `experiments.published_results`, which says what each entry means.
+It is read by `experiments.chosen_settings`, which says what each entry means.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from graphgps_kmip.errors import ManifestError
-from graphgps_kmip.experiments.chosen_settings import check_searched, digest
+from graphgps_kmip.experiments.chosen_settings import COST, FACTS, PublishedRuns, check_searched, digest
 from graphgps_kmip.experiments.experiment_spec import Experiment, Training
-from graphgps_kmip.experiments.published_results import COST, FACTS, PublishedRuns
 from graphgps_kmip.experiments.run_status import TIMED, HashOf, State, run_status
 from graphgps_kmip.report.result_table import COSTS, VALUES, run_value
 

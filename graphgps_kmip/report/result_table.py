@@ -15,9 +15,9 @@ from typing import Any
 from graphgps_kmip.common.json_files import is_number, read_artefact
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import ResultsError
+from graphgps_kmip.experiments.chosen_settings import PublishedRuns
 from graphgps_kmip.experiments.experiment_spec import Experiment, TableSpec, Training
 from graphgps_kmip.experiments.printed_tables import PrintedCell, PrintedTable
-from graphgps_kmip.experiments.published_results import PublishedRuns
 from graphgps_kmip.experiments.run_status import TIMED, HashOf, State, Status, command_status, run_status
 from graphgps_kmip.experiments.search_record import SearchRecord
 from graphgps_kmip.report.welch import Difference, welch
@@ -40,7 +40,7 @@ class Ours:
         sources: seed (or the command's name) -> status of what was read, for provenance.
         text: what a command says in place of numbers, such as ``OOM``.
         alone: the values are those of one run that had the machine to itself (``run --timing``).
-        published: the runs were not made here (see `published_results`).
+        published: the runs were not made here (see `chosen_settings`).
     """
 
     values: tuple[float, ...] = ()

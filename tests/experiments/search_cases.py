@@ -46,17 +46,13 @@ class Recorder:
     trained: list[str] = field(default_factory=list)
     calls: list[list[str]] = field(default_factory=list)
 
-    def __call__(self, runs: list[Run], ended: Callable[[Run, Status], None]) -> list[Status]:
+    def __call__(self, runs: list[Run]) -> list[Status]:
         self.calls.append([f"{training.tag}/{seed}" for training, seed in runs])
         statuses = []
         for run in runs:
-            statuses.append(self._run(*run))
-            ended(run, statuses[-1])
+            with held(self.out / "recorder.lock"):  # a real run holds its folder, too, and writes its records whole
+                statuses.append(self._write(*run))
         return statuses
-
-    def _run(self, training: Training, seed: int) -> Status:
-        with held(self.out / "recorder.lock"):  # a real run holds its folder, too, and writes its records whole
-            return self._write(training, seed)
 
     def _write(self, training: Training, seed: int) -> Status:
         status = run_status(training, seed, self.out, str)

@@ -1,9 +1,9 @@
-"""Published choices: rows without a search of one's own, and what makes a choice not count."""
+"""Equal tuning: all models of a table get the same trials, and what a search chose, or was published, is the row."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,161 +12,225 @@ import pytest
 import yaml
 
 from graphgps_kmip import reproduce
-from graphgps_kmip.errors import ManifestError
-from graphgps_kmip.experiments.chosen_settings import with_choices
+from graphgps_kmip.errors import InputError, ManifestError
+from graphgps_kmip.experiments.chosen_settings import check_searched, load_published, with_choices
 from graphgps_kmip.experiments.experiment_spec import Experiment
 from graphgps_kmip.experiments.hyperparameter_search import Options, run_search
-from graphgps_kmip.experiments.published_results import Published, load_published
-from graphgps_kmip.experiments.search_space import load_ranges
+from graphgps_kmip.experiments.run_status import failure_file
+from graphgps_kmip.experiments.search_record import open_study
+from graphgps_kmip.experiments.search_space import load_ranges, searches
 from graphgps_kmip.report.publishing import published_yaml
 from graphgps_kmip.report.table_notes import tuning_notes
-from tests.experiments.search_cases import FACTORS, TOGETHER, Recorder, scores, toy
+from tests.experiments.search_cases import FACTORS, TOGETHER, Recorder, Score, scores, toy
 
-TOY = toy("GCN", "kMIP")
-WHERE = [{"where": {"model": ["GCN", "kMIP"]}, "factors": FACTORS}]
-RANGES = {"toy": {"source": "ours", "tuning": {"trials": 12, "seed": 7}, "searches": WHERE}}
-BEST = scores(lr001_depth8=0.9)
+MANIFEST, SHIPPED = reproduce.manifest(), load_ranges(reproduce.MANIFESTS / "ranges")
 PUBLISHED = load_published(reproduce.MANIFESTS / "published")
+TOY = toy("GCN", "kMIP")
+MORE = FACTORS | {"k": {"default": 5, "values": [5, 10], "keys": ["gt.kmip.k"]}}
+WHERE = [{"where": {"model": ["GCN"]}, "factors": FACTORS}, {"where": {"model": ["kMIP"]}, "factors": MORE}]
+BEST = scores(lr001_depth8=0.9)
 
 
-@pytest.fixture
-def searched(tmp_path: Path) -> Experiment:
-    """The experiment with what a search chose, whose folder is lost."""
-    run_search(TOY, "tpe", RANGES, Recorder(tmp_path, BEST), tmp_path, Options())
-    found = with_choices(TOY, RANGES, tmp_path, str)
-    shutil.rmtree(tmp_path / "search")
-    return found
+def ranges(trials: int = 12, **changes: Any) -> dict[str, Any]:
+    """Ranges of two models, of which one has a factor more."""
+    return {"toy": {"source": "ours", "tuning": {"trials": trials, "seed": 7}, "searches": WHERE} | changes}
 
 
-def publish(experiment: Experiment, folder: Path) -> Published:
-    (folder / "toy.yaml").write_text("\n".join(published_yaml(experiment, folder / "elsewhere", str)))
+def searched(out: Path, score: Score = BEST, trials: int = 12) -> tuple[Experiment, Recorder]:
+    """The experiment with the choices of its search, and what was trained for it."""
+    runner = Recorder(out, score)
+    run_search(TOY, "tpe", ranges(trials), runner, out)
+    return with_choices(TOY, ranges(trials), out, str), runner
+
+
+def publish(experiment: Experiment, folder: Path, **changes: Any) -> Any:
+    """Publish the choices of an experiment, with changes in that of GCN."""
+    content = yaml.safe_load("\n".join(published_yaml(experiment, folder / "elsewhere", str)))
+    content["toy"]["Toys/gcn"] |= changes
+    (folder / "toy.yaml").write_text(yaml.safe_dump(content))
     return load_published(folder)
 
 
-def test_a_published_choice_makes_the_same_rows_as_the_search(searched: Experiment, tmp_path: Path) -> None:
-    found = with_choices(TOY, RANGES, tmp_path, str, published=publish(searched, tmp_path))
-    assert found.trainings == searched.trainings
-    assert found.trainings[0].folder == f"Toys/gcn-{TOGETHER}"
-    for one, own in zip(found.searched.values(), searched.searched.values(), strict=True):
-        assert (one.published, own.published) == (True, False)
-        assert one == dataclasses.replace(own, tried=())
+def test_every_model_gets_the_same_trials_and_tries_the_same_values_of_what_they_share(tmp_path: Path) -> None:
+    experiment, runner = searched(tmp_path, trials=10)
+    assert [(record.trials, record.seed) for record in experiment.searched.values()] == [(10, 7), (10, 7)]
+    ends = [name.rpartition("/")[2] for name in runner.trained]
+    assert ends == ["7"] * (len(ends) - 4) + ["0", "1", "0", "1"]
+    files = [tmp_path / f"search/toy/{model}-tpe.optuna.jsonl" for model in ("gcn", "kmip")]
+    plain, more = ([trial.params for trial in open_study(file).trials] for file in files)
+    assert plain == [{name: choice[name] for name in FACTORS} for choice in more]
+    assert len({tuple(choice.items()) for choice in plain}) > 3
 
 
-def test_a_search_of_ones_own_comes_before_the_published_choice(searched: Experiment, tmp_path: Path) -> None:
-    published = publish(searched, tmp_path)
-    run_search(TOY, "tpe", RANGES, Recorder(tmp_path, scores(depth2=0.8)), tmp_path, Options(trials=4))
-    found = with_choices(TOY, RANGES, tmp_path, str, published=published)
-    assert not any(one.published for one in found.searched.values())
-    assert {one.trials for one in found.searched.values()} == {4}
+def test_the_choice_becomes_the_row_with_its_folder_seeds_and_settings(tmp_path: Path) -> None:
+    experiment, _ = searched(tmp_path)
+    row = experiment.trainings[0]
+    assert (row.folder, row.seeds) == (f"Toys/gcn-{TOGETHER}", (0, 1))
+    assert row.settings == {"optim.base_lr": 0.01, "gt.layers": 8}
+    assert experiment.searched[row.folder].choice == {"lr": "0.01", "depth": "8"}
+    check_searched(experiment)
 
 
-def test_what_was_published_in_part_is_in_part_searched(searched: Experiment, tmp_path: Path) -> None:
-    half = dataclasses.replace(searched, searched=dict([next(iter(searched.searched.items()))]))
-    found = with_choices(TOY, RANGES, tmp_path, str, published=publish(half, tmp_path))
-    assert [one.folder in found.searched for one in found.trainings] == [True, False]
+def test_a_failed_trial_is_a_trial_and_its_seconds_are_part_of_the_cost(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, scores(default=MemoryError("out of memory")))
+    failure = failure_file(tmp_path / "Toys/gcn-search-default/7")
+
+    def run(runs: Any) -> Any:
+        statuses = recorder(runs)
+        failure.write_text(json.dumps(json.loads(failure.read_text()) | {"seconds": 1000.0}))
+        return statuses
+
+    run_search(TOY, "tpe", ranges(4), run, tmp_path)
+    records = with_choices(TOY, ranges(4), tmp_path, str).searched.values()
+    gcn = next(record for record in records if record.config == "Toys/gcn")
+    assert (gcn.trials, gcn.failed, gcn.seconds) == (4, 1, 1000.0 + 61.0 * (len(gcn.tried) - 1))
+    assert (gcn.tried[0]["state"], gcn.tried[0]["error"]) == ("diverged", "out of memory")
 
 
-def test_a_published_choice_of_other_ranges_settings_or_for_samples_does_not_count(
-    searched: Experiment, tmp_path: Path
-) -> None:
-    published = publish(searched, tmp_path)
-    deeper = FACTORS | {"depth": {**FACTORS["depth"], "values": [2, 4, 8, 16]}}
-    wider = {"toy": RANGES["toy"] | {"searches": [{"where": WHERE[0]["where"], "factors": deeper}]}}
-    changed = lambda words: f"{words} of a file that has changed"  # noqa: E731
-    assert with_choices(TOY, wider, tmp_path, str, published=published).searched == {}
-    assert with_choices(TOY, RANGES, tmp_path, changed, published=published).searched == {}
-    assert with_choices(TOY, RANGES, tmp_path, str, sample=True, published=published).searched == {}
+def test_what_is_not_searched_is_refused_in_a_line_with_the_command(tmp_path: Path) -> None:
+    half = dataclasses.replace(TOY, trainings=TOY.trainings[:1])
+    run_search(half, "tpe", ranges(4), Recorder(tmp_path, BEST), tmp_path)
+    experiment = with_choices(TOY, ranges(4), tmp_path, str)
+    message = r"toy: no finished search has chosen the settings of kMIP: run `.* run toy --search`"
+    with pytest.raises(ManifestError, match=message):
+        check_searched(experiment)
+    check_searched(TOY)  # an experiment whose settings are its own
 
 
-def test_below_a_table_stand_the_rows_whose_choice_was_published(searched: Experiment, tmp_path: Path) -> None:
-    found = with_choices(TOY, RANGES, tmp_path, str, published=publish(searched, tmp_path))
-    published, own = next(iter(found.searched.values())), next(iter(searched.searched.values()))
-    notes = list(tuning_notes({"GCN": published, "kMIP": own}))
-    assert notes[1] == "not searched here, but with published choices (run/experiments/published): GCN."
-    assert not any("published" in note for note in tuning_notes({"kMIP": own}))
+def test_a_search_that_was_stopped_has_no_choice_and_goes_on(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run_search(TOY, "tpe", ranges(4), Recorder(tmp_path, BEST, limit=5), tmp_path)
+    assert with_choices(TOY, ranges(4), tmp_path, str).searched == {}
+    resumed, whole = (searched(out, trials=4)[0].searched for out in (tmp_path, tmp_path / "whole"))
+    assert [record.tried for record in resumed.values()] == [record.tried for record in whole.values()]
+    assert resumed.keys() == whole.keys()
+
+
+def test_a_choice_of_other_ranges_settings_or_samples_does_not_count(tmp_path: Path) -> None:
+    published = publish(searched(tmp_path)[0], tmp_path)
+    for _ in ("of a search here", "published"):
+        assert len(with_choices(TOY, ranges(), tmp_path, str, published=published).searched) == 2
+        fixed, changed = ranges(fixed={"gt.n_heads": 2}), lambda words: f"{words} of a file that has changed"
+        assert with_choices(TOY, fixed, tmp_path, str, published=published).searched == {}
+        assert with_choices(TOY, ranges(), tmp_path, changed, published=published).searched == {}
+        assert with_choices(TOY, ranges(), tmp_path, str, sample=True, published=published).searched == {}
+        shutil.rmtree(tmp_path / "search", ignore_errors=True)
+
+
+def test_experiments_whose_ranges_have_no_tuning_keep_their_settings(tmp_path: Path) -> None:
+    untuned = {"toy": {key: value for key, value in ranges()["toy"].items() if key != "tuning"}}
+    run_search(TOY, "tpe", untuned, Recorder(tmp_path, BEST), tmp_path, Options(trials=4))
+    assert with_choices(TOY, untuned, tmp_path, str) is TOY
+
+
+def test_linear_search_cannot_tune_equally_and_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="toy gives every model the same number of trials, .* use --search tpe"):
+        run_search(TOY, "linear", ranges(), Recorder(tmp_path, BEST), tmp_path)
+
+
+def test_a_trial_chooses_on_the_split_of_the_tuning_and_the_row_has_all_splits(tmp_path: Path) -> None:
+    splits = tuple(dataclasses.replace(training, splits=True) for training in TOY.trainings)
+    tuning = {"trials": 4, "seed": 7, "set": {"dataset.split_index": 3}}
+    search, _ = searches(dataclasses.replace(TOY, trainings=splits), ranges(tuning=tuning))
+    for words, split, seed in (
+        (search.trial(search.space.default).words(7, tmp_path), "3", "7"),
+        (search.finals(search.space.default)[0].words(1, tmp_path), "1", "1"),
+    ):
+        assert (words[words.index("dataset.split_index") + 1], words[words.index("seed") + 1]) == (split, seed)
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("changes", "message"),
+    [
+        ({"tuning": {"trials": 4, "seed": 1}}, "seed 1 of the trials is a seed of Toys/gcn, too"),
+        ({"searches": WHERE[:1]}, "Toys/kmip has ranges 0 times"),
+        ({"searches": [*WHERE, WHERE[0]]}, "Toys/gcn has ranges 2 times"),
+    ],
+)
+def test_unequal_tuning_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ManifestError, match=message):
+        searches(TOY, ranges(**changes))
+
+
+@pytest.mark.parametrize("key", [key for key, entry in SHIPPED.items() if "tuning" in entry])
+def test_the_models_of_a_shipped_table_share_their_first_factors_and_have_few_of_their_own(key: str) -> None:
+    spaces = {search.training.folder: search.space for search in searches(MANIFEST[key], SHIPPED)}.values()
+    drawn = [[(factor.name, list(factor.values)) for factor in space.factors] for space in spaces]
+    gps = [factors for factors in drawn if "res" in dict(factors)]
+    assert len(gps) == (12 if key in ("fair/cora", "fair/citeseer") else 11)  # APPNP there alone
+    assert all(factors[:8] == gps[0] and len(factors) <= 10 for factors in gps)
+    assert all(factors[:3] == drawn[0][:3] for factors in drawn)
+    shared = dict(drawn[0])
+    assert all(values == shared.get(name, values) or name == "dim" for factors in drawn for name, values in factors)
+
+
+@pytest.mark.parametrize("sample", [[], ["--sample"]])
+def test_a_fair_table_without_its_search_is_refused_with_the_command_of_just_this_search(
+    sample: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reproduce, "load_published", lambda _: {})  # choices of our own searches
+    assert reproduce.main(["plan", "fair/cora", "--out", str(tmp_path), *sample, "--only", "model=GCN+GPS+kMIP"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "no finished search has chosen the settings of Cora GCN, Cora GPS+kMIP: run `" in line
+    assert line.endswith(" ".join(["run fair/cora --search", *sample, "--only model=GCN+GPS+kMIP`"]))
+
+
+def test_a_published_choice_makes_the_same_rows_as_the_search_and_one_of_ones_own_comes_first(tmp_path: Path) -> None:
+    experiment, _ = searched(tmp_path)
+    published = publish(experiment, tmp_path)
+    shutil.rmtree(tmp_path / "search")
+    again = with_choices(TOY, ranges(), tmp_path, str, published=published)
+    assert again.trainings == experiment.trainings
+    for record, here in zip(again.searched.values(), experiment.searched.values(), strict=True):
+        assert (record.published, here.published) == (True, False)
+        assert record == dataclasses.replace(here, tried=())
+    first = next(iter(experiment.searched))
+    half = publish(dataclasses.replace(experiment, searched={first: experiment.searched[first]}), tmp_path)
+    assert list(with_choices(TOY, ranges(), tmp_path, str, published=half).searched) == [first]
+    run_search(TOY, "tpe", ranges(), Recorder(tmp_path, scores(depth2=0.8)), tmp_path, Options(4))
+    records = with_choices(TOY, ranges(), tmp_path, str, published=published).searched.values()
+    assert [(record.published, record.trials) for record in records] == [(False, 4), (False, 4)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
     [
         ({"choice": {"lr": "0.5", "depth": "8"}}, "choice of Toys/gcn: lr '0.5' is not in its range 0.1, 0.01"),
         ({"choice": {"lr": "0.1", "dept": "8"}}, "choice of Toys/gcn: unknown key 'dept'. Did you mean depth?"),
-        ({"choice": {"lr": "0.1"}}, "choice of Toys/gcn: depth missing"),
         ({"found": {"trials": 4}}, "toy.yaml, Toys/gcn, found: failed, seconds, seed, metric, value missing"),
         ({"chosen": {}}, "toy.yaml, Toys/gcn: unknown key 'chosen'. Did you mean choice?"),
     ],
 )
 def test_a_wrong_entry_is_refused_in_a_line_with_its_place(
-    change: dict[str, Any], message: str, searched: Experiment, tmp_path: Path
+    changes: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    publish(searched, tmp_path)
-    content = yaml.safe_load((tmp_path / "toy.yaml").read_text())
-    content["toy"]["Toys/gcn"] |= change
-    (tmp_path / "toy.yaml").write_text(yaml.safe_dump(content))
+    experiment, _ = searched(tmp_path, trials=4)
+    shutil.rmtree(tmp_path / "search")
     with pytest.raises(ManifestError) as error:
-        with_choices(TOY, RANGES, tmp_path, str, published=load_published(tmp_path))
+        with_choices(TOY, ranges(), tmp_path, str, published=publish(experiment, tmp_path, **changes))
     assert str(error.value).startswith(message)
 
 
-@pytest.mark.parametrize(
-    ("place", "values", "kind"),
-    [
-        (("choice", "lr"), (None, 1.5), "a text"),
-        (("found", "seconds"), (None, "much"), "a number"),
-        (("found", "value"), (None, "much", True), "a number"),
-        (("of", "ranges"), (None, 1.5), "a text"),
-        (("runs", "metric"), (None, 1.5), "a text"),
-        (("runs", "hardware", "cores"), (None, "much"), "a number"),
-        (("runs", "values", "score"), (None, "much", 1.5, [None] * 5), "5 numbers, one a run"),
-        (("runs", "seeds"), (None, "much", 1.5), "a list"),
-    ],
-)
-def test_a_null_or_a_text_where_a_number_belongs_is_one_line(
-    place: tuple[str, ...], values: tuple[object, ...], kind: str, tmp_path: Path
-) -> None:
-    content = yaml.safe_load((reproduce.MANIFESTS / "published/fair-cora.yaml").read_text())
-    *outer, name = place
-    entry = functools.reduce(dict.__getitem__, outer, content["fair/cora"]["Fair/cora-GCN"])
-    for value in values:
-        entry[name] = value
-        (tmp_path / "a.yaml").write_text(yaml.safe_dump(content))
-        with pytest.raises(ManifestError) as error:
-            load_published(tmp_path)
-        line = str(error.value)
-        assert line.startswith(f"a.yaml, Fair/cora-GCN, {place[0]}: {name} is {value!r}: write {kind}")
-        assert "\n" not in line
-
-
-@pytest.mark.parametrize("content", ["fair/cora:\n", "fair/cora: much\n", "fair/cora: {Fair/cora-GCN: null}\n"])
-def test_a_published_file_without_entries_is_one_line(content: str, tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text(content)
-    with pytest.raises(ManifestError, match=r"^a\.yaml, .*: expected .*, found"):
-        load_published(tmp_path)
-
-
-def test_results_that_two_files_have_are_refused(searched: Experiment, tmp_path: Path) -> None:
-    publish(searched, tmp_path)
-    (tmp_path / "toy2.yaml").write_text((tmp_path / "toy.yaml").read_text())
-    with pytest.raises(ManifestError, match=r"toy2.yaml, toy: its results are in another file already"):
-        load_published(tmp_path)
-
-
-def test_nothing_is_published_of_what_is_not_searched(tmp_path: Path) -> None:
+def test_nothing_is_published_of_what_is_not_searched_and_nothing_twice(tmp_path: Path) -> None:
     with pytest.raises(ManifestError, match="toy: no finished search has chosen the settings of GCN, kMIP"):
-        list(published_yaml(with_choices(TOY, RANGES, tmp_path, str), tmp_path, str))
+        list(published_yaml(with_choices(TOY, ranges(), tmp_path, str), tmp_path, str))
     with pytest.raises(ManifestError, match="toy has no models of its own that are tuned alike by --search"):
         list(published_yaml(TOY, tmp_path, str))
+    for name in ("toy", "toy2"):
+        (tmp_path / f"{name}.yaml").write_text("toy: {}")
+    with pytest.raises(ManifestError, match=r"toy2.yaml, toy: its results are in another file already"):
+        load_published(tmp_path)
 
 
 @pytest.mark.parametrize("key", PUBLISHED)
 def test_shipped_choices_are_of_todays_ranges_and_settings(key: str, tmp_path: Path) -> None:
     """A change of ranges or settings makes a choice one of another experiment: search again, or remove its entry."""
-    ranges, experiment = load_ranges(reproduce.MANIFESTS / "ranges"), reproduce.manifest()[key]
-    found = with_choices(experiment, ranges, tmp_path, reproduce.hash_of, published=PUBLISHED)
-    assert {one.config for one in found.searched.values()} == PUBLISHED[key].keys()
-    trainings = {one.folder: one for one in found.trainings}
-    assert len(found.published) == sum("runs" in entry for entry in PUBLISHED[key].values())
-    assert all(runs.are_of(trainings[folder], tmp_path, reproduce.hash_of) for folder, runs in found.published.items())
+    experiment = with_choices(MANIFEST[key], SHIPPED, tmp_path, reproduce.hash_of, published=PUBLISHED)
+    assert {record.config for record in experiment.searched.values()} == PUBLISHED[key].keys()
+    trainings = {training.folder: training for training in experiment.trainings}
+    assert len(experiment.published) == sum("runs" in entry for entry in PUBLISHED[key].values())
+    for folder, runs in experiment.published.items():
+        assert runs.are_of(trainings[folder], tmp_path, reproduce.hash_of)
 
 
 def test_the_command_writes_what_it_reads(
@@ -181,5 +245,3 @@ def test_the_command_writes_what_it_reads(
     assert reproduce.main(["publish", key, "--out", str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"{file}\n"
     assert yaml.safe_load(file.read_text()) == before
-    assert reproduce.main(["publish", "quickstart/digits", "--out", str(tmp_path)]) == 2
-    assert "no models of its own that are tuned alike" in capsys.readouterr().err

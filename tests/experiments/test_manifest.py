@@ -1,20 +1,29 @@
-"""Manifests: what a grid becomes, what is found in them, and what is told of one that is wrong."""
+"""Manifests: what a grid becomes, rows that are added, what is found in them, and what is told of one that is wrong."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
+import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
-from graphgps_kmip.errors import ManifestError
-from graphgps_kmip.experiments.experiment_spec import Command, Need, Training
-from graphgps_kmip.experiments.jobs import parts_of
-from graphgps_kmip.experiments.manifest import find, load_manifest, narrowed, select, with_members
+from graphgps_kmip import reproduce
+from graphgps_kmip.errors import ConfigError, ManifestError
+from graphgps_kmip.experiments.experiment_spec import Command, Experiment, Need, TableSpec, Training
+from graphgps_kmip.experiments.jobs import list_members
+from graphgps_kmip.experiments.manifest import find, load_manifest, narrow, select, with_members
+from graphgps_kmip.experiments.printed_tables import PrintedTable
+from graphgps_kmip.experiments.search_space import load_ranges, searches
+from graphgps_kmip.report.result_table import build_table
 
+ROOT = Path(__file__).parents[2]
+EXAMPLE = re.search(r"```yaml\n(rows:\n.*?)```", (ROOT / "docs/fair-tables.md").read_text(), re.DOTALL)[1]
+RANGES = load_ranges(ROOT / "run/experiments/ranges")
+MINE = {"like": "GPS+Transformer", "set": {"gt.layer_type": "GCN+Mine"}}
 GRID = "trainings: [{over: {d: [x, y]}, cfg: 'F/{d}.yaml', seeds: 2}]"
-
 SHARED = "commands: {c: {run: r, sample: s, produces: [f], needs: []}}"
 
 
@@ -54,13 +63,13 @@ def test_an_experiment_made_of_others_has_their_trainings_and_parts_of_it_are_th
     files = [entry(grid.format(key.upper()), key) for key in "ab"]
     found = load_manifest(written(tmp_path, "experiments: {all: {title: t, of: [b, a]}}", *files))
     assert [one.folder for one in found["all"].trainings] == ["B/x", "B/y", "A/x", "A/y"]
-    parts = parts_of(found, "all", "d=y", 1)
+    parts = list_members(found, "all", "d=y", 1)
     assert [(one.id, [training.folder for training in one.trainings]) for one in parts] == [
         ("b", ["B/y"]),
         ("a", ["A/y"]),
     ]
     assert {training.seeds for one in parts for training in one.trainings} == {(0,)}
-    assert [one.id for one in parts_of(found, "a", "")] == ["a"]
+    assert [one.id for one in list_members(found, "a", "")] == ["a"]
     searched = {"a": {"A/x": 1}, "b": {"B/x": 2}}
     found = {key: dataclasses.replace(one, searched=searched.get(key)) for key, one in found.items()}
     assert with_members(found)["all"].searched == {"A/x": 1, "B/x": 2}
@@ -109,13 +118,11 @@ def test_experiments_of_several_folders_are_one_manifest(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("files", "words"),
+    ("files", "message"),
     [
         ((), "holds no experiment"),
         (("- 1",), "0.yaml: expected `key: value` lines, found list"),
-        (("a: [",), "0.yaml:1:"),
         (("experiment: {}",), "unknown key 'experiment'. Did you mean experiments?"),
-        ((entry("colour: red"),), "unknown key 'colour'"),
         (("experiments: {a: {}}",), "Experiment: title missing"),
         (("experiments: {a: 3}",), "0.yaml, a: expected keys and values, found 3"),
         ((entry(GRID), entry(GRID)), "1.yaml: experiment a is in another place already"),
@@ -125,44 +132,26 @@ def test_experiments_of_several_folders_are_one_manifest(tmp_path: Path) -> None
         ((entry(GRID.replace("d: [x, y]", "e: all")),), "axis 'e' has no values for `all`"),
         ((entry(GRID.replace("{d}", "{e}")),), "no axis 'e'. Allowed: d"),
         ((entry(GRID.replace("seeds", "skip: [{d: z}], seeds")),), "skip: d has no 'z'"),
-        ((entry(GRID.replace("seeds", "skip: [{e: x}], seeds")),), "skip: unknown key 'e'"),
         ((entry(GRID.replace("F/{d}.yaml", "F/c.yaml").replace("seeds", "set: {k: '{d}'}, seeds")),), "give it a tag"),
+        ((entry(GRID.replace("seeds", "tag: '../x', seeds")),), "a: tag: "),
         ((entry("commands: {c: {run: r, sample: s}}"),), "Command: produces missing"),
         ((entry("tables: {t: {values: score}}"),), "unknown key 'values'. Did you mean value?"),
-        ((entry("figures: {f: {title: t}}"),), "FigureSpec: draw missing"),
-        (("experiments: [a]",), "0.yaml, experiments: expected names and what they stand for, found ['a']"),
         ((entry("makes: table 1"),), "0.yaml, a, makes: expected a list, found 'table 1'"),
-        ((entry("commands: {c: tool.py}"),), "0.yaml, a, c: expected names and what they stand for, found 'tool.py'"),
         ((entry("number: x"),), "0.yaml, a, number: expected a whole number, found 'x'"),
         ((entry(GRID.replace("[x, y]", "x")),), "axis d: expected a list of values or `all`, found 'x'"),
-        ((entry(GRID.replace("{d}", "{0}")),), "expected {axis} or {axis.file}"),
         ((entry(GRID.replace("{d}", "{d.fil}")),), "expected {axis} or {axis.file}"),
-        (("axes: {d: [x]}\nexperiments: {a: {title: t, " + GRID + "}}",), "axes, d: expected names and what they"),
-        ((entry(GRID.replace("seeds: 2", "seeds: two")),), "0.yaml, a, seeds: expected a list, found 'two'"),
         ((entry(GRID.replace("seeds: 2", "seeds: 0")),), "seeds: expected how many, or a list of them, found 0"),
         ((entry(SHARED), entry(SHARED.replace("run: r", "run: q, of: a"), "b")), "command c of a is another one"),
-        ((entry(SHARED.replace("run: r", "run: r, of: z")),), "a needs z, which does not exist"),
+        ((entry(f"{GRID}, {SHARED.replace('[]', '[{experiment: b}]')}"),), "a needs b, which does not exist"),
+        ((entry(f"{GRID}, {SHARED.replace('[]', '[{point: {d: z}}]')}"),), "a needs d z of a: 0 trainings fit"),
+        ((entry(f"{GRID}, {SHARED.replace('[]', '[{point: {}}]')}"),), "a needs a training of a: 2 trainings fit"),
+        ((entry(f"{GRID}, {SHARED.replace('[]', '[{command: e}]')}"),), "a needs command e of a. Allowed: c"),
+        ((entry(f"{GRID}, {SHARED.replace('[]', '[{points: {}}]')}"),), "unknown key 'points'. Did you mean point?"),
     ],
 )
-def test_a_manifest_that_is_wrong_is_told_where(tmp_path: Path, files: tuple[str, ...], words: str) -> None:
-    with pytest.raises(ManifestError, match=re.escape(words)):
+def test_a_manifest_that_is_wrong_is_told_where(tmp_path: Path, files: tuple[str, ...], message: str) -> None:
+    with pytest.raises((ManifestError, ConfigError), match=re.escape(message)):
         load_manifest(written(tmp_path, *files))
-
-
-@pytest.mark.parametrize(
-    ("need", "words"),
-    [
-        ("{experiment: b}", "a needs b, which does not exist"),
-        ("{point: {d: z}}", "a needs d z of a: 0 trainings fit, expected one: name each axis"),
-        ("{point: {}}", "a needs a training of a: 2 trainings fit"),
-        ("{command: other}", "a needs command other of a. Allowed: c"),
-        ("{points: {}}", "unknown key 'points'. Did you mean point?"),
-    ],
-)
-def test_a_command_that_needs_what_is_not_there_is_told(tmp_path: Path, need: str, words: str) -> None:
-    command = f"commands: {{c: {{run: r, sample: s, produces: [f], needs: [{need}]}}}}"
-    with pytest.raises(ManifestError, match=re.escape(words)):
-        load_manifest(written(tmp_path, entry(f"{GRID}, {command}")))
 
 
 def test_what_a_command_needs_is_found_in_other_experiments_too(tmp_path: Path) -> None:
@@ -175,12 +164,103 @@ def test_what_a_command_needs_is_found_in_other_experiments_too(tmp_path: Path) 
 
 def test_an_experiment_is_narrowed_by_axes_and_seeds(tmp_path: Path) -> None:
     experiments = load_manifest(written(tmp_path, entry(GRID)))
-    kept = narrowed(select(experiments, "a"), {"d": ("y",)}, seeds=1).trainings
+    kept = narrow(select(experiments, "a"), {"d": ("y",)}, seeds=1).trainings
     assert [(one.cfg, one.seeds) for one in kept] == [("F/y.yaml", (0,))]
     with pytest.raises(ManifestError, match="no experiment 'A'. Did you mean a?"):
         select(experiments, "A")
-    assert [one.seeds for one in narrowed(experiments["a"], {}, seeds=3).trainings] == [(0, 1, 2)] * 2
+    assert [one.seeds for one in narrow(experiments["a"], {}, seeds=3).trainings] == [(0, 1, 2)] * 2
     with pytest.raises(ManifestError, match="a has no axis 'e'. Allowed: d"):
-        narrowed(experiments["a"], {"e": ("x",)})
+        narrow(experiments["a"], {"e": ("x",)})
     with pytest.raises(ManifestError, match="d of a has no 'z'. Allowed: x, y"):
-        narrowed(experiments["a"], {"d": ("z",)})
+        narrow(experiments["a"], {"d": ("z",)})
+
+
+def with_rows(folder: Path, rows: dict) -> dict[str, Experiment]:
+    shutil.copy(ROOT / "run/experiments/fair.yaml", folder / "fair.yaml")
+    (folder / "mine.yaml").write_text(yaml.safe_dump({"rows": rows}))
+    return load_manifest(folder)
+
+
+def test_an_added_row_has_config_seeds_and_settings_of_the_row_that_it_is_like_and_its_own(tmp_path: Path) -> None:
+    experiments = with_rows(tmp_path, {"fair/minesweeper": {"GPS+Mine": MINE}})
+    *others, mine = experiments["fair/minesweeper"].trainings
+    like = next(training for training in others if training.point["model"] == "GPS+Transformer")
+    assert mine.point == {"dataset": "Minesweeper", "model": "GPS+Mine"}
+    assert (mine.cfg, mine.seeds, mine.splits) == (like.cfg, like.seeds, like.splits)
+    assert (mine.settings, like.settings) == ({"gt.layer_type": "GCN+Mine"}, {"gt.layer_type": "GCN+Transformer"})
+    assert mine.folder == "Fair/minesweeper-Transformer-GPS-Mine"
+    note = "GPS+Mine is a row that was added, as GPS+Transformer with gt.layer_type GCN+Mine."
+    assert experiments["fair/minesweeper"].notes[-1] == note
+    assert mine in experiments["fair/all"].trainings
+
+
+def test_the_row_of_the_documentation_is_searched_over_the_ranges_of_the_other_one_and_its_own(tmp_path: Path) -> None:
+    rows = yaml.safe_load(EXAMPLE)["rows"]
+    listed = searches(with_rows(tmp_path, rows)["fair/digits"], RANGES)
+    mine, like = (
+        next(search for search in listed if search.training.point["model"] == name)
+        for name in ("GPS+Linear", "GPS+Transformer")
+    )
+    *shared, factor = mine.space.factors
+    assert tuple(shared) == like.space.factors
+    assert (factor.name, factor.default, list(factor.values)) == ("temperature", "1.0", ["0.5", "1.0"])
+    assert (mine.tuning, mine.seed) == (like.tuning, like.seed)
+
+
+def test_a_printed_table_has_the_added_rows_behind_its_own_and_no_other_unknown_one(tmp_path: Path) -> None:
+    experiment = with_rows(tmp_path, {"fair/digits": {"GPS+Mine": MINE}})["fair/digits"]
+    rows = {training.point["model"]: {} for training in experiment.trainings if not training.like}
+    printed = {"p/1": PrintedTable("p/1", "", "", {"digits": {"metric": "accuracy", "better": "higher"}}, rows)}
+    table = build_table(experiment, TableSpec("p/1"), printed, tmp_path, str)
+    assert list(table.rows) == [*rows, "GPS+Mine"]
+    rows.pop("GCN")
+    with pytest.raises(ValueError, match="row 'GCN' is not in the table"):
+        build_table(experiment, TableSpec("p/1"), printed, tmp_path, str)
+
+
+LR = {"default": 1, "values": [1], "keys": ["optim.base_lr"]}
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ({"fair/minesweper": {"Mine": MINE}}, "fair/minesweper, Mine: no experiment 'fair/minesweper'. Did you mean"),
+        ({"fair/cora": {"Mine": {"like": "GPS+Transformr"}}}, "fair/cora has no 'GPS+Transformr'. Did you mean GPS+Tr"),
+        ({"fair/cora": {"Mine": {"set": {}}}}, "mine.yaml, rows, fair/cora, Mine: like missing"),
+        ({"fair/cora": {"GAT": MINE}}, "fair/cora has GAT already: give the row another name"),
+        ({"fair/all": {"Mine": MINE}}, "fair/all is made of others: add the row to fair/cora or fair/citeseer or"),
+        ({"fair/digits": {"A": MINE | {"factors": {"lr": LR}}}}, "digits A has own ranges for lr, which are those of"),
+        ({"fair/digits": {"A": MINE | {"factors": {"t": {"default": 1, "values": [1]}}}}}, "factor t: `keys` belongs"),
+    ],
+)
+def test_a_row_that_cannot_be_added_is_refused_in_a_line(rows: dict, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ManifestError) as error:
+        searches(with_rows(tmp_path, rows)["fair/digits"], RANGES)
+    assert message in str(error.value)
+
+
+def test_a_row_of_ones_own_working_folder_is_trained_there_by_a_clone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run/experiments").mkdir(parents=True)
+    shutil.copy(ROOT / "examples/my_attention/my_attention.py", tmp_path)
+    row = {"like": "GPS+kMIP", "set": {"custom_modules": ["my_attention.py"], "gt.layer_type": "GatedGCN+Linear"}}
+    (tmp_path / "run/experiments/mine.yaml").write_text(yaml.safe_dump({"rows": {"quickstart/digits": {"Mine": row}}}))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(reproduce, "ROOT", tmp_path)
+    words = ["quickstart/digits", "--only", "model=Mine", "--seeds", "1", "--sample"]
+    assert reproduce.main(["run", *words]) == 0
+    assert (tmp_path / "results/quickstart-sample/digits-kmip-Mine/0/record.json").is_file()
+    capsys.readouterr()
+    assert reproduce.main(["plan", *words]) == 0
+    line = capsys.readouterr().out.splitlines()[0]
+    assert line.startswith(f"python {ROOT}/main.py --cfg configs/quickstart/digits-kmip.yaml ")
+    assert line.endswith("# done")
+
+
+@pytest.mark.parametrize("name", ["mine.yml", "mine/rows.yaml"])
+def test_a_file_among_the_experiments_that_is_not_read_is_named(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).touch()
+    with pytest.raises(ManifestError, match=f"{name} is not read: move it to .*/(mine|rows).yaml, or ranges"):
+        with_rows(tmp_path, {})

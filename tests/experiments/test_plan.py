@@ -9,8 +9,14 @@ import pytest
 
 from graphgps_kmip.errors import ManifestError
 from graphgps_kmip.experiments.experiment_spec import Need
-from graphgps_kmip.experiments.jobs import plan_jobs, with_needs, with_pending_needs
-from graphgps_kmip.experiments.listing import command_line, plan_lines, plan_summary
+from graphgps_kmip.experiments.jobs import (
+    command_line,
+    plan_jobs,
+    plan_lines,
+    plan_summary,
+    with_needs,
+    with_pending_needs,
+)
 from tests.experiments.project import command, experiment, make_project, training
 
 A = experiment(

@@ -13,7 +13,7 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.errors import ManifestError
 from graphgps_kmip.experiments.experiment_spec import Training
 from graphgps_kmip.experiments.hyperparameter_search import coordinate_search
-from graphgps_kmip.experiments.manifest import load_manifest, narrowed
+from graphgps_kmip.experiments.manifest import load_manifest, narrow
 from graphgps_kmip.experiments.search_space import Search, load_ranges, searches
 from graphgps_kmip.gym.building.network_building import NARROWEST
 from graphgps_kmip.gym.config.config_loading import load_config
@@ -81,32 +81,24 @@ def test_a_trial_starts_from_the_printed_default_not_from_the_tuned_file() -> No
     assert not cfg.posenc_LapPE.enable
 
 
-def hashes(searched: list[Search]) -> dict[str, str]:
-    """Return folder -> config hash, of all trials."""
-    return {
-        one.folder: planned_hash(one.words(0, Path("results")), ROOT) for search in searched for one in trials(search)
+@pytest.mark.parametrize(
+    ("searched", "least"), [(firsts(), 60), pytest.param(ALL, 300, marks=pytest.mark.slow)], ids=["kinds", "all"]
+)
+def test_every_configuration_loads_and_is_another_one(searched: list[Search], least: int) -> None:
+    digests = {
+        trial.folder: planned_hash(trial.words(0, Path("results")), ROOT)
+        for search in searched
+        for trial in trials(search)
     }
+    assert len(set(digests.values())) == len(digests) > least
 
 
-def test_every_configuration_of_each_kind_of_search_loads_and_is_another_one() -> None:
-    found = hashes(firsts())
-    assert len(set(found.values())) == len(found) > 60
-
-
-@pytest.mark.slow
-def test_every_configuration_of_every_search_loads_and_is_another_one() -> None:
-    found = hashes(ALL)
-    assert len(set(found.values())) == len(found) > 300
-
-
-def test_those_who_take_over_what_is_found_load() -> None:
-    folders = {}
-    for search in firsts():
-        for one in search.finals(search.space.default):
-            folders[one.folder] = planned_hash(one.words(0, Path("results")), ROOT)
-    assert "City-Networks/london-kmip-search-default-layers7" in folders
-    assert "City-Networks/la-bigbird-search-default" not in folders  # not run, for its cost
-    assert len(set(folders.values())) == len(folders)
+def test_those_who_take_over_what_is_chosen_load() -> None:
+    finals = [final for search in firsts() for final in search.finals(search.space.default)]
+    digests = {final.folder: planned_hash(final.words(0, Path("results")), ROOT) for final in finals}
+    assert "City-Networks/london-kmip-search-default-layers7" in digests
+    assert "City-Networks/la-bigbird-search-default" not in digests  # not run, for its cost
+    assert len(set(digests.values())) == len(digests)
 
 
 def covering(search: Search) -> list[Training]:
@@ -167,25 +159,18 @@ def test_a_mistake_in_the_ranges_is_told(tmp_path: Path, changes: dict[str, Any]
         load_ranges(written(tmp_path, **changes))
 
 
-def test_an_experiment_without_ranges_is_told_which_have() -> None:
+def test_what_is_not_searched_is_told_what_is() -> None:
     with pytest.raises(ManifestError, match="T-6.1 has no ranges to search. Experiments that have: .*K-5.2, K-5.3a"):
         searches(MANIFEST["T-6.1"], PRINTED)
-
-
-def test_trainings_that_are_not_searched_are_told_what_is() -> None:
-    shanghai = narrowed(MANIFEST["K-5.3a"], {"dataset": ("Shanghai",)})
+    shanghai = narrow(MANIFEST["K-5.3a"], {"dataset": ("Shanghai",)})
     with pytest.raises(ManifestError, match="no training that was asked for has ranges. Searched are: dataset=Paris"):
         searches(shanghai, PRINTED)
 
 
-def test_a_folder_of_a_trial_belongs_to_one_set_of_settings() -> None:
-    trainings = [one for experiment in MANIFEST.values() for one in experiment.trainings]
-    known: dict[str, Training] = {}
-    for one in [*trainings, *(trial for search in ALL for trial in trials(search))]:
-        other = known.setdefault(one.folder, one)
-        assert (other.cfg, other.settings) == (one.cfg, one.settings), one.folder
-
-
-def test_a_folder_of_a_trial_has_a_short_name_of_plain_letters() -> None:
-    for name in (Path(one.folder).name for search in ALL for one in trials(search)):
-        assert re.fullmatch(r"[\w.-]{1,100}", name)
+def test_a_folder_of_a_trial_belongs_to_one_set_of_settings_and_has_a_short_name_of_plain_letters() -> None:
+    tried = [trial for search in ALL for trial in trials(search)]
+    owners: dict[str, Training] = {}
+    for training in [*(training for experiment in MANIFEST.values() for training in experiment.trainings), *tried]:
+        other = owners.setdefault(training.folder, training)
+        assert (other.cfg, other.settings) == (training.cfg, training.settings), training.folder
+    assert all(re.fullmatch(r"[\w.-]{1,100}", Path(trial.folder).name) for trial in tried)

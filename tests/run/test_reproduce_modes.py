@@ -14,7 +14,7 @@ import pytest
 from graphgps_kmip import reproduce
 from graphgps_kmip.experiments import hyperparameter_search, slurm
 from graphgps_kmip.experiments.experiment_spec import Experiment, Training
-from graphgps_kmip.experiments.job_process import start, take
+from graphgps_kmip.experiments.job_runner import Setup, start
 from graphgps_kmip.experiments.jobs import Job, Place, training_job
 from graphgps_kmip.experiments.run_status import State
 from tests.experiments.project import make_command_line, order, training
@@ -65,8 +65,8 @@ def test_every_job_that_slurm_is_given_runs_as_a_command_of_its_own(
 ) -> None:
     given = []
 
-    def submit(jobs: list[Job], words_of: Callable[[Job], list[str]], *_: object, **__: object) -> bool:
-        given.extend(words_of(job) for job in jobs)
+    def submit(jobs: list[Job], worker_of: Callable[[Job], slurm.Worker], *_: object) -> bool:
+        given.extend(worker_of(job).words for job in jobs)
         return True
 
     monkeypatch.setattr(slurm, "submit", submit)
@@ -93,11 +93,7 @@ def test_a_search_is_given_its_trainings_and_a_runner_of_further_ones(
         assert [one.point["model"] for one in experiment.trainings] == ["GPS+kMIP"]
         assert (engine, ranges, out) == ("tpe", {}, project / "results")
         assert (options.trials, options.together, options.sample) == (7, 2, True)
-        told = []
-        statuses = runner(
-            [(training("New", k=3), 5), (training("Bad", do="fail"), 0)], lambda run, _: told.append(run[1])
-        )
-        assert sorted(told) == [0, 5]
+        statuses = runner([(training("New", k=3), 5), (training("Bad", do="fail"), 0)])
         assert [one.state for one in statuses] == [State.DONE, State.FAILED]
         return [SimpleNamespace(line="k = 3 is best", log=Path("j.md"), finished=finished)]
 
@@ -112,9 +108,8 @@ def test_a_search_is_given_its_trainings_and_a_runner_of_further_ones(
 def test_a_killed_training_of_digits_resumes_and_ends_as_planned(tmp_path: Path) -> None:
     gcn = Training({}, "quickstart/digits-gcn.yaml", (0,))
     job = training_job(gcn, 0, Place(REAL, tmp_path, lambda _: "", sample=True))
-    lock = take(job)
-    running = start(job, lock, REAL, threads=1)
-    os.close(lock)
+    running = start(job, Setup(REAL))
+    os.close(running.lock)
     wait_for((job.path / "test/stats.json").exists)
     running.signal(signal.SIGKILL)
     running.process.wait()

@@ -365,7 +365,7 @@ def test_missing_data_without_a_network_is_one_line(
     def offline(*_args: object, **_kwargs: object) -> None:
         raise URLError("Name or service not known")
 
-    monkeypatch.setattr("graphgps_kmip.data.downloads.urlopen", offline)
+    monkeypatch.setattr("graphgps_kmip.data.raw_files.urlopen", offline)
     voc = str(ROOT / "configs/LRGB/pascalvoc-kmip.yaml")
     assert main.run(["--cfg", voc, "dataset.dir", str(tmp_path), "out_dir", str(tmp_path / "results")]) == 2
     [line] = capsys.readouterr().err.strip().splitlines()

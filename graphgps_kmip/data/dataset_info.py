@@ -19,7 +19,7 @@ from graphgps_kmip.data.dataset_record import DatasetRecord, Features
 from graphgps_kmip.data.file_errors import graph_at
 from graphgps_kmip.data.graph_checks import (
     CLASSES,
-    check_edges,
+    check_graph,
     check_targets,
     columns,
     dim_out_of,
@@ -118,7 +118,7 @@ class _Look:
 
     def take(self, graph: Data, where: str) -> None:
         """Check one graph, and add what it shows."""
-        check_edges(graph, where)
+        check_graph(graph, where)
         for key in ("x", "edge_attr"):
             self._agree(key, columns(graph.get(key), where), where)
         labels = labels_of(graph, self.record, where)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
+from typing import Any
 
 from torch_geometric.data import Data
 
@@ -83,8 +84,6 @@ class RawFiles:
         unread: those of ``files`` that the loading class asks for and never reads: they are not checked.
         urls: addresses of ``files`` and ``archives`` by these names. Without any, the loading class downloads, and
             reads what it gets before that is checked.
-        check: called with ``home/base`` before the files are processed; raises `DamagedFile` for one that the loading
-            class would take as it comes, or report without its name.
     """
 
     home: str
@@ -95,7 +94,6 @@ class RawFiles:
     inside: str = ""
     unread: tuple[str, ...] = ()
     urls: Mapping[str, str] = field(default_factory=dict, hash=False)
-    check: Callable[[Path], None] | None = None
 
     @property
     def folder(self) -> str:
@@ -167,6 +165,27 @@ class DatasetRecord:
     def key(self) -> str:
         """Format and name in one word, as YAML files give them."""
         return f"{self.format}/{self.name}" if self.name else self.format
+
+
+def load_graph(home: str, kind: str, **options: Any) -> Data:
+    """Return the one graph of a data set of torch_geometric: class `kind`, with root folder `home`."""
+    from torch_geometric import datasets  # a second of imports, which runs on other data need not spend
+
+    return getattr(datasets, kind)(home, **options)[0]
+
+
+def node_record(format: str, kind: str = "", options: dict[str, Any] | None = None, **facts: Any) -> DatasetRecord:  # noqa: A002
+    """Return the record of one graph whose nodes are divided by masks: by default a classification of single labels.
+
+    Args:
+        format: value of ``dataset.format``.
+        kind: name of the class of torch_geometric that loads it; "" if ``facts`` holds another ``load``.
+        options: arguments of that class beside its root folder.
+        facts: further fields of the record.
+    """
+    usual = {"task_type": "classification", "metric": "accuracy", "loss": "cross_entropy"}
+    load = partial(load_graph, kind=kind, **(options or {}))
+    return DatasetRecord(**{"format": format, "level": "node", "load": load, **usual, **facts})
 
 
 NAMELESS = ("", "none")  # GraphGym's ways to leave dataset.name out

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import lzma
-import os
 import pickle
 import sqlite3
 import struct
@@ -15,9 +14,7 @@ from pathlib import Path
 
 from torch_geometric.data import Data
 
-from graphgps_kmip.common.atomic_write import free_name
 from graphgps_kmip.common.torch_files import UnreadableFile, asked_for, reason, shortened
-from graphgps_kmip.data.dataset_record import DatasetRecord
 from graphgps_kmip.errors import DataError, UnsafeFile, UserError, is_out_of_memory
 
 # What a damaged or missing file, a full disk or too little memory raise. Other kinds are bugs of the reading code.
@@ -141,29 +138,3 @@ def graph_at(graphs: Sequence[Data], number: int, place: str) -> Data:
         raise
     except FILE_ERRORS as error:
         raise DataError(f"{place} cannot be read ({kind_and_text(error)}): write its file again") from error
-
-
-def missing_files(record: DatasetRecord, folder: Path, missing: Sequence[str], reason: object) -> str:
-    """Return the line for missing raw files: which, where they go, where they come from."""
-    names = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
-    archives = f" (or {' and '.join(record.raw.archives)} as downloaded)" if record.raw.archives else ""
-    return (
-        f"{record.title}: raw files are missing ({reason}): place {names}{archives}{_from(record)} into {folder}, or "
-        f"set dataset.sample True, which runs without them"
-    )
-
-
-def _from(record: DatasetRecord) -> str:
-    return f" from {record.source.page}" if record.source and record.source.page else ""
-
-
-def set_aside(record: DatasetRecord, path: Path, reason: str) -> str:
-    """Rename a file that cannot be used, and return the line that says so."""
-    if not path.is_file():
-        return f"{record.title}: {path} cannot be used ({reason}): put it{_from(record)} there again"
-    aside = free_name(path, "damaged")
-    os.replace(path, aside)
-    return (
-        f"{record.title}: {path} cannot be used ({reason}); it was renamed to {aside.name}: put a good "
-        f"copy{_from(record)} there"
-    )

@@ -1,12 +1,7 @@
-"""Checks of loaded graphs: attributes, edges, labels and splits; each error says which graph, what is wrong, the fix.
-
-One tensor is checked for its kind, its size in memory, and NaN or infinite values; graphs for what they must have in
-common so that a mini-batch can join them: names, types and columns of their attributes.
-"""
+"""Checks of loaded graphs: attributes, edges, labels, splits; each error says which graph, what is wrong, the fix."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -18,37 +13,12 @@ from graphgps_kmip.data.dataset import SPLITS, GraphDataset
 from graphgps_kmip.data.dataset_record import DatasetRecord
 from graphgps_kmip.errors import DataError
 
-GIB = 2**30
 
-
-def total_memory() -> int:
-    """Return the bytes of memory of this machine; 2^63 - 1 where the system does not say."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # not a POSIX system
-        return 2**63 - 1
-
-
-def size_text(size: int) -> str:
-    """Return a number of bytes for people."""
-    return f"{size / GIB:,.1f} GiB" if size >= GIB / 10 else f"{size:,} bytes"
-
-
-def check_kind(value: Tensor, key: str, where: str) -> None:
-    """Raise DataError unless a tensor is dense, real, holds its values, and fits into memory."""
-    if value.is_nested or value.layout != torch.strided:
-        kind = "nested" if value.is_nested else str(value.layout).removeprefix("torch.")
-        raise DataError(f"{where}: {key} is a {kind} tensor: save it dense, {key}.to_dense()")
-    if value.is_complex() or value.is_quantized:
-        raise DataError(f"{where}: {key} holds {value.dtype}: save real numbers, as float32 or int64")
-    if value.is_meta:
-        raise DataError(f"{where}: {key} was saved from the device 'meta', without its values: save it from the CPU")
-    size = value.numel() * value.element_size()
-    if size > total_memory():  # a file of a few bytes can claim any number of rows
-        raise DataError(
-            f"{where}: {key} claims shape {tuple(value.shape)}, {size_text(size)}, and this machine has "
-            f"{size_text(total_memory())}: write the file again"
-        )
+def check_dense(value: Tensor, key: str, where: str) -> None:
+    """Raise DataError unless a tensor is dense, of real numbers, and holds its values."""
+    if value.layout != torch.strided or value.is_nested or value.is_complex() or value.is_quantized or value.is_meta:
+        kind = "nested" if value.is_nested else f"{str(value.layout).removeprefix('torch.')} {value.dtype}"
+        raise DataError(f"{where}: {key} must be a dense tensor of real numbers, got {kind}, device {value.device}")
 
 
 def check_finite(value: Tensor | None, key: str, where: str, nan_allowed: bool = False) -> None:
@@ -111,23 +81,25 @@ def split_sizes(dataset: GraphDataset, record: DatasetRecord) -> tuple[int, int,
     return tuple(len(part) for part in parts)
 
 
-def check_edges(graph: Data, where: str) -> None:
-    """Raise DataError unless a graph has nodes with finite features, and edges between them with a row of features."""
+def check_graph(graph: Data, where: str) -> None:
+    """Raise DataError unless a graph has nodes with finite features, edges between them, and rows for each of both."""
     if graph.x is None:
         raise DataError(f"{where}: x is missing: set node features (N, C), for instance a column of ones")
-    for key in ("x", "edge_index", "edge_attr", "pos"):
-        value = graph.get(key)
-        if isinstance(value, Tensor):
-            check_kind(value, key, where)
-            check_finite(value, key, where)
     edges = graph.edge_index
     if edges is None or edges.dim() != 2 or edges.size(0) != 2 or edges.dtype != torch.int64:
         raise DataError(f"{where}: edge_index must be int64 (2, E), torch.empty(2, 0, dtype=torch.long) for no edges")
-    if edges.numel() and (int(edges.min()) < 0 or int(edges.max()) >= graph.x.size(0)):
-        raise DataError(f"{where}: edge_index names nodes outside 0..{graph.x.size(0) - 1}: number the nodes from 0")
-    if graph.edge_attr is not None and graph.edge_attr.size(0) != edges.size(1):
-        rows = graph.edge_attr.size(0)
-        raise DataError(f"{where}: edge_attr has {rows} rows for {edges.size(1)} edges: give each edge one")
+    nodes = graph.x.size(0)
+    rows = {"x": nodes, "pos": nodes, "edge_attr": edges.size(1), **{f"{split}_mask": nodes for split in SPLITS}}
+    for key, number in rows.items():
+        value = graph.get(key)
+        if isinstance(value, Tensor):
+            check_dense(value, key, where)
+            check_finite(value, key, where)
+            if value.size(0) != number:
+                unit = "edges" if key == "edge_attr" else "nodes"
+                raise DataError(f"{where}: {key} has {value.size(0)} rows for {number} {unit}: give each one row")
+    if edges.numel() and (int(edges.min()) < 0 or int(edges.max()) >= nodes):
+        raise DataError(f"{where}: edge_index names nodes outside 0..{nodes - 1}: number the nodes from 0")
 
 
 def columns(features: Tensor | None, where: str) -> int:
@@ -145,7 +117,7 @@ def labels_of(graph: Data, record: DatasetRecord, where: str) -> Tensor:
     if graph.get(key) is None:
         raise DataError(f"{where}: {key} is missing: set the label of the graph, or of each node or pair of nodes")
     y = torch.atleast_1d(torch.as_tensor(graph[key]))
-    check_kind(y, key, where)
+    check_dense(y, key, where)
     if y.dim() > 2:
         raise DataError(f"{where}: {key} must be (rows, columns), got shape {tuple(y.shape)}: flatten it")
     y = y[:, None] if y.dim() == 1 else y

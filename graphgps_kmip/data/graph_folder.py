@@ -1,14 +1,12 @@
 """Folder data sets: a user's own ``.pt`` and ``.npz`` graph files, as ``dataset.format Folder`` with a path as name.
 
-Files are read without running code, what they claim is checked before memory is taken for it, and errors name the file.
+Files are read without running code, and errors name the file.
 """
 
 from __future__ import annotations
 
 import difflib
-import math
 import re
-import zipfile
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -22,73 +20,15 @@ from torch_geometric.data import Data
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset, joined
 from graphgps_kmip.data.dataset_record import DatasetRecord
-from graphgps_kmip.data.file_errors import FILE_ERRORS, kind_and_text
-from graphgps_kmip.data.graph_checks import check_alike, check_finite, check_kind, size_text, total_memory
-from graphgps_kmip.data.safe_pickle import array_header, load_torch
-from graphgps_kmip.errors import DataError, InputError, UnsafeFile
-
-NUMBERS = "biuf"  # kinds of dtype: bool, signed, unsigned, float
-
-
-def read_npz(file: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of a file by name, in the byte order of this machine; long doubles become float64.
-
-    Args:
-        file: as `numpy.savez` writes it, compressed or not.
-
-    Raises:
-        DataError: a name occurs twice, an array does not hold real numbers, or claims more than the file holds or
-            than fits into memory.
-        BadZipFile, ValueError, EOFError, zlib.error: the file is damaged.
-    """
-    with zipfile.ZipFile(file) as archive:
-        names = [member.filename for member in archive.infolist()]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise DataError(f"{file}: it holds {twice[0]} twice: write it again")
-        if other := [name for name in names if not name.endswith(".npy")]:
-            raise DataError(f"{file}: {other[0]!r} in it is no array: write the file with numpy.savez")
-        total = 0
-        for member in archive.infolist():
-            total += _claimed(archive, member, file)
-        if total > total_memory():
-            raise DataError(
-                f"{file}: its arrays claim {size_text(total)}, and this machine has {size_text(total_memory())}"
-            )
-    with np.load(file, allow_pickle=False) as arrays:
-        return {key: _native(arrays[key]) for key in arrays.files}
-
-
-def _claimed(archive: zipfile.ZipFile, member: zipfile.ZipInfo, file: Path) -> int:
-    """Return the bytes that an array's header claims, once they are what its member holds."""
-    key = member.filename.removesuffix(".npy")
-    with archive.open(member) as content:
-        shape, _, dtype = array_header(content)
-        header = content.tell()
-    if dtype.hasobject:
-        raise DataError(f"{file}: {key} holds objects: save numbers (a list of rows of different lengths is objects)")
-    if dtype.kind not in NUMBERS:
-        raise DataError(f"{file}: {key} holds {dtype}, not real numbers: leave it out or encode it as numbers")
-    claimed = math.prod(shape) * dtype.itemsize  # of Python's integers: it cannot overflow
-    if claimed != member.file_size - header:
-        raise DataError(
-            f"{file}: {key} claims shape {shape}, {size_text(claimed)}, and holds "
-            f"{size_text(max(0, member.file_size - header))}: write the file again"
-        )
-    return claimed
-
-
-def _native(array: np.ndarray) -> np.ndarray:
-    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
-        return array.astype(np.float64)
-    return array.astype(array.dtype.newbyteorder("="), copy=False)
-
+from graphgps_kmip.data.file_errors import reading
+from graphgps_kmip.data.graph_checks import check_alike
+from graphgps_kmip.data.safe_pickle import load_torch
+from graphgps_kmip.errors import DataError, InputError
 
 REQUIRED = ("x", "edge_index", "y")
 MASKS = tuple(f"{split}_mask" for split in SPLITS)
 KNOWN = (*REQUIRED, "edge_attr", "pos", *MASKS)
-DAMAGED = (*FILE_ERRORS, LookupError, TypeError, AttributeError, RuntimeError, zipfile.BadZipFile)
 RESERVED = ("batch", "ptr", "num_graphs", "filler", "graph_id")  # attributes that mini-batches have of their own
-INT64 = 2**63
 LIKE = 0.7  # of difflib: "edges_index" and "edge_atr" are near misses, "edge_weight" is something else
 
 
@@ -97,53 +37,28 @@ def some(names: list[str]) -> str:
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "") or "nothing"
 
 
-def _read_npz(file: Path) -> dict[str, Tensor]:
-    return {key: _of_array(array, key, file) for key, array in read_npz(file).items()}
-
-
-def _of_array(array: np.ndarray, key: str, file: Path) -> Tensor:
-    if array.dtype == np.uint64 and array.size and int(array.max()) >= INT64:
-        raise DataError(f"{file}: {key} holds {int(array.max())}, too large for int64: write smaller numbers")
-    return torch.from_numpy(np.asarray(array.astype(np.int64) if array.dtype == np.uint64 else array))
+def _read_npz(file: Path) -> dict[str, np.ndarray]:
+    with np.load(file, allow_pickle=False) as arrays:
+        return {key: np.asarray(arrays[key], arrays[key].dtype.newbyteorder("=")) for key in arrays.files}
 
 
 READERS = {".npz": _read_npz, ".pt": load_torch}
 
 
-def read_graphs(file: Path) -> Iterator[Data]:
-    """Yield the graphs of a file; as `placed_graphs`, without their places."""
-    return (graph for _, graph in placed_graphs(file))
-
-
 def placed_graphs(file: Path) -> Iterator[tuple[str, Data]]:
-    """Yield place and content of each graph of a file, checked, as types that models take: float32, int64, bool masks.
+    """Yield place and content of each graph of a file, as types that models take: float32, int64, bool masks.
 
     Raises:
-        DataError: the file is damaged, holds code, or a graph is not what it should be.
+        DataError: the file is damaged, holds code, or lacks an attribute.
     """
-    if not file.is_file():  # a pipe would never answer
-        kind = "a broken link" if file.is_symlink() and not file.exists() else "not a regular file"
-        raise DataError(f"{file}: it is {kind}: put a graph file there, or remove it")
-    try:
+    with reading(file):
         content = READERS[file.suffix](file)
-    except DataError as error:
-        if not isinstance(error, UnsafeFile):
-            raise
-        raise UnsafeFile(f"{file}: it cannot be read ({error}): write it again") from error
-    except DAMAGED as error:
-        raise DataError(f"{file}: it cannot be read ({_reason(error)}): write it again") from error
     graphs = content if isinstance(content, list | tuple) else [content]
     for number, graph in enumerate(graphs):
         where = f"{file}, graph {number}" if isinstance(content, list | tuple) else str(file)
         if not isinstance(graph, Data | dict):
             raise DataError(f"{where}: a graph must be a Data or a dict of tensors, got {type(graph).__name__}")
         yield where, _graph(graph.to_dict() if isinstance(graph, Data) else graph, where)
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return kind_and_text(error)[:160]
 
 
 def _graph(values: Mapping[str, Any], where: str) -> Data:
@@ -160,57 +75,33 @@ def _graph(values: Mapping[str, Any], where: str) -> Data:
         raise DataError(f"{where}: {reserved[0]} is a name that graphs and mini-batches use: rename this attribute")
     if absent := [key for key in MASKS if key not in values] if any(key in values for key in MASKS) else []:
         raise DataError(f"{where}: {absent[0]} is missing: give {', '.join(MASKS)}, or none of them")
-    graph = Data(**values)
-    _check_shapes(graph, where)
-    return graph
+    shape = tuple(values["x"].shape)
+    if len(shape) != 2 or 0 in shape:
+        hints = {1: "give a single feature as a column, x[:, None]", 2: "for nodes without features a column of ones"}
+        hint = hints.get(len(shape), "flatten the features of each node")
+        raise DataError(f"{where}: x must be (nodes, features), each 1 or more, got shape {shape}: {hint}")
+    return Data(**values)
 
 
 def _is_reserved(key: str) -> bool:
     return key in RESERVED or key.startswith("num_") or callable(getattr(Data, key, None))
 
 
-def _check_shapes(graph: Data, where: str) -> None:
-    if graph.x.dim() != 2 or 0 in graph.x.shape:
-        hints = {1: "give a single feature as a column, x[:, None]", 2: "for nodes without features a column of ones"}
-        hint = hints.get(graph.x.dim(), "flatten the features of each node")
-        raise DataError(
-            f"{where}: x must be (nodes, features), each 1 or more, got shape {tuple(graph.x.shape)}: {hint}"
-        )
-    if graph.pos is not None and graph.pos.dim() != 2:
-        raise DataError(f"{where}: pos must be (nodes, coordinates), got shape {tuple(graph.pos.shape)}")
-    edges, nodes = graph.edge_index, graph.x.size(0)
-    rows = {"y": (1, nodes), "edge_attr": (edges.size(-1),), "pos": (nodes,), **dict.fromkeys(MASKS, (nodes,))}
-    if edges.dim() != 2 or edges.size(0) != 2:
-        raise DataError(f"{where}: edge_index must be (2, number of edges), got {tuple(edges.shape)}")
-    if edges.numel() and not 0 <= int(edges.min()) <= int(edges.max()) < nodes:
-        raise DataError(f"{where}: edge_index names nodes outside 0..{nodes - 1}, for x has {nodes} rows")
-    for key, wanted in rows.items():
-        if key in graph and graph[key].size(0) not in wanted:
-            allowed = " or ".join(map(str, wanted))
-            raise DataError(f"{where}: {key} must have {allowed} rows, got shape {tuple(graph[key].shape)}")
-
-
 def _tensor(value: Any, key: str, where: str) -> Tensor:
-    """Return an attribute as the type that models take, finite."""
+    """Return an attribute as the type that models take."""
     try:
-        value = torch.as_tensor(value).detach()
+        value = torch.atleast_1d(torch.as_tensor(value).detach())
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise DataError(f"{where}: {key} must be numbers, got {type(value).__name__}") from error
-    check_kind(value, key, where)
-    value = torch.atleast_1d(value)
+    if value.is_complex() or value.layout != torch.strided:
+        raise DataError(f"{where}: {key} must be a dense tensor of real numbers, got {value.layout} {value.dtype}")
     if key in MASKS:
         if not bool(((value == 0) | (value == 1)).all()):
             raise DataError(f"{where}: {key} must hold True and False, or 1 and 0: write a mask, not node numbers")
         return value.bool()
     if key == "edge_index" and value.numel() and (value.is_floating_point() or value.dtype == torch.bool):
         raise DataError(f"{where}: edge_index must be whole numbers, got {value.dtype}: save it as int64")
-    if not value.is_floating_point() or key == "edge_index":
-        return value.long()
-    single = value.float()
-    if bool((single.isinf() & ~value.isinf()).any()):
-        raise DataError(f"{where}: {key} holds {float(value.abs().max()):g}, too large for float32: scale it")
-    check_finite(single, key, where, nan_allowed=key == "y")  # whether NaN says "unknown" depends on the task
-    return single
+    return value.float() if value.is_floating_point() and key != "edge_index" else value.long()
 
 
 FORMAT = "Folder"
@@ -259,9 +150,9 @@ def load(root: str, name: str, task_type: str = "classification") -> GraphDatase
     """
     parts, places = [], []
     for files in _files(_path(root, name)).values():
-        found = [pair for file in files for pair in placed_graphs(file)]
-        parts.append([graph for _, graph in found])
-        places += [place for place, _ in found]
+        pairs = [pair for file in files for pair in placed_graphs(file)]
+        parts.append([graph for _, graph in pairs])
+        places += [place for place, _ in pairs]
     graphs = [graph for part in parts for graph in part]
     if not graphs:
         raise DataError(f"{_path(root, name)}: its files hold no graphs: write one or more into each")
@@ -280,10 +171,7 @@ def load(root: str, name: str, task_type: str = "classification") -> GraphDatase
 
 
 def _path(root: str | Path, name: str) -> Path:
-    try:
-        path = Path(root).expanduser() / Path(name).expanduser()
-    except RuntimeError as error:  # ~ and the name of nobody
-        raise DataError(f"dataset.dir, dataset.name: no home folder for {root!r} or {name!r}: give a path") from error
+    path = Path(root).expanduser() / Path(name).expanduser()
     if not name or not path.is_dir():
         beside = [one.name for one in path.parent.iterdir() if one.is_dir()] if name and path.parent.is_dir() else []
         hint = suggest(path.name, beside) if difflib.get_close_matches(path.name, beside) else ""
@@ -293,14 +181,6 @@ def _path(root: str | Path, name: str) -> Path:
 
 def _files(folder: Path) -> dict[str, list[Path]]:
     """Return the graph files of each part; of one part "" where the folder is not divided."""
-    try:
-        return _parts(folder)
-    except OSError as error:
-        place = error.filename or folder
-        raise DataError(f"{place}: it cannot be read ({error.strerror}): check its permissions") from error
-
-
-def _parts(folder: Path) -> dict[str, list[Path]]:
     inside = sorted(one.name for one in folder.iterdir() if one.is_dir() and not one.name.startswith("."))
     divided = [split for split in SPLITS if split in inside]
     parts = {split: folder / split for split in SPLITS} if divided else {"": folder}
@@ -329,7 +209,7 @@ def _natural(file: Path) -> list[tuple[bool, int | str]]:
 
 def _level(files: Mapping[str, list[Path]]) -> str:
     first, *_ = files.values()
-    graphs = (graph for found in files.values() for file in found for graph in read_graphs(file))
+    graphs = (graph for part in files.values() for file in part for _, graph in placed_graphs(file))
     seen: list[Data] = []
     for graph in graphs:
         seen.append(graph)

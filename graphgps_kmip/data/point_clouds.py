@@ -95,7 +95,7 @@ log = logging.getLogger(__name__)
 class CloudDataset(OnDiskDataset):
     """Clouds in ``root/processed``; each item is a graph with ``x``, ``pos``, ``y`` and its k-NN edges.
 
-    Small facts of every cloud are in memory: ``num_points (G,)``, ``label_counts (G, classes)`` and ``splits``.
+    Small facts of every cloud are in memory: ``num_points (G,)`` and ``splits``.
 
     Args:
         root: folder with ``raw`` and ``processed``.
@@ -118,7 +118,7 @@ class CloudDataset(OnDiskDataset):
         )
         super().__init__(root, schema=schema, log=False)
         with np.load(folder / "facts.npz") as facts:
-            self.num_points, self.label_counts = facts["num_points"], facts["label_counts"]
+            self.num_points = facts["num_points"]
             self.splits = tuple(facts[part] for part in SPLITS)
         self.points(len(self) - 1)  # a file that was cut off fails here rather than in a worker
         if cache and not os.path.exists(self._neighbors.path):
@@ -137,20 +137,19 @@ class CloudDataset(OnDiskDataset):
 
     def process(self) -> None:
         """Write the raw clouds, read one at a time, into the database."""
-        sizes, counts, parts = [], [], []
+        sizes, parts = [], []
 
         def rows() -> Iterator[Row]:
             for cloud in self.source.read(Path(self.raw_dir)):
                 with reading(cloud.path):
                     x, y = checked(cloud, self.source)
                 sizes.append(len(x))
-                counts.append(np.bincount(y, minlength=self.source.num_classes))
                 parts.append(SPLITS.index(cloud.part))
                 yield {"x": torch.from_numpy(x), "y": torch.from_numpy(y)}
 
         self._points.write(rows())
         splits = dict(zip(SPLITS, _splits(np.array(parts)), strict=True))
-        np.savez(self.processed_paths[1], num_points=np.array(sizes), label_counts=np.array(counts), **splits)
+        np.savez(self.processed_paths[1], num_points=np.array(sizes), **splits)
 
     def len(self) -> int:
         """Return the number of clouds."""
@@ -177,11 +176,6 @@ class CloudDataset(OnDiskDataset):
     def multi_get(self, indices: Iterable[int], batch_size: int | None = None) -> list[Data]:  # noqa: ARG002
         """Return several graphs; the parent's way makes a temporary table for each batch."""
         return [self[index] for index in indices]
-
-    def close(self) -> None:
-        """Close this process's connections; the next reading opens them again."""
-        self._points.close()
-        self._neighbors.close()
 
     @property
     def summary(self) -> Summary:

@@ -14,31 +14,24 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import lzma
 import os
 import shutil
+import tarfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http.client import HTTPException
 from pathlib import Path, PurePath
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 from urllib.error import URLError
-
-import scipy
+from urllib.request import urlopen
 
 from graphgps_kmip.common.atomic_write import free_name
 from graphgps_kmip.common.file_lock import locked
 from graphgps_kmip.common.torch_files import check_archive
 from graphgps_kmip.data.dataset_record import DatasetRecord, RawFiles
-from graphgps_kmip.data.downloads import CHUNK, NetworkError, download, network_reason, sha256, unpack
-from graphgps_kmip.data.file_errors import (
-    DamagedFile,
-    damage_reason,
-    is_damage,
-    missing_files,
-    naming_disk,
-    reading,
-    set_aside,
-)
+from graphgps_kmip.data.file_errors import DamagedFile, damage_reason, is_damage, naming_disk, reading
 from graphgps_kmip.data.safe_pickle import array_header, load_pickle, load_torch, weights_only
 from graphgps_kmip.errors import DataError, UnsafeFile, UserError
 
@@ -67,6 +60,9 @@ SHA256 = {
 
 log = logging.getLogger(__name__)
 Loaded = TypeVar("Loaded")
+TIMEOUT = 30.0  # seconds without an answer
+CHUNK = 2**20
+HIDDEN = ".preparing"
 STAMP = "prepared.json"
 LOOKED_INTO = 64  # files whose ends are hashed for the stamp; of all of them the sizes count
 END = 4096  # bytes at either end of such a file
@@ -88,13 +84,13 @@ def prepared(record: DatasetRecord, root: str | Path, load: Callable[[str], Load
     with locked(folder / ".lock", record.title), naming_disk(f"preparing {record.title}", folder):
         try:
             if _missing(folder, raw):
-                _fetch(record, folder, load)
+                _fetch(record, folder)
             if not _is_current(folder, raw):
                 _check(record, folder)
                 _process(record, folder, load)
             return _load_processed(record, folder, home, load)
         except DamagedFile as error:
-            raise DataError(set_aside(record, error.path, error.reason)) from error
+            raise DataError(_set_aside(record, error.path, error.reason)) from error
 
 
 def raw_folder(record: DatasetRecord, root: str | Path) -> Path:
@@ -110,10 +106,39 @@ def at_hand(record: DatasetRecord, root: str | Path) -> bool:
     return any(names and all(_is_there(folder / name) for name in names) for names in (record.raw.files, archives))
 
 
-def missing_line(record: DatasetRecord, root: str | Path, reason: str) -> str:
-    """Return the line for a data set whose raw files are not on disk: which, and where they go."""
-    folder = raw_folder(record, root)
-    return missing_files(record, folder, _missing(folder, record.raw), reason)
+def missing_line(record: DatasetRecord, root: str | Path, reason: str, missing: Sequence[str] = ()) -> str:
+    """Return the line for raw files that are not on disk: which, where they go, where they come from.
+
+    Args:
+        record: of the data set.
+        root: folder of all data sets (``dataset.dir``).
+        reason: why they are not there.
+        missing: their names; (): all that are not there.
+    """
+    raw, folder = record.raw, raw_folder(record, root)
+    missing = missing or _missing(folder, raw)
+    names = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
+    archives = f" (or {' and '.join(raw.archives)} as downloaded)" if raw.archives else ""
+    return (
+        f"{record.title}: raw files are missing ({reason}): place {names}{archives}{_from(record)} into {folder}, or "
+        f"set dataset.sample True, which runs without them"
+    )
+
+
+def _from(record: DatasetRecord) -> str:
+    return f" from {record.source.page}" if record.source and record.source.page else ""
+
+
+def _set_aside(record: DatasetRecord, path: Path, reason: str) -> str:
+    """Rename a file that cannot be used, and return the line that says so."""
+    if not path.is_file():
+        return f"{record.title}: {path} cannot be used ({reason}): put it{_from(record)} there again"
+    aside = free_name(path, "damaged")
+    os.replace(path, aside)
+    return (
+        f"{record.title}: {path} cannot be used ({reason}); it was renamed to {aside.name}: put a good "
+        f"copy{_from(record)} there"
+    )
 
 
 def processed_folder(record: DatasetRecord, root: str | Path) -> Path:
@@ -129,36 +154,59 @@ def _is_there(path: Path) -> bool:
     return path.is_file() or any(one.is_file() for one in path.rglob("*"))
 
 
-HIDDEN = ".preparing"
+class NetworkError(Exception):
+    """Something could not be downloaded."""
 
 
-def _fetch(record: DatasetRecord, folder: Path, load: Callable[[str], Any]) -> None:
+def _fetch(record: DatasetRecord, folder: Path) -> None:
     """Put missing raw files into place: from archives that are on disk, else from their addresses."""
     part, raw = _emptied(folder / HIDDEN), record.raw
     log.info("%s: fetching its raw files", record.title)
+    reason = "no address of them is known"
     try:
         for name in raw.archives:
             if (folder / name).is_file():
                 _take(folder / name, part, folder, raw)
         for name, url in raw.urls.items():
-            if name in _missing(folder, raw):
-                download(url, part / name)
+            if name in (missing := _missing(folder, raw)):
+                _download(url, part / name)
                 _move(part, folder, [name])
-            elif name in raw.archives and any(one not in raw.urls for one in _missing(folder, raw)):
-                download(url, part / name)
+            elif name in raw.archives and any(other not in raw.urls for other in missing):
+                _download(url, part / name)
                 try:
                     _take(part / name, part, folder, raw)
                 except DamagedFile as error:
                     raise NetworkError(f"{url}: {error.reason}") from error
-        if not raw.urls and _missing(folder, raw):
-            _fetch_by_class(part, folder, raw, load)
+            reason = "what was found does not hold them"
     except NetworkError as error:
-        reason = f"fetching them: {error}"
-        raise DataError(missing_files(record, folder, _missing(folder, raw), reason)) from error
+        raise DataError(missing_line(record, _root(folder, raw), f"fetching them: {error}")) from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
-    if absent := _missing(folder, raw):
-        raise DataError(missing_files(record, folder, absent, f"what was found does not hold {absent[0]}"))
+    if _missing(folder, raw):
+        raise DataError(missing_line(record, _root(folder, raw), reason))
+
+
+def _root(folder: Path, raw: RawFiles) -> Path:
+    return folder.parents[len(PurePath(raw.folder).parts) - 1]
+
+
+def _download(url: str, path: Path) -> None:
+    """Write the content of an address to a file.
+
+    Raises:
+        NetworkError: anything that goes wrong between here and the server.
+    """
+    log.info("downloading %s", url)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with urlopen(url, timeout=TIMEOUT) as response, open(path, "wb") as file:
+            shutil.copyfileobj(response, file, CHUNK)
+            expected = int(response.headers.get("Content-Length") or 0)
+            if file.tell() < expected:
+                raise NetworkError(f"the download ended after {file.tell():,} of {expected:,} bytes")
+    except (URLError, HTTPException, ConnectionError, TimeoutError) as error:
+        text = " ".join(str(getattr(error, "reason", None) or error).split())
+        raise NetworkError(text[:120] or type(error).__name__) from error
 
 
 def _take(archive: Path, part: Path, folder: Path, raw: RawFiles) -> None:
@@ -173,19 +221,44 @@ def _take(archive: Path, part: Path, folder: Path, raw: RawFiles) -> None:
     _move(part, folder, missing)
 
 
-def _fetch_by_class(part: Path, folder: Path, raw: RawFiles, load: Callable[[str], Any]) -> None:
-    """Let a loading class download all files, beside those that are on disk: it may write over what it finds."""
-    try:
-        with weights_only():
-            load(str(part))
-    except Exception as error:
-        if not isinstance(error, (URLError, HTTPException, ConnectionError, TimeoutError)) and not is_damage(error):
-            raise
-        raise NetworkError(network_reason(error)) from error
-    _move(part / raw.base, folder, raw.files)
+def unpack(archive: Path, names: Sequence[str], folder: Path, inside: str = "") -> None:
+    """Move the files of an archive into a folder that have these names there; nothing is written elsewhere.
+
+    A file ``raw/a.txt`` is the ``raw/a.txt`` or ``a.txt`` that is least deep in the archive's folders.
+
+    Args:
+        archive: a zip, a tar of any compression, or one file packed by xz, ``a.txt.xz``.
+        names: paths of files or folders, relative to ``folder``.
+        folder: exists.
+        inside (default: any): folder of the archive that holds them.
+
+    Raises:
+        UnsafeFile: the archive holds none of them.
+        BadZipFile, TarError, EOFError, zlib.error, LZMAError: it is damaged, or leads outside its folder.
+    """
+    with TemporaryDirectory(dir=folder) as place:
+        if archive.suffix == ".zip":
+            with zipfile.ZipFile(archive) as content:
+                content.extractall(place)
+        elif archive.suffix == ".xz" and not archive.name.endswith(".tar.xz"):
+            with lzma.open(archive) as source, open(Path(place, archive.stem), "wb") as file:
+                shutil.copyfileobj(source, file, CHUNK)
+        else:
+            with tarfile.open(archive) as content:
+                content.extractall(place, filter="data")
+        unpacked = {
+            name: [path for form in (name, name.removeprefix("raw/")) for path in Path(place, inside).rglob(form)]
+            for name in names
+        }
+        if not any(unpacked.values()):
+            raise UnsafeFile(f"there is no {inside or ' and no '.join(names[:3])} in it")
+        for name, paths in unpacked.items():
+            if paths:
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                os.replace(min(paths, key=lambda path: (len(path.parts), path)), folder / name)
 
 
-def _move(part: Path, folder: Path, names: list[str] | tuple[str, ...]) -> None:
+def _move(part: Path, folder: Path, names: Sequence[str]) -> None:
     """Rename files or folders that are complete into place, unless there is one of that name."""
     for name in names:
         if (part / name).exists() and not _is_there(folder / name):
@@ -207,13 +280,13 @@ def _check(record: DatasetRecord, folder: Path) -> None:
         if files.isdisjoint((path, *path.parents)):
             continue  # something else that was put there
         wanted = SHA256.get(f"{record.raw.folder}/{path.relative_to(folder).as_posix()}")
-        if wanted and sha256(path) != wanted:
+        if wanted and file_sum(path) != wanted:
             raise DamagedFile(path, "its checksum is not the published file's")
         with reading(path):
             _check_content(path)
 
 
-TEXT = (".txt", ".index", ".off", ".edgelist", ".gz", ".h5")  # whose readers run no code
+TEXT = (".txt", ".index", ".off", ".edgelist", ".gz", ".h5", ".mat", ".json")  # whose readers run no code
 PICKLES = (".pickle", ".pkl")  # and Planetoid's files "ind.", and what begins as pickles do
 
 
@@ -226,12 +299,8 @@ def _check_content(path: Path) -> None:
                 with archive.open(member) as file:
                     if array_header(file)[2].hasobject:
                         load_pickle(file)
-                    while file.read(CHUNK):  # to the end, where its checksum is compared
-                        pass
-    elif path.suffix == ".mat":
-        scipy.io.loadmat(path)
-    elif path.suffix == ".json":
-        json.loads(path.read_bytes())
+            if name := archive.testzip():
+                raise UnsafeFile(f"the checksum of {name} in it is wrong")
     elif path.suffix not in TEXT:
         with open(path, "rb") as file:
             if path.suffix == ".npy" and array_header(file)[2].hasobject:
@@ -239,6 +308,12 @@ def _check_content(path: Path) -> None:
             elif path.suffix in PICKLES or path.name.startswith("ind.") or file.read(1) == b"\x80":
                 file.seek(0)
                 load_pickle(file)
+
+
+def file_sum(path: Path) -> str:
+    """Return the SHA-256 checksum of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _process(record: DatasetRecord, folder: Path, load: Callable[[str], Any]) -> None:
@@ -252,8 +327,6 @@ def _process(record: DatasetRecord, folder: Path, load: Callable[[str], Any]) ->
         link.symlink_to(path)
     log.info("%s: preparing it from its raw files", record.title)
     try:
-        if raw.check:
-            raw.check(stage)
         with weights_only():
             load(str(stage_home))
         _move_into_place(folder, stage, raw)
@@ -263,7 +336,8 @@ def _process(record: DatasetRecord, folder: Path, load: Callable[[str], Any]) ->
         absent = _inside(error.filename, stage)
         if not absent:
             raise
-        raise DataError(missing_files(record, folder, [absent], f"the other files ask for {absent}")) from error
+        reason = f"the other files ask for {absent}"
+        raise DataError(missing_line(record, _root(folder, raw), reason, [absent])) from error
     except Exception as error:
         if not _is_unnamed_damage(error):
             raise

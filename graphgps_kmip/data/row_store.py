@@ -68,11 +68,6 @@ class RowFile:
                     database.multi_insert(range(count, count + len(batch)), batch)
                     count += len(batch)
 
-    def close(self) -> None:
-        """Close this process's connection; the next reading opens it again."""
-        if os.getpid() in self._connections:
-            self._connections.pop(os.getpid()).close()
-
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_connections": {}}
 

@@ -1,5 +1,5 @@
 /* Edges drawn into each node by their scores (called by data/edge_sampling.py), and the rows of a batch's layer (called
- * by data/layer_rows.py), on a CPU.
+ * by data/layer_loader.py), on a CPU.
  *
  * Every number is computed by the same operations as in numpy there, each rounded by itself (-ffp-contract=off), so that
  * both draw the same edges.

@@ -27,7 +27,7 @@ from graphgps_kmip.compat.public_faults import (
     with_every_edge_reversed,
     with_padding,
 )
-from graphgps_kmip.data.transductive import with_reverse_edges
+from graphgps_kmip.data.graph_changes import with_reverse_edges
 from graphgps_kmip.encoding.expander_graph import Expansion, expander_edges, expander_generator, spectral_value
 from graphgps_kmip.encoding.graphormer_bias import GraphToken
 from graphgps_kmip.gym.building.network_building import build_network

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from graphgps_kmip.data import edge_sampling, layer_rows
+from graphgps_kmip.data import edge_sampling, layer_loader
 from graphgps_kmip.data.edge_sampling import HOW, KERNEL, draw_edges, negative_log, uniform_numbers
-from graphgps_kmip.data.layer_rows import with_sources
+from graphgps_kmip.data.layer_loader import with_sources
 from graphgps_kmip.data.score_file import LayerScores
 from graphgps_kmip.native import unavailable_reason
 from tests.data.scored import layer_of
@@ -66,9 +66,9 @@ def test_both_number_the_rows_of_a_layer_alike(num_nodes: int, monkeypatch: pyte
     for num_rows, num_sources in ((1, 0), (0, 5), (num_nodes, 9), (num_nodes // 3, 2 * num_nodes)):
         rows = torch.randperm(num_nodes, generator=generator)[:num_rows]
         source = torch.randint(num_nodes, (num_sources,), generator=generator)
-        monkeypatch.setattr(layer_rows, "unavailable_reason", lambda *_: None)
+        monkeypatch.setattr(layer_loader, "unavailable_reason", lambda *_: None)
         fast = with_sources(rows, source, num_nodes)
-        monkeypatch.setattr(layer_rows, "unavailable_reason", lambda *_: "no compiler")
+        monkeypatch.setattr(layer_loader, "unavailable_reason", lambda *_: "no compiler")
         for one, other in zip(fast, with_sources(rows, source, num_nodes), strict=True):
             assert torch.equal(one, other)
 
@@ -77,7 +77,7 @@ def test_both_number_the_rows_of_a_layer_alike(num_nodes: int, monkeypatch: pyte
 def test_rows_are_the_targets_then_the_other_sources_in_increasing_order(
     reason: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(layer_rows, "unavailable_reason", lambda *_: reason)
+    monkeypatch.setattr(layer_loader, "unavailable_reason", lambda *_: reason)
     rows, place = with_sources(torch.tensor([8, 3]), torch.tensor([5, 3, 9, 5, 0, 8]), 10)
     assert rows.tolist() == [8, 3, 0, 5, 9]
     assert rows[place].tolist() == [5, 3, 9, 5, 0, 8]

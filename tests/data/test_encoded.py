@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -101,18 +100,6 @@ def test_nan_infinity_and_empty_graphs_survive(tmp_path: Path) -> None:
             torch.testing.assert_close(graph.odd, value, equal_nan=True, rtol=0, atol=0)
     nothing = Encoding("Nothing", {}, lambda some: [{"nothing": torch.empty(0)} for _ in some])
     assert encoded(GraphDataset(graphs), [nothing], tmp_path).graphs[1].nothing.shape == (0,)
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.usefixtures("small_chunks")
-def test_an_error_names_encoding_and_graph(workers: int, rings: Rings, tmp_path: Path) -> None:
-    def fails(graphs: list[Data]) -> list[dict[str, Tensor]]:
-        assert all(graph.x[0, 0] != 13 for graph in graphs), "bad luck"
-        return [{} for _ in graphs]
-
-    with pytest.raises(ValueError, match=r"^Fails: graph 13: AssertionError: bad luck"):
-        encoded(rings(30), [Encoding("Fails", {}, fails)], tmp_path, workers)
-    assert folders(tmp_path) == []
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -270,19 +257,3 @@ def test_no_encodings_and_no_graphs_are_no_trouble(rings: Rings, tmp_path: Path)
     assert encoded(dataset, [], tmp_path) is dataset
     assert len(encoded(GraphDataset([]), [ones("One", "one")], tmp_path)) == 0
     assert len(encoded(GraphDataset([]), [ones("One", "one")], None)) == 0
-
-
-def test_a_bar_appears_when_it_takes_more_than_a_moment(
-    rings: Rings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    def slow(graphs: list[Data]) -> list[dict[str, Tensor]]:
-        time.sleep(0.2)
-        return [{} for _ in graphs]
-
-    monkeypatch.setattr(encoding_module, "NODES", 10)
-    encoded(rings(4), [Encoding("Slow", {}, slow)], None, 1)
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(processes, "MOMENT", 0.1)
-    encoded(rings(4), [Encoding("Slow", {}, slow)], tmp_path, 1)
-    assert "Slow:  " in (bar := capsys.readouterr().err)
-    assert "/4 [" in bar

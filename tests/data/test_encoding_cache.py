@@ -177,14 +177,6 @@ def test_after_a_kill_the_processes_it_started_end_and_free_the_lock(rings: Ring
     assert toy.count == 20
 
 
-@pytest.mark.usefixtures("small_chunks")
-def test_a_killed_process_is_one_line(rings: Rings, tmp_path: Path) -> None:
-    deadly = Encoding("Deadly", {}, lambda _: os._exit(9))
-    with pytest.raises(ValueError, match="Deadly: one of 2 processes was killed at graphs 0 to 6; it may"):
-        encoded(rings(20), [deadly], tmp_path, 2)
-    assert folders(tmp_path) == []
-
-
 def test_of_two_processes_one_computes_and_one_waits(rings: Rings, tmp_path: Path) -> None:
     def slow(graphs: list[Data]) -> list[dict[str, Tensor]]:
         time.sleep(0.6)

@@ -82,7 +82,7 @@ MISTAKES = {
     "x holds NaN in row 3, column 0": ("x", torch.tensor([[0.0], [1.0], [2.0], [float("nan")], [4.0]])),
     "edge_attr holds an infinite value in row 0": ("edge_attr", torch.full((5, 1), float("inf"))),
     "pos holds NaN in row 0, column 0 .10 of 10 values.": ("pos", torch.full((5, 2), float("nan"))),
-    "x is a sparse_coo tensor: save it dense": ("x", torch.ones(5, 1).to_sparse()),
+    "x must be a dense tensor of real numbers, got sparse_coo": ("x", torch.ones(5, 1).to_sparse()),
     "graph 2: y holds class 1,000,000, and there are 3 different labels": ("y", torch.tensor([1_000_000])),
 }
 

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 from torch_geometric.data import Data
 
-from graphgps_kmip.data import edge_sampling, layer_rows
+from graphgps_kmip.data import edge_sampling, layer_loader
 from graphgps_kmip.data.edge_sampling import KERNEL
 from graphgps_kmip.data.layer_loader import LAYER_SAMPLERS, LayerLoader, LayerSampling
 from graphgps_kmip.data.score_file import read_scores, write_scores
@@ -68,7 +68,7 @@ def bytes_of_a_batch(load: LayerLoader) -> int:
 def test_a_batch_needs_no_memory_of_the_size_of_the_graph(
     sampler: str, reason: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (edge_sampling, layer_rows):
+    for module in (edge_sampling, layer_loader):
         monkeypatch.setattr(module, "unavailable_reason", lambda *_: reason)
     sizes = {}
     for num_nodes in (2_000, 200_000):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from graphgps_kmip.data.transductive import with_reverse_edges, with_self_loops
+from graphgps_kmip.data.graph_changes import with_reverse_edges, with_self_loops
 
 EDGES = [(0, 1), (1, 0), (1, 2), (3, 3)]  # node 4 has none
 

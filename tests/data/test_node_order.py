@@ -8,7 +8,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import to_dense_adj, to_undirected
 
 from graphgps_kmip.data.dataset import GraphDataset
-from graphgps_kmip.data.node_order import ORDERS, in_order, node_order
+from graphgps_kmip.data.graph_changes import ORDERS, in_order, node_order
 
 
 def path(labels: list[int]) -> Data:

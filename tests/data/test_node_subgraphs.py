@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import subgraph
 
 from graphgps_kmip.data import DatasetInfo, DatasetRecord, GraphDataset, Sampling, make_loaders
-from graphgps_kmip.data.node_subgraphs import NodeSubgraphs, around_nodes
+from graphgps_kmip.data.node_loader import NodeSubgraphs, around_nodes
 from tests.data.large import mesh, tangle
 
 GRAPHS = {"mesh": mesh, "tangle": tangle}

@@ -1,4 +1,4 @@
-"""Splits of a loaded data set: kept ones, folds, one of several masks."""
+"""Records, their registry, and the splits of a loaded data set: random, kept ones, folds, one of several masks."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data
 
 from graphgps_kmip.common.torch_files import load_plain, save_plain
-from graphgps_kmip.data import DataError, DatasetRecord, GraphDataset, open_dataset
+from graphgps_kmip.data import DataError, DatasetRecord, GraphDataset, find, open_dataset, random_split, register
 
 Rings = Callable[[int], GraphDataset]
 
 
-def record_of(loaded: object, level: str = "graph") -> DatasetRecord:
-    return DatasetRecord(
-        format="Mine", name="rings", load=lambda _root: loaded, task_type="classification", level=level
-    )
+pytestmark = pytest.mark.usefixtures("own_registry")
+
+
+def record_of(loaded: object, level: str = "graph", name: str = "rings") -> DatasetRecord:
+    return DatasetRecord("Mine", lambda _root: loaded, "classification", name=name, level=level)
 
 
 def parts(dataset: GraphDataset) -> list[list[int]]:
@@ -113,3 +115,91 @@ def test_one_of_several_masks_is_chosen_by_its_number(divided: Data) -> None:
     with pytest.raises(ValueError, match="has 2 splits, numbered from 0, got 2"):
         open_dataset(record, "", split_index=2)
     assert graph.train_mask.dim() == 2
+
+
+def test_a_registered_data_set_is_found_by_format_and_name() -> None:
+    record = register(record_of([]))
+    assert find("Mine", "rings") is record
+    assert register(record) is record
+    with pytest.raises(ValueError, match="the name 'Mine/rings' is taken by the dataset Mine/rings"):
+        register(replace(record, summary="another"))
+    assert find("Mine", "rings") is record
+
+
+def test_a_format_with_one_nameless_data_set_needs_no_name() -> None:
+    record = register(record_of([], name=""))
+    assert find("Mine") is find("Mine", "none") is record
+    with pytest.raises(ValueError, match=r"dataset\.name: Mine has no 'rings'. Allowed: none"):
+        find("Mine", "rings")
+
+
+def test_a_misspelt_format_or_name_meets_its_near_misses() -> None:
+    with pytest.raises(ValueError, match=r"dataset\.format: unknown 'SKlearm'. Did you mean sklearn"):
+        find("SKlearm", "digits")
+    with pytest.raises(ValueError, match=r"dataset\.name: sklearn has no 'digit'. Did you mean digits"):
+        find("sklearn", "digit")
+
+
+@pytest.mark.parametrize("wrong", [{"level": "nodes"}, {"task_type": "classify"}])
+def test_an_unknown_level_or_task_type_is_refused(wrong: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=f"Mine/rings: {next(iter(wrong))} must be one of"):
+        replace(record_of([]), **wrong)
+
+
+def test_own_splits_are_kept_unless_a_random_one_is_asked_for(rings: Callable[[int], GraphDataset]) -> None:
+    record = record_of(rings(20))
+    assert open_dataset(record, "").splits.val.tolist() == [18]
+    first, again, other = (open_dataset(record, "", "random", [0.5, 0.25, 0.25], seed) for seed in (0, 0, 1))
+    assert [len(part) for part in first.splits] == [10, 5, 5]
+    assert parts(first) == parts(again) != parts(other)
+
+
+def test_one_graph_with_masks_keeps_them_and_without_gets_some(divided: Data) -> None:
+    kept = open_dataset(record_of(divided, "node"), "")
+    assert kept.graphs[0].val_mask.tolist() == divided.val_mask.tolist()
+    bare = Data(x=divided.x, edge_index=divided.edge_index, y=divided.y)
+    masks = open_dataset(record_of([bare], "node"), "").graphs[0]
+    assert [int(masks[f"{split}_mask"].sum()) for split in ("train", "val", "test")] == [6, 2, 2]
+    assert bool((masks.train_mask.int() + masks.val_mask.int() + masks.test_mask.int() == 1).all())
+    assert "train_mask" not in bare
+    redrawn = open_dataset(record_of(divided, "node"), "", "random", seed=5).graphs[0]
+    assert not torch.equal(redrawn.train_mask, divided.train_mask)
+
+
+def test_no_graphs_or_an_unknown_split_mode_are_refused() -> None:
+    with pytest.raises(ValueError, match="Mine/rings: the data set has no graphs"):
+        open_dataset(record_of([]), "")
+    with pytest.raises(ValueError, match=r"dataset\.split_mode must be one of standard, .*got 'fixed'"):
+        open_dataset(record_of([]), "", "fixed")
+
+
+@pytest.mark.parametrize("labels", [None, [0, 1] * 25], ids=["plain", "stratified"])
+def test_every_sample_is_in_exactly_one_part(labels: list[int] | None) -> None:
+    splits = random_split(50, (0.5, 0.3, 0.2), seed=3, labels=labels)
+    assert [len(part) for part in splits] == [25, 15, 10]
+    assert torch.cat(splits).sort().values.tolist() == list(range(50))
+    assert all(part.dtype == torch.int64 for part in splits)
+
+
+def test_the_seed_decides() -> None:
+    first, again, other = (random_split(30, seed=seed).train.tolist() for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_a_stratified_split_divides_each_class_alike() -> None:
+    labels = np.repeat([0, 1, 2], [100, 50, 10])
+    for part, share in zip(random_split(160, (0.6, 0.2, 0.2), labels=labels), (0.6, 0.2, 0.2), strict=True):
+        assert np.bincount(labels[part]).tolist() == [100 * share, 50 * share, 10 * share]
+
+
+@pytest.mark.parametrize("fractions", [(0.8, 0.1, 0.2), (1.0, 0.0, 0.0), (0.5, 0.5), (1.2, -0.1, -0.1)])
+def test_shares_that_do_not_make_a_whole_are_refused(fractions: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match=r"dataset\.split must be three positive shares"):
+        random_split(10, fractions)
+
+
+def test_too_few_samples_to_divide_are_refused() -> None:
+    with pytest.raises(ValueError, match="dataset.split: 1 samples cannot be divided .* each part needs one or more:"):
+        random_split(1)
+    with pytest.raises(ValueError, match="20 samples cannot be divided .* one or more of each class:"):
+        random_split(20, labels=[0] * 19 + [1])

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import pytest
 import torch
 
-from graphgps_kmip.data.graph_hash import graph_facts
+from graphgps_kmip.data.dataset import graph_facts
 from graphgps_kmip.data.score_file import AttentionScores, LayerScores, check_scores, read_scores, write_scores
 from graphgps_kmip.errors import ResultsError
 from tests.data.scored import FACTS, graph_of, layer_of, scores_of
@@ -221,5 +221,5 @@ def test_the_facts_of_a_graph_follow_its_edges_features_labels_and_masks_alone()
 def test_a_hash_does_not_depend_on_the_chunks_it_is_made_in(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = graph_of(1000)
     facts = graph_facts(graph)
-    monkeypatch.setattr("graphgps_kmip.data.graph_hash.BYTES", 100)
+    monkeypatch.setattr("graphgps_kmip.data.dataset.BYTES", 100)
     assert graph_facts(graph) == facts

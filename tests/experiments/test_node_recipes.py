@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.data.transductive import with_normalized_features
+from graphgps_kmip.data.graph_changes import with_normalized_features
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.building.network_building import build_network
 from graphgps_kmip.gym.config.config_loading import load_config

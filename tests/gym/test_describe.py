@@ -17,7 +17,7 @@ import yaml
 import main
 from graphgps_kmip.data import DatasetRecord, find
 from tests.data.graph_files import arrays, write
-from tests.data.sets import test_lrgb
+from tests.data.sets import raw_graphs
 from tests.data.sets.raw_files import offline
 
 pytestmark = pytest.mark.usefixtures("few_digits", "small_samples")
@@ -73,7 +73,7 @@ def test_without_its_files_a_model_has_as_many_parameters_as_with_them(
 ) -> None:
     record: DatasetRecord = find(*(TINY | REAL)[config])
     if config in TINY:
-        test_lrgb.place(record, tmp_path / "there")
+        raw_graphs.place(record, tmp_path / "there")
     else:
         source = Path(os.environ["GRAPHGPS_KMIP_DATA"], record.raw.folder, "raw")
         shutil.copytree(source, tmp_path / "there" / record.raw.folder / "raw")

@@ -12,7 +12,7 @@ from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.loader import create_loader
 
 import main
-from graphgps_kmip.data.node_subgraphs import NodeSubgraphs
+from graphgps_kmip.data.node_loader import NodeSubgraphs
 from graphgps_kmip.gym.config.config_hash import config_hash
 from graphgps_kmip.gym.config.config_loading import load_config
 from graphgps_kmip.gym.running.data_loading import current_sampling, load_configured

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
-from graphgps_kmip.data.transductive import node_record
+from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics, node_record
 
 PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 

@@ -18,10 +18,9 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import index_to_mask, to_undirected
 
-from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
+from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics, node_record
 from graphgps_kmip.data.file_errors import reading
 from graphgps_kmip.data.safe_pickle import load_torch
-from graphgps_kmip.data.transductive import node_record
 from graphgps_kmip.errors import InputError
 
 NUM_FREQUENCIES = 8  # 2^0 .. 2^7

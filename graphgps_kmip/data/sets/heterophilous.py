@@ -6,14 +6,9 @@ Each is one graph whose neighbours often differ in their class: words, web pages
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 from typing import Any
 
-from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
-from graphgps_kmip.data.file_errors import reading
-from graphgps_kmip.data.transductive import node_record
-from graphgps_kmip.errors import InputError
+from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics, node_record
 
 PLATONOV_SOURCE = Source(
     citation="Platonov, Kuznedelev, Diskin, Babenko and Prokhorenkova, A Critical Look at the Evaluation of GNNs under "
@@ -61,16 +56,6 @@ GEOM_GCN_SOURCE = Source(
 GEOM_GCN = "https://raw.githubusercontent.com/graphdml-uiuc-jlu/geom-gcn/f1fc0d14b3b019c562737240d06ec83b07d16a8f"
 
 
-def _check(folder: Path, files: tuple[str, str]) -> None:
-    """Raise `DamagedFile` for a table with a line of too few columns, which the loading class does not name."""
-    for file, columns in zip(files, (3, 2), strict=True):
-        path = folder / "raw" / file
-        with reading(path):
-            for number, line in enumerate(path.read_text().splitlines(), start=1):
-                if line.count("\t") != columns - 1:
-                    raise InputError(f"line {number} has not {columns} columns")
-
-
 def _geom_gcn(
     kind: str,
     name: str,
@@ -103,7 +88,6 @@ def _geom_gcn(
                 **{f"raw/{file}": f"{GEOM_GCN}/new_data/{prefix}/{file}" for file in files},
                 **{f"raw/{file}": f"{GEOM_GCN}/splits/{file}" for file in splits},
             },
-            check=partial(_check, files=files),
         ),
     )
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Callable
 from functools import cache, partial
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -15,9 +13,8 @@ from torch_geometric.data import Data
 from torch_geometric.utils import degree
 
 from graphgps_kmip.common.near_misses import suggest
-from graphgps_kmip.data.dataset import SPLITS, GraphDataset
+from graphgps_kmip.data.dataset import GraphDataset
 from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
-from graphgps_kmip.data.file_errors import DamagedFile, reading
 from graphgps_kmip.data.synthetic_sample import make_sample
 from graphgps_kmip.errors import InputError
 
@@ -25,8 +22,6 @@ from graphgps_kmip.errors import InputError
 # that no more than two in a hundred can call a hundred or more; those share the last column.
 MAX_DEGREE = 100
 Sampler = Callable[[DatasetRecord, int], GraphDataset]
-HEADER = 5  # lines at the top of an edge list, which the loading class leaves out
-EDGES = re.compile(r"(?:[ \t]*\d+[ \t]+\d+[ \t]*\n)*")
 FILES = ("raw/malnet-graphs-tiny", "raw/split_info_tiny/type")
 URLS = {
     "malnet-graphs-tiny.tar.gz": "http://malnet.cc.gatech.edu/graph-data/malnet-graphs-tiny.tar.gz",
@@ -90,39 +85,6 @@ KINDS: dict[str, Callable[[Data], Tensor]] = {
 }
 
 
-def _check(folder: Path) -> None:
-    """Check what the class takes as it comes, or fails at without naming the file.
-
-    Raises:
-        DamagedFile: a file is not what it should be.
-    """
-    graphs, lists = (folder / name for name in FILES)
-    for split in SPLITS:
-        for name in _lines(lists / f"{split}.txt"):
-            path = graphs / f"{name}.edgelist"
-            with reading(path):
-                _check_edges(path)
-
-
-def _lines(path: Path) -> list[str]:
-    with reading(path):
-        *lines, rest = path.read_text().split("\n")
-    if rest or not lines:
-        raise DamagedFile(path, "it does not end with a whole line, so its end is lost")
-    return lines
-
-
-def _check_edges(path: Path) -> None:
-    with open(path) as file:
-        edges = "".join(file.readlines()[HEADER:])
-    end = EDGES.match(edges).end()
-    if end < len(edges):
-        number, line = HEADER + 1 + edges.count("\n", 0, end), edges[end:].split("\n", 1)[0]
-        raise InputError(f"line {number} must be two node numbers and a line break, got {line[:40]!r}")
-    if not edges:
-        raise InputError(f"no edges below the {HEADER} lines of its head")
-
-
 def _record(name: str, title: str, width: int, features: str, sample: Sampler | None = None) -> DatasetRecord:
     return DatasetRecord(
         format="PyG-MalNetTiny",
@@ -143,7 +105,7 @@ def _record(name: str, title: str, width: int, features: str, sample: Sampler | 
             licence="CC BY",
             page="mal-net.org",
         ),
-        raw=RawFiles("MalNetTiny", FILES, archives=tuple(URLS), urls=URLS, check=_check),
+        raw=RawFiles("MalNetTiny", FILES, archives=tuple(URLS), urls=URLS),
     )
 
 

@@ -17,8 +17,8 @@ from graphgps_kmip.data.file_errors import reading
 from graphgps_kmip.data.ogb_tables import HOME
 from graphgps_kmip.data.row_store import Row, RowFile
 from graphgps_kmip.data.safe_pickle import load_torch
-from graphgps_kmip.data.smiles_graph import molecule
 from graphgps_kmip.encoding.molecule import ATOM, BOND
+from graphgps_kmip.errors import DataError, InputError
 
 BASE = "pcqm4m-v2"
 RAW = RawFiles(
@@ -37,6 +37,28 @@ SCHEMA = {
     "edge_attr": {"dtype": torch.uint8, "size": (-1, len(BOND))},
     "y": {"dtype": torch.float32, "size": (1,)},
 }
+
+
+def molecule(smiles: str) -> dict[str, np.ndarray]:
+    """Return ``x`` (N, 9), ``edge_index`` (2, E) and ``edge_attr`` (E, 3) of a molecule, int64.
+
+    Each bond is there in both directions, one after the other.
+
+    Raises:
+        DataError: RDKit is not installed.
+        InputError: the text is no molecule.
+    """
+    try:
+        from ogb.utils.mol import smiles2graph  # here: ogb asks the network for newer releases of itself
+    except ImportError as error:
+        raise DataError(
+            "its molecules come as text, and RDKit, which makes graphs of them, is not installed: pip install rdkit"
+        ) from error
+    try:
+        graph = smiles2graph(smiles)
+    except (AttributeError, TypeError) as error:  # RDKit made no molecule of it
+        raise InputError(f"{str(smiles)[:40]!r} is no molecule") from error
+    return {"x": graph["node_feat"], "edge_index": graph["edge_index"], "edge_attr": graph["edge_feat"]}
 
 
 class Molecules:

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from torch_geometric.data import Data
 
-from graphgps_kmip.data.dataset_record import Features, RawFiles, Source, Statistics
+from graphgps_kmip.data.dataset_record import Features, RawFiles, Source, Statistics, node_record
 from graphgps_kmip.data.file_errors import reading
 from graphgps_kmip.data.safe_pickle import load_array
-from graphgps_kmip.data.transductive import node_record
 
 # Google Drive names of the files of LINKX that torch_geometric has no class for.
 POKEC = {"pokec.mat": "1dNs5E7BrWJbgcHeQ_zuy5Ozp2tRCWG0y", "pokec-splits.npy": "1ZhpAiyTNc0cE_hhgyiqxnkKREHK7MK-_"}

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 from torch_geometric.data import Data
 
 from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
-from graphgps_kmip.data.file_errors import DamagedFile, reading
-from graphgps_kmip.errors import DataError
 
-NO_NUMBER = re.compile(rb"[^-+0-9.,eE \t\r\n]")
 PARTS = ("A", "graph_indicator", "graph_labels")
 
 
@@ -23,33 +18,6 @@ def load(home: str, name: str, labelled: bool) -> Sequence[Data]:
     from torch_geometric.transforms import Constant
 
     return TUDataset(home, name, transform=None if labelled else Constant())
-
-
-def _check(folder: Path, name: str, labelled: bool) -> None:
-    """Check what the class takes as it comes: a file that ends too early or holds no numbers, or two that do not fit.
-
-    Raises:
-        DamagedFile: one file is damaged.
-        DataError: two files do not fit each other.
-    """
-    lines, last = {}, {}
-    for part in _parts(labelled):
-        path = folder / "raw" / f"{name}_{part}.txt"
-        content = path.read_bytes()
-        if not content.endswith(b"\n"):
-            raise DamagedFile(path, "it does not end with a whole line, so its end is lost")
-        if odd := NO_NUMBER.search(content):
-            line = content[content.rfind(b"\n", 0, odd.start()) + 1 :].split(b"\n", 1)[0]
-            raise DamagedFile(path, f"a line is no list of numbers: {line[:40].decode(errors='replace')!r}")
-        lines[part], last[part] = content.count(b"\n"), content.rstrip().rsplit(b"\n", 1)[-1]
-    with reading(folder / "raw" / f"{name}_graph_indicator.txt"):
-        wanted = {"graph_labels": int(last["graph_indicator"]), "node_labels": lines["graph_indicator"]}
-    for part, number in wanted.items():
-        if lines.get(part, number) != number:
-            raise DataError(
-                f"{name}: {name}_{part}.txt has {lines[part]:,} lines, but {name}_graph_indicator.txt says {number:,}: "
-                f"put good copies of both into {name}/raw"
-            )
 
 
 def _parts(labelled: bool) -> tuple[str, ...]:
@@ -83,7 +51,6 @@ def _record(
             base=name,
             archives=(f"{name}.zip",),
             urls={f"{name}.zip": f"https://www.chrsmrrs.com/graphkerneldatasets/{name}.zip"},
-            check=partial(_check, name=name, labelled=labels > 0),
         ),
     )
 

@@ -9,8 +9,8 @@ from yacs.config import CfgNode
 
 from graphgps_kmip.compat.key_translation import UNREAD
 from graphgps_kmip.compat.public_faults import FAULTS
+from graphgps_kmip.data.graph_changes import AS_GIVEN, ORDERS
 from graphgps_kmip.data.layer_loader import LAYER_SAMPLERS
-from graphgps_kmip.data.node_order import AS_GIVEN, ORDERS
 from graphgps_kmip.encoding.expander_graph import ALGORITHMS
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.expressivity.brec_protocol import PROTOCOLS

@@ -37,16 +37,14 @@ from graphgps_kmip.data import (
 )
 from graphgps_kmip.data.dataset_info import summarize
 from graphgps_kmip.data.dataset_record import LEVELS
+from graphgps_kmip.data.graph_changes import in_order, with_normalized_features, with_reverse_edges, with_self_loops
 from graphgps_kmip.data.graph_checks import columns
 from graphgps_kmip.data.graph_folder import FORMAT as FOLDER
 from graphgps_kmip.data.graph_folder import folder_record
 from graphgps_kmip.data.layer_loader import LayerLoader
 from graphgps_kmip.data.loaders import with_node_budget
-from graphgps_kmip.data.node_loader import FULL_BATCH, NODE2SUBGRAPH
-from graphgps_kmip.data.node_order import in_order
-from graphgps_kmip.data.node_subgraphs import around_nodes
+from graphgps_kmip.data.node_loader import FULL_BATCH, NODE2SUBGRAPH, around_nodes
 from graphgps_kmip.data.sets.brec import NUM_PAIRS, numbered_pairs, of_pairs
-from graphgps_kmip.data.transductive import with_normalized_features, with_reverse_edges, with_self_loops
 from graphgps_kmip.encoding.positional_encoding import from_settings
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.building.derived_settings import enter, with_values

@@ -18,7 +18,7 @@ from filelock import Timeout
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.common.file_lock import held
-from graphgps_kmip.data.graph_hash import graph_facts
+from graphgps_kmip.data.dataset import graph_facts
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config.config_hash import config_hash
 from graphgps_kmip.gym.config.estimator_settings import estimator_config, given_scores, quiet

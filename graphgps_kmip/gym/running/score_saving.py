@@ -19,7 +19,7 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.attention import AttentionGraph
 from graphgps_kmip.attention.exphormer import KINDS
 from graphgps_kmip.data import GraphDataset
-from graphgps_kmip.data.graph_hash import graph_facts
+from graphgps_kmip.data.dataset import graph_facts
 from graphgps_kmip.data.score_file import AttentionScores, LayerScores, write_scores
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config.config_hash import config_hash

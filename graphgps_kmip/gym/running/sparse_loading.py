@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.data import GraphDataset
-from graphgps_kmip.data.graph_hash import graph_facts
+from graphgps_kmip.data.dataset import graph_facts
 from graphgps_kmip.data.layer_loader import LayerLoader, LayerSampling
 from graphgps_kmip.data.node_loader import FULL_BATCH
 from graphgps_kmip.data.score_file import check_scores, read_scores

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import pytest
+import os
+from pathlib import Path
 
-from graphgps_kmip.data.raw_files import SHA256
+import pytest
 
 
 @pytest.fixture(autouse=True)
 def no_checksums(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if not request.node.get_closest_marker("dataset"):  # those read real files
-        for name in tuple(SHA256):
-            monkeypatch.delitem(SHA256, name)
+        monkeypatch.setattr("graphgps_kmip.data.raw_files.SHA256", {})
+
+
+@pytest.fixture
+def real_data() -> Path:
+    """Return the folder of real raw data."""
+    return Path(os.environ["GRAPHGPS_KMIP_DATA"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import math
 import pickle
-import shutil
 import sys
 from pathlib import Path
 from unittest.mock import patch
@@ -14,22 +13,15 @@ from urllib.response import addinfourl
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader
-from torch_geometric.data import Batch
 
-from graphgps_kmip.data import DataError, DatasetInfo, GraphDataset, downloads, open_dataset
+from graphgps_kmip.data import DataError, DatasetInfo, GraphDataset, open_dataset, raw_files
 from graphgps_kmip.data.sets import pcqm
 from graphgps_kmip.data.sets.pcqm import RECORDS
-from tests.data.sets.raw_files import Code, opened
-from tests.data.sets.raw_ogb import pack
+from tests.data.sets.raw_files import opened, pack
+from tests.data.sets.raw_graphs import OFFICIAL, place
 
 FULL, SUBSET, INFERENCE = RECORDS
-SMILES = [
-    "C", "CC", "C#N", "C=O", "CO", "CN", "OCC", "CCl", "CBr", "CF", "NN", "OO", "CS", "CI",
-    "CCC", "CCCC", "c1ccccc1", "N", "O", "S", "C=C", "C#C", "CCO", "CCN",
-]  # fmt: skip
 NO_RDKIT = "RDKit, which makes graphs of molecules, is not installed"
-OFFICIAL = {"train": range(18), "valid": range(18, 20), "test-dev": range(20, 22), "test-challenge": range(22, 24)}
 
 
 @pytest.fixture
@@ -37,12 +29,7 @@ def chemistry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Write the raw files of 24 molecules, of which 6, not 150,000, validate; return the folder of all data sets."""
     monkeypatch.setattr(pcqm, "VALIDATION", 6)
     monkeypatch.setattr(pcqm, "SUBSET_VALIDATION", 2)
-    folder = tmp_path / FULL.raw.folder
-    (folder / "raw").mkdir(parents=True)
-    gaps = [str(number / 2) if number < 20 else "" for number in range(24)]
-    rows = ["idx,smiles,homolumogap", *(f"{i},{SMILES[i]},{gaps[i]}" for i in range(24))]
-    (folder / "raw" / "data.csv.gz").write_bytes(gzip.compress("\n".join(rows).encode() + b"\n"))
-    torch.save({part: np.array(rows) for part, rows in OFFICIAL.items()}, folder / "split_dict.pt")
+    place(FULL, tmp_path)
     return tmp_path
 
 
@@ -106,56 +93,22 @@ def test_the_facts_are_those_of_the_record(root: Path) -> None:
     assert (info.dim_in, info.dim_edge, info.dim_out, info.sizes) == (9, 3, 1, (12, 6, 2))
 
 
-def test_workers_read_the_same_molecules(root: Path) -> None:
-    graphs = opened(FULL, root).graphs
-    alone = Batch.from_data_list([graphs[index] for index in range(len(graphs))])
-    loader = DataLoader(graphs, batch_size=5, num_workers=2, collate_fn=list)
-    together = Batch.from_data_list([graph for batch in loader for graph in batch])
-    for key in ("x", "edge_index", "edge_attr", "y"):
-        torch.testing.assert_close(together[key], alone[key])
-
-
 def test_a_copy_for_another_process_carries_no_connection(root: Path) -> None:
     graphs = opened(FULL, root).graphs
     graphs[0]
     torch.testing.assert_close(pickle.loads(pickle.dumps(graphs))[3].x, graphs[3].x)
 
 
-def test_the_archive_as_downloaded_will_do_and_stays_where_it_is(root: Path) -> None:
-    folder = root / FULL.raw.folder
-    pack(folder, "pcqm4m-v2")
-    assert len(opened(FULL, root)) == 20
-    assert (folder / "pcqm4m-v2.zip").exists()
-    assert (folder / "raw" / "data.csv.gz").exists()
-
-
 def test_what_was_fetched_is_unpacked_and_its_archive_not_kept(root: Path) -> None:
     folder = root / FULL.raw.folder
-    pack(folder, "pcqm4m-v2")
-    archive = shutil.move(folder / "pcqm4m-v2.zip", root)
-    with open(archive, "rb") as file, patch.object(downloads, "urlopen", return_value=addinfourl(file, {}, "")):
+    pack(folder, root / "pcqm4m-v2.zip", "pcqm4m-v2")
+    with (
+        open(root / "pcqm4m-v2.zip", "rb") as file,
+        patch.object(raw_files, "urlopen", return_value=addinfourl(file, {}, "")),
+    ):
         assert len(open_dataset(FULL, root)) == 20
-    found = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
-    assert found == {"processed", "raw", "split_dict.pt"}
-
-
-def test_an_archive_does_not_replace_files_at_hand(root: Path) -> None:
-    folder = root / FULL.raw.folder
-    own = (folder / "raw" / "data.csv.gz").read_bytes()
-    pack(folder, "pcqm4m-v2")
-    (folder / "raw").mkdir()
-    (folder / "raw" / "data.csv.gz").write_bytes(changed := gzip.compress(gzip.decompress(own).replace(b"8.5", b"123")))
-    assert 123.0 in sum(labels(opened(FULL, root)), [])
-    assert (folder / "raw" / "data.csv.gz").read_bytes() == changed
-
-
-def test_an_archive_of_something_else_is_named_and_set_aside(root: Path) -> None:
-    folder = root / FULL.raw.folder
-    pack(folder, "hiv")
-    (folder / "hiv.zip").rename(folder / "pcqm4m-v2.zip")
-    with pytest.raises(DataError, match=r"pcqm4m-v2\.zip cannot be used \(there is no pcqm4m-v2 in it"):
-        opened(FULL, root)
-    assert (folder / "pcqm4m-v2.zip.damaged-1").exists()
+    names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+    assert names == {"processed", "raw", "split_dict.pt"}
 
 
 def test_text_that_is_no_molecule_is_damage_to_the_file(chemistry: Path) -> None:
@@ -164,14 +117,6 @@ def test_text_that_is_no_molecule_is_damage_to_the_file(chemistry: Path) -> None
     (folder / "raw" / "data.csv.gz").write_bytes(gzip.compress(b"idx,smiles,homolumogap\n0,C1C,1.0\n"))
     with pytest.raises(DataError, match=r"data\.csv\.gz cannot be used"):
         opened(FULL, chemistry)
-
-
-def test_a_split_that_would_run_code_is_refused(root: Path) -> None:
-    folder = root / FULL.raw.folder
-    torch.save({"train": Code(root / "it-ran")}, folder / "split_dict.pt")
-    with pytest.raises(DataError, match=r"split_dict\.pt cannot be used \(it asks for posix\.mkdir"):
-        opened(FULL, root)
-    assert not (root / "it-ran").exists()
 
 
 def test_without_rdkit_one_line_says_how_to_install_it(chemistry: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,7 @@
-"""A user's own folder of graph files: how it is laid out and divided, and what has a label in it."""
+"""A user's own folder of graph files: its layout, what is read from a file, what has a label, and what may be wrong."""
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 from pathlib import Path
@@ -11,14 +10,136 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch_geometric.data import Data
 
 import main
 from graphgps_kmip.data import DataError, DatasetInfo
-from graphgps_kmip.data.graph_folder import folder_record
-from tests.data.graph_files import arrays, numbers, opened, tensors, write
+from graphgps_kmip.data.graph_folder import MASKS, folder_record
+from tests.data.graph_files import EDGES, arrays, numbers, opened, tensors, write
+from tests.data.sets.raw_files import Code
 
 ROOT = Path(__file__).parents[2]
 SECTION = (ROOT / "docs" / "extending.md").read_text().split("### A folder of graphs")[1].split("\n## ")[0]
+
+
+def test_arrays_become_graphs_of_the_types_that_models_take_in_natural_order(tmp_path: Path) -> None:
+    folder = write(tmp_path / "mine", {f"g{number}.npz": arrays(number, pos=np.ones((3, 3))) for number in range(12)})
+    dataset = opened(folder)
+    assert numbers(dataset) == list(range(12))
+    for number, graph in enumerate(dataset.graphs):
+        torch.testing.assert_close(graph.x, torch.full((3, 2), number / 2))
+        torch.testing.assert_close(graph.edge_index, torch.tensor(EDGES))
+        torch.testing.assert_close(graph.y, torch.tensor([number % 3]))
+        torch.testing.assert_close(graph.pos, torch.ones(3, 3))
+    info = DatasetInfo.of(dataset, folder_record("mine", tmp_path))
+    assert (info.dim_in, info.dim_out, info.directed, info.level) == (2, 3, True, "graph")
+
+
+def test_tensors_of_all_kinds_of_files_are_read(tmp_path: Path) -> None:
+    weights = torch.rand(3, 4)
+    files = {
+        "0.pt": Data(**tensors(0, edge_attr=weights)),
+        "1.pt": tensors(1, edge_attr=weights.double()),
+        "2.pt": [tensors(2, edge_attr=weights), Data(**tensors(3, edge_attr=weights))],
+        "4.npz": arrays(4, edge_attr=weights.numpy()),
+        **{f"{number}.pt": tensors(number, edge_attr=weights) for number in range(5, 10)},
+    }
+    dataset = opened(write(tmp_path / "mine", files))
+    assert numbers(dataset) == list(range(10))
+    for graph in dataset.graphs:
+        torch.testing.assert_close(graph.edge_attr, weights)
+
+
+def test_targets_are_floats_and_classes_whole_numbers(tmp_path: Path) -> None:
+    folder = write(tmp_path / "mine", {f"{number}.npz": arrays(y=float(number % 2)) for number in range(5)})
+    torch.testing.assert_close(opened(folder)[1].y, torch.tensor([1]))
+    torch.testing.assert_close(opened(folder, "regression")[1].y, torch.tensor([1.0]))
+    whole = write(tmp_path / "whole", {f"{number}.npz": arrays(y=number) for number in range(5)})
+    torch.testing.assert_close(opened(whole, "regression")[4].y, torch.tensor([4.0]))
+    folder = write(tmp_path / "labels", {f"{number}.npz": arrays(y=[[0, np.nan, 1]]) for number in range(5)})
+    torch.testing.assert_close(
+        opened(folder, "classification_multilabel")[1].y, torch.tensor([[0, torch.nan, 1]]), equal_nan=True
+    )
+
+
+WRONG = {
+    "no labels": (arrays(y=None), "y is missing; it has x, edge_index"),
+    "near miss of a key": (arrays(edge_index=None, edges_index=EDGES), "edge_index is missing: is edges_index meant?"),
+    "other capitals": (arrays(x=None, X=[[1.0]] * 3), "x is missing: is X meant?"),
+    "near miss of a choice": (arrays(edge_atr=[1, 2, 3]), "edge_attr is missing: is edge_atr meant?"),
+    "fractions": (arrays(edge_index=np.array(EDGES) / 2), "edge_index must be whole numbers, got torch.float64"),
+    "a mask of edges": (arrays(edge_index=np.ones((2, 3), bool)), "edge_index must be whole numbers, got torch.bool"),
+    "a mask alone": (arrays(train_mask=[1, 0, 0]), "val_mask is missing: give train_mask, val_mask, test_mask, or"),
+    "node numbers for a mask": (arrays(**dict.fromkeys(MASKS, [0, 5, 2])), "train_mask must hold True and False, or 1"),
+    "one feature without columns": (arrays(x=np.ones(3)), r"x must be \(nodes, features\), .* \(3,\): .*x\[:, None\]"),
+    "a picture for each node": (arrays(x=np.ones((3, 2, 2))), r"x must be .* got shape \(3, 2, 2\): flatten"),
+    "no features": (arrays(x=np.ones((3, 0))), r"x must be .* got shape \(3, 0\): .* a column of ones"),
+    "complex numbers": (arrays(x=np.full((3, 2), 1j)), "x must be a dense tensor of real numbers, got .*complex128"),
+    "words": (arrays(x=[["a", "b"]] * 3), "x must be numbers, got ndarray"),
+    "a name of mini-batches": (arrays(batch=[0, 0, 0]), "batch is a name that graphs and mini-batches use"),
+    "objects": (arrays(y=np.array([None, "a"])), r"it cannot be used \(ValueError: Object arrays cannot be loaded"),
+}
+
+
+@pytest.mark.parametrize(("content", "words"), WRONG.values(), ids=WRONG)
+def test_wrong_content_is_one_line_that_names_the_file(content: dict[str, Any], words: str, tmp_path: Path) -> None:
+    folder = write(tmp_path / "mine", {"0.npz": arrays(), "1.npz": content, "2.npz": arrays()})
+    with pytest.raises(DataError, match=rf"mine/1.npz: {words}") as raised:
+        opened(folder)
+    assert "\n" not in str(raised.value)
+
+
+MISFITS = {
+    "rows for columns": (arrays(edge_index=np.array(EDGES).T), r"edge_index must be int64 \(2, E\)"),
+    "nodes from 1": (arrays(edge_index=np.array(EDGES) + 1), "edge_index names nodes outside 0..2"),
+    "too few labels": (arrays(y=[0, 1]), r"y must have shape \(1,\), got \(2,\)"),
+    "too few edge features": (arrays(edge_attr=[1, 2]), "edge_attr has 2 rows for 3 edges"),
+    "too few positions": (arrays(pos=np.ones((2, 3))), "pos has 2 rows for 3 nodes"),
+    "NaN in x": (arrays(x=[[1.0, 2.0], [np.nan, 1.0], [0, 0]]), r"x holds NaN in row 1, column 0 \(1 of 6 values\)"),
+    "too large for float32": (arrays(x=np.full((3, 2), 1e300)), "x holds an infinite value in row 0"),
+}
+
+
+@pytest.mark.parametrize(("content", "words"), MISFITS.values(), ids=MISFITS)
+def test_parts_of_a_graph_that_do_not_fit_name_graph_and_file(
+    content: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    alike = {key: content[key] for key in ("edge_attr", "pos") if key in content}
+    alike = {key: np.ones((3, 3) if key == "pos" else 3) for key in alike}
+    others = {f"{number}.npz": arrays(number, **alike) for number in range(2, 8)}
+    folder = write(tmp_path / "mine", {"0.npz": arrays(**alike), "1.npz": content, **others})
+    with pytest.raises(DataError, match=rf"mine, graph 1 \(.*mine/1.npz\): {words}"):
+        DatasetInfo.of(opened(folder, level="graph"), folder_record("mine", tmp_path, level="graph"))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(["x", "y"], "graph 0: a graph must be a Data or a dict of tensors, got str"),
+     ([tensors(), {**tensors(), "y": "cat"}], "graph 1: y must be numbers, got str")],
+)  # fmt: skip
+def test_a_wrong_graph_in_a_list_is_named_by_its_number(content: Any, words: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=f"0.pt, {words}"):
+        opened(write(tmp_path / "mine", {"0.pt": content}))
+
+
+@pytest.mark.parametrize("name", ["0.pt", "0.npz"])
+def test_a_file_with_code_is_named_and_nothing_of_it_runs(name: str, tmp_path: Path) -> None:
+    proof, file = tmp_path / "it-ran", tmp_path / "mine" / name
+    write(tmp_path / "mine", {name: {**(tensors() if name == "0.pt" else arrays()), "y": [Code(proof)]}})
+    with pytest.raises(DataError, match=rf"mine/{name}: it cannot be used \((.*posix.mkdir|.*Object arrays)"):
+        opened(file.parent)
+    assert not proof.exists()
+    torch.load(file, weights_only=False) if name == "0.pt" else dict(np.load(file, allow_pickle=True))
+    assert proof.exists(), "it runs where nobody is careful"
+
+
+@pytest.mark.parametrize("name", ["0.pt", "0.npz"])
+@pytest.mark.parametrize("left", [0, 300])
+def test_half_a_file_is_named(name: str, left: int, tmp_path: Path) -> None:
+    file = write(tmp_path / "mine", {name: tensors() if name == "0.pt" else arrays()}) / name
+    file.write_bytes(file.read_bytes()[:left])
+    with pytest.raises(DataError, match=rf"mine/{name}: it cannot be used"):
+        opened(file.parent)
 
 
 def test_a_folder_without_parts_is_divided_the_same_way_in_every_run(tmp_path: Path) -> None:
@@ -181,14 +302,6 @@ def test_files_without_graphs_are_told_so(tmp_path: Path) -> None:
     folder = write(tmp_path / "parts", {"train/a.pt": one, "val/a.pt": [], "test/a.pt": one})
     with pytest.raises(DataError, match="parts: the val split is empty"):
         DatasetInfo.of(opened(folder), folder_record("parts", tmp_path))
-
-
-def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = write(tmp_path / "mine", {"0.npz": arrays()})
-    denied = PermissionError(errno.EACCES, "Permission denied", str(folder))
-    monkeypatch.setattr(Path, "iterdir", lambda _: (_ for _ in ()).throw(denied))
-    with pytest.raises(DataError, match=r"mine: it cannot be read \(Permission denied\): check its permissions"):
-        folder_record("mine", tmp_path)
 
 
 def test_a_folder_has_no_synthetic_stand_in(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from graphgps_kmip.experiments.run_status import failure_file
 from graphgps_kmip.experiments.search_record import open_study
 from graphgps_kmip.experiments.search_space import load_ranges, searches
 from graphgps_kmip.report.publishing import published_yaml
-from graphgps_kmip.report.table_notes import tuning_notes
 from tests.experiments.search_cases import FACTORS, TOGETHER, Recorder, Score, scores, toy
 
 MANIFEST, SHIPPED = reproduce.manifest(), load_ranges(reproduce.MANIFESTS / "ranges")

@@ -98,9 +98,12 @@ class Checkpointer:
                     with writing(older):
                         older.unlink()
 
-    def newest(self) -> Path | None:
-        """Return the newest checkpoint on disk."""
-        return next(reversed(numbered(self.run_dir).values()), None)
+    def describe_newest(self) -> str:
+        """Return from where a run that ends now can go on, for messages."""
+        path = next(reversed(numbered(self.run_dir).values()), None)
+        if path is None:
+            return "no checkpoint was written."
+        return f"the last good checkpoint is {path}; train.auto_resume True goes on from it."
 
     def resume(self) -> RunState:
         """Load the newest checkpoint that has its statistics, or that of `epoch_resume`, and drop what came later.

@@ -17,7 +17,7 @@ from graphgps_kmip.results.run_record import write_record
 from graphgps_kmip.results.run_stats import write_stats
 from graphgps_kmip.task.task import Task
 from graphgps_kmip.train.distributed import on_rank_zero
-from graphgps_kmip.train.epoch import Session, SharedGraph, explain_out_of_memory, prepare, run_epoch
+from graphgps_kmip.train.loop import Session, SharedGraph, explain_errors, prepare, run_epoch
 from graphgps_kmip.train.run_recording import check_folder, closed_record, locked, open_record
 from graphgps_kmip.train.settings import RunState, TrainSettings
 from graphgps_kmip.train.writers import Writer, closing
@@ -100,6 +100,6 @@ def predict(model: nn.Module, loader: Iterable, settings: TrainSettings, fabric:
     outputs = []
     for loaded in loader:
         batch = prepare(session, loaded, split, 0)
-        with explain_out_of_memory(batch):
+        with explain_errors(batch, f"the predictions for {split}"):
             outputs.append(model(batch)[0].float().cpu())
     return torch.cat(outputs)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filelock import Timeout
 
@@ -17,8 +17,10 @@ from graphgps_kmip.common.file_lock import held
 from graphgps_kmip.errors import RunFolderError
 from graphgps_kmip.results.run_folder import SPLITS, stats_file, writing
 from graphgps_kmip.results.run_record import is_finished, read_record, write_record
-from graphgps_kmip.train.epoch import Session
 from graphgps_kmip.train.settings import RunState, TrainSettings
+
+if TYPE_CHECKING:
+    from graphgps_kmip.train.loop import Session
 
 
 def check_folder(run_dir: Path, settings: TrainSettings) -> None:

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.results.best_epoch import is_better
-from graphgps_kmip.task.task import Task
 
 EVAL_TEST = ("every", "best")
 PRECISIONS = ("32-true", "bf16-mixed", "64-true")
@@ -116,17 +114,3 @@ class RunState:
     best: dict[str, Any] = field(default_factory=dict)
     val_loss: float | None = None
     seconds: float = 0.0
-
-
-def stops_early(state: RunState, settings: TrainSettings) -> bool:
-    """Return whether the training ends here, because the best epoch is `early_stop_patience` epochs back."""
-    patience = settings.early_stop_patience
-    waited = patience and state.best and state.epoch - state.best["epoch"] >= patience
-    return bool(waited) and settings.evaluates(state.epoch)
-
-
-def is_new_best(state: RunState, val_stats: dict[str, Any] | None, task: Task, last: bool) -> bool:
-    """Return whether this epoch is the best so far; without a validation split the last epoch is the best."""
-    if val_stats is None:
-        return last
-    return is_better(val_stats[task.metric_best], state.best.get("value"), task.maximize)

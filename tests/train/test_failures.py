@@ -9,7 +9,7 @@ import torch
 from torch_geometric.data import Batch
 
 from graphgps_kmip.train import OutOfMemory, TrainingDiverged, TrainSettings, read_record
-from graphgps_kmip.train.epoch import MetricAccumulator
+from graphgps_kmip.train.loop import MetricAccumulator
 from tests.train.toy import TASK, ToyLoader, make_graphs, make_loaders, read_stats, run
 
 

@@ -122,7 +122,7 @@ def test_each_split_has_an_estimator_of_its_own(tmp_path: Path) -> None:
 
 KILLED = """
 import os, signal, sys
-import graphgps_kmip.train.checkpointer as checkpointer
+import graphgps_kmip.train.checkpoint as checkpointer
 from graphgps_kmip.data import synthetic_sample
 synthetic_sample.MAX_NODES_OF_ONE = 300
 keep = checkpointer.Checkpointer.keep

@@ -21,9 +21,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from graphgps_kmip.attention.context import AttentionGraph, GraphContext, check_bounds
 from graphgps_kmip.attention.dense import from_padded, to_padded
 from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
-from graphgps_kmip.common.gradients import refuse_second_derivative
 from graphgps_kmip.common.host_copies import host_copy
-from graphgps_kmip.common.operators import operator
+from graphgps_kmip.common.operators import operator, refuse_second_derivative
 from graphgps_kmip.native import dtype_flags, load, pointer, unavailable_reason
 from graphgps_kmip.registry import register
 from graphgps_kmip.search.problem import NotFinite, overflow

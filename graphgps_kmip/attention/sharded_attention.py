@@ -19,7 +19,7 @@ from torch.nn.functional import embedding_bag
 
 from graphgps_kmip.attention.head_arguments import check_dropout
 from graphgps_kmip.attention.sparse_attention import dropped, softmax_weight, sparse_attention
-from graphgps_kmip.common.gradients import refuse_second_derivative
+from graphgps_kmip.common.operators import refuse_second_derivative
 from graphgps_kmip.search import topk_inner_product
 from graphgps_kmip.search.sharded_search import Shards, check_heads, index_dtype, topk_over_shards
 

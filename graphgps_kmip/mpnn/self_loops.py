@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch_geometric.utils import add_self_loops
 
-from graphgps_kmip.common.host_copies import host_copy
-from graphgps_kmip.common.tensor_memo import remembered
+from graphgps_kmip.common.host_copies import host_copy, remembered
 
 
 def with_own_loops(edge_index: Tensor, edge_attr: Tensor | None, num_nodes: int) -> tuple[Tensor, Tensor | None]:

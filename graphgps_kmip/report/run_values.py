@@ -9,7 +9,7 @@ from graphgps_kmip.common.json_files import is_number
 from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.experiments.run_status import Status
 from graphgps_kmip.results.finished_runs import read_run_config
-from graphgps_kmip.results.run_stats import read_stats
+from graphgps_kmip.results.run_record import read_stats
 
 
 def run_value(kind: str, status: Status) -> float:

@@ -29,15 +29,13 @@ from graphgps_kmip.errors import (
 )
 from graphgps_kmip.results.best_epoch import is_better
 from graphgps_kmip.results.run_folder import SPLITS
-from graphgps_kmip.results.run_record import write_record
-from graphgps_kmip.results.run_stats import rounded
+from graphgps_kmip.results.run_record import rounded, write_record
 from graphgps_kmip.task.task import HALF, Task
-from graphgps_kmip.train.checkpointer import Checkpointer
+from graphgps_kmip.train.checkpoint import Checkpointer
 from graphgps_kmip.train.distributed import all_reduce, gather_rows, make_fabric, on_rank_zero, share_batch_norms
-from graphgps_kmip.train.reporter import Reporter
+from graphgps_kmip.train.reporter import Reporter, Writer, closing
 from graphgps_kmip.train.run_recording import check_folder, closed_record, locked, open_record
 from graphgps_kmip.train.settings import RunState, TrainSettings
-from graphgps_kmip.train.writers import Writer, closing
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -107,7 +105,7 @@ def train(
         model = share_batch_norms(model)
         num_params = sum(parameter.numel() for parameter in model.parameters())
         session = Session(fabric, *fabric.setup(model, optimizer), task, settings, stop, num_params)
-        checkpointer = Checkpointer(run_dir, settings, model, optimizer, scheduler, splits.keys(), fabric)
+        checkpointer = Checkpointer(run_dir, settings, model, optimizer, scheduler, fabric)
         on_rank_zero(fabric, lambda: check_folder(run_dir, settings))
         state = checkpointer.resume() if settings.auto_resume else RunState()
         earlier = state.seconds

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from graphgps_kmip.results.run_stats import append_stats, rounded, trim_stats
 from graphgps_kmip.train import RunFolderError, locked, prepare_run_dir, read_record, run_recording
 from tests.processes import HANGS
 from tests.train.toy import run
@@ -102,26 +100,6 @@ def test_a_second_process_does_not_get_the_folder_until_the_first_is_gone(tmp_pa
 def test_one_process_may_take_its_lock_again(tmp_path: Path) -> None:
     with locked(tmp_path / "0", wait=0.1), locked(tmp_path / "0", wait=0.1):
         assert prepare_run_dir(tmp_path / "0", "a", wait=0.1) == "run"
-
-
-def test_trimming_drops_later_lines_and_half_a_line(tmp_path: Path) -> None:
-    for epoch in range(4):
-        append_stats(tmp_path, "train", {"epoch": epoch, "loss": float("nan")})
-    path = tmp_path / "train" / "stats.json"
-    with open(path, "a") as file:
-        file.write('{"epoch": 4, "lo')
-    trim_stats(tmp_path, 2)
-    assert [json.loads(line)["epoch"] for line in path.read_text().splitlines()] == [0, 1, 2]
-    assert os.listdir(tmp_path / "train") == ["stats.json"]
-
-
-def test_numbers_keep_their_significant_digits() -> None:
-    assert rounded({"loss": 1234.56789, "lr": 1.23456789e-9, "params": 1234567, "epoch": 0}, 6) == {
-        "loss": 1234.57,
-        "lr": 1.23457e-9,
-        "params": 1234567,
-        "epoch": 0,
-    }
 
 
 def test_a_record_has_the_code_that_was_there_when_the_run_began(

@@ -57,8 +57,8 @@ def host_copy(tensor: Tensor) -> Tensor:
     """
     if tensor.device.type == "cpu":
         return tensor
-    if (known := known_copy(tensor)) is not None:
-        return known
+    if (copy := known_copy(tensor)) is not None:
+        return copy
     copy = tensor.detach().cpu()
     remember(tensor, copy)
     return copy
@@ -95,8 +95,8 @@ def counts(index: Tensor, size: int) -> Tensor:
 
 def rows_of(mask: Tensor) -> Tensor:
     """Return the rows where a mask (N,) is True; as an index it does not wait where the host knows the mask."""
-    known = known_copy(mask)
-    return mask.nonzero().squeeze(1) if known is None else on_device(known.nonzero().squeeze(1), mask.device)
+    host_mask = known_copy(mask)
+    return mask.nonzero().squeeze(1) if host_mask is None else on_device(host_mask.nonzero().squeeze(1), mask.device)
 
 
 def remembered(tensor: Tensor, key: Hashable, make: Callable[[], Made]) -> Made:
@@ -115,10 +115,10 @@ def remembered(tensor: Tensor, key: Hashable, make: Callable[[], Made]) -> Made:
     if is_compiling() or tensor.is_inference():  # whose changes are not counted
         return make()
     base = tensor if tensor._base is None else tensor._base  # a view is a new object each time it is taken
-    kept, place = _made.setdefault(base, {}), (tensor.storage_offset(), tensor.shape, tensor.stride(), key)
-    version, made = kept.get(place, (None, None))
+    results, place = _made.setdefault(base, {}), (tensor.storage_offset(), tensor.shape, tensor.stride(), key)
+    version, made = results.get(place, (None, None))
     if version != base._version:
         with torch.inference_mode(False):  # a later training step may save it for its backward pass
             made = make()
-        kept[place] = base._version, made
+        results[place] = base._version, made
     return made

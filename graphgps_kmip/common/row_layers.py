@@ -100,9 +100,9 @@ class _Scale(Function):
             first.addmv_(wide.T, w[:, 0])
             second.addmv_((wide * wide).T, w[:, 0])
             # the factor of x in the gradient becomes the gradient
-            found = torch.addcmul(d * t_ * r_.pow(3) / -channels, w, square)
-            found.mul_(wide).addcmul_(w, product)
-            torch.addcmul(found, g, r_ * t_, out=grad_x[part])
+            gradient = torch.addcmul(d * t_ * r_.pow(3) / -channels, w, square)
+            gradient.mul_(wide).addcmul_(w, product)
+            torch.addcmul(gradient, g, r_ * t_, out=grad_x[part])
         grad_alpha, grad_beta = a * second + b * first, a * first + b * ones
         return grad_x.view(x.shape), grad_alpha.to(alpha.dtype), grad_beta.to(beta.dtype), None
 
@@ -305,8 +305,8 @@ class DropPath(nn.Module):
         if not self.training or self.rate == 0:
             return x
         graphs = len(x) if ptr is None else ptr.numel() - 1
-        kept = torch.rand(graphs, device=x.device) >= self.rate
-        factor = kept.to(x.dtype).div_(1 - self.rate if self.scale else 1.0)
+        is_kept = torch.rand(graphs, device=x.device) >= self.rate
+        factor = is_kept.to(x.dtype).div_(1 - self.rate if self.scale else 1.0)
         if ptr is not None:
             factor = factor.repeat_interleave(ptr.diff(), output_size=len(x))
         return x * factor.view(-1, *[1] * (x.dim() - 1))

@@ -129,20 +129,20 @@ class Checkpointer:
         return state
 
     def _choose(self) -> Path | None:
-        there = numbered(self.run_dir)
-        epoch = self.settings.epoch_resume if self.settings.epoch_resume >= 0 else max(there, default=-1)
-        if epoch >= 0 and epoch not in there:
-            epochs = ", ".join(map(str, there)) or "none"
+        checkpoints = numbered(self.run_dir)
+        epoch = self.settings.epoch_resume if self.settings.epoch_resume >= 0 else max(checkpoints, default=-1)
+        if epoch >= 0 and epoch not in checkpoints:
+            epochs = ", ".join(map(str, checkpoints)) or "none"
             raise CheckpointError(
                 f"train.epoch_resume is {epoch}; {self.run_dir / 'ckpt'} has the epochs {epochs}; choose one of them, "
                 "or -1 for the newest."
             )
         if epoch >= 0 and epoch not in read_stats(self.run_dir, "train"):  # a table would lack epochs
             raise CheckpointError(
-                f"{stats_file(self.run_dir, 'train')} lacks epoch {epoch}, that of the checkpoint {there[epoch]}; "
+                f"{stats_file(self.run_dir, 'train')} lacks epoch {epoch}, that of {checkpoints[epoch]}: "
                 "restore the file, or set train.auto_resume False to move the run aside and start anew."
             )
-        return there.get(epoch)
+        return checkpoints.get(epoch)
 
     def _drop_after(self, epoch: int) -> None:
         # Checkpoints first: killed in between, the next resume finds lines to trim, never a checkpoint without lines.

@@ -277,11 +277,11 @@ def share_batch_norms(model: nn.Module) -> nn.Module:
             module.allow_single_element = False
         for name, child in module.named_children():
             if isinstance(child, _BatchNorm):
-                setattr(module, name, _shared(child))
-    return _shared(model) if isinstance(model, _BatchNorm) else model
+                setattr(module, name, _share_statistics(child))
+    return _share_statistics(model) if isinstance(model, _BatchNorm) else model
 
 
-def _shared(norm: _BatchNorm) -> SharedBatchNorm:
+def _share_statistics(norm: _BatchNorm) -> SharedBatchNorm:
     shared = SharedBatchNorm(norm.num_features, norm.eps, norm.momentum)
     shared.weight, shared.bias, shared.training = norm.weight, norm.bias, norm.training
     for name, buffer in norm.named_buffers():

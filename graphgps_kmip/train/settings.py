@@ -65,15 +65,23 @@ class TrainSettings:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        _check_integer("optim.max_epoch", self.max_epoch, 1)
-        _check_integer("train.eval_period", self.eval_period, 1)
-        _check_integer("train.early_stop_patience", self.early_stop_patience, 0)
-        _check_integer("optim.batch_accumulation", self.batch_accumulation, 1)
-        _check_integer("train.ckpt_period", self.ckpt_period, 1)
-        _check_integer("train.epoch_resume", self.epoch_resume, -1)
-        _check_integer("round", self.round, 1)
-        _check_choice("train.eval_test", self.eval_test, EVAL_TEST)
-        _check_choice("train.precision", self.precision, PRECISIONS)
+        for key, value, low in (
+            ("optim.max_epoch", self.max_epoch, 1),
+            ("train.eval_period", self.eval_period, 1),
+            ("train.early_stop_patience", self.early_stop_patience, 0),
+            ("optim.batch_accumulation", self.batch_accumulation, 1),
+            ("train.ckpt_period", self.ckpt_period, 1),
+            ("train.epoch_resume", self.epoch_resume, -1),
+            ("round", self.round, 1),
+        ):
+            if isinstance(value, bool) or not isinstance(value, int) or value < low:
+                raise InputError(f"{key} is {value!r}; allowed is a whole number of at least {low}.")
+        for key, choice, choices in (
+            ("train.eval_test", self.eval_test, EVAL_TEST),
+            ("train.precision", self.precision, PRECISIONS),
+        ):
+            if choice not in choices:
+                raise InputError(f"{key} is {choice!r}; allowed are {', '.join(choices)}.")
         if self.clip_grad_norm is not None and not self.clip_grad_norm > 0:
             raise InputError(
                 f"optim.clip_grad_norm_value is {self.clip_grad_norm!r}; allowed is a number above 0; "
@@ -87,16 +95,6 @@ class TrainSettings:
     def evaluates(self, epoch: int) -> bool:
         """Return whether `epoch` is evaluated: every `eval_period` epochs, the first and the last."""
         return epoch == 0 or self.is_due(epoch, self.eval_period)
-
-
-def _check_integer(key: str, value: int, low: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < low:
-        raise InputError(f"{key} is {value!r}; allowed is a whole number of at least {low}.")
-
-
-def _check_choice(key: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise InputError(f"{key} is {value!r}; allowed are {', '.join(allowed)}.")
 
 
 @dataclass

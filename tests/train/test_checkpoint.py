@@ -114,7 +114,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], dict[str, Any], str]] = {
     "its statistics are lost": (
         lambda folder: (folder / "train/stats.json").write_text(""),
         {},
-        r"train/stats.json lacks epoch 1, that of the checkpoint .*1\.ckpt; .*auto_resume False",
+        r"train/stats.json lacks epoch 1, that of .*1\.ckpt: .*auto_resume False",
     ),
     "no such epoch": (lambda _: None, {"epoch_resume": 7}, r"train.epoch_resume is 7.* has the epochs 1;"),
     "another model": (

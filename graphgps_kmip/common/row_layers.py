@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn.functional import gelu, linear
-from torch_geometric.nn import BatchNorm
 
 from graphgps_kmip.common.operators import refuse_second_derivative
 from graphgps_kmip.errors import InputError
@@ -107,13 +106,19 @@ class _Scale(Function):
         return grad_x.view(x.shape), grad_alpha.to(alpha.dtype), grad_beta.to(beta.dtype), None
 
 
+def _make_batch_norm(dim: int) -> nn.Module:
+    from torch_geometric.nn import BatchNorm  # here: an attention alone loads no library but torch
+
+    return BatchNorm(dim, allow_single_element=True)
+
+
 # Name, as in public files -> channels C -> module (..., C) -> (..., C); batch_norm takes rows only, (M, C).
 NORM_LAYERS: dict[str, Callable[[int], nn.Module]] = {
     "ada_rms_norm": AdaRMSNorm,
     "rms_norm": partial(nn.RMSNorm, eps=EPS),
     "rms_norm_eps0": nn.RMSNorm,  # torch's default: the rounding unit of the type
     "rms_norm_eps1": partial(nn.RMSNorm, eps=1.0),
-    "batch_norm": partial(BatchNorm, allow_single_element=True),
+    "batch_norm": _make_batch_norm,
     "layer_norm": nn.LayerNorm,
     "none": lambda dim: nn.Identity(),  # noqa: ARG005
 }

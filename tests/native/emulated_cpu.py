@@ -13,7 +13,6 @@ import ctypes
 import os
 import shutil
 import struct
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from functools import partial
@@ -25,6 +24,7 @@ import torch
 
 from graphgps_kmip.native import compile_kernels, instruction_sets
 from graphgps_kmip.native.instruction_sets import ARM, INSTRUCTION_SETS, VARIABLE
+from tests import processes
 
 # A CPU that has the instructions of a set and none of the next, so that others end the process.
 CPUS = {"neon": "cortex-a72", "dotprod": "neoverse-n1", "i8mm": "max"}
@@ -59,7 +59,7 @@ class Emulator:
         file.write_bytes(call)
         command = [*self._command, self._caller, library, function, file]
         # there, and not in the user's folder, the emulator leaves the memory of a program that is killed
-        done = subprocess.run(command, cwd=self._folder, capture_output=True, text=True, check=False)
+        done = processes.run(command, cwd=self._folder)
         if done.returncode:
             raise RuntimeError(f"{function} ended with {done.returncode} under emulation: {done.stderr.strip()}")
         return file.read_bytes()
@@ -150,7 +150,7 @@ class Function:
 
 
 def _compiled(words: list[str], program: Path) -> Path:
-    done = subprocess.run([*words, "-O1", "-o", str(program), "-ldl"], capture_output=True, text=True, check=False)
+    done = processes.run([*words, "-O1", "-o", str(program), "-ldl"])
     if done.returncode:
         raise RuntimeError(f"{words[0]}: {done.stderr.strip()}")
     return program

@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from graphgps_kmip.common.lazy_names import lazy_names
+import importlib
+from typing import Any
 
 __version__ = "0.1.0"
 
@@ -19,4 +20,13 @@ _LAZY = {
     "register_attention": "graphgps_kmip.registry",
 }
 __all__ = ["__version__", *_LAZY]
-__getattr__, __dir__ = lazy_names(__name__, _LAZY)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

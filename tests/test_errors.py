@@ -79,13 +79,6 @@ def test_a_process_whose_partner_ended_says_so_in_one_line() -> None:
     assert one_line(error).startswith("another process of this run ended: ")
 
 
-def test_old_import_names_are_the_same_types() -> None:
-    from graphgps_kmip.errors import DataError as of_data
-    from graphgps_kmip.errors import RunError
-
-    assert (of_data, RunError) == (errors.DataError, errors.RunError)
-
-
 def test_no_module_raises_a_plain_valueerror_for_what_a_user_set() -> None:
     found = []
     for file in sorted(PACKAGE.rglob("*.py")):

@@ -10,7 +10,6 @@ from unittest import mock
 import pytest
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.attention import clamped_attention as clamped
@@ -106,17 +105,15 @@ CASES: dict[str, tuple[Operator, Operator, list[tuple[int, ...]]]] = {
     "layer norm of a graph": (layer_norm, layer_norm_formula, [(11, 3), (3,), (3,)]),
 }
 C_ONLY = ("full attention", "gated means in C")
-every_case = pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=needs_c, id=name) if name in C_ONLY else pytest.param(case, id=name)
-             for name, case in CASES.items()]
-)  # fmt: skip
 
 
 def make(shapes: list[tuple[int, ...]]) -> list[Tensor]:
     return [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
 
 
-@every_case
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=needs_c if name in C_ONLY else [], id=name) for name, case in CASES.items()]
+)
 def test_first_derivatives_are_those_of_the_formula_and_second_ones_are_refused(
     case: tuple[Operator, Operator, list],
 ) -> None:
@@ -129,39 +126,6 @@ def test_first_derivatives_are_those_of_the_formula_and_second_ones_are_refused(
     torch.testing.assert_close(found, torch.autograd.grad(expected, inputs, cotangent), rtol=1e-9, atol=1e-9)
     with pytest.raises(RuntimeError, match="no second derivative"):
         torch.autograd.grad(operator(*inputs), inputs, cotangent, create_graph=True)
-
-
-@every_case
-def test_forward_mode_and_function_transforms_are_refused_and_never_wrong(
-    case: tuple[Operator, Operator, list],
-) -> None:
-    operator, formula, shapes = case
-    inputs = [x.detach() for x in make(shapes)]
-    tangents = tuple(torch.randn_like(x) for x in inputs)
-    _, expected = torch.func.jvp(formula, tuple(inputs), tangents)
-    for forward_mode in (_jvp, _dual):
-        try:
-            found = forward_mode(operator, inputs, tangents)
-        except RuntimeError:
-            continue
-        torch.testing.assert_close(found, expected)
-    stacked = [torch.stack([x, 2 * x]) for x in inputs]
-    try:
-        found = torch.func.vmap(operator)(*stacked)
-    except RuntimeError:
-        return
-    torch.testing.assert_close(found, torch.stack([formula(*(x[i] for x in stacked)) for i in range(2)]))
-
-
-def _jvp(function: Operator, inputs: list[Tensor], tangents: tuple[Tensor, ...]) -> Tensor:
-    return torch.func.jvp(function, tuple(inputs), tangents)[1]
-
-
-def _dual(function: Operator, inputs: list[Tensor], tangents: tuple[Tensor, ...]) -> Tensor:
-    with forward_ad.dual_level():
-        duals = [forward_ad.make_dual(x, t) for x, t in zip(inputs, tangents, strict=True)]
-        tangent = forward_ad.unpack_dual(function(*duals)).tangent
-        return torch.zeros(()) if tangent is None else tangent
 
 
 def test_every_backward_of_the_package_refuses_second_derivatives_or_is_made_of_its_own_function() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,6 @@ CORA = str(ROOT / "configs/Node/cora-kmip.yaml")
 EXACT = ["train.precision", "64-true", "gt.dropout", "0", "gnn.dropout", "0"]
 SHORT = ["dataset.sample", "True", "optim.max_epoch", "3", "accelerator", "cpu", "num_threads", "1",
          "gt.dim_hidden", "16", "gnn.dim_inner", "16", "gt.kmip.dim_kq", "4", "posenc_LapPE.dim_pe", "4"]  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def logging_as_before() -> Iterator[None]:
-    handlers = logging.root.handlers[:]
-    yield
-    logging.root.handlers = handlers
 
 
 def words(out: Path, *more: str) -> list[str]:

@@ -27,11 +27,6 @@ def test_no_test_has_a_time_limit_of_its_own() -> None:
     assert found == []  # use run, python, wait_for and HANGS of tests/processes.py
 
 
-@pytest.mark.parametrize("line", ["subprocess.run(words)", "process.communicate(timeout=30)", "other.wait(10)"])
-def test_a_limit_of_its_own_would_be_found(line: str) -> None:
-    assert LIMIT.search(line)
-
-
 def test_forked_processes_share_the_imports_and_nothing_else() -> None:
     codes = ["import sys; print(sys.x); sys.x = 2", "print(sys.x)", "import sys; print(sys.x); sys.exit(3)"]
     first, second, third = processes.forked("import sys; sys.x = 1", codes)
@@ -66,11 +61,6 @@ def test_a_preloaded_process_is_as_a_new_one_but_for_the_libraries_that_are_impo
     assert (ready.returncode, ready.stderr) == (new.returncode, new.stderr) == (3, "[]\n")
 
 
-def test_preloaded_processes_find_the_same_modules_in_the_same_places() -> None:
-    code = "import sys; print([place for place in sys.path if place != ''])"
-    assert processes.preloaded("-c", code).stdout == processes.python("-c", code).stdout
-
-
 def test_preloaded_processes_share_nothing_and_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert processes.preloaded("-c", "import sys, torch; sys.x = torch.x = 1; import yacs").returncode == 0
     code = "import sys, torch; print(hasattr(sys, 'x'), hasattr(torch, 'x'), 'yacs' in sys.modules)"
@@ -83,8 +73,11 @@ def test_preloaded_processes_share_nothing_and_are_waited_for(monkeypatch: pytes
     with pytest.raises(ValueError, match="'-S'.*use python for options"):
         processes.preloaded("-S", "-c", "")
     monkeypatch.setattr(processes, "HANGS", 0.5)
-    with pytest.raises(subprocess.TimeoutExpired):
-        processes.preloaded("-c", "import time; time.sleep(60)")
+    for start in (processes.preloaded, processes.python):
+        with pytest.raises(subprocess.TimeoutExpired):
+            start("-c", "import time; time.sleep(60)")
+    with pytest.raises(AssertionError, match="waited too long"):
+        processes.wait_for(lambda: False)
     monkeypatch.undo()
     assert processes.preloaded("-c", "print(3)").stdout == "3\n"  # the server still answers
 
@@ -100,13 +93,3 @@ sys.exit(dist.get_rank())
 """
     done = processes.preloaded_ranks(3, "-c", code)
     assert [(one.returncode, one.stdout) for one in done] == [(rank, "3 6.0\n") for rank in range(3)], done
-
-
-def test_the_limit_is_generous_and_ends_what_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert processes.HANGS >= 1200
-    monkeypatch.setattr(processes, "HANGS", 0.1)
-    with pytest.raises(subprocess.TimeoutExpired):
-        processes.python("-S", "-c", "import time; time.sleep(60)")
-    with pytest.raises(AssertionError, match="waited too long"):
-        processes.wait_for(lambda: False)
-    assert processes.python("-S", "-c", "print(3)", timeout=60).stdout == "3\n"

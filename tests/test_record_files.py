@@ -46,19 +46,6 @@ def test_a_file_keeps_names_dtypes_shapes_and_every_bit(tmp_path: Path) -> None:
             assert found[name][key].tobytes() == array.tobytes()
 
 
-def test_an_array_of_many_records_is_stored_once(tmp_path: Path) -> None:
-    array = np.random.default_rng(0).random(1000)
-    write(tmp_path / "one.xz", {"one": {"x": array}})
-    write(tmp_path / "many.xz", {f"record{i}": {"x": array.copy()} for i in range(9)})
-    assert (tmp_path / "many.xz").stat().st_size < (tmp_path / "one.xz").stat().st_size + 200
-
-
-def test_what_a_test_does_to_an_array_reaches_no_other_test() -> None:
-    first = record("E_schedules/step")["out/lr"]
-    first += 1
-    assert not np.array_equal(record("E_schedules/step")["out/lr"], first)
-
-
 def test_every_record_is_in_the_repository_in_a_few_small_files() -> None:
     assert {file.name for file in GOLDEN.iterdir()} == {f"{kind}.xz" for kind in KINDS}
     assert {kind: len(kind_of_records(kind)) for kind in KINDS} == KINDS

@@ -8,7 +8,7 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,20 +17,12 @@ import main
 from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.gym.running import experiment
 from tests.processes import preloaded_at_once, python
-from tests.results.damages import DAMAGES
 from tests.test_main import DIGITS, SHORT
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
 ROOT = Path(__file__).parents[1]
 NO_CHECKPOINT = ["train.enable_ckpt", "False"]
-
-
-@pytest.fixture(autouse=True)
-def logging_as_before() -> Iterator[None]:
-    handlers = logging.root.handlers[:]
-    yield
-    logging.root.handlers = handlers
 
 
 def run(out: Path, *words: str, flags: tuple[str, ...] = ()) -> int:
@@ -100,17 +92,6 @@ def test_a_finished_run_whose_data_and_checkpoints_are_gone_is_still_finished(
     assert (run_dir / "curves.png").exists()
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_record_of_another_seed_is_told_before_training_and_not_counted(
-    damage: str, out: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    DAMAGES[damage](out / "digits-kmip" / "1" / "record.json")
-    assert run(out, "optim.max_epoch", "2") == 0
-    text = capsys.readouterr().out
-    assert text.index("1/record.json is damaged") < text.index("is not repeated")
-    assert json.loads((out / "digits-kmip/agg/test/best.json").read_text())["runs"] == 1
-
-
 def test_damaged_statistics_of_another_seed_are_told_before_training(
     out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -142,16 +123,11 @@ def test_the_last_lines_show_the_sample_deviation_and_say_so(out: Path, capsys: 
 
 NAMES = {
     "leads out": (["name_tag", "../../x"], "name_tag"),
-    "absolute": (["name_tag", "/tmp/x"], "name_tag"),
     "a control character": (["name_tag", '"a\\nb"'], "name_tag"),
     "300 characters": (["name_tag", "x" * 300], "name_tag"),
-    "too long with the file's name": (["name_tag", "x" * 250], "name_tag"),
-    "the config leads out": (["cfg_dest", "../config.yaml"], "cfg_dest"),
     "the config is absolute": (["cfg_dest", "/tmp/config.yaml"], "cfg_dest"),
     "the config has no name": (["cfg_dest", '""'], "cfg_dest"),
     "the config over the record": (["cfg_dest", "record.json"], "cfg_dest"),
-    "the config over the statistics": (["cfg_dest", "train"], "cfg_dest"),
-    "the config of 300 characters": (["cfg_dest", "x" * 300], "cfg_dest"),
     "a split that is a path": (["run_multiple_splits", "['../x']"], "run_multiple_splits"),
     "a split below 0": (["run_multiple_splits", "[-1]"], "run_multiple_splits"),
 }
@@ -163,8 +139,6 @@ def test_a_name_that_leads_out_of_its_folder_is_refused_before_anything_is_writt
     case: str, flags: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words, key = NAMES[case]
-    if flags and case == "too long with the file's name":
-        return  # a dry run has no folder
     assert run(tmp_path / "a" / "b", *words, flags=flags) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
@@ -227,18 +201,18 @@ WRITERS = {
 }
 
 
-@pytest.mark.parametrize(("name", "code"), list(zip(WRITERS, 3 * (errno.ENOSPC, errno.EIO), strict=False)))
+@pytest.mark.parametrize("name", WRITERS)
 def test_a_full_disk_is_one_line_with_the_file_and_earlier_runs_are_unchanged(
-    name: str, code: int, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = contents(out)
     words = ["optim.max_epoch", "2", "seed", "5", *NO_CHECKPOINT]
     with monkeypatch.context() as patched:
-        patched.setattr(sys.modules[WRITERS[name]], "replace_file", failing(name, code))
+        patched.setattr(sys.modules[WRITERS[name]], "replace_file", failing(name, errno.ENOSPC))
         assert run(out, *words) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    assert f"{name}: {os.strerror(code)}; " in error
+    assert f"{name}: {os.strerror(errno.ENOSPC)}; " in error
     assert contents(out).items() >= before.items()
     assert not list(out.rglob("*.tmp"))
     assert run(out, *words) == 0  # and once there is room, the same command ends well
@@ -247,7 +221,7 @@ def test_a_full_disk_is_one_line_with_the_file_and_earlier_runs_are_unchanged(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kilobytes", [1, 4, 20, 60])
+@pytest.mark.parametrize("kilobytes", [1, 20])
 def test_a_limit_on_file_sizes_ends_a_run_in_one_line_at_whichever_file_is_first(
     kilobytes: int, tmp_path: Path
 ) -> None:

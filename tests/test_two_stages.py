@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -80,19 +81,15 @@ def test_the_same_command_again_trains_nothing_even_without_the_scores(
 def test_scores_that_are_lost_are_written_for_a_further_seed_without_training(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import shutil
-
     shutil.copytree(sample(trained / "out"), sample(tmp_path / "out"))
-    path = sample(tmp_path / "out") / "narrow" / "0" / "scores.pt"
-    before = [layer.score.clone() for layer in read_scores(path).layers]
-    path.unlink()
+    (sample(tmp_path / "out") / "narrow" / "0" / "scores.pt").unlink()
     assert train(trained / "wide.yaml", tmp_path / "out", flags=("--repeat", "2")) == 0
     printed = capsys.readouterr().out
-    assert "narrow/0 loss" not in printed
-    assert "wide/1 loss" in printed
-    assert "wide/0 loss" not in printed
-    for layer, score in zip(read_scores(path).layers, before, strict=True):
-        torch.testing.assert_close(layer.score, score, rtol=0, atol=0)
+    assert ("narrow/0 loss" in printed, "wide/0 loss" in printed, "wide/1 loss" in printed) == (False, False, True)
+    before, after = (
+        read_scores(sample(folder / "out") / "narrow/0/scores.pt").layers for folder in (trained, tmp_path)
+    )
+    assert all(torch.equal(new.score, old.score) for new, old in zip(after, before, strict=True))
 
 
 def test_several_seeds_share_one_estimator(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,7 +119,7 @@ def test_each_split_has_an_estimator_of_its_own(tmp_path: Path) -> None:
 
 KILLED = """
 import os, signal, sys
-import graphgps_kmip.train.checkpointer as checkpointer
+import graphgps_kmip.train.checkpoint as checkpointer
 from graphgps_kmip.data import synthetic_sample
 synthetic_sample.MAX_NODES_OF_ONE = 300
 keep = checkpointer.Checkpointer.keep
@@ -190,16 +187,19 @@ def test_a_narrow_kmip_network_is_an_estimator_too(tmp_path: Path) -> None:
     assert record(out, "wide")["finished"]
 
 
-def test_precision_64_reaches_both_stages(tmp_path: Path) -> None:
-    file, out = write_both(tmp_path), tmp_path / "out"
-    assert train(file, out, "train.precision", "64-true", "optim.max_epoch", "1") == 0
-    assert {record(out, name)["precision"] for name in ("narrow", "wide")} == {"64-true"}
-
-
-def test_a_precision_of_its_own_is_that_of_the_estimator(tmp_path: Path) -> None:
-    file, out = write_both(tmp_path, {"train.precision": "64-true"}), tmp_path / "out"
-    assert train(file, out, "optim.max_epoch", "1") == 0
-    assert [record(out, name)["precision"] for name in ("narrow", "wide")] == ["64-true", "32-true"]
+@pytest.mark.parametrize(
+    ("changes", "words", "precisions"),
+    [
+        ({}, ["train.precision", "64-true"], ["64-true", "64-true"]),
+        ({"train.precision": "64-true"}, [], ["64-true", "32-true"]),
+    ],
+)
+def test_a_precision_of_the_command_is_that_of_both_stages_and_one_in_the_file_of_the_estimator_its_own(
+    changes: dict[str, Any], words: list[str], precisions: list[str], tmp_path: Path
+) -> None:
+    file, out = write_both(tmp_path, changes), tmp_path / "out"
+    assert train(file, out, *words, "optim.max_epoch", "1") == 0
+    assert [record(out, name)["precision"] for name in ("narrow", "wide")] == precisions
 
 
 def test_a_dry_run_needs_no_scores_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

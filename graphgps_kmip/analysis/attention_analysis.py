@@ -141,7 +141,7 @@ def _outputs_of_head(q: Tensor, k: Tensor, v: Tensor, ends: Tensor, public: bool
     parts = []
     for weight, index in _ranked(q, k, ascending=public):
         total = weight.cumsum(-1)[:, terms - 1, None]
-        weight, index = (one[:, : ends[-1]].contiguous() for one in (weight, index))
+        weight, index = (tensor[:, : ends[-1]].contiguous() for tensor in (weight, index))
         rows = torch.arange(len(index), device=index.device)[:, None] * index.size(1)
         bags = embedding_bag(
             index.view(-1), v, (rows + starts).view(-1), mode="sum", per_sample_weights=weight.view(-1)
@@ -194,7 +194,7 @@ def collect_heads(model: nn.Module, batch: Any) -> list[Heads]:
     Raises:
         ValueError: the model has no k-MIP attention.
     """
-    found: list[Heads] = []
+    heads: list[Heads] = []
 
     def keep(layer: KMIPAttention, args: tuple) -> None:
         x, context = args[0], GraphContext.of(args[1], args[0])
@@ -202,7 +202,7 @@ def collect_heads(model: nn.Module, batch: Any) -> list[Heads]:
             linear(x).unflatten(1, (layer.num_heads, -1)).transpose(0, 1).contiguous()  # (H, N, D)
             for linear in (layer.query, layer.key, layer.value)
         )
-        found.append(Heads(q, k, v, context.ptr.clone()))
+        heads.append(Heads(q, k, v, context.ptr.clone()))
 
     hooks = [layer.register_forward_pre_hook(keep) for layer in kmip_layers(model)]
     try:
@@ -210,13 +210,13 @@ def collect_heads(model: nn.Module, batch: Any) -> list[Heads]:
     finally:
         for hook in hooks:
             hook.remove()
-    return found
+    return heads
 
 
 def gaussian_heads(like: Heads, seed: int) -> Heads:
     """Return heads of the same shapes whose entries are drawn from N(0, 1), the same ones for the same seed."""
     draw = torch.Generator().manual_seed(seed)
-    q, k, v = (torch.randn(one.shape, generator=draw).to(one) for one in (like.q, like.k, like.v))
+    q, k, v = (torch.randn(tensor.shape, generator=draw).to(tensor) for tensor in (like.q, like.k, like.v))
     return Heads(q, k, v, like.ptr)
 
 
@@ -250,8 +250,8 @@ def spread(values: Tensor) -> dict[str, list[float]]:
     values = values.double()
     alike = values.flatten(0, 2)
     of_graph = values.mean((1, 2))
-    found = {"mean": alike.mean(0), "std": alike.std(0, correction=0), "std_graphs": of_graph.std(0, correction=0)}
-    return {name: [float(f"{number:.6g}") for number in curve.tolist()] for name, curve in found.items()}
+    curves = {"mean": alike.mean(0), "std": alike.std(0, correction=0), "std_graphs": of_graph.std(0, correction=0)}
+    return {name: [float(f"{number:.6g}") for number in curve.tolist()] for name, curve in curves.items()}
 
 
 def crossing(counts: Sequence[int], curve: Sequence[float], level: float) -> float:

@@ -118,9 +118,9 @@ def _sums(x: Tensor, y: Tensor, ptr: Tensor) -> Tensor:
     """Return the sum of |x - y| over all pairs of trainings, for each node."""
     sums = x.new_zeros(len(ptr) - 1, dtype=torch.float64)
     for nodes, edges in _by_degree(ptr, max(1, PAIRS // (len(x) * len(y)))):
-        one, other = (weights[:, edges].transpose(0, 1).double() for weights in (x, y))  # (n, R, degree)
+        x_weights, y_weights = (weights[:, edges].transpose(0, 1).double() for weights in (x, y))  # (n, R, degree)
         # by differences: with products, equal vectors would be 1e-8 apart
-        sums[nodes] = torch.cdist(one, other, compute_mode="donot_use_mm_for_euclid_dist").sum((1, 2))
+        sums[nodes] = torch.cdist(x_weights, y_weights, compute_mode="donot_use_mm_for_euclid_dist").sum((1, 2))
     return sums
 
 

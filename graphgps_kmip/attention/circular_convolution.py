@@ -19,7 +19,7 @@ from torch.autograd import Function
 
 from graphgps_kmip.attention.direct_convolution import can_sum, direct_convolutions, direct_gradients
 from graphgps_kmip.attention.size_groups import Block, SizeGroups
-from graphgps_kmip.common.gradients import refuse_second_derivative
+from graphgps_kmip.common.operators import refuse_second_derivative
 from graphgps_kmip.errors import InputError
 
 # Numbers of all graphs and filters that are transformed at a time: 4 MB of float32 for either, which a CPU's cache

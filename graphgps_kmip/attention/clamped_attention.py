@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from graphgps_kmip.attention.sparse_attention import dropped
-from graphgps_kmip.common.gradients import refuse_second_derivative
+from graphgps_kmip.common.operators import refuse_second_derivative
 from graphgps_kmip.native import dtype_flags, load, pointer, unavailable_reason
 
 LARGEST_LOGIT = 5.0  # of the public code: beyond it a score is constant, and has no gradient

@@ -23,9 +23,8 @@ from graphgps_kmip.attention.context import AttentionGraph, GraphContext, check_
 from graphgps_kmip.attention.dense import from_padded, to_padded
 from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
 from graphgps_kmip.attention.pair_attention import PAIR_WORK, padded_pairs, pair_attention
-from graphgps_kmip.common.gradients import refuse_second_derivative
 from graphgps_kmip.common.host_copies import host_copy
-from graphgps_kmip.common.operators import operator
+from graphgps_kmip.common.operators import operator, refuse_second_derivative
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.native import dtype_flags, load, pointer, unavailable_reason
 from graphgps_kmip.registry import register

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from graphgps_kmip.attention.context import GraphContext, complete_pairs
 from graphgps_kmip.attention.grit_operator import PairFeatures, PairMaps, PairSettings, grit_attention
 from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
-from graphgps_kmip.common.row_norms import RowBatchNorm, row_norms
+from graphgps_kmip.common.row_layers import RowBatchNorm, row_norms
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import NOT_NEGATIVE, Choice, optional
 from graphgps_kmip.registry import register

@@ -20,8 +20,8 @@ from torch.nn.functional import linear
 
 from graphgps_kmip.attention.edge_attention import edge_softmax
 from graphgps_kmip.attention.sparse_attention import dropped
-from graphgps_kmip.common.gradients import refuse_second_derivative
 from graphgps_kmip.common.host_copies import host_copy
+from graphgps_kmip.common.operators import refuse_second_derivative
 
 # Entries (pairs times channels) of one chunk; it has some ten temporaries.
 CHUNK_ENTRIES = {"cpu": 2**19}

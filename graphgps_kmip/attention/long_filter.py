@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn.functional import linear
 
-from graphgps_kmip.common.gradients import refuse_second_derivative
 from graphgps_kmip.common.host_copies import on_device
 from graphgps_kmip.common.near_misses import look_up
+from graphgps_kmip.common.operators import refuse_second_derivative
 from graphgps_kmip.common.row_chunks import RowStage, map_rows
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import SOME_LAYERS, WIDTH, whole

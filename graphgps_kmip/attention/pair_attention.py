@@ -27,7 +27,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.dense import from_padded, to_padded
 from graphgps_kmip.attention.edge_attention import edge_softmax
-from graphgps_kmip.common.gradients import refuse_second_derivative
+from graphgps_kmip.common.operators import refuse_second_derivative
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.native import dtype_flags, load, pointer, unavailable_reason
 from graphgps_kmip.search.problem import overflow

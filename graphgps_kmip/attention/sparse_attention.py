@@ -20,8 +20,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from graphgps_kmip.attention import triton_sparse_attention
-from graphgps_kmip.common.gradients import refuse_second_derivative
-from graphgps_kmip.common.operators import new_tensors, operator
+from graphgps_kmip.common.operators import new_tensors, operator, refuse_second_derivative
 from graphgps_kmip.native import dtype_flags, load, pointer, unavailable_reason
 
 THREAD_WORK = 100_000  # multiplications that take about as long as starting a thread (20 us)

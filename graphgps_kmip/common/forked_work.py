@@ -48,13 +48,13 @@ def as_done(
     try:
         while True:
             while len(running) < num_workers and (item := next(waiting, waiting)) is not waiting:
-                receiver, process = _started(work, item)
+                receiver, process = _start(work, item)
                 running[receiver] = item, process
             if not running:
                 return
             for receiver in wait(list(running)):
                 item, process = running.pop(receiver)
-                yield item, _received(title, receiver, process, item)
+                yield item, _receive(title, receiver, process, item)
     finally:
         for _, process in running.values():
             process.terminate()
@@ -68,7 +68,7 @@ def load_scipy() -> None:
     scipy.linalg.lapack, scipy.sparse.csgraph, scipy.sparse.linalg, scipy.spatial  # noqa: B018
 
 
-def _started(work: Callable[[Any], Any], item: Any) -> tuple[Connection, multiprocessing.Process]:
+def _start(work: Callable[[Any], Any], item: Any) -> tuple[Connection, multiprocessing.Process]:
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_run, args=(work, item, sender))
@@ -99,7 +99,7 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _received(title: str, receiver: Connection, process: multiprocessing.Process, item: Any) -> Any:
+def _receive(title: str, receiver: Connection, process: multiprocessing.Process, item: Any) -> Any:
     try:
         done, result = receiver.recv()
     except EOFError:

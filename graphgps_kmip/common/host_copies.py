@@ -9,14 +9,17 @@ never out of date, and at worst the host waits once for each tensor.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 from torch.utils.weak import WeakTensorKeyDictionary
 
+Made = TypeVar("Made")
 _copies = WeakTensorKeyDictionary()  # tensor on a device -> (its version, tensor on the CPU)
+_made = WeakTensorKeyDictionary()  # tensor -> {place of a view in it, key: (the tensor's version, what was made)}
 
 
 def remember(tensor: Tensor, copy: Tensor) -> Tensor:
@@ -54,8 +57,8 @@ def host_copy(tensor: Tensor) -> Tensor:
     """
     if tensor.device.type == "cpu":
         return tensor
-    if (known := known_copy(tensor)) is not None:
-        return known
+    if (copy := known_copy(tensor)) is not None:
+        return copy
     copy = tensor.detach().cpu()
     remember(tensor, copy)
     return copy
@@ -92,5 +95,30 @@ def counts(index: Tensor, size: int) -> Tensor:
 
 def rows_of(mask: Tensor) -> Tensor:
     """Return the rows where a mask (N,) is True; as an index it does not wait where the host knows the mask."""
-    known = known_copy(mask)
-    return mask.nonzero().squeeze(1) if known is None else on_device(known.nonzero().squeeze(1), mask.device)
+    host_mask = known_copy(mask)
+    return mask.nonzero().squeeze(1) if host_mask is None else on_device(host_mask.nonzero().squeeze(1), mask.device)
+
+
+def remembered(tensor: Tensor, key: Hashable, make: Callable[[], Made]) -> Made:
+    """Return what ``make()`` returned for this tensor and key, or call it, where the tensor has changed or is new.
+
+    So all layers share the sorted edges of a batch.
+
+    Changes are seen by torch's count of them: one through numpy or ``tensor.data`` goes unnoticed. What is made must
+    not hold the tensor, which would then never be freed: its alias ``tensor.detach()`` will do.
+
+    Args:
+        tensor (Tensor): to which the result belongs; views of one part of a tensor are the same.
+        key (Hashable): which of its results.
+        make (Callable): computes it; nothing else that it depends on may be missing in ``key``.
+    """
+    if is_compiling() or tensor.is_inference():  # whose changes are not counted
+        return make()
+    base = tensor if tensor._base is None else tensor._base  # a view is a new object each time it is taken
+    results, place = _made.setdefault(base, {}), (tensor.storage_offset(), tensor.shape, tensor.stride(), key)
+    version, made = results.get(place, (None, None))
+    if version != base._version:
+        with torch.inference_mode(False):  # a later training step may save it for its backward pass
+            made = make()
+        results[place] = base._version, made
+    return made

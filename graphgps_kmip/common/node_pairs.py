@@ -57,8 +57,8 @@ def rows_in_list(index: Tensor, query: Tensor, key: Tensor, num_nodes: int) -> T
 
     Shapes: index (2, P), query and key (M,) -> (M,).
     """
-    listed, wanted = index[0] * num_nodes + index[1], query * num_nodes + key
-    if not len(listed):
-        return torch.full_like(wanted, -1)
-    row = torch.searchsorted(listed, wanted).clamp(max=len(listed) - 1)
-    return torch.where(listed[row] == wanted, row, -1)
+    list_keys, pair_keys = index[0] * num_nodes + index[1], query * num_nodes + key
+    if not len(list_keys):
+        return torch.full_like(pair_keys, -1)
+    row = torch.searchsorted(list_keys, pair_keys).clamp(max=len(list_keys) - 1)
+    return torch.where(list_keys[row] == pair_keys, row, -1)

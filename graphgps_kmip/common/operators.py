@@ -46,25 +46,25 @@ def operator(
     _library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
     _library.impl(name, implementation, "CompositeExplicitAutograd")
     torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=_library)
-    found = getattr(getattr(torch.ops, NAMESPACE), name).default
-    implementations[found] = implementation
+    dispatched = getattr(getattr(torch.ops, NAMESPACE), name).default
+    implementations[dispatched] = implementation
     compute = implementation
     if gradients is not None:
-        compute = _function(name, found, implementation, keep, gradients).apply
+        compute = _function(name, dispatched, implementation, keep, gradients).apply
         _library.impl(name, compute, "Autograd")
 
     def call(*args: Any) -> Any:
         if is_compiling():
-            return found(*args)
+            return dispatched(*args)
         if gradients is not None:
             _refuse_other_derivatives(name, args)
-        return compute(*args) if are_plain(args) else found(*args)
+        return compute(*args) if are_plain(args) else dispatched(*args)
 
     return call
 
 
 def _function(
-    name: str, found: Any, implementation: Callable, keep: Callable | None, gradients: Callable
+    name: str, dispatched: Any, implementation: Callable, keep: Callable | None, gradients: Callable
 ) -> type[Function]:
     class Operator(Function):
         @staticmethod
@@ -73,7 +73,7 @@ def _function(
                 output = implementation(*args)
             else:
                 with torch._C._AutoDispatchBelowAutograd():
-                    output = found(*args)
+                    output = dispatched(*args)
             if keep is not None:
                 keep(ctx, args, output)
             return output
@@ -92,7 +92,7 @@ def are_plain(args: tuple[Any, ...]) -> bool:
     """
     if is_compiling() or torch._C._len_torch_dispatch_stack() or functorch.peek_interpreter_stack() is not None:
         return False
-    return all(type(one) is Tensor or type(one) is Parameter or not isinstance(one, Tensor) for one in args)
+    return all(type(value) is Tensor or type(value) is Parameter or not isinstance(value, Tensor) for value in args)
 
 
 def _refuse_other_derivatives(name: str, args: tuple[Any, ...]) -> None:
@@ -101,7 +101,7 @@ def _refuse_other_derivatives(name: str, args: tuple[Any, ...]) -> None:
         return
     kinds = {level.key() for level in functorch.get_interpreter_stack() or ()}
     tangents = forward_ad._current_level >= 0 and any(
-        isinstance(one, Tensor) and forward_ad.unpack_dual(one).tangent is not None for one in args
+        isinstance(value, Tensor) and forward_ad.unpack_dual(value).tangent is not None for value in args
     )
     if tangents or kinds & {functorch.TransformType.Grad, functorch.TransformType.Jvp}:
         raise RuntimeError(
@@ -112,4 +112,23 @@ def _refuse_other_derivatives(name: str, args: tuple[Any, ...]) -> None:
 
 def new_tensors(*like: Tensor | None) -> list[Tensor]:
     """Return contiguous tensors of the shapes of those that are not None, without values."""
-    return [one.new_empty(one.shape) for one in like if one is not None]
+    return [tensor.new_empty(tensor.shape) for tensor in like if tensor is not None]
+
+
+def refuse_second_derivative(operator: str) -> None:
+    """Raise where a graph of the gradient is wanted; the first line of each backward of a fused operator.
+
+    torch's ``once_differentiable`` does not serve: it raises only where the gradient of the output carries a graph
+    itself. Where a second derivative flows through the saved inputs alone it treats the first one as a constant.
+
+    Args:
+        operator (str): its name, for the message.
+
+    Raises:
+        RuntimeError: the gradient is taken with ``create_graph=True``.
+    """
+    if torch.is_grad_enabled():  # in a backward only under create_graph=True
+        raise RuntimeError(
+            f"{operator} has no second derivative (create_graph=True): this package's fused operators have first ones "
+            "only"
+        )

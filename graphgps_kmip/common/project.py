@@ -47,14 +47,14 @@ def find_config(file: Path, root: Path = Path()) -> Path:
         The file as seen from the working directory. A name that is in neither place stays as it was given, unless only
         our own files have such a folder: then the error of whoever reads it can name near misses.
     """
-    given, own = root / file, own_files() / file
+    local, shipped = root / file, own_files() / file
     try:
-        there = given.exists()
+        exists = local.exists()
     except OSError:  # a name that is too long: its reader says so, with the key that named it
-        return given
-    if there or file.parts[:1] != ("configs",):
-        return given
-    if own.is_file():
-        logging.info("%s: no such file here, the package's own is read: %s", given, own)
-        return own
-    return own if own.parent.is_dir() and not given.parent.is_dir() else given
+        return local
+    if exists or file.parts[:1] != ("configs",):
+        return local
+    if shipped.is_file():
+        logging.info("%s: no such file here, the package's own is read: %s", local, shipped)
+        return shipped
+    return shipped if shipped.parent.is_dir() and not local.parent.is_dir() else local

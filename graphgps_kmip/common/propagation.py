@@ -12,9 +12,8 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn.functional import embedding_bag
 
-from graphgps_kmip.common.host_copies import counts
+from graphgps_kmip.common.host_copies import counts, remembered
 from graphgps_kmip.common.near_misses import look_up
-from graphgps_kmip.common.tensor_memo import remembered
 
 CHUNK_NUMBERS = 2**25  # of gathered features at a time, where no list of each node is made: 128 MB of float32
 CACHED_NUMBERS = 2**17  # of gathered features at a time that stay in a core's cache: half a megabyte of float32
@@ -157,8 +156,8 @@ def sums_of_chunks(x: Tensor, edges: WeightedEdges) -> Tensor:
     step = max(1, CHUNK_NUMBERS // max(1, x.size(1)))
     for start in range(0, len(source), step):
         part = slice(start, start + step)
-        some = x[source[part]]
-        out.index_add_(0, target[part], some if edges.weight is None else some.mul_(edges.weight[part, None]))
+        messages = x[source[part]]
+        out.index_add_(0, target[part], messages if edges.weight is None else messages.mul_(edges.weight[part, None]))
     return out
 
 
@@ -182,8 +181,8 @@ class _PropagateHeads(Function):
         (source, ends, order), dtype = edges.lists, torch.promote_types(x.dtype, torch.float32)
         weight = weight.to(dtype).index_select(0, order).T.contiguous()
         sums = [
-            embedding_bag(source, one, ends, mode="sum", per_sample_weights=own, include_last_offset=True)
-            for one, own in zip(x.to(dtype).transpose(0, 1).contiguous(), weight, strict=True)
+            embedding_bag(source, head, ends, mode="sum", per_sample_weights=head_weight, include_last_offset=True)
+            for head, head_weight in zip(x.to(dtype).transpose(0, 1).contiguous(), weight, strict=True)
         ]
         return torch.stack(sums, 1).to(x.dtype)
 

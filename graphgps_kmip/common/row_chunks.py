@@ -20,8 +20,8 @@ from torch.autograd import Function
 from torch.autograd.graph import get_gradient_edge, saved_tensors_hooks
 from torch.func import functional_call
 
-from graphgps_kmip.common.gradients import refuse_second_derivative
 from graphgps_kmip.common.host_copies import on_device
+from graphgps_kmip.common.operators import refuse_second_derivative
 
 # Numbers of one chunk in the widest of its tensors: on a CPU 4 MiB in float32, which a cache holds (fewer: the calls of
 # each chunk then count); elsewhere so many that calls do not count.
@@ -66,20 +66,20 @@ class RowStage:
     @cached_property
     def tensors(self) -> list[Tensor]:
         """Tensors of rows, shared tensors, then the parameters of the modules."""
-        own = [parameter for module in self.modules for parameter in module.parameters()]
-        return [*(tensor for tensor, _ in self.rows), *self.shared, *own]
+        parameters = [parameter for module in self.modules for parameter in module.parameters()]
+        return [*(tensor for tensor, _ in self.rows), *self.shared, *parameters]
 
     def compute(self, x: Tensor | None, part: slice, tensors: Sequence[Tensor], swap: bool) -> Tensor:
         """Return the function of some rows; ``tensors`` as the property has them, but these rows alone."""
         tensors = iter(tensors)
         rows, shared = (list(islice(tensors, len(kind))) for kind in (self.rows, self.shared))
-        given = {
+        parameters = {
             module: dict(zip(names, islice(tensors, len(names)), strict=True))
             for module, names in zip(self.modules, self.names, strict=True)
         }
 
         def call(module: nn.Module, value: Tensor) -> Tensor:
-            return functional_call(module, given[module], (value,)) if swap else module(value)
+            return functional_call(module, parameters[module], (value,)) if swap else module(value)
 
         return self.function(x, part, rows, shared, call)
 
@@ -153,16 +153,16 @@ class _MapRows(Function):
             if graphs:
                 pieces = _leaves(pieces, needed)
                 with torch.enable_grad(), _StoredBytes(tensors) as stored:
-                    found = _compute(stages, part, pieces, swap=True)
+                    chunk = _compute(stages, part, pieces, swap=True)
                 room -= stored.total()
                 graphs = room >= 0
                 if graphs:
-                    ctx.kept.append((get_gradient_edge(found), pieces))
-                found = found.detach()
+                    ctx.kept.append((get_gradient_edge(chunk), pieces))
+                chunk = chunk.detach()
             else:
-                found = _compute(stages, part, pieces, swap=False)
-            out = found.new_empty(num_rows, found.size(1)) if out is None else out
-            out[part] = found
+                chunk = _compute(stages, part, pieces, swap=False)
+            out = chunk.new_empty(num_rows, chunk.size(1)) if out is None else out
+            out[part] = chunk
         return out
 
     @staticmethod
@@ -173,24 +173,24 @@ class _MapRows(Function):
         parts = _chunks(stages, ctx.num_rows, device)
         places, needed = _Places(stages, parts), ctx.needs_input_grad[3:]
         # a graph serves once: a second backward pass computes all chunks again
-        kept, ctx.kept = ctx.kept, []
-        kept.reverse()
+        graphs, ctx.kept = ctx.kept, []
+        graphs.reverse()
         # chunks write all rows of tensors of rows, and add to the others
-        sums = [torch.zeros_like(one) if need else None for one, need in zip(tensors, needed, strict=True)]
+        sums = [torch.zeros_like(tensor) if need else None for tensor, need in zip(tensors, needed, strict=True)]
         for number, part in enumerate(parts):
             place = places.of(number)
-            if kept:
-                found, pieces = kept.pop()
+            if graphs:
+                chunk, pieces = graphs.pop()
             else:
                 pieces = _leaves(_pieces(tensors, place), needed)
                 with torch.enable_grad(), _autocast(ctx, device):
-                    found = _compute(stages, part, pieces, swap=True)
-            leaves = [one for one, need in zip(pieces, needed, strict=True) if need]
-            grads = iter(torch.autograd.grad((found,), leaves, (grad[part],), allow_unused=True))
+                    chunk = _compute(stages, part, pieces, swap=True)
+            leaves = [tensor for tensor, need in zip(pieces, needed, strict=True) if need]
+            grads = iter(torch.autograd.grad((chunk,), leaves, (grad[part],), allow_unused=True))
             for total, where in zip(sums, place, strict=True):
-                one = None if total is None else next(grads)
-                if one is not None:
-                    (total if where is None else total[where]).add_(one)
+                piece_grad = None if total is None else next(grads)
+                if piece_grad is not None:
+                    (total if where is None else total[where]).add_(piece_grad)
         return None, None, None, *sums
 
 
@@ -198,11 +198,11 @@ class _StoredBytes(saved_tensors_hooks):
     """Counts what operators store for their backward pass; tensors that are there anyway do not count.
 
     Args:
-        given (Sequence[Tensor]): These tensors.
+        tensors (Sequence[Tensor]): These tensors.
     """
 
-    def __init__(self, given: Sequence[Tensor]) -> None:
-        self.given = {one.untyped_storage().data_ptr() for one in given}
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self.given = {tensor.untyped_storage().data_ptr() for tensor in tensors}
         self.sizes: dict[int, int] = {}
         super().__init__(self._count, lambda tensor: tensor)
 
@@ -222,11 +222,11 @@ class _StoredBytes(saved_tensors_hooks):
 
 
 def _leaves(pieces: Sequence[Tensor], needed: Sequence[bool]) -> list[Tensor]:
-    return [one.detach().requires_grad_(need) for one, need in zip(pieces, needed, strict=True)]
+    return [piece.detach().requires_grad_(need) for piece, need in zip(pieces, needed, strict=True)]
 
 
 def _pieces(tensors: Sequence[Tensor], place: Sequence[slice | None]) -> list[Tensor]:
-    return [one if where is None else one[where] for one, where in zip(tensors, place, strict=True)]
+    return [tensor if where is None else tensor[where] for tensor, where in zip(tensors, place, strict=True)]
 
 
 def _autocast(ctx: Any, device: str) -> contextlib.AbstractContextManager:

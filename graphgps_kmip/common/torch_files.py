@@ -6,15 +6,13 @@ and read by `load_plain`. torch.save stores a checksum of each part of a file, a
 
 from __future__ import annotations
 
-import os
 import pickle
 import re
-import stat
 import struct
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -127,7 +125,7 @@ def check_archive(file: Any) -> None:
         UnreadableFile: it is damaged, or compressed.
         OSError: there is no such file, or it cannot be read.
     """
-    with _opened(file) as source:
+    with nullcontext(file) if hasattr(file, "read") else open(file, "rb") as source:
         here = source.tell()
         try:
             if source.read(2) != b"PK":
@@ -143,14 +141,6 @@ def check_archive(file: Any) -> None:
             raise UnreadableFile(reason(error)) from error
         finally:
             source.seek(here)
-
-
-def _opened(file: Any) -> AbstractContextManager[BinaryIO]:
-    if not isinstance(file, str | os.PathLike):
-        return nullcontext(file)
-    if not stat.S_ISREG(os.stat(file).st_mode):  # a pipe would never answer
-        raise UnreadableFile("it is not a regular file")
-    return open(file, "rb")
 
 
 def asked_for(error: BaseException) -> str:
@@ -172,8 +162,6 @@ def reason(error: BaseException) -> str:
         return "it is empty, or ends too early"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    if isinstance(error, MemoryError) or "allocate memory" in text:
-        return "it claims to hold more than fits into memory"
     if isinstance(error, zipfile.BadZipFile) or "PytorchStreamReader" in text:
         return "it is not a file of torch.save, or only a part of one"
     return shortened(text) or type(error).__name__

@@ -90,22 +90,22 @@ def parse_yaml(text: str, on_duplicate: OnDuplicate | None = None) -> Any:
     return content
 
 
-def parse_overrides(words: Sequence[str], on_duplicate: OnDuplicate | None = None) -> Iterator[tuple[str, Any]]:
+def parse_overrides(arguments: Sequence[str], on_duplicate: OnDuplicate | None = None) -> Iterator[tuple[str, Any]]:
     """Yield (key, value) of a command-line tail; values are read as YAML, so ``1e-3``, ``true`` and ``[1, 2]`` work.
 
     Args:
-        words (Sequence[str]): ``[key, value, key, value, ...]``.
+        arguments (Sequence[str]): ``[key, value, ...]``.
         on_duplicate (callable, optional): as of `parse_yaml`. (default: ``None``)
 
     Raises:
         ConfigError: a flag stands in the place of a key or value, a value is missing, or a value is no YAML.
     """
-    flags = [word for word in words if word.startswith("--")]
+    flags = [argument for argument in arguments if argument.startswith("--")]
     if flags:
         raise ConfigError(f"the command line: {flags[0]} stands in the place of a key or its value: give each key one")
-    if len(words) % 2:
-        raise ConfigError(f"the command line: keys and values come in pairs, {words[-1]!r} has no partner")
-    for key, value in zip(words[::2], words[1::2], strict=True):
+    if len(arguments) % 2:
+        raise ConfigError(f"the command line: keys and values come in pairs, {arguments[-1]!r} has no partner")
+    for key, value in zip(arguments[::2], arguments[1::2], strict=True):
         try:
             yield key, parse_yaml(value, on_duplicate) if value.strip() else ""  # as a shell writes no text, not null
         except ConfigError as error:
@@ -123,7 +123,7 @@ def _check_size(content: Any) -> None:
         if seen > MAX_VALUES:
             raise ConfigError(f"more than {MAX_VALUES:,} values: no config has so many, look at its aliases")
         if isinstance(value, (dict, list, tuple)) and depth <= MAX_DEPTH:  # deeper: `flatten` says where
-            todo += [(one, depth + 1) for one in (value.values() if isinstance(value, dict) else value)]
+            todo += [(item, depth + 1) for item in (value.values() if isinstance(value, dict) else value)]
 
 
 def read_yaml(

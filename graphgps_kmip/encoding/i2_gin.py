@@ -16,7 +16,7 @@ from torch_geometric.data import Batch
 
 from graphgps_kmip.common.node_pairs import first_nodes, pair_rows
 from graphgps_kmip.common.propagation import WeightedEdges, propagate
-from graphgps_kmip.common.rms_norms import NORM_LAYERS
+from graphgps_kmip.common.row_layers import NORM_LAYERS
 from graphgps_kmip.encoding.node_stem import check_names
 from graphgps_kmip.encoding.rrwp import RRWP, with_rrwp
 

@@ -14,12 +14,10 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 from torch_geometric.nn import BatchNorm
 
-from graphgps_kmip.common.gelu_mlp import GELUMLP
 from graphgps_kmip.common.host_copies import host_copy
 from graphgps_kmip.common.node_pairs import all_pairs, first_nodes, pair_rows, rows_in_list
-from graphgps_kmip.common.rms_norms import NORM_LAYERS
 from graphgps_kmip.common.row_chunks import RowStage, map_rows
-from graphgps_kmip.common.stochastic_depth import DropPath
+from graphgps_kmip.common.row_layers import GELUMLP, NORM_LAYERS, DropPath
 from graphgps_kmip.encoding.node_stem import check_names, locations
 from graphgps_kmip.encoding.rrwp import RRWP, with_rrwp
 from graphgps_kmip.encoding.sinusoidal_encoding import sinusoidal_linear_of_chunk, sinusoidal_width

@@ -106,7 +106,7 @@ class TableSpec:
     scale: Mapping[str, float] = field(default_factory=dict)  # factor on values, 100 for percent
     columns: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of our own table: metric, better, unit
     title: str = ""  # of our own table
-    claims: tuple[Mapping[str, Any], ...] = ()  # of the paper, checked on our rows: see graphgps_kmip/report/table_notes.py
+    claims: tuple[Mapping[str, Any], ...] = ()  # of the paper, checked on ours, see report/table_notes.py
 
 
 @dataclass(frozen=True)

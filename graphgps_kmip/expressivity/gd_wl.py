@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import torch
 
-from graphgps_kmip.common.rms_norms import NORM_LAYERS
+from graphgps_kmip.common.row_layers import NORM_LAYERS
 from graphgps_kmip.encoding.rrwp import Walks, rrwp
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.expressivity.seg_wl import Colouring, Encoding, Graph, Scheme, rounded, seg_wl, values

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from graphgps_kmip.common.rms_norms import NORM_LAYERS
+from graphgps_kmip.common.row_layers import NORM_LAYERS
 from graphgps_kmip.encoding.rrwp import Walks, rrwp
 from graphgps_kmip.encoding.sinusoidal_encoding import sinusoidal
 

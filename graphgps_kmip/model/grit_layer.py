@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from graphgps_kmip.attention.context import GraphContext
-from graphgps_kmip.common.row_norms import row_norms
+from graphgps_kmip.common.row_layers import row_norms
 
 
 class GRITLayer(nn.Module):

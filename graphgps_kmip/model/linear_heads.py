@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import BatchNorm
 
 from graphgps_kmip.common.near_misses import look_up
-from graphgps_kmip.common.rms_norms import NORM_LAYERS
+from graphgps_kmip.common.row_layers import NORM_LAYERS
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.registry import lookup
 

@@ -14,7 +14,7 @@ from torch.autograd import Function
 from torch_geometric.nn import BatchNorm, GraphNorm
 
 from graphgps_kmip.attention.context import GraphContext
-from graphgps_kmip.common.gradients import refuse_second_derivative
+from graphgps_kmip.common.operators import refuse_second_derivative
 
 
 class GraphLayerNorm(nn.Module):

@@ -14,8 +14,7 @@ from torch.nn.functional import silu
 
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.common.near_misses import look_up
-from graphgps_kmip.common.rms_norms import NORM_LAYERS
-from graphgps_kmip.common.stochastic_depth import DropPath
+from graphgps_kmip.common.row_layers import NORM_LAYERS, DropPath
 
 
 class ResidualBranch(nn.Module):

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from graphgps_kmip.common.gradients import refuse_second_derivative
-from graphgps_kmip.common.operators import new_tensors, operator
+from graphgps_kmip.common.operators import new_tensors, operator, refuse_second_derivative
 from graphgps_kmip.native import dtype_flags, load, pointer, unavailable_reason
 
 EPS = 1e-6  # added to the sum of gates, as in the public codes: a node without edges gets zeros

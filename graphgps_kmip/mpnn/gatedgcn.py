@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 from torch_geometric.nn import BatchNorm
 
-from graphgps_kmip.common.gradients import refuse_second_derivative
-from graphgps_kmip.common.operators import new_tensors, operator
+from graphgps_kmip.common.operators import new_tensors, operator, refuse_second_derivative
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.mpnn.gated_mean import EPS, can_run, gated_mean
 from graphgps_kmip.mpnn.message_passing import DistanceGate, factor_of, required_edge_attr

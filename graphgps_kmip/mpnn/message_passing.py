@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.utils import add_self_loops
 
-from graphgps_kmip.common.host_copies import host_copy
-from graphgps_kmip.common.tensor_memo import remembered
+from graphgps_kmip.common.host_copies import host_copy, remembered
 from graphgps_kmip.errors import InputError
 
 

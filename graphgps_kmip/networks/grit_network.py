@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from graphgps_kmip.attention.grit import GRITAttention, PairUpdate
-from graphgps_kmip.common.row_norms import row_norms
+from graphgps_kmip.common.row_layers import row_norms
 from graphgps_kmip.model.grit_layer import GRITLayer
 from graphgps_kmip.networks.network_plan import NetworkPlan
 from graphgps_kmip.networks.network_stack import layers_width, stack

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from torch import nn
 
-from graphgps_kmip.common.rms_norms import NORM_LAYERS
+from graphgps_kmip.common.row_layers import NORM_LAYERS
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.model import EdgeHead, GraphHead, GraphormerHead, NodeHead, SequenceHead
 from graphgps_kmip.model.linear_heads import LinearHead

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphgps_kmip.common.near_misses import suggest
-from graphgps_kmip.common.rms_norms import NORM_LAYERS
+from graphgps_kmip.common.row_layers import NORM_LAYERS
 from graphgps_kmip.encoding.positional_encoding import option_keys
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.model.layer_recipe import DROPOUT_PLACES, JUMPS, NORM_PLACES, ORDERS, RESIDUAL_MAPS

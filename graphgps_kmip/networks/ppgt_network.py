@@ -15,7 +15,7 @@ from torch import nn
 from graphgps_kmip.attention import ClassAttention
 from graphgps_kmip.attention.simplified_l2 import SharedPairs, SimplifiedL2Attention
 from graphgps_kmip.common.near_misses import look_up
-from graphgps_kmip.common.rms_norms import NORM_LAYERS
+from graphgps_kmip.common.row_layers import NORM_LAYERS
 from graphgps_kmip.encoding.i2_gin import I2GINEncoder
 from graphgps_kmip.encoding.node_stem import NODE_FEATURES, ClassToken, NodeMask, NodeStem, TargetNode
 from graphgps_kmip.encoding.pair_stem import PAIR_FEATURES, PairFFN, PairStem

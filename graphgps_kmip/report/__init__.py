@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
-from graphgps_kmip.common.lazy_names import lazy_names
+import importlib
+from typing import Any
+
 from graphgps_kmip.report.aggregate import Spread, Summary, aggregate, check_results
 from graphgps_kmip.results.best_epoch import best_epoch
-from graphgps_kmip.results.run_stats import read_run
+from graphgps_kmip.results.run_record import read_run
 
 # Name -> module that has it.
 _LAZY = {
@@ -16,4 +18,13 @@ _LAZY = {
     "draw_curves": "graphgps_kmip.report.learning_curves",
 }
 __all__ = ["Spread", "Summary", "aggregate", "best_epoch", "check_results", "read_run", *_LAZY]
-__getattr__, __dir__ = lazy_names(__name__, _LAZY)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

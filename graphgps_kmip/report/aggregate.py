@@ -18,7 +18,7 @@ from graphgps_kmip.errors import ResultsError, RunFolderError
 from graphgps_kmip.results.best_epoch import best_epoch
 from graphgps_kmip.results.finished_runs import finished_runs, read_finished
 from graphgps_kmip.results.run_folder import SPLITS, stats_file, writing
-from graphgps_kmip.results.run_stats import Line, metric_names, numbers
+from graphgps_kmip.results.run_record import Line, metric_names, numbers
 
 
 class Spread(NamedTuple):

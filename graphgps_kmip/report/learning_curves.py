@@ -13,7 +13,7 @@ from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.results.best_epoch import best_epoch
 from graphgps_kmip.results.run_folder import writing
-from graphgps_kmip.results.run_stats import Line, metric_names, read_run
+from graphgps_kmip.results.run_record import Line, metric_names, read_run
 
 # Okabe and Ito's palette: distinguishable with every kind of colour blindness.
 COLORS = {"train": "#0072B2", "val": "#E69F00", "test": "#009E73"}

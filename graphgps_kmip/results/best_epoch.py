@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from graphgps_kmip.common.json_files import is_number
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import ResultsError
-from graphgps_kmip.results.run_stats import Line, metric_names
+from graphgps_kmip.results.run_record import Line, metric_names
 
 
 def is_better(value: float, old: float | None, maximize: bool) -> bool:

@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import errno
+import reprlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -91,16 +92,14 @@ def check_name(name: str, key: str, ending: str = "") -> None:
     wrong = [character for character in name if character in "/\\" or not character.isprintable()]
     if wrong or name in (".", ".."):
         what = f"has the character {wrong[0]!r}" if wrong else "is a path"
-        raise ConfigError(f"{key}: {_shown(name)} {what}: give a plain name, without separators or control characters")
+        raise ConfigError(
+            f"{key}: {reprlib.repr(name)} {what}: give a plain name, without separators or control characters"
+        )
     size = len((name + ending).encode("utf-8", "surrogateescape"))
     if size > MAX_NAME_BYTES:
         raise ConfigError(
-            f"{key}: {_shown(name)} makes a name of {size} bytes; file systems allow {MAX_NAME_BYTES}: shorten it"
+            f"{key}: {reprlib.repr(name)} makes a name of {size} bytes; file systems allow {MAX_NAME_BYTES}: shorten it"
         )
-
-
-def _shown(name: str) -> str:
-    return repr(name if len(name) <= 60 else f"{name[:50]}...")
 
 
 @contextmanager

@@ -1,90 +1,41 @@
-"""record.json: read, check and write the record of a run or command."""
+"""record.json and stats.json of a run: the record at its end, and one JSON line per epoch and split."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
-from datetime import datetime
+import os
 from pathlib import Path
 from typing import Any
 
 from graphgps_kmip.common.atomic_write import replace_file
-from graphgps_kmip.common.json_files import Damaged, is_amount, is_count, is_number, parsed_object, read_bytes
-from graphgps_kmip.results.run_folder import RECORD, SPLITS, writing
+from graphgps_kmip.common.json_files import Damaged, is_count, is_number, parsed_object, read_bytes
+from graphgps_kmip.errors import ResultsError
+from graphgps_kmip.results.run_folder import RECORD, SPLITS, stats_file, writing
 
 log = logging.getLogger(__name__)
-
-
-def _is_moment(value: Any) -> bool:
-    try:
-        datetime.fromisoformat(value)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-def _is_best(value: Any) -> bool:
-    """An empty mapping (no epoch yet), or epoch, selecting value and the statistics of some splits."""
-    if not isinstance(value, dict):
-        return False
-    chosen = value.get("value")
-    splits = [value[split] for split in SPLITS if split in value]
-    return (
-        is_count(value.get("epoch", 0))
-        and (chosen is None or is_number(chosen))
-        and all(isinstance(one, dict) and is_number(one.get("loss", 0.0)) for one in splits)
-    )
-
-
-# key -> whether its value is one, and what is expected. Other keys, of later versions, are not checked.
-CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    **dict.fromkeys(("finished", "sample"), (lambda value: isinstance(value, bool), "true or false")),
-    **dict.fromkeys(
-        ("config_hash", "experiment", "name", "precision", "metric_best", "code_version", "config_file", "scores"),
-        (lambda value: isinstance(value, str), "a text"),
-    ),
-    **dict.fromkeys(("resumes", "seed", "max_epoch", "epochs", "params", "processes"), (is_count, "a whole number")),
-    **dict.fromkeys(("wall_time", "seconds", "seconds_per_epoch"), (is_amount, "a number of seconds")),
-    **dict.fromkeys(("hardware", "packages"), (lambda value: isinstance(value, dict), "an object")),
-    "finished_at": (_is_moment, "a date"),
-    "best": (_is_best, "epoch, value and the statistics of splits"),
-}
+Line = dict[str, Any]
+# Keys of a line that are neither the loss nor a metric.
+BOOKKEEPING = ("epoch", "time_epoch", "time_iter", "eta", "eta_hours", "lr", "params")
 
 
 def examine_record(run_dir: Path) -> tuple[dict[str, Any] | None, str]:
-    """Return the record of a run and what is wrong with it.
-
-    Args:
-        run_dir: folder of the run, or of a command.
+    """Return the record of a run or command and what is wrong with it.
 
     Returns:
         ``(record, "")``; ``(None, "")`` if there is none; ``(None, what is wrong)`` if the file is damaged.
-
-    Raises:
-        RunFolderError: it cannot be read.
     """
     try:
         text = read_bytes(run_dir / RECORD)
-        if text is None:
-            return None, ""
-        record = parsed_object(text)
-        for key, value in record.items():
-            check, expected = CHECKS.get(key, (None, ""))
-            if check and not check(value):
-                raise Damaged(f"{key} is {_shown(value)}, expected {expected}")
+        return (None, "") if text is None else (parsed_object(text), "")
     except Damaged as damage:
         return None, str(damage)
-    return record, ""
 
 
 def read_record(run_dir: Path) -> dict[str, Any] | None:
     """Return the record of a run, None if there is none; a damaged one counts as none, and the log says so.
 
     A run without a record is never a result: tables leave it out, and a training moves its folder aside.
-
-    Raises:
-        RunFolderError: it cannot be read.
     """
     record, damage = examine_record(run_dir)
     if damage:
@@ -120,6 +71,97 @@ def write_record(run_dir: Path, record: dict[str, Any]) -> None:
         replace_file(run_dir / RECORD, (json.dumps(record, indent=2) + "\n").encode())
 
 
-def _shown(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 40 else f"{text[:36]} ..."
+def rounded(stats: Line, digits: int) -> Line:
+    """Return the statistics with floats cut to this number of significant digits (a rate of 1e-9 stays 1e-9)."""
+    return {key: float(f"{value:.{digits}g}") if isinstance(value, float) else value for key, value in stats.items()}
+
+
+def read_stats(run_dir: Path | str, split: str) -> dict[int, Line]:
+    """Return the lines of `<run_dir>/<split>/stats.json` by epoch, in increasing order; empty if there are none.
+
+    What follows the last end of line was cut off by a kill and is left out; of two lines for one epoch (of a resumed
+    run) the later holds.
+
+    Raises:
+        ResultsError: the file is damaged; names file and line.
+    """
+    path = stats_file(Path(run_dir), split)
+    lines: dict[int, Line] = {}
+    for number, text in enumerate((read_bytes(path) or b"").split(b"\n")[:-1], start=1):
+        try:
+            line = parsed_object(text)
+            if not is_count(line.get("epoch")):
+                raise Damaged("it has no epoch")
+        except Damaged as damage:
+            raise ResultsError(
+                f"{path}, line {number} is not a JSON line with an epoch ({damage}); restore the file, or move "
+                f"{run_dir} away and train again."
+            ) from damage
+        lines[line["epoch"]] = line
+    return dict(sorted(lines.items()))
+
+
+def read_run(run_dir: Path | str) -> dict[str, dict[int, Line]]:
+    """Return the lines of every split that has some: split -> epoch -> line."""
+    return {split: lines for split in SPLITS if (lines := read_stats(run_dir, split))}
+
+
+def append_stats(run_dir: Path, split: str, stats: Line) -> None:
+    """Append one line of JSON to the split's file, flushed before the return.
+
+    Raises:
+        RunFolderError: it cannot be written; the file is as it was.
+    """
+    path = stats_file(run_dir, split)
+    with writing(path, "The lines of earlier epochs are unchanged."):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        size = path.stat().st_size if path.exists() else 0
+        try:
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(json.dumps(stats) + "\n")
+        except OSError:
+            if path.exists():
+                os.truncate(path, size)  # a full disk takes a part of a line
+            raise
+
+
+def write_stats(run_dir: Path, split: str, *lines: Line) -> None:
+    """Replace the split's file by these lines.
+
+    Raises:
+        RunFolderError: it cannot be written; the file is as it was.
+    """
+    path = stats_file(run_dir, split)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, "".join(json.dumps(line) + "\n" for line in lines).encode())
+
+
+def trim_stats(run_dir: Path, epoch: int) -> None:
+    """Drop the lines after `epoch`, and the part of a line that a killed run left at the end.
+
+    Raises:
+        ResultsError: a file is damaged; nothing was changed.
+        RunFolderError: a file cannot be written.
+    """
+    for split, lines in {split: read_stats(run_dir, split) for split in SPLITS}.items():
+        if stats_file(run_dir, split).exists():
+            write_stats(run_dir, split, *(line for number, line in lines.items() if number <= epoch))
+
+
+def sync_stats(run_dir: Path) -> None:
+    """Force the lines written so far to disk: a checkpoint that outlives a power failure needs its statistics."""
+    for path in (stats_file(run_dir, split) for split in SPLITS):
+        if path.exists():
+            with writing(path), open(path, "rb") as file:
+                os.fsync(file.fileno())
+
+
+def numbers(line: Line) -> list[str]:
+    """Return the keys of a line whose values are numbers."""
+    return [key for key, value in line.items() if is_number(value)]
+
+
+def metric_names(line: Line) -> list[str]:
+    """Return the metrics that a line holds, in its order, without the loss."""
+    return [key for key in numbers(line) if key not in (*BOOKKEEPING, "loss")]

@@ -128,11 +128,11 @@ def cross_entropy_multilabel(pred: Tensor, true: Tensor, all_reduce: Reduce = id
     """Binary cross entropy over all labels that are known: pred `(N, L)`, true `(N, L)` in {0, 1, NaN = unknown}."""
     here = host_copy(true)
     pred, true = _real(pred, true)
-    known = ~true.isnan()
+    is_known = ~true.isnan()
     if ((here != 0) & (here != 1) & ~here.isnan()).any():
         raise InputError("A label is neither 0, 1 nor NaN (unknown); classification_multilabel allows these only.")
-    value = F.binary_cross_entropy_with_logits(pred, true.where(known, torch.zeros_like(true)), reduction="none")
-    return _finish(value * known, known)
+    value = F.binary_cross_entropy_with_logits(pred, true.where(is_known, torch.zeros_like(true)), reduction="none")
+    return _finish(value * is_known, is_known)
 
 
 def weighted_cross_entropy_multi(pred: Tensor, true: Tensor, all_reduce: Reduce = identity) -> Terms:

@@ -13,9 +13,8 @@ from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.registry import Spec, named
 from graphgps_kmip.task.losses import full_precision, squeeze, summed
-from graphgps_kmip.task.metrics import Metric
+from graphgps_kmip.task.metrics import Metric, most_probable
 from graphgps_kmip.task.task import Task
-from graphgps_kmip.task.word_sequences import most_probable
 
 
 def _log_softmax(pred: Tensor) -> Tensor:
@@ -57,23 +56,15 @@ def functions_of(kind: str, task: str, options: Options = _defaults) -> dict[str
         task (str): Name as of `Task.name`.
         options (callable, optional): Registry entry -> values of its keyword-only arguments. (default: their defaults)
     """
-    found = {}
+    functions = {}
     for name, spec in named(kind).items():
         if isinstance(spec.component, Mapping):
             function = spec.component.get(task)
         else:
             function = spec.component if task in spec.traits.tasks else None
         if function is not None:
-            found[name] = partial(function, **options(spec)) if spec.options else function
-    return found
-
-
-def _task_name(task_type: str, dim_out: int) -> str:
-    if task_type == "classification":
-        return "classification_binary" if dim_out <= 2 else "classification_multi"
-    if task_type not in SCORES:
-        raise _unknown("dataset.task_type", task_type, ["classification", *SCORES])
-    return task_type
+            functions[name] = partial(function, **options(spec)) if spec.options else function
+    return functions
 
 
 def _whole_split(score: Tensor, true: Tensor, form: Metric, thresh: float) -> float:
@@ -121,7 +112,11 @@ def make_task(
     Raises:
         ValueError: an unknown name, a loss or metric that does not fit the task, a direction that keeps the worst.
     """
-    name = _task_name(task_type, dim_out)
+    name = task_type
+    if task_type == "classification":
+        name = "classification_binary" if dim_out <= 2 else "classification_multi"
+    elif task_type not in SCORES:
+        raise _unknown("dataset.task_type", task_type, ["classification", *SCORES])
     losses = functions_of("loss", name, options)
     if loss_fun not in losses:
         raise _unknown(f"model.loss_fun (task {name})", loss_fun, losses)

@@ -1,4 +1,4 @@
-"""Metrics (registry kind ``metric``) of a whole split: classification, regression, and link ranking (MRR, Hits@k).
+"""Metrics (registry kind ``metric``) of a whole split: classification, regression, link ranking (MRR, Hits@k), words.
 
 They equal scikit-learn's (ogb's for several labels) on every edge case tested. Area under the ROC curve and average
 precision are our own: torchmetrics passes logits through a float32 sigmoid, which ties confident scores, and counts a
@@ -18,16 +18,18 @@ import torch
 from torch import Tensor
 
 from graphgps_kmip.registry import register
-from graphgps_kmip.task.word_sequences import f1_of_words
+
+WORDS = 5_000  # of ogbg-code2's vocabulary, after which come unknown and end
+UNKNOWN, END = WORDS, WORDS + 1
 
 
 def _of_torchmetrics(name: str, **fixed: Any) -> Callable[..., Tensor]:
     """Return a function of ``torchmetrics.functional``, which is imported at the first call: that takes a second."""
 
-    def metric(*args: Any, **given: Any) -> Tensor:
+    def metric(*args: Any, **options: Any) -> Tensor:
         import torchmetrics.functional
 
-        return attrgetter(name)(torchmetrics.functional)(*args, **fixed, **given)
+        return attrgetter(name)(torchmetrics.functional)(*args, **fixed, **options)
 
     return metric
 
@@ -94,6 +96,35 @@ def spearman(score: Tensor, true: Tensor) -> float:
         return float(scipy.stats.spearmanr(true.cpu().numpy(), score.cpu().numpy()).statistic)
 
 
+def most_probable(pred: Tensor) -> Tensor:
+    """Return the number of the most probable word at each place; all probabilities of a split would not fit memory.
+
+    Shapes: (N, L, V) -> (N, L), float32, exact up to 2^24 words.
+    """
+    return pred.argmax(-1).float()
+
+
+def f1_of_words(score: Tensor, true: Tensor, _thresh: float) -> float:
+    """Return the mean over names of F1 between the set of predicted words and that of true words, as ogb judges.
+
+    Words after the first end do not count. An unknown word is never predicted right, and each unknown one in a true
+    name counts as a word of its own. True names are known as far as they are long here: ogb counts further words too.
+
+    Shapes: (N, L) predicted, (N, L) true -> a number, nan without names.
+    """
+    predicted, true = _distinct(score.long()), _distinct(true.long(), but=UNKNOWN)
+    same = (predicted[:, :, None] == true[:, None, :]) & (predicted < UNKNOWN)[:, :, None]
+    total = (predicted < END).sum(1) + (true < END).sum(1)
+    return float((2 * same.sum((1, 2)) / total.clamp(min=1)).double().mean())
+
+
+def _distinct(words: Tensor, but: int = END) -> Tensor:
+    """Return the words with `END` from the first end on and where a word, `but` this one, stood before; (N, L)."""
+    words = words.where((words == END).cumsum(1) == 0, END)
+    before = (words[:, :, None] == words[:, None, :]).tril(-1).any(2)
+    return words.where(~before | (words == but), END)
+
+
 # Name, function of a rank, summary.
 OF_RANK: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "hits@1": (lambda rank: rank <= 1, "share of positive pairs of rank 1"),
@@ -157,9 +188,9 @@ def _mean_over_labels(metric: Callable[[Tensor, Tensor], float]) -> Metric:
     def mean(score: Tensor, true: Tensor, _thresh: float) -> float:
         values = []
         for column, label in zip(score.reshape(len(score), -1).T, true.reshape(len(true), -1).T, strict=True):
-            known = ~label.isnan()
-            if known.any():
-                values.append(metric(column[known], label[known].long()))
+            is_known = ~label.isnan()
+            if is_known.any():
+                values.append(metric(column[is_known], label[is_known].long()))
         return float(torch.tensor(values, dtype=torch.float64).nanmean())
 
     return mean
@@ -203,8 +234,8 @@ def _accuracy_multilabel(score: Tensor, true: Tensor, thresh: float) -> float:
 
 def _f1_multilabel(score: Tensor, true: Tensor, thresh: float) -> float:
     """Pool the decisions on all known labels (micro average), as GraphSAINT does for Yelp."""
-    known, f1 = ~true.isnan(), _of_torchmetrics("classification.binary_f1_score")
-    return float(f1((score.sigmoid() > thresh)[known].long(), true[known].long(), validate_args=False))
+    is_known, f1 = ~true.isnan(), _of_torchmetrics("classification.binary_f1_score")
+    return float(f1((score.sigmoid() > thresh)[is_known].long(), true[is_known].long(), validate_args=False))
 
 
 def _of_targets(metric: Callable[[Tensor, Tensor], Tensor | float]) -> Metric:

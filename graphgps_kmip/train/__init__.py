@@ -5,9 +5,9 @@ from graphgps_kmip.errors import CheckpointError, OutOfMemory, RunError, RunFold
 from graphgps_kmip.results.run_record import read_record
 from graphgps_kmip.train.distributed import make_fabric, on_rank_zero
 from graphgps_kmip.train.loop import train
+from graphgps_kmip.train.reporter import MissingWriter, TensorBoardWriter, WandbWriter, Writer
 from graphgps_kmip.train.run_recording import locked, prepare_run_dir
 from graphgps_kmip.train.settings import TrainSettings
-from graphgps_kmip.train.writers import MissingWriter, TensorBoardWriter, WandbWriter, Writer
 
 __all__ = [
     "CheckpointError",

@@ -1,48 +1,159 @@
-"""Checkpoint files: model, optimizer, schedule, run state and random generators after an epoch.
+"""Checkpoints: model, optimizer, schedule, run state and random generators after an epoch; written, cleaned, resumed.
 
 A run resumed from one ends with the same numbers. All types are those that `torch.load(weights_only=True)` reads.
 """
 
 from __future__ import annotations
 
+import logging
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
 
-from graphgps_kmip.common.json_files import is_number
 from graphgps_kmip.common.torch_files import UnreadableFile, load_plain, save_plain
 from graphgps_kmip.errors import CheckpointError
-from graphgps_kmip.results.run_folder import numbered
+from graphgps_kmip.results.run_folder import best_checkpoint_file, checkpoint_file, numbered, stats_file, writing
+from graphgps_kmip.results.run_record import read_stats, sync_stats, trim_stats
+from graphgps_kmip.train.distributed import gather_objects, on_rank_zero
+from graphgps_kmip.train.settings import RunState, TrainSettings
 
-__all__ = [
-    *("checkpoint_file", "load_model_state", "load_training_state", "numbered"),
-    *("on_cpu", "read_checkpoint", "write_checkpoint"),
-]
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
+log = logging.getLogger(__name__)
 # The first three are GraphGym's names, the next four are those of `RunState`.
-KEYS = (
-    *("model_state", "optimizer_state", "scheduler_state"),
-    *("epoch", "best", "val_loss", "seconds"),
-    *("rng", "config_hash"),
-)
+KEYS = "model_state optimizer_state scheduler_state epoch best val_loss seconds rng config_hash".split()
 
 
-def on_cpu(value: Any) -> Any:
-    """Return a copy of a state dict that later steps do not change, its tensors on the CPU."""
-    if isinstance(value, Tensor):
-        return value.detach().to("cpu", copy=True)
-    if isinstance(value, Mapping):
-        return {key: on_cpu(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(on_cpu(item) for item in value)
-    return value
+class Checkpointer:
+    """Keeps the state after the last completed epoch in memory, and writes it when it is due or the run is stopped.
+
+    Args:
+        run_dir: the run's folder.
+        settings: period, best, clean, resume.
+        model: the plain model, not as Fabric wraps it.
+        optimizer: likewise.
+        scheduler: the learning-rate scheduler.
+        fabric: all processes take part in `keep` and `resume`; the first one writes.
+    """
+
+    def __init__(
+        self,
+        run_dir: Path,
+        settings: TrainSettings,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        scheduler: torch.optim.lr_scheduler.LRScheduler,
+        fabric: Fabric,
+    ) -> None:
+        self.run_dir, self.settings, self.fabric = run_dir, settings, fabric
+        self.model, self.optimizer, self.scheduler = model, optimizer, scheduler
+        self._latest: dict[str, Any] | None = None
+
+    def keep(self, state: RunState, new_best: bool) -> None:
+        """Keep the state after an epoch, and write it if it is due or the best."""
+        if not self.settings.enable_ckpt:
+            return
+        rng = gather_objects(random_state())
+        if not self.fabric.is_global_zero:
+            return
+        self._latest = {
+            "model_state": _copy_to_cpu(self.model.state_dict()),
+            "optimizer_state": _copy_to_cpu(self.optimizer.state_dict()),
+            "scheduler_state": _copy_to_cpu(self.scheduler.state_dict()),
+            **asdict(state),
+            "rng": rng,
+            "config_hash": self.settings.config_hash,
+        }
+        if self.settings.ckpt_best and new_best:
+            write_checkpoint(best_checkpoint_file(self.run_dir), self._latest)
+        if self.settings.is_due(state.epoch, self.settings.ckpt_period):
+            self.write_latest()
+
+    def write_latest(self) -> None:
+        """Write the state after the last completed epoch, unless it is on disk already."""
+        if self._latest is None:
+            return
+        path = checkpoint_file(self.run_dir, self._latest["epoch"])
+        if not path.exists():
+            sync_stats(self.run_dir)
+            write_checkpoint(path, self._latest)
+        if self.settings.ckpt_clean:
+            self._remove(lambda epoch: epoch < self._latest["epoch"])
+
+    def describe_newest(self) -> str:
+        """Return from where a run that ends now can go on, for messages."""
+        path = next(reversed(numbered(self.run_dir).values()), None)
+        if path is None:
+            return "no checkpoint was written."
+        return f"the last good checkpoint is {path}; train.auto_resume True goes on from it."
+
+    def resume(self) -> RunState:
+        """Load the newest checkpoint, or that of `epoch_resume`, and drop what came later.
+
+        Returns:
+            The state after that epoch; a fresh one if there is no checkpoint.
+
+        Raises:
+            CheckpointError: it cannot be used; nothing was changed on disk.
+            ResultsError: a stats.json is damaged; nothing was changed on disk.
+        """
+        path = on_rank_zero(self.fabric, self._choose)
+        state = RunState()
+        if path is None and stats_file(self.run_dir, "train").exists():
+            log.warning("%s has no checkpoint: the run starts again from epoch 0", self.run_dir / "ckpt")
+        elif path is not None:
+            content = read_checkpoint(path, self.settings.config_hash)
+            if len(content["rng"]) != self.fabric.world_size:
+                raise CheckpointError(
+                    f"The checkpoint {path} is of {len(content['rng'])} processes, this run has "
+                    f"{self.fabric.world_size}; set devices {len(content['rng'])}."
+                )
+            load_model_state(self.model, content["model_state"], path)
+            try:
+                self.optimizer.load_state_dict(content["optimizer_state"])
+                self.scheduler.load_state_dict(content["scheduler_state"])
+            except (LookupError, ValueError, TypeError, AttributeError) as error:
+                reason = str(error).splitlines()[0][:120]
+                text = f"The checkpoint {path} does not fit the optimizer or its schedule ({reason}); {_fix(path)}"
+                raise CheckpointError(text) from error
+            set_random_state(content["rng"][self.fabric.global_rank])
+            state = RunState(**{field.name: content[field.name] for field in fields(RunState)})
+        on_rank_zero(self.fabric, lambda: self._drop_after(state.epoch))
+        return state
+
+    def _choose(self) -> Path | None:
+        checkpoints = numbered(self.run_dir)
+        epoch = self.settings.epoch_resume if self.settings.epoch_resume >= 0 else max(checkpoints, default=-1)
+        if epoch >= 0 and epoch not in checkpoints:
+            epochs = ", ".join(map(str, checkpoints)) or "none"
+            raise CheckpointError(
+                f"train.epoch_resume is {epoch}; {self.run_dir / 'ckpt'} has the epochs {epochs}; choose one of them, "
+                "or -1 for the newest."
+            )
+        if epoch >= 0 and epoch not in read_stats(self.run_dir, "train"):  # a table would lack epochs
+            raise CheckpointError(
+                f"{stats_file(self.run_dir, 'train')} lacks epoch {epoch}, that of {checkpoints[epoch]}: "
+                "restore the file, or set train.auto_resume False to move the run aside and start anew."
+            )
+        return checkpoints.get(epoch)
+
+    def _drop_after(self, epoch: int) -> None:
+        # Checkpoints first: killed in between, the next resume finds lines to trim, never a checkpoint without lines.
+        self._remove(lambda later: later > epoch)
+        trim_stats(self.run_dir, epoch)
+
+    def _remove(self, is_unneeded: Callable[[int], bool]) -> None:
+        for epoch, path in numbered(self.run_dir).items():
+            if is_unneeded(epoch):
+                with writing(path):
+                    path.unlink()
 
 
 def write_checkpoint(path: Path, content: Mapping[str, Any]) -> None:
@@ -71,11 +182,8 @@ def read_checkpoint(path: Path, config_hash: str) -> dict[str, Any]:
         content = load_plain(path)
     except UnreadableFile as error:
         raise CheckpointError(f"The checkpoint {path} cannot be read ({error}); {_fix(path)}") from error
-    missing = [key for key in KEYS if key not in content] if isinstance(content, dict) else KEYS
-    if missing:
-        raise CheckpointError(f"The checkpoint {path} lacks {', '.join(missing)}; {_fix(path)}")
-    if path.stem.isdecimal() and int(path.stem) != content["epoch"]:
-        raise CheckpointError(f"The checkpoint {path} says that it is of epoch {content['epoch']}; {_fix(path)}")
+    if not isinstance(content, dict) or not content.keys() >= set(KEYS):
+        raise CheckpointError(f"The checkpoint {path} is not one of this package; {_fix(path)}")
     if content["config_hash"] != config_hash:
         raise CheckpointError(
             f"The checkpoint {path} is of configuration {content['config_hash']!r}, this run of {config_hash!r}; set "
@@ -90,13 +198,16 @@ def load_model_state(model: nn.Module, state: Mapping[str, Any], path: Path) -> 
     Raises:
         CheckpointError: parameters are missing, too many, or of other shapes; names up to three of them.
     """
-    own = model.state_dict()
-    problems = [f"{name} is missing" for name in own if name not in state]
-    problems += [f"{name} is unknown" for name in state if name not in own]
+    shapes, model_shapes = (
+        {name: tuple(value.shape) for name, value in tensors.items() if isinstance(value, Tensor)}
+        for tensors in (state, model.state_dict())
+    )
+    problems = [f"{name} is missing" for name in model_shapes if name not in shapes]
+    problems += [f"{name} is unknown" for name in shapes if name not in model_shapes]
     problems += [
-        f"{name} is {_shape(state[name])}, the model's {_shape(value)}"
-        for name, value in own.items()
-        if isinstance(value, Tensor) and name in state and _shape(state[name]) != _shape(value)
+        f"{name} is {shapes[name]}, the model's {shape}"
+        for name, shape in model_shapes.items()
+        if name in shapes and shapes[name] != shape
     ]
     if problems:
         more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
@@ -115,55 +226,18 @@ def _fix(path: Path) -> str:
     return f"delete it to go on from {other}, or set train.epoch_resume {epoch}."
 
 
-def load_training_state(optimizer: Optimizer, scheduler: LRScheduler, content: Mapping[str, Any], path: Path) -> None:
-    """Load the states of optimizer and scheduler.
-
-    Raises:
-        CheckpointError: they are not those of this optimizer and scheduler.
-    """
-    state = content["optimizer_state"]
-    try:
-        _check_moments(state["state"], [one for group in optimizer.param_groups for one in group["params"]])
-        optimizer.load_state_dict(state)
-        _check_keys(scheduler.state_dict(), content["scheduler_state"])
-        scheduler.load_state_dict(content["scheduler_state"])
-    except (KeyError, IndexError, ValueError, TypeError, AttributeError, RuntimeError) as error:
-        raise CheckpointError(
-            f"The checkpoint {path} does not fit the optimizer or its schedule ({_first_line(error)}); {_fix(path)}"
-        ) from error
+def _copy_to_cpu(value: Any) -> Any:
+    """Return a copy of a state dict that later steps do not change, its tensors on the CPU."""
+    if isinstance(value, Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, Mapping):
+        return {key: _copy_to_cpu(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_copy_to_cpu(item) for item in value)
+    return value
 
 
-def _check_moments(state: Mapping[int, Mapping[str, Any]], parameters: Sequence[nn.Parameter]) -> None:
-    """Check shapes beforehand: load_state_dict accepts any, and a wrong one would only show in the first step."""
-    for index, values in state.items():
-        if index not in range(len(parameters)):
-            raise CheckpointError(f"it has a state of parameter {index}, the model {len(parameters)} parameters")
-        own = parameters[index]
-        for name, value in values.items():
-            # Scalars count steps, and factored moments have fewer dimensions.
-            if isinstance(value, Tensor) and 0 < value.ndim == own.ndim and value.shape != own.shape:
-                raise CheckpointError(f"{name} of parameter {index} is {_shape(value)}, the parameter {_shape(own)}")
-
-
-def _check_keys(own: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-    """Check names and types beforehand: a schedule loads any state."""
-    for key in own.keys() | state.keys():
-        if key not in own or key not in state:
-            raise KeyError(f"{key} is only in one of the schedule and its state")
-        numbers = is_number(own[key]), is_number(state[key])
-        if numbers[0] != numbers[1] and None not in (own[key], state[key]):
-            raise TypeError(f"{key} of the schedule is {str(state[key])[:40]}")
-
-
-def _shape(value: Any) -> tuple[int, ...] | str:
-    return tuple(value.shape) if isinstance(value, Tensor) else f"of type {type(value).__name__}"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:120]
-
-
-def random_state() -> dict:
+def random_state() -> dict[str, Any]:
     """Return the states of torch, numpy, Python and, where it is in use, of the current CUDA device."""
     _, keys, *rest = np.random.get_state()
     state = {
@@ -176,7 +250,7 @@ def random_state() -> dict:
     return state
 
 
-def set_random_state(state: dict) -> None:
+def set_random_state(state: Mapping[str, Any]) -> None:
     """Put all generators back into a state that `random_state` returned."""
     keys, *rest = state["numpy"]
     torch.set_rng_state(state["torch"])

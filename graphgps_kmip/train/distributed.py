@@ -8,14 +8,23 @@ sum(total) / sum(weight), as of one process on the global batch. Losses, scores 
 rows only: no sample counts twice. Rank 0 writes all files, and all ranks must see the run folder.
 
 Batch norm is synchronised over the rows of all processes, on any device; torch's SyncBatchNorm needs CUDA.
+
+torchrun keeps one key-value store for all starts of its processes (`--max-restarts`), and the processes of a restart
+would read the addresses that those before it left there: with torch 2.13, gloo and nccl then connect to ports that
+nobody listens to (pytorch/pytorch issues 135712 and 167288). So each start has keys of its own. torchrun's own count of
+restarts is that of one machine and may differ from another's, so the first process numbers the starts and sends the
+number to all others.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import uuid4
 
 import torch
 import torch.distributed as dist
@@ -25,9 +34,7 @@ from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch_geometric.nn import BatchNorm
 
-from graphgps_kmip.common.freed_memory import keep_freed_memory
 from graphgps_kmip.errors import RunError
-from graphgps_kmip.train.process_group import start_process_group
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -35,6 +42,12 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 REPORTED = "graphgps_kmip: the first process has printed its error"
 PATIENCE = 10.0  # seconds; a mistake that all processes make, they find within less
+STARTS = "graphgps_kmip/starts"  # of the keys in torchrun's store, which nothing else uses
+PAUSE = 0.05  # seconds between two looks at the store
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
+NEVER = -1
+KEPT_BYTES = 256 * 2**20  # larger blocks are mapped and given back, so that holes in the heap stay small beside them
+OWN_SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_", "GLIBC_TUNABLES", "LD_PRELOAD")
 
 
 def make_fabric(accelerator: str = "auto", devices: int | list[int] = 1, precision: str = "32-true") -> Fabric:
@@ -71,6 +84,74 @@ def make_fabric(accelerator: str = "auto", devices: int | list[int] = 1, precisi
     if fabric.device.type == "cpu":
         keep_freed_memory()
     return fabric
+
+
+def start_process_group(device: torch.device) -> None:
+    """Start the default process group of the processes of torchrun: nccl for CUDA devices, gloo for the CPU.
+
+    Args:
+        device (torch.device): of this process.
+
+    Raises:
+        torch.distributed.DistError: a process does not come within the time limit of process groups, 30 minutes.
+    """
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    store, *_ = next(dist.rendezvous("env://", rank, world))
+    store = dist.PrefixStore(f"{STARTS}/{number_of_start(store, rank, world)}", store)
+    backend = {"backend": "nccl", "device_id": device} if device.type == "cuda" else {"backend": "gloo"}
+    dist.init_process_group(**backend, store=store, rank=rank, world_size=world)
+
+
+def number_of_start(store: dist.Store, rank: int, world: int) -> str:
+    """Return the number of this start, the same in all its processes and in no other start with this store.
+
+    Each further process leaves a word that is new, and waits for the answer to it; the first process answers until all
+    have theirs. It may answer a word that an earlier start left, too: nobody reads that.
+
+    Args:
+        store (Store): of all starts.
+        rank (int): of this process.
+        world (int): number of processes.
+    """
+    if rank:
+        word = uuid4().hex
+        store.set(f"{STARTS}/word of {rank}", word)
+        number = store.get(f"{STARTS}/answer to {word}").decode()
+        store.add(f"{STARTS}/{number}/answered", 1)
+        return number
+    number = str(store.add(f"{STARTS}/count", 1))
+    end = time.monotonic() + store.timeout.total_seconds()
+    answered: set[str] = set()
+    while store.add(f"{STARTS}/{number}/answered", 0) < world - 1:
+        keys = [key for key in (f"{STARTS}/word of {other}" for other in range(1, world)) if store.check([key])]
+        for word in {store.get(key).decode() for key in keys} - answered:
+            store.set(f"{STARTS}/answer to {word}", number)
+            answered.add(word)
+        if time.monotonic() > end:
+            raise dist.DistError(f"start {number} of this run has not all of its {world} processes")
+        time.sleep(PAUSE)
+    return number
+
+
+def keep_freed_memory() -> bool:
+    """Let glibc's malloc keep what this process frees, in blocks of up to `KEPT_BYTES`; for a training on a CPU.
+
+    Each tensor of more than some hundred KiB is otherwise mapped anew, and the kernel zeroes its pages at the first
+    touch: a quarter of the processor time of an epoch of GatedGCN on a CPU.
+
+    Where a user has set malloc's environment variables or preloads another malloc, and where there is no glibc, nothing
+    changes.
+
+    Returns:
+        Whether it does now.
+    """
+    if any(os.environ.get(name) for name in OWN_SETTINGS):
+        return False
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # musl, macOS, Windows
+        libc = ctypes.CDLL(None)
+        libc.gnu_get_libc_version  # noqa: B018 (raises where mallopt is another library's)
+        return bool(libc.mallopt(M_MMAP_THRESHOLD, KEPT_BYTES) and libc.mallopt(M_TRIM_THRESHOLD, NEVER))
+    return False
 
 
 def world_size() -> int:
@@ -210,11 +291,11 @@ def share_batch_norms(model: nn.Module) -> nn.Module:
             module.allow_single_element = False
         for name, child in module.named_children():
             if isinstance(child, _BatchNorm):
-                setattr(module, name, _shared(child))
-    return _shared(model) if isinstance(model, _BatchNorm) else model
+                setattr(module, name, _share_statistics(child))
+    return _share_statistics(model) if isinstance(model, _BatchNorm) else model
 
 
-def _shared(norm: _BatchNorm) -> SharedBatchNorm:
+def _share_statistics(norm: _BatchNorm) -> SharedBatchNorm:
     shared = SharedBatchNorm(norm.num_features, norm.eps, norm.momentum)
     shared.weight, shared.bias, shared.training = norm.weight, norm.bias, norm.training
     for name, buffer in norm.named_buffers():

@@ -13,14 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from graphgps_kmip.common.signals import Stopped, StopSignals
-from graphgps_kmip.results.run_record import write_record
-from graphgps_kmip.results.run_stats import write_stats
+from graphgps_kmip.results.run_record import write_record, write_stats
 from graphgps_kmip.task.task import Task
 from graphgps_kmip.train.distributed import on_rank_zero
-from graphgps_kmip.train.epoch import Session, SharedGraph, explain_out_of_memory, prepare, run_epoch
+from graphgps_kmip.train.loop import Session, SharedGraph, explain_errors, prepare, run_epoch
+from graphgps_kmip.train.reporter import Writer, closing
 from graphgps_kmip.train.run_recording import check_folder, closed_record, locked, open_record
 from graphgps_kmip.train.settings import RunState, TrainSettings
-from graphgps_kmip.train.writers import Writer, closing
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -71,17 +70,17 @@ def evaluate(
             raise SystemExit(stop.exit_code) from None
         state = RunState(epoch=0, seconds=time.perf_counter() - began)
         state.best = {"epoch": 0, "value": stats.get("val", {}).get(task.metric_best), **stats}
-        on_rank_zero(fabric, lambda: _report(run_dir, stats, writers))
         record = closed_record(record, session, state, state.seconds)
-        on_rank_zero(fabric, lambda: write_record(run_dir, record))
+
+        def report() -> None:
+            for split, line in stats.items():
+                write_stats(run_dir, split, line)
+                for writer in writers:
+                    writer.log(split, line, 0)
+            write_record(run_dir, record)
+
+        on_rank_zero(fabric, report)
     return record
-
-
-def _report(run_dir: Path, stats: Mapping[str, Mapping[str, Any]], writers: Sequence[Writer]) -> None:
-    for split, line in stats.items():
-        write_stats(run_dir, split, dict(line))
-        for writer in writers:
-            writer.log(split, line, 0)
 
 
 @torch.no_grad()
@@ -100,6 +99,6 @@ def predict(model: nn.Module, loader: Iterable, settings: TrainSettings, fabric:
     outputs = []
     for loaded in loader:
         batch = prepare(session, loaded, split, 0)
-        with explain_out_of_memory(batch):
+        with explain_errors(batch, f"the predictions for {split}"):
             outputs.append(model(batch)[0].float().cpu())
     return torch.cat(outputs)

@@ -2,34 +2,63 @@
 
 from __future__ import annotations
 
+import copy
 import logging
+import math
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from graphgps_kmip.common.host_copies import remember_batch
 from graphgps_kmip.common.signals import Stopped, StopSignals
-from graphgps_kmip.errors import CheckpointError, InputError, RunFolderError, TrainingDiverged, is_left_alone
+from graphgps_kmip.errors import (
+    CheckpointError,
+    InputError,
+    OutOfMemory,
+    RunFolderError,
+    TrainingDiverged,
+    is_left_alone,
+    is_out_of_memory,
+)
+from graphgps_kmip.results.best_epoch import is_better
 from graphgps_kmip.results.run_folder import SPLITS
-from graphgps_kmip.results.run_record import write_record
-from graphgps_kmip.task.task import Task
-from graphgps_kmip.train.checkpointer import Checkpointer
-from graphgps_kmip.train.distributed import make_fabric, on_rank_zero, share_batch_norms
-from graphgps_kmip.train.epoch import Session, SharedGraph, run_epoch
-from graphgps_kmip.train.reporter import Reporter
+from graphgps_kmip.results.run_record import rounded, write_record
+from graphgps_kmip.task.task import HALF, Task
+from graphgps_kmip.train.checkpoint import Checkpointer
+from graphgps_kmip.train.distributed import all_reduce, gather_rows, make_fabric, on_rank_zero, share_batch_norms
+from graphgps_kmip.train.reporter import Reporter, Writer, closing
 from graphgps_kmip.train.run_recording import check_folder, closed_record, locked, open_record
-from graphgps_kmip.train.settings import RunState, TrainSettings, is_new_best, stops_early
-from graphgps_kmip.train.writers import Writer, closing
+from graphgps_kmip.train.settings import RunState, TrainSettings
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 log = logging.getLogger(__name__)
+# Reading a loss makes the host wait for CUDA, so there it is checked every so many batches and at the end of a pass.
+CUDA_CHECK_PERIOD = 32
+
+
+@dataclass(frozen=True)
+class Session:
+    """What every pass works with: the model and optimizer as Fabric set them up, and the settings.
+
+    Without an optimizer, a session evaluates a trained model: no split is trained on, and schedules are at their end.
+    """
+
+    fabric: Fabric
+    model: nn.Module
+    optimizer: torch.optim.Optimizer | None
+    task: Task | None
+    settings: TrainSettings
+    stop: StopSignals
+    num_params: int
 
 
 def train(
@@ -66,8 +95,8 @@ def train(
     began = time.perf_counter()
     run_dir = Path(run_dir)
     fabric = fabric or make_fabric(precision=settings.precision)
-    named = _name_loaders(loaders, fabric.world_size)
-    _check_fit(named, scheduler, task, settings.early_stop_patience)
+    splits = _name_loaders(loaders, fabric.world_size)
+    _check_fit(splits, scheduler, task, settings.early_stop_patience)
     writers = writers if fabric.is_global_zero else ()
     with ExitStack() as stack:
         on_rank_zero(fabric, lambda: stack.enter_context(locked(run_dir)))
@@ -76,26 +105,40 @@ def train(
         model = share_batch_norms(model)
         num_params = sum(parameter.numel() for parameter in model.parameters())
         session = Session(fabric, *fabric.setup(model, optimizer), task, settings, stop, num_params)
-        checkpointer = Checkpointer(run_dir, settings, model, optimizer, scheduler, named.keys(), fabric)
+        checkpointer = Checkpointer(run_dir, settings, model, optimizer, scheduler, fabric)
         on_rank_zero(fabric, lambda: check_folder(run_dir, settings))
         state = checkpointer.resume() if settings.auto_resume else RunState()
         earlier = state.seconds
         record = on_rank_zero(fabric, lambda: open_record(run_dir, settings))
         reporter = Reporter(run_dir, settings, task.metric_best, writers, state.epoch + 1, fabric.is_global_zero)
         stack.callback(reporter.close)
-        try:
-            _fit(session, named, scheduler, state, checkpointer, reporter)
-        except TrainingDiverged as error:
-            raise TrainingDiverged(f"{error} {_last_good(checkpointer)}") from error
-        except RunFolderError as error:  # a full disk: what can be saved of the epochs before is saved
-            raise RunFolderError(f"{error} {_saved(checkpointer)}") from error
-        except (Stopped, RuntimeError) as error:
-            if stop.signum:  # after a signal loader workers and other processes break off with RuntimeErrors
-                checkpointer.write_latest()
-                _exit(stop, f"stopped; {_last_good(checkpointer)}")
-            if is_left_alone(error):  # another process was killed, and torchrun may start all of them again
-                checkpointer.write_latest()
-            raise
+        with _save_what_was_reached(checkpointer, stop):
+            for epoch in range(state.epoch + 1, settings.max_epoch):
+                waited = state.epoch - state.best.get("epoch", state.epoch)
+                if 0 < settings.early_stop_patience <= waited and settings.evaluates(state.epoch):
+                    log.info("%d epochs without a better score: the training ends", settings.early_stop_patience)
+                    checkpointer.write_latest()
+                    break
+                epoch_began = time.perf_counter()
+                stats = {"train": run_epoch(session, splits["train"], "train", epoch)}
+                _check_parameters(session.model, epoch)
+                new_best = False
+                if settings.evaluates(epoch):
+                    shared = SharedGraph(session.model, [splits[split] for split in splits if split != "train"])
+                    new_best, value = epoch + 1 == settings.max_epoch, None  # without validation the last is the best
+                    if "val" in splits:
+                        stats["val"] = run_epoch(session, splits["val"], "val", epoch, shared)
+                        state.val_loss, value = stats["val"]["loss"], stats["val"][task.metric_best]
+                        new_best = is_better(value, state.best.get("value"), task.maximize)
+                    if "test" in splits and (new_best or settings.eval_test == "every"):
+                        stats["test"] = run_epoch(session, splits["test"], "test", epoch, shared)
+                    if new_best:
+                        state.best = {"epoch": epoch, "value": value, **stats}
+                scheduler.step(*([state.val_loss] if isinstance(scheduler, ReduceLROnPlateau) else []))
+                seconds = time.perf_counter() - epoch_began
+                state.epoch, state.seconds = epoch, state.seconds + seconds
+                reporter.report(stats, state, seconds)
+                checkpointer.keep(state, new_best)
         record = closed_record(record, session, state, earlier + time.perf_counter() - began)
         on_rank_zero(fabric, lambda: write_record(run_dir, record))
         if stop.signum:
@@ -103,73 +146,250 @@ def train(
     return record
 
 
-def _fit(
-    session: Session,
-    loaders: dict[str, Iterable],
-    scheduler: LRScheduler,
-    state: RunState,
-    checkpointer: Checkpointer,
-    reporter: Reporter,
-) -> None:
-    settings = session.settings
-    for epoch in range(state.epoch + 1, settings.max_epoch):
-        if stops_early(state, settings):
-            log.info("%d epochs without a better score: the training ends", settings.early_stop_patience)
-            checkpointer.write_latest()
-            break
-        began = time.perf_counter()
-        stats = {"train": run_epoch(session, loaders["train"], "train", epoch)}
-        _check_parameters(session, epoch)
-        new_best = settings.evaluates(epoch) and _evaluate(session, loaders, state, stats)
-        if isinstance(scheduler, ReduceLROnPlateau):
-            scheduler.step(state.val_loss)
-        else:
-            scheduler.step()
-        seconds = time.perf_counter() - began
-        state.epoch = epoch
-        state.seconds += seconds
-        reporter.report(stats, state, seconds)
-        checkpointer.keep(state, new_best)
+def run_epoch(
+    session: Session, loader: Iterable, split: str, epoch: int, shared: SharedGraph | None = None
+) -> dict[str, Any]:
+    """Run the model over a split, with optimizer steps if it is "train", and return GraphGym's statistics of the pass.
+
+    Each batch gets `batch.split`, `batch.progress` and `batch.epoch`, see `prepare`. Seconds include the metrics.
+
+    Args:
+        session: the model, and what it is run with.
+        loader: of the split.
+        split: "train", "val" or "test".
+        epoch: number of the epoch.
+        shared: what evaluations with the same parameters share; None: nothing.
+
+    Raises:
+        TrainingDiverged: a loss is NaN or infinite.
+        OutOfMemory: a batch did not fit.
+        Stopped: a signal came.
+    """
+    began = time.perf_counter()
+    fabric, optimizer, task, settings = session.fabric, session.optimizer, session.task, session.settings
+    training = split == "train" and optimizer is not None
+    lr = optimizer.param_groups[0]["lr"] if optimizer else 0.0
+    if optimizer and hasattr(loader, "set_epoch"):
+        loader.set_epoch(epoch)
+    where = f"{split} epoch {epoch}" if optimizer else f"the evaluation of {split}"
+    check_period = CUDA_CHECK_PERIOD if fabric.device.type == "cuda" else 1
+    share = settings.batch_accumulation if settings.accumulation_mean else 1
+    accumulator, count = MetricAccumulator(), 0
+    session.model.train(training)
+    with torch.set_grad_enabled(training):
+        for count, batch in enumerate(_prepare_batches(session, loader, split, epoch, shared), start=1):
+            with explain_errors(batch, f"{where}, batch {count - 1}"):
+                pred, true = session.model(batch)
+                if getattr(batch, "filler", False):
+                    pred, true = pred[:0], true[:0]  # runs, counts nowhere
+                total, weight = task.loss(pred, true, all_reduce)
+                sums = all_reduce(torch.stack([total.detach(), weight.to(total)]))
+                if training:
+                    fabric.backward(total * (fabric.world_size / (sums[1] * share)))
+                accumulator.add(sums, task.score(pred.detach()), true)
+                del pred, total, weight  # before the next batch needs their memory
+                if training and count % settings.batch_accumulation == 0:
+                    _take_step(session)
+            if count % check_period == 0:
+                accumulator.check(where)
+        accumulator.check(where)
+        if training and count % settings.batch_accumulation != 0:
+            _take_step(session)
+    if not count:
+        raise InputError(f"The {split} split has no batches; give it at least one sample (dataset.split).")
+    summary = accumulator.summary(task, fabric.device)
+    seconds = time.perf_counter() - began
+    stats = {
+        "epoch": epoch,
+        "time_epoch": seconds,
+        "loss": summary.pop("loss"),
+        "lr": lr,
+        "params": session.num_params,
+        "time_iter": seconds / count,
+        **summary,
+    }
+    return rounded(stats, settings.round)
 
 
-def _evaluate(session: Session, loaders: dict[str, Iterable], state: RunState, stats: dict[str, dict]) -> bool:
-    """Add the statistics of val, and of test where it is due; note and return whether this is the best epoch so far."""
-    epoch = stats["train"]["epoch"]
-    shared = SharedGraph(session.model, [loader for split, loader in loaders.items() if split != "train"])
-    if "val" in loaders:
-        stats["val"] = run_epoch(session, loaders["val"], "val", epoch, shared)
-        state.val_loss = stats["val"]["loss"]
-    last = epoch + 1 == session.settings.max_epoch
-    new_best = is_new_best(state, stats.get("val"), session.task, last)
-    if "test" in loaders and (new_best or session.settings.eval_test == "every"):
-        stats["test"] = run_epoch(session, loaders["test"], "test", epoch, shared)
-    if new_best:
-        value = stats["val"][session.task.metric_best] if "val" in stats else None
-        state.best = {"epoch": epoch, "value": value, **stats}
-    return new_best
+def _prepare_batches(
+    session: Session, loader: Iterable, split: str, epoch: int, shared: SharedGraph | None
+) -> Iterator[Any]:
+    """Yield the batches of a split, or the one that an evaluation of another split has left."""
+    session.stop.check()
+    if shared is not None and (batch := shared.encoded(split)) is not None:
+        yield batch
+        return
+    for loaded in loader:
+        session.stop.check()
+        batch = prepare(session, loaded, split, epoch)
+        if shared is not None:
+            shared.take(batch)
+        yield batch
 
 
-def _check_parameters(session: Session, epoch: int) -> None:
+def prepare(session: Session, loaded: Any, split: str, epoch: int) -> Any:
+    """Return the batch on its device, in the precision of the run.
+
+    It has `batch.split`, and `batch.progress`: ``epoch / (max_epoch - 1)``, or 1 in a session that only evaluates.
+    `batch.epoch` is the epoch, for schedules that count epochs, and is not set there.
+    """
+    # A shallow copy: a loader may yield the same object again, and the lines below set attributes.
+    batch = session.fabric.to_device(copy.copy(loaded))
+    remember_batch(batch, loaded)
+    if session.settings.precision == "64-true":
+        batch = batch.apply(lambda tensor: tensor.double() if tensor.is_floating_point() else tensor)
+    batch.split = split
+    batch.progress = epoch / max(1, session.settings.max_epoch - 1) if session.optimizer else 1.0
+    batch.epoch = epoch if session.optimizer else None
+    return batch
+
+
+def _take_step(session: Session) -> None:
+    if session.settings.clip_grad_norm is not None:
+        # Do not raise on non-finite gradients: the checks of loss and parameters report them with a better message.
+        session.fabric.clip_gradients(
+            session.model, session.optimizer, max_norm=session.settings.clip_grad_norm, error_if_nonfinite=False
+        )
+    session.optimizer.step()
+    session.optimizer.zero_grad()
+
+
+@contextmanager
+def explain_errors(batch: Any, where: str) -> Iterator[None]:
+    """Turn a lack of memory, and what a model raises on NaN (the k-MIP search does), into one line.
+
+    Raises:
+        OutOfMemory: names the size of the batch and the config keys to change.
+        TrainingDiverged: names `where`, the pass and batch.
+    """
+    try:
+        yield
+    except FloatingPointError as error:
+        raise TrainingDiverged(f"The model met NaN or infinite values in {where}: {error}.") from error
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        ptr = getattr(batch, "ptr", None)
+        size = f"1 graph of {getattr(batch, 'num_nodes', 'unknown')} nodes"
+        if ptr is not None:
+            size = f"{len(ptr) - 1} graphs, the largest of {int(ptr.diff().max())} nodes"
+        raise OutOfMemory(
+            f"Out of memory on a batch of {size}. Lower train.batch_size and raise optim.batch_accumulation by the "
+            "same factor, set share.gradient_checkpointing True, or lower gt.dim_hidden. "
+            f"({str(error).splitlines()[0] if str(error) else 'MemoryError'})"
+        ) from error
+
+
+class MetricAccumulator:
+    """Collects (total, weight) of each global batch, and this process's scores and labels, without waiting for CUDA."""
+
+    def __init__(self) -> None:
+        self.sums: list[Tensor] = []  # (2,) each: total and weight of the loss over all processes
+        self.scores: list[Tensor] = []
+        self.labels: list[Tensor] = []
+        self._checked = 0
+
+    def add(self, sums: Tensor, score: Tensor, true: Tensor) -> None:
+        """Add one batch: the reduced `(total, weight)`, and the local score and labels."""
+        self.sums.append(sums)
+        self.scores.append(_to_cpu(score))
+        self.labels.append(_to_cpu(true))
+
+    def check(self, where: str) -> None:
+        """Check the losses added since the last call.
+
+        Raises:
+            TrainingDiverged: one of them is NaN or infinite; names the first such batch, `where` says the pass.
+        """
+        if self._checked == len(self.sums):
+            return
+        for number, loss in enumerate(_losses(self.sums[self._checked :]).tolist(), start=self._checked):
+            if not math.isfinite(loss):
+                raise TrainingDiverged(f"The loss is {loss} in {where}, batch {number}.")
+        self._checked = len(self.sums)
+
+    def summary(self, task: Task, device: torch.device) -> dict[str, float]:
+        r"""Return the loss and the metrics of the whole split.
+
+        .. math:: loss = \sum_b n_b \, loss_b / \sum_b n_b
+
+        as GraphGym reports it, `n_b` the rows (graphs, or nodes in node tasks) of global batch b; the metrics see all
+        rows at once, in float32, or float64 where the run is.
+        """
+        losses = _losses(self.sums)  # first: its copy to the CPU waits for the copies of `_to_cpu`
+        rows = all_reduce(torch.tensor([len(true) for true in self.labels], device=device)).cpu().double()
+        score = gather_rows(torch.cat(self.scores), device)
+        true = gather_rows(torch.cat(self.labels), device)
+        metrics = {name: float(metric(score, true)) for name, metric in task.metrics.items()}
+        return {"loss": float((losses * rows).sum() / rows.sum()), **metrics}
+
+
+def _losses(sums: list[Tensor]) -> Tensor:
+    total, weight = torch.stack(sums).cpu().double().unbind(dim=1)
+    return total / weight
+
+
+def _to_cpu(tensor: Tensor) -> Tensor:
+    tensor = tensor.detach()
+    return (tensor.float() if tensor.dtype in HALF else tensor).to("cpu", non_blocking=True)
+
+
+class SharedGraph:
+    """The batch that evaluations of several splits share, where these are nodes of one graph.
+
+    The model passes over it once; for the other splits only its head runs.
+
+    Args:
+        model: shares if its ``reads_encoded`` says that a batch with ``encoded`` features goes to its head alone.
+        loaders: of the splits; they share if they have the same ``single_graph``.
+    """
+
+    def __init__(self, model: nn.Module, loaders: Iterable[Iterable]) -> None:
+        graphs = [getattr(loader, "single_graph", None) for loader in loaders]
+        same = bool(graphs) and graphs[0] is not None and all(graph is graphs[0] for graph in graphs)
+        self.shares, self._batch = same and getattr(model, "reads_encoded", False), None
+
+    def take(self, batch: Any) -> None:
+        """Keep a batch that is about to go through the model, which then leaves its node features in the list."""
+        if self.shares:
+            batch.encoded = []
+            self._batch = batch
+
+    def encoded(self, split: str) -> Any | None:
+        """Return the batch for another split, None as long as none has left its features."""
+        if self._batch is None or not self._batch.encoded:
+            return None
+        batch = copy.copy(self._batch)
+        batch.split = split
+        return batch
+
+
+def _check_parameters(model: nn.Module, epoch: int) -> None:
     """Keep a gradient that was not finite in the last step out of the checkpoint."""
-    for name, parameter in session.model.named_parameters():
+    for name, parameter in model.named_parameters():
         if not torch.isfinite(parameter).all():
             raise TrainingDiverged(f"The parameter {name} is not finite after the last batch of train epoch {epoch}.")
 
 
-def _last_good(checkpointer: Checkpointer) -> str:
-    path = checkpointer.newest()
-    if path is None:
-        return "no checkpoint was written."
-    return f"the last good checkpoint is {path}; train.auto_resume True goes on from it."
-
-
-def _saved(checkpointer: Checkpointer) -> str:
-    """Try once more to save the last completed epoch, and say from where the run can go on."""
+@contextmanager
+def _save_what_was_reached(checkpointer: Checkpointer, stop: StopSignals) -> Iterator[None]:
+    """Save the last completed epoch when a run breaks off, and say from where it can go on."""
     try:
-        checkpointer.write_latest()
-    except (CheckpointError, RunFolderError):  # the disk takes nothing at all
-        log.debug("the last epoch could not be saved", exc_info=True)
-    return _last_good(checkpointer)
+        yield
+    except TrainingDiverged as error:
+        raise TrainingDiverged(f"{error} {checkpointer.describe_newest()}") from error
+    except RunFolderError as error:
+        with suppress(CheckpointError, RunFolderError):  # the disk may take nothing at all
+            checkpointer.write_latest()
+        raise RunFolderError(f"{error} {checkpointer.describe_newest()}") from error
+    except (Stopped, RuntimeError) as error:
+        # After a signal loader workers and other processes break off with RuntimeErrors; where another process was
+        # killed, torchrun may start all of them again.
+        if stop.signum or is_left_alone(error):
+            checkpointer.write_latest()
+        if stop.signum:
+            _exit(stop, f"stopped; {checkpointer.describe_newest()}")
+        raise
 
 
 def _exit(stop: StopSignals, message: str) -> None:
@@ -181,24 +401,23 @@ def _exit(stop: StopSignals, message: str) -> None:
 def _name_loaders(loaders: Sequence[Iterable | None], processes: int) -> dict[str, Iterable]:
     if not 1 <= len(loaders) <= len(SPLITS) or loaders[0] is None:
         raise InputError(f"train() got {len(loaders)} loaders; it needs train first, then val and test or None.")
-    named = {split: loader for split, loader in zip(SPLITS, loaders, strict=False) if loader is not None}
-    for split, loader in named.items():
+    splits = {split: loader for split, loader in zip(SPLITS, loaders, strict=False) if loader is not None}
+    for split, loader in splits.items():
         if processes > 1 and not getattr(loader, "sharded", False):
             raise InputError(
                 f"The {split} loader gives every one of the {processes} processes all samples; use a loader with "
                 "`sharded = True`, which gives each its share, or devices 1."
             )
-    return named
+    return splits
 
 
-def _check_fit(loaders: dict[str, Iterable], scheduler: LRScheduler, task: Task, patience: int) -> None:
+def _check_fit(splits: dict[str, Iterable], scheduler: LRScheduler, task: Task, patience: int) -> None:
     if task.metric_best not in (*task.metrics, "loss"):
         raise InputError(
             f"metric_best is {task.metric_best!r}; this task has {', '.join(task.metrics)} and loss; choose one."
         )
-    if isinstance(scheduler, ReduceLROnPlateau) and "val" not in loaders:
-        raise InputError(
-            "optim.scheduler reduce_on_plateau needs a validation split, and there is none; use another scheduler."
-        )
-    if patience and "val" not in loaders:
-        raise InputError("train.early_stop_patience needs a validation split, and there is none; set it to 0.")
+    plateau = isinstance(scheduler, ReduceLROnPlateau)
+    if "val" not in splits and (plateau or patience):
+        key = "optim.scheduler reduce_on_plateau" if plateau else "train.early_stop_patience"
+        fix = "use another scheduler" if plateau else "set it to 0"
+        raise InputError(f"{key} needs a validation split, and there is none; {fix}.")

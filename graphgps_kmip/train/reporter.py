@@ -1,82 +1,41 @@
-"""Progress reports of a run: stats.json, writers, and one progress bar or log lines with the measured ETA."""
+"""Progress reports of a run: stats.json, TensorBoard, Weights & Biases, a progress bar or log lines with the ETA."""
 
 from __future__ import annotations
 
 import logging
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tqdm import tqdm
 
 from graphgps_kmip.common.durations import duration
-from graphgps_kmip.results.run_stats import append_stats, rounded
+from graphgps_kmip.errors import InputError
+from graphgps_kmip.results.run_folder import writing
+from graphgps_kmip.results.run_record import append_stats, rounded
 from graphgps_kmip.train.settings import RunState, TrainSettings
-from graphgps_kmip.train.writers import Writer
 
 log = logging.getLogger(__name__)
 
 
-class Clock:
-    """Seconds of the epochs of this session, those with an evaluation apart from those without."""
-
-    def __init__(self, settings: TrainSettings) -> None:
-        self.settings = settings
-        self.seconds: dict[bool, list[float]] = {True: [], False: []}
-
-    def add(self, epoch: int, seconds: float) -> None:
-        """Note how long an epoch took, evaluation included."""
-        self.seconds[self.settings.evaluates(epoch)].append(seconds)
-
-    def per_epoch(self, evaluated: bool) -> float:
-        """Return the median, which the first epoch (compilers, caches) does not move; of the other kind if need be."""
-        return statistics.median(self.seconds[evaluated] or self.seconds[not evaluated])
-
-    def eta(self, epoch: int) -> float:
-        """Return the seconds left after `epoch`."""
-        left = [self.settings.evaluates(later) for later in range(epoch + 1, self.settings.max_epoch)]
-        return float(sum(self.per_epoch(kind) * left.count(kind) for kind in set(left)))
-
-
-class Bar:
-    """A bar over the epochs on a terminal; elsewhere a log line for each evaluated epoch."""
-
-    def __init__(self, settings: TrainSettings, metric: str, done: int) -> None:
-        self.settings = settings
-        self.metric = metric
-        self.bar = tqdm(
-            total=settings.max_epoch,
-            initial=done,
-            bar_format="{bar:20} {n_fmt}/{total_fmt} {desc}",  # no {remaining}: tqdm does not know of evaluations
-            disable=not sys.stderr.isatty(),
-        )
-
-    def show(self, epoch: int, loss: float, best: float | None, clock: Clock) -> None:
-        """Show the state after an epoch."""
-        chosen = "" if best is None else f", best {self.metric} {best:g}"
-        pace = f"{clock.per_epoch(self.settings.evaluates(epoch)):.2f} s/epoch"
-        line = f"{self.settings.name} loss {loss:.4g}{chosen}, {pace}{self._eta(epoch, clock)}".strip()
-        if not self.bar.disable:
-            self.bar.set_description_str(line, refresh=False)
-            self.bar.update()
-        elif self.settings.evaluates(epoch):
-            log.info("epoch %d/%d %s", epoch + 1, self.settings.max_epoch, line)
-
-    def _eta(self, epoch: int, clock: Clock) -> str:
-        """Return the ETA, at least a second while epochs are left; nothing after the last one."""
-        if epoch + 1 >= self.settings.max_epoch:
-            return ""
-        return f", ETA {duration(max(1.0, clock.eta(epoch)))}"
-
-    def close(self) -> None:
-        """Leave the bar as it is."""
-        self.bar.close()
-
-
 class Reporter:
-    """Reports for the first process, to the writers too; in the others, which are not `active`, it only measures."""
+    """Reports of the first process; the others have none that is `active`.
+
+    On a terminal there is a bar over the epochs, elsewhere a log line for each evaluated epoch. The ETA counts epochs
+    with an evaluation apart from those without, each by its median, which the first epoch (compilers, caches) does not
+    move.
+
+    Args:
+        run_dir: the run's folder.
+        settings: name, number of epochs and evaluations, digits.
+        metric: the one that selects the epoch.
+        writers: get the same statistics as stats.json.
+        done: number of epochs that were trained before.
+        active: whether this process reports.
+    """
 
     def __init__(
         self,
@@ -87,26 +46,159 @@ class Reporter:
         done: int = 0,
         active: bool = True,
     ) -> None:
-        self.run_dir = run_dir
-        self.settings = settings
-        self.writers = writers
-        self.clock = Clock(settings)
-        self.bar = Bar(settings, metric, done) if active else None
+        self.run_dir, self.settings, self.metric, self.writers, self.active = run_dir, settings, metric, writers, active
+        self.seconds: dict[bool, list[float]] = {True: [], False: []}  # of epochs with and without an evaluation
+        self.bar = tqdm(
+            total=settings.max_epoch,
+            initial=done,
+            bar_format="{bar:20} {n_fmt}/{total_fmt} {desc}",  # no {remaining}: tqdm does not know of evaluations
+            disable=not (active and sys.stderr.isatty()),
+        )
 
-    def report(self, stats: dict[str, dict[str, Any]], state: RunState, seconds: float) -> None:
+    def report(self, stats: Mapping[str, Mapping[str, Any]], state: RunState, seconds: float) -> None:
         """Report the statistics of one epoch by split, and the state after it."""
-        self.clock.add(state.epoch, seconds)
-        if self.bar is None:
+        if not self.active:
             return
-        left = self.clock.eta(state.epoch)
-        eta = rounded({"eta": left, "eta_hours": left / 3600}, self.settings.round)
+        epoch, settings = state.epoch, self.settings
+        self.seconds[settings.evaluates(epoch)].append(seconds)
+        left = [settings.evaluates(later) for later in range(epoch + 1, settings.max_epoch)]
+        seconds_left = float(sum(self._median(evaluated) * left.count(evaluated) for evaluated in set(left)))
+        eta = rounded({"eta": seconds_left, "eta_hours": seconds_left / 3600}, settings.round)
         for split, line in {**stats, "train": {**stats["train"], **eta}}.items():
             append_stats(self.run_dir, split, line)
             for writer in self.writers:
-                writer.log(split, line, state.epoch)
-        self.bar.show(state.epoch, stats["train"]["loss"], state.best.get("value"), self.clock)
+                writer.log(split, line, epoch)
+        best = state.best.get("value")
+        text = f"{settings.name} loss {stats['train']['loss']:.4g}"
+        text += "" if best is None else f", best {self.metric} {best:g}"
+        text += f", {self._median(settings.evaluates(epoch)):.2f} s/epoch"
+        text += f", ETA {duration(max(1.0, seconds_left))}" if left else ""
+        self.bar.set_description_str(text.strip(), refresh=False)
+        self.bar.update()
+        if self.bar.disable and settings.evaluates(epoch):
+            log.info("epoch %d/%d %s", epoch + 1, settings.max_epoch, text.strip())
+
+    def _median(self, evaluated: bool) -> float:
+        return statistics.median(self.seconds[evaluated] or self.seconds[not evaluated])
 
     def close(self) -> None:
         """Leave the bar as it is."""
-        if self.bar is not None:
-            self.bar.close()
+        self.bar.close()
+
+
+class Writer(Protocol):
+    """Receives the statistics that are also written to stats.json."""
+
+    def log(self, split: str, stats: Mapping[str, Any], epoch: int) -> None:
+        """Receive the statistics of one split after one epoch."""
+
+    def close(self, exit_code: int = 0) -> None:
+        """Finish; `exit_code` is not 0 if the run failed or was stopped."""
+
+
+class MissingWriter(ValueError):
+    """The package that a writer needs is not installed."""
+
+
+class TensorBoardWriter:
+    """Scalars `<split>/<metric>` as TensorBoard events.
+
+    Args:
+        log_dir: folder of the event files, such as `<run_dir>/tensorboard`.
+
+    Raises:
+        MissingWriter: tensorboard is not installed.
+    """
+
+    def __init__(self, log_dir: str | Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise MissingWriter(
+                "tensorboard_each_run is True, but tensorboard is not installed: pip install tensorboard"
+            ) from error
+        self._make, self._log_dir = SummaryWriter, Path(log_dir)
+        self._writer: Any = None
+
+    def log(self, split: str, stats: Mapping[str, Any], epoch: int) -> None:
+        """Write every number as a scalar at step `epoch`."""
+        with writing(self._log_dir, "stats.json has the same statistics."):
+            if self._writer is None:  # only now is it known from which epoch a resumed run repeats what was written
+                self._writer = self._make(str(self._log_dir), purge_step=epoch)
+            try:
+                for name, value in _numbers(stats).items():
+                    self._writer.add_scalar(f"{split}/{name}", value, epoch)
+            except OSError:
+                self._writer = None  # it would raise the same error when it is closed
+                raise
+
+    def close(self, exit_code: int = 0) -> None:  # noqa: ARG002  (part of the protocol)
+        """Flush and close the file."""
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
+            with writing(self._log_dir, "stats.json has the same statistics."):
+                writer.close()
+
+
+class WandbWriter:
+    """Scalars `<split>/<metric>` as a run of Weights & Biases.
+
+    Args:
+        entity: user or team (`wandb.entity`).
+        project: `wandb.project`.
+        name: of the run (`wandb.name`).
+        config: settings to show with the run.
+        run_id: the same for a run and its resumption, so that wandb goes on with it.
+
+    Raises:
+        MissingWriter: wandb is not installed.
+        ValueError: it is, and does not start a run.
+    """
+
+    def __init__(
+        self,
+        entity: str = "",
+        project: str = "",
+        name: str = "",
+        config: Mapping[str, Any] | None = None,
+        run_id: str | None = None,
+    ) -> None:
+        try:
+            import wandb
+        except ImportError as error:
+            raise MissingWriter("wandb.use is True, but wandb is not installed: pip install wandb") from error
+        settings = {"entity": entity or None, "project": project or None, "name": name or None}
+        try:
+            self._run = wandb.init(**settings, config=dict(config or {}), id=run_id, resume="allow")
+        except wandb.Error as error:
+            raise InputError(
+                f"wandb.use is True, but wandb does not start ({error}): `wandb login`, wandb.entity of your own, or "
+                "wandb.use False"
+            ) from error
+
+    def log(self, split: str, stats: Mapping[str, Any], epoch: int) -> None:
+        """Send every number at step `epoch`."""
+        self._run.log({f"{split}/{name}": value for name, value in _numbers(stats).items()}, step=epoch)
+
+    def close(self, exit_code: int = 0) -> None:
+        """Finish the run, marked as failed if `exit_code` is not 0."""
+        self._run.finish(exit_code=exit_code)
+
+
+@contextmanager
+def closing(writers: Sequence[Writer]) -> Iterator[None]:
+    """Close the writers at the end of the block, with the code the process is about to exit with."""
+    exit_code = 1
+    try:
+        yield
+        exit_code = 0
+    except SystemExit as stop:
+        exit_code = stop.code
+        raise
+    finally:
+        for writer in writers:
+            writer.close(exit_code)
+
+
+def _numbers(stats: Mapping[str, Any]) -> dict[str, float]:
+    return {name: value for name, value in stats.items() if name != "epoch" and isinstance(value, int | float)}

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filelock import Timeout
 
@@ -17,8 +17,14 @@ from graphgps_kmip.common.file_lock import held
 from graphgps_kmip.errors import RunFolderError
 from graphgps_kmip.results.run_folder import SPLITS, stats_file, writing
 from graphgps_kmip.results.run_record import is_finished, read_record, write_record
-from graphgps_kmip.train.epoch import Session
 from graphgps_kmip.train.settings import RunState, TrainSettings
+
+if TYPE_CHECKING:
+    from graphgps_kmip.train.loop import Session
+
+log = logging.getLogger(__name__)
+# The loader workers of a run killed by SIGKILL inherit its lock and notice their parent's end within about 5 s.
+LOCK_WAIT = 10.0
 
 
 def check_folder(run_dir: Path, settings: TrainSettings) -> None:
@@ -88,12 +94,6 @@ def closed_record(record: dict[str, Any], session: Session, state: RunState, wal
     }
 
 
-log = logging.getLogger(__name__)
-
-# The loader workers of a run killed by SIGKILL inherit its lock and notice their parent's end within about 5 s.
-LOCK_WAIT = 10.0
-
-
 @contextmanager
 def locked(run_dir: str | Path, wait: float = LOCK_WAIT) -> Iterator[None]:
     """Hold the run folder for this process; the lock dies with the process, and may be taken again within it.
@@ -145,15 +145,9 @@ def prepare_run_dir(
             if auto_resume:
                 return "resume"
         with writing(run_dir):
-            _move_aside(run_dir)
+            if run_dir.exists() and not (run_dir.is_dir() and not any(run_dir.iterdir())):
+                aside = run_dir.rename(free_name(run_dir, "old"))
+                log.warning("%s held another or an unfinished run, which is now in %s.", run_dir, aside)
             run_dir.mkdir(exist_ok=True)
         write_record(run_dir, {"finished": False, "config_hash": config_hash, "resumes": 0})
     return "run"
-
-
-def _move_aside(run_dir: Path) -> None:
-    if not run_dir.exists() or (run_dir.is_dir() and not any(run_dir.iterdir())):
-        return
-    target = free_name(run_dir, "old")
-    run_dir.rename(target)
-    log.warning("%s held another or an unfinished run, which is now in %s.", run_dir, target)

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.results.best_epoch import is_better
-from graphgps_kmip.task.task import Task
 
 EVAL_TEST = ("every", "best")
 PRECISIONS = ("32-true", "bf16-mixed", "64-true")
@@ -67,15 +65,23 @@ class TrainSettings:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        _check_integer("optim.max_epoch", self.max_epoch, 1)
-        _check_integer("train.eval_period", self.eval_period, 1)
-        _check_integer("train.early_stop_patience", self.early_stop_patience, 0)
-        _check_integer("optim.batch_accumulation", self.batch_accumulation, 1)
-        _check_integer("train.ckpt_period", self.ckpt_period, 1)
-        _check_integer("train.epoch_resume", self.epoch_resume, -1)
-        _check_integer("round", self.round, 1)
-        _check_choice("train.eval_test", self.eval_test, EVAL_TEST)
-        _check_choice("train.precision", self.precision, PRECISIONS)
+        for key, value, low in (
+            ("optim.max_epoch", self.max_epoch, 1),
+            ("train.eval_period", self.eval_period, 1),
+            ("train.early_stop_patience", self.early_stop_patience, 0),
+            ("optim.batch_accumulation", self.batch_accumulation, 1),
+            ("train.ckpt_period", self.ckpt_period, 1),
+            ("train.epoch_resume", self.epoch_resume, -1),
+            ("round", self.round, 1),
+        ):
+            if isinstance(value, bool) or not isinstance(value, int) or value < low:
+                raise InputError(f"{key} is {value!r}; allowed is a whole number of at least {low}.")
+        for key, choice, choices in (
+            ("train.eval_test", self.eval_test, EVAL_TEST),
+            ("train.precision", self.precision, PRECISIONS),
+        ):
+            if choice not in choices:
+                raise InputError(f"{key} is {choice!r}; allowed are {', '.join(choices)}.")
         if self.clip_grad_norm is not None and not self.clip_grad_norm > 0:
             raise InputError(
                 f"optim.clip_grad_norm_value is {self.clip_grad_norm!r}; allowed is a number above 0; "
@@ -89,16 +95,6 @@ class TrainSettings:
     def evaluates(self, epoch: int) -> bool:
         """Return whether `epoch` is evaluated: every `eval_period` epochs, the first and the last."""
         return epoch == 0 or self.is_due(epoch, self.eval_period)
-
-
-def _check_integer(key: str, value: int, low: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < low:
-        raise InputError(f"{key} is {value!r}; allowed is a whole number of at least {low}.")
-
-
-def _check_choice(key: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise InputError(f"{key} is {value!r}; allowed are {', '.join(allowed)}.")
 
 
 @dataclass
@@ -116,17 +112,3 @@ class RunState:
     best: dict[str, Any] = field(default_factory=dict)
     val_loss: float | None = None
     seconds: float = 0.0
-
-
-def stops_early(state: RunState, settings: TrainSettings) -> bool:
-    """Return whether the training ends here, because the best epoch is `early_stop_patience` epochs back."""
-    patience = settings.early_stop_patience
-    waited = patience and state.best and state.epoch - state.best["epoch"] >= patience
-    return bool(waited) and settings.evaluates(state.epoch)
-
-
-def is_new_best(state: RunState, val_stats: dict[str, Any] | None, task: Task, last: bool) -> bool:
-    """Return whether this epoch is the best so far; without a validation split the last epoch is the best."""
-    if val_stats is None:
-        return last
-    return is_better(val_stats[task.metric_best], state.best.get("value"), task.maximize)

@@ -35,7 +35,7 @@ from graphgps_kmip.model.plain_layers import GNNLayer
 from graphgps_kmip.mpnn import GINE, GatedGCN
 from graphgps_kmip.task import Task, make_task
 from graphgps_kmip.train.distributed import make_fabric
-from graphgps_kmip.train.epoch import Session, run_epoch
+from graphgps_kmip.train.loop import Session, run_epoch
 from graphgps_kmip.train.settings import TrainSettings
 from tests.reference import gps_model
 

@@ -13,7 +13,7 @@ from graphgps_kmip.attention import GraphContext, GRITAttention, grit_operator
 from graphgps_kmip.attention.grit import PairUpdate, first_pairs, node_degrees
 from graphgps_kmip.attention.grit_operator import PairFeatures, PairMaps, PairSettings, grit_attention, signed_root
 from graphgps_kmip.common.node_pairs import all_pairs
-from graphgps_kmip.common.row_norms import RowBatchNorm, row_norms
+from graphgps_kmip.common.row_layers import RowBatchNorm, row_norms
 from graphgps_kmip.errors import InputError
 
 DIM, HEADS = 6, 2

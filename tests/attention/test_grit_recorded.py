@@ -13,7 +13,7 @@ from graphgps_kmip.attention import GraphContext, GRITAttention
 from graphgps_kmip.attention.grit import GRITState, PairUpdate, first_pairs
 from graphgps_kmip.attention.grit_operator import PairFeatures
 from graphgps_kmip.common.node_pairs import all_pairs
-from graphgps_kmip.common.row_norms import row_norms
+from graphgps_kmip.common.row_layers import row_norms
 from graphgps_kmip.encoding.rrwp_linear import RRWPLinear
 from graphgps_kmip.model.grit_layer import GRITLayer
 from tests.recorded import check, load, part

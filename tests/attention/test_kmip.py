@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from graphgps_kmip.attention import FullAttention, GraphContext, KMIPAttention
 from graphgps_kmip.errors import TrainingDiverged
 from graphgps_kmip.testing.references import kmip_attention
-from graphgps_kmip.train.epoch import explain_not_finite
+from graphgps_kmip.train.loop import explain_errors
 from tests.recorded import check, load
 
 PTR = torch.tensor([0, 5, 5, 6, 13])  # the second graph has no node
@@ -125,7 +125,7 @@ def test_dim_need_not_be_divisible_when_both_head_dims_are_given() -> None:
 def test_inner_products_that_overflow_end_a_training_with_their_cause(attention: type[torch.nn.Module]) -> None:
     layer, x = attention(16, 2), 1e20 * torch.randn(20, 16)
     cause = r"met NaN or infinite values in epoch 3: inner products of queries up to .* overflow float32.*learning rate"
-    with pytest.raises(TrainingDiverged, match=cause), explain_not_finite("epoch 3"):
+    with pytest.raises(TrainingDiverged, match=cause), explain_errors(None, "epoch 3"):
         layer(x, None)
     with pytest.raises(ValueError, match="overflow float32"):
         layer(x, None)

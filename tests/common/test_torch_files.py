@@ -33,13 +33,6 @@ def test_no_flipped_bit_of_a_tensor_is_believed(read: object, tmp_path: Path) ->
             read(tmp_path / "a.pt")
 
 
-@pytest.mark.parametrize("read", [load_plain, load_leaving_objects])
-def test_a_pipe_is_refused_instead_of_waited_for(read: object, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "a.pt")
-    with pytest.raises(UnreadableFile, match="it is not a regular file"):
-        read(tmp_path / "a.pt")
-
-
 def test_a_sparse_tensor_with_an_index_out_of_bounds_is_refused(tmp_path: Path) -> None:
     index = torch.tensor([[0, 10**6]])
     save_plain(tmp_path / "a.pt", {"x": torch.sparse_coo_tensor(index, torch.ones(2), (4,), check_invariants=False)})

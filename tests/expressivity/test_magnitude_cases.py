@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from graphgps_kmip.common.rms_norms import NORM_LAYERS
+from graphgps_kmip.common.row_layers import NORM_LAYERS
 from graphgps_kmip.expressivity.magnitude_cases import attention_kinds, encoded_differences, norm_autoencoders
 
 

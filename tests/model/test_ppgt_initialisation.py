@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from graphgps_kmip.common.rms_norms import AdaRMSNorm
+from graphgps_kmip.common.row_layers import AdaRMSNorm
 from graphgps_kmip.model.ppgt_initialisation import initialise_ppgt
 
 

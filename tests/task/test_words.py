@@ -12,7 +12,7 @@ from torch import Tensor
 
 from graphgps_kmip.data import ogb_tables as syntax_trees
 from graphgps_kmip.task import make_task
-from graphgps_kmip.task.word_sequences import END, UNKNOWN
+from graphgps_kmip.task.metrics import END, UNKNOWN
 
 TASK = make_task("subtoken_prediction", 5002, "cross_entropy", "f1")
 

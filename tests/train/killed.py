@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from graphgps_kmip.common import atomic_write as files
-from graphgps_kmip.train import checkpointer, loop, reporter
+from graphgps_kmip.train import checkpoint, loop, reporter
 from tests.train.toy import run
 
 EPOCHS = 6
@@ -64,8 +64,8 @@ def within_a_line_of_stats() -> dict:
 
 
 def between_the_lines_and_the_checkpoint() -> dict:
-    keep = checkpointer.Checkpointer.keep
-    checkpointer.Checkpointer.keep = lambda self, state, best: die() if state.epoch == 3 else keep(self, state, best)
+    keep = checkpoint.Checkpointer.keep
+    checkpoint.Checkpointer.keep = lambda self, state, best: die() if state.epoch == 3 else keep(self, state, best)
     return {}
 
 
@@ -83,7 +83,7 @@ def before_a_checkpoint_is_renamed() -> dict:
 
 
 def before_the_older_checkpoint_is_removed() -> dict:
-    checkpointer.Path.unlink = lambda *_, **__: die()
+    checkpoint.Path.unlink = lambda *_, **__: die()
     return {}
 
 

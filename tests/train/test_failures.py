@@ -9,7 +9,7 @@ import torch
 from torch_geometric.data import Batch
 
 from graphgps_kmip.train import OutOfMemory, TrainingDiverged, TrainSettings, read_record
-from graphgps_kmip.train.epoch import MetricAccumulator
+from graphgps_kmip.train.loop import MetricAccumulator
 from tests.train.toy import TASK, ToyLoader, make_graphs, make_loaders, read_stats, run
 
 
@@ -81,6 +81,7 @@ def test_any_other_error_of_the_model_passes_through(tmp_path: Path) -> None:
         ({"max_epoch": 0}, "optim.max_epoch"),
         ({"eval_period": 0}, "train.eval_period"),
         ({"eval_test": "never"}, "train.eval_test"),
+        ({"early_stop_patience": -1}, "train.early_stop_patience"),
         ({"batch_accumulation": 0}, "optim.batch_accumulation"),
         ({"clip_grad_norm": 0.0}, "optim.clip_grad_norm"),
         ({"ckpt_period": True}, "train.ckpt_period"),
@@ -99,6 +100,8 @@ def test_loaders_and_metrics_that_do_not_fit_are_refused_before_anything_is_writ
         run(tmp_path, loaders=[None])
     with pytest.raises(ValueError, match="metric_best is 'f1'; this task has accuracy, rows and loss"):
         run(tmp_path, task=replace(TASK, metric_best="f1"))
+    with pytest.raises(ValueError, match=r"train\.early_stop_patience needs a validation split"):
+        run(tmp_path, loaders=make_loaders()[:1], early_stop_patience=3)
     assert not list(tmp_path.iterdir())
 
 

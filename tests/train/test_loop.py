@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch_geometric.data import Batch
 
+from graphgps_kmip.results.finished_runs import read_finished
 from graphgps_kmip.train import TrainSettings, make_fabric
 from graphgps_kmip.train.evaluation import predict
-from tests.train.toy import TASK, VAL, ToyModel, make_graphs, make_loaders, read_stats, run
+from tests.train.toy import TASK, VAL, ToyModel, last_checkpoint, make_graphs, make_loaders, read_stats, run
 
 
 def test_a_line_of_stats_has_the_keys_of_graphgym(tmp_path: Path) -> None:
@@ -65,6 +66,37 @@ def test_the_first_extremum_is_the_best_and_test_is_evaluated_only_there(
 def test_a_metric_that_is_not_defined_never_beats_one_that_is(tmp_path: Path) -> None:
     task = replace(TASK, metrics={"m": metric_of_epochs(math.nan, 0.2, math.nan)}, metric_best="m")
     assert run(tmp_path, task=task, loaders=make_loaders()[:2], max_epoch=3)["best"]["epoch"] == 1
+
+
+SCORES = (0.5, 0.3, 0.8, 0.8, 0.3, 0.7, 0.9, 0.1)  # the best one that comes in time is that of epoch 2
+
+
+def scored(maximize: bool = True) -> dict:
+    task = replace(TASK, metrics={"m": metric_of_epochs(*SCORES)}, metric_best="m", maximize=maximize)
+    return {"task": task, "max_epoch": len(SCORES)}
+
+
+@pytest.mark.parametrize(
+    ("maximize", "options", "best", "trained", "validated"),
+    [
+        (True, {"early_stop_patience": 1}, 0, 2, [0, 1]),
+        (True, {"early_stop_patience": 3, "ckpt_period": 100}, 2, 6, [0, 1, 2, 3, 4, 5]),
+        (True, {"early_stop_patience": 4}, 6, 8, list(range(8))),
+        (False, {"early_stop_patience": 2}, 1, 4, [0, 1, 2, 3]),
+        (True, {"early_stop_patience": 1, "eval_period": 3}, 0, 3, [0, 2]),  # it ends at an evaluation
+    ],
+)
+def test_a_training_ends_when_its_score_has_not_become_better_for_a_while(
+    maximize: bool, options: dict, best: int, trained: int, validated: list[int], tmp_path: Path
+) -> None:
+    record = run(tmp_path, **scored(maximize), **options)
+    assert record["best"]["epoch"] == best
+    assert (record["finished"], record["epochs"], record["max_epoch"]) == (True, trained, len(SCORES))
+    assert list(read_finished(tmp_path, record)["train"]) == list(range(trained))
+    assert [line["epoch"] for line in read_stats(tmp_path, "val")] == validated
+    assert last_checkpoint(tmp_path)["epoch"] == trained - 1
+    again = run(tmp_path, **scored(maximize), **options, auto_resume=True)  # trains no further
+    assert (again["best"], again["epochs"]) == (record["best"], trained)
 
 
 def test_metric_best_loss_chooses_the_smallest_validation_loss(tmp_path: Path) -> None:

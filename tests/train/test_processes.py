@@ -1,5 +1,8 @@
+"""Several processes: the numbers of one with the same global batch; and what a process keeps of freed memory."""
+
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +12,7 @@ import torch.distributed as dist
 
 from graphgps_kmip.train import distributed, make_fabric, read_record
 from graphgps_kmip.train.distributed import on_rank_zero
-from tests.processes import preloaded_ranks
+from tests.processes import forked, preloaded_ranks
 from tests.train.toy import TEST, last_checkpoint, read_stats, run
 from tests.train.two_processes import OPTIONS, normalise, uneven_loaders
 
@@ -114,3 +117,39 @@ def test_a_further_process_leaves_its_error_line_to_the_first_one_if_that_has_on
         assert distributed.tells_error(60.0)
     monkeypatch.setattr(dist, "get_rank", lambda: 1)
     assert distributed.tells_error(60.0 if found else 0.2) != found
+
+
+# Prints how many pages are new when a tensor is filled after some of the same size (a small object may have taken a
+# part of the first one's memory): 4 KiB each without this setting.
+NEW_PAGES = """
+import resource, torch
+from graphgps_kmip.train import distributed
+{setting}
+for _ in range(8):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    torch.ones({size}, dtype=torch.uint8)
+    pages = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+print(pages)
+"""
+BYTES = 48 * 2**20
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"), reason="no glibc")
+def test_a_process_that_keeps_freed_memory_takes_no_new_pages_for_its_next_tensors() -> None:
+    keep, fabric = "distributed.keep_freed_memory()", "distributed.make_fabric('cpu')"
+    codes = [
+        NEW_PAGES.format(setting=setting, size=size)
+        for setting, size in (("", BYTES), (keep, BYTES), (fabric, BYTES), (keep, 2 * distributed.KEPT_BYTES))
+    ]
+    ended = forked("import graphgps_kmip.train.distributed", codes)
+    alone, kept, trained, large = (int(one.stdout.split()[-1]) for one in ended)
+    pages = BYTES // 4096
+    assert alone > pages / 2
+    assert max(kept, trained) < pages / 100
+    assert large > pages  # goes back
+
+
+@pytest.mark.parametrize("name", distributed.OWN_SETTINGS)
+def test_settings_of_the_user_are_left_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "1")
+    assert not distributed.keep_freed_memory()

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 from torch_geometric.data import Batch
 
 from graphgps_kmip.train import TensorBoardWriter, TrainSettings, WandbWriter
-from graphgps_kmip.train.reporter import Bar, Clock
+from graphgps_kmip.train.reporter import Reporter
+from graphgps_kmip.train.settings import RunState
 from tests.train.toy import read_stats, run
 
 
@@ -95,58 +98,54 @@ def test_tensorboard_shows_a_resumed_run_without_the_repeated_epochs(tmp_path: P
     assert [(event.step, event.value) for event in events.Scalars("val/loss")] == [(e, e / 2) for e in range(6)]
 
 
-def test_the_eta_counts_the_evaluations_still_to_come() -> None:
-    clock = Clock(TrainSettings(max_epoch=21, eval_period=10))
-    clock.add(0, 30.0)  # evaluated, and the first: slow
-    for epoch in range(1, 9):
-        clock.add(epoch, 1.0)
-    clock.add(9, 4.0)  # evaluated
-    assert clock.eta(9) == 9 * 1.0 + 2 * 17.0  # epochs 10-18 plain, 19 and 20 evaluated; the median of 30 and 4
-    clock.add(19, 4.0)
-    assert clock.eta(19) == 4.0
-    assert clock.eta(20) == 0.0
+def report(run_dir: Path, seconds: dict[int, float], **options: Any) -> None:
+    """Report epochs that took these seconds."""
+    reporter = Reporter(run_dir, TrainSettings(name="toy", **options), "accuracy")
+    for epoch, taken in seconds.items():
+        state = RunState(epoch=epoch, best={"value": 0.875})
+        reporter.report({"train": {"epoch": epoch, "loss": 0.25}}, state, taken)
+    reporter.close()
 
 
-def show_two_epochs() -> None:
-    settings = TrainSettings(max_epoch=4, eval_period=4, name="toy")
-    clock, bar = Clock(settings), Bar(settings, "accuracy", 0)
-    for epoch in range(2):
-        clock.add(epoch, 2.0)
-        bar.show(epoch, 0.25, 0.875, clock)
-    bar.close()
+def etas(run_dir: Path) -> list[float]:
+    return [json.loads(line)["eta"] for line in (run_dir / "train/stats.json").read_text().splitlines()]
+
+
+def test_the_eta_counts_the_evaluations_still_to_come(tmp_path: Path) -> None:
+    seconds = {0: 30.0} | dict.fromkeys(range(1, 9), 1.0) | {9: 4.0, 19: 4.0, 20: 4.0}  # 0, 9, 19 and 20 are evaluated
+    report(tmp_path, seconds, max_epoch=21, eval_period=10)
+    *_, at_9, at_19, at_20 = etas(tmp_path)
+    assert at_9 == 9 * 1.0 + 2 * 17.0  # epochs 10-18 plain, 19 and 20 evaluated; the median of 30 and 4
+    assert (at_19, at_20) == (4.0, 0.0)
 
 
 @pytest.mark.parametrize(("seconds", "eta"), [(0.001, "1 s"), (0.4, "1 s"), (0.7, "2 s"), (61.0, "3 min 3 s")])
 def test_the_eta_is_never_zero_while_epochs_are_left(
-    seconds: float, eta: str, caplog: pytest.LogCaptureFixture
+    seconds: float, eta: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = TrainSettings(max_epoch=4, eval_period=1, name="toy")
-    clock, bar = Clock(settings), Bar(settings, "accuracy", 0)
     with caplog.at_level(logging.INFO):
-        for epoch in range(4):
-            clock.add(epoch, seconds)
-            bar.show(epoch, 0.25, 0.875, clock)
-    first, *_, third, last = (record.getMessage() for record in caplog.records)
+        report(tmp_path, dict.fromkeys(range(4), seconds), max_epoch=4)
+    first, *_, third, last = caplog.messages
     assert first.endswith(f", ETA {eta}")
     assert ", ETA " in third
     assert "ETA 0" not in third
     assert last.endswith(" s/epoch")  # nothing is left
 
 
-def test_on_a_terminal_there_is_one_bar(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_terminal_there_is_one_bar(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    show_two_epochs()
+    report(tmp_path, {0: 2.0, 1: 2.0}, max_epoch=4, eval_period=4)
     shown = capsys.readouterr().err
     assert "2/4 toy loss 0.25, best accuracy 0.875, 2.00 s/epoch, ETA 4 s" in shown
     assert shown.count("\n") == 1
 
 
 def test_elsewhere_there_is_one_line_an_evaluation_and_no_bar(
-    capsys: pytest.CaptureFixture, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, capsys: pytest.CaptureFixture, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
-        show_two_epochs()
+        report(tmp_path, {0: 2.0, 1: 2.0}, max_epoch=4, eval_period=4)
     assert capsys.readouterr().err == ""
-    assert [record.getMessage() for record in caplog.records] == [
-        "epoch 1/4 toy loss 0.25, best accuracy 0.875, 2.00 s/epoch, ETA 6 s"
-    ]
+    assert caplog.messages == ["epoch 1/4 toy loss 0.25, best accuracy 0.875, 2.00 s/epoch, ETA 6 s"]

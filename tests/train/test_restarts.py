@@ -13,8 +13,8 @@ import torch
 from torch.distributed import DistError, HashStore
 
 import main
-from graphgps_kmip.train import process_group, read_record
-from graphgps_kmip.train.process_group import number_of_start
+from graphgps_kmip.train import read_record
+from graphgps_kmip.train.distributed import STARTS, number_of_start
 from tests.processes import preloaded, preloaded_ranks, run
 from tests.test_large_graph import CORA, SHORT
 from tests.train import toy
@@ -128,9 +128,9 @@ def numbers(store: HashStore, world: int) -> list[str]:
 def test_all_processes_of_a_start_have_its_number_whatever_earlier_starts_left() -> None:
     store = HashStore()
     assert numbers(store, 3) == ["1"] * 3
-    store.set(f"{process_group.ROOT}/word of 2", "of a process that was killed before its answer came")
+    store.set(f"{STARTS}/word of 2", "of a process that was killed before its answer came")
     assert numbers(store, 3) == ["2"] * 3
-    store.add(f"{process_group.ROOT}/count", 1)  # a start whose first process came no further
+    store.add(f"{STARTS}/count", 1)  # a start whose first process came no further
     assert numbers(store, 4) == ["4"] * 4
     assert numbers(store, 1) == ["5"]
 

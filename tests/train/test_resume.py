@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from graphgps_kmip.train import CheckpointError, RunFolderError, read_record
+from graphgps_kmip.train import RunFolderError, read_record
 from tests.processes import preloaded
 from tests.train import killed
 from tests.train.toy import TASK, last_checkpoint, make_loaders, read_stats, run
@@ -155,12 +155,6 @@ def test_resuming_at_a_chosen_epoch_drops_what_came_later(tmp_path: Path) -> Non
     assert sorted(path.stem for path in (tmp_path / "ckpt").iterdir()) == ["0", "1"]
     run(tmp_path, auto_resume=True, max_epoch=4)
     assert read_stats(tmp_path, "train") == want
-
-
-def test_an_epoch_without_a_checkpoint_cannot_be_resumed(tmp_path: Path) -> None:
-    run(tmp_path, max_epoch=2)
-    with pytest.raises(CheckpointError, match=r"train.epoch_resume is 7.* has the epochs 1;"):
-        run(tmp_path, auto_resume=True, epoch_resume=7)
 
 
 def test_results_of_an_earlier_run_are_not_mixed_with_a_new_one(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import main
 from graphgps_kmip.data.loaders import GraphLoader
 from graphgps_kmip.model.gps import GPSModel
 from graphgps_kmip.model.prediction_heads import NodeHead
-from graphgps_kmip.train.epoch import SharedGraph
+from graphgps_kmip.train.loop import SharedGraph
 
 NETWORKS = (
     "Fair/cora",

@@ -30,9 +30,8 @@ from graphgps_kmip.gym.running.train_modes import (
 )
 from graphgps_kmip.registry import register
 from graphgps_kmip.results.run_folder import SPLITS, writing
-from graphgps_kmip.results.run_record import write_record
-from graphgps_kmip.results.run_stats import write_stats
-from graphgps_kmip.train.epoch import Session
+from graphgps_kmip.results.run_record import write_record, write_stats
+from graphgps_kmip.train.loop import Session
 from graphgps_kmip.train.run_recording import closed_record, open_record
 from graphgps_kmip.train.settings import RunState
 

@@ -13,7 +13,7 @@ from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.model_builder import create_model
 from yacs.config import CfgNode
 
-from graphgps_kmip.gym.building.network_building import (
+from graphgps_kmip.gym.network_building import (
     NARROWEST,
     WIDEST,
     build_network,

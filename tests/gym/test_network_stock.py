@@ -13,7 +13,7 @@ from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.models.gnn import GNN
 
 from graphgps_kmip.attention.context import GraphContext
-from graphgps_kmip.gym.building.network_building import build_network
+from graphgps_kmip.gym.network_building import build_network
 from tests.gym.networks import DATA, configure, graphs
 
 

@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 _LAZY = {
     "batch_of": "graphgps_kmip.networks.create_model",
     "create_model": "graphgps_kmip.networks.create_model",
-    "load_model": "graphgps_kmip.gym.running.trained",
+    "load_model": "graphgps_kmip.gym.trained",
     "register": "graphgps_kmip.registry",
     "register_attention": "graphgps_kmip.registry",
 }

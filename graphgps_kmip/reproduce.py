@@ -178,7 +178,7 @@ def publish(args: argparse.Namespace) -> int:
 
 def hash_of(words: list[str]) -> str:
     """Return the config hash of a command line of main.py."""
-    from graphgps_kmip.gym.running.planned_runs import planned_hash  # loads torch_geometric: seconds
+    from graphgps_kmip.gym.planned_runs import planned_hash  # loads torch_geometric: seconds
 
     return planned_hash(words, ROOT)
 

@@ -21,15 +21,15 @@ from torch_geometric.graphgym.optim import create_optimizer
 
 from graphgps_kmip.errors import TrainingDiverged, is_users, one_line
 from graphgps_kmip.gym import cfg
-from graphgps_kmip.gym.config.config_loading import load_config
-from graphgps_kmip.gym.config.estimator_settings import adopt_estimator
-from graphgps_kmip.gym.config.pretrained import adopt_settings
-from graphgps_kmip.gym.config.sparse_settings import is_sparse
-from graphgps_kmip.gym.running.data_loading import current_loaders
-from graphgps_kmip.gym.running.estimator_runs import with_scores
-from graphgps_kmip.gym.running.experiment import Parts, assemble, launch
-from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
-from graphgps_kmip.gym.running.train_modes import current_task
+from graphgps_kmip.gym.config_loading import load_config
+from graphgps_kmip.gym.data_loading import current_loaders
+from graphgps_kmip.gym.estimator_runs import with_scores
+from graphgps_kmip.gym.estimator_settings import adopt_estimator
+from graphgps_kmip.gym.experiment import Parts, assemble, launch
+from graphgps_kmip.gym.planned_runs import configured, planned_runs
+from graphgps_kmip.gym.pretrained import adopt_settings
+from graphgps_kmip.gym.sparse_settings import is_sparse
+from graphgps_kmip.gym.train_modes import current_task
 
 SMALL = "dataset.sample True train.batch_size 4 num_workers 0 num_threads 1 accelerator cpu devices 1".split()
 ESTIMATOR = ["optim.max_epoch", "1"]  # of a sparse network, whose scores must be there before its two steps

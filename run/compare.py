@@ -23,7 +23,7 @@ def compare(args: argparse.Namespace) -> int:
         UserError: two configs have one results folder, or one asks for sample data (both before anything is trained);
             or the results cannot be compared.
     """
-    from graphgps_kmip.gym.running.planned_runs import planned_folder  # loads torch_geometric: seconds
+    from graphgps_kmip.gym.planned_runs import planned_folder  # loads torch_geometric: seconds
     from graphgps_kmip.report.comparison import check_distinct, comparison
 
     words = ["out_dir", str(args.out_dir), *args.set]

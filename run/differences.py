@@ -26,10 +26,10 @@ from torch import Tensor
 
 from graphgps_kmip.data import make_loaders
 from graphgps_kmip.gym import cfg
-from graphgps_kmip.gym.config.config_loading import load_config
-from graphgps_kmip.gym.running.experiment import assemble
-from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
-from graphgps_kmip.gym.running.train_modes import current_task
+from graphgps_kmip.gym.config_loading import load_config
+from graphgps_kmip.gym.experiment import assemble
+from graphgps_kmip.gym.planned_runs import configured, planned_runs
+from graphgps_kmip.gym.train_modes import current_task
 from graphgps_kmip.results.finished_runs import finished_runs
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -16,11 +16,11 @@ from torch import nn
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.common.signals import StopSignals
-from graphgps_kmip.gym.config.config_loading import load_config
-from graphgps_kmip.gym.running.data_loading import current_loaders
-from graphgps_kmip.gym.running.experiment import assemble
-from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
-from graphgps_kmip.gym.running.train_modes import current_settings, current_task
+from graphgps_kmip.gym.config_loading import load_config
+from graphgps_kmip.gym.data_loading import current_loaders
+from graphgps_kmip.gym.experiment import assemble
+from graphgps_kmip.gym.planned_runs import configured, planned_runs
+from graphgps_kmip.gym.train_modes import current_settings, current_task
 from graphgps_kmip.train import make_fabric
 from graphgps_kmip.train.loop import Session, run_epoch
 from tests.simulated_device import Waits, counting, register

@@ -14,10 +14,10 @@ from torch_geometric.graphgym import register as graphgym
 from torch_geometric.graphgym.config import cfg
 
 import main
-from graphgps_kmip.gym.config.config_loading import load_config
-from graphgps_kmip.gym.running import experiment
-from graphgps_kmip.gym.running.experiment import Parts
-from graphgps_kmip.gym.running.train_modes import current_optimizer, current_scheduler, current_task
+from graphgps_kmip.gym import experiment
+from graphgps_kmip.gym.config_loading import load_config
+from graphgps_kmip.gym.experiment import Parts
+from graphgps_kmip.gym.train_modes import current_optimizer, current_scheduler, current_task
 from graphgps_kmip.registry import entries
 
 pytestmark = pytest.mark.usefixtures("few_digits")

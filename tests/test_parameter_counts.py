@@ -15,12 +15,12 @@ from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.model_builder import create_model
 
 from graphgps_kmip.data import make_loaders
-from graphgps_kmip.gym.building.parameter_count import count_by_component
-from graphgps_kmip.gym.config.config_loading import load_config
-from graphgps_kmip.gym.running.data_loading import dataset_info, load_configured
-from graphgps_kmip.gym.running.experiment import assemble
-from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
-from graphgps_kmip.gym.running.train_modes import current_task
+from graphgps_kmip.gym.config_loading import load_config
+from graphgps_kmip.gym.data_loading import dataset_info, load_configured
+from graphgps_kmip.gym.experiment import assemble
+from graphgps_kmip.gym.parameter_count import count_by_component
+from graphgps_kmip.gym.planned_runs import configured, planned_runs
+from graphgps_kmip.gym.train_modes import current_task
 
 pytestmark = pytest.mark.usefixtures("few_digits", "small_samples")
 

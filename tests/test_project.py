@@ -13,7 +13,7 @@ from graphgps_kmip.common import project
 from graphgps_kmip.common.project import find_config
 from graphgps_kmip.experiments.experiment_spec import Command, Experiment, Training
 from graphgps_kmip.experiments.jobs import Place, command_job, command_line, training_job
-from graphgps_kmip.gym.running.planned_runs import planned_hash
+from graphgps_kmip.gym.planned_runs import planned_hash
 
 ROOT = Path(__file__).parents[1]
 DIGITS = Path("configs/quickstart/digits-kmip.yaml")

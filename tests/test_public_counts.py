@@ -10,9 +10,9 @@ import yaml
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.encoding.molecule import AtomEncoder
-from graphgps_kmip.gym.config.config_loading import load_config
-from graphgps_kmip.gym.running.experiment import assemble
-from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
+from graphgps_kmip.gym.config_loading import load_config
+from graphgps_kmip.gym.experiment import assemble
+from graphgps_kmip.gym.planned_runs import configured, planned_runs
 
 pytestmark = pytest.mark.usefixtures("few_digits", "small_samples")
 

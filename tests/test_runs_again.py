@@ -15,7 +15,7 @@ import pytest
 
 import main
 from graphgps_kmip.common.atomic_write import replace_file
-from graphgps_kmip.gym.running import experiment
+from graphgps_kmip.gym import experiment
 from tests.processes import preloaded_at_once, python
 from tests.test_main import DIGITS, SHORT
 
@@ -147,7 +147,7 @@ def test_a_name_that_leads_out_of_its_folder_is_refused_before_anything_is_writt
 
 
 def test_a_config_of_another_name_is_found_again(tmp_path: Path) -> None:
-    from graphgps_kmip.gym.running.trained import trained
+    from graphgps_kmip.gym.trained import trained
 
     assert run(tmp_path, "cfg_dest", "mine.yaml") == 0
     run_dir = tmp_path / "digits-kmip" / "0"
@@ -160,7 +160,7 @@ def test_a_config_of_another_name_is_found_again(tmp_path: Path) -> None:
 AT_ONCE = """
 import functools, os, sys, time
 import main
-from graphgps_kmip.gym.running import experiment
+from graphgps_kmip.gym import experiment
 experiment.locked = functools.partial(experiment.locked, wait=-1)
 replace = os.replace
 def slow(source, target):
@@ -194,8 +194,8 @@ def failing(name: str, code: int) -> Callable:
 # file -> the module that writes it
 WRITERS = {
     "record.json": "graphgps_kmip.results.run_record",
-    "config.yaml": "graphgps_kmip.gym.running.experiment",
-    "attention.npz": "graphgps_kmip.gym.running.attention_arrays",
+    "config.yaml": "graphgps_kmip.gym.experiment",
+    "attention.npz": "graphgps_kmip.gym.attention_arrays",
     "curves.png": "graphgps_kmip.report.learning_curves",
     "best.json": "graphgps_kmip.report.aggregate",
 }
@@ -242,7 +242,7 @@ def test_a_limit_on_file_sizes_ends_a_run_in_one_line_at_whichever_file_is_first
 def test_a_log_that_cannot_be_written_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from graphgps_kmip.gym.running.experiment import RunLog
+    from graphgps_kmip.gym.experiment import RunLog
 
     def flush(handler: RunLog) -> None:
         if (tmp_path / "digits-kmip/0/train/stats.json").exists():

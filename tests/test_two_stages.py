@@ -166,7 +166,7 @@ def test_overwrite_repeats_the_sparse_network_and_keeps_an_estimator_that_fits(
 
 
 def test_other_settings_of_the_estimator_are_another_experiment(trained: Path, tmp_path: Path) -> None:
-    from graphgps_kmip.gym.running.planned_runs import planned_hash
+    from graphgps_kmip.gym.planned_runs import planned_hash
 
     words = ["--cfg", str(write_both(tmp_path / "a"))]
     assert planned_hash(words, Path()) == record(trained / "out", "wide")["config_hash"]

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import torch
 
 from graphgps_kmip import batch_of
-from graphgps_kmip.gym.running.trained import trained
+from graphgps_kmip.gym.trained import trained
 from graphgps_kmip.model.export_model import export_model, tensors_of
 
 

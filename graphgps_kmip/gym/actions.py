@@ -7,17 +7,17 @@ from functools import partial
 
 from graphgps_kmip.common.project import find_config
 from graphgps_kmip.gym import cfg
-from graphgps_kmip.gym.building.parameter_count import dry_run
 from graphgps_kmip.gym.component_list import listing
-from graphgps_kmip.gym.config.config_loading import load_config
-from graphgps_kmip.gym.config.estimator_settings import adopt_estimator
-from graphgps_kmip.gym.config.pretrained import adopt_settings
-from graphgps_kmip.gym.config.sparse_settings import is_sparse
-from graphgps_kmip.gym.running.data_loading import show_data
-from graphgps_kmip.gym.running.estimator_runs import scores_line, with_scores
-from graphgps_kmip.gym.running.experiment import check_restarts, launch
-from graphgps_kmip.gym.running.experiment_runs import train_runs
-from graphgps_kmip.gym.running.planned_runs import configured, planned_runs, set_out_dir
+from graphgps_kmip.gym.config_loading import load_config
+from graphgps_kmip.gym.data_loading import show_data
+from graphgps_kmip.gym.estimator_runs import scores_line, with_scores
+from graphgps_kmip.gym.estimator_settings import adopt_estimator
+from graphgps_kmip.gym.experiment import check_restarts, launch
+from graphgps_kmip.gym.experiment_runs import train_runs
+from graphgps_kmip.gym.parameter_count import dry_run
+from graphgps_kmip.gym.planned_runs import configured, planned_runs, set_out_dir
+from graphgps_kmip.gym.pretrained import adopt_settings
+from graphgps_kmip.gym.sparse_settings import is_sparse
 
 
 def carry_out(args: argparse.Namespace) -> None:

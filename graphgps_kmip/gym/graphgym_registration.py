@@ -11,9 +11,8 @@ from torch import nn
 from torch_geometric.graphgym import register as graphgym
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.gym.building.network_building import as_layer, build_for_graphgym, current_plan, graphgym_layers
-from graphgps_kmip.gym.config.config_defaults import NAME, enter_group
-from graphgps_kmip.gym.config.stock_config import declare_keys
+from graphgps_kmip.gym.config_defaults import NAME, enter_group
+from graphgps_kmip.gym.data_loading import load_dataset
 from graphgps_kmip.gym.graphgym_registries import (
     GRAPHGYM_REGISTRIES,
     OURS,
@@ -23,9 +22,10 @@ from graphgps_kmip.gym.graphgym_registries import (
     stand_last,
     tolerate_later_packages,
 )
+from graphgps_kmip.gym.network_building import as_layer, build_for_graphgym, current_plan, graphgym_layers
 from graphgps_kmip.gym.posenc import check_encoding
-from graphgps_kmip.gym.running.data_loading import load_dataset
-from graphgps_kmip.gym.running.train_modes import from_graphgym, loss_and_score, run_mode_of_graphgym, with_options
+from graphgps_kmip.gym.stock_config import declare_keys
+from graphgps_kmip.gym.train_modes import from_graphgym, loss_and_score, run_mode_of_graphgym, with_options
 from graphgps_kmip.networks.branches import build_branch
 from graphgps_kmip.networks.encoder_builders import build_encoder, composed_names, edge_encoder, node_encoder
 from graphgps_kmip.networks.network_stack import build_head

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch_geometric.graphgym import register as graphgym
 
-from graphgps_kmip.gym.config.config_defaults import NAME
+from graphgps_kmip.gym.config_defaults import NAME
 from graphgps_kmip.registry import named
 
 WATCHERS: list[Callable[[dict[Any, Any], Any, Any], None]] = []  # called with what others register

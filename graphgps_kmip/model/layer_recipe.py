@@ -12,20 +12,23 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn.models import JumpingKnowledge
 
-from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.ranges import DROPOUT, NOT_NEGATIVE, Choice, refusal
 
 RESIDUAL_MAPS = ("identity", "linear")
 DROPOUT_PLACES = ("branches", "output")
 NORM_PLACES = ("post", "pre")
 ORDERS = ("parallel", "local_first")
 JUMPS = ("none", "sum", "max", "cat")
-CHOICES = {
-    "local_residual_map": RESIDUAL_MAPS,
-    "dropout_place": DROPOUT_PLACES,
-    "norm_place": NORM_PLACES,
-    "order": ORDERS,
-    "jump": JUMPS,
+RULES = {  # of the fields of `LayerRecipe`, which are the keys of the config group recipe
+    "local_residual_map": Choice(RESIDUAL_MAPS),
+    "dropout_place": Choice(DROPOUT_PLACES),
+    "norm_place": Choice(NORM_PLACES),
+    "order": Choice(ORDERS),
+    "jump": Choice(JUMPS),
+    "feature_dropout": DROPOUT,
+    "edge_dropout": DROPOUT,
+    "attention_layer_scale": NOT_NEGATIVE,
 }
 
 
@@ -58,7 +61,7 @@ class LayerRecipe:
             ends a layer without a feed-forward network, as in Luo et al. 2024. (default: "branches")
 
     Raises:
-        ValueError: an unknown name, or two choices that do not fit.
+        ValueError: a value that is not allowed, or two choices that do not fit.
     """
 
     local_residual: bool = True
@@ -74,9 +77,9 @@ class LayerRecipe:
     dropout_place: str = "branches"
 
     def __post_init__(self) -> None:
-        for name, allowed in CHOICES.items():
-            if getattr(self, name) not in allowed:
-                raise InputError(f"unknown {name} {getattr(self, name)!r}.{suggest(getattr(self, name), allowed)}")
+        for name, rule in RULES.items():
+            if why := refusal(rule, getattr(self, name)):
+                raise InputError(f"recipe.{name}: {why}")
         if self.local_residual_map == "linear" and not (self.local_residual and self.norm_place == "post"):
             raise InputError(
                 "recipe.local_residual_map linear needs recipe.local_residual True and recipe.norm_place post: it maps "

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from graphgps_kmip.networks import (  # noqa: F401 (imported for their registry entries)
     encoder_builders,
-    geco_network,
     gps_networks,
-    grit_network,
     head_builders,
-    node_transformers,
-    plain_gnns,
+    node_networks,
     ppgt_network,
-    spexphormer_network,
     transformer_networks,
 )
 from graphgps_kmip.networks.network_plan import NetworkPlan

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.common.row_layers import NORM_LAYERS
 from graphgps_kmip.encoding.positional_encoding import option_keys
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.model.layer_recipe import DROPOUT_PLACES, JUMPS, NORM_PLACES, ORDERS, RESIDUAL_MAPS
+from graphgps_kmip.model.layer_recipe import RULES, LayerRecipe
 from graphgps_kmip.mpnn.gin import INNER
 from graphgps_kmip.ranges import (
     DROPOUT,
@@ -112,17 +113,10 @@ NETWORK_DEFAULTS: dict[str, Any] = {
     "ppgt.subgraph_layers": Default(6, SOME_LAYERS),
     "ppgt.subgraph_hops": Default(4, SOME_LAYERS),
     # ours: what stands around the branches of GPSModel, MultiModel and SingleModel, see `LayerRecipe`
-    "recipe.local_residual": True,
-    "recipe.attention_residual": True,
-    "recipe.ffn": True,
-    "recipe.norm_place": Default("post", Choice(NORM_PLACES)),
-    "recipe.order": Default("parallel", Choice(ORDERS)),
-    "recipe.jump": Default("none", Choice(JUMPS)),
-    "recipe.feature_dropout": Default(0.0, DROPOUT),
-    "recipe.edge_dropout": Default(0.0, DROPOUT),
-    "recipe.attention_layer_scale": Default(0.0, NOT_NEGATIVE),
-    "recipe.local_residual_map": Default("identity", Choice(RESIDUAL_MAPS)),
-    "recipe.dropout_place": Default("branches", Choice(DROPOUT_PLACES)),
+    **{
+        f"recipe.{field.name}": Default(field.default, RULES[field.name]) if field.name in RULES else field.default
+        for field in fields(LayerRecipe)
+    },
     "prep.use_exp_edges": True,
     "prep.add_edge_index": True,
     "prep.num_virt_node": Default(0, whole(0, 10_000)),

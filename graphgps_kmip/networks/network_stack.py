@@ -17,20 +17,20 @@ from graphgps_kmip.networks.network_plan import NetworkPlan
 from graphgps_kmip.registry import Spec, named
 
 
-def layers_width(settings: Any) -> int:
-    """Return the width of a network of gt.layers layers.
+def layers_width(settings: Any, group: str = "gt", width: str = "dim_hidden", layers: str = "layers") -> int:
+    """Return the width of a network whose layers have these keys in a group.
 
     Raises:
         ConfigError: its parts would have different widths, or there are no layers.
     """
-    dim, layers = settings.gnn.dim_inner, settings.gt.layers
-    if settings.gt.dim_hidden != dim:
+    dim, dim_layers, num_layers = settings.gnn.dim_inner, settings[group][width], settings[group][layers]
+    if dim_layers != dim:
         raise ConfigError(
-            f"gt.dim_hidden ({settings.gt.dim_hidden}) and gnn.dim_inner ({dim}) must be equal: encoder, layers and "
-            "head share one width"
+            f"{group}.{width} ({dim_layers}) and gnn.dim_inner ({dim}) must be equal: encoder, layers and head share "
+            "one width"
         )
-    if layers < 1:
-        raise ConfigError(f"gt.layers: expected 1 or more, got {layers}")
+    if num_layers < 1:
+        raise ConfigError(f"{group}.{layers}: expected 1 or more, got {num_layers}")
     return dim
 
 

@@ -1,4 +1,4 @@
-"""Whole graph transformers: Performer, BigBird, SAN (Kreuzer et al. 2021) and Graphormer (Ying et al. 2021)."""
+"""Whole graph transformers: Performer, BigBird, SAN, Graphormer, GRIT, GECO and Spexphormer (low-width method)."""
 
 from __future__ import annotations
 
@@ -6,18 +6,27 @@ from typing import Any
 
 from torch import nn
 
+from graphgps_kmip.attention.exphormer import SampledEdgeAttention, TypedEdgeStart
 from graphgps_kmip.attention.full import BiasedFullAttention, FullAttention
+from graphgps_kmip.attention.grit import GRITAttention, PairUpdate
 from graphgps_kmip.attention.head_arguments import dim_per_head
 from graphgps_kmip.attention.performer import redraw_regularly
 from graphgps_kmip.attention.san import ALL_PAIRS, NO_PAIRS, SANAttention
 from graphgps_kmip.common.near_misses import look_up
+from graphgps_kmip.common.row_layers import row_norms
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.model import AttentionLayer, TransformerLayer
+from graphgps_kmip.model.geco_layer import GECOBlock
 from graphgps_kmip.model.graphormer_layer import GraphormerLayer
+from graphgps_kmip.model.grit_layer import GRITLayer
 from graphgps_kmip.model.san_layer import SANLayer
+from graphgps_kmip.model.spexphormer_layer import SpexphormerLayer
+from graphgps_kmip.model.spexphormer_model import SpexphormerModel
+from graphgps_kmip.networks.branches import dropout_of
+from graphgps_kmip.networks.gps_networks import norm_of
 from graphgps_kmip.networks.network_plan import NetworkPlan
-from graphgps_kmip.networks.network_stack import layers_width, stack
-from graphgps_kmip.registry import entries, register
+from graphgps_kmip.networks.network_stack import input_part, layers_width, node_encoder_alone, prediction_head, stack
+from graphgps_kmip.registry import entries, named, register
 
 # gt.layer_type -> whether edges and other pairs are normalised apart, with a learned gamma.
 SAN_LAYERS = {"SANLayer": False, "SAN2Layer": True}
@@ -102,14 +111,7 @@ def graphormer(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  #
         ConfigError: graphormer.embed_dim is not gnn.dim_inner, or there is no layer.
     """
     settings, node = plan.settings, plan.settings.graphormer
-    dim = node.embed_dim
-    if dim != settings.gnn.dim_inner:
-        raise ConfigError(
-            f"graphormer.embed_dim ({dim}) and gnn.dim_inner ({settings.gnn.dim_inner}) must be equal: encoder, layers "
-            "and head share one width"
-        )
-    if node.num_layers < 1:
-        raise ConfigError(f"graphormer.num_layers: expected 1 or more, got {node.num_layers}")
+    dim = layers_width(settings, "graphormer", "embed_dim", "num_layers")
     biased = plan.has_encoding("GraphormerBias") and not settings.posenc_GraphormerBias.node_degrees_only
     attention = BiasedFullAttention if biased else FullAttention
     layers = [
@@ -117,3 +119,113 @@ def graphormer(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  #
         for _ in range(node.num_layers)
     ]
     return stack(plan, dim, dim_out, layers)
+
+
+@register("network", "GritTransformer")
+def grit_transformer(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa: ARG001
+    """GRIT: gt.layers layers of attention over all pairs of nodes, RRWP in dataset.node_encoder_name, no messages.
+
+    Options of the attention are in gt.grit, those of the norms in grit; gt.batch_norm and gt.layer_norm are of nodes
+    and, with gt.grit.norm_e, of pairs. Nothing reads the pair features behind the last layer, which leaves them out
+    where that changes nothing: its update has parameters as in the public code, but no gradient.
+    """
+    dim, gt = layers_width(plan.settings), plan.settings.gt
+    layers = [_grit_layer(plan, dim, last=number == gt.layers - 1) for number in range(gt.layers)]
+    return stack(plan, dim, dim_out, layers)
+
+
+def _grit_layer(plan: NetworkPlan, dim: int, last: bool) -> GRITLayer:
+    gt, own = plan.settings.gt, plan.settings.grit
+    options = gt.grit
+    norms: dict[str, Any] = {
+        "layer_norm": gt.layer_norm,
+        "batch_norm": gt.batch_norm,
+        "momentum": own.bn_momentum,
+        "running": not own.bn_no_runner,
+    }
+    pair_norm = row_norms(dim, **norms) if options.norm_e else nn.Sequential()
+    update = options.update_e and not last
+    pairs = PairUpdate(dim, gt.dropout, pair_norm, linear=options.O_e, update=update, rezero=own.rezero)
+    attention = GRITAttention(
+        dim,
+        gt.n_heads,
+        gt.attn_dropout,
+        pairs=pairs,
+        clamp=options.clamp,
+        act=options.act,
+        use_bias=options.use_bias,
+        edge_enhance=options.edge_enhance,
+        deg_scaler=options.deg_scaler,
+        out_dropout=gt.dropout,
+    )
+    return GRITLayer(dim, attention, gt.dropout, plan.activation(), **norms, rezero=own.rezero)
+
+
+MIXERS = ("GECO", "Hyena")
+
+
+@register("network", "GECO")
+def geco(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa: ARG001
+    """GECO alone: gt.layers post-norm blocks of gt.layer_type GECO (gt.geco), or of Hyena (gt.hyena), an ablation.
+
+    gt.dropout is that of the blocks; gt.n_heads, gt.layer_norm and gt.batch_norm are not read.
+
+    Raises:
+        ConfigError: gt.layer_type is neither.
+    """
+    gt, dim = plan.settings.gt, layers_width(plan.settings)
+    if gt.layer_type not in MIXERS:
+        raise ConfigError(
+            f"gt.layer_type: model.type GECO stacks {' or '.join(MIXERS)}, not {gt.layer_type}: set one of them, or "
+            "model.type GPSModel for message passing beside it"
+        )
+    spec = entries("attention")[gt.layer_type]
+    blocks = [
+        GECOBlock(dim, plan.build(spec, dim, gt.n_heads, gt.dropout), gt.dropout, plan.activation())
+        for _ in range(gt.layers)
+    ]
+    return stack(plan, dim, dim_out, blocks)
+
+
+SAMPLED = "Spexphormer"  # layers along sampled edges
+WHOLE = ("ScoreEstimator", "Exphormer")  # attentions along all edges, by the names of their registry entries
+
+
+@register("network", "Spexphormer")
+def spexphormer(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa: ARG001
+    """Low-width method: gt.layer_type ScoreEstimator (stage 1), Spexphormer (stage 2, sampled edges) or Exphormer.
+
+    Of an edge its kind is read (of the graph, of the expander, self loop); dataset.edge_encoder and edge features
+    are not. Norms and the feed-forward network (gt.FFN) are those of the public code.
+
+    Raises:
+        ConfigError: another gt.layer_type, or two norms.
+    """
+    settings = plan.settings
+    dim, gt = layers_width(settings), settings.gt
+    attentions = [_edge_attention(plan, dim) for _ in range(gt.layers)]
+    layers = [SpexphormerLayer(dim, attention, gt.dropout, norm=norm_of(gt), ffn=gt.FFN) for attention in attentions]
+    return SpexphormerModel(
+        encoder=node_encoder_alone(plan, dim),
+        start=TypedEdgeStart(dim, gt.layer_type == "Exphormer" or gt.score_estimator.self_loops),
+        layers=layers,
+        head=prediction_head(plan, dim, dim_out),
+        pre_mp=input_part(plan, dim),
+        sampled=gt.layer_type == SAMPLED,
+        recompute=settings.share.gradient_checkpointing,
+    )
+
+
+def _edge_attention(plan: NetworkPlan, dim: int) -> nn.Module:
+    """Return the attention of a layer; the vectors of the kinds of edges are the network's."""
+    gt = plan.settings.gt
+    known: dict[str, Any] = {name: spec for name, spec in named("attention").items() if spec.name in WHOLE}
+    choice = look_up(known | {SAMPLED: None}, gt.layer_type, "gt.layer_type of model.type Spexphormer")
+    if choice is None:
+        if gt.n_heads < 1 or dim % gt.n_heads:
+            raise ConfigError(f"gt.dim_hidden ({dim}) must be a multiple of gt.n_heads, got {gt.n_heads}")
+        return SampledEdgeAttention(dim, gt.n_heads)
+    without_virtual_nodes = {"num_virt_node": 0, "add_edge_index": True, "use_exp_edges": True}
+    attention = plan.build(choice, dim, gt.n_heads, dropout_of(plan, choice), **without_virtual_nodes)
+    del attention.initial_state
+    return attention

@@ -36,9 +36,9 @@ from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.data.layer_loader import LayerLoader, LayerSampling
 from graphgps_kmip.data.score_file import AttentionScores, LayerScores
 from graphgps_kmip.encoding.expander_graph import expander_edges
-from graphgps_kmip.gym.building.network_building import build_network
-from graphgps_kmip.gym.config.config_loading import load_config
-from graphgps_kmip.gym.running.data_loading import load_configured
+from graphgps_kmip.gym.config_loading import load_config
+from graphgps_kmip.gym.data_loading import load_configured
+from graphgps_kmip.gym.network_building import build_network
 from tests.reference.attention_formulas import Edges
 
 from . import bench_records

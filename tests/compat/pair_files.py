@@ -12,7 +12,7 @@ from torch import nn
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.model_builder import create_model
 
-from graphgps_kmip.gym.config.config_loading import load_config
+from graphgps_kmip.gym.config_loading import load_config
 
 FOLDER = Path(__file__).parent
 DATA: dict[str, Any] = yaml.safe_load((FOLDER / "pair_files.yaml").read_text())

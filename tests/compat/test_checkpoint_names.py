@@ -19,7 +19,7 @@ from torch_geometric.graphgym.models.gnn import GNNPreMP
 from graphgps_kmip.compat.checkpoint_names import PUBLIC
 from graphgps_kmip.compat.parameter_renaming import read_state, renamed
 from graphgps_kmip.errors import CheckpointError
-from graphgps_kmip.gym.building.network_building import build_network, current_plan
+from graphgps_kmip.gym.network_building import build_network, current_plan
 from graphgps_kmip.networks.network_stack import input_part, prediction_head
 from graphgps_kmip.train.checkpoint import read_checkpoint
 from tests.gym.networks import DATA, configure

@@ -19,7 +19,7 @@ from graphgps_kmip.compat.parameter_renaming import finder, renamed
 from graphgps_kmip.compat.public_faults import repeat_faults
 from graphgps_kmip.encoding import laplacian as laplacian_encoder
 from graphgps_kmip.encoding.kernel_encoder import KernelEncoder
-from graphgps_kmip.gym.building.network_building import build_network
+from graphgps_kmip.gym.network_building import build_network
 from graphgps_kmip.model import GPSLayer
 from tests.attention.recorded_gps import BY_CODE, DIM, HEADS, LOCAL
 from tests.attention.test_exphormer_recorded import LAYERS, Stack

@@ -10,7 +10,7 @@ import yaml
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.compat.dialects import DIALECTS, MARKERS, detect
-from graphgps_kmip.gym.config.config_loading import flatten, load_config
+from graphgps_kmip.gym.config_loading import flatten, load_config
 from tests.compat.test_key_translation import CODES, HEAD, PUBLIC
 
 Logs = pytest.LogCaptureFixture

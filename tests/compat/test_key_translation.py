@@ -20,8 +20,8 @@ from graphgps_kmip.compat.key_translation import KEYS, UNREAD, UNREAD_ELSEWHERE,
 from graphgps_kmip.compat.spexphormer_keys import SPEXPHORMER
 from graphgps_kmip.encoding.random_walk import Times
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.config.config_defaults import set_defaults
-from graphgps_kmip.gym.config.config_loading import flatten, load_config
+from graphgps_kmip.gym.config_defaults import set_defaults
+from graphgps_kmip.gym.config_loading import flatten, load_config
 from graphgps_kmip.registry import register
 
 # key -> value as text -> letters of the codes whose files have it

@@ -18,7 +18,7 @@ from graphgps_kmip.compat.spexphormer_keys import SPEXPHORMER
 from graphgps_kmip.data.dataset_record import find
 from graphgps_kmip.data.score_file import read_scores
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.config.config_loading import flatten, load_config
+from graphgps_kmip.gym.config_loading import flatten, load_config
 from tests.two_stages import record, sample, train
 
 Logs = pytest.LogCaptureFixture

@@ -15,7 +15,7 @@ from graphgps_kmip.compat.dialects import detect
 from graphgps_kmip.compat.foreign_keys import translated
 from graphgps_kmip.compat.ppgt_keys import PPGT as PPGT_CODE
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.config.config_loading import flatten, load_config
+from graphgps_kmip.gym.config_loading import flatten, load_config
 from tests.compat.pair_files import DATA, FILES, GRIT, PPGT, build, load, settings_of
 
 Logs = pytest.LogCaptureFixture

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.model_builder import create_model
 
-from graphgps_kmip.gym.config.config_loading import flatten
-from graphgps_kmip.gym.config.pretrained import adopt_settings, load_parameters
+from graphgps_kmip.gym.config_loading import flatten
+from graphgps_kmip.gym.pretrained import adopt_settings, load_parameters
 from tests.compat.pair_files import as_tree, load, settings_of, shapes_of
 from tests.networks.ppgt_names import renaming
 from tests.networks.test_grit_network import rename

@@ -30,9 +30,9 @@ from graphgps_kmip.compat.public_faults import (
 from graphgps_kmip.data.graph_changes import with_reverse_edges
 from graphgps_kmip.encoding.expander_graph import Expansion, expander_edges, expander_generator, spectral_value
 from graphgps_kmip.encoding.graphormer_bias import GraphToken
-from graphgps_kmip.gym.building.network_building import build_network
-from graphgps_kmip.gym.config.config_loading import load_config
-from graphgps_kmip.gym.running.data_loading import load_configured
+from graphgps_kmip.gym.config_loading import load_config
+from graphgps_kmip.gym.data_loading import load_configured
+from graphgps_kmip.gym.network_building import build_network
 from graphgps_kmip.networks.network_settings import known_keys
 from graphgps_kmip.ranges import default_of
 from tests.gym.networks import DATA, configure

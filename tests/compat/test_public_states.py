@@ -16,7 +16,7 @@ from torch_geometric.graphgym.model_builder import create_model
 from graphgps_kmip.compat.checkpoint_names import PUBLIC
 from graphgps_kmip.compat.parameter_renaming import constants_of, renamed
 from graphgps_kmip.errors import CheckpointError
-from graphgps_kmip.gym.config.config_loading import load_config
+from graphgps_kmip.gym.config_loading import load_config
 
 FILE = Path("there.ckpt")
 STATES: dict[str, dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "public_states.yaml").read_text())

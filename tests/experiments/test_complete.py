@@ -14,9 +14,9 @@ from graphgps_kmip.experiments.experiment_spec import Experiment, TableSpec, Tra
 from graphgps_kmip.experiments.manifest import load_manifest
 from graphgps_kmip.experiments.printed_tables import PrintedCell, load_printed
 from graphgps_kmip.experiments.run_status import experiment_markdown
-from graphgps_kmip.gym.config.config_loading import load_config
-from graphgps_kmip.gym.config.sparse_settings import is_sparse
-from graphgps_kmip.gym.running.planned_runs import planned_hash
+from graphgps_kmip.gym.config_loading import load_config
+from graphgps_kmip.gym.planned_runs import planned_hash
+from graphgps_kmip.gym.sparse_settings import is_sparse
 from graphgps_kmip.report.result_table import ResultTable, build_table
 from run import brec
 

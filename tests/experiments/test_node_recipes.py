@@ -13,12 +13,12 @@ from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.data.graph_changes import with_normalized_features
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.building.network_building import build_network
-from graphgps_kmip.gym.config.config_loading import load_config
-from graphgps_kmip.gym.running.data_loading import load_configured, load_dataset
-from graphgps_kmip.gym.running.experiment import execute, launch
-from graphgps_kmip.gym.running.planned_runs import planned_runs
-from graphgps_kmip.gym.running.train_modes import current_optimizer
+from graphgps_kmip.gym.config_loading import load_config
+from graphgps_kmip.gym.data_loading import load_configured, load_dataset
+from graphgps_kmip.gym.experiment import execute, launch
+from graphgps_kmip.gym.network_building import build_network
+from graphgps_kmip.gym.planned_runs import planned_runs
+from graphgps_kmip.gym.train_modes import current_optimizer
 from graphgps_kmip.model.feature_encoding import SparseDropout
 
 ROOT = Path(__file__).parents[2]

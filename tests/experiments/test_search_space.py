@@ -15,10 +15,10 @@ from graphgps_kmip.experiments.experiment_spec import Training
 from graphgps_kmip.experiments.hyperparameter_search import coordinate_search
 from graphgps_kmip.experiments.manifest import load_manifest, narrow
 from graphgps_kmip.experiments.search_space import Search, load_ranges, searches
-from graphgps_kmip.gym.building.network_building import NARROWEST
-from graphgps_kmip.gym.config.config_loading import load_config
-from graphgps_kmip.gym.running.experiment import assemble
-from graphgps_kmip.gym.running.planned_runs import configured, planned_hash, planned_runs
+from graphgps_kmip.gym.config_loading import load_config
+from graphgps_kmip.gym.experiment import assemble
+from graphgps_kmip.gym.network_building import NARROWEST
+from graphgps_kmip.gym.planned_runs import configured, planned_hash, planned_runs
 from tests.experiments.search_cases import FACTORS, RANGES, toy
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ import torch
 from torch_geometric.data import Batch, Data
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.gym.config.config_loading import load_config
+from graphgps_kmip.gym.config_loading import load_config
 
 # What the networks of `graphs` have in common.
 DATA = {

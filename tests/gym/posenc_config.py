@@ -9,10 +9,10 @@ from torch_geometric.data import Batch
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.encoding.positional_encoding import encoding_parts
-from graphgps_kmip.gym.config.config_loading import load_config
-from graphgps_kmip.gym.running.data_loading import load_dataset
-from graphgps_kmip.gym.running.experiment import assemble
-from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
+from graphgps_kmip.gym.config_loading import load_config
+from graphgps_kmip.gym.data_loading import load_dataset
+from graphgps_kmip.gym.experiment import assemble
+from graphgps_kmip.gym.planned_runs import configured, planned_runs
 
 ROOT = Path(__file__).parents[2]
 MODELS = {"LapPE": "DeepSet", "SignNet": "MLP", "RWSE": "Linear", "HKdiagSE": "mlp", "ElstaticSE": "Linear"}

@@ -12,10 +12,10 @@ from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.optim import create_optimizer
 
 from graphgps_kmip.data import make_loaders
-from graphgps_kmip.gym.config.config_loading import load_config
-from graphgps_kmip.gym.running.experiment import Parts, assemble
-from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
-from graphgps_kmip.gym.running.train_modes import current_task
+from graphgps_kmip.gym.config_loading import load_config
+from graphgps_kmip.gym.experiment import Parts, assemble
+from graphgps_kmip.gym.planned_runs import configured, planned_runs
+from graphgps_kmip.gym.train_modes import current_task
 
 # The keys of GraphGPS' tests/configs/graph/{zinc-Performer,nci1-Performer,zinc-BigBird}.yaml that say what is built.
 GT = {"full_graph": True, "gamma": "1e-5", "dropout": 0.0, "layer_norm": False, "batch_norm": True, "residual": True}

@@ -12,10 +12,10 @@ from torch_geometric.graphgym.config import cfg
 
 import main
 from graphgps_kmip.attention import collect_attention
-from graphgps_kmip.gym.config.config_loading import load_config
-from graphgps_kmip.gym.running.attention_arrays import save_weights
-from graphgps_kmip.gym.running.experiment import assemble
-from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
+from graphgps_kmip.gym.attention_arrays import save_weights
+from graphgps_kmip.gym.config_loading import load_config
+from graphgps_kmip.gym.experiment import assemble
+from graphgps_kmip.gym.planned_runs import configured, planned_runs
 from tests.gym.earlier import after, lines, restored, train_earlier  # noqa: F401
 from tests.test_main import DIGITS, SHORT
 

@@ -10,9 +10,9 @@ from torch_geometric.data import Batch
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.config.config_loading import load_config
-from graphgps_kmip.gym.running.experiment import Parts, assemble
-from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
+from graphgps_kmip.gym.config_loading import load_config
+from graphgps_kmip.gym.experiment import Parts, assemble
+from graphgps_kmip.gym.planned_runs import configured, planned_runs
 from tests.gym.posenc_config import ROOT
 
 pytestmark = pytest.mark.usefixtures("few_digits", "small_samples")

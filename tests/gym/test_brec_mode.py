@@ -11,9 +11,9 @@ from torch_geometric.graphgym.config import cfg
 
 import main
 from graphgps_kmip.data.sets.brec import NUM_PAIRS
-from graphgps_kmip.gym.config.config_hash import config_hash
-from graphgps_kmip.gym.config.config_loading import load_config
-from graphgps_kmip.gym.running import brec_mode
+from graphgps_kmip.gym import brec_mode
+from graphgps_kmip.gym.config_hash import config_hash
+from graphgps_kmip.gym.config_loading import load_config
 from tests.data.sets.brec_pairs import brec_pairs
 from tests.gym.earlier import kill
 

@@ -20,12 +20,12 @@ from torch_geometric.graphgym.config import cfg
 from yacs.config import CfgNode
 
 import main
-from graphgps_kmip.gym.building.derived_settings import served, with_values
-from graphgps_kmip.gym.config.config_hash import config_hash
-from graphgps_kmip.gym.config.config_loading import flatten, load_config
-from graphgps_kmip.gym.running.data_loading import load_dataset
-from graphgps_kmip.gym.running.experiment import Parts, assemble, execute, launch
-from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
+from graphgps_kmip.gym.config_hash import config_hash
+from graphgps_kmip.gym.config_loading import flatten, load_config
+from graphgps_kmip.gym.data_loading import load_dataset
+from graphgps_kmip.gym.derived_settings import served, with_values
+from graphgps_kmip.gym.experiment import Parts, assemble, execute, launch
+from graphgps_kmip.gym.planned_runs import configured, planned_runs
 
 ROOT = Path(__file__).parents[2]
 DIGITS = "configs/quickstart/digits-kmip.yaml"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphgps_kmip.gym.config.estimator_settings import shared_words
+from graphgps_kmip.gym.estimator_settings import shared_words
 
 WORDS = ["optim.max_epoch", "2", "gt.layers", "3", "dataset.dir", "data", "out_dir", "results"]
 PLACES = ["dataset.dir", '"data"', "out_dir", '"results"']

@@ -11,8 +11,8 @@ from torch_geometric.graphgym.config import cfg
 from yacs.config import CfgNode
 
 from graphgps_kmip.attention import FullAttention
-from graphgps_kmip.gym.config.config_hash import config_hash
-from graphgps_kmip.gym.config.config_loading import load_config
+from graphgps_kmip.gym.config_hash import config_hash
+from graphgps_kmip.gym.config_loading import load_config
 from graphgps_kmip.registry import register_attention
 from tests.processes import forked
 
@@ -95,7 +95,7 @@ def test_config_functions_of_other_packages_change_nothing_unless_their_keys_are
     assert hash_of(DIGITS, "theirs.width", "4") != before
 
 
-IMPORTS = "from pathlib import Path; from graphgps_kmip.gym.running.planned_runs import planned_hash\n"
+IMPORTS = "from pathlib import Path; from graphgps_kmip.gym.planned_runs import planned_hash\n"
 
 
 def printed(*orders: list[str]) -> list[dict[str, str]]:

@@ -20,12 +20,12 @@ from graphgps_kmip.compat.parameter_renaming import renamed
 from graphgps_kmip.compat.public_faults import PaddedPathsEncoder, UnmovedEdgesToken
 from graphgps_kmip.data import make_loaders
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.building.network_building import with_width
-from graphgps_kmip.gym.building.parameter_count import count_by_component
-from graphgps_kmip.gym.config.config_loading import load_config
-from graphgps_kmip.gym.running.experiment import Parts, assemble
-from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
-from graphgps_kmip.gym.running.train_modes import current_task
+from graphgps_kmip.gym.config_loading import load_config
+from graphgps_kmip.gym.experiment import Parts, assemble
+from graphgps_kmip.gym.network_building import with_width
+from graphgps_kmip.gym.parameter_count import count_by_component
+from graphgps_kmip.gym.planned_runs import configured, planned_runs
+from graphgps_kmip.gym.train_modes import current_task
 from tests.gym.graphormer_files import BESIDE, BOTH, CORNELL, FILES, ZINC, Tree, public_shapes
 
 pytestmark = pytest.mark.usefixtures("few_digits", "small_samples")

@@ -8,8 +8,8 @@ import pytest
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.config.config_hash import config_hash
-from graphgps_kmip.gym.config.config_loading import load_config
+from graphgps_kmip.gym.config_hash import config_hash
+from graphgps_kmip.gym.config_loading import load_config
 
 BODY = "dataset:\n  task: graph\n  transductive: False\ngnn:\n  layers_post_mp: 1\n"
 # Twelve lines of aliases to 9^13 texts: as a string, they would fill any memory.

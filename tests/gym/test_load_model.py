@@ -13,8 +13,8 @@ from torch_geometric.graphgym.config import cfg
 import main
 from graphgps_kmip import batch_of, load_model
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.running import experiment
-from graphgps_kmip.gym.running.trained import trained
+from graphgps_kmip.gym import experiment
+from graphgps_kmip.gym.trained import trained
 
 ROOT = Path(__file__).parents[2]
 SHORT = (

@@ -12,8 +12,8 @@ from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.data import GraphDataset
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.config.config_loading import load_config
-from graphgps_kmip.gym.running.data_loading import current_loaders
+from graphgps_kmip.gym.config_loading import load_config
+from graphgps_kmip.gym.data_loading import current_loaders
 
 SIZES = [3, 9, 1, 4, 4, 30, 2, 7]
 

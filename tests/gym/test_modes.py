@@ -15,11 +15,11 @@ from torch_geometric.graphgym.register import train_dict
 
 import main
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.config.config_loading import load_config
-from graphgps_kmip.gym.config.pretrained import adopt_settings
-from graphgps_kmip.gym.running.experiment import assemble
-from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
-from graphgps_kmip.gym.running.train_modes import check_mode
+from graphgps_kmip.gym.config_loading import load_config
+from graphgps_kmip.gym.experiment import assemble
+from graphgps_kmip.gym.planned_runs import configured, planned_runs
+from graphgps_kmip.gym.pretrained import adopt_settings
+from graphgps_kmip.gym.train_modes import check_mode
 from graphgps_kmip.registry import entries
 from graphgps_kmip.train import evaluation
 from tests.gym.earlier import after, kill, lines, restored, train_earlier  # noqa: F401

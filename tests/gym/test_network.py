@@ -12,9 +12,9 @@ from torch_geometric.data import Batch
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.building.network_building import build_network
-from graphgps_kmip.gym.running.experiment import execute, launch
-from graphgps_kmip.gym.running.planned_runs import planned_runs
+from graphgps_kmip.gym.experiment import execute, launch
+from graphgps_kmip.gym.network_building import build_network
+from graphgps_kmip.gym.planned_runs import planned_runs
 from graphgps_kmip.model.feature_encoding import UnitRows
 from graphgps_kmip.mpnn import GAT, GINE, GatedGCN
 from graphgps_kmip.networks.gps_networks import width_step

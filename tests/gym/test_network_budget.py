@@ -8,11 +8,18 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.model_builder import create_model
 from yacs.config import CfgNode
 
-from graphgps_kmip.gym.building.network_building import NARROWEST, WIDEST, count_parameters, with_width
+from graphgps_kmip.gym.network_building import (
+    NARROWEST,
+    WIDEST,
+    build_network,
+    count_parameters,
+    with_width,
+)
 from tests.gym.networks import configure
 
 GPS = {"model.type": "GPSModel", "gt.layers": 2, "gt.n_heads": 4, "gt.kmip.dim_kq": 5, "gt.kmip.head_agg": "Linear"}
@@ -55,10 +62,11 @@ def real_count(width: int) -> int:
     cfg.gnn.dim_inner = width
     if cfg.model.type in ("GPSModel", "MultiModel"):
         cfg.gt.dim_hidden, cfg.gt.kmip.dim_val = width, width // cfg.gt.n_heads
-    cfg.model.auto_satisfy_param_budget = False  # GraphGym's create_model searches a width, too
-    count = sum(parameter.numel() for parameter in create_model(to_device=False).parameters())
-    cfg.model.auto_satisfy_param_budget = True
-    return count
+    return count(build_network(cfg.model.type, cfg.share.dim_in, cfg.share.dim_out))
+
+
+def count(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -73,7 +81,8 @@ def test_the_width_is_the_largest_within_the_budget(name: str) -> None:
         assert (hidden, dim_val, cfg.gt.kmip.dim_kq) == (width, width // 4, 5)
     else:
         assert (hidden, dim_val) == (35, None)
-    budget = cfg.model.param_budget
+    budget, of_graphgym = cfg.model.param_budget, count(create_model(to_device=False))
+    assert of_graphgym == real_count(width), "GraphGym's own main program builds another width"
     assert real_count(width) <= budget < real_count(width + heads)
 
 
@@ -99,8 +108,7 @@ def test_the_width_stays_between_its_bounds(caplog: pytest.LogCaptureFixture) ->
     found = with_width(cfg)
     assert found.gnn.dim_inner == WIDEST
     [line] = [record.getMessage() for record in caplog.records if "width" in record.getMessage()]
-    count = count_parameters(found)
-    assert line == f"model.param_budget 1,000,000,000: width 512, {count:,} parameters"
+    assert line == f"model.param_budget 1,000,000,000: width 512, {count_parameters(found):,} parameters"
 
 
 def test_the_search_draws_no_random_number_and_keeps_no_weights() -> None:

@@ -13,8 +13,8 @@ from graphgps_kmip.attention.bigbird import BigBirdAttention
 from graphgps_kmip.attention.exphormer import ExphormerAttention
 from graphgps_kmip.attention.full import FullAttention
 from graphgps_kmip.attention.performer import PerformerAttention
-from graphgps_kmip.gym.building.network_building import build_network
-from graphgps_kmip.gym.building.parameter_count import count_by_component, count_layers, parameter_table
+from graphgps_kmip.gym.network_building import build_network
+from graphgps_kmip.gym.parameter_count import count_by_component, count_layers, parameter_table
 from graphgps_kmip.model import FeatureEncoder, GNNLayer, GPSLayer, GPSModel, GraphHead
 from graphgps_kmip.mpnn import GAT, GCN, GatedGCN, GATv2
 from tests.gym.networks import configure

@@ -12,7 +12,7 @@ from torch_geometric.data import Batch
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.attention.context import GraphContext
-from graphgps_kmip.gym.building.network_building import build_network
+from graphgps_kmip.gym.network_building import build_network
 from tests.gym.networks import configure
 from tests.mpnn.test_recorded import rename
 from tests.recorded import check, load

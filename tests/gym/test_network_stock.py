@@ -11,8 +11,8 @@ from torch_geometric.data import Batch
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.models.gnn import GNN
 
-from graphgps_kmip.gym.building.network_building import build_network
 from graphgps_kmip.gym.graphgym_registries import choose_package
+from graphgps_kmip.gym.network_building import build_network
 from tests.gym.networks import DATA, configure, graphs
 
 

@@ -13,9 +13,9 @@ from torch_geometric.graphgym.loader import create_loader
 
 import main
 from graphgps_kmip.data.node_loader import NodeSubgraphs
-from graphgps_kmip.gym.config.config_hash import config_hash
-from graphgps_kmip.gym.config.config_loading import load_config
-from graphgps_kmip.gym.running.data_loading import current_sampling, load_configured
+from graphgps_kmip.gym.config_hash import config_hash
+from graphgps_kmip.gym.config_loading import load_config
+from graphgps_kmip.gym.data_loading import current_sampling, load_configured
 
 YAML = """
 dataset: {format: OGB, name: ogbn-arxiv, task: graph, task_type: classification, node_encoder: True,

@@ -14,8 +14,8 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.encoding.positional_encoding import encoding_parts
 from graphgps_kmip.encoding.random_walk import Times
 from graphgps_kmip.errors import ConfigError
+from graphgps_kmip.gym.data_loading import load_dataset
 from graphgps_kmip.gym.posenc import current, enabled_encodings
-from graphgps_kmip.gym.running.data_loading import load_dataset
 from graphgps_kmip.registry import entries
 from tests.gym.posenc_config import NARROW, load, model_and_batch
 

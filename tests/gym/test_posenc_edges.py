@@ -13,7 +13,7 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.encoding.edge_walk import edge_walk_probabilities
 from graphgps_kmip.encoding.resistance import edge_resistances
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.building.network_building import current_plan
+from graphgps_kmip.gym.network_building import current_plan
 from graphgps_kmip.gym.posenc import enabled_encodings
 from graphgps_kmip.networks.encoder_builders import edge_encoder
 from tests.gym.posenc_config import load, model_and_batch, sample

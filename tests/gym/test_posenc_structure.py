@@ -17,9 +17,9 @@ from graphgps_kmip.encoding.graphormer_bias import shortest_distances
 from graphgps_kmip.encoding.laplacian import laplacian_eigenpairs
 from graphgps_kmip.encoding.resistance import embedding_width, resistance_embedding
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.building.network_building import current_plan
+from graphgps_kmip.gym.data_loading import load_dataset
+from graphgps_kmip.gym.network_building import current_plan
 from graphgps_kmip.gym.posenc import current, enabled_encodings
-from graphgps_kmip.gym.running.data_loading import load_dataset
 from graphgps_kmip.networks.encoder_builders import node_encoder
 from graphgps_kmip.registry import entries
 from tests.gym.posenc_config import load, sample

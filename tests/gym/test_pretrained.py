@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch_geometric.graphgym.config import cfg
 
 import main
-from graphgps_kmip.gym.config.config_loading import load_config
-from graphgps_kmip.gym.config.pretrained import adopt_settings
-from graphgps_kmip.gym.running.experiment import assemble
-from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
+from graphgps_kmip.gym.config_loading import load_config
+from graphgps_kmip.gym.experiment import assemble
+from graphgps_kmip.gym.planned_runs import configured, planned_runs
+from graphgps_kmip.gym.pretrained import adopt_settings
 from tests.gym.earlier import restored, train_earlier  # noqa: F401
 from tests.test_main import DIGITS, SHORT
 

@@ -15,10 +15,10 @@ from yacs.config import CfgNode
 
 from graphgps_kmip.compat.key_translation import UNREAD
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.config.config_loading import flatten, load_config
-from graphgps_kmip.gym.config.config_ranges import GRAPHGYM, Unread, Unruled, rules
-from graphgps_kmip.gym.running.experiment import assemble, check_devices
-from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
+from graphgps_kmip.gym.config_loading import flatten, load_config
+from graphgps_kmip.gym.config_ranges import GRAPHGYM, Unread, Unruled, rules
+from graphgps_kmip.gym.experiment import assemble, check_devices
+from graphgps_kmip.gym.planned_runs import configured, planned_runs
 from graphgps_kmip.ranges import Flag, Range, Registered, refusal
 from graphgps_kmip.registry import register
 from graphgps_kmip.signatures import bind, defaults, rules_of

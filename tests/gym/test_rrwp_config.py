@@ -12,8 +12,8 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.data.dataset import GraphDataset
 from graphgps_kmip.encoding import rrwp as rrwp_file
 from graphgps_kmip.encoding.rrwp import rrwp
+from graphgps_kmip.gym.data_loading import load_dataset
 from graphgps_kmip.gym.posenc import current
-from graphgps_kmip.gym.running.data_loading import load_dataset
 from graphgps_kmip.registry import lookup
 from tests.gym.posenc_config import ROOT, load_config
 

@@ -17,11 +17,11 @@ from torch_geometric.graphgym.optim import create_optimizer
 
 from graphgps_kmip.data import make_loaders
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.building.network_building import build_network
-from graphgps_kmip.gym.config.config_loading import load_config
-from graphgps_kmip.gym.running.experiment import assemble
-from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
-from graphgps_kmip.gym.running.train_modes import current_task
+from graphgps_kmip.gym.config_loading import load_config
+from graphgps_kmip.gym.experiment import assemble
+from graphgps_kmip.gym.network_building import build_network
+from graphgps_kmip.gym.planned_runs import configured, planned_runs
+from graphgps_kmip.gym.train_modes import current_task
 from graphgps_kmip.registry import components
 from tests.gym.networks import DATA, configure, graphs
 

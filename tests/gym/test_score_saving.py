@@ -13,8 +13,8 @@ from graphgps_kmip.attention import AttentionGraph, ScoreEstimatorAttention
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.data.score_file import read_scores
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.config.config_loading import load_config
-from graphgps_kmip.gym.running.score_saving import collect_scores, of_edges, of_selection
+from graphgps_kmip.gym.config_loading import load_config
+from graphgps_kmip.gym.score_saving import collect_scores, of_edges, of_selection
 from graphgps_kmip.train import loop
 from tests.two_stages import ESTIMATOR, KMIP, sample, train, write
 
@@ -119,8 +119,8 @@ def test_scores_are_the_weights_in_eval_mode_of_the_given_epoch(loaded: None) ->
 def test_a_run_writes_the_scores_of_its_best_epoch_and_not_of_its_last(
     settings: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from graphgps_kmip.gym.running.experiment import assemble, execute, launch
-    from graphgps_kmip.gym.running.planned_runs import Run, configured, set_out_dir
+    from graphgps_kmip.gym.experiment import assemble, execute, launch
+    from graphgps_kmip.gym.planned_runs import Run, configured, set_out_dir
     from graphgps_kmip.train.checkpoint import load_model_state, read_checkpoint
 
     verdicts = iter([False, True, False])

@@ -10,9 +10,9 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.gym.config.config_hash import config_hash
-from graphgps_kmip.gym.config.config_loading import load_config
-from graphgps_kmip.gym.running.data_loading import load_configured
+from graphgps_kmip.gym.config_hash import config_hash
+from graphgps_kmip.gym.config_loading import load_config
+from graphgps_kmip.gym.data_loading import load_configured
 
 FILE = Path(__file__).parents[2] / "configs" / "Heterophilous" / "minesweeper-exphormer.yaml"
 

@@ -14,9 +14,9 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.attention import ExphormerAttention
 from graphgps_kmip.attention.exphormer import ExpanderMessages
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.building.network_building import build_network, with_width
-from graphgps_kmip.gym.building.parameter_count import count_by_component
-from graphgps_kmip.gym.config.config_loading import load_config
+from graphgps_kmip.gym.config_loading import load_config
+from graphgps_kmip.gym.network_building import build_network, with_width
+from graphgps_kmip.gym.parameter_count import count_by_component
 from tests.gym.networks import DATA, configure, graphs
 from tests.gym.public_files import ZINC, assembled, silent_after_two_steps
 

@@ -8,10 +8,10 @@ import pytest
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.config.config_hash import config_hash
-from graphgps_kmip.gym.config.config_loading import load_config
-from graphgps_kmip.gym.config.estimator_settings import adopt_estimator, estimator_config, shared_words
-from graphgps_kmip.gym.config.sparse_settings import is_estimator, is_sparse, layer_degrees
+from graphgps_kmip.gym.config_hash import config_hash
+from graphgps_kmip.gym.config_loading import load_config
+from graphgps_kmip.gym.estimator_settings import adopt_estimator, estimator_config, shared_words
+from graphgps_kmip.gym.sparse_settings import is_estimator, is_sparse, layer_degrees
 from tests.two_stages import ESTIMATOR, KMIP, SPARSE, write, write_both
 
 ROOT = Path(__file__).parents[2]

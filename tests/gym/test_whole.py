@@ -14,8 +14,8 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.attention import BigBirdAttention, PerformerAttention
 from graphgps_kmip.attention.performer import PERIOD
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.building.network_building import build_network
-from graphgps_kmip.gym.building.parameter_count import count_by_component
+from graphgps_kmip.gym.network_building import build_network
+from graphgps_kmip.gym.parameter_count import count_by_component
 from graphgps_kmip.model import AttentionLayer, TransformerLayer
 from graphgps_kmip.networks.gps_networks import width_step
 from tests.gym.networks import DATA, configure, graphs

@@ -14,7 +14,7 @@ from yacs.config import CfgNode
 
 import graphgps_kmip.gym  # noqa: F401 (registers with GraphGym, with which the models are compared)
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.building.network_building import build_network
+from graphgps_kmip.gym.network_building import build_network
 from graphgps_kmip.networks.create_model import create_model
 from graphgps_kmip.networks.network_settings import NETWORK_DEFAULTS, network_settings
 from graphgps_kmip.ranges import default_of

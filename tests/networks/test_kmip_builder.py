@@ -14,9 +14,9 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.attention import AnnealedKeys, BestKeys, DiverseKeys, KMIPAttention, RandomKeys
 from graphgps_kmip.attention.kmip import build_kmip
 from graphgps_kmip.compat.public_faults import FirstKeyAgain, PaddedKMIPAttention, repeat_faults
-from graphgps_kmip.gym.config.config_loading import load_config
-from graphgps_kmip.gym.running.experiment import assemble
-from graphgps_kmip.gym.running.planned_runs import configured, planned_runs
+from graphgps_kmip.gym.config_loading import load_config
+from graphgps_kmip.gym.experiment import assemble
+from graphgps_kmip.gym.planned_runs import configured, planned_runs
 from graphgps_kmip.signatures import options
 from tests.gym.posenc_config import ROOT
 

@@ -13,7 +13,7 @@ import torch
 
 import main
 from graphgps_kmip.analysis import crossing, kmip_layers
-from graphgps_kmip.gym.running.trained import trained
+from graphgps_kmip.gym.trained import trained
 from run import analyse
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "quickstart"

@@ -20,7 +20,7 @@ from graphgps_kmip.compat.key_translation import refuse
 from graphgps_kmip.compat.pair_checkpoint_names import names_of
 from graphgps_kmip.compat.parameter_renaming import constants_of, renamed
 from graphgps_kmip.encoding import laplacian as laplacian_encoder
-from graphgps_kmip.gym.config.config_loading import flatten, load_config
+from graphgps_kmip.gym.config_loading import flatten, load_config
 from tests.whole.dropout_audit import audited, recorded
 from tests.whole.whole_records import Record, batch_of, fingerprint, normal, weights
 

@@ -23,18 +23,18 @@ from graphgps_kmip.common.screen_log import LogUntilError, ScreenLog
 from graphgps_kmip.compat.key_translation import refuse
 from graphgps_kmip.data import DatasetInfo, GraphDataset
 from graphgps_kmip.errors import ConfigError, UserError, one_line
-from graphgps_kmip.gym.building.derived_settings import served, with_facts
-from graphgps_kmip.gym.building.network_building import build_model, plan_of, with_width
-from graphgps_kmip.gym.config.config_hash import config_hash
-from graphgps_kmip.gym.config.config_loading import flatten
-from graphgps_kmip.gym.config.pretrained import load_parameters
-from graphgps_kmip.gym.config.sparse_settings import check_keeps_best, is_estimator, is_sparse
+from graphgps_kmip.gym.attention_arrays import save_attention
+from graphgps_kmip.gym.config_hash import config_hash
+from graphgps_kmip.gym.config_loading import flatten
+from graphgps_kmip.gym.data_loading import current_loaders, dataset_info, load_configured
+from graphgps_kmip.gym.derived_settings import served, with_facts
 from graphgps_kmip.gym.graphgym_registries import of_others
-from graphgps_kmip.gym.running.attention_arrays import save_attention
-from graphgps_kmip.gym.running.data_loading import current_loaders, dataset_info, load_configured
-from graphgps_kmip.gym.running.planned_runs import Run, configured
-from graphgps_kmip.gym.running.score_saving import save_scores, the_graph
-from graphgps_kmip.gym.running.train_modes import (
+from graphgps_kmip.gym.network_building import build_model, plan_of, with_width
+from graphgps_kmip.gym.planned_runs import Run, configured
+from graphgps_kmip.gym.pretrained import load_parameters
+from graphgps_kmip.gym.score_saving import save_scores, the_graph
+from graphgps_kmip.gym.sparse_settings import check_keeps_best, is_estimator, is_sparse
+from graphgps_kmip.gym.train_modes import (
     RESUMED,
     TRAINING,
     check_mode,

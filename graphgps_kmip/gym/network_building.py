@@ -23,7 +23,7 @@ from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.common.yaml_files import flatten
 from graphgps_kmip.compat.public_faults import repeat_faults
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.building.derived_settings import for_builders, served, with_values
+from graphgps_kmip.gym.derived_settings import for_builders, served, with_values
 from graphgps_kmip.model import GPSModel
 from graphgps_kmip.model.feature_encoding import UnitRows
 from graphgps_kmip.networks.branches import GPS, branch_rows, refuse_unread_recipe, warn_of_unread_settings

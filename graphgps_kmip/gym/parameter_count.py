@@ -25,9 +25,9 @@ from graphgps_kmip.encoding.graphormer_bias import GraphormerEncoder, GraphToken
 from graphgps_kmip.encoding.kernel_encoder import KernelEncoder, OnEdges
 from graphgps_kmip.encoding.laplacian import EquivStableLapPEEncoder, LapPEEncoder
 from graphgps_kmip.encoding.signnet import SignNetEncoder
-from graphgps_kmip.gym.building.network_building import GraphGymLayer
-from graphgps_kmip.gym.running.data_loading import missing_data, stand_in
-from graphgps_kmip.gym.running.experiment import Parts, assemble
+from graphgps_kmip.gym.data_loading import missing_data, stand_in
+from graphgps_kmip.gym.experiment import Parts, assemble
+from graphgps_kmip.gym.network_building import GraphGymLayer
 from graphgps_kmip.model import (
     AttentionLayer,
     EdgeHead,

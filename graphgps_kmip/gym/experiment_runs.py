@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip import report
-from graphgps_kmip.gym.config.config_hash import config_hash
-from graphgps_kmip.gym.running.experiment import execute
-from graphgps_kmip.gym.running.planned_runs import Run
+from graphgps_kmip.gym.config_hash import config_hash
+from graphgps_kmip.gym.experiment import execute
+from graphgps_kmip.gym.planned_runs import Run
 from graphgps_kmip.results.run_record import is_finished, read_record
 from graphgps_kmip.train import on_rank_zero
 

@@ -20,13 +20,13 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.common.file_lock import held
 from graphgps_kmip.data.dataset import graph_facts
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.config.config_hash import config_hash
-from graphgps_kmip.gym.config.estimator_settings import estimator_config, given_scores, quiet
-from graphgps_kmip.gym.running.data_loading import configured_graph
-from graphgps_kmip.gym.running.experiment import is_done, launch
-from graphgps_kmip.gym.running.experiment_runs import train_runs
-from graphgps_kmip.gym.running.planned_runs import Run, configured, set_out_dir
-from graphgps_kmip.gym.running.score_saving import the_graph
+from graphgps_kmip.gym.config_hash import config_hash
+from graphgps_kmip.gym.data_loading import configured_graph
+from graphgps_kmip.gym.estimator_settings import estimator_config, given_scores, quiet
+from graphgps_kmip.gym.experiment import is_done, launch
+from graphgps_kmip.gym.experiment_runs import train_runs
+from graphgps_kmip.gym.planned_runs import Run, configured, set_out_dir
+from graphgps_kmip.gym.score_saving import the_graph
 from graphgps_kmip.results.run_folder import scores_file, writing
 from graphgps_kmip.results.run_record import is_finished, read_record
 from graphgps_kmip.train import on_rank_zero

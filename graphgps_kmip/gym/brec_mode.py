@@ -21,8 +21,8 @@ from graphgps_kmip.data.sets.brec import CATEGORIES, NUM_PAIRS, pair_graphs
 from graphgps_kmip.errors import TrainingDiverged
 from graphgps_kmip.expressivity.brec_protocol import PairTest, Result, run_to_file
 from graphgps_kmip.expressivity.brec_results import TOTAL, category_rows, table_text
-from graphgps_kmip.gym.building.network_building import build_model
-from graphgps_kmip.gym.running.train_modes import (
+from graphgps_kmip.gym.network_building import build_model
+from graphgps_kmip.gym.train_modes import (
     current_optimizer,
     current_scheduler,
     current_settings,

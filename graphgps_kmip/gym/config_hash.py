@@ -16,9 +16,9 @@ from yacs.config import CfgNode
 
 from graphgps_kmip.compat.key_translation import UNREAD
 from graphgps_kmip.data.node_loader import NODE2SUBGRAPH
-from graphgps_kmip.gym.config.config_defaults import NAME
-from graphgps_kmip.gym.config.config_loading import flatten
-from graphgps_kmip.gym.config.sparse_settings import is_sparse
+from graphgps_kmip.gym.config_defaults import NAME
+from graphgps_kmip.gym.config_loading import flatten
+from graphgps_kmip.gym.sparse_settings import is_sparse
 from graphgps_kmip.registry import KINDS, entries, named, with_groups
 
 # Where and how comfortably a run happens, or what is derived from the data: without influence on its numbers.

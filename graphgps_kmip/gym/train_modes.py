@@ -19,11 +19,11 @@ from torch_geometric.graphgym.optim import create_optimizer, create_scheduler
 from yacs.config import CfgNode
 
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.config.config_defaults import DECAYED
-from graphgps_kmip.gym.config.config_hash import config_hash
-from graphgps_kmip.gym.config.config_loading import flatten
+from graphgps_kmip.gym.attention_arrays import save_weights
+from graphgps_kmip.gym.config_defaults import DECAYED
+from graphgps_kmip.gym.config_hash import config_hash
+from graphgps_kmip.gym.config_loading import flatten
 from graphgps_kmip.gym.graphgym_registries import has_network
-from graphgps_kmip.gym.running.attention_arrays import save_weights
 from graphgps_kmip.registry import Spec, entries, named, register
 from graphgps_kmip.results.run_folder import CONFIG, SPLITS, writing
 from graphgps_kmip.task import Task, make_task

@@ -24,8 +24,8 @@ from graphgps_kmip.common.yaml_files import flatten
 from graphgps_kmip.compat.dialects import in_dialect, log_quirks, name_dialect
 from graphgps_kmip.compat.key_translation import log_unread, translate
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.config.config_defaults import set_defaults
-from graphgps_kmip.gym.config.config_ranges import check_ranges
+from graphgps_kmip.gym.config_defaults import set_defaults
+from graphgps_kmip.gym.config_ranges import check_ranges
 from graphgps_kmip.ranges import Each, Text, refusal
 
 

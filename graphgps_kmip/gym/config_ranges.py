@@ -12,8 +12,8 @@ from graphgps_kmip.compat.key_translation import UNREAD
 from graphgps_kmip.compat.public_faults import FAULTS
 from graphgps_kmip.encoding.positional_encoding import option_keys
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.config.config_defaults import DEFAULTS
-from graphgps_kmip.gym.config.config_loading import flatten
+from graphgps_kmip.gym.config_defaults import DEFAULTS
+from graphgps_kmip.gym.config_loading import flatten
 from graphgps_kmip.ranges import (
     COUNT,
     FLAG,

@@ -9,8 +9,8 @@ from torch_geometric.graphgym import register as graphgym
 from torch_geometric.graphgym.config import set_cfg
 from yacs.config import CfgNode
 
-from graphgps_kmip.gym.config.config_defaults import NAME, set_defaults
-from graphgps_kmip.gym.config.config_loading import load_config, parse_overrides, read_settings
+from graphgps_kmip.gym.config_defaults import NAME, set_defaults
+from graphgps_kmip.gym.config_loading import load_config, parse_overrides, read_settings
 from graphgps_kmip.gym.graphgym_registries import has_network
 
 

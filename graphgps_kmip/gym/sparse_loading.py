@@ -13,8 +13,8 @@ from graphgps_kmip.data.layer_loader import LayerLoader, LayerSampling
 from graphgps_kmip.data.node_loader import FULL_BATCH
 from graphgps_kmip.data.score_file import check_scores, read_scores
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.config.sparse_settings import layer_degrees
-from graphgps_kmip.gym.running.score_saving import the_graph
+from graphgps_kmip.gym.score_saving import the_graph
+from graphgps_kmip.gym.sparse_settings import layer_degrees
 from graphgps_kmip.results.run_folder import SPLITS
 
 if TYPE_CHECKING:

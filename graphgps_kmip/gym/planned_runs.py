@@ -13,10 +13,10 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.common.atomic_write import temporary_ending
 from graphgps_kmip.common.project import find_config
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.config.config_hash import config_hash
-from graphgps_kmip.gym.config.config_loading import load_config, parse_overrides, read_settings
-from graphgps_kmip.gym.config.estimator_settings import adopt_estimator, quiet
-from graphgps_kmip.gym.config.pretrained import adopt_settings
+from graphgps_kmip.gym.config_hash import config_hash
+from graphgps_kmip.gym.config_loading import load_config, parse_overrides, read_settings
+from graphgps_kmip.gym.estimator_settings import adopt_estimator, quiet
+from graphgps_kmip.gym.pretrained import adopt_settings
 from graphgps_kmip.ranges import SEED, refusal, whole
 from graphgps_kmip.results.run_folder import RESERVED, check_name
 

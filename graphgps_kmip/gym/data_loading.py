@@ -47,12 +47,12 @@ from graphgps_kmip.data.node_loader import FULL_BATCH, NODE2SUBGRAPH, around_nod
 from graphgps_kmip.data.sets.brec import NUM_PAIRS, numbered_pairs, of_pairs
 from graphgps_kmip.encoding.positional_encoding import from_settings
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.building.derived_settings import enter, with_values
-from graphgps_kmip.gym.config.config_defaults import NAME
-from graphgps_kmip.gym.config.sparse_settings import is_sparse
+from graphgps_kmip.gym.config_defaults import NAME
+from graphgps_kmip.gym.derived_settings import enter, with_values
 from graphgps_kmip.gym.graphgym_registries import choose_package
 from graphgps_kmip.gym.posenc import current, enabled, enabled_encodings, encoding_facts, precomputation
-from graphgps_kmip.gym.running.sparse_loading import sparse_loaders
+from graphgps_kmip.gym.sparse_loading import sparse_loaders
+from graphgps_kmip.gym.sparse_settings import is_sparse
 from graphgps_kmip.networks.head_builders import check_head
 
 if TYPE_CHECKING:

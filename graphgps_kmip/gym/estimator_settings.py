@@ -12,10 +12,10 @@ from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.data.score_file import read_scores
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.config.config_hash import config_hash
-from graphgps_kmip.gym.config.config_loading import load_config, parse_overrides
-from graphgps_kmip.gym.config.pretrained import adopt_settings
-from graphgps_kmip.gym.config.sparse_settings import check_estimator, is_sparse, layer_degrees
+from graphgps_kmip.gym.config_hash import config_hash
+from graphgps_kmip.gym.config_loading import load_config, parse_overrides
+from graphgps_kmip.gym.pretrained import adopt_settings
+from graphgps_kmip.gym.sparse_settings import check_estimator, is_sparse, layer_degrees
 from graphgps_kmip.results.run_folder import scores_file
 
 # What the command line says of these holds for both stages: the data, the place, the machine, and how a run goes on.

@@ -16,10 +16,10 @@ from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.data import GraphDataset
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.building.network_building import build_model
-from graphgps_kmip.gym.config.config_loading import load_config, read_yaml
-from graphgps_kmip.gym.running.experiment import assemble
-from graphgps_kmip.gym.running.planned_runs import Run, configured
+from graphgps_kmip.gym.config_loading import load_config, read_yaml
+from graphgps_kmip.gym.experiment import assemble
+from graphgps_kmip.gym.network_building import build_model
+from graphgps_kmip.gym.planned_runs import Run, configured
 from graphgps_kmip.results.finished_runs import config_file
 from graphgps_kmip.results.run_folder import best_checkpoint_file, best_or_newest
 from graphgps_kmip.results.run_record import is_finished

@@ -22,8 +22,8 @@ from graphgps_kmip.data import GraphDataset
 from graphgps_kmip.data.dataset import graph_facts
 from graphgps_kmip.data.score_file import AttentionScores, LayerScores, write_scores
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.config.config_hash import config_hash
-from graphgps_kmip.gym.config.sparse_settings import check_keeps_best
+from graphgps_kmip.gym.config_hash import config_hash
+from graphgps_kmip.gym.sparse_settings import check_keeps_best
 from graphgps_kmip.results.run_folder import best_checkpoint_file, scores_file, writing
 from graphgps_kmip.results.run_record import read_record, write_record
 from graphgps_kmip.train.checkpoint import load_model_state, read_checkpoint

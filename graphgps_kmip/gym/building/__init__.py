@@ -1,1 +1,0 @@
-"""Networks from the config, their parameter counts, and what a dry run prints."""

@@ -52,7 +52,7 @@ def attend(attention: nn.Module, x: Tensor, context: GraphContext | Tensor | Non
 def make_batch(
     sizes: list[int], dim: int = DIM, num_edges: int = 2, pair_dim: int = NUM_HEADS
 ) -> tuple[Tensor, GraphContext]:
-    """Random nodes (float64) of graphs of these sizes, with ``num_edges`` random edges a node."""
+    """Random nodes (float64) of graphs of these sizes, with ``num_edges`` random edges a node, and expander edges."""
     sizes_tensor = torch.tensor(sizes, dtype=torch.long)
     batch = torch.repeat_interleave(sizes_tensor)
     ptr = torch.cat([sizes_tensor.new_zeros(1), sizes_tensor.cumsum(0)])
@@ -60,12 +60,14 @@ def make_batch(
     graph = batch[target]
     source = ptr[graph] + (torch.rand(len(target)) * sizes_tensor[graph]).long()
     edge_attr = torch.randn(len(target), dim, dtype=torch.float64)
+    edge_index = torch.stack([source, target])
     pairs = (batch[:, None] == batch).nonzero().T  # (2, P)
     context = GraphContext(
         batch,
         ptr,
-        edge_index=torch.stack([source, target]),
+        edge_index=edge_index,
         edge_attr=edge_attr,
+        edge_sets={"expander": (edge_index.flip(0)[:, ::2], None)},
         pair_index=pairs,
         pair_attr=torch.randn(pairs.size(1), pair_dim, dtype=torch.float64),
     )
@@ -73,25 +75,32 @@ def make_batch(
 
 
 def moved(value: Any, device: torch.device, dtype: torch.dtype) -> Any:
-    """Return tensors, alone, in tuples or in a context, on a device, those of floats in a dtype."""
+    """Return tensors, alone, in tuples, by name or in a context, on a device, those of floats in a dtype."""
+    if value is None:
+        return None
     if isinstance(value, Tensor):
         return value.to(device, dtype if value.is_floating_point() else value.dtype)
     if isinstance(value, GraphContext):
         given = {field.name: getattr(value, field.name) for field in fields(value)}
-        tensors = {name: moved(one, device, dtype) for name, one in given.items() if isinstance(one, Tensor)}
-        return replace(value, **tensors)
+        return replace(value, **moved({k: v for k, v in given.items() if isinstance(v, (Tensor, dict))}, device, dtype))
+    if isinstance(value, dict):
+        return {name: moved(tensors, device, dtype) for name, tensors in value.items()}
     return tuple(moved(one, device, dtype) for one in value)
 
 
 def graph_alone(x: Tensor, context: GraphContext, graph: int) -> tuple[Tensor, GraphContext]:
     """Cut one graph out of a batch."""
     start, end = context.ptr[graph : graph + 2].tolist()
-    inside, pairs = (context.batch[index[0]] == graph for index in (context.edge_index, context.pair_index))
+    expander = context.edge_sets["expander"][0]
+    inside, pairs, expanded = (
+        context.batch[index[0]] == graph for index in (context.edge_index, context.pair_index, expander)
+    )
     alone = GraphContext(
         torch.zeros_like(context.batch[start:end]),
         context.ptr.new_tensor([0, end - start]),
         edge_index=context.edge_index[:, inside] - start,
         edge_attr=context.edge_attr[inside],
+        edge_sets={"expander": (expander[:, expanded] - start, None)},
         pair_index=context.pair_index[:, pairs] - start,
         pair_attr=context.pair_attr[pairs],
     )
@@ -110,6 +119,7 @@ def permuted(x: Tensor, context: GraphContext) -> tuple[Tensor, GraphContext, Te
         context.ptr,
         edge_index=new_of_old[context.edge_index[:, edges]],
         edge_attr=context.edge_attr[edges],
+        edge_sets={"expander": (new_of_old[context.edge_sets["expander"][0]].flip(1), None)},
         pair_index=new_of_old[context.pair_index],
         pair_attr=context.pair_attr,
     )

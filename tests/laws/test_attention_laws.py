@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from torch import Tensor, nn
 
 from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.check import attention_laws as laws
-from graphgps_kmip.check.attention_batches import Trial
+from graphgps_kmip.check.attention_batches import Trial, attend
 from graphgps_kmip.check.attention_laws import LAWS, Law
 from graphgps_kmip.registry import AttentionTraits, Spec, entries
 
@@ -23,6 +25,14 @@ def test_the_attention_obeys(attention_row: Spec, law: Law) -> None:
     if law.promise in attention_row.traits.breaks:
         pytest.skip(f"{attention_row.name} does not promise {law.promise!r} (its row says so)")
     law.check(Trial(attention_row))
+
+
+def test_dropout_acts_in_training_only(attention_row: Spec) -> None:
+    trial = Trial(replace(attention_row, component=partial(attention_row.component, dropout=0.5)))
+    attention, (x, context) = trial.attention(), trial.batch([7, 5])
+    assert torch.equal(attend(attention, x, context), attend(attention, x, context))
+    attention.train()
+    assert not torch.equal(attend(attention, x, context), attend(attention, x, context))
 
 
 @pytest.mark.parametrize("law", [law for law in LAWS if not law.exact], ids=lambda law: law.name.replace(" ", "_"))

@@ -17,7 +17,7 @@ cd "$root"
 quick=(
   tests/attention tests/mpnn tests/model tests/laws tests/task
   --ignore=tests/attention/test_triton_sparse_attention.py
-  tests/search/test_backends.py tests/search/test_cpu.py
+  tests/search/test_backends.py tests/search/test_cpu.py tests/compat/test_checkpoint_recorded.py
   tests/gym/test_load.py tests/compat/test_dialects.py tests/test_signatures.py tests/gym/test_network.py
   tests/docs tests/experiments/test_complete.py
   tests/test_main.py::test_a_finished_run_is_not_repeated_and_overwrite_keeps_the_old_one

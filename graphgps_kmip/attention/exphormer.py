@@ -102,8 +102,7 @@ class ExphormerStart(nn.Module):
             yield torch.stack([virtual, node]), number, self.from_virtual.weight
 
 
-# Without expander edges nothing reads their embedding.
-@register("attention", "Exphormer", zero_grad=("initial_state.expander.weight",), dropout="sparse_attn_dropout")
+@register("attention", "Exphormer", dropout="sparse_attn_dropout")
 class ExphormerAttention(nn.Module):
     r"""Multi-head attention along graph edges, expander edges, and edges between nodes and virtual nodes.
 

@@ -79,7 +79,7 @@ def attend(attention: nn.Module, x: Tensor, context: GraphContext | Tensor | Non
 def make_batch(
     sizes: list[int], dim: int = DIM, num_edges: int = 2, pair_dim: int = NUM_HEADS
 ) -> tuple[Tensor, GraphContext]:
-    """Draw nodes (float64) of graphs of these sizes, with ``num_edges`` random edges a node and all pairs."""
+    """Draw nodes (float64) of graphs of these sizes, ``num_edges`` random edges a node, expander edges, all pairs."""
     sizes_tensor = torch.tensor(sizes, dtype=torch.long)
     batch = torch.repeat_interleave(sizes_tensor)
     ptr = torch.cat([sizes_tensor.new_zeros(1), sizes_tensor.cumsum(0)])
@@ -89,29 +89,42 @@ def make_batch(
     edge_attr = torch.randn(len(target), dim, dtype=torch.float64)
     pairs = (batch[:, None] == batch).nonzero().T  # (2, P)
     pair_attr = torch.randn(pairs.size(1), pair_dim, dtype=torch.float64)
-    context = GraphContext(batch, ptr, torch.stack([source, target]), edge_attr, pair_index=pairs, pair_attr=pair_attr)
+    edge_index = torch.stack([source, target])
+    expander = {"expander": (edge_index.flip(0)[:, ::2], None)}
+    context = GraphContext(
+        batch, ptr, edge_index, edge_attr, edge_sets=expander, pair_index=pairs, pair_attr=pair_attr
+    )
     return torch.randn(len(batch), dim, dtype=torch.float64), context
 
 
 def moved(value: Any, device: torch.device, dtype: torch.dtype) -> Any:
-    """Return tensors, alone, in tuples or in a context, on a device, those of floats in a dtype."""
+    """Return tensors, alone, in tuples, by name or in a context, on a device, those of floats in a dtype."""
+    if value is None:
+        return None
     if isinstance(value, Tensor):
         return value.to(device, dtype if value.is_floating_point() else value.dtype)
     if isinstance(value, GraphContext):
         attributes = {field.name: getattr(value, field.name) for field in fields(value)}
-        return replace(value, **{k: moved(v, device, dtype) for k, v in attributes.items() if isinstance(v, Tensor)})
+        tensors = {name: part for name, part in attributes.items() if isinstance(part, (Tensor, dict))}
+        return replace(value, **moved(tensors, device, dtype))
+    if isinstance(value, dict):
+        return {name: moved(part, device, dtype) for name, part in value.items()}
     return tuple(moved(part, device, dtype) for part in value)
 
 
 def graph_alone(x: Tensor, context: GraphContext, graph: int) -> tuple[Tensor, GraphContext]:
     """Cut one graph out of a batch."""
     start, end = context.ptr[graph : graph + 2].tolist()
-    inside, pairs = (context.batch[index[0]] == graph for index in (context.edge_index, context.pair_index))
+    expander = context.edge_sets["expander"][0]
+    inside, pairs, expanded = (
+        context.batch[index[0]] == graph for index in (context.edge_index, context.pair_index, expander)
+    )
     alone = GraphContext(
         torch.zeros_like(context.batch[start:end]),
         context.ptr.new_tensor([0, end - start]),
         context.edge_index[:, inside] - start,
         context.edge_attr[inside],
+        edge_sets={"expander": (expander[:, expanded] - start, None)},
         pair_index=context.pair_index[:, pairs] - start,
         pair_attr=context.pair_attr[pairs],
     )
@@ -128,7 +141,7 @@ def permuted(x: Tensor, context: GraphContext) -> tuple[Tensor, GraphContext, Te
         context,
         edge_index=new_of_old[context.edge_index[:, edges]],
         edge_attr=context.edge_attr[edges],
-        edge_sets={},
+        edge_sets={"expander": (new_of_old[context.edge_sets["expander"][0]].flip(1), None)},
         pair_index=new_of_old[context.pair_index],
     )
     return x[order], shuffled, order

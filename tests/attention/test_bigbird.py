@@ -1,8 +1,8 @@
-"""BigBird against the recorded original layers, a brute-force form, and itself in its two forms."""
+"""BigBird against the record, a brute-force form and itself in its two forms; the blocks that its blocks attend to."""
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -10,42 +10,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.attention import GraphContext, bigbird
+from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.attention import bigbird as blockwise
-from graphgps_kmip.attention.bigbird import FORMS, BigBirdAttention, random_blocks
-from graphgps_kmip.compat.public_faults import FAULTS, repeat_faults
+from graphgps_kmip.attention.bigbird import FORMS, BigBirdAttention, fixed_blocks, random_blocks
+from graphgps_kmip.compat.public_faults import FAULTS, public_random_blocks, repeat_faults
 from tests.attention.largest import largest_tensor
-from tests.attention.recorded_gps import check_layer
+from tests.recorded import load
 
 PTR = torch.tensor([0, 26, 26, 27, 32, 45, 52])  # the second graph has no node
 CONTEXT = GraphContext(torch.repeat_interleave(PTR.diff()), PTR)
 EXACT = {"rtol": 1e-11, "atol": 1e-11}  # float64 sums in another order
-RECORDS = [
-    "gps_CustomGatedGCN_BigBird_batch_norm_relu_b1n15",
-    "gps_CustomGatedGCN_BigBird_batch_norm_relu_b3",
-    "gps_None_BigBird_batch_norm_relu_b3",
-]
-NAMES = {
-    "encoder.layers.0.attention.self.": "",
-    "encoder.layers.0.attention.output.dense.": "out.",
-    "encoder.layers.0.attention.output.LayerNorm.": "out_norm.",
-    "encoder.layers.0.intermediate.dense.": "ffn.0.",
-    "encoder.layers.0.output.dense.": "ffn.2.",
-    "encoder.layers.0.output.LayerNorm.": "ffn_norm.",
-}
 
 PATTERNS = FAULTS["gt.bigbird.pattern"].rule.names
 
 
 def make_bigbird(*sizes: int, pattern: str, **options: Any) -> BigBirdAttention:
     return repeat_faults(BigBirdAttention(*sizes, **options), {"gt.bigbird.pattern": pattern})
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", RECORDS)
-def test_a_layer_matches_the_recorded_original_with_its_faults_on(name: str, form: str) -> None:
-    attention = make_bigbird(8, 2, num_random_blocks=1, form=form, pattern="public")
-    check_layer(name, attention, NAMES, {"seed": torch.tensor(0)})
 
 
 def by_sets(attention: BigBirdAttention, x: Tensor) -> Tensor:
@@ -101,13 +81,6 @@ def test_both_forms_give_the_same_output_and_gradients(
         torch.testing.assert_close(one.grad, other.grad, **EXACT)
 
 
-def test_each_form_is_computed_in_its_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    for form, other in zip(FORMS, ("edge_attention", "block_attention"), strict=True):
-        with monkeypatch.context() as patch:
-            patch.delattr(bigbird, other)
-            assert BigBirdAttention(8, 2, form=form)(torch.randn(30, 8)).shape == (30, 8)
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_a_graph_alone_equals_the_graph_in_a_batch_unless_the_public_pattern_is_asked_for(form: str) -> None:
     x = torch.randn(PTR[-1], 8, dtype=torch.float64)
@@ -115,11 +88,6 @@ def test_a_graph_alone_equals_the_graph_in_a_batch_unless_the_public_pattern_is_
         attention = make_bigbird(8, 2, form=form, pattern=pattern).double()
         alone = torch.cat([attention(x[a:b]) for a, b in zip(PTR, PTR[1:], strict=False)])
         assert ((attention(x, CONTEXT) - alone).abs().max() < 1e-11) == alike
-
-
-def test_every_query_sees_some_key_even_where_all_is_padding() -> None:
-    seen = torch.tensor([[False, False], [True, False]])  # a row without any key is NaN in some of torch's kernels
-    assert blockwise._visible(seen).tolist() == [[True, True], [True, False]]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -130,16 +98,6 @@ def test_graphs_of_any_size_are_taken(form: str, pattern: str) -> None:
         x = torch.randn(num_nodes, 8, requires_grad=True)
         attention(x).square().sum().backward()
         assert x.grad.isfinite().all()
-
-
-def test_the_order_of_nodes_matters() -> None:
-    attention, x, order = BigBirdAttention(8, 2).double(), torch.randn(60, 8).double(), torch.randperm(60)
-    assert (attention(x)[order] - attention(x[order])).abs().max() > 1e-3
-
-
-def test_where_all_blocks_are_attended_to_the_order_does_not_matter() -> None:
-    attention, x, order = BigBirdAttention(8, 2).double(), torch.randn(21, 8).double(), torch.randperm(21)
-    torch.testing.assert_close(attention(x)[order], attention(x[order]), **EXACT)
 
 
 def test_layers_draw_different_blocks_and_the_state_dict_carries_them() -> None:
@@ -176,35 +134,69 @@ def test_memory_is_linear_in_the_nodes_and_a_list_of_edges_needs_no_padding(form
     assert found[1] <= 2.1 * found[0] * sum(sizes) / 480
 
 
-def test_options_and_sizes_reach_the_layer() -> None:
-    assert sum(parameter.numel() for parameter in BigBirdAttention(8, 2).parameters()) == 3 * 64 + 3 * (64 + 8) + 2 * 16
-    attention = BigBirdAttention(8, 2, use_bias=True, hidden_act="sigmoid", layer_norm_eps=0.5)
-    assert sum(parameter.numel() for parameter in attention.parameters()) == 6 * (64 + 8) + 2 * 16
-    assert isinstance(attention.ffn[1], torch.nn.Sigmoid)
-    assert attention.out_norm.eps == attention.ffn_norm.eps == 0.5
+def drawn(num_blocks: int, num_heads: int = 2, num_random: int = 3, seed: int = 0) -> Tensor:
+    """Random blocks of each block of one graph, (num_blocks, H, R)."""
+    block = torch.arange(num_blocks)
+    return random_blocks(block, torch.full_like(block, num_blocks - 1), num_heads, num_random, torch.tensor(seed))
 
 
-@pytest.mark.parametrize("silent", ["out", "ffn"])
-def test_dropout_acts_before_each_residual_in_training_only(silent: str) -> None:
-    attention, x = BigBirdAttention(8, 2, dropout=0.5), torch.randn(6, 8)
-    for parameter in getattr(attention, silent).parameters():  # what drops zeros shows nothing
-        torch.nn.init.zeros_(parameter)
-    assert not torch.equal(attention(x), attention(x))
-    attention.eval()
-    assert torch.equal(attention(x), attention(x))
+@pytest.mark.parametrize("num_blocks", [1, 2, 3, 4, 5, 9])
+def test_fixed_blocks_are_window_and_ends_each_once(num_blocks: int) -> None:
+    block = torch.arange(num_blocks)
+    for own, row in enumerate(fixed_blocks(block, torch.full_like(block, num_blocks - 1)).tolist()):
+        found = sorted(other for other in row if other >= 0)
+        wanted = {0, own - 1, own, own + 1, num_blocks - 1} & set(range(num_blocks))
+        assert found == sorted(wanted)
+
+
+@pytest.mark.parametrize("num_random", [0, 1, 3, 6])
+@pytest.mark.parametrize("num_blocks", [*range(3, 12), 40])
+def test_random_blocks_are_distinct_and_new_and_all_there_are_where_few(num_blocks: int, num_random: int) -> None:
+    table = drawn(num_blocks, 4, num_random)
+    assert table.shape == (num_blocks, 4, num_random)
+    for own in range(1, num_blocks - 1):
+        choices = set(range(num_blocks)) - {0, own - 1, own, own + 1, num_blocks - 1}
+        for row in table[own].tolist():
+            found = [other for other in row if other >= 0]
+            assert len(found) == len(set(found)) == min(num_random, len(choices))
+            assert set(found) <= choices
+
+
+def test_every_set_of_random_blocks_is_as_likely() -> None:
+    rows = drawn(11, 20_000, 3)[4]
+    sets, count = rows.sort(dim=1).values.unique(dim=0, return_counts=True)
+    assert sets.tolist() == [list(chosen) for chosen in combinations((1, 2, 6, 7, 8, 9), 3)]
+    assert (count - 1000).abs().max() < 123  # four standard deviations
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"num_heads": 3}, "got dim 8 and 3 heads: use dim 6 or 9"),
-        ({"block_size": 0}, "block_size must be >= 1, got 0"),
-        ({"num_random_blocks": -1}, "num_random_blocks must be >= 0, got -1"),
-        ({"hidden_act": "swish"}, "hidden_act must be one of relu, sigmoid, got 'swish'"),
-        ({"form": "dense"}, "form must be one of block_sparse, edges, got 'dense'"),
-        ({"dropout": 1.0}, r"dropout must be in \[0, 1\), got 1.0"),
-    ],
+    ("num_blocks", "parts"), [(30, [(0, 11)] * 3), (12, [(0, 11)] * 3), (11, [(0, 8), (8, 11), (8, 11)])]
 )
-def test_wrong_arguments_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        BigBirdAttention(**({"dim": 8, "num_heads": 2} | options))
+def test_the_public_draw_has_its_ranges(num_blocks: int, parts: list[tuple[int, int]]) -> None:
+    table = public_random_blocks(num_blocks, 40, 3)[1:]  # 12 > 2 * 3 + 5 blocks, 11 > 3 + 5
+    for column, (start, end) in enumerate(parts):
+        assert table[..., column].unique().tolist() == list(range(start, end))
+    assert (table == torch.arange(1, num_blocks)[:, None, None]).any()  # the own block too
+
+
+@pytest.mark.parametrize("name", ["CustomGatedGCN_BigBird_batch_norm_relu_b1n15", "None_BigBird_batch_norm_relu_b3"])
+def test_the_public_random_blocks_are_those_of_the_record(name: str) -> None:
+    recorded = load(f"B_layers/gps_{name}")["eval/extra/bigbird_rand_attn"].long()  # (H, P - 2, R)
+    found = public_random_blocks(recorded.size(1) + 2, 2, 1)
+    assert torch.equal(found[1:-1].transpose(0, 1), recorded)
+
+
+def test_the_public_draw_follows_numpys_generator_row_by_row_and_head_by_head() -> None:
+    rng = np.random.RandomState(0)
+    expected = [[rng.permutation(7)[:3].tolist() for _ in range(2)] for _ in range(6)]
+    assert public_random_blocks(7, 2, 3)[1:].tolist() == expected
+    rng = np.random.RandomState(0)
+    halves = [
+        [[rng.permutation(np.arange(*span))[:count].tolist() for _ in range(2)] for _ in rows]
+        for rows in (range(1, 9), range(9, 11))
+        for span, count in (((0, 9), 2), ((9, 11), 2))
+    ]
+    near, far, later_near, later_far = halves
+    expected = [[a + b for a, b in zip(*rows, strict=True)] for rows in zip(near, far, strict=True)]
+    expected += [[a + b for a, b in zip(*rows, strict=True)] for rows in zip(later_near, later_far, strict=True)]
+    assert public_random_blocks(11, 2, 4)[1:].tolist() == expected

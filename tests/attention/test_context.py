@@ -1,13 +1,15 @@
-"""GraphContext: made from a batch vector, nothing, or torch_geometric data; wrong vectors are refused."""
+"""GraphContext, what is padded, tiled and collected with it; wrong batch vectors are refused."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.attention import GraphContext
+from graphgps_kmip.attention import AttentionGraph, FullAttention, GraphContext, KMIPAttention, collect_attention
 from graphgps_kmip.attention.context import complete_pairs
+from graphgps_kmip.attention.dense import Tiles, from_padded, to_padded
 from graphgps_kmip.common.node_pairs import all_pairs
 from graphgps_kmip.errors import InputError
 
@@ -34,12 +36,6 @@ def test_a_batch_vector_becomes_a_context_and_a_context_stays_itself() -> None:
     assert GraphContext.of(context, X) is context
 
 
-def test_without_a_batch_vector_all_nodes_are_one_graph() -> None:
-    context = GraphContext.of(None, X)
-    assert context.ptr.tolist() == [0, 5]
-    assert context.batch.tolist() == [0] * 5
-
-
 def test_a_batch_without_nodes_has_no_graph() -> None:
     context = GraphContext.of(torch.zeros(0, dtype=torch.long), X[:0])
     assert (context.num_graphs, context.max_nodes, context.min_nodes) == (0, 0, 0)
@@ -58,11 +54,6 @@ def test_a_batch_without_nodes_has_no_graph() -> None:
 def test_a_wrong_batch_vector_is_refused(batch: torch.Tensor, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         GraphContext.of(batch, X)
-
-
-def test_a_context_of_other_nodes_is_refused() -> None:
-    with pytest.raises(ValueError, match="x has 5 nodes but the batch vector has 4"):
-        GraphContext.of(GraphContext.of(None, X[:4]), X)
 
 
 def test_a_torch_geometric_batch_hands_over_all_that_attentions_read() -> None:
@@ -101,12 +92,6 @@ def test_outside_of_a_training_there_is_no_epoch(given: int | None) -> None:
     assert edges.epoch == given
 
 
-def test_data_that_is_one_graph_needs_no_batch_vector() -> None:
-    context = GraphContext.from_data(graph(4))
-    assert context.ptr.tolist() == [0, 4]
-    assert context.edge_sets["expander"][1].shape == (2, 4)
-
-
 def test_data_with_a_batch_vector_alone_gets_its_boundaries() -> None:
     data = graph(4)
     data.batch = torch.tensor([0, 1, 1, 1])
@@ -135,3 +120,102 @@ def test_complete_pairs_scatters_a_list_adds_repeated_pairs_and_refuses_a_wrong_
     for bad in (GraphContext(batch, ptr, pair_attr=attr), GraphContext(batch, ptr, pair_index=index)):
         with pytest.raises(InputError, match="pair"):
             complete_pairs(bad)
+
+
+def context_of(sizes: list[int]) -> GraphContext:
+    sizes = torch.tensor(sizes, dtype=torch.long)
+    return GraphContext(torch.repeat_interleave(sizes), torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]))
+
+
+@pytest.mark.parametrize("sizes", [[2, 0, 3, 1], [0, 2], [3, 3], [4], [0, 0], []])
+def test_padding_and_back_is_the_identity_forward_and_backward(sizes: list[int]) -> None:
+    context = context_of(sizes)
+    x = torch.randn(sum(sizes), 2, requires_grad=True)
+    padded, mask = to_padded(x, context)
+    assert padded.shape == (len(sizes), max(sizes, default=0), 2)
+    assert mask.sum(1).tolist() == sizes
+    torch.testing.assert_close(from_padded(padded, context), x, rtol=0, atol=0)
+    grad = torch.randn_like(x)
+    from_padded(padded, context).backward(grad)
+    torch.testing.assert_close(x.grad, grad, rtol=0, atol=0)
+
+
+def graphs_of(sizes: list[int]) -> GraphContext:
+    ptr = torch.tensor([0, *sizes]).cumsum(0)
+    return GraphContext(torch.repeat_interleave(ptr.diff()), ptr)
+
+
+def test_each_graph_is_cut_into_full_tiles_and_a_rest() -> None:
+    found = Tiles.of(graphs_of([5, 0, 1, 4, 7]), 3)
+    tiles = found.context
+    assert tiles.sizes.tolist() == [3, 2, 1, 3, 1, 3, 3, 1]
+    assert found.graph.tolist() == [0, 0, 2, 3, 3, 4, 4, 4]
+    assert found.place.tolist() == [0, 1, 0, 0, 1, 0, 1, 2]
+    assert tiles.batch.tolist() == torch.repeat_interleave(tiles.sizes).tolist()
+    assert tiles.ptr.tolist() == [0, *tiles.sizes.cumsum(0).tolist()]
+
+
+@pytest.mark.parametrize("sizes", [[9], [5, 3, 4], [], [0], [4, 0]])
+def test_graphs_of_like_size_stay_whole(sizes: list[int]) -> None:
+    context = graphs_of(sizes)
+    found = Tiles.of_uneven(context, 3)
+    assert found.context is context
+    assert found.graph.tolist() == list(range(len(sizes)))
+    assert found.place.tolist() == [0] * len(sizes)
+
+
+PTR = torch.tensor([0, 5, 5, 6, 13])
+CONTEXT = GraphContext(torch.repeat_interleave(PTR.diff()), PTR)
+
+
+@pytest.mark.parametrize("attention", [KMIPAttention(8, 2, k=4), FullAttention(8, 2)], ids=["kmip", "full"])
+def test_the_graph_times_the_values_is_the_output(attention: nn.Module) -> None:
+    attention = attention.double()
+    x = torch.randn(13, 8, dtype=torch.float64)
+    graph = attention.attention_graph(x, CONTEXT)
+    v = attention.value(x) if isinstance(attention, KMIPAttention) else attention.qkv(x)[:, 16:]
+    gathered = v.unflatten(1, (2, 4)).transpose(0, 1)[torch.arange(2)[:, None, None], graph.index.clamp(min=0)]
+    out = attention.out(torch.einsum("hnk,hnkc->nhc", graph.weight, gathered).flatten(1))
+    torch.testing.assert_close(out, attention(x, CONTEXT), rtol=1e-12, atol=1e-12)
+    assert graph.weight[graph.index < 0].eq(0).all()
+    assert CONTEXT.batch[graph.index].eq(CONTEXT.batch[:, None])[graph.index >= 0].all()
+
+
+def test_the_out_degree_counts_the_queries_that_select_a_node() -> None:
+    index = torch.tensor([[[0, 1], [1, -1], [1, 0]], [[2, -1], [-1, -1], [2, 1]]])
+    assert AttentionGraph(index, torch.zeros(2, 3, 2)).out_degree().tolist() == [[2, 3, 0], [0, 1, 2]]
+
+
+class Model(nn.Module):
+    """Two attentions of which the first stays in eval mode; writes into its batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last, self.first = KMIPAttention(8, 2, k=2), KMIPAttention(8, 2, dropout=0.5, k=3)
+
+    def forward(self, batch: Batch) -> Tensor:
+        context = GraphContext.from_data(batch)
+        batch.x = self.first(batch.x, context)
+        return self.last(batch.x, context=context)
+
+
+def test_collecting_gives_one_graph_a_layer_and_leaves_no_trace() -> None:
+    model = Model()
+    model.train()
+    model.last.eval()
+    data = Data(x=torch.randn(5, 8), edge_index=torch.zeros(2, 0, dtype=torch.long))
+    batch = Batch.from_data_list([data, data])
+    x = batch.x.clone()
+    graphs = collect_attention(model, batch)
+    assert [graph.index.shape for graph in graphs] == [(2, 10, 3), (2, 10, 2)]
+    assert torch.equal(batch.x, x)
+    assert (model.training, model.first.training, model.last.training) == (True, True, False)
+    assert not any(module._forward_pre_hooks for module in model.modules())
+
+
+def test_collecting_restores_the_model_when_its_forward_fails() -> None:
+    model = Model()
+    with pytest.raises(AttributeError):
+        collect_attention(model, "not a batch")
+    assert model.training
+    assert not any(module._forward_pre_hooks for module in model.modules())

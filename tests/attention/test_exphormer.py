@@ -1,21 +1,28 @@
-"""Exphormer attention against the formula, and the laws with expander edges and virtual nodes."""
+"""Exphormer against the formula and the record, and message passing along expander edges."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
-from torch_geometric.data import Batch, Data
+from torch import Tensor, nn
 
 from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.attention import clamped_attention as clamped
 from graphgps_kmip.attention.clamped_attention import clamped_attention
-from graphgps_kmip.attention.exphormer import ExphormerAttention
+from graphgps_kmip.attention.exphormer import ExpanderMessages, ExphormerAttention, ExphormerState
+from graphgps_kmip.model import GPSLayer
+from graphgps_kmip.model.gps import initial_states
+from graphgps_kmip.mpnn import GINE
+from graphgps_kmip.mpnn.gat import GAT
+from graphgps_kmip.mpnn.gatedgcn import GatedGCN
+from graphgps_kmip.mpnn.gcn import GCN
 from graphgps_kmip.native import unavailable_reason
-from graphgps_kmip.testing.laws import graph_alone, make_batch, permuted
+from graphgps_kmip.testing.laws import make_batch
+from tests.recorded import check, load
 
 DIM, HEADS = 8, 2
 ROUNDING = {"rtol": 1e-12, "atol": 1e-12}
@@ -64,29 +71,6 @@ def test_the_c_loop_walks_the_edges_of_a_layer() -> None:
     assert found.shared.tolist() == [*range(own, own + 5)]  # expander edges, and those to and from two virtual nodes
 
 
-def test_a_graph_alone_gives_the_same_output_and_virtual_nodes_as_in_a_batch() -> None:
-    attention = ExphormerAttention(DIM, HEADS, num_virt_node=2).double()
-    x, context = full_batch()
-    out, virtual = run(attention, x, context)
-    expander = context.edge_sets["expander"][0]
-    for graph in range(len(SIZES)):
-        nodes, alone = graph_alone(x, context, graph)
-        own = expander[:, context.batch[expander[0]] == graph] - context.ptr[graph]
-        found = run(attention, nodes, replace(alone, edge_sets={"expander": (own, None)}))
-        torch.testing.assert_close(found[0], out[context.batch == graph], **ROUNDING)
-        torch.testing.assert_close(found[1], virtual[graph :: len(SIZES)], **ROUNDING)
-
-
-def test_permuting_nodes_and_edges_permutes_the_output_and_keeps_the_virtual_nodes() -> None:
-    attention = ExphormerAttention(DIM, HEADS, num_virt_node=2).double()
-    x, context = full_batch()
-    shuffled_x, shuffled, order = permuted(x, context)
-    expander = order.argsort()[context.edge_sets["expander"][0]].flip(1)
-    out, virtual = run(attention, x, context)
-    found = run(attention, shuffled_x, replace(shuffled, edge_sets={"expander": (expander, None)}))
-    torch.testing.assert_close(found, (out[order], virtual), **ROUNDING)
-
-
 def test_gradients_reach_every_parameter_and_the_state_of_the_layer_before() -> None:
     attention, second = (ExphormerAttention(DIM, HEADS, num_virt_node=2).double() for _ in range(2))
     del second.initial_state
@@ -98,60 +82,6 @@ def test_gradients_reach_every_parameter_and_the_state_of_the_layer_before() -> 
         assert parameter.grad.any(-1).all()
 
 
-@pytest.mark.parametrize("options", [{}, {"num_virt_node": 2}, {"use_exp_edges": False}, {"add_edge_index": False}])
-@pytest.mark.parametrize("sizes", [[1], [4, 0, 3], [0], []], ids=["one node", "a graph without nodes", "none", "empty"])
-def test_graphs_without_edges_give_finite_outputs_and_gradients(sizes: list[int], options: dict[str, Any]) -> None:
-    attention = ExphormerAttention(DIM, HEADS, **options).double()
-    x, context = make_batch(sizes, DIM, num_edges=0)
-    x.requires_grad_()
-    out, virtual = run(attention, x, GraphContext(context.batch, context.ptr))
-    assert out.shape == x.shape
-    assert virtual.shape == (options.get("num_virt_node", 0) * len(sizes), DIM)
-    assert out.any() == bool(options.get("num_virt_node") and len(x))
-    (out.sum() + virtual.sum()).backward()
-    assert x.grad.isfinite().all()
-    assert all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in attention.parameters())
-
-
-def test_bfloat16_autocast_is_close_to_float64() -> None:
-    attention = ExphormerAttention(DIM, HEADS, num_virt_node=2).double()
-    x, context = full_batch()
-    expected = run(attention, x, context)[0]
-    attention.float()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        out = run(attention, x.float(), context.with_edge_attr(context.edge_attr.float()))[0]
-    torch.testing.assert_close(out.double(), expected, rtol=0.05, atol=0.05)
-
-
-def test_dropout_acts_in_training_only() -> None:
-    attention = ExphormerAttention(DIM, HEADS, 0.5).double()
-    x, context = full_batch()
-    assert not torch.equal(run(attention, x, context)[0], run(attention, x, context)[0])
-    attention.eval()
-    assert torch.equal(run(attention, x, context)[0], run(attention, x, context)[0])
-
-
-def test_parameters_are_four_maps_a_layer_and_the_shared_vectors_once() -> None:
-    first = ExphormerAttention(64, 4, num_virt_node=4)
-    assert sum(parameter.numel() for parameter in first.initial_state.parameters()) == 64 + 768  # MalNet-Tiny
-    del first.initial_state
-    assert sum(parameter.numel() for parameter in first.parameters()) == 16384
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"num_virt_node": -1}, "prep.num_virt_node must be >= 0, got -1"),
-        ({"add_edge_index": False, "use_exp_edges": False}, "no edges to attend along: set prep.add_edge_index"),
-        ({"num_heads": 3}, "got dim 8 and 3 heads: use dim 6 or 9"),
-        ({"dropout": 1.0}, r"dropout must be in \[0, 1\), got 1.0"),
-    ],
-)
-def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        ExphormerAttention(**{"dim": DIM, "num_heads": HEADS, **arguments})
-
-
 def test_edges_without_features_are_refused() -> None:
     attention = ExphormerAttention(DIM, HEADS)
     _, context = make_batch([4], DIM)
@@ -161,22 +91,6 @@ def test_edges_without_features_are_refused() -> None:
         attention.initial_state(context.with_edge_attr(None))
     with pytest.raises(ValueError, match=r"got shape \(8, 3\)"):
         attention.initial_state(context.with_edge_attr(torch.ones(8, 3)))
-
-
-def test_an_edge_set_of_the_data_is_found_in_a_batch() -> None:
-    graphs = [Data(x=torch.randn(3, DIM), expander_edge_index=torch.tensor([[0, 1], [1, 2]])) for _ in range(2)]
-    state = ExphormerAttention(DIM, HEADS).initial_state(GraphContext.from_data(Batch.from_data_list(graphs)))
-    assert state.edges.tolist() == [[0, 1, 3, 4], [1, 2, 4, 5], [0, 0, 0, 0]]
-
-
-def test_without_a_state_it_is_called_as_other_attentions_are(caplog: pytest.LogCaptureFixture) -> None:
-    attention = ExphormerAttention(DIM, HEADS, num_virt_node=2).double()
-    x, context = full_batch()
-    torch.testing.assert_close(attention(x, context), run(attention, x, context)[0], rtol=0, atol=0)
-    out = attention(x, context.batch)  # along the edges to virtual nodes
-    assert out.shape == x.shape
-    assert (out != 0).all()
-    assert not caplog.messages
 
 
 def test_with_nothing_to_attend_along_the_zeros_are_explained(caplog: pytest.LogCaptureFixture) -> None:
@@ -193,3 +107,137 @@ def test_a_later_layer_of_a_stack_names_the_state_that_it_needs() -> None:
     del attention.initial_state
     with pytest.raises(ValueError, match=r"is a later layer of a stack.*attention\(x, context, state"):
         attention(*full_batch())
+
+
+def following(**options: Any) -> ExphormerAttention:
+    """Return the attention of a layer that is not the first."""
+    attention = ExphormerAttention(DIM, HEADS, **options).double()
+    del attention.initial_state
+    return attention
+
+
+@pytest.mark.parametrize("name", ["virt0_nobias_b3", "virt2_bias_b3", "virt2_nobias_b1", "virt2_nobias_b3"])
+def test_output_and_gradients_match_the_recorded_attention(name: str) -> None:
+    def forward(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        sets = [kind for kind in ("expander", "virt") if f"{kind}_edge_index" in inputs]
+        edge_index = torch.cat([inputs[f"{kind}_edge_index"] for kind in sets], 1)
+        features = torch.cat([inputs[f"{kind}_edge_attr"] for kind in sets])
+        edges = torch.cat([edge_index, torch.arange(len(features))[None]])
+        state = ExphormerState(edges, features, inputs.get("virt_h", inputs["x"][:0]))
+        h, state = attention(inputs["x"], inputs["batch"], state)
+        return {"h": h, "virt_h": state.virtual}
+
+    def rename(name: str) -> str:
+        layer, parameter = name.split(".")
+        return f"{ {'Q': 'query', 'K': 'key', 'V': 'value', 'E': 'edge'}[layer] }.{parameter}"
+
+    attention = following(use_bias="_bias" in name)
+    check(attention, forward, load(f"B_layers/exph_attention_{name}"), rename)
+
+
+BATCH_DIM = 16  # of make_batch
+CONVS: dict[str, Callable[[], nn.Module]] = {
+    "GCN": lambda: GCN(BATCH_DIM),
+    "GINE": lambda: GINE(BATCH_DIM),
+    "GAT": lambda: GAT(BATCH_DIM, heads=2),
+    "GatedGCN": lambda: GatedGCN(BATCH_DIM, residual=False),
+}
+
+
+def messages(kind: str, **options: bool) -> ExpanderMessages:
+    torch.manual_seed(3)
+    return ExpanderMessages(CONVS[kind](), BATCH_DIM, **options).double().eval()
+
+
+def with_expander(context: GraphContext) -> GraphContext:
+    """Add a ring in each graph as its expander edges: nodes in the order of their numbers."""
+    after = torch.arange(len(context.batch)) + 1
+    after = torch.where(after == context.ptr[1:][context.batch], context.ptr[context.batch], after)
+    context.edge_sets["expander"] = torch.stack([torch.arange(len(context.batch)), after]), None
+    return context
+
+
+def called(branch: ExpanderMessages, x: Tensor, context: GraphContext) -> Tensor:
+    return branch(x, context, branch.initial_state(context))[0]
+
+
+def joined(branch: ExpanderMessages, context: GraphContext) -> tuple[Tensor, Tensor]:
+    """Return the edges and features that a branch should read: the graph's, then the expander's with one vector."""
+    edges = context.edge_sets["expander"][0]
+    vector = branch.initial_state.expander.weight.expand(edges.size(1), -1)
+    return torch.cat([context.edge_index, edges], 1), torch.cat([context.edge_attr, vector])
+
+
+@pytest.mark.parametrize("kind", CONVS)
+def test_it_is_the_module_on_both_kinds_of_edges(kind: str) -> None:
+    branch, (x, context) = messages(kind), make_batch(SIZES)
+    context = with_expander(context)
+    torch.testing.assert_close(called(branch, x, context), branch.conv(x, *joined(branch, context))[0])
+    alone = messages(kind, add_edge_index=False)
+    edges = joined(alone, context)
+    expected = alone.conv(x, edges[0][:, -len(x) :], edges[1][-len(x) :])[0]
+    torch.testing.assert_close(called(alone, x, context), expected)
+    graph_only = messages(kind, use_exp_edges=False)
+    expected = graph_only.conv(x, context.edge_index, context.edge_attr)[0]
+    torch.testing.assert_close(called(graph_only, x, context), expected)
+
+
+def test_two_gps_layers_equal_those_with_a_gated_gcn_on_one_list_of_edges() -> None:
+    branches, (x, context) = [messages("GatedGCN") for _ in range(2)], make_batch(SIZES)
+    context = with_expander(context)
+    layers = [GPSLayer(BATCH_DIM, None, branch).double().train() for branch in branches]
+    wanted = [_beside(layer) for layer in layers]
+    states = initial_states(layers[0].attention, context)
+    edge_index, edge_attr = joined(branches[0], context)
+    whole, found, expected = GraphContext(context.batch, context.ptr, edge_index, edge_attr), x, x
+    for layer, other in zip(layers, wanted, strict=True):
+        found, edges, states = layer(found, context, states)
+        expected, edge_attr, _ = other(expected, whole)
+        whole = whole.with_edge_attr(edge_attr)
+        assert edges is context.edge_attr
+    torch.testing.assert_close(found, expected)
+    by_target = edge_index[1].argsort(stable=True)  # the order of the state's edges
+    torch.testing.assert_close(states[0].features, whole.edge_attr[by_target])
+
+
+def _beside(layer: GPSLayer) -> GPSLayer:
+    """Return a layer with the same weights whose GatedGCN stands where it usually does, with its own residual."""
+    other = GPSLayer(BATCH_DIM, GatedGCN(BATCH_DIM), None).double()
+    names = {"attention.0.conv.": "local.0.", "attention_norm.": "local_norm."}
+    state = {}
+    for name, value in layer.state_dict().items():
+        for old, new in names.items():
+            name = name.replace(old, new)
+        state[name] = value.clone()
+    other.load_state_dict({name: value for name, value in state.items() if "initial_state" not in name})
+    return other
+
+
+def test_gradients_are_right_and_inputs_stay_as_they_are() -> None:
+    branch, (x, context) = messages("GatedGCN").train(), make_batch([3, 1])
+    context = with_expander(context)
+    x, edge_attr = x.requires_grad_(), context.edge_attr.requires_grad_()
+    before = x.detach().clone(), edge_attr.detach().clone()
+
+    def of(x: Tensor, edge_attr: Tensor) -> tuple[Tensor, Tensor]:
+        changed = context.with_edge_attr(edge_attr)
+        out, state = branch(x, changed, branch.initial_state(changed))
+        return out, state.features
+
+    assert torch.autograd.gradcheck(of, (x, edge_attr))
+    torch.testing.assert_close((x.detach(), edge_attr.detach()), before, rtol=0, atol=0)
+    sum(one.sum() for one in of(x, edge_attr)).backward()
+    assert branch.initial_state.expander.weight.grad.abs().sum() > 0
+
+
+def test_a_gate_gets_the_encoding_of_nodes() -> None:
+    torch.manual_seed(0)
+    conv = GatedGCN(BATCH_DIM, residual=False, equivstable_pe=True)
+    branch, (x, context) = ExpanderMessages(conv, BATCH_DIM).double().eval(), make_batch(SIZES)
+    context = with_expander(context)
+    encoding = torch.randn_like(x)
+    context = GraphContext(
+        context.batch, context.ptr, context.edge_index, context.edge_attr, context.edge_sets, encoding=encoding
+    )
+    expected = conv(x, *joined(branch, context), encoding)[0]
+    torch.testing.assert_close(called(branch, x, context), expected)

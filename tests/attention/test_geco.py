@@ -1,4 +1,4 @@
-"""GECO layer against its algorithms written with loops; order, shifts and scale of its outputs; filters."""
+"""GECO, Hyena and the convolutions beneath them against their algorithms written with loops."""
 
 from __future__ import annotations
 
@@ -8,18 +8,23 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.attention import GECOAttention, GraphContext, long_filter
-from graphgps_kmip.attention.circular_convolution import circular_convolution
-from graphgps_kmip.attention.geco import GlobalContextBlock
-from graphgps_kmip.attention.long_filter import NORMS, TINY, FilterNetwork, LongFilter, Segments, place_features
+from graphgps_kmip.attention import (
+    GECOAttention,
+    GraphContext,
+    HyenaAttention,
+    direct_convolution,
+    long_filter,
+    size_groups,
+)
+from graphgps_kmip.attention.circular_convolution import circular_convolution, gated_convolutions
+from graphgps_kmip.attention.direct_convolution import can_sum
+from graphgps_kmip.attention.geco import GlobalContextBlock, causal_convolution
+from graphgps_kmip.attention.long_filter import NORMS, TINY, LongFilter, Segments, place_features
 from graphgps_kmip.attention.size_groups import SizeGroups
+from graphgps_kmip.native import unavailable_reason
+from tests.native.vector_units import VECTOR_UNITS
 
 DIM = 4
-
-
-def ring(size: int) -> Tensor:
-    node = torch.arange(size)
-    return torch.cat([torch.stack([node, (node + 1) % size]), torch.stack([(node + 1) % size, node])], 1)
 
 
 def one_graph(size: int, edge_index: Tensor | None = None) -> GraphContext:
@@ -67,22 +72,6 @@ def test_the_layer_is_batch_norm_of_both_and_the_global_block() -> None:
     torch.testing.assert_close(layer(x, one_graph(size, edge_index)), expected, atol=1e-12, rtol=1e-12)
 
 
-@pytest.mark.parametrize("options", [{}, {"form": "gate_first"}, {"local": "convolution", "conv_width": 3}], ids=str)
-def test_a_cyclic_shift_of_the_order_shifts_the_output(options: dict) -> None:
-    layer, size, shift = geco(**options).eval(), 12, 5
-    x = torch.randn(size, DIM, dtype=torch.float64)
-    out = layer(x, one_graph(size, ring(size)))
-    shifted = layer(x.roll(shift, 0), one_graph(size, (ring(size) + shift) % size))
-    torch.testing.assert_close(shifted, out.roll(shift, 0), atol=1e-12, rtol=1e-12)
-
-
-def test_another_order_of_the_nodes_gives_another_output() -> None:
-    layer, size = geco().eval(), 12
-    x, order = torch.randn(size, DIM, dtype=torch.float64), torch.tensor([1, 0, *range(2, 12)])
-    out = layer(x, one_graph(size))
-    assert (layer(x[order], one_graph(size)) - out[order]).abs().max() > 1e-3
-
-
 def test_the_local_convolution_wraps_around_and_adds_taps_beyond_a_small_graph() -> None:
     layer = geco(local="convolution", conv_width=5)
     x = torch.randn(3, DIM, dtype=torch.float64)
@@ -106,12 +95,6 @@ def test_outputs_do_not_grow_with_the_number_of_nodes(constant: bool, norm: str)
     assert large < 1.5 * small
     assert 0.5 < large < 1.5 or constant or norm == "l1"
     assert spread("none", 100_000, constant) > 10 * spread("none", 100, constant)
-
-
-def test_no_output_of_an_l1_filter_exceeds_the_largest_input() -> None:
-    taps = LongFilter(5, 1, norm="l1")((1, 7, 300))
-    for part in taps.split([1, 7, 300]):
-        torch.testing.assert_close(part.abs().sum(0), torch.ones(5))
 
 
 def divided(taps: Tensor, norm: str, sizes: tuple[int, ...]) -> Tensor:
@@ -167,27 +150,6 @@ def test_many_places_and_few_have_the_same_filters(monkeypatch: pytest.MonkeyPat
     torch.testing.assert_close(*results)
 
 
-def test_the_network_is_linear_maps_and_sines_of_learned_frequencies() -> None:
-    torch.manual_seed(0)
-    network = FilterNetwork(5, 6, 2, 3).double()
-    network.frequency.data.uniform_(0.5, 2)
-    places = torch.randn(7, 5, dtype=torch.float64)
-    expected = places
-    for layer in network.layers:
-        expected = torch.sin(network.frequency * layer(expected))
-    torch.testing.assert_close(network.hidden(places), expected)
-
-
-def test_the_outputs_of_the_whole_layer_do_not_grow_up_to_100_000_nodes() -> None:
-    torch.manual_seed(0)
-    layer = GECOAttention(8, 1)
-    with torch.no_grad():
-        small, large = (float(layer(torch.randn(size, 8)).abs().max()) for size in (100, 100_000))
-        assert 0 < large < 5 * small  # the largest of 1000 times as many
-        half = layer.to(torch.bfloat16)(torch.randn(100_000, 8, dtype=torch.bfloat16))
-    assert half.isfinite().all()
-
-
 def test_places_are_fractions_so_that_sizes_share_one_network() -> None:
     like = torch.zeros((), dtype=torch.float64)
     features = place_features(Segments.of((1, 4), like.device), 5, like)
@@ -199,16 +161,180 @@ def test_places_are_fractions_so_that_sizes_share_one_network() -> None:
     assert place_features(Segments.of((), like.device), 5, like).shape == (0, 5)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"form": "both"}, "form must be one of gate_after, gate_first"),
-        ({"order": 1, "form": "gate_first"}, "order must be 2 or more"),
-        ({"filter_places": 4}, "filter_places must be odd"),
-        ({"filter_norm": "l3"}, "filter_norm"),
-        ({"local": "conv"}, "local must be one of"),
-    ],
-)
-def test_arguments_out_of_their_range_are_refused(options: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        GECOAttention(DIM, 1, **options)
+SIZES = [5, 1, 0, 7, 5]
+PTR = torch.tensor([0, *SIZES]).cumsum(0)
+
+
+def test_a_causal_convolution_equals_the_sum_over_earlier_places() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(sum(SIZES), 3, dtype=torch.float64)
+    filters = {size: torch.randn(size, 3, dtype=torch.float64) for size in (1, 5, 7)}
+    expected = torch.zeros_like(x)
+    for start, size in zip(PTR.tolist(), SIZES, strict=False):
+        for t in range(size):
+            for i in range(t + 1):
+                expected[start + t] += x[start + i] * filters[size][t - i]
+    torch.testing.assert_close(causal_convolution(x, torch.cat(list(filters.values())), PTR, tuple(filters)), expected)
+
+
+def test_the_operator_equals_its_formula() -> None:
+    torch.manual_seed(0)
+    layer = HyenaAttention(4, 1).double().eval()
+    x = torch.randn(7, 4, dtype=torch.float64)
+    short = layer.project(x)
+    mixed = layer.short_bias + torch.stack(
+        [sum(layer.short[i] * short[t - i] for i in range(3) if t >= i) for t in range(7)]
+    )
+    gate, inner, value = mixed.split(4, 1)
+    value, taps = value * inner, layer.filter((7,))
+    rate = -math.log(1e-2) * torch.linspace(1 / 0.3, 1 / 1.5, 4)
+    decay = torch.stack([torch.exp(-rate * t / 6) for t in range(7)])
+    long = torch.stack([sum((taps * decay)[t - i] * value[i] for i in range(t + 1)) for t in range(7)])
+    expected = layer.out(gate * (long + layer.skip * value))
+    torch.testing.assert_close(layer(x), expected, atol=1e-6, rtol=1e-6)
+
+
+BATCHES = [[5, 3, 1, 0, 2, 7, 7, 11, 8], [13], [1], [2], [97], [12, 12], [16, 9, 23, 31, 1, 1], [0], []]
+
+
+def bounds(sizes: list[int]) -> Tensor:
+    return torch.tensor([0, *sizes]).cumsum(0)
+
+
+def by_sums(x: Tensor, filters: Tensor, ptr: Tensor, groups: SizeGroups) -> Tensor:
+    """Equation 3, tap by tap."""
+    first = {size: sum(groups.sizes[:place]) for place, size in enumerate(groups.sizes)}
+    out = torch.zeros_like(x)
+    for start, end in zip(ptr.tolist(), ptr.tolist()[1:], strict=False):
+        size = end - start
+        for t in range(size):
+            for i in range(size):
+                out[start + t] += x[start + i] * filters[first[size] + (t - i) % size]
+    return out
+
+
+def inputs(sizes: list[int], channels: int = 3) -> tuple[Tensor, Tensor, SizeGroups]:
+    torch.manual_seed(0)
+    groups = SizeGroups.of(bounds(sizes))
+    shapes = (sum(sizes), channels), (groups.num_rows, channels)
+    return *(torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes), groups
+
+
+@pytest.fixture(params=["sums", "a block for each size", "one block"])
+def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "sums" and unavailable_reason("direct_convolution") is not None:
+        pytest.skip("no C compiler")
+    monkeypatch.setattr(direct_convolution, "SUM_PAIRS", 10**9 if request.param == "sums" else -1)
+    monkeypatch.setattr(size_groups, "CALL", 10**9 if request.param == "one block" else 0)
+
+
+@pytest.mark.usefixtures("_way")
+@pytest.mark.parametrize("sizes", BATCHES, ids=str)
+def test_it_equals_the_sum_over_all_places(sizes: list[int]) -> None:
+    x, filters, groups = inputs(sizes)
+    expected = by_sums(x, filters, bounds(sizes), groups)
+    torch.testing.assert_close(circular_convolution(x, filters, groups), expected, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.usefixtures("_way")
+@pytest.mark.parametrize("sizes", [[5, 3, 1, 0, 3], [13], [8], [1, 1]], ids=str)
+def test_gradients_equal_finite_differences(sizes: list[int]) -> None:
+    x, filters, groups = inputs(sizes, channels=2)
+    assert torch.autograd.gradcheck(lambda *both: circular_convolution(*both, groups), (x, filters))
+
+
+def gated(sizes: list[int], gate_first: bool, num_gates: int = 3) -> tuple[Tensor, Tensor, SizeGroups]:
+    """Gates and value, and filters, of two channels."""
+    torch.manual_seed(0)
+    groups, num_filters = SizeGroups.of(bounds(sizes)), num_gates - gate_first
+    shapes = (sum(sizes), 2 * (num_gates + 1)), (groups.num_rows, 2 * num_filters)
+    return *(torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes), groups
+
+
+@pytest.mark.usefixtures("_way")
+@pytest.mark.parametrize("gate_first", [False, True])
+@pytest.mark.parametrize("sizes", [[5, 3, 1, 0, 2, 7, 7, 8], [13], [16], [4, 4], [0, 3]], ids=str)
+def test_gates_between_convolutions_equal_one_step_after_the_other(sizes: list[int], gate_first: bool) -> None:
+    x, filters, groups = gated(sizes, gate_first)
+    *gates, value = x.split(2, 1)
+    if gate_first:
+        value = gates.pop(0) * value
+    for gate, taps in zip(gates, filters.split(2, 1), strict=True):
+        value = gate * by_sums(value, taps, bounds(sizes), groups)
+    found = gated_convolutions(x, filters, groups, gate_first)
+    torch.testing.assert_close(found, value, atol=1e-11, rtol=1e-11)
+    grad = torch.randn_like(value)
+    for one, other in zip(*(torch.autograd.grad(y, (x, filters), grad) for y in (found, value)), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-11, rtol=1e-11)
+
+
+@pytest.mark.parametrize("sizes", [[64], [61], [30, 30, 30]], ids=str)
+def test_channels_in_chunks_give_the_same(sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    def results() -> list[Tensor]:
+        x, filters, groups = inputs(sizes, channels=7)
+        out = circular_convolution(x, filters, groups)
+        out.square().sum().backward()
+        return [out, x.grad, filters.grad]
+
+    monkeypatch.setattr(direct_convolution, "SUM_PAIRS", -1)
+    whole = results()
+    monkeypatch.setattr("graphgps_kmip.attention.circular_convolution.CHUNK_NUMBERS", {"cpu": 1})
+    monkeypatch.setattr("graphgps_kmip.attention.circular_convolution.FEW_CHANNELS", 2)
+    for one, other in zip(results(), whole, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2), (torch.float16, 2e-3)])
+def test_other_precisions_are_transformed_in_float32(dtype: torch.dtype, error: float) -> None:
+    x, filters, groups = inputs([100, 31])
+    expected = circular_convolution(x, filters, groups)
+    found = circular_convolution(x.to(dtype), filters.to(dtype), groups)
+    assert found.dtype == dtype
+    assert float((found.double() - expected).norm() / expected.norm()) < error
+
+
+def test_only_the_inputs_are_kept_for_the_backward_pass() -> None:
+    x, filters, groups = inputs([50, 31, 50])
+    kept: list[Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda one: kept.append(one) or one, lambda one: one):
+        circular_convolution(x, filters, groups)
+    assert sorted(one.data_ptr() for one in kept) == sorted((x.data_ptr(), filters.data_ptr()))
+    kept.clear()
+    x, filters, groups = gated([50, 31, 50], gate_first=False)
+    with torch.autograd.graph.saved_tensors_hooks(lambda one: kept.append(one) or one, lambda one: one):
+        gated_convolutions(x, filters, groups, False)
+    assert sorted(one.data_ptr() for one in kept) == sorted((x.data_ptr(), filters.data_ptr()))
+
+
+@pytest.mark.skipif(unavailable_reason("direct_convolution") is not None, reason="no C compiler")
+def test_small_graphs_are_summed_and_large_ones_and_halves_are_transformed() -> None:
+    for sizes, summed in (([24] * 30, True), (list(range(10, 40)), True), ([4000], False), ([20, 5000], False)):
+        x, filters, groups = inputs(sizes, channels=1)
+        assert can_sum(x, filters, groups) is summed
+        assert not can_sum(x.bfloat16(), filters.float(), groups)
+        assert not can_sum(x.bfloat16(), filters.bfloat16(), groups)
+
+
+@pytest.mark.skipif(unavailable_reason("direct_convolution") is not None, reason="no C compiler")
+@pytest.mark.usefixtures("instruction_set")
+@pytest.mark.parametrize("instruction_set", VECTOR_UNITS, indirect=True)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("channels", [1, 15, 16, 33])
+def test_sums_equal_transforms_for_any_channels_on_any_threads(
+    channels: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(direct_convolution, "THREAD_WORK", 1)
+    groups, results, before = SizeGroups.of(bounds([9, 40, 1, 9, 33, 0, 4])), [], torch.get_num_threads()
+    torch.manual_seed(0)
+    x, filters = (torch.randn(rows, 3 * channels, dtype=dtype) for rows in (96, groups.num_rows))
+    for pairs, threads in ((-1, 1), (10**9, 1), (10**9, 3)):
+        monkeypatch.setattr(direct_convolution, "SUM_PAIRS", pairs)
+        torch.set_num_threads(threads)
+        one, other = x.clone().requires_grad_(), filters[:, : 2 * channels].clone().requires_grad_()
+        out = gated_convolutions(one, other, groups, False)
+        results.append((out, *torch.autograd.grad(out.square().sum(), (one, other))))
+    torch.set_num_threads(before)
+    for transformed, alone, shared in zip(*results, strict=True):
+        error = (alone - transformed).norm() / transformed.norm()
+        assert error < (1e-5 if dtype == torch.float32 else 1e-13)
+        assert torch.equal(alone, shared)

@@ -1,15 +1,21 @@
-"""k-MIP attention against the formula, full attention, and the recorded original."""
+"""k-MIP attention against the formula, full attention and the record; its other choices of keys against brute force."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cosine_similarity
+from torch_geometric.data import Data
 
-from graphgps_kmip.attention import FullAttention, GraphContext, KMIPAttention
+from graphgps_kmip.attention import AnnealedKeys, FullAttention, GraphContext, KMIPAttention, kmip
+from graphgps_kmip.attention.kmip import annealed, build_kmip, diverse_keys, draw_keys
+from graphgps_kmip.compat.public_faults import repeat_faults
 from graphgps_kmip.errors import TrainingDiverged
+from graphgps_kmip.model.gradient_checkpointing import recomputed
 from graphgps_kmip.testing.references import kmip_attention
 from graphgps_kmip.train.loop import explain_errors
 from tests.recorded import check, load
@@ -70,13 +76,6 @@ def test_equal_nodes_share_their_weight_whichever_of_them_are_selected() -> None
     torch.testing.assert_close(attention(x), attention.value(x), rtol=1e-12, atol=1e-12)
 
 
-def test_fewer_keys_change_the_output() -> None:
-    few, many = KMIPAttention(8, 2, k=1), KMIPAttention(8, 2, k=5)
-    few.load_state_dict(many.state_dict())
-    x = torch.randn(6, 8)
-    assert (few(x) - many(x)).abs().max() > 1e-3
-
-
 def test_an_infinite_value_stays_in_its_graph() -> None:
     attention = KMIPAttention(8, 2, k=4)
     with torch.no_grad():
@@ -87,38 +86,6 @@ def test_an_infinite_value_stays_in_its_graph() -> None:
     out = attention(x, torch.tensor([0, 1, 2, 2, 2]))
     assert not out[0].isfinite().all()
     assert out[1:].isfinite().all()
-
-
-def test_dropout_acts_in_training_only() -> None:
-    attention = KMIPAttention(8, 2, dropout=0.5)
-    x = torch.randn(6, 8)
-    assert not torch.equal(attention(x), attention(x))
-    attention.eval()
-    assert torch.equal(attention(x), attention(x))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"k": 0}, "k must be >= 1, got 0"),
-        ({"dim_kq": 0}, "dim_kq must be >= 1, got 0"),
-        ({"dim_val": -1}, "dim_val must be >= 1, got -1"),
-        ({"dim_val": 3}, r"got 2 \* 3 and dim 8: set head_agg 'Linear', or leave dim_val at None"),
-        ({"head_agg": "linear"}, "head_agg must be one of none, Linear, got 'linear'"),
-        ({"search": "exakt"}, "unknown search backend 'exakt'.*did you mean 'exact'"),
-        ({"num_heads": 3}, "got dim 8 and 3 heads: use dim 6 or 9"),
-        ({"num_heads": 0, "dim_kq": 4, "dim_val": 4}, "num_heads must be >= 1, got 0"),
-        ({"dropout": -0.1}, r"dropout must be in \[0, 1\), got -0.1"),
-    ],
-)
-def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        KMIPAttention(**{"dim": 8, "num_heads": 2, **arguments})
-
-
-def test_dim_need_not_be_divisible_when_both_head_dims_are_given() -> None:
-    attention = KMIPAttention(8, 3, dim_kq=2, dim_val=5, head_agg="Linear")
-    assert attention(torch.randn(6, 8)).shape == (6, 8)
 
 
 @pytest.mark.parametrize("attention", [KMIPAttention, FullAttention])
@@ -147,3 +114,216 @@ def test_boundaries_that_are_not_those_of_the_nodes_are_refused_before_compiled_
             KMIPAttention(16, 2)(torch.randn(20, 16), context)
         with pytest.raises(ValueError, match="ptr must increase from 0 to 20"):
             FullAttention(16, 2)(torch.randn(20, 16), context)
+
+
+SIZES = [5, 0, 1, 20]  # the second graph has no node
+WIDE_PTR = torch.tensor([0, *SIZES]).cumsum(0)
+WIDE = GraphContext(torch.repeat_interleave(WIDE_PTR.diff()), WIDE_PTR)
+EXACT = {"rtol": 1e-12, "atol": 1e-12}
+
+
+def diverse_layer(**options: Any) -> KMIPAttention:
+    torch.manual_seed(3)
+    return build_kmip(8, 2, **{"k": 4, "diversity": 2.0, **options}).double()
+
+
+def random_nodes(size: int = 26) -> Tensor:
+    return torch.randn(size, 8, dtype=torch.float64)
+
+
+def greedy(logit: Tensor, keys: Tensor, num_keys: int, weight: float) -> list[int]:
+    """One query: candidates one after the other, each time that of the largest value."""
+    taken: list[int] = []
+    while len(taken) < min(num_keys, len(keys)):
+        values = {}
+        for j in set(range(len(keys))) - set(taken):
+            near = max([0.0] + [float(cosine_similarity(keys[i], keys[j], dim=0)) for i in taken])
+            values[j] = logit[j].item() - weight * near
+        taken.append(max(values, key=values.__getitem__))
+    return taken
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.5, 5.0])
+@pytest.mark.parametrize("entries", [1, kmip.CHUNK_ENTRIES])
+def test_the_keys_are_those_of_a_greedy_choice(weight: float, entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kmip, "CHUNK_ENTRIES", entries)
+    k, q = torch.randn(2, 9, 3), torch.randn(2, 6, 3)
+    score, index = (q @ k.mT).topk(7)
+    index[:, 2, 4:], score[:, 2, 4:] = -1, -torch.inf  # a query with four candidates
+    chosen, scores = diverse_keys(index, score, k, 5, weight)
+    for head in range(2):
+        for query in range(6):
+            real = index[head, query][index[head, query] >= 0]
+            taken = greedy(score[head, query] / 3**0.5, k[head, real], 5, weight)
+            expected = [*real[taken].tolist(), *[-1] * (5 - len(taken))]
+            assert chosen[head, query].tolist() == expected
+            assert scores[head, query, : len(taken)].tolist() == score[head, query, taken].tolist()
+            assert (scores[head, query, len(taken) :] == -torch.inf).all()
+
+
+def test_it_attends_to_the_chosen_keys_among_twice_as_many_candidates() -> None:
+    attention, x = diverse_layer(), random_nodes()
+    q, key, v = (linear(x).unflatten(1, (2, -1)) for linear in (attention.query, attention.key, attention.value))
+    expected = []
+    for node in range(26):
+        own = (WIDE.batch == WIDE.batch[node]).nonzero().squeeze(1)
+        for head in range(2):
+            logit = key[own, head] @ q[node, head] / 2
+            best = own[logit.topk(min(8, len(own))).indices]
+            taken = best[greedy(key[best, head] @ q[node, head] / 2, key[best, head].detach(), 4, 2.0)]
+            expected.append((key[taken, head] @ q[node, head] / 2).softmax(0) @ v[taken, head])
+    torch.testing.assert_close(attention(x, WIDE), torch.stack(expected).view(26, 8), **EXACT)
+
+
+def test_without_weight_it_is_kmip_and_with_it_other_keys_are_taken() -> None:
+    plain, x = KMIPAttention(8, 2, k=4).double(), random_nodes()
+    found = {}
+    for weight in (0.0, 1e-300, 2.0):
+        attention = diverse_layer(diversity=weight)
+        plain.load_state_dict(attention.state_dict())
+        found[weight] = (attention(x, WIDE) - plain(x, WIDE)).abs().max()
+    assert found[0.0] == 0
+    assert found[1e-300] < 1e-12
+    assert found[2.0] > 1e-3
+
+
+def test_missing_slots_of_diverse_keys_can_be_filled_with_the_first_key() -> None:
+    repeated = {"gt.kmip.repeat_first_key": True}
+    filled, x = repeat_faults(diverse_layer(k=7), repeated), random_nodes(5)
+    plain = repeat_faults(build_kmip(8, 2, k=7), repeated).double()
+    plain.load_state_dict(filled.state_dict())
+    torch.testing.assert_close(filled(x), plain(x), **EXACT)  # five keys are all taken: the rest is the first one
+    assert (filled(x) - diverse_layer(k=7)(x)).abs().max() > 1e-3
+
+
+def test_cosines_are_not_rounded_under_autocast() -> None:
+    k = torch.tensor([[[1.0, 0.0], [1.0, 0.01], [1.0, 0.02]]])
+    score, index = torch.zeros(1, 1, 3), torch.arange(3).view(1, 1, 3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert diverse_keys(index, score, k, 2, 1.0)[0].tolist() == [[[0, 2]]]
+
+
+def random_layer(**options: Any) -> KMIPAttention:
+    return build_kmip(8, 2, random_attention=True, **options).double()
+
+
+@pytest.mark.parametrize(
+    ("fraction", "counts"), [(0.1, [1, 0, 1, 2]), (0.5, [2, 0, 1, 10]), (0.99, [4, 0, 1, 19]), (1.0, [5, 0, 1, 20])]
+)
+def test_a_share_of_each_graphs_nodes_is_drawn_without_repetition(fraction: float, counts: list[int]) -> None:
+    drawn, ptr = draw_keys(WIDE, 3, fraction)
+    assert ptr.diff().tolist() == counts
+    for head in drawn:
+        for graph, keys in enumerate(head.split(counts)):
+            assert len(keys.unique()) == counts[graph]
+            assert (WIDE.batch[keys] == graph).all()
+
+
+def test_every_node_is_drawn_as_often_in_every_head() -> None:
+    often, alike = torch.zeros(2, 26), 0
+    for _ in range(1000):
+        drawn = draw_keys(WIDE, 2, 0.5)[0]
+        alike += torch.equal(*drawn.sort(dim=1).values)
+        for head, keys in enumerate(drawn):
+            often[head, keys] += 1
+    assert alike < 10  # heads draw apart: one in 10 * 184756 is alike
+    expected = torch.tensor([0.4] * 5 + [1.0] + [0.5] * 20).expand(2, -1)
+    torch.testing.assert_close(often / 1000, expected, rtol=0, atol=0.08)  # five standard deviations
+
+
+@pytest.mark.parametrize("k", [1, 3, 50])
+def test_it_attends_to_the_best_of_the_drawn_keys(k: int) -> None:
+    attention, x = random_layer(k=k, random_fraction=0.3), random_nodes()
+    torch.manual_seed(7)
+    out = attention(x, WIDE)
+    torch.manual_seed(7)
+    drawn, _ = draw_keys(WIDE, 2, 0.3)
+    q, key, v = (linear(x).unflatten(1, (2, -1)) for linear in (attention.query, attention.key, attention.value))
+    expected = torch.zeros(26, 2, 4, dtype=torch.float64)
+    for node, head in torch.cartesian_prod(torch.arange(26), torch.arange(2)).tolist():
+        own = [key for key in drawn[head].tolist() if WIDE.batch[key] == WIDE.batch[node]]
+        scores = sorted((((q[node, head] @ key[j, head]).item(), j) for j in own), reverse=True)[:k]
+        taken = [j for _, j in scores]
+        weight = (key[taken, head] @ q[node, head] / 2).softmax(0)
+        expected[node, head] = weight @ v[taken, head]
+    torch.testing.assert_close(out, expected.flatten(1), **EXACT)
+
+
+def test_the_learned_graph_has_empty_slots_where_fewer_are_drawn() -> None:
+    graph = random_layer(k=4, random_fraction=0.3).attention_graph(random_nodes(), WIDE)
+    counts = torch.tensor([1] * 6 + [4] * 20).expand(2, -1)  # 0.3 of 5, of 1 and of 20 nodes, at most k
+    assert torch.equal((graph.index >= 0).sum(-1), counts)
+    assert torch.equal(graph.weight > 0, graph.index >= 0)
+
+
+def test_a_seed_repeats_it_and_every_call_draws_anew_in_eval_mode_too() -> None:
+    attention, x = random_layer(k=2, random_fraction=0.3).eval(), random_nodes()
+    torch.manual_seed(0)
+    first, second = attention(x, WIDE), attention(x, WIDE)
+    torch.manual_seed(0)
+    assert torch.equal(attention(x, WIDE), first)
+    assert not torch.equal(second, first)
+
+
+@pytest.mark.parametrize("diversity", [0.0, 2.0])
+def test_computed_again_in_the_backward_pass_it_has_the_same_keys(diversity: float) -> None:
+    attention, x = random_layer(k=3, random_fraction=0.5, diversity=diversity), random_nodes()
+    gradients = []
+    for call in (recomputed, lambda module, *args: module(*args)):
+        torch.manual_seed(0)
+        given = x.clone().requires_grad_()
+        call(attention, given, WIDE).square().sum().backward()
+        gradients.append(given.grad)
+    torch.testing.assert_close(*gradients, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("sizes", [[1], [0], [], [1, 1], [0, 3, 2]])
+def test_graphs_of_any_size_give_finite_outputs_and_gradients(sizes: list[int]) -> None:
+    ptr = torch.tensor([0, *sizes]).cumsum(0)
+    x = random_nodes()[: ptr[-1]].requires_grad_()
+    out = random_layer(k=3)(x, GraphContext(torch.repeat_interleave(ptr.diff()), ptr))
+    assert out.shape == x.shape
+    out.square().sum().backward()
+    assert out.isfinite().all()
+    assert x.grad.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("progress", "expected"), [(0.0, 80), (0.1, 40), (0.2, 20), (0.3, 10), (0.4, 5), (0.7, 5), (1.0, 5)]
+)
+def test_the_number_halves_in_equal_times(progress: float, expected: int) -> None:
+    assert annealed(80, 5, progress, 0.4) == expected
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(("progress", "k"), [(0.0, 12), (0.25, 6), (0.5, 3), (1.0, 3)])
+def test_attention_has_the_k_of_the_progress(progress: float, k: int, training: bool) -> None:
+    attention = build_kmip(8, 2, k=3, k_start=12).double().train(training)
+    plain = KMIPAttention(8, 2, k=k).double()
+    plain.load_state_dict(attention.state_dict())
+    x = torch.randn(20, 8, dtype=torch.float64)
+    context = replace(GraphContext.of(None, x), progress=progress)
+    assert torch.equal(attention(x, context), plain(x, context))
+    assert attention.attention_graph(x, context).index.size(-1) == k
+
+
+def test_with_padding_among_the_keys_k_falls_too() -> None:
+    pad_keys = {"gt.kmip.pad_keys": True}
+    attention = repeat_faults(build_kmip(8, 2, k=1, k_start=4, anneal_until=1.0), pad_keys)
+    x = torch.randn(6, 8)
+    context = replace(GraphContext.of(torch.tensor([0, 0, 1, 1, 1, 1]), x), progress=1.0)
+    plain = repeat_faults(build_kmip(8, 2, k=1), pad_keys)
+    plain.load_state_dict(attention.state_dict())
+    assert torch.equal(attention(x, context), plain(x, context))
+
+
+@pytest.mark.parametrize(("training", "k"), [(True, 12), (False, 3)])
+def test_where_nobody_sets_the_progress_a_trained_module_has_its_final_k_and_one_in_training_its_first(
+    training: bool, k: int
+) -> None:
+    attention, x = KMIPAttention(8, 2, k=3, selection=AnnealedKeys(12)).train(training), torch.randn(20, 8)
+    plain = KMIPAttention(8, 2, k=k)
+    plain.load_state_dict(attention.state_dict())
+    for context in (None, torch.arange(20) // 15, GraphContext.from_data(Data(x=x))):
+        assert torch.equal(attention(x, context), plain(x, context))
+        assert attention.attention_graph(x, context).index.size(-1) == k

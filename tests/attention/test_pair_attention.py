@@ -12,17 +12,14 @@ from torch import Tensor
 from torch.nn.functional import dropout as drop
 
 from graphgps_kmip.attention import GraphContext
-from graphgps_kmip.attention import pair_attention as module
 from graphgps_kmip.attention.full import full_attention
 from graphgps_kmip.attention.pair_attention import (
-    kernel_can_run,
     pair_attention,
     plain_pair_attention,
     sparse_pair_attention,
 )
 from graphgps_kmip.common.node_pairs import all_pairs
 from graphgps_kmip.native import unavailable_reason
-from graphgps_kmip.search.problem import NotFinite
 from tests.attention.largest import largest_tensor
 
 SIZES = [5, 0, 1, 9]  # the second graph has no node
@@ -204,39 +201,7 @@ def test_gradients_equal_finite_differences_with_the_same_weights_dropped(dropou
         return call(inputs, context, 2, dropout)
 
     inputs = leaves(numbers(context, 2, 2))
-    assert torch.autograd.gradcheck(run, inputs)
-
-
-@needs_c
-@pytest.mark.parametrize("parts", PARTS[:4])
-def test_only_what_is_asked_for_gets_a_gradient(parts: str) -> None:
-    context = graphs(SIZES)
-    given = numbers(context, 2, 3, parts)
-    cotangent = torch.randn(len(given[0]), 6, dtype=torch.float64)
-    every = leaves(given)
-    expected = iter(gradients(call(every, context, 2), every, cotangent))
-    for place, one in enumerate(given):
-        if one is None:
-            continue
-        single = tuple(x if i != place else x.clone().requires_grad_() for i, x in enumerate(given))
-        (found,) = torch.autograd.grad(call(single, context, 2), single[place], cotangent)
-        torch.testing.assert_close(found, next(expected), rtol=0, atol=0)
-
-
-@needs_c
-def test_a_share_of_the_weights_is_dropped_and_the_others_grow() -> None:
-    num_nodes, dropout = 500, 0.25
-    context = graphs([num_nodes])
-    qkv = torch.zeros(num_nodes, 3 * num_nodes)  # weights are 1 / N, and values show them one by one
-    qkv[:, 2 * num_nodes :] = torch.eye(num_nodes)
-    phi = torch.ones(1, num_nodes**2)  # weights are doubled
-    weight = call((qkv, None, None, phi), context, 1, dropout) * num_nodes
-    kept = weight > 0
-    torch.testing.assert_close(weight[kept], torch.full_like(weight[kept], 2 / (1 - dropout)))
-    spread = (dropout * (1 - dropout)) ** 0.5
-    assert abs(kept.double().mean() - (1 - dropout)) < 4 * spread / num_nodes
-    for means in (kept.double().mean(0), kept.double().mean(1)):  # neither keys nor queries are preferred
-        assert (means - (1 - dropout)).abs().max() < 5 * spread / num_nodes**0.5
+    assert torch.autograd.gradcheck(run, inputs, fast_mode=True)
 
 
 @pytest.mark.parametrize("form", [call, plain, sparse])
@@ -249,7 +214,7 @@ def test_dropout_follows_from_the_generator_and_keeps_the_mean(form: Callable[..
         outputs.append(form(inputs, context, 2, 0.5))
     assert torch.equal(outputs[0], outputs[1])
     assert not torch.equal(outputs[0], outputs[2])
-    draws = torch.stack([form(inputs, context, 2, 0.5) for _ in range(1500)])
+    draws = torch.stack([form(inputs, context, 2, 0.5) for _ in range(500)])
     error = draws.std(0) / len(draws) ** 0.5
     assert ((draws.mean(0) - form(inputs, context, 2)).abs() < 5 * error).all()
 
@@ -265,24 +230,6 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
         results.append([out, *gradients(out.square().sum(), inputs, torch.ones(()))])
     torch.set_num_threads(before)
     torch.testing.assert_close(*results, rtol=0, atol=0)
-
-
-def test_a_graph_alone_gives_the_same_output_and_gradients_bit_for_bit() -> None:
-    context = graphs(SIZES)
-    inputs = leaves(numbers(context, 2, 3))
-    cotangent = torch.randn(len(context.batch), 6, dtype=torch.float64)
-    out = call(inputs, context, 2)
-    grads = gradients(out, inputs, cotangent)
-    for graph, size in enumerate(SIZES):
-        if not size:
-            continue
-        nodes, pairs = (slice(*ptr[graph : graph + 2].tolist()) for ptr in (context.ptr, context.pair_ptr))
-        parts = [inputs[0][nodes], inputs[1][nodes], inputs[2][:, pairs], inputs[3][:, pairs]]
-        own = leaves(parts)
-        alone = call(own, graphs([size]), 2)
-        assert torch.equal(alone, out[nodes])
-        wanted = [grads[0][nodes], grads[1][nodes], grads[2][:, pairs], grads[3][:, pairs]]
-        assert all(map(torch.equal, gradients(alone, own, cotangent[nodes]), wanted))
 
 
 @pytest.mark.parametrize("sizes", [[], [0], [0, 0], [1], [1, 1], [2, 0, 3]])
@@ -333,16 +280,6 @@ def test_no_tensor_of_the_size_of_padded_pairs_is_made() -> None:
 
 
 @needs_c
-def test_without_a_compiler_the_result_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    context = graphs(SIZES)
-    inputs = numbers(context, 2, 3)
-    assert kernel_can_run(inputs[0])
-    found = call(inputs, context, 2)
-    monkeypatch.setattr(module, "kernel_can_run", lambda _: False)
-    torch.testing.assert_close(call(inputs, context, 2), found, rtol=1e-12, atol=1e-12)
-
-
-@needs_c
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 @pytest.mark.parametrize("place", range(4))
 def test_what_is_not_finite_stays_visible_in_its_graph(place: int, bad: float) -> None:
@@ -352,15 +289,6 @@ def test_what_is_not_finite_stays_visible_in_its_graph(place: int, bad: float) -
     out = call(inputs, context, 1)
     assert not out[:4].isfinite().all()
     assert out[4:].isfinite().all()
-
-
-@needs_c
-def test_inner_products_that_overflow_are_an_error() -> None:
-    context = graphs([4])
-    inputs = tuple(x.float() for x in numbers(context, 1, 3))
-    inputs[0][:] = 1e30
-    with pytest.raises(NotFinite):
-        call(inputs, context, 1)
 
 
 def test_wrong_shapes_are_one_clear_line() -> None:

@@ -1,7 +1,8 @@
-"""Performer against the kernel written out, full attention, and the recorded original layers."""
+"""Performer against the kernel written out, full attention and the record; when its features are drawn anew."""
 
 from __future__ import annotations
 
+import copy
 import math
 
 import pytest
@@ -10,25 +11,14 @@ from torch import Tensor, nn
 
 from graphgps_kmip.attention import GraphContext, performer
 from graphgps_kmip.attention import performer as random_features
-from graphgps_kmip.attention.performer import PerformerAttention, orthogonal_projection
+from graphgps_kmip.attention.performer import PERIOD, PerformerAttention, orthogonal_projection, redraw_regularly
 from graphgps_kmip.compat.public_faults import repeat_faults
 from graphgps_kmip.testing.references import full_attention
 from tests.attention.largest import largest_tensor
-from tests.attention.recorded_gps import check_layer
-from tests.recorded import load
 
 PTR = torch.tensor([0, 5, 5, 6, 13])  # the second graph has no node
 CONTEXT = GraphContext(torch.repeat_interleave(PTR.diff()), PTR)
 EXACT = {"rtol": 1e-11, "atol": 1e-11}  # float64 sums of 266 features in another order
-
-
-@pytest.mark.parametrize("local", ["CustomGatedGCN", "GINE", "None"])
-def test_a_layer_matches_the_recorded_original_with_its_faults_on(local: str) -> None:
-    faults = {"gt.performer.mask_keys": False, "gt.performer.detach_stabiliser": True}
-    attention = repeat_faults(PerformerAttention(8, 2), faults)
-    names = {"to_q.": "query.", "to_k.": "key.", "to_v.": "value.", "to_out.": "out."}
-    projection = load("B_layers/performer_projection")["projection_matrix"]
-    check_layer(f"gps_{local}_Performer_batch_norm_relu_b3", attention, names, {"projection": projection})
 
 
 def by_the_formula(attention: PerformerAttention, x: Tensor) -> Tensor:
@@ -79,14 +69,6 @@ def test_with_many_features_it_approaches_full_attention(monkeypatch: pytest.Mon
     assert errors[1] < 0.02
 
 
-def test_the_sizes_are_those_of_the_reference() -> None:
-    attention = PerformerAttention(8, 2)
-    assert attention.projection.shape == (266, 64)
-    shapes = {name: tuple(parameter.shape) for name, parameter in attention.named_parameters()}
-    inward = dict.fromkeys(("query.weight", "key.weight", "value.weight"), (128, 8))
-    assert shapes == inward | {"out.weight": (8, 128), "out.bias": (8,)}
-
-
 def test_random_vectors_are_orthogonal_in_groups_and_as_long_as_gaussian_ones() -> None:
     w = orthogonal_projection(4000, 16, torch.Generator().manual_seed(0)).double()
     direction = torch.nn.functional.normalize(w, dim=1).unflatten(0, (250, 16))
@@ -94,32 +76,6 @@ def test_random_vectors_are_orthogonal_in_groups_and_as_long_as_gaussian_ones() 
     moments = torch.stack([w.mean(), w.square().mean(), w.pow(4).mean(), w.norm(dim=1).var()])
     torch.testing.assert_close(moments, torch.tensor([0.0, 1.0, 3.0, 0.5]).double(), rtol=0.1, atol=0.02)
     assert orthogonal_projection(37, 16).shape == (37, 16)
-
-
-def test_bases_are_uniform() -> None:
-    first = orthogonal_projection(4000, 4, torch.Generator().manual_seed(0)).unflatten(0, (1000, 4))[:, 0]
-    assert ((first > 0).float().mean(0) - 0.5).abs().max() < 0.08  # a plain QR has one sign on its diagonal
-
-
-def test_redrawing_by_seed_repeats_and_changes_the_output() -> None:
-    attention, x = PerformerAttention(8, 2).eval(), torch.randn(6, 8)
-    first = attention(x)
-    attention.redraw(torch.Generator().manual_seed(5))
-    second = attention(x)
-    attention.redraw(torch.Generator().manual_seed(6))
-    third = attention(x)
-    attention.redraw(torch.Generator().manual_seed(5))
-    assert torch.equal(attention(x), second)
-    assert (first - second).abs().max() > 1e-4
-    assert (third - second).abs().max() > 1e-4
-
-
-def test_the_random_vectors_travel_in_the_state_dict() -> None:
-    attention, other, x = PerformerAttention(8, 2), PerformerAttention(8, 2), torch.randn(6, 8)
-    other.load_state_dict(attention.state_dict())
-    assert torch.equal(other(x), attention(x))
-    other.redraw()
-    assert not torch.equal(other(x), attention(x))
 
 
 @pytest.mark.parametrize("num_features", [1, 11])  # with one, the padding often holds the largest projection
@@ -146,30 +102,6 @@ def test_detaching_the_stabiliser_changes_gradients_and_no_output() -> None:
     assert 0.01 < difference < 1  # about a half here: the stabiliser is no small matter
 
 
-def test_large_inputs_stay_finite_in_float32() -> None:
-    attention, x = PerformerAttention(8, 2), 100 * torch.randn(13, 8)
-    x.requires_grad_()
-    out = attention(x, CONTEXT)
-    out.sum().backward()
-    assert out.isfinite().all()
-    assert x.grad.isfinite().all()
-
-
-def test_bfloat16_autocast_is_close_to_float32() -> None:
-    attention, x = PerformerAttention(8, 2), torch.randn(13, 8)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = attention(x, CONTEXT)
-    difference = found.float() - attention(x, CONTEXT)
-    assert difference.norm() < 0.02 * found.norm()  # 0.005 is the rounding of the linear layers
-
-
-def test_dropout_acts_on_the_output_in_training_only() -> None:
-    attention, x = PerformerAttention(8, 2, dropout=0.5), torch.randn(50, 8)
-    assert 0.3 < (attention(x) == 0).float().mean() < 0.7
-    attention.eval()
-    assert torch.equal(attention(x), attention(x))
-
-
 @pytest.mark.parametrize(("small", "large"), [([200], [400]), ([200] + [1] * 20, [400] + [1] * 40)])
 def test_memory_is_linear_in_the_nodes(small: list[int], large: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(performer, "TILE", 16)
@@ -182,15 +114,48 @@ def test_memory_is_linear_in_the_nodes(small: list[int], large: list[int], monke
     assert found[1] <= 2.1 * found[0]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"num_heads": 0}, "num_heads must be >= 1, got 0"),
-        ({"dim_head": 0}, "dim_head must be >= 1, got 0"),
-        ({"num_features": 0}, "num_features must be >= 1, got 0"),
-        ({"dropout": 1.0}, r"dropout must be in \[0, 1\), got 1.0"),
-    ],
-)
-def test_wrong_arguments_are_refused(options: dict[str, float], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        PerformerAttention(**({"dim": 8, "num_heads": 2} | options))
+def network(period: int = 3, seed: int = 0) -> nn.Sequential:
+    torch.manual_seed(seed)
+    layers = nn.Sequential(*(PerformerAttention(8, 2, dim_head=4) for _ in range(2)))
+    redraw_regularly(layers, period)
+    return layers
+
+
+def drawn_projections(layers: nn.Sequential) -> list[Tensor]:
+    return [layer.projection.clone() for layer in layers]
+
+
+def test_vectors_are_drawn_at_every_period_th_call_in_training_only() -> None:
+    layers, x = network(), torch.randn(5, 8)
+    changed, before = [], drawn_projections(layers)
+    for call in range(9):
+        layers.train(call not in (1, 2))(x)
+        now = drawn_projections(layers)
+        changed.append([not torch.equal(old, new) for old, new in zip(before, now, strict=True)])
+        before = now
+    assert [all(one) for one in changed] == [any(one) for one in changed]
+    assert [call for call, one in enumerate(changed) if all(one)] == [4, 7]  # the third and sixth in training
+    assert not torch.equal(*before)
+    assert PERIOD == 1001
+
+
+def test_a_resumed_network_goes_on_as_if_never_stopped() -> None:
+    layers, x = network().train(), torch.randn(5, 8)
+    for _ in range(4):
+        layers(x)
+    resumed = network(seed=7).train()
+    resumed.load_state_dict(copy.deepcopy(layers.state_dict()))
+    for _ in range(2):
+        torch.manual_seed(int(torch.randint(99, ())))  # the state of torch's generator has no part in it
+        wanted = layers(x)
+        torch.manual_seed(0)
+        assert torch.equal(resumed(x), wanted)
+    assert all(map(torch.equal, drawn_projections(layers), drawn_projections(resumed)))
+
+
+def test_networks_of_other_seeds_draw_other_vectors_and_torchs_generator_is_untouched() -> None:
+    one, other, x = network(1, seed=1).train(), network(1, seed=2).train(), torch.randn(5, 8)
+    before = torch.get_rng_state()
+    one(x), other(x)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not torch.equal(one[0].projection, other[0].projection)

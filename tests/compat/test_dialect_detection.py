@@ -9,7 +9,7 @@ import pytest
 import yaml
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.compat.dialects import DIALECTS, MARKERS, detect
+from graphgps_kmip.compat.dialects import detect
 from graphgps_kmip.gym.config_loading import flatten, load_config
 from tests.compat.test_key_translation import CODES, HEAD, PUBLIC
 
@@ -69,10 +69,6 @@ def test_no_public_value_of_one_code_is_a_marker_of_another(code: str) -> None:
     assert {detect([setting])[0] for setting in own} - {"graphgps"} <= {CODES[code]} | below
     # which no file of GraphGPS has together with a head for all nodes
     assert detect([setting for setting in own if setting[1] != "ogbn-arxiv"])[0] == CODES[code]
-
-
-def test_markers_name_dialects() -> None:
-    assert set(MARKERS) <= {*DIALECTS, ""}
 
 
 PUBLIC_FILE = HEAD + "model: {type: MultiModel}\ngt: {layer_type: GCN+Exphormer}\n"

@@ -11,7 +11,6 @@ from torch_geometric.data import Data
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.compat.dialects import DIALECTS, QUIRKS
-from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config_hash import config_hash
 from graphgps_kmip.gym.config_loading import flatten, load_config
 from graphgps_kmip.gym.network_building import build_model, current_plan
@@ -203,18 +202,6 @@ def test_a_config_that_was_written_loads_as_itself(dialect: str, tmp_path: Path)
     written.write_text(cfg.dump())
     load_config(cfg, written, [])
     assert dict(flatten(cfg)) == before
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("dialect: kmipp\n", "dialect.*kmip"),
-        ("quirks: [kmip_nomask]\n", "quirks.*kmip_no_mask"),
-    ],
-)
-def test_an_unknown_name_gets_its_near_misses(text: str, message: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=message):
-        load(tmp_path, text)
 
 
 def test_every_dialect_and_quirk_stands_in_the_docs() -> None:

@@ -57,24 +57,6 @@ def test_padding_makes_a_graph_depend_on_the_others_and_without_the_fault_it_doe
         assert bool(difference > 1e-3) == pad_keys
 
 
-def test_padding_changes_nothing_where_graphs_are_equally_large() -> None:
-    faulty, right, x = layer(k=2, pad_keys=True), layer(k=2), nodes()[:12]
-    right.load_state_dict(faulty.state_dict())
-    batch = torch.arange(12) // 4
-    torch.testing.assert_close(faulty(x, batch), right(x, batch), rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("sizes", [[1], [1, 2], [0, 2, 0], [0], []])
-def test_padding_of_graphs_of_any_size_gives_finite_outputs_and_gradients(sizes: list[int]) -> None:
-    ptr = torch.tensor([0, *sizes]).cumsum(0)
-    x = nodes()[: ptr[-1]].requires_grad_()
-    out = layer(k=3, pad_keys=True, repeat_first_key=True)(x, GraphContext(torch.repeat_interleave(ptr.diff()), ptr))
-    assert out.shape == x.shape
-    out.square().sum().backward()
-    assert out.isfinite().all()
-    assert x.grad.isfinite().all()
-
-
 def repeated_by_hand(attention: KMIPAttention, x: Tensor, k: int) -> Tensor:
     """Graph by graph, query by query: the best keys, then key 0 until there are k."""
     out = []

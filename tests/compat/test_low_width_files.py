@@ -142,13 +142,6 @@ def test_the_estimator_of_a_sparse_network_is_the_file_beside_it(name: str, tmp_
     assert cfg.spexphormer.estimator == ""
 
 
-def test_a_file_of_another_name_has_no_estimator(tmp_path: Path) -> None:
-    load("actor_spexphormer", tmp_path)
-    (tmp_path / "mine.yaml").write_text((tmp_path / "actor_spexphormer.yaml").read_text())
-    load_config(cfg, tmp_path / "mine.yaml", [])
-    assert cfg.spexphormer.estimator == ""
-
-
 def test_numbers_of_edges_are_those_of_the_first_layers(tmp_path: Path) -> None:
     degree = "train.edge_sample_num_neighbors"
     load("actor_spexphormer", tmp_path, **{degree: [6, 5, 4, 3]})
@@ -211,13 +204,6 @@ def test_what_a_file_says_without_effect_is_named(
 def test_what_this_package_has_not_is_refused(key: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=key):
         load("minesweeper_ASE", tmp_path, **{key: True})
-
-
-def test_a_file_of_ours_for_the_same_network_is_not_taken_for_a_public_one() -> None:
-    settings = {"model.type": "Spexphormer", "gt.layer_type": "Spexphormer", "spexphormer.degree": [5]}
-    assert detect([(key, value, "") for key, value in settings.items()])[0] == ""
-    settings = {"model.type": "Spexphormer", "gt.layer_type": "ScoreEstimator"}
-    assert detect([(key, value, "") for key, value in settings.items()])[0] == ""
 
 
 @pytest.mark.thorough

@@ -17,14 +17,9 @@ from graphgps_kmip.compat.checkpoint_names import PUBLIC
 from graphgps_kmip.compat.pair_checkpoint_names import GRIT, PPGT, names_of
 from graphgps_kmip.compat.parameter_renaming import finder, renamed
 from graphgps_kmip.errors import CheckpointError
-from tests.attention.test_grit_recorded import rename_layer
 from tests.compat.pair_files import PPGT as PPGT_FILES
 from tests.compat.pair_files import build, load, shapes_of
-from tests.networks.ppgt_names import recorded_parameters, renaming
-from tests.networks.test_grit_network import grit, rename
-from tests.networks.test_ppgt_recorded import RECORDS, model_of
-from tests.recorded import load as load_record
-from tests.recorded import part
+from tests.networks.test_grit_network import grit
 
 FILE = Path("there.ckpt")
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
@@ -52,45 +47,6 @@ def test_every_parameter_of_a_public_model_of_ppgt_has_one_place(name: str, tmp_
     assert sum(value.numel() for value in full.values()) == sum(value.numel() for value in own.values())
 
 
-@pytest.mark.parametrize("name", RECORDS)
-def test_a_recorded_state_of_ppgt_is_mapped_as_its_recorded_gradients_are(name: str) -> None:
-    settings, state = RECORDS[name][3], part(load_record(f"F_model/{name}"), "state")
-    full = renamed(state, model_of(name).state_dict(), names_of(state), FILE)
-    features = settings.get("ppgt.node_features", "rrwp+log_degree+log_order")
-    expected = renaming(features, has_subgraphs="ppgt.subgraph_encoder" in settings)
-    kept = recorded_parameters({key: value.shape for key, value in state.items()})
-    assert len(kept) == len(full)
-    assert all(full[expected(key)] is state[key] for key in kept)
-
-
-def recorded_grit(name: str) -> tuple[nn.Module, State]:
-    steps = {"posenc_RRWP.ksteps": 5, "posenc_RRWP.where": "batch"}
-    options: dict[str, Any] = {"num_layers": 2, "dim": 8, "num_heads": 2, "pooling": "add"}
-    if name == "graph_zinclike":
-        steps |= {"dataset.node_encoder_num_types": 6, "dataset.edge_encoder_num_types": 3}
-        edges = {"edge_dim": 1, "edge_encoder": "TypeDictEdge"}
-        model = grit(1, 1, "TypeDictNode", steps, head="san_graph", **edges, **options)
-    else:
-        model = grit(3, 4, "LinearNode", steps | {"gnn.layers_post_mp": 3}, head="inductive_node", **options)
-    return model, part(load_record(f"G_grit/model_{name}"), "state")
-
-
-@pytest.mark.parametrize("name", ["graph_zinclike", "node_patternlike"])
-def test_a_recorded_state_of_grit_is_mapped_as_its_recorded_gradients_are(name: str) -> None:
-    model, state = recorded_grit(name)
-    own = model.state_dict()
-    assert names_of(state) is GRIT
-    if name == "node_patternlike":  # its head has names of GraphGym, whose numbers depend on the dropout of ours
-        heads = {key: value for key, value in state.items() if key.startswith("post_mp.")}
-        full = renamed(state, own, GRIT, FILE)
-        assert [full[key] for key in own if key.startswith("head.")] == list(heads.values())
-        return
-    full = renamed(state, own, GRIT, FILE)
-    kept = [key for key in state if rename(key) in full]
-    assert len(kept) == len(full)
-    assert all(full[rename(key)] is state[key] for key in kept)
-
-
 def test_norms_of_grit_over_channels_and_batches_keep_their_order_and_rezero_its_factors() -> None:
     settings = {"gt.layer_norm": True, "gt.batch_norm": True, "grit.rezero": True}
     options = {"num_layers": 1, "dim": 8, "num_heads": 2, "head": "inductive_node"}
@@ -101,8 +57,7 @@ def test_norms_of_grit_over_channels_and_batches_keep_their_order_and_rezero_its
     places = [next(one for one in find(name) if one in own) for name in theirs]
     assert [place.split(".")[3] for place in places] == ["0", "0", "1", "1"]
     for name in ("alpha1_h", "alpha1_e", "alpha2_h"):
-        assert next(find(f"layers.0.{name}")) == f"layers.0.{rename_layer(name)}"
-        assert f"layers.0.{rename_layer(name)}" in own
+        assert next(find(f"layers.0.{name}")) in own
 
 
 def small(tmp_path: Path, **changes: Any) -> nn.Module:

@@ -12,8 +12,6 @@ from torch import nn
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.compat.dialects import detect
-from graphgps_kmip.compat.foreign_keys import translated
-from graphgps_kmip.compat.ppgt_keys import PPGT as PPGT_CODE
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config_loading import flatten, load_config
 from tests.compat.pair_files import DATA, FILES, GRIT, PPGT, build, load, settings_of
@@ -144,17 +142,6 @@ def test_keys_of_a_file_mean_ours(name: str, tmp_path: Path) -> None:
     assert {key: values[key] for key in CHOSEN[name]} == CHOSEN[name]
 
 
-def test_attention_and_depth_keys_that_no_public_file_sets_are_read(tmp_path: Path) -> None:
-    changes = {"gt.attn.l2dist": False, "gt.attn.urpe": False, "gt.attn.window_attn_hop": 2, "gt.attn.gated_attn": True}
-    more = {"gt.attn.qkv_bias": False, "gt.attn.o_bias": False, "gt.layerwise_drop_path_rate": True, "optim.beta2": 0.9}
-    load(ZINC, tmp_path, **changes, **more)
-    sl2 = cfg.gt.sl2
-    assert (sl2.key_norm, sl2.urpe, sl2.window, sl2.gated, sl2.bias) == ("none", False, 2, True, False)
-    assert (cfg.ppgt.drop_path_by_layer, cfg.optimizer.adamw.beta2) == (True, 0.9)
-    load(ZINC, tmp_path, **{"gt.attn.learn_k_bias": True})
-    assert cfg.gt.sl2.key_norm == "learned"
-
-
 def test_the_command_line_wins_by_their_keys_and_by_ours(tmp_path: Path) -> None:
     load(ZINC, tmp_path, "gt.drop_path", "0.3", "ppgt.node_features", "rrwp", "gt.layer_scale", "True")
     assert (cfg.ppgt.drop_path, cfg.ppgt.node_features, cfg.ppgt.layer_scale) == (0.3, "rrwp", 1e-4)
@@ -267,24 +254,3 @@ def test_what_this_package_has_not_is_refused_in_one_line(
     with pytest.raises(ConfigError, match=message) as caught:
         load(ZINC, tmp_path, **{key: value})
     assert "\n" not in str(caught.value)
-
-
-def test_stems_and_layers_scale_their_branches_alike(tmp_path: Path) -> None:
-    changes = {f"{BLOCKS}.drop_path_scale": False}
-    load(ZINC, tmp_path, **changes)  # without effect at rate 0
-    with pytest.raises(ConfigError, match="EdgeFFN.drop_path_scale False: this package has only True"):
-        load(ZINC, tmp_path, **changes, **{f"{BLOCKS}.drop_path": 0.1})
-
-
-def test_the_encoder_of_subgraphs_needs_its_norm_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="subgraph_encoder.pool_norm none: this package has only batch_norm"):
-        load("brec-I2GIN+PPGT", tmp_path, **{"gt.pos_enc.subgraph_encoder.pool_norm": "none"})
-
-
-def test_keys_of_no_table_pass_as_they_are_in_their_order() -> None:
-    settings = [("gt.layers", 3, "a"), ("gt.drop_path", 0.5, "b"), ("gnn.act", "gelu", "c"), ("mlflow.use", False, "d")]
-    assert translated(settings, PPGT_CODE) == [
-        ("gt.layers", 3, "a"),
-        ("ppgt.drop_path", 0.5, "b"),
-        ("gnn.act", "gelu", "c"),
-    ]

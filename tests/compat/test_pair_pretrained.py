@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.model_builder import create_model
 
+from graphgps_kmip.compat.pair_checkpoint_names import names_of
+from graphgps_kmip.compat.parameter_renaming import finder, renamed
 from graphgps_kmip.gym.config_loading import flatten
 from graphgps_kmip.gym.pretrained import adopt_settings, load_parameters
 from tests.compat.pair_files import as_tree, load, settings_of, shapes_of
-from tests.networks.ppgt_names import renaming
-from tests.networks.test_grit_network import rename
 from tests.recorded import load as load_record
 from tests.recorded import part
 
@@ -127,30 +127,29 @@ def test_a_run_of_ppgt_decides_the_network_and_fills_all_but_a_new_head(reset: b
     model = model_of(PPGT, tmp_path, *words, "pretrained.freeze_main", "True")
     assert (cfg.gt.layers, cfg.ppgt.drop_path, cfg.ppgt.stem_hidden) == (1, 0.4, [128])
     load_parameters(model)
-    found, rename_ppgt = model.state_dict(), renaming("rrwp+log_degree+log_order")
-    for key, value in state.items():
-        ours = "model." + rename_ppgt(key.removeprefix("model."))
-        is_new = reset and ours.startswith("model.head.head.")
-        assert torch.equal(found[ours], value) != is_new, ours
+    own = model.state_dict()
+    full = renamed(state, own, names_of(state), run)
+    assert len(full) == len(state)
+    for ours, value in full.items():
+        assert torch.equal(own[ours], value) != (reset and ours.startswith("model.head.head.")), ours
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-    assert trained == {name for name in found if name.startswith("model.head.head.")}
+    assert trained == {name for name in own if name.startswith("model.head.head.")}
 
 
 def test_a_run_of_grit_decides_the_network_and_fills_it(tmp_path: Path) -> None:
     own = model_of(GRIT, tmp_path, *(word for key, value in NARROW.items() for word in (key, str(value)))).state_dict()
-    names = part(load_record("G_grit/model_graph_zinclike"), "state")  # of two layers
-    state = {
-        key: torch.rand_like(own[f"model.{rename(key)}"].float()) for key in names if f"model.{rename(key)}" in own
-    }
-    state = {f"model.{key}": value for key, value in state.items()} | {
-        "model.rrwp_rel_encoder.padding": torch.zeros(1, 16)
-    }
+    own = {key.removeprefix("model."): value for key, value in own.items()}
+    theirs = part(load_record("G_grit/model_graph_zinclike"), "state")  # of two layers
+    find = finder(theirs, own, names_of(theirs))
+    places = {key: next((place for place in find(key) if place in own), "") for key in theirs}
+    state = {f"model.{key}": torch.rand_like(own[place].float()) for key, place in places.items() if place}
+    state |= {"model.rrwp_rel_encoder.padding": torch.zeros(1, 16)}
     assert len(state) == len(own) + 1
     run = write_run(GRIT, tmp_path, state, **NARROW, **{"gt.attn.clamp": 3.0, "gt.rezero": False})
     model = model_of(GRIT, tmp_path, "pretrained.dir", str(run), "pretrained.reset_prediction_head", "False")
     assert (cfg.gt.layers, cfg.gt.dim_hidden, cfg.gt.grit.clamp) == (1, 16, 3.0)
     load_parameters(model)
-    found = model.state_dict()
+    own = model.state_dict()
     for key, value in state.items():
-        ours = "model." + rename(key.removeprefix("model."))
-        assert "padding" in key or torch.equal(found[ours].float(), value.to(found[ours].dtype).float()), ours
+        ours = own.get(f"model.{places[key.removeprefix('model.')]}")
+        assert ours is None or torch.equal(ours.float(), value.to(ours.dtype).float()), key

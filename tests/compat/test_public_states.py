@@ -74,18 +74,6 @@ def test_the_features_that_expander_and_virtual_edges_start_with_keep_their_role
         assert full[f"{start}{ours}.weight"] is state[f"model.encoder.exp_edge_fixer.{theirs}.weight"]
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.5])
-def test_a_prelu_loads_whether_or_not_a_dropout_takes_a_number_before_it(dropout: float, tmp_path: Path) -> None:
-    name = "GraphGym, PReLU"
-    model, state = build(name, tmp_path, **{"gnn.dropout": dropout}), state_of(name)
-    full = load(model, state)
-    model.load_state_dict(full)
-    slopes = [module.weight for module in model.modules() if isinstance(module, nn.PReLU)]
-    theirs = [value for key, value in state.items() if key.endswith("post_layer.1.weight")]
-    assert len(slopes) == 3
-    assert all(torch.equal(slope, value) for slope, value in zip(slopes, theirs, strict=True))
-
-
 def test_parameters_for_standardised_superpixels_are_refused_where_the_model_scales_otherwise(tmp_path: Path) -> None:
     name = "LRGB, PascalVOC-SP"
     state = state_of(name)

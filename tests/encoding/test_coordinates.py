@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.data.sets.city_networks import encode_coordinates, scaled, sines_and_cosines, standardised
+from graphgps_kmip.data.sets.city_networks import encode_coordinates, scaled, standardised
 
 
 @pytest.fixture
@@ -48,22 +48,6 @@ def test_the_encoding_is_that_of_a_loop_over_the_formulas(city: tuple[Tensor, Te
     torch.testing.assert_close(encoded, expected, atol=2e-6, rtol=1e-6)
 
 
-def test_sines_come_before_cosines_and_low_frequencies_before_high_ones() -> None:
-    encoded = sines_and_cosines(torch.tensor([math.pi / 2, 0.0], dtype=torch.float64), num_frequencies=3)
-    expected = torch.tensor([[1, 0, 0, 0, -1, 1], [0, 0, 0, 1, 1, 1]], dtype=torch.float64)
-    torch.testing.assert_close(encoded, expected, atol=1e-12, rtol=0)
-
-
-def test_training_nodes_span_the_range_and_have_mean_zero_and_variance_one(city: tuple[Tensor, Tensor]) -> None:
-    features, train = city
-    angles = scaled(features, train)[train]
-    torch.testing.assert_close(angles.amin(0), torch.full((5,), -0.9 * math.pi, dtype=torch.float64))
-    torch.testing.assert_close(angles.amax(0), torch.full((5,), 0.9 * math.pi, dtype=torch.float64))
-    values = standardised(features, train)[train]
-    torch.testing.assert_close(values.mean(0), torch.zeros(5, dtype=torch.float64), atol=1e-12, rtol=0)
-    torch.testing.assert_close(values.var(0, correction=0), torch.ones(5, dtype=torch.float64))
-
-
 def test_no_statistic_depends_on_validation_or_test_nodes(city: tuple[Tensor, Tensor]) -> None:
     features, train = city
     other = features.clone()
@@ -71,14 +55,6 @@ def test_no_statistic_depends_on_validation_or_test_nodes(city: tuple[Tensor, Te
     before, after = encode_coordinates(features, train), encode_coordinates(other, train)
     torch.testing.assert_close(before[train], after[train], rtol=0, atol=0)
     assert not torch.equal(before[~train], after[~train])
-
-
-def test_a_shift_or_change_of_units_of_all_nodes_changes_nothing(city: tuple[Tensor, Tensor]) -> None:
-    features, train = city
-    moved = features.double() * torch.tensor([3.0, 0.1, 60, 1e-3, 1e3]) + torch.tensor([100.0, -5, 1, 0, 9])
-    torch.testing.assert_close(
-        encode_coordinates(moved, train), encode_coordinates(features, train), atol=1e-6, rtol=1e-6
-    )
 
 
 @pytest.mark.parametrize("constant", [0.0, 0.1, 1 / 3, 1e7 / 3])
@@ -98,13 +74,3 @@ def test_a_column_that_is_constant_in_training_becomes_zero_everywhere(
 def test_features_without_two_coordinates_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"longitude and latitude first, got \(40"):
         encode_coordinates(torch.zeros(shape), torch.ones(40, dtype=torch.bool))
-
-
-def test_without_a_training_node_nothing_is_scaled() -> None:
-    with pytest.raises(ValueError, match="there is no training node"):
-        encode_coordinates(torch.zeros(4, 3), torch.zeros(4, dtype=torch.bool))
-
-
-def test_two_coordinates_alone_give_thirty_two_inputs(city: tuple[Tensor, Tensor]) -> None:
-    features, train = city
-    assert encode_coordinates(features[:, :2], train).shape == (40, 32)

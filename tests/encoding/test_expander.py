@@ -13,7 +13,6 @@ from torch import Tensor
 from graphgps_kmip.compat.public_faults import RAW, raw_spectral_value
 from graphgps_kmip.encoding import expander_graph as expander
 from graphgps_kmip.encoding.expander_graph import (
-    ALGORITHMS,
     expander_edges,
     expander_generator,
     spectral_bound,
@@ -121,35 +120,6 @@ def test_the_eigenvalue_is_that_of_the_dense_matrix(num_nodes: int, raw: bool) -
     assert value_of(edges.numpy(), num_nodes) == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("num_nodes", [20, 600])
-def test_a_graph_in_pieces_has_the_eigenvalue_zero(num_nodes: int) -> None:
-    half = draw(num_nodes // 2, 3)
-    edges = torch.cat([half, half + num_nodes // 2], 1)
-    assert spectral_value(edges.numpy(), num_nodes) == 0.0
-
-
-@pytest.mark.parametrize("num_nodes", [0, 1, 2, 10])
-def test_small_graphs_are_complete(num_nodes: int) -> None:
-    pairs = [[i, j] for i in range(num_nodes) for j in range(num_nodes) if i != j]
-    assert draw(num_nodes).T.tolist() == pairs
-
-
-def test_with_too_few_nodes_the_degree_and_the_bound_are_those_of_their_number_minus_one(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    assert draw_raw(12, 40, check_spectrum=False).size(1) == 2 * 11 * 12
-    assert not caplog.records
-    assert draw(12, 40).size(1) > 12 * 9
-    assert not caplog.records
-    draw_raw(12, 40, max_num_iters=1)  # no 22-regular graph reaches the bound of 80-regular ones
-    assert "none of 1 draws reached" in caplog.text
-
-
-def test_draws_of_degree_one_need_no_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expander, "spectral_value", lambda *_: pytest.fail("it was tested"))
-    assert draw(30, 1, "Hamiltonian").size(1) == 60
-
-
 def test_it_draws_until_one_passes_and_keeps_the_best_otherwise(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,26 +138,6 @@ def test_it_draws_until_one_passes_and_keeps_the_best_otherwise(
 
 def simple(edges: Tensor) -> Tensor:
     return torch.tensor(sorted({(i, j) for i, j in edges.T.tolist() if i != j})).T
-
-
-def test_seed_and_graph_decide_the_edges() -> None:
-    edges = draw(30)
-    assert torch.equal(draw(30), edges)
-    others = [expander_edges(30, rng=expander_generator(*pair)) for pair in ((0, 1), (1, 0), (1, 1))]
-    assert len({str(one.tolist()) for one in (edges, *others)}) == 4
-
-
-def test_large_graphs_are_not_tested(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expander, "TEST_AT_MOST", 29)
-    monkeypatch.setattr(expander, "spectral_value", lambda *_: pytest.fail("it was tested"))
-    with caplog.at_level(logging.INFO):
-        draw(30)
-    assert "expander of 30 nodes: more than 29 are not tested" in caplog.text
-
-
-def test_both_public_names_of_one_algorithm_serve() -> None:
-    assert set(NAMES) < set(ALGORITHMS)
-    assert torch.equal(draw(30, 3, "Random-d2"), draw(30, 3, "Random-d-2"))
 
 
 @pytest.mark.parametrize(

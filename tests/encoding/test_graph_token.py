@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
@@ -77,14 +76,6 @@ def test_the_bias_of_every_pair_with_a_token_is_the_tokens() -> None:
     assert int((~found[..., 0].isnan()).sum()) == sum((size + 1) ** 2 for size in SIZES)
 
 
-def test_without_a_bias_there_are_no_pairs() -> None:
-    batch = Batch.from_data_list(GRAPHS)
-    module = GraphToken(DIM, None)
-    out = module(batch)
-    assert "pair_index" not in out
-    assert [name for name, _ in module.named_parameters()] == ["token"]
-
-
 def test_a_graph_alone_gets_what_it_gets_in_a_batch_and_data_is_one_graph() -> None:
     module = GraphToken(DIM, HEADS).double()
     together = module(batched(GRAPHS))
@@ -100,18 +91,6 @@ def test_a_graph_alone_gets_what_it_gets_in_a_batch_and_data_is_one_graph() -> N
     assert data.ptr.tolist() == [0, 6]
 
 
-def test_tensors_of_the_batch_are_not_changed_in_place_and_dropout_is_of_the_token() -> None:
-    before = batched(GRAPHS)
-    tensors, copies = dict(before), {key: value.clone() for key, value in before}
-    module = GraphToken(DIM, HEADS, 0.5).double()
-    out = module(before)
-    assert all(torch.equal(tensors[key], copies[key]) for key in copies)
-    tokens = out.x[out.ptr[:-1]]
-    assert 0 < int((tokens == 0).sum()) < tokens.numel()
-    torch.testing.assert_close(tokens, torch.where(tokens == 0, 0, 2 * module.token.expand(3, -1)))
-    assert torch.equal(module.eval()(batched(GRAPHS)).x[0], module.token[0])
-
-
 def test_gradients_are_right() -> None:
     module = GraphToken(DIM, HEADS).double()
 
@@ -123,11 +102,3 @@ def test_gradients_are_right() -> None:
 
     x = batched(GRAPHS).x.requires_grad_()
     assert torch.autograd.gradcheck(inserted, (*module.parameters(), x))
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_nodes_keep_their_precision(dtype: torch.dtype) -> None:
-    batch = batched(GRAPHS)
-    batch.x, batch.pair_attr = batch.x.to(dtype), batch.pair_attr.to(dtype)
-    out = GraphToken(DIM, HEADS)(batch)
-    assert out.x.dtype == out.pair_attr.dtype == dtype

@@ -1,15 +1,20 @@
-"""Distances, degrees and paths of edges inside a graph: brute force, odd graphs."""
+"""Graphormer's distances, degrees, embeddings and bias: brute force over nodes and pairs, options."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch_geometric.data import Batch, Data
 
+from graphgps_kmip.compat.public_faults import PaddedPathsEncoder
 from graphgps_kmip.encoding import graphormer_bias as graphormer
 from graphgps_kmip.encoding.graphormer_bias import (
     NO_EDGE,
     UNREACHABLE,
+    GraphormerEncoder,
     in_and_out_degrees,
     path_types,
     shortest_distances,
@@ -54,14 +59,6 @@ def test_distances_are_lengths_of_shortest_directed_paths(name: str) -> None:
     assert found.view(num_nodes, num_nodes).tolist() == brute_force(edges, num_nodes).tolist()
 
 
-def test_renumbered_nodes_keep_their_distances() -> None:
-    edges, num_nodes = GRAPHS["directed"]
-    order = torch.randperm(num_nodes)
-    before = shortest_distances(edges, num_nodes).view(num_nodes, num_nodes)
-    after = shortest_distances(order[edges], num_nodes).view(num_nodes, num_nodes)
-    assert torch.equal(after[order][:, order], before)
-
-
 def test_edges_that_end_in_a_node_and_that_leave_it_are_counted_apart() -> None:
     ending, leaving = in_and_out_degrees(torch.tensor([[0, 0, 1, 1], [1, 2, 1, 2]]), 4)
     assert ending.tolist() == [0, 2, 2, 0]
@@ -87,14 +84,6 @@ def test_the_types_on_a_path_lead_from_its_start_to_its_end(name: str) -> None:
                 assert [start, *steps[1].tolist()] == [*steps[0].tolist(), end]
 
 
-def test_long_paths_are_cut_and_the_first_of_repeated_edges_counts() -> None:
-    edges = torch.cat([LINE, LINE[:, :1]], dim=1)
-    found = path_types(edges, 4, torch.tensor([[5], [6], [7], [8]]), 2).view(4, 4, 2)
-    assert found[0].tolist() == [[-1, -1], [5, -1], [5, 6], [5, 6]]
-    assert found[1, 3].tolist() == [6, 7]
-    assert found[3, 0].tolist() == [-1, -1]
-
-
 @pytest.mark.parametrize(
     ("types", "message"),
     [
@@ -114,3 +103,113 @@ def test_too_large_graphs_and_edges_out_of_the_graph_are_refused(monkeypatch: py
     monkeypatch.setattr(graphormer, "MAX_NODES", 3)
     with pytest.raises(ValueError, match="up to 3 nodes, got 4: set posenc_GraphormerBias.node_degrees_only True"):
         shortest_distances(LINE, 4)
+
+
+HEADS, DIM = 3, 5
+KINDS = (GraphormerEncoder, PaddedPathsEncoder)
+SIZES = {"num_spatial_types": 5, "num_in_degrees": 3, "num_out_degrees": 4}
+LONGEST = 4  # one less than there are spatial types
+
+
+def graph(num_nodes: int, num_edges: int, seed: int = 0) -> Data:
+    generator = torch.Generator().manual_seed(seed)
+    edges = torch.randint(num_nodes, (2, num_edges), generator=generator)
+    types = torch.randint(6, (num_edges,), generator=generator)
+    x = torch.randn(num_nodes, DIM, generator=generator, dtype=torch.float64)
+    incoming, outgoing = in_and_out_degrees(edges, num_nodes)
+    return Data(
+        x=x,
+        edge_index=edges,
+        in_degrees=incoming,
+        out_degrees=outgoing,
+        spatial_types=shortest_distances(edges, num_nodes),
+        path_types=path_types(edges, num_nodes, types, LONGEST),
+    )
+
+
+def encoder(kind: type[GraphormerEncoder] = GraphormerEncoder, **options: Any) -> GraphormerEncoder:
+    return kind(DIM, None, HEADS, **{**SIZES, "num_edge_types": 6, **options}).double()
+
+
+ENCODED = [graph(9, 14), graph(1, 0), graph(4, 0, 1), graph(12, 18, 2)]
+
+
+def bias_of_pair(module: GraphormerEncoder, distance: int, types: list[int]) -> Tensor:
+    farthest = SIZES["num_spatial_types"] - 1
+    row = farthest + 1 if distance == UNREACHABLE else min(distance, farthest)
+    bias = module.spatial_encoder.weight[row]
+    padding = 0 if isinstance(module, PaddedPathsEncoder) else -1
+    kinds = [kind if kind >= 0 else padding for kind in [*types, -1]]  # one place more than edges
+    places = zip(kinds, module.place_encoder.view(-1, HEADS, HEADS), strict=True)
+    terms = [module.edge_encoder.weight[kind] @ matrix for kind, matrix in places if kind >= 0]
+    return bias + sum(terms) / max(row, 1) if terms else bias
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_pair_gets_the_bias_of_its_distance_and_of_the_edges_on_its_path(kind: type[GraphormerEncoder]) -> None:
+    module = encoder(kind)
+    out = module(Batch.from_data_list(ENCODED))
+    assert int(out.spatial_types.max()) > LONGEST
+    pairs = zip(out.spatial_types.tolist(), out.path_types.tolist(), strict=True)
+    expected = torch.stack([bias_of_pair(module, distance, types) for distance, types in pairs])
+    torch.testing.assert_close(out.pair_attr, expected, rtol=1e-12, atol=1e-12)
+    rows = [
+        (i + start, j + start) for start, n in ((0, 9), (9, 1), (10, 4), (14, 12)) for i in range(n) for j in range(n)
+    ]
+    assert out.pair_index.T.tolist() == [list(row) for row in rows]
+
+
+def test_degrees_are_added_and_large_ones_share_the_last_row() -> None:
+    module, batch = encoder(), Batch.from_data_list(ENCODED)
+    before = batch.x.clone()
+    out = module(batch)
+    assert int(out.in_degrees.max()) > 2
+    expected = [
+        x + module.in_degree_encoder.weight[min(i, 2)] + module.out_degree_encoder.weight[min(o, 3)]
+        for x, i, o in zip(before, out.in_degrees.tolist(), out.out_degrees.tolist(), strict=True)
+    ]
+    torch.testing.assert_close(out.x, torch.stack(expected), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_are_right_and_reach_every_parameter(kind: type[GraphormerEncoder]) -> None:
+    module = encoder(kind)
+    names = list(dict(module.named_parameters()))
+
+    def bias_and_x(*values: Tensor) -> tuple[Tensor, Tensor]:
+        batch = Batch.from_data_list(ENCODED[:3])
+        out = torch.func.functional_call(module, dict(zip(names, values, strict=True)), (batch,))
+        return out.pair_attr, out.x
+
+    assert torch.autograd.gradcheck(bias_and_x, tuple(module.parameters()))
+    out = module(Batch.from_data_list(ENCODED))
+    (out.pair_attr.sum() + out.x.sum()).backward()
+    assert all(bool(parameter.grad.any()) for parameter in module.parameters())
+    assert bool(module.place_encoder.grad[-(HEADS**2) :].any()) == (kind is PaddedPathsEncoder)  # reads the last matrix
+
+
+def test_without_paths_or_pairs_their_tables_are_not_there() -> None:
+    assert encoder(num_edge_types=None).place_encoder is None
+    module = GraphormerEncoder(DIM, None, HEADS, num_in_degrees=3, num_out_degrees=4, node_degrees_only=True).double()
+    out = module(Batch.from_data_list(ENCODED))
+    assert "pair_index" not in out
+    assert "pair_attr" not in out
+    assert len(list(module.parameters())) == 2
+
+
+@pytest.mark.parametrize("key", SIZES)
+@pytest.mark.parametrize("rows", [None, 0])
+def test_a_table_without_rows_is_refused_by_its_key(key: str, rows: int | None) -> None:
+    with pytest.raises(ValueError, match=f"posenc_GraphormerBias.{key} must be 1 or more, got {rows}"):
+        encoder(**{key: rows})
+
+
+def test_missing_statistics_and_parts_of_graphs_are_refused() -> None:
+    with pytest.raises(ValueError, match="needs in_degrees, .* set posenc_GraphormerBias.enable True"):
+        encoder()(Batch.from_data_list([Data(x=ENCODED[0].x)]))
+    part = Batch.from_data_list([ENCODED[0]])
+    part.ptr = torch.tensor([0, 8])
+    with pytest.raises(ValueError, match="of 81 pairs of nodes, these graphs have 64: it needs whole graphs"):
+        encoder()(part)
+    with pytest.raises(ValueError, match="an edge of type 5, but dataset.edge_encoder_num_types is 2: raise it"):
+        encoder(num_edge_types=2)(Batch.from_data_list(ENCODED))

@@ -10,7 +10,6 @@ from torch_geometric.data import Batch, Data
 from graphgps_kmip.encoding import i2_gin
 from graphgps_kmip.encoding.i2_gin import EdgeSubgraphs, I2GINEncoder, neighborhoods
 from graphgps_kmip.encoding.rrwp import RRWP
-from graphgps_kmip.errors import ConfigError
 
 NO_EDGES = torch.empty(2, 0, dtype=torch.long)
 EXACT = RRWP(ksteps=3, channels="K+1", precision="float64", where="batch")
@@ -123,15 +122,6 @@ def test_features_and_gradients_are_those_of_loops(num_hops: int, norm: str) -> 
     assert int(batch.pair_attr.any(dim=1).sum()) == 14 + 9  # edges of the first and third graph, the repeated one once
 
 
-def test_a_graph_has_in_eval_mode_the_features_that_it_has_alone() -> None:
-    module = encoder()
-    module.train()(Batch.from_data_list(graphs()))
-    module.eval()
-    alone = [module(Batch.from_data_list([graph])).pair_attr for graph in graphs()]
-    together = module(Batch.from_data_list(graphs())).pair_attr
-    torch.testing.assert_close(together, torch.cat(alone), rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.parametrize("rows", [1, 9, 30])
 def test_evaluation_block_by_block_has_the_features_of_all_edges_at_once(
     rows: int, monkeypatch: pytest.MonkeyPatch
@@ -146,38 +136,3 @@ def test_evaluation_block_by_block_has_the_features_of_all_edges_at_once(
         found = module(batch.clone()).pair_attr
     assert len(seen) > 1
     torch.testing.assert_close(found, whole, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("num_rows", [1, 9, 30, 1000])
-def test_blocks_are_all_edges_in_order_with_few_more_rows_than_asked_for(num_rows: int) -> None:
-    subgraphs = EdgeSubgraphs(EDGES[0], SIZES[0], 2)
-    blocks = subgraphs.blocks(num_rows)
-    assert [place for one in blocks for place in range(one.start, one.stop)] == list(range(EDGES[0].size(1)))
-    rows = [int(subgraphs.sizes[one].sum()) for one in blocks]
-    assert max(rows) < num_rows + int(subgraphs.sizes.max())
-    assert len(blocks) <= max(1, 2 * sum(rows) // num_rows)
-
-
-def test_the_directions_of_an_edge_differ_and_what_pairs_have_already_is_added() -> None:
-    module, batch = encoder().eval(), Batch.from_data_list(graphs())
-    pairs = module(batch.clone()).pair_attr.detach()
-    assert float((pairs[0 * 7 + 1] - pairs[1 * 7 + 0]).abs().max()) > 1e-6
-    batch.pair_attr = torch.ones_like(pairs)
-    torch.testing.assert_close(module(batch).pair_attr.detach(), pairs + 1)
-
-
-def test_batches_without_edges_or_nodes_have_zeros() -> None:
-    module = encoder().train()
-    assert not module(Batch.from_data_list([graphs()[1]])).pair_attr.any()
-    nothing = Batch(x=torch.zeros(0, 1), edge_index=NO_EDGES, batch=NO_EDGES[0], ptr=torch.tensor([0]))
-    assert module(nothing).pair_attr.shape == (0, 6)
-
-
-def test_parameters_are_as_many_as_in_the_public_code() -> None:
-    module = I2GINEncoder(RRWP(ksteps=32, channels="K+1"), 96, num_layers=6)
-    assert sum(parameter.numel() for parameter in module.parameters()) == 128_742
-
-
-def test_an_unknown_norm_is_refused() -> None:
-    with pytest.raises(ConfigError, match="ppgt.subgraph_norm: expected one of ada_rms_norm, .*got 'bn'"):
-        encoder(norm="bn")

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.encoding import knn
-from graphgps_kmip.encoding.knn import KNNGraph, knn_graph, nearest_neighbors
+from graphgps_kmip.encoding.knn import KNNGraph, nearest_neighbors
 
 
 def brute_force(points: np.ndarray, k: int) -> np.ndarray:
@@ -44,18 +43,6 @@ def grid(side: int, dim: int) -> np.ndarray:
 @settings(max_examples=150, deadline=None)
 def test_grids_full_of_ties_and_duplicates_follow_the_tie_rule(points: np.ndarray, k: int) -> None:
     np.testing.assert_array_equal(nearest_neighbors(points, k), brute_force(points, k))
-
-
-@given(
-    points=st.tuples(st.integers(0, 30), st.integers(1, 3)).flatmap(
-        lambda shape: arrays(np.float64, shape, elements=st.integers(-4, 4).map(lambda value: value / 3))
-    ),
-    k=st.integers(1, 12),
-)
-@settings(max_examples=200, deadline=None)
-def test_few_candidates_at_first_change_nothing_on_grids_and_among_duplicates(points: np.ndarray, k: int) -> None:
-    with patch.object(knn, "SMALL", 0):  # so few points are otherwise all candidates at once
-        np.testing.assert_array_equal(nearest_neighbors(points, k, num_workers=1), brute_force(points, k))
 
 
 @given(
@@ -92,12 +79,6 @@ def test_ties_beyond_the_first_candidates_are_seen(name: str, k: int) -> None:
     np.testing.assert_array_equal(nearest_neighbors(points, k), brute_force(points, k))
 
 
-def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = brute_force(LARGE["plane grid"], 5)  # not from an unblocked search: freed memory could still hold it
-    monkeypatch.setattr(knn, "BLOCK", 100)
-    np.testing.assert_array_equal(nearest_neighbors(LARGE["plane grid"], 5), expected)
-
-
 def test_points_at_one_place_are_searched_once() -> None:
     points = np.concatenate([np.zeros((3000, 3)), np.random.default_rng(0).random((1000, 3))])
     real = scipy.spatial.cKDTree
@@ -106,27 +87,6 @@ def test_points_at_one_place_are_searched_once() -> None:
     assert tree.call_args.args[0].shape == (1001, 3)
     assert neighbors[2000].tolist() == list(range(8))
     assert neighbors[3].tolist() == [0, 1, 2, 4, 5, 6, 7, 8]
-
-
-def test_permuting_points_permutes_the_graph_even_on_a_grid() -> None:
-    pos = torch.from_numpy(grid(6, 2)).float()
-    order = torch.randperm(len(pos), generator=torch.Generator().manual_seed(0))
-    edges = {tuple(edge) for edge in order[knn_graph(pos[order], 3)].T.tolist()}
-    assert edges == {tuple(edge) for edge in knn_graph(pos, 3).T.tolist()}
-
-
-def test_edges_run_from_the_neighbour_to_the_point_sorted_by_point_then_distance() -> None:
-    pos = torch.tensor([[0.0], [1.0], [3.0], [7.0]])
-    assert knn_graph(pos, 2).tolist() == [[1, 2, 0, 2, 1, 0, 2, 1], [0, 0, 1, 1, 2, 2, 3, 3]]
-
-
-@pytest.mark.parametrize(("num", "k", "in_edges"), [(0, 3, 0), (1, 3, 0), (2, 3, 1), (4, 3, 3), (5, 3, 3), (3, 8, 2)])
-def test_every_point_has_k_in_edges_or_as_many_as_there_are_others(num: int, k: int, in_edges: int) -> None:
-    edge_index = knn_graph(torch.zeros(num, 2), k)
-    assert edge_index.shape == (2, num * in_edges)
-    assert edge_index.dtype == torch.int64
-    assert bool((edge_index[0] != edge_index[1]).all())
-    assert edge_index[1].tolist() == [point for point in range(num) for _ in range(in_edges)]
 
 
 def test_the_transform_sets_edges_and_on_request_their_lengths() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -13,7 +11,6 @@ from graphgps_kmip.encoding import resistance
 from graphgps_kmip.encoding.resistance import (
     edge_resistances,
     effective_resistances,
-    embedding_width,
     resistance_embedding,
 )
 
@@ -68,22 +65,6 @@ def test_all_pairs_have_the_resistance_of_the_pseudo_inverse(
     torch.testing.assert_close(found.view(num_nodes, num_nodes), brute_force(edges, num_nodes), **TOLERANCE)
 
 
-def test_wires_in_series_add_up_and_parallel_ones_share_the_current() -> None:
-    path, ring = undirected((0, 1), (1, 2), (2, 3)), undirected((0, 1), (1, 2), (2, 3), (3, 0))
-    pairs = torch.tensor([[0, 0, 2], [3, 1, 2]])
-    torch.testing.assert_close(effective_resistances(path, 4, pairs), torch.tensor([3.0, 1, 0]).double())
-    torch.testing.assert_close(effective_resistances(ring, 4, pairs), torch.tensor([0.75, 0.75, 0]).double())
-    assert effective_resistances(undirected((0, 1)), 3, torch.tensor([[0], [2]])).item() == math.inf
-
-
-def test_renumbered_nodes_and_edges_in_another_order_keep_their_resistances() -> None:
-    edges, num_nodes = GRAPHS["connected"]
-    order, shuffled = torch.randperm(num_nodes), torch.randperm(edges.size(1))
-    before = edge_resistances(edges, num_nodes)
-    after = edge_resistances(order[edges[:, shuffled]], num_nodes)
-    torch.testing.assert_close(after, before[shuffled], **TOLERANCE)
-
-
 def test_the_resistances_of_the_edges_of_a_component_add_up_to_its_nodes_less_one() -> None:
     """Foster's theorem; above DENSE nodes, so by sparse factors."""
     edges = torch.stack([torch.arange(1, 1500), torch.arange(1, 1500) // 2])  # a tree
@@ -111,35 +92,6 @@ def test_distances_in_the_embedding_are_resistances(entries: int, monkeypatch: p
     embedding = resistance_embedding(edges, num_nodes, 4000, np.random.default_rng(0))
     found = torch.cdist(embedding, embedding).square()
     torch.testing.assert_close(found, brute_force(edges, num_nodes), rtol=0.15, atol=0)  # 6 times sqrt(2 / 4000)
-
-
-def test_the_embedding_has_mean_zero_over_each_component() -> None:
-    edges, num_nodes = GRAPHS["many components"]
-    embedding = resistance_embedding(edges, num_nodes, 6, np.random.default_rng(0))
-    adjacency = torch.eye(num_nodes)
-    adjacency[edges[0], edges[1]] = adjacency[edges[1], edges[0]] = 1
-    together = (torch.linalg.matrix_power(adjacency, num_nodes) > 0).double()
-    torch.testing.assert_close(together @ embedding, torch.zeros_like(embedding), **TOLERANCE)
-    lonely = together.sum(1) == 1
-    assert bool(lonely.any())
-    assert not embedding[lonely].any()
-    assert bool(embedding[~lonely].any(dim=1).all())
-
-
-def test_the_embedding_follows_its_generator_and_no_other() -> None:
-    edges, num_nodes = GRAPHS["connected"]
-    first = resistance_embedding(edges, num_nodes, 3, np.random.default_rng(5))
-    np.random.default_rng(0).random()
-    assert torch.equal(resistance_embedding(edges, num_nodes, 3, np.random.default_rng(5)), first)
-    assert not torch.equal(resistance_embedding(edges, num_nodes, 3, np.random.default_rng(6)), first)
-
-
-@pytest.mark.parametrize(
-    ("nodes", "edges", "accuracy", "width"),
-    [(150, 320, 0.1, 75), (7, 12, 0.1, 4), (150, 320, 1.0, 47), (1, 0, 0.1, 1), (9, 0, 0.1, 1), (9, 1, 0.1, 1)],
-)
-def test_the_width_is_the_public_one(nodes: int, edges: int, accuracy: float, width: int) -> None:
-    assert embedding_width(nodes, edges, accuracy) == width
 
 
 def test_mistakes_are_one_line() -> None:

@@ -82,11 +82,6 @@ def test_factors_are_the_best_approximation_of_their_rank(name: str, kind: str, 
     check(GRAPHS[name], kind, rank)
 
 
-def test_a_graph_without_nodes_has_factors_without_rows() -> None:
-    left, right = svd_factors(torch.empty(2, 0, dtype=torch.long), 0, 3)
-    assert left.shape == right.shape == (0, 3)
-
-
 @pytest.mark.parametrize("scale", SCALES)
 def test_a_scale_is_a_power_of_the_singular_values(scale: str) -> None:
     graph = GRAPHS["random"]
@@ -95,27 +90,6 @@ def test_a_scale_is_a_power_of_the_singular_values(scale: str) -> None:
     powers = {"root": 0.5, "full": 1.0, "none": 0.0}
     for factor in (left, right):
         torch.testing.assert_close(factor.norm(dim=0), values ** powers[scale], **CLOSE)
-
-
-@pytest.mark.parametrize("kind", MATRICES)
-def test_another_order_of_the_nodes_changes_rows_and_signs_alone(kind: str) -> None:
-    graph, order = GRAPHS["random"], torch.randperm(30)
-    left, right = svd_factors(graph.edge_index, 30, 6, kind)
-    place = torch.empty_like(order)
-    place[order] = torch.arange(30)
-    edges = place[graph.edge_index][:, torch.randperm(graph.num_edges)]
-    other_left, other_right = svd_factors(edges, 30, 6, kind)
-    signs = (other_left * left[order]).sum(0).sign()
-    torch.testing.assert_close(other_left * signs, left[order], **CLOSE)
-    torch.testing.assert_close(other_right * signs, right[order], **CLOSE)
-
-
-def test_of_two_opposite_eigenvalues_of_a_bipartite_graph_the_positive_one_comes_first() -> None:
-    left, right = svd_factors(GRAPHS["path"].edge_index, 9, 4)
-    torch.testing.assert_close(right, left * torch.tensor([1.0, -1.0, 1.0, -1.0]), **CLOSE)
-    adjacency = matrix_of(GRAPHS["path"], "adjacency", 0)
-    values = torch.linalg.eigvalsh(adjacency)[[8, 0, 7, 1]]
-    torch.testing.assert_close(adjacency @ left, left * values, **CLOSE)
 
 
 LARGE = {
@@ -140,20 +114,6 @@ def test_the_solver_of_large_components_finds_the_same(kind: str, name: str, mon
     monkeypatch.setattr(truncated_svd, "DENSE", 20)
     check(graph, kind, 7)
     assert called
-
-
-def test_a_pair_of_opposite_eigenvalues_is_cut_on_the_same_side_by_both_solvers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    graph = both_ways(nx.random_labeled_tree(60, seed=5))
-    left, right = svd_factors(graph.edge_index, 60, 5)
-    monkeypatch.setattr(truncated_svd, "DENSE", 20)
-    other_left, other_right = svd_factors(graph.edge_index, 60, 5)
-    assert (left * right).sum(0).sign().tolist() == [1, -1, 1, -1, 1]
-    for found, expected in ((other_left, left), (other_right, right)):
-        torch.testing.assert_close(
-            found.T @ expected, (expected.T @ expected) * (found * expected).sum(0).sign(), **CLOSE
-        )
 
 
 def test_a_matrix_that_would_be_too_large_and_an_edge_to_nowhere_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,10 +149,3 @@ def test_signs_are_flipped_in_training_alone_and_of_both_factors_at_once(
     batch.pestat_SVD = given * torch.cat([signs] * (1 + (sides == "both")))
     torch.testing.assert_close(trained, encoder.eval()(batch.clone()).x, rtol=1e-6, atol=1e-6)
     assert not torch.equal(trained, evaluated)
-
-
-def test_values_of_another_rank_than_the_encoders_are_refused() -> None:
-    batch = Batch.from_data_list([AddEncoding("SVD", rank=3)(GRAPHS["path"])])
-    batch.x = torch.randn(9, 3)
-    with pytest.raises(InputError, match=r"pestat_SVD must be \(nodes, 4\), got \(9, 3\): check posenc_SVD.rank"):
-        SVD(rank=4, dim_pe=5).encoder(12, 3)(batch)

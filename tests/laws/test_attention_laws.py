@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,18 +14,63 @@ import torch
 from torch import Tensor, nn
 
 import graphgps_kmip.networks  # noqa: F401 (registers k-MIP)
-from graphgps_kmip.attention import GraphContext
+from graphgps_kmip.attention import GraphContext, SANAttention
 from graphgps_kmip.registry import AttentionTraits, Spec, entries
 from graphgps_kmip.testing import laws
-from graphgps_kmip.testing.laws import LAWS, Law, Trial
+from graphgps_kmip.testing.laws import LAWS, Law, Trial, attend
+
+# name, options, and what the row does not promise with them
+OPTIONS: list[tuple[str, dict[str, Any], dict[str, tuple[str, ...]]]] = [
+    ("kMIP", {"k": 4, "diversity": 2.0}, {}),
+    ("kMIP", {"k": 2, "dim_kq": 3, "dim_val": 5, "head_agg": "Linear"}, {}),
+    ("BigBird", {"form": "edges"}, {}),
+    # a single layer: nothing reads the new features of virtual nodes
+    ("Exphormer", {"num_virt_node": 2}, {"zero_grad": ("initial_state.to_virtual.weight",)}),
+    ("Exphormer", {"use_exp_edges": False}, {"zero_grad": ("initial_state.expander.weight",)}),
+    ("Exphormer", {"add_edge_index": False}, {}),
+    ("ScoreEstimator", {"elementwise": True, "normalise_values": False}, {}),
+    ("SAN", {"gamma": 0.3}, {}),
+    ("SAN", {"secondary_edges": "none"}, {"zero_grad": ("initial_state.feature.weight",)}),
+    ("SAN", {"secondary_edges": "expander", "gamma": 0.3}, {"breaks": ("batch_vector",)}),
+    ("SAN", {"separate": True}, {}),
+    ("SAN", {"separate": True, "secondary_edges": "none"}, {"breaks": ("gradients",)}),
+    ("SAN", {"separate": True, "secondary_edges": "expander"}, {"breaks": ("batch_vector",)}),
+    ("GRIT", {"edge_enhance": False}, {}),
+    ("sL2", {"scale": "paper", "key_norm": "none", "gated": True}, {}),
+    ("sL2", {"key_norm": "learned", "qk_norm": "layer_norm", "urpe": False}, {"zero_grad": ("pair.bias",)}),
+    ("GECO", {"form": "gate_first", "local": "convolution"}, {}),
+]
+
+
+def with_options() -> list[Spec]:
+    """Every row of the registry, and the options that change what is computed."""
+    table = entries("attention") | {"SAN": Spec("attention", "SAN", SANAttention, "", traits=AttentionTraits())}
+    specs = list(entries("attention").values())
+    for name, options, less in OPTIONS:
+        spec, described = table[name], ", ".join(f"{key}={value}" for key, value in options.items())
+        component, traits = partial(spec.component, **options), replace(spec.traits, **less)
+        specs.append(replace(spec, name=f"{name}({described})", component=component, traits=traits))
+    return specs
+
+
+SPECS = with_options()
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.check.__name__)
-@pytest.mark.parametrize("spec", list(entries("attention").values()), ids=lambda spec: spec.name)
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
 def test_the_attention_obeys(spec: Spec, law: Law) -> None:
     if law.promise in spec.traits.breaks:
         pytest.skip(f"{spec.name} does not promise {law.promise!r} (its row says so)")
     law.check(Trial(spec))
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
+def test_dropout_acts_in_training_only(spec: Spec) -> None:
+    trial = Trial(replace(spec, component=partial(spec.component, dropout=0.5)))
+    attention, (x, context) = trial.layer(), trial.batch([7, 5])
+    assert torch.equal(attend(attention, x, context), attend(attention, x, context))
+    attention.train()
+    assert not torch.equal(attend(attention, x, context), attend(attention, x, context))
 
 
 @pytest.mark.parametrize("law", [law for law in LAWS if not law.exact], ids=lambda law: law.check.__name__)

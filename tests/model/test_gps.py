@@ -1,4 +1,4 @@
-"""The laws of a whole GPS model; test_recorded_layers compares its layers with the originals."""
+"""GPS layers and layers without attention: formulas, edge features, states, and where they drop entries."""
 
 from __future__ import annotations
 
@@ -7,12 +7,24 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import dropout
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.attention import GraphContext, KMIPAttention
 from graphgps_kmip.compat.public_faults import EdgeNormOnNodesEncoder
-from graphgps_kmip.model import FeatureEncoder, GPSLayer, GPSModel, GraphHead, LayerRecipe
-from graphgps_kmip.mpnn import GatedGCN
+from graphgps_kmip.model import (
+    FeatureEncoder,
+    GNNLayer,
+    GPSLayer,
+    GPSModel,
+    GraphHead,
+    LayerRecipe,
+    NodeHead,
+    input_layers,
+)
+from graphgps_kmip.model.feature_encoding import UnitRows
+from graphgps_kmip.model.prediction_heads import mlp
+from graphgps_kmip.mpnn import GCN, GINE, GatedGCN
 
 
 class Embed(nn.Module):
@@ -39,15 +51,6 @@ def graphs(sizes: tuple[int, ...] = (5, 1, 9)) -> list[Data]:
         attr = torch.randn(edges.size(1), 8).double()
         made.append(Data(x=torch.randn(n, 3).double(), edge_index=edges, edge_attr=attr, y=torch.tensor([n])))
     return made
-
-
-@pytest.mark.parametrize("norm", ["batch", "layer", "graph", "none"])
-def test_a_graph_alone_gives_the_same_prediction_as_in_a_batch(norm: str) -> None:
-    network, data = model(norm=norm), graphs()
-    together = network(Batch.from_data_list(data))[0]
-    for i, graph in enumerate(data):
-        alone = network(Batch.from_data_list([graph]))[0][0]
-        torch.testing.assert_close(alone, together[i], rtol=1e-9, atol=1e-9)  # float64, sums in another order
 
 
 class AddsOne(nn.Module):
@@ -84,15 +87,6 @@ def test_the_norm_of_edges_acts_on_nodes_where_the_fault_of_graphgym_is_repeated
     torch.testing.assert_close(right.x, encoders[0].node.linear(given.x))
 
 
-def test_the_model_keeps_the_keys_of_the_batch_and_its_inputs() -> None:
-    batch = Batch.from_data_list(graphs())
-    keys, x, edge_attr = set(batch.keys()), batch.x, batch.edge_attr
-    before = x.clone(), edge_attr.clone()
-    model()(batch)
-    assert set(batch.keys()) == keys
-    torch.testing.assert_close((x, edge_attr), before, rtol=0, atol=0)
-
-
 class Counting(nn.Module):
     """Carries a state: how many layers it has seen."""
 
@@ -117,3 +111,127 @@ def test_a_layer_without_branches_and_an_unknown_norm_are_refused() -> None:
         GPSLayer(8, None, None)
     with pytest.raises(ValueError, match="unknown norm"):
         GPSLayer(8, GatedGCN(8), None, norm="instance")
+
+
+DIM = 4
+CONVS = {
+    "gcn": lambda: GNNLayer(GCN(DIM), nn.GELU, 0.1, residual=True),
+    "gine": lambda: GNNLayer(GINE(DIM), nn.ReLU),
+    "gated": lambda: GNNLayer(GatedGCN(DIM)),
+}
+
+
+def graph(nodes: int, edges: int, dtype: torch.dtype = torch.float64) -> Data:
+    return Data(
+        x=torch.randn(nodes, DIM, dtype=dtype),
+        edge_index=torch.randint(0, nodes, (2, edges)),
+        edge_attr=torch.randn(edges, DIM, dtype=dtype),
+        y=torch.tensor([0]),
+    )
+
+
+def gnn(kind: str, recompute: bool = False) -> GPSModel:
+    layers = [CONVS[kind]() for _ in range(2)]
+    return GPSModel(
+        FeatureEncoder(DIM, None, None),
+        layers,
+        NodeHead(DIM, 3),
+        input_layers(DIM, 1, l2norm=True),
+        recompute=recompute,
+    ).double()
+
+
+def test_a_layer_is_convolution_activation_dropout_and_residual() -> None:
+    data = Batch.from_data_list([graph(5, 9)])
+    context = GraphContext.from_data(data)
+    conv = GINE(DIM).double()
+    wanted = conv(data.x, data.edge_index, data.edge_attr)[0]
+    states = (object(),)
+    x, edge_attr, passed = GNNLayer(conv, nn.Tanh, residual=True)(data.x, context, states)
+    torch.testing.assert_close(x, data.x + wanted.tanh())
+    assert edge_attr is data.edge_attr
+    assert passed is states
+    torch.testing.assert_close(GNNLayer(conv)(data.x, context)[0], wanted)
+    dropped = GNNLayer(conv, nn.Sigmoid, dropout=1.0, residual=True)
+    assert torch.equal(dropped(data.x, context)[0], data.x)
+    torch.testing.assert_close(dropped.eval()(data.x, context)[0], data.x + wanted.sigmoid())
+
+
+def test_new_edge_features_reach_the_next_layer() -> None:
+    network, data = gnn("gated").eval(), Batch.from_data_list([graph(5, 9)])
+    before = network(data.clone())[0]
+    with torch.no_grad():
+        network.layers[0].conv.C.weight += 1.0
+        network.layers[0].conv.D.weight.zero_(), network.layers[0].conv.B.weight.zero_()
+    assert not torch.equal(before, network(data.clone())[0])
+    seen = []
+    network.head.register_forward_pre_hook(lambda _, given: seen.append(given[0].edge_attr))
+    network(data)
+    assert not torch.equal(seen[0], data.edge_attr)
+
+
+def test_rows_have_length_one_and_zeros_stay_zeros() -> None:
+    x = torch.tensor([[3.0, 4.0], [0.0, 0.0], [1e-3, 0.0]], dtype=torch.float64, requires_grad=True)
+    scaled = UnitRows()(x)
+    torch.testing.assert_close(scaled, torch.tensor([[0.6, 0.8], [0.0, 0.0], [1.0, 0.0]], dtype=torch.float64))
+    scaled.sum().backward()
+    assert x.grad.isfinite().all()
+
+
+def test_hidden_rows_of_a_head_have_length_one_where_asked() -> None:
+    x = torch.randn(3, DIM)
+    layers = mlp(DIM, 2, 2, l2norm=True)
+    hidden = layers[0](x).relu()
+    torch.testing.assert_close(layers(x), layers[-1](hidden / hidden.norm(dim=1, keepdim=True).clamp(min=1e-12)))
+    assert not any(isinstance(module, UnitRows) for module in mlp(DIM, 2, 2).modules())
+    for head in (GraphHead(DIM, 2, 2, l2norm=True), NodeHead(DIM, 2, 2, l2norm=True)):
+        assert any(isinstance(module, UnitRows) for module in head.modules())
+
+
+N, WIDTH, P = 400, 8, 0.3
+CONTEXT = GraphContext(torch.zeros(N, dtype=torch.long), torch.tensor([0, N]), torch.zeros(2, 0, dtype=torch.long))
+
+
+class Message(nn.Module):
+    """Message passing that sends the same to every node."""
+
+    def __init__(self, value: float, internal_residual: bool = False) -> None:
+        super().__init__()
+        self.value, self.internal_residual = value, internal_residual
+
+    def forward(self, x: Tensor, _: Tensor, edge_attr: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        return torch.full_like(x, self.value), edge_attr
+
+
+class Attention(nn.Module):
+    def forward(self, x: Tensor, _: GraphContext) -> Tensor:
+        return torch.full_like(x, 5.0)
+
+
+def layer_of(*local: nn.Module, attention: bool = False, rate: float = P, **options: object) -> GPSLayer:
+    options = {"norm": "none", "act": nn.Identity} | options
+    return GPSLayer(WIDTH, local, Attention() if attention else None, dropout=rate, **options).double()
+
+
+def call(layer: GPSLayer, x: Tensor) -> Tensor:
+    torch.manual_seed(7)
+    return layer(x, CONTEXT)[0]
+
+
+@pytest.mark.parametrize("attention", [False, True], ids=["message passing", "attention"])
+def test_what_a_branch_adds_is_dropped_at_the_rate_and_scaled_and_its_residual_is_whole(attention: bool) -> None:
+    layer = layer_of(*([] if attention else [Message(5.0)]), attention=attention, recipe=LayerRecipe(ffn=False)).train()
+    added = call(layer, torch.full((N, WIDTH), 100.0).double()) - 100
+    assert sorted(added.unique().tolist()) == pytest.approx([0, 5 / (1 - P)])
+    assert (added == 0).double().mean().item() == pytest.approx(P, abs=0.03)  # 3,200 draws: 3.7 standard deviations
+
+
+def test_the_ffn_drops_after_its_activation_and_at_its_end_and_the_residual_around_it_is_whole() -> None:
+    layer = layer_of(Message(3.0, internal_residual=True), act=nn.GELU).train()
+    x = torch.randn(N, WIDTH).double()
+    got = call(layer, x)
+    first, last = [one for one in layer.ffn if isinstance(one, nn.Linear)]
+    torch.manual_seed(7)
+    h = torch.full_like(x, 3.0)
+    inner = dropout(nn.functional.gelu(first(h)), P)
+    torch.testing.assert_close(got, h + dropout(last(inner), P), rtol=0, atol=0)

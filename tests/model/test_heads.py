@@ -1,12 +1,21 @@
-"""Heads: what is predicted, on which rows, and with which labels."""
+"""Heads: what is predicted, on which rows, with which labels, and the recorded ones."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.model import GraphHead, NodeHead, SequenceHead
+from graphgps_kmip.errors import ConfigError, InputError
+from graphgps_kmip.model import EdgeHead, GraphHead, NodeHead, SequenceHead
+from graphgps_kmip.model import prediction_heads as edge_head
+from graphgps_kmip.model.linear_heads import LinearHead, linear_mlp
+from graphgps_kmip.model.prediction_heads import PairHead
+from graphgps_kmip.model.san_layer import san_graph_head
+from graphgps_kmip.task.metrics import OF_RANK, mean_over_graphs
+from tests.recorded import check, load, part
 
 
 def batch() -> Batch:
@@ -44,14 +53,6 @@ def test_the_transductive_head_keeps_the_nodes_of_the_split() -> None:
     assert true.tolist() == [0, 3, 5]
 
 
-def test_the_inductive_head_predicts_every_node() -> None:
-    data = batch()
-    data.y = torch.arange(6)
-    pred, true = NodeHead(4, 3)(data)
-    assert pred.shape == (6, 3)
-    assert true.tolist() == list(range(6))
-
-
 def test_each_place_of_a_sequence_has_a_linear_map_of_its_own() -> None:
     head, whole = SequenceHead(4, 7, length=3, pooling="add"), batch()
     whole.y = torch.arange(9).reshape(3, 3)
@@ -63,8 +64,253 @@ def test_each_place_of_a_sequence_has_a_linear_map_of_its_own() -> None:
             torch.testing.assert_close(pred[graph, place], linear(data.x.sum(0)))
 
 
-def test_an_unknown_pooling_and_a_head_without_layers_are_refused_by_key() -> None:
+RECORDS = {
+    "head_linear_graph_L1": (3, 1, "add", "none"),
+    "head_linear_graph_add_L3": (1, 3, "add", "none"),
+    "head_linear_graph_mean_L2": (10, 2, "mean", "none"),
+    "head_linear_graph_mean_bn_L3": (5, 3, "mean", "batch_norm"),
+    "head_linear_node_L2": (6, 2, None, "none"),
+}
+
+
+@pytest.mark.parametrize("file", RECORDS)
+def test_outputs_and_gradients_equal_the_recorded_head(file: str) -> None:
+    dim_out, layers, pooling, norm = RECORDS[file]
+    record = load(f"F_model/{file}")
+    head = LinearHead(8, dim_out, layers, pooling, norm=norm).double()
+
+    def forward(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        batch = Batch(x=inputs["x"], batch=inputs["batch"], y=torch.zeros(1))
+        batch._num_graphs = int(inputs["batch"][-1]) + 1
+        return {"pred": head(batch)[0]}
+
+    check(head, forward, record, lambda name: name.replace("post_pooling_norm", "norm.module"))
+
+
+def widths(mlp: nn.Sequential) -> list[tuple[int, int]]:
+    return [(one.in_features, one.out_features) for one in mlp if isinstance(one, nn.Linear)]
+
+
+def test_hidden_layers_keep_the_width_or_halve_it_and_are_never_narrower_than_the_output() -> None:
+    assert widths(linear_mlp(64, 1, 3)) == [(64, 64), (64, 64), (64, 1)]
+    assert widths(linear_mlp(64, 1, 3, halve_widths=True)) == [(64, 32), (32, 16), (16, 1)]
+    assert widths(linear_mlp(8, 10, 2)) == [(8, 10), (10, 10)]
+    assert widths(linear_mlp(64, 20, 4, halve_widths=True)) == [(64, 32), (32, 20), (20, 20), (20, 20)]
+    assert sum(p.numel() for p in linear_mlp(64, 1, 3, halve_widths=True).parameters()) == 2625
+
+
+def graphs() -> Batch:
+    torch.manual_seed(0)
+    return Batch.from_data_list([Data(x=torch.randn(n, 4), y=torch.tensor([n]), num_nodes=n) for n in (2, 3, 4)])
+
+
+def test_the_class_token_is_read_in_place_of_the_nodes() -> None:
+    head, batch = LinearHead(4, 2, pooling="cls_token"), graphs()
+    with pytest.raises(InputError, match="class_token to ppgt.node_features"):
+        head(batch)
+    batch.class_token = torch.randn(3, 4)
+    torch.testing.assert_close(head(batch)[0], head.mlp(batch.class_token))
+
+
+def test_of_one_graph_divided_by_masks_only_the_nodes_of_the_split_are_predicted() -> None:
+    head, batch = LinearHead(4, 2, pooling=None), graphs()
+    batch.y = torch.arange(9)
+    everything, labels = head(batch)
+    assert torch.equal(labels, batch.y)
+    batch.train_mask = torch.tensor([True, False, False, True, False, True, False, False, False])
+    batch.val_mask, batch.split = ~batch.train_mask, "train"
+    found, labels = head(batch)
+    assert labels.tolist() == [0, 3, 5]
+    torch.testing.assert_close(found, everything[batch.train_mask])
+    batch.split = "val"
+    assert head(batch)[1].tolist() == [1, 2, 4, 6, 7, 8]
+    batch.y = torch.arange(3)
+    assert len(LinearHead(4, 2)(batch)[0]) == 3, "a graph is predicted from all of its nodes"
+
+
+def test_what_cannot_be_built_is_refused() -> None:
+    with pytest.raises(InputError, match="gnn.layers_post_mp 0"):
+        LinearHead(4, 2, 0)
+    with pytest.raises(ConfigError, match="post_pooling_norm: unknown name 'batchnorm'. Did you mean batch_norm"):
+        LinearHead(4, 2, norm="batchnorm")
+
+
+def wide_batch() -> Batch:
+    torch.manual_seed(0)
+    graphs = [Data(x=torch.randn(n, 12), y=torch.tensor([n]), num_nodes=n) for n in (3, 1, 2)]
+    return Batch.from_data_list(graphs)
+
+
+@pytest.mark.parametrize(("dim", "widths"), [(56, [56, 28, 14]), (84, [84, 42, 21]), (30, [30, 15, 7])])
+def test_every_layer_halves_the_width_rounded_down(dim: int, widths: list[int]) -> None:
+    linear = [module for module in san_graph_head(dim, 10).mlp if isinstance(module, nn.Linear)]
+    assert [layer.in_features for layer in linear] == widths
+    assert [layer.out_features for layer in linear] == [*widths[1:], 10]
+    parameters = sum(a * b + b for a, b in zip(widths, [*widths[1:], 10], strict=True))
+    assert sum(parameter.numel() for parameter in san_graph_head(dim, 10).parameters()) == parameters
+
+
+@pytest.mark.parametrize(("pooling", "pool"), [("add", torch.sum), ("mean", torch.mean), ("max", torch.amax)])
+def test_a_graph_is_predicted_from_its_pooled_nodes(pooling: str, pool: object) -> None:
+    head, whole = san_graph_head(12, 2, pooling), wide_batch()
+    pred, true = head(whole)
+    assert true.tolist() == [3, 1, 2]
+    first, _, second, _, last = head.mlp
+    for i, graph in enumerate(whole.to_data_list()):
+        pooled = pool(graph.x, dim=0)
+        torch.testing.assert_close(pred[i], last(second(first(pooled).relu()).relu()))
+
+
+@pytest.mark.parametrize(("halvings", "dim_out"), [(1, 3), (2, 1)])
+def test_outputs_and_gradients_equal_the_recorded_head_of_grit(halvings: int, dim_out: int) -> None:
+    head = san_graph_head(8, dim_out, "add", halvings).double()
+
+    def forward(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        wide_batch = Batch(x=inputs["x"], batch=inputs["batch"], y=torch.zeros(1))
+        wide_batch._num_graphs = int(inputs["batch"][-1]) + 1
+        return {"pred": head(wide_batch)[0]}
+
+    def rename(name: str) -> str:
+        _, number, rest = name.split(".")
+        return f"mlp.{2 * int(number)}.{rest}"
+
+    check(head, forward, load(f"G_grit/head_san_graph_L{halvings}"), rename)
+
+
+def test_a_width_that_vanishes_and_an_unknown_pooling_are_refused_by_key() -> None:
+    with pytest.raises(ValueError, match="gnn.dim_inner is 3: set it to 4 or more"):
+        san_graph_head(3, 1)
     with pytest.raises(ValueError, match="model.graph_pooling"):
-        GraphHead(4, 2, pooling="median")
-    with pytest.raises(ValueError, match="gnn.layers_post_mp"):
-        NodeHead(4, 2, num_layers=0)
+        san_graph_head(8, 1, "median")
+
+
+def graph(n: int, edges: list[tuple[int, int]]) -> Data:
+    edge_index = torch.tensor(edges, dtype=torch.long).reshape(-1, 2).T
+    return Data(x=torch.randn(n, 4, dtype=torch.float64), edge_index=edge_index)
+
+
+GRAPHS = [(3, [(0, 1), (1, 0), (2, 2)]), (1, []), (0, []), (2, [(1, 0), (1, 0)])]
+
+
+def test_every_pair_of_a_graph_gets_its_logits_and_says_whether_it_is_an_edge() -> None:
+    head, graphs = PairHead().double(), [graph(*given) for given in GRAPHS]
+    pred, true = head(Batch.from_data_list(graphs))
+    expected, labels = [], []
+    for data in graphs:
+        edges = set(map(tuple, data.edge_index.T.tolist()))
+        for i, one in enumerate(data.x):
+            for j, other in enumerate(data.x):
+                expected.append(head.predictor.weight[:, 0] * (one @ other) + head.predictor.bias)
+                labels.append(int((i, j) in edges))
+    assert true.tolist() == labels
+    assert sum(labels) == 4
+    torch.testing.assert_close(pred, torch.stack(expected), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("kept", ["x", "edge_index"])
+def test_inputs_stay_and_gradients_are_right(kept: str) -> None:
+    head, data = PairHead().double(), graph(3, [(0, 1)])
+    before = data[kept].clone()
+    assert torch.autograd.gradcheck(lambda x: head(Data(x=x, edge_index=data.edge_index))[0], data.x.requires_grad_())
+    torch.testing.assert_close(data[kept], before)
+
+
+DIM = 4
+# Positive and negative pairs of each graph: several tails of one head, both directions, a self-loop, one positive
+# only, none at all, none labelled, a graph of one node.
+RANKED = (
+    (6, [(0, 1), (0, 3), (2, 5), (5, 2)], [(1, 0), (4, 4)]),
+    (5, [(3, 4)], [(0, 1), (1, 2), (2, 3)]),
+    (4, [], [(0, 1)]),
+    (3, [], []),
+    (1, [(0, 0)], []),
+    (7, [(6, 6), (6, 0), (1, 2)], []),
+)
+
+
+def labelled_graph(
+    num_nodes: int, positive: list[tuple[int, int]], negative: list[tuple[int, int]], **given: Tensor
+) -> Data:
+    pairs = torch.tensor(positive + negative, dtype=torch.long).reshape(-1, 2).T
+    label = torch.tensor([1] * len(positive) + [0] * len(negative), dtype=torch.long)
+    x = given.get("x", torch.randn(num_nodes, DIM, dtype=torch.float64))
+    order = torch.randperm(len(label))  # positive and negative pairs come mixed
+    return Data(x=x, num_nodes=num_nodes, edge_label_index=pairs[:, order], edge_label=label[order])
+
+
+def labelled_batch() -> Batch:
+    return Batch.from_data_list([labelled_graph(*sizes) for sizes in RANKED])
+
+
+def by_hand(data: Data, scores: Tensor) -> Tensor:
+    """Count the ranks of one graph, pair by pair; scores (N, N)."""
+    pairs = list(zip(*data.edge_label_index.tolist(), data.edge_label.tolist(), strict=True))
+    positive = {(i, j) for i, j, label in pairs if label}
+    rows = []
+    for i, j, label in pairs:
+        everyone = [v for v in range(data.num_nodes) if v != j]
+        filtered = [v for v in everyone if (i, v) not in positive]
+        ranks = [
+            1 + sum(1.0 * (scores[i, v] > scores[i, j]) + 0.5 * (scores[i, v] == scores[i, j]) for v in others)
+            for others in (everyone, filtered, [v for v in filtered if v != i])
+        ]
+        rows.append([sum(label for *_, label in pairs), *ranks] if label else [0.0] * 4)
+    return torch.tensor(rows, dtype=torch.float64).reshape(-1, 4)
+
+
+def all_scores(head: EdgeHead, x: Tensor, decoding: str) -> Tensor:
+    first, second = (t.reshape(-1, DIM) for t in (x[:, None].expand(-1, len(x), -1), x.expand(len(x), -1, -1)))
+    if decoding == "concat":
+        return head.mlp(torch.cat([first, second], dim=1)).reshape(len(x), len(x))
+    first, second = head.mlp(first), head.mlp(second)
+    scores = F.cosine_similarity(first, second) if decoding == "cosine_similarity" else (first * second).sum(-1)
+    return scores.reshape(len(x), len(x))
+
+
+@pytest.mark.parametrize("decoding", ["dot", "cosine_similarity", "concat"])
+@pytest.mark.parametrize("chunk", [2**20, 3])
+def test_logits_and_ranks_are_those_counted_by_hand(decoding: str, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(edge_head, "PAIRS", chunk)
+    head, whole = EdgeHead(DIM, 2, decoding).double().eval(), labelled_batch()
+    wanted = []
+    for data in whole.to_data_list():
+        scores = all_scores(head, data.x, decoding).detach()
+        logits = scores[data.edge_label_index[0], data.edge_label_index[1]]
+        wanted.append(torch.cat([logits[:, None], by_hand(data, scores)], dim=1))
+    pred, true = head(whole)
+    torch.testing.assert_close(pred, torch.cat(wanted))
+    assert torch.equal(true, whole.edge_label)
+    assert pred[true == 1, 2].unique().numel() > 2, "the ranks differ among themselves"
+
+
+def test_equal_scores_share_the_mean_of_their_places() -> None:
+    head = EdgeHead(1, 1)
+    head.mlp = torch.nn.Identity()
+    x = torch.tensor([[1.0], [2.0], [2.0], [2.0], [5.0]])
+    pred, _ = head(Batch.from_data_list([labelled_graph(5, [(0, 1)], [], x=x)]))
+    assert pred[0].tolist() == [2.0, 1.0, 3.0, 3.0, 3.0]  # after 5, in the middle of three
+
+
+def test_an_unknown_decoding_and_graphs_without_labelled_pairs_are_refused() -> None:
+    with pytest.raises(ValueError, match="unknown model.edge_decoding 'euclid': choose one of dot"):
+        EdgeHead(DIM, decoding="euclid")
+    with pytest.raises(ValueError, match="edge_label_index"):
+        EdgeHead(DIM)(Batch.from_data_list([Data(x=torch.ones(2, DIM))]))
+
+
+def test_predictions_and_ranks_match_the_recorded_original() -> None:
+    record = load("E_metrics/mrr_graphgps")
+    inputs = part(record, "in")
+    head = EdgeHead(8, 1, "dot", ranked=True).double().eval()
+    old = "layer_post_mp.model.0.model."
+    head.load_state_dict({key.replace(old, "mlp.0."): value for key, value in part(record, "state").items()})
+    labelled_batch = Data(x=inputs["x"], edge_label_index=inputs["edge_index_labeled"], edge_label=inputs["edge_label"])
+    labelled_batch.ptr = torch.cat([torch.zeros(1, dtype=torch.long), inputs["batch"].bincount().cumsum(0)])
+    score, true = head(labelled_batch)
+    score = score.detach()
+    torch.testing.assert_close(score[:, 0], record["out/pred"])
+    torch.testing.assert_close(true.long(), record["out/label"].long())
+    for name, (value, _) in OF_RANK.items():
+        # The original counts 0 for the third graph, which has no positive pair; ours leaves it out.
+        mean = mean_over_graphs(2, value)(score, true, 0.5) * 2 / 3
+        assert mean == pytest.approx(float(record[f"out/{name}"]))

@@ -53,27 +53,6 @@ def test_predictions_gradients_and_running_statistics_are_those_of_kept_layers(a
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("attention", [KMIPAttention, FullAttention])
-def test_a_graph_may_be_walked_twice(
-    attention: type[nn.Module],
-) -> None:
-    def gradients(net: GPSModel) -> list[Tensor | None]:
-        torch.manual_seed(2)
-        loss = net(graphs())[0].square().sum()
-        parameters = [p for p in net.parameters() if p.requires_grad]
-        first = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
-        again = torch.autograd.grad(loss, parameters, allow_unused=True)
-        torch.testing.assert_close(again, first, rtol=0, atol=1e-12)
-        return list(first)
-
-    plain = model(attention)
-    other = copy.deepcopy(plain)
-    other.recompute = True
-    torch.testing.assert_close(gradients(other), gradients(plain), rtol=1e-9, atol=1e-9)
-    for ours, theirs in zip(other.buffers(), plain.buffers(), strict=True):
-        torch.testing.assert_close(ours, theirs)
-
-
 def test_no_search_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     searches = []
     answer = memo.Memo.answer
@@ -97,14 +76,6 @@ def test_what_is_kept_for_the_backward_pass_does_not_hold_the_inside_of_layers()
         return sum(sizes)
 
     assert kept(True) < kept(False) / 5
-
-
-def test_evaluation_keeps_nothing_and_records_nothing() -> None:
-    net = model(KMIPAttention).eval()
-    expected = net(graphs())[0]
-    net.recompute = True
-    with torch.no_grad():
-        torch.testing.assert_close(net(graphs())[0], expected, rtol=0, atol=0)
 
 
 def test_searches_of_searches_are_recorded_once_and_given_back_twice() -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 
-from graphgps_kmip.mpnn import GAT, GIN, GINE, GatedGCN, GATv2
+from graphgps_kmip.mpnn import GAT, GINE, GATv2
 from tests.mpnn.cases import DIM, Graph, build, call, joined, make_graph
 
 Edges = list[tuple[int, Tensor]]  # the edges into one node: source, features
@@ -136,14 +136,6 @@ def test_a_layer_gives_what_its_formula_says_of_each_node(name: str) -> None:
             FORMULAS[name](layer, graph, i, [(int(graph.edge_index[0, e]), graph.edge_attr[e]) for e in into])
         )
     torch.testing.assert_close(call(layer, graph)[0], torch.stack(expected), rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize("kind", [GatedGCN, GIN, GINE])
-def test_the_activation_that_is_given_is_the_one_that_is_used(kind: type[nn.Module]) -> None:
-    graph, relu, tanh = make_graph(6), kind(DIM).double().eval(), kind(DIM, 0.0, nn.Tanh).double().eval()
-    tanh.load_state_dict(relu.state_dict())
-    assert not torch.equal(call(relu, graph)[0], call(tanh, graph)[0])
-    assert not any(isinstance(module, nn.ReLU) for module in tanh.modules())
 
 
 def test_gine_drops_inside_only_where_its_inner_network_says_so() -> None:

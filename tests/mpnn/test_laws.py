@@ -129,7 +129,3 @@ def test_an_encoding_without_a_gate_and_a_gate_without_encoding_are_refused(laye
         return
     with pytest.raises(ValueError, match=f"^{type(layer).__name__} does not read EquivStableLapPE"):
         layer(graph.x, graph.edge_index, graph.edge_attr, graph.encoding)
-
-
-def test_only_gatedgcn_adds_its_input_by_itself(layer: nn.Module) -> None:
-    assert layer.internal_residual == (type(layer).__name__ == "GatedGCN")

@@ -1,4 +1,4 @@
-"""Convolutions that sum over lists of neighbours: torch_geometric's results, gradients, and when they take that way."""
+"""Convolutions that sum over lists of neighbours, and self loops: torch_geometric's results and gradients."""
 
 from __future__ import annotations
 
@@ -10,14 +10,8 @@ from torch import Tensor, nn
 from torch_geometric.nn import APPNP, GATConv, GCNConv, GINConv, MessagePassing, SAGEConv
 
 from graphgps_kmip.mpnn import summed_convolutions
-from graphgps_kmip.mpnn.summed_convolutions import (
-    SummedAPPNP,
-    SummedGAT,
-    SummedGCN,
-    SummedGIN,
-    SummedSAGE,
-    lists_pay,
-)
+from graphgps_kmip.mpnn.message_passing import PlainConv, with_own_loops
+from graphgps_kmip.mpnn.summed_convolutions import SummedAPPNP, SummedGAT, SummedGCN, SummedGIN, SummedSAGE
 
 BASES = [
     GCNConv(4, 3),
@@ -91,10 +85,17 @@ def test_explanations_find_the_general_form_of_a_layer_although_its_base_class_w
     assert type(PAIRS[name]()[0])._orig_propagate is MessagePassing.propagate
 
 
-def test_lists_pay_on_many_edges_and_channels() -> None:
-    edge_index = torch.zeros(2, 2**15, dtype=torch.int64)
-    assert lists_pay(edge_index, 32)
-    assert not lists_pay(edge_index, 31)
-    assert lists_pay(edge_index, 31, 2)
-    assert not lists_pay(edge_index.repeat(1, 64), 1)
-    assert not lists_pay(edge_index.to("meta"), 32)
+LOOPS = torch.tensor([[0, 1, 1, 2, 3, 3], [1, 1, 0, 3, 3, 2]])  # two are loops; node 4 has no edge
+
+
+@pytest.mark.parametrize("edge_index", [LOOPS, LOOPS[:, [0, 2, 3, 5]]], ids=["with loops", "without"])
+def test_convolutions_on_edges_with_own_loops_equal_those_that_add_them(edge_index: torch.Tensor) -> None:
+    x, edge_attr = torch.randn(5, 4), torch.randn(edge_index.size(1), 3)
+    for conv, given in ((GATConv(4, 2, 2, edge_dim=3), edge_attr), (GCNConv(4, 4), None)):
+        expected = conv(x, edge_index, given)
+        if given is None:
+            torch.testing.assert_close(PlainConv(conv)(x, edge_index, None)[0], expected)
+        conv.add_self_loops = False
+        edges, features = with_own_loops(edge_index, given, len(x))
+        torch.testing.assert_close(conv(x, edges, features), expected)
+        assert edges.size(1) == 4 + 5

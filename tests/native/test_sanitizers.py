@@ -56,8 +56,8 @@ def said_of(command: list[str], instructions: str, tmp_path: Path) -> tuple[str,
 
 @pytest.mark.parametrize("instructions", [AUTO, *runnable()])
 def test_the_sanitizers_have_nothing_to_say_of_the_kernels(instructions: str, tmp_path: Path) -> None:
-    cases = ["tests/native/kernel_cases.py", "tests/encoding/test_envelope.py", "tests/data/test_edge_kernel.py"]
-    cases += ["tests/attention/test_clamped_kernel.py"]
+    cases = ["tests/native/kernel_cases.py", "tests/encoding/test_laplacian.py", "tests/data/test_edge_kernel.py"]
+    cases += ["tests/attention/test_clamped.py"]
     command = ["-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", *cases]
     printed, said = said_of(command, instructions, tmp_path)
     assert not said

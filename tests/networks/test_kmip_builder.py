@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -58,14 +57,6 @@ def test_the_config_group_has_the_keys_and_defaults_that_finished_runs_were_hash
     assert {name: option.default for name, option in options(build_kmip).items()} == DEFAULTS
 
 
-def test_the_class_has_at_most_eleven_arguments_and_shares_its_defaults_with_the_config_group() -> None:
-    arguments = inspect.signature(KMIPAttention).parameters
-    assert len(arguments) <= 11
-    shared = {name: argument.default for name, argument in arguments.items() if name in DEFAULTS}
-    assert shared == {name: DEFAULTS[name] for name in ("k", "dim_kq", "dim_val", "head_agg", "search")}
-    assert arguments["dropout"].default == inspect.signature(build_kmip).parameters["dropout"].default
-
-
 @pytest.mark.parametrize(("settings", "variant", "selections"), VARIANTS)
 def test_each_setting_has_its_variant(
     settings: dict[str, Any], variant: type[KMIPAttention], selections: list[type]
@@ -73,17 +64,6 @@ def test_each_setting_has_its_variant(
     attention = built(settings)
     assert type(attention) is variant
     assert [type(module) for module in attention.selection.modules()] == selections
-
-
-@pytest.mark.parametrize("settings", [settings for settings, _, _ in VARIANTS])
-def test_every_variant_has_the_parameters_of_kmip_attention_and_draws_the_same_ones(settings: dict[str, Any]) -> None:
-    torch.manual_seed(0)
-    plain = KMIPAttention(8, 2).state_dict()
-    torch.manual_seed(0)
-    state = built(settings).state_dict()
-    assert list(state) == ["query.weight", "query.bias", "key.weight", "key.bias", "value.weight", "value.bias"]
-    assert list(plain) == list(state)
-    assert all(torch.equal(plain[name], state[name]) for name in state)
 
 
 @pytest.mark.parametrize("variant", [{}, {"gt.kmip.pad_keys": "True"}])

@@ -90,16 +90,6 @@ def test_predictions_are_log_probabilities_of_the_nodes_of_the_split(network: st
     assert torch.equal(masked_label, label[rows])
 
 
-@pytest.mark.parametrize(("settings", "width"), [({"dataset.node_encoder": False}, 5), ({}, 8)])
-@pytest.mark.parametrize("network", BOTH)
-def test_the_first_layers_read_the_encoder_or_the_data(network: str, settings: dict[str, Any], width: int) -> None:
-    model = model_of(network, settings=settings)
-    layers = model.layers[0].network
-    first = layers.h_lins[0] if network == "Polynormer" else layers.trans_conv.fcs[0]
-    assert first.in_features == width
-    assert model(graph())[0].shape == (12, 3)
-
-
 @pytest.mark.parametrize("network", BOTH)
 def test_what_it_cannot_predict_is_refused(network: str) -> None:
     with pytest.raises(ConfigError, match=f"model.type {network} takes one graph, got a batch of 2"):
@@ -108,10 +98,3 @@ def test_what_it_cannot_predict_is_refused(network: str) -> None:
         model_of(network, head="graph")
     with pytest.raises(ConfigError, match="gives log-probabilities of classes, not classification_multilabel"):
         model_of(network, settings={"dataset.task_type": "classification_multilabel"})
-
-
-def test_wrong_options_are_refused() -> None:
-    with pytest.raises(ValueError, match="dim must be divisible by num_heads, got dim 8 and 3 heads"):
-        model_of("Polynormer", num_heads=3)
-    with pytest.raises(ValueError, match=r"network\.sgformer\.aggregate: expected one of add, cat, got 'sum'"):
-        model_of("SGFormer", aggregate="sum")

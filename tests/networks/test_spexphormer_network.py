@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.attention import collect_attention
 from graphgps_kmip.compat.public_faults import MixedHeadsAttention, repeat_faults
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.networks.create_model import create_model
@@ -71,16 +70,6 @@ def test_all_kinds_of_edges_and_all_parameters_count(layer_type: str) -> None:
     assert (model.start.types.weight.grad.abs().amax(1) > 1e-8).all()
 
 
-def test_the_estimator_can_leave_out_self_loops_and_types() -> None:
-    batch = graphs()
-    for options in ({"self_loops": False}, {"use_edge_types": False}):
-        model = built("ScoreEstimator", **{f"gt.score_estimator.{key}": value for key, value in options.items()})
-        learned = collect_attention(model, batch)
-        assert len(learned) == 2
-        own = (learned[0].index == torch.arange(15)[:, None]).any(-1).all()
-        assert bool(own) == ("self_loops" not in options)
-
-
 def test_a_sparse_network_computes_its_layers_one_after_the_other() -> None:
     model, batch = built("Spexphormer", 3), sparse([12, 9, 7, 4])
     x, types = model.pre_mp(model.encoder.node.encoder(batch.x)), model.start.types.weight
@@ -89,14 +78,6 @@ def test_a_sparse_network_computes_its_layers_one_after_the_other() -> None:
     pred, true = model(batch.clone())
     torch.testing.assert_close(pred, model.head.mlp(x), **ROUNDING)
     assert torch.equal(true, batch.y)
-
-
-def test_nodes_that_no_edge_of_a_batch_comes_from_do_not_count() -> None:
-    model, batch = built("Spexphormer"), sparse([12, 9, 4])
-    pred, _ = model(batch.clone())
-    more = batch.clone()
-    more.x, more.layer_sizes = torch.cat([batch.x, torch.randn(5, 5, dtype=torch.double)]), [17, 9, 4]
-    torch.testing.assert_close(model(more)[0], pred, **ROUNDING)
 
 
 def test_predictions_of_several_draws_are_averaged_and_labels_stand_once() -> None:
@@ -117,34 +98,11 @@ def test_predictions_of_several_draws_are_averaged_and_labels_stand_once() -> No
     assert torch.equal(true, one.y)
 
 
-@pytest.mark.parametrize("layer_type", ["ScoreEstimator", "Spexphormer"])
-def test_gradient_checkpointing_changes_neither_predictions_nor_gradients(layer_type: str) -> None:
-    batch = sparse([12, 9, 4]) if layer_type == "Spexphormer" else graphs()
-    found = []
-    for recompute in (False, True):
-        model = built(layer_type, **{"share.gradient_checkpointing": recompute, "gt.dropout": 0.3}).train()
-        torch.manual_seed(5)
-        pred, _ = model(batch.clone())
-        pred.square().sum().backward()
-        found.append([pred, *(one.grad for one in model.parameters()), *model.buffers()])
-    assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
-
-
 def test_the_head_of_masked_nodes_reads_the_mask_of_the_batch() -> None:
     model = create_model("Spexphormer", 5, CLASSES, network="Spexphormer", num_layers=1, dim=8, head="node").double()
     batch = sparse([10, 4])
     batch.split, batch.val_mask = "val", torch.ones(4, dtype=torch.bool)
     assert model(batch)[0].shape == (4, CLASSES)
-
-
-def test_layers_may_have_other_norms_and_no_feed_forward_network() -> None:
-    settings = {"gt.FFN": False, "gt.batch_norm": False, "gt.graph_norm": True}
-    for layer_type, batch in (("ScoreEstimator", graphs()), ("Spexphormer", sparse([12, 9, 4]))):
-        model = built(layer_type, **settings)
-        assert all(layer.ffn is None for layer in model.layers)
-        assert model(batch)[0].isfinite().all()
-    with pytest.raises(ConfigError, match=r"gt\.batch_norm and gt\.layer_norm"):
-        built("Spexphormer", **{"gt.layer_norm": True})
 
 
 def test_the_fault_of_the_public_network_is_a_key() -> None:
@@ -185,10 +143,3 @@ def _changed(batch: Data, **values: Any) -> Data:
 def test_settings_that_do_not_fit_are_refused(layer_type: str, num_heads: int, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         built(layer_type, num_heads=num_heads)
-
-
-def test_sparse_batches_move_and_change_their_type_as_a_whole() -> None:
-    batch = sparse([12, 9, 4]).apply(lambda one: one.float() if one.is_floating_point() else one)
-    assert batch.x.dtype == torch.float32
-    moved: Tensor = batch.to("meta").layer_edges[0]
-    assert moved.device.type == "meta"

@@ -1,0 +1,115 @@
+"""Heat kernels, electrostatic statistics and degrees: records, definitions, graphs worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.transforms import LocalDegreeProfile
+
+from graphgps_kmip.encoding import heat_kernel
+from graphgps_kmip.encoding.degree import local_degree_profile, out_degrees
+from graphgps_kmip.encoding.heat_kernel import electrostatic_statistics, heat_kernel_diagonal, undirected_laplacian
+from tests.recorded import TOLERANCE, load
+
+DOUBLE = torch.float64
+TRIANGLE_AND_TAIL = torch.tensor([[0, 1, 1, 2, 2, 0, 2, 3], [1, 0, 2, 1, 0, 2, 3, 2]])
+NO_EDGES = torch.empty(2, 0, dtype=torch.long)
+
+
+def compare(found: Tensor, expected: Tensor, tolerance: float = TOLERANCE) -> None:
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("kernel_stats", "0"), ("kernel_stats", "1"), ("kernel_stats", "2")] + [("kernel_stats_isolated_node", "0")],
+)
+def test_statistics_match_the_public_code(name: str, key: str) -> None:
+    record = load(f"D_stats/{name}")
+    edges, expected = record[f"in/edge_index_{key}"], record[f"out/HKdiagSE_{key}"]
+    compare(heat_kernel_diagonal(edges, len(expected), range(1, 9), dtype=DOUBLE), expected)
+    compare(heat_kernel_diagonal(edges, len(expected), range(1, 9)), record[f"f32/out/HKdiagSE_{key}"], 1e-5)
+
+
+def test_it_is_the_matrix_exponential_without_the_constant_vector_of_each_component() -> None:
+    edges = torch.cat([TRIANGLE_AND_TAIL, TRIANGLE_AND_TAIL[:, :6] + 4], dim=1)  # components of 4 and 3 nodes
+    laplacian = undirected_laplacian(edges, 8)
+    constant = torch.tensor([1 / 4] * 4 + [1 / 3] * 3 + [1], dtype=DOUBLE)
+    expected = torch.stack([torch.matrix_exp(-t * laplacian).diagonal() - constant for t in (0.5, 3.0)], dim=1)
+    compare(heat_kernel_diagonal(edges, 8, [0.5, 3.0], dtype=DOUBLE), expected)
+
+
+def test_a_laplacian_has_no_loops_counts_repeated_edges_and_makes_directed_graphs_undirected() -> None:
+    loop = torch.tensor([[0], [0]])
+    once = undirected_laplacian(torch.tensor([[0, 1], [1, 0]]), 2)
+    compare(once, torch.tensor([[1.0, -1.0], [-1.0, 1.0]], dtype=DOUBLE))
+    compare(undirected_laplacian(torch.tensor([[0, 1, 0, 1], [1, 0, 1, 0]]), 2), 2 * once)
+    compare(undirected_laplacian(torch.cat([torch.tensor([[0, 0], [1, 1]]), loop], dim=1), 2), once)
+
+
+@pytest.mark.parametrize("num_nodes", [0, 1, 5])
+def test_without_edges_every_value_is_zero(num_nodes: int) -> None:
+    heat, electrostatic = (
+        heat_kernel_diagonal(NO_EDGES, num_nodes, [1, 2]),
+        electrostatic_statistics(NO_EDGES, num_nodes),
+    )
+    assert (heat.shape, electrostatic.shape) == ((num_nodes, 2), (num_nodes, 10))
+    assert heat.dtype == electrostatic.dtype == torch.float32
+    assert not heat.any()
+    assert not electrostatic.any()
+
+
+def test_no_times_and_graphs_too_large_for_a_dense_matrix_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="kernel.times"):
+        heat_kernel_diagonal(TRIANGLE_AND_TAIL, 4, [])
+    monkeypatch.setattr(heat_kernel, "MAX_NODES", 3)
+    with pytest.raises(ValueError, match="up to 3 nodes, got 4: use RWSE"):
+        heat_kernel_diagonal(TRIANGLE_AND_TAIL, 4, [1])
+
+
+@pytest.mark.parametrize("key", ["0", "1", "2"])
+def test_electrostatic_statistics_match_the_public_code(key: str) -> None:
+    record = load("D_stats/kernel_stats")
+    edges, expected = record[f"in/edge_index_{key}"], record[f"out/ElstaticSE_{key}"]
+    compare(electrostatic_statistics(edges, len(expected), dtype=DOUBLE), expected)
+
+
+def test_with_an_isolated_node_they_match_the_public_code_wherever_that_is_finite_and_are_finite() -> None:
+    record = load("D_stats/kernel_stats_isolated_node")
+    expected = record["out/ElstaticSE_0"]
+    found = electrostatic_statistics(record["in/edge_index_0"], len(expected), dtype=DOUBLE)
+    assert bool(expected[:, 8:].isnan().all())  # the public code's only gaps
+    compare(found[:, :8], expected[:, :8])
+    assert bool(found.isfinite().all())
+    assert bool(found[:-1, 8:].any())
+    compare(found[-1, 9], torch.zeros((), dtype=DOUBLE))
+
+
+def test_two_joined_nodes_get_the_values_worked_out_by_hand() -> None:
+    # L+ = [[1, -1], [-1, 1]] / 4, so G = [[0, -1/2], [-1/2, 0]]: the columns of each node hold 0 and -1/2.
+    spread = 0.125**0.5
+    row = [-0.5, 0, -0.25, spread, -0.5, 0, -0.25, spread, -0.5, -0.5]
+    found = electrostatic_statistics(torch.tensor([[0, 1], [1, 0]]), 2, dtype=DOUBLE)
+    compare(found, torch.tensor([row, row], dtype=DOUBLE))
+    compare(electrostatic_statistics(torch.tensor([[0], [1]]), 2, dtype=DOUBLE), found)  # made undirected
+
+
+EDGES = torch.tensor([[0, 0, 0, 1, 1, 2, 2], [1, 2, 3, 0, 2, 0, 2]])  # node 3 has no successor, node 4 no edge at all
+
+
+def test_out_degrees_count_the_edges_that_leave_a_node() -> None:
+    assert out_degrees(EDGES, 5).tolist() == [3, 2, 2, 0, 0]
+
+
+def test_the_profile_is_that_of_torch_geometric() -> None:
+    edges = torch.randint(50, (2, 300), generator=torch.Generator().manual_seed(0))
+    expected = LocalDegreeProfile()(Data(edge_index=edges, num_nodes=60)).x
+    torch.testing.assert_close(local_degree_profile(edges, 60), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_graph_without_edges_or_nodes_has_an_empty_profile() -> None:
+    nothing = torch.empty(2, 0, dtype=torch.long)
+    assert not local_degree_profile(nothing, 3).any()
+    assert local_degree_profile(nothing, 0).shape == (0, 5)

@@ -1,0 +1,149 @@
+"""The laws of layers in a network of them: batch independence, order, tiny graphs, gradients, recomputation, dtype."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.data import Batch, Data
+
+from graphgps_kmip.attention import (
+    BigBirdAttention,
+    ExphormerAttention,
+    FullAttention,
+    KMIPAttention,
+    PerformerAttention,
+    SANAttention,
+    ScoreEstimatorAttention,
+)
+from graphgps_kmip.model import (
+    AttentionLayer,
+    FeatureEncoder,
+    GNNLayer,
+    GPSLayer,
+    GPSModel,
+    GraphormerLayer,
+    LayerRecipe,
+    NodeHead,
+    TransformerLayer,
+)
+from graphgps_kmip.model.san_layer import SANLayer
+from graphgps_kmip.model.spexphormer_layer import SpexphormerLayer
+from graphgps_kmip.mpnn import GCN, GINE, GatedGCN
+
+DIM, HEADS = 8, 2
+
+
+def gps(**options: str) -> GPSLayer:
+    return GPSLayer(DIM, GatedGCN(DIM), KMIPAttention(DIM, HEADS, k=3), **options)
+
+
+LAYERS: dict[str, Callable[[], nn.Module]] = {
+    "GPS with batch norm": lambda: gps(norm="batch"),
+    "GPS with layer norm": lambda: gps(norm="layer"),
+    "GPS with graph norm": lambda: gps(norm="graph"),
+    "GPS without norm": lambda: gps(norm="none"),
+    "GPS, one after the other": lambda: gps(recipe=LayerRecipe(order="local_first")),
+    "full attention alone": lambda: GPSLayer(DIM, None, FullAttention(DIM, HEADS), recipe=LayerRecipe(ffn=False)),
+    "GCN": lambda: GNNLayer(GCN(DIM), nn.GELU, 0.1, residual=True),
+    "GINE": lambda: GNNLayer(GINE(DIM), nn.Tanh),
+    "GatedGCN": lambda: GNNLayer(GatedGCN(DIM)),
+    "Performer": lambda: TransformerLayer(DIM, PerformerAttention(DIM, HEADS, dim_head=4, use_bias=True), 0.1),
+    "Exphormer": lambda: TransformerLayer(DIM, ExphormerAttention(DIM, HEADS, num_virt_node=2)),
+    "BigBird": lambda: AttentionLayer(BigBirdAttention(DIM, HEADS, 0.1, num_random_blocks=1)),
+    "Graphormer": lambda: GraphormerLayer(DIM, FullAttention(DIM, HEADS)),
+    "SAN": lambda: SANLayer(DIM, SANAttention(DIM, HEADS, gamma=0.3)),
+    "SAN2": lambda: SANLayer(DIM, SANAttention(DIM, HEADS, separate=True)),
+    "score estimator": lambda: SpexphormerLayer(DIM, ScoreEstimatorAttention(DIM, HEADS)),
+}
+BY_ORDER = ("BigBird",)  # its blocks are those of the order
+
+
+@pytest.fixture(params=LAYERS)
+def network(request: pytest.FixtureRequest) -> GPSModel:
+    torch.manual_seed(2)
+    layers = [LAYERS[request.param]() for _ in range(2)]
+    return GPSModel(FeatureEncoder(DIM, None, None), layers, NodeHead(DIM, 3)).double().eval()
+
+
+def graph(nodes: int, edges: int = 0) -> Data:
+    return Data(
+        x=torch.randn(nodes, DIM, dtype=torch.float64),
+        edge_index=torch.randint(0, nodes, (2, edges)),
+        edge_attr=torch.randn(edges, DIM, dtype=torch.float64),
+        y=torch.tensor([0]),
+    )
+
+
+def test_a_graph_alone_equals_the_graph_in_a_batch(network: GPSModel) -> None:
+    graphs = [graph(14, 9), graph(1), graph(3), graph(40, 7)]
+    alone = [network(Batch.from_data_list([one]))[0] for one in graphs]
+    torch.testing.assert_close(torch.cat(alone), network(Batch.from_data_list(graphs))[0])
+
+
+def test_permuted_nodes_and_edges_permute_the_output(network: GPSModel, request: pytest.FixtureRequest) -> None:
+    if request.node.callspec.params["network"] in BY_ORDER:
+        pytest.skip("it depends on the order")
+    data, order, edges = graph(6, 12), torch.randperm(6), torch.randperm(12)
+    place = order.argsort()
+    moved = Data(x=data.x[order], edge_index=place[data.edge_index][:, edges], edge_attr=data.edge_attr[edges])
+    after, before = (network(Batch.from_data_list([one]))[0] for one in (moved, data))
+    torch.testing.assert_close(after, before[order])
+
+
+def test_training_reaches_every_parameter_also_on_one_node(network: GPSModel) -> None:
+    network.train()(Batch.from_data_list([graph(1)]))[0].square().sum().backward()
+    assert all(one.grad.isfinite().all() for one in network.parameters() if one.grad is not None)
+    network.zero_grad()
+    network(Batch.from_data_list([graph(30, 40), graph(2, 1)]))[0].square().sum().backward()
+    silent = {name for name, parameter in network.named_parameters() if parameter.grad is None}
+    assert {name for name in silent if not name.endswith(("edge_norm.module.weight", "edge_norm.module.bias"))} == set()
+
+
+def test_gradients_equal_finite_differences(network: GPSModel) -> None:
+    batch = Batch.from_data_list([graph(4, 6), graph(1)])
+
+    def predict(x: torch.Tensor, edge_attr: torch.Tensor) -> torch.Tensor:
+        given = batch.clone()
+        given.x, given.edge_attr = x, edge_attr
+        return network(given)[0]
+
+    inputs = batch.x.requires_grad_(), batch.edge_attr.requires_grad_()
+    assert torch.autograd.gradcheck(predict, inputs, fast_mode=True)
+
+
+def test_layers_computed_again_give_the_same_gradients(network: GPSModel) -> None:
+    network.train()
+    again, data = copy.deepcopy(network), Batch.from_data_list([graph(5, 9), graph(2, 2)])
+    again.recompute = True
+    for one in (network, again):
+        torch.manual_seed(2)
+        one(data.clone())[0].square().sum().backward()
+    for expected, parameter in zip(network.parameters(), again.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, expected.grad)
+
+
+def test_eval_repeats_itself_and_survives_a_state_dict(network: GPSModel, request: pytest.FixtureRequest) -> None:
+    data = Batch.from_data_list([graph(15, 9), graph(1)])
+    expected = network(data.clone())[0]
+    assert torch.equal(network(data.clone())[0], expected)
+    layers = [LAYERS[request.node.callspec.params["network"]]() for _ in range(2)]
+    other = GPSModel(FeatureEncoder(DIM, None, None), layers, NodeHead(DIM, 3)).double().eval()
+    other.load_state_dict(network.state_dict())
+    assert torch.equal(other(data)[0], expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_narrow_numbers_stay_close_to_wide_ones(network: GPSModel, dtype: torch.dtype) -> None:
+    if dtype == torch.bfloat16 and any(isinstance(module, GatedGCN) for module in network.modules()):
+        pytest.skip("torch's batch norm of edges takes no sums in float32 beside weights in bfloat16")
+    data = Batch.from_data_list([graph(6, 12)])
+    expected = network(data.clone())[0]
+    data.x, data.edge_attr = data.x.to(dtype), data.edge_attr.to(dtype)
+    narrow = network.to(dtype)(data)[0]
+    assert narrow.dtype == dtype
+    tolerance = 1e-4 if dtype == torch.float32 else 0.2
+    torch.testing.assert_close(narrow.double(), expected, rtol=tolerance, atol=tolerance)

@@ -1,0 +1,243 @@
+"""The sums of GatedGCN, plain and as fused C loops, and the gate of EquivStableLapPE."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from graphgps_kmip.mpnn import GINE, GatedGCN
+from graphgps_kmip.mpnn import gatedgcn as room
+from graphgps_kmip.mpnn.gated_mean import gated_mean
+from graphgps_kmip.mpnn.gatedgcn import gated_sum
+from graphgps_kmip.mpnn.message_passing import DistanceGate
+from graphgps_kmip.native import unavailable_reason, without_kernels
+from tests.mpnn.cases import DIM, call, check_gradients, make_graph
+from tests.native.vector_units import VECTOR_UNITS
+from tests.pairwise import pairwise
+
+WIDTH = 3
+SOURCES, TARGETS, EDGES = 7, 5, 23
+
+
+def plain(gate: Tensor, value: Tensor, factor: Tensor | None, source: Tensor, target: Tensor, num: int) -> list[Tensor]:
+    weight = gate.sigmoid() * (1 if factor is None else factor)
+    message = weight * value[source]
+    return [torch.zeros(num, gate.size(1), dtype=gate.dtype).index_add(0, target, part) for part in (message, weight)]
+
+
+def example(with_factor: bool, num_edges: int = EDGES) -> tuple[list[Tensor | None], tuple[Tensor, Tensor, int]]:
+    """Node 4 is no target, node 6 no source; source and target sets differ in size."""
+    torch.manual_seed(0)
+    shapes = [(num_edges, WIDTH), (SOURCES, WIDTH), (num_edges, 1) if with_factor else None]
+    floats = [None if shape is None else torch.randn(shape).double().requires_grad_() for shape in shapes]
+    indices = torch.randint(0, SOURCES - 1, (num_edges,)), torch.randint(0, TARGETS - 1, (num_edges,)), TARGETS
+    return floats, indices
+
+
+@pytest.fixture(params=[4 * WIDTH * 8, 8, room.CHUNK_BYTES], ids=["six chunks", "edge by edge", "one chunk"])
+def chunk_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(room, "CHUNK_BYTES", request.param)
+    return request.param
+
+
+@pytest.mark.parametrize("with_factor", [False, True])
+@pytest.mark.parametrize("num_edges", [EDGES, 1, 0])
+def test_sums_and_gradients_equal_the_plain_form(chunk_bytes: int, with_factor: bool, num_edges: int) -> None:
+    assert chunk_bytes == room.CHUNK_BYTES
+    floats, indices = example(with_factor, num_edges)
+    found, expected = gated_sum(*floats, *indices), plain(*floats, *indices)
+    torch.testing.assert_close(list(found), expected, rtol=1e-12, atol=1e-12)
+    assert (found[0][TARGETS - 1] == 0).all()
+    check_gradients(found, expected, floats, tolerance=1e-12)
+
+
+@pytest.mark.parametrize("with_factor", [False, True])
+def test_gradients_equal_finite_differences(chunk_bytes: int, with_factor: bool) -> None:
+    assert chunk_bytes == room.CHUNK_BYTES
+    floats, indices = example(with_factor)
+    assert torch.autograd.gradcheck(lambda *inputs: gated_sum(*inputs, *indices), floats)
+
+
+def test_only_inputs_are_kept_for_the_backward() -> None:
+    floats, indices = example(with_factor=True)
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+        gated_sum(*floats, *indices)
+    given = {t.data_ptr() for t in (*floats, *indices[:2])}
+    assert {t.data_ptr() for t in kept} == given
+    assert len(kept) == len(given)
+
+
+def test_halves_are_summed_in_float32() -> None:
+    gate = torch.full((4096, 1), 20.0, dtype=torch.bfloat16).requires_grad_()  # the sigmoid is 1
+    value = torch.ones(1, 1, dtype=torch.bfloat16).requires_grad_()
+    zeros = torch.zeros(4096, dtype=torch.long)
+    total, normaliser = gated_sum(gate, value, None, zeros, zeros, 1)
+    torch.testing.assert_close(total, torch.full((1, 1), 4096.0))  # bfloat16 would stop at 256
+    torch.testing.assert_close(normaliser, torch.full((1, 1), 4096.0))
+    total.sum().backward()
+    assert gate.grad.dtype == value.grad.dtype == torch.bfloat16
+    torch.testing.assert_close(value.grad, torch.full_like(value, 4096.0))
+
+
+needs_c = pytest.mark.skipif(unavailable_reason("gated_sum") is not None, reason="no C compiler")
+
+
+def wide_example(dim: int, with_factor: bool, num_edges: int = EDGES, dtype: torch.dtype = torch.float64) -> tuple:
+    """Node 4 is no target, node 6 no source; source and target sets differ in size."""
+    shapes = [(TARGETS, 2 * dim), (SOURCES, 2 * dim), (num_edges, dim), (num_edges, 1)]
+    floats = [(2 * torch.randn(shape, dtype=dtype)).requires_grad_() for shape in shapes]
+    if not with_factor:
+        floats[3] = None
+    indices = [torch.randint(0, nodes - 1, (num_edges,)) for nodes in (SOURCES, TARGETS)]
+    return floats, indices
+
+
+def plain_mean(
+    own: Tensor, other: Tensor, edge: Tensor, factor: Tensor | None, source: Tensor, target: Tensor
+) -> tuple:
+    (a, d), (b, h) = own.chunk(2, 1), other.chunk(2, 1)
+    gate = edge + d[target] + h[source]
+    weight = gate.sigmoid() * (1 if factor is None else factor)
+    total, normaliser = (torch.zeros_like(a).index_add(0, target, part) for part in (weight * b[source], weight))
+    return a + total / (normaliser + 1e-6), gate
+
+
+def run(floats: list[Tensor | None], indices: list[Tensor]) -> tuple[Tensor, Tensor]:
+    own, other, edge, factor = floats
+    return gated_mean(own, other, edge, factor, *indices)
+
+
+@needs_c
+@pytest.mark.usefixtures("instruction_set")
+@pytest.mark.parametrize("instruction_set", VECTOR_UNITS, indirect=True)
+@pytest.mark.parametrize(
+    ("dim", "num_edges", "with_factor", "dtype"),
+    pairwise([1, 3, 16, 21], [EDGES, 1, 0], [False, True], [torch.float64, torch.float32]),
+)
+def test_values_and_gradients_equal_the_plain_form(
+    dim: int, num_edges: int, with_factor: bool, dtype: torch.dtype
+) -> None:
+    floats, indices = wide_example(dim, with_factor, num_edges, dtype)
+    if with_factor:
+        floats[3].data.abs_()  # as those of the distance gate: with other signs a sum may come near 0
+    found, expected = run(floats, indices), plain_mean(*floats, *indices)
+    tolerance = 1e-11 if dtype == torch.float64 else 1e-4
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+    check_gradients(found, expected, floats, tolerance)  # the edges of a last layer go nowhere
+
+
+@needs_c
+@pytest.mark.parametrize("with_factor", [False, True])
+def test_gradients_of_means_equal_finite_differences(with_factor: bool) -> None:
+    floats, indices = wide_example(3, with_factor)
+    if with_factor:
+        floats[3].data.abs_()
+    assert torch.autograd.gradcheck(lambda *inputs: run(list(inputs), indices), floats)
+
+
+@needs_c
+def test_rows_that_are_apart_give_the_same_values_and_gradients() -> None:
+    floats, indices = wide_example(3, with_factor=False)
+    wide = [torch.randn(len(one), 40, dtype=one.dtype) for one in floats[:3]]
+    for one, rows in zip(floats, wide, strict=False):
+        rows[:, 5 : 5 + one.size(1)] = one.detach()
+    apart = [rows[:, 5 : 5 + one.size(1)].requires_grad_() for one, rows in zip(floats, wide, strict=False)]
+    results = []
+    for given in (floats[:3], apart):
+        out, gate = gated_mean(*given, None, *indices)
+        results.append((out, gate, *torch.autograd.grad(out.square().sum() + gate.square().sum(), given)))
+    torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
+
+
+@needs_c
+def test_gates_of_any_size_give_finite_gradients() -> None:
+    floats, indices = wide_example(4, with_factor=False, dtype=torch.float32)
+    floats[2].data *= 1000
+    out, _ = run(floats, indices)
+    out.sum().backward()
+    assert out.isfinite().all()
+    assert all(tensor.grad.isfinite().all() for tensor in floats[:3])
+    torch.testing.assert_close(out, plain_mean(*floats, *indices)[0], rtol=1e-4, atol=1e-4)
+
+
+@needs_c
+def test_nan_and_infinity_stay_visible() -> None:
+    for place in range(3):
+        floats, indices = wide_example(4, with_factor=False)
+        floats[place].data[indices[1][0] if place == 0 else indices[0][0] if place == 1 else 0, -1] = torch.nan
+        assert run(floats, indices)[0][indices[1][0]].isnan().any()
+
+
+@needs_c
+def test_results_do_not_depend_on_the_number_of_threads() -> None:
+    own, other, edge = (torch.randn(size, requires_grad=True) for size in ((500, 64), (500, 64), (6000, 32)))
+    indices, results, before = torch.randint(0, 500, (2, 6000)), [], torch.get_num_threads()
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        out = gated_mean(own, other, edge, None, *indices)
+        results.append((*out, *torch.autograd.grad(out[0].square().sum() + out[1].sum(), (own, other, edge))))
+    torch.set_num_threads(before)
+    torch.testing.assert_close(*results, rtol=0, atol=0)
+
+
+@needs_c
+@pytest.mark.parametrize("wrong", [-1, SOURCES])
+def test_an_edge_of_a_node_that_is_not_there_is_an_error(wrong: int) -> None:
+    for side in range(2):
+        floats, indices = wide_example(3, with_factor=False)
+        indices[side][4] = wrong
+        with pytest.raises(IndexError, match="nodes that do not exist"):
+            run(floats, indices)
+
+
+@needs_c
+@pytest.mark.parametrize("options", [{}, {"equivstable_pe": True}, {"edge_residual": False, "residual": False}])
+@pytest.mark.parametrize("training", [True, False])
+def test_the_layer_equals_the_layer_without_kernels(training: bool, options: dict[str, bool]) -> None:
+    layer = GatedGCN(6, 0.0 if training else 0.5, **options).double()
+    encoding = (torch.randn(9, 3).double(),) if options.get("equivstable_pe") else ()
+    inputs = [torch.randn(rows, 6).double().requires_grad_() for rows in (9, 31)]
+    edge_index, results = torch.randint(0, 9, (2, 31)), []
+    layer(inputs[0], edge_index, inputs[1], *encoding)  # moves the running statistics
+    for context in (contextlib.nullcontext, without_kernels):
+        own = copy.deepcopy(layer).train(training)
+        with context():
+            outputs = own(inputs[0], edge_index, inputs[1], *encoding)
+            value = sum((out * torch.linspace(-1, 1, out.numel()).view_as(out)).sum() for out in outputs)
+            grads = torch.autograd.grad(value, (*inputs, *own.parameters()))
+        results.append((*outputs, *grads, *own.buffers()))
+    torch.testing.assert_close(*results, rtol=1e-9, atol=1e-9)
+
+
+def test_the_gate_of_an_edge_is_a_number_of_the_distance_of_its_ends() -> None:
+    torch.manual_seed(0)
+    gate, graph = DistanceGate(DIM, nn.GELU).double(), make_graph(6)
+    (source, target), p = graph.edge_index, graph.encoding
+    expected = [torch.sigmoid(gate.mlp(((p[i] - p[j]) ** 2).sum()[None])) for j, i in zip(source, target, strict=True)]
+    torch.testing.assert_close(gate(p, graph.edge_index), torch.stack(expected), rtol=1e-12, atol=1e-12)
+    assert isinstance(gate.mlp[1], nn.GELU)
+
+
+@pytest.mark.parametrize("kind", [GatedGCN, GINE])
+def test_rotations_and_shifts_of_the_encoding_change_nothing_and_distances_do(kind: type[nn.Module]) -> None:
+    torch.manual_seed(0)
+    layer, graph = kind(DIM, equivstable_pe=True).double().eval(), make_graph(6)
+    rotation = torch.linalg.qr(torch.randn(DIM, DIM).double())[0]
+    expected = call(layer, graph)
+    moved = call(layer, graph, encoding=graph.encoding @ rotation + torch.randn(DIM).double())
+    torch.testing.assert_close(moved, expected, rtol=1e-10, atol=1e-10)
+    assert (call(layer, graph, encoding=3 * graph.encoding)[0] - expected[0]).abs().max() > 1e-4
+
+
+def test_gatedgcn_updates_its_edges_without_the_gate() -> None:
+    torch.manual_seed(0)
+    gated, graph = GatedGCN(DIM, equivstable_pe=True).double().eval(), make_graph(6)
+    free = GatedGCN(DIM).double().eval()
+    free.load_state_dict(gated.state_dict(), strict=False)
+    torch.testing.assert_close(call(gated, graph)[1], call(free, graph)[1], rtol=0, atol=0)
+    assert not torch.equal(call(gated, graph)[0], call(free, graph)[0])

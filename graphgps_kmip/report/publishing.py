@@ -39,7 +39,7 @@ def published_yaml(experiment: Experiment, out: Path, hash_of: HashOf) -> Iterat
     kinds = {kind for spec in experiment.tables.values() for kind in spec.value.split() if kind in VALUES}
     yield f"# Made by `python run/reproduce.py run {experiment.id} --search`, written by `publish {experiment.id}`."
     yield f"{experiment.id}:"
-    trainings = {one.folder: one for one in experiment.trainings}
+    trainings = {training.folder: training for training in experiment.trainings}
     for folder, record in experiment.searched.items():
         facts = dataclasses.asdict(record)
         yield f"  {record.config}:"
@@ -47,7 +47,7 @@ def published_yaml(experiment: Experiment, out: Path, hash_of: HashOf) -> Iterat
         yield f"    found: {_flow({name: facts[name] for name in COST})}"
         yield f"    of: {_flow({'ranges': digest(record.ranges, record.fixed), 'config_hash': record.config_hash})}"
         before, here = experiment.published.get(folder), _finished(trainings[folder], sorted(kinds), out, hash_of)
-        runs = max(filter(None, (here, before)), key=lambda one: len(one.seeds), default=None)
+        runs = max(filter(None, (here, before)), key=lambda runs: len(runs.seeds), default=None)
         if runs is not None:
             yield "    runs:"
             yield from (f"      {name}: {_in_line(getattr(runs, name))}" for name in FACTS if name != "values")
@@ -57,13 +57,13 @@ def published_yaml(experiment: Experiment, out: Path, hash_of: HashOf) -> Iterat
 
 def _finished(training: Training, kinds: list[str], out: Path, hash_of: HashOf) -> PublishedRuns | None:
     """Return the finished runs of a training, None if there is none."""
-    found = {seed: run_status(training, seed, out, hash_of) for seed in training.seeds}
-    done = {seed: one for seed, one in found.items() if one.state is State.DONE}
+    runs = {seed: run_status(training, seed, out, hash_of) for seed in training.seeds}
+    done = {seed: run for seed, run in runs.items() if run.state is State.DONE}
     if not done:
         return None
     timed = run_status(training, training.seeds[0], out / TIMED, hash_of)
     alone = tuple(kind for kind in kinds if kind in COSTS and timed.state is State.DONE)
-    last = max(done.values(), key=lambda one: one.record["finished_at"]).record
+    last = max(done.values(), key=lambda run: run.record["finished_at"]).record
     hardware = last["hardware"]
     return PublishedRuns(
         config_hash=next(iter(done.values())).record["config_hash"],
@@ -74,7 +74,7 @@ def _finished(training: Training, kinds: list[str], out: Path, hash_of: HashOf) 
         seeds=tuple(done),
         alone=alone,
         values={
-            kind: tuple(_rounded(run_value(kind, one)) for one in ([timed] if kind in alone else done.values()))
+            kind: tuple(_rounded(run_value(kind, run)) for run in ([timed] if kind in alone else done.values()))
             for kind in kinds
         },
         file=Path(),

@@ -25,7 +25,7 @@ from graphgps_kmip.results.run_folder import writing
 
 @dataclass
 class Section:
-    """One experiment of the page: runs by folder, tables as HTML, title -> picture, and why some are not drawn."""
+    """One experiment of the page: runs by folder, tables as HTML, titles and pictures, and why some are not drawn."""
 
     experiment: Experiment
     extent: Extent
@@ -33,7 +33,7 @@ class Section:
     time: str
     failures: list[dict[str, str]]
     tables: list[str]
-    pictures: dict[str, str]
+    pictures: list[tuple[str, str]]
     undrawn: list[str]
     origins: list[Origin]
 
@@ -101,7 +101,7 @@ def _section(
         for status in runs.values()
         if status.state in (State.FAILED, State.DIVERGED)
     ]
-    section = Section(experiment, done, runs, total_time(runs.values()), failures, [], {}, [], [])
+    section = Section(experiment, done, runs, total_time(runs.values()), failures, [], [], [], [])
     if not (done.done or (published and experiment.published)):
         return section
     tables = experiment_tables(experiment, experiments, printed, out, hash_of, published=published)
@@ -120,5 +120,5 @@ def _section(
         file = io.BytesIO()
         with Image.open(image) as picture:
             picture.convert("RGB").quantize(256).save(file, "PNG", optimize=True)
-        section.pictures[spec.title or spec.name] = base64.b64encode(file.getvalue()).decode()
+        section.pictures.append((spec.title or spec.name, base64.b64encode(file.getvalue()).decode()))
     return section

@@ -192,7 +192,7 @@ def build_table(
         _check_names([row for row, _ in ours if row not in added], rows, f"{where} row")
     run = dict.fromkeys(row for row, _ in ours)
     rows |= run
-    beside = {} if sample or paper is None else paper.rows
+    printed_rows = {} if sample or paper is None else paper.rows
     searched = experiment.searched or {}
     row_of = {
         training.folder: _place(spec, training, where)[0]
@@ -208,13 +208,13 @@ def build_table(
         experiment=experiment.id,
         columns=columns,
         rows={
-            row: {column: Cell(ours.get((row, column)), beside.get(row, {}).get(column)) for column in columns}
+            row: {column: Cell(ours.get((row, column)), printed_rows.get(row, {}).get(column)) for column in columns}
             for row in rows
         },
         settings={row: _settings(experiment, row) if row in run else "quoted" for row in rows},
         sample=sample,
-        printed_hardware=paper.hardware if beside else "",
-        notes=(*([SAMPLE_NOTE] if sample else hidden_note), *(paper.notes if beside else ()), *experiment.notes),
+        printed_hardware=paper.hardware if printed_rows else "",
+        notes=(*([SAMPLE_NOTE] if sample else hidden_note), *(paper.notes if printed_rows else ()), *experiment.notes),
         searches={row_of[folder]: searched[folder] for folder in row_of if searched.get(folder)},
         claims=spec.claims,
     )
@@ -262,14 +262,14 @@ def _training_cells(
     for kind in kinds:
         if kind not in VALUES and kind != TRIALS:
             raise ResultsError(f"{where} unknown value {kind!r}.{suggest(kind, [*VALUES, TRIALS, 'cells'])}")
-    chosen = {
+    axes = {
         axis: [str(value) for value in ([values] if isinstance(values, str | int | float) else values)]
         for axis, values in spec.where.items()
     }
     filled: dict[Place, str] = {}
     metrics: dict[str, str] = {}
     for training in experiment.trainings:
-        if any(training.point.get(axis) not in values for axis, values in chosen.items()):
+        if any(training.point.get(axis) not in values for axis, values in axes.items()):
             continue
         row, column = place = _place(spec, training, where)
         if place in filled:
@@ -322,18 +322,22 @@ def _command_cells(
     if status.state is not State.DONE:
         yield from ((place, Ours(wanted=1, unfinished={name: status})) for place in places)
         return
-    cells = read_artefact(status.path / file).get("cells")
-    if not isinstance(cells, dict) or not all(isinstance(row, dict) for row in cells.values()):
+    content = read_artefact(status.path / file)
+    try:
+        # A text, such as OOM, is in the place of a size that could not be measured.
+        cells = [
+            ((row, column), (entry, ()) if isinstance(entry, str) else ("", tuple(map(float, entry))))
+            for row, columns in content["cells"].items()
+            for column, entry in columns.items()
+        ]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ResultsError(
             f"{status.path / file}: expected JSON with `cells`: row -> column -> values; delete it and run the command "
             "again"
-        )
-    for row, columns in cells.items():
-        for column, content in columns.items():
-            # A text, such as OOM, is in the place of a size that could not be measured.
-            text, numbers = (content, ()) if isinstance(content, str) else ("", content)
-            values = tuple(float(number) * _factor(spec, column) for number in numbers)
-            yield (row, column), Ours(values=values, wanted=len(values), sources={name: status}, text=text)
+        ) from error
+    for place, (text, numbers) in cells:
+        values = tuple(value * _factor(spec, place[1]) for value in numbers)
+        yield place, Ours(values=values, wanted=len(values), sources={name: status}, text=text)
 
 
 def run_value(kind: str, status: Status) -> float:

@@ -192,9 +192,10 @@ def test_a_command_fills_cells_with_values_or_words_and_may_add_rows(tmp_path: P
 
 
 def test_a_command_that_is_not_done_says_so_in_every_cell_and_a_file_without_cells_is_named(tmp_path: Path) -> None:
-    experiment = command(tmp_path, {"rows": {}})
-    with pytest.raises(ValueError, match=r"speed/cells\.json: expected JSON with `cells`"):
-        build(tmp_path, OF_COMMAND, experiment)
+    for content in ({"rows": {}}, {"cells": [1]}, {"cells": {"GCN": 1}}, {"cells": {"GCN": {"digits": [None]}}}):
+        experiment = command(tmp_path, content)
+        with pytest.raises(ValueError, match=r"speed/cells\.json: expected JSON with `cells`"):
+            build(tmp_path, OF_COMMAND, experiment)
     (tmp_path / "commands" / "E" / "speed" / "cells.json").unlink()
     table = build(tmp_path, OF_COMMAND, experiment)
     states = {cell.ours.unfinished["speed"].state for cells in table.rows.values() for cell in cells.values()}

@@ -20,15 +20,12 @@ from graphgps_kmip.report.result_table import Cell
 from tests.report.example_figures import GROWN, LINES, PANELS, STAGES, cell, table, tables, texts
 
 
-def test_runtimes_mark_where_memory_ran_out_of_ours_and_of_the_paper() -> None:
+def test_runtimes_mark_where_memory_ran_out_and_show_the_paper_where_a_number_is_printed() -> None:
     figure = draw_runtimes({"p/sizes": tables()["p/sizes"]}, {"panels": PANELS})
     (axes,) = figure.axes
     assert [text.xy for text in axes.texts] == [(1000, 45.0), (10_000, pytest.approx(324 * 1.05))]
     assert {"ours", "paper", "then out of memory"} <= set(texts(figure))
     assert any("N^{0.60}" in text for text in texts(figure))  # times 4 for each power of ten
-
-
-def test_runtimes_without_a_printed_number_show_no_paper() -> None:
     bare = table("p/sizes", {"total": {}, "other": {}}, {"N=10^2.0": [cell(1.0), cell(2.0)]})
     assert set(texts(draw_runtimes({"p/sizes": bare}, {"panels": PANELS}))) == {"ours and theirs", "another"}
 
@@ -70,21 +67,18 @@ def test_the_frontier_is_what_no_other_point_beats() -> None:
 
 @pytest.mark.parametrize("draw", [draw_pareto, draw_time_against_score])
 def test_labels_cover_neither_points_nor_each_other(draw: type) -> None:
-    close = {
-        f"GPS+{name}": [cell(70 + 0.2 * i, 70.1 + 0.2 * i)] for i, name in enumerate(("GCN", "GAT", "GINE", "kMIP"))
-    }
-    score = table("p/score", tables()["p/score"].columns, close)
-    time = table(
-        "p/time", tables()["p/time"].columns, {name: [cell(1 + i / 9, 1.2 + i / 9)] for i, name in enumerate(close)}
-    )
+    names = [f"GPS+{name}" for name in ("GCN", "GAT", "GINE", "kMIP")]
+    scores = {name: [cell(70 + 0.2 * i, 70.1 + 0.2 * i)] for i, name in enumerate(names)}
+    times = {name: [cell(1 + i / 9, 1.2 + i / 9)] for i, name in enumerate(names)}
+    score = table("p/score", tables()["p/score"].columns, scores)
+    time = table("p/time", tables()["p/time"].columns, times)
     figure = draw({"p/score": score, "p/time": time}, {})
     (axes,) = figure.axes
     boxes = [text.get_window_extent() for text in axes.texts if text.get_text()]
     assert len(boxes) >= 4
     assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
-    marks = [
-        axes.transData.transform(p) for line in axes.lines if line.get_marker() != "None" for p in line.get_xydata()
-    ]
+    points = [p for line in axes.lines if line.get_marker() != "None" for p in line.get_xydata()]
+    marks = [axes.transData.transform(point) for point in points]
     assert not any(box.contains(*mark) for box in boxes for mark in marks)
 
 

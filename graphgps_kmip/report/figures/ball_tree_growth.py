@@ -63,7 +63,7 @@ def draw_time(artefact: Path) -> Figure:
 
 
 def draw(record: dict[str, Any], stem: Path) -> list[Path]:
-    """Draw one picture for each part that was measured, beside the record; return their paths."""
+    """Draw one picture for each part that was measured, next to the record; return their paths."""
     paths = []
     for part, draw_part in (("nodes", _nodes), ("time", _time)):
         rows = [row for row in record["rows"] if row["part"] == part]
@@ -131,7 +131,7 @@ def _time(rows: list[Row]) -> Figure:
 
 
 def _draw_fitted(axes: Axes, name: str, rows: list[Row], style: dict[str, str]) -> None:
-    """Measured points and the fitted power; the expected curve dotted beside the ball tree's."""
+    """Measured points and the fitted power; the ball tree's expected curve dotted."""
     sizes, curves = [row["n"] for row in rows], fits(rows, "seconds")
     axes.plot(sizes, [row["seconds"] for row in rows], linestyle="", markersize=6, **style)
     if not curves:

@@ -38,8 +38,8 @@ def draw_iteration(artefact: Path) -> Figure:
     texts = zip(drawing["graph"]["places"], drawing["signatures"], drawing["sides"], strict=True)
     for place, signature, (right, up) in texts:
         side = {"ha": ("center", "left", "right")[right], "va": "bottom" if up > 0 else "top"}
-        beside = (-4 * right, 14 * up)
-        after.annotate(signature, place, beside, textcoords="offset points", fontsize=8.5, color=INK, **side)
+        offset = (-4 * right, 14 * up)
+        after.annotate(signature, place, offset, textcoords="offset points", fontsize=8.5, color=INK, **side)
     label(before, title="before", size=10)
     label(after, title="after one round: (own colour, {colours of neighbours})", size=10)
     for axes in (before, after):
@@ -148,8 +148,8 @@ def draw_attention_kinds(artefact: Path) -> Figure:
     for place, (name, end) in enumerate((("q", content["query"]), *content["keys"].items())):
         colour = INK if name == "q" else PALETTE[place - 1]
         plane.annotate("", end, (0, 0), arrowprops={"arrowstyle": "->", "color": colour, "linewidth": 1.8})
-        beside = (-10, 2) if name == "q" else (6, -4)  # a longer key passes the query on its right
-        plane.annotate(name, end, beside, textcoords="offset points", color=colour, fontsize=10)
+        offset = (-10, 2) if name == "q" else (6, -4)  # a longer key passes the query on its right
+        plane.annotate(name, end, offset, textcoords="offset points", color=colour, fontsize=10)
     far = 1.15 * max(map(max, content["keys"].values()))
     plane.set(xlim=(0, far), ylim=(0, far), aspect="equal")
     for place, name in enumerate(content["keys"]):

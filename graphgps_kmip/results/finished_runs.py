@@ -83,7 +83,10 @@ def read_run_config(run_dir: Path, record: dict[str, Any] | None = None) -> dict
     Raises:
         ResultsError: the file is missing or damaged.
     """
-    return read_yaml(config_file(run_dir, record), error_type=ResultsError)
+    path = config_file(run_dir, record)
+    if not path.exists():
+        raise ResultsError(f"{path} is missing: restore the file, or train it again")
+    return read_yaml(path, error_type=ResultsError)
 
 
 def config_file(run_dir: Path, record: dict[str, Any] | None = None) -> Path:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import traceback
 from dataclasses import replace
 from pathlib import Path
 
@@ -119,6 +120,13 @@ def test_batches_know_their_split_the_progress_of_the_run_and_its_epoch(tmp_path
     run(tmp_path, hook, max_epoch=3)
     want = [(split, epoch / 2, epoch, split == "train") for epoch in range(3) for split in ("train", "val", "test")]
     assert list(dict.fromkeys(seen)) == want
+
+
+def test_two_frames_are_between_the_caller_of_train_and_the_model(tmp_path: Path) -> None:
+    stacks: list[list[str]] = []
+    hook = lambda _: stacks.append([f.name for f in traceback.extract_stack() if "/graphgps_kmip/" in f.filename])  # noqa: E731
+    run(tmp_path, hook, max_epoch=1)
+    assert stacks == [["train", "run_epoch"]] * 7
 
 
 def test_batches_of_a_trained_model_are_at_the_end_of_schedules_and_have_no_epoch() -> None:

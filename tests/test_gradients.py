@@ -23,7 +23,7 @@ from graphgps_kmip.mpnn.gated_mean import gated_mean
 from graphgps_kmip.mpnn.gatedgcn import gated_sum
 from graphgps_kmip.native import unavailable_reason
 from graphgps_kmip.search import topk_inner_product
-from tests.reference import attention as reference
+from graphgps_kmip.testing import references as reference
 
 PTR = torch.tensor([0, 4, 4, 5, 11])  # a graph without nodes, one of a single node
 BATCH = torch.repeat_interleave(PTR.diff())

@@ -121,8 +121,8 @@ def test_the_registration_and_the_command_line_load_no_library_but_torch_geometr
         (["run/reproduce.py", "plan", "quickstart/digitz"], 2),
         (["run/compare.py", "--help"], 0),
         (["run/compare.py"], 2),
-        (["graphgps_kmip/check/__main__.py", "--help"], 0),
-        (["graphgps_kmip/check/__main__.py", "--only", "kernel"], 2),
+        (["graphgps_kmip/check.py", "--help"], 0),
+        (["graphgps_kmip/check.py", "--only", "kernel"], 2),
     ],
 )
 def test_help_and_mistakes_in_words_and_files_come_before_torch(words: list[str], code: int) -> None:

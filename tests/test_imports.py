@@ -32,7 +32,7 @@ ARROWS = {
     "expressivity": {"encoding"},
     "report": {"experiments", "results"},
     "networks": {"attention", "mpnn", "encoding", "model"},
-    "check": {"attention", "mpnn", "search", "native", "networks"},
+    "testing": {"attention", "mpnn", "search", "native", "networks"},
     "gym": {
         *("networks", "compat", "search", "attention", "mpnn", "encoding", "model", "task", "data", "train", "report"),
         *("results", "expressivity"),

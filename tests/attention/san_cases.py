@@ -11,7 +11,7 @@ from torch import Tensor
 
 from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.attention.san import SANAttention
-from graphgps_kmip.check.attention_batches import make_batch
+from graphgps_kmip.testing.laws import make_batch
 
 DIM, HEADS, SIZES = 6, 2, [5, 1, 7, 3]
 ROUNDING = {"rtol": 1e-11, "atol": 1e-11}  # float64 sums of tens of terms in another order

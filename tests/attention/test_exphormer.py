@@ -14,8 +14,8 @@ from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.attention import clamped_attention as clamped
 from graphgps_kmip.attention.clamped_attention import clamped_attention
 from graphgps_kmip.attention.exphormer import ExphormerAttention
-from graphgps_kmip.check.attention_batches import graph_alone, make_batch, permuted
 from graphgps_kmip.native import unavailable_reason
+from graphgps_kmip.testing.laws import graph_alone, make_batch, permuted
 
 DIM, HEADS = 8, 2
 ROUNDING = {"rtol": 1e-12, "atol": 1e-12}

@@ -8,7 +8,7 @@ from torch import nn
 
 from graphgps_kmip.attention import FullAttention, GraphContext, full
 from graphgps_kmip.attention.dense import to_padded
-from tests.reference.attention import full_attention
+from graphgps_kmip.testing.references import full_attention
 
 PTR = torch.tensor([0, 5, 5, 6, 13])  # the second graph has no node
 CONTEXT = GraphContext(torch.repeat_interleave(PTR.diff()), PTR)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from graphgps_kmip.attention import FullAttention, GraphContext
 from graphgps_kmip.attention.biased_attention import BiasedFullAttention
-from tests.reference.attention import full_attention
+from graphgps_kmip.testing.references import full_attention
 
 DIM, HEADS = 8, 2
 EXACT = {"rtol": 1e-12, "atol": 1e-12}

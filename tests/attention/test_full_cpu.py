@@ -12,9 +12,9 @@ from torch import Tensor
 from graphgps_kmip.attention import FullAttention, GraphContext, full
 from graphgps_kmip.attention.full import can_run, full_attention
 from graphgps_kmip.native import unavailable_reason
+from graphgps_kmip.testing.references import full_attention as by_the_formula
 from tests.attention.largest import largest_tensor
 from tests.native.vector_units import VECTOR_UNITS
-from tests.reference.attention import full_attention as by_the_formula
 
 pytestmark = pytest.mark.skipif(unavailable_reason("full_attention") is not None, reason="no C compiler")
 

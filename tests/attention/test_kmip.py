@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from graphgps_kmip.attention import FullAttention, GraphContext, KMIPAttention
 from graphgps_kmip.errors import TrainingDiverged
+from graphgps_kmip.testing.references import kmip_attention
 from graphgps_kmip.train.epoch import explain_not_finite
 from tests.recorded import check, load
-from tests.reference.attention import kmip_attention
 
 PTR = torch.tensor([0, 5, 5, 6, 13])  # the second graph has no node
 CONTEXT = GraphContext(torch.repeat_interleave(PTR.diff()), PTR)

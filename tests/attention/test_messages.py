@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.attention.exphormer import ExpanderMessages
-from graphgps_kmip.check.attention_batches import graph_alone, make_batch, permuted
 from graphgps_kmip.model import GPSLayer
 from graphgps_kmip.model.gps import initial_states
 from graphgps_kmip.mpnn import GAT, GCN, GINE, GatedGCN
+from graphgps_kmip.testing.laws import graph_alone, make_batch, permuted
 
 DIM = 16  # of make_batch
 CONVS: dict[str, Callable[[], nn.Module]] = {

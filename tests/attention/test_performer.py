@@ -12,10 +12,10 @@ from graphgps_kmip.attention import GraphContext, linear_attention, performer
 from graphgps_kmip.attention import performer as random_features
 from graphgps_kmip.attention.performer import PerformerAttention, orthogonal_projection
 from graphgps_kmip.compat.public_faults import repeat_faults
+from graphgps_kmip.testing.references import full_attention
 from tests.attention.largest import largest_tensor
 from tests.attention.recorded_gps import check_layer
 from tests.recorded import load
-from tests.reference.attention import full_attention
 
 PTR = torch.tensor([0, 5, 5, 6, 13])  # the second graph has no node
 CONTEXT = GraphContext(torch.repeat_interleave(PTR.diff()), PTR)

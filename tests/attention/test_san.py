@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.attention import san as unlinked
 from graphgps_kmip.attention.san import SANAttention
-from graphgps_kmip.check.attention_batches import attend
+from graphgps_kmip.testing.laws import attend
 from tests.attention.san_cases import DIM, HEADS, ROUNDING, SIZES, batch, every_form, make
 
 

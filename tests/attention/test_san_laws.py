@@ -12,7 +12,7 @@ from torch import Tensor
 from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.attention import san as unlinked
 from graphgps_kmip.attention.san import SANAttention
-from graphgps_kmip.check.attention_batches import attend, graph_alone, permuted
+from graphgps_kmip.testing.laws import attend, graph_alone, permuted
 from tests.attention.san_cases import DIM, HEADS, ROUNDING, SIZES, batch, every_form, make
 
 

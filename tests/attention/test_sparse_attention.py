@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from graphgps_kmip.attention.sparse_attention import sparse_attention
 from graphgps_kmip.search import topk_inner_product
-from tests.reference.attention import kmip_attention
+from graphgps_kmip.testing.references import kmip_attention
 
 PTR = torch.tensor([0, 5, 5, 6, 13])
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from graphgps_kmip.attention import GraphContext, KMIPAttention
 from graphgps_kmip.attention.kmip import build_kmip
 from graphgps_kmip.compat.public_faults import repeat_faults
-from tests.reference.attention import kmip_attention
+from graphgps_kmip.testing.references import kmip_attention
 
 SIZES = [5, 0, 1, 7]  # the second graph has no node
 PTR = torch.tensor([0, *SIZES]).cumsum(0)

@@ -14,11 +14,11 @@ import torch
 from torch import nn
 
 import graphgps_kmip.networks  # noqa: F401 (registers k-MIP)
-from graphgps_kmip.check.attention_batches import DIM, NUM_HEADS, Trial, attend, make_batch
 from graphgps_kmip.errors import is_users
 from graphgps_kmip.ranges import Either, Range, Rule
 from graphgps_kmip.registry import KINDS, Spec, entries
 from graphgps_kmip.signatures import rules_of
+from graphgps_kmip.testing.laws import DIM, NUM_HEADS, Trial, attend
 
 SECONDS = 20  # of processor time; what is allowed takes less than one, most of it for 1,000 layers
 MEMORY = 6 << 30  # of address space: what would fill the machine is an error here
@@ -53,9 +53,8 @@ def stop(*_: object) -> None:
 
 def call(spec: Spec, **changes: Any) -> None:
     """Build a component, and call it on a small batch."""
-    x, context = make_batch([30, 1, 12], DIM, pair_dim=DIM)
+    x, context = Trial(spec).batch([30, 1, 12])
     if spec.kind == "attention":
-        x, context = Trial(spec).batch([30, 1, 12])
         attend(spec.component(DIM, NUM_HEADS, **changes).double(), x, context).sum().backward()
         return
     layer: nn.Module = spec.component(DIM, 0.0, **({"edge_dim": DIM} if "edge_dim" in spec.options else {}) | changes)

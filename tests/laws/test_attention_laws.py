@@ -1,4 +1,4 @@
-"""Every attention obeys the laws of `graphgps_kmip.check.attention_laws`, and each law is seen to fail."""
+"""Every attention obeys the laws of `graphgps_kmip.testing.laws`, and each law is seen to fail."""
 
 # ruff: noqa: ARG005 (functions of a table have one signature)
 
@@ -11,21 +11,22 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import graphgps_kmip.networks  # noqa: F401 (registers k-MIP)
 from graphgps_kmip.attention import GraphContext
-from graphgps_kmip.check import attention_laws as laws
-from graphgps_kmip.check.attention_batches import Trial
-from graphgps_kmip.check.attention_laws import LAWS, Law
 from graphgps_kmip.registry import AttentionTraits, Spec, entries
+from graphgps_kmip.testing import laws
+from graphgps_kmip.testing.laws import LAWS, Law, Trial
 
 
-@pytest.mark.parametrize("law", LAWS, ids=[law.name.replace(" ", "_") for law in LAWS])
-def test_the_attention_obeys(attention_row: Spec, law: Law) -> None:
-    if law.promise in attention_row.traits.breaks:
-        pytest.skip(f"{attention_row.name} does not promise {law.promise!r} (its row says so)")
-    law.check(Trial(attention_row))
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.check.__name__)
+@pytest.mark.parametrize("spec", list(entries("attention").values()), ids=lambda spec: spec.name)
+def test_the_attention_obeys(spec: Spec, law: Law) -> None:
+    if law.promise in spec.traits.breaks:
+        pytest.skip(f"{spec.name} does not promise {law.promise!r} (its row says so)")
+    law.check(Trial(spec))
 
 
-@pytest.mark.parametrize("law", [law for law in LAWS if not law.exact], ids=lambda law: law.name.replace(" ", "_"))
+@pytest.mark.parametrize("law", [law for law in LAWS if not law.exact], ids=lambda law: law.check.__name__)
 def test_laws_that_are_not_exact_hold_in_float32(law: Law) -> None:
     law.check(Trial(entries("attention")["kMIP"], dtype=torch.float32))
 
@@ -67,56 +68,22 @@ def _without_gradient_of_the_first(x: Tensor, out: Tensor) -> Tensor:
     return out
 
 
-def _only_context(context: Any) -> float:
-    return context.ptr.numel() * 0.0
+class WithState(Lawful):
+    """Returns its state also where it was given none."""
+
+    def initial_state(self, context: GraphContext) -> Tensor:
+        return context.ptr
+
+    def forward(self, x: Tensor, context: Any, state: Any = None) -> Any:
+        return super().forward(x, context), state
 
 
 Spoil = Callable[[Tensor, Tensor, Any], Tensor]
-BROKEN: dict[Callable[[Trial], None], Spoil] = {
-    laws.a_graph_alone_gives_the_same_output_as_in_a_batch: lambda x, out, _: out + x.mean(0),
-    laws.permuting_the_nodes_and_edges_permutes_the_output: lambda x, out, _: (
-        out + torch.arange(len(x), dtype=x.dtype)[:, None]
-    ),
-    laws.graphs_of_any_shape_give_finite_outputs_and_gradients: lambda x, out, _: out / (len(x) - 1),
-    laws.gradients_reach_the_input_and_every_parameter: lambda x, out, _: out.detach() + x,
-    laws.gradients_equal_finite_differences: lambda x, out, _: out + x.detach(),
-    laws.gradients_of_gradients_equal_finite_differences_or_are_an_error: lambda x, out, _: out + WrongSecond.apply(x),
-    laws.eval_mode_does_not_depend_on_the_random_state: lambda x, out, _: out + torch.rand_like(x),
-    laws.the_state_dict_carries_the_whole_function: lambda x, out, _: x,
-    laws.float32_is_close_to_float64: lambda x, out, _: out + 0.01 * (x.dtype == torch.float32),
-    laws.bfloat16_autocast_gives_finite_outputs_and_gradients: lambda x, out, _: (
-        out / (not torch.is_autocast_enabled(x.device.type))
-    ),
-    laws.half_precision_weights_and_inputs_give_close_outputs_and_finite_gradients: lambda x, out, _: (
-        out + (x.dtype == torch.float16)
-    ),
-    laws.inputs_are_not_modified_in_place: lambda x, out, _: _changed_in_place(x, out),
-    laws.a_plain_batch_vector_serves_as_context: lambda x, out, context: out + _only_context(context),
-}
-
-
-@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name.replace(" ", "_"))
-def test_a_lawful_attention_passes_and_a_spoiled_one_does_not(law: Law) -> None:
-    def trial(component: type[nn.Module]) -> Trial:
-        return Trial(Spec("attention", "Tried", component, "tried here", traits=AttentionTraits()))
-
-    law.check(trial(Lawful))
-    with pytest.raises((AssertionError, RuntimeError, AttributeError)):
-        law.check(trial(_spoiled(BROKEN[law.check]) if law.check in BROKEN else WithState))
-
-
-def _spoiled(spoil: Spoil) -> type[nn.Module]:
-    class Spoiled(Lawful):
-        def forward(self, x: Tensor, context: Any) -> Tensor:
-            return spoil(x, super().forward(x, context), context)
-
-    return Spoiled
-
-
 TRAINING = "this matters for float32 and bfloat16 training"
+HARMLESS = "float32 and bfloat16 training are not affected"
 ALL = r"own\.weight, own\.bias, mean\.weight, mean\.bias"
 # law, how an attention is spoiled, and what is said of it
-SAID: list[tuple[Callable[[Trial], None], Spoil, str]] = [
+BROKEN: list[tuple[Callable[[Trial], None], Spoil | type[nn.Module], str]] = [
     (
         laws.a_graph_alone_gives_the_same_output_as_in_a_batch,
         lambda x, out, _: out + x.mean(0),
@@ -125,17 +92,27 @@ SAID: list[tuple[Callable[[Trial], None], Spoil, str]] = [
     (
         laws.a_graph_alone_gives_the_same_output_as_in_a_batch,
         lambda x, out, _: out + 1e-6 * x.mean(0),
-        r"off by .*e-0[67] of its largest number: float32 and bfloat16 training are not affected",
+        rf"off by .*e-0[67] of its largest number: {HARMLESS}",
     ),
     (
-        laws.eval_mode_does_not_depend_on_the_random_state,
-        lambda x, out, _: out + 1e-3 * torch.rand_like(x),
-        r"another random state is off by .*: bfloat16 rounds more than that, but this matters for float32 training",
+        laws.permuting_the_nodes_and_edges_permutes_the_output,
+        lambda x, out, _: out + torch.arange(len(x), dtype=x.dtype)[:, None],
+        "the output of permuted nodes is off",
+    ),
+    (
+        laws.graphs_of_any_shape_give_finite_outputs_and_gradients,
+        lambda x, out, _: out / (len(x) - 1),
+        "one node: the output is not finite",
     ),
     (
         laws.graphs_of_any_shape_give_finite_outputs_and_gradients,
         lambda x, out, _: out + (x - x).abs().sqrt(),
         rf"one node: the gradient of the input x is not finite: {TRAINING}",
+    ),
+    (
+        laws.gradients_reach_the_input_and_every_parameter,
+        lambda x, out, _: out.detach() + x,
+        "parameters without a gradient",
     ),
     (
         laws.gradients_reach_the_input_and_every_parameter,
@@ -155,44 +132,64 @@ SAID: list[tuple[Callable[[Trial], None], Spoil, str]] = [
     (
         laws.gradients_equal_finite_differences,
         lambda x, out, _: out.float().double(),
-        r"differs from finite differences: only float32's rounding shows, float32 and bfloat16 training are not aff",
+        rf"differs from finite differences: only float32's rounding shows, {HARMLESS}",
     ),
     (
         laws.gradients_of_gradients_equal_finite_differences_or_are_an_error,
         lambda x, out, _: out + WrongSecond.apply(x),
-        r"second derivative by the input x is wrong: float32 and bfloat16 training are not affected",
+        rf"second derivative by the input x is wrong: {HARMLESS}",
+    ),
+    (
+        laws.eval_mode_does_not_depend_on_the_random_state,
+        lambda x, out, _: out + 1e-3 * torch.rand_like(x),
+        r"another random state is off by .*: bfloat16 rounds more than that, but this matters for float32 training",
+    ),
+    (laws.the_state_dict_carries_the_whole_function, lambda x, out, _: x, "other weights give the same output"),
+    (
+        laws.float32_is_close_to_float64,
+        lambda x, out, _: out + 0.01 * (x.dtype == torch.float32),
+        "the output in float32 is off",
     ),
     (
         laws.bfloat16_autocast_gives_finite_outputs_and_gradients,
-        BROKEN[laws.bfloat16_autocast_gives_finite_outputs_and_gradients],
+        lambda x, out, _: out / (not torch.is_autocast_enabled(x.device.type)),
         r"the output under bfloat16 autocast is not finite: this matters for bfloat16 training \(bf16-mixed\), not",
     ),
     (
         laws.half_precision_weights_and_inputs_give_close_outputs_and_finite_gradients,
         lambda x, out, _: out + (x.dtype == torch.float16),
-        r"in torch.float16 half of the outputs are off by .*: float32 and bfloat16 training are not affected",
+        rf"in torch.float16 half of the outputs are off by .*: {HARMLESS}",
     ),
     (
         laws.inputs_are_not_modified_in_place,
         lambda x, out, context: _changed_in_place(context.edge_attr, out),
         rf"the input context.edge_attr has changed: {TRAINING}",
     ),
+    (
+        laws.a_plain_batch_vector_serves_as_context,
+        lambda x, out, context: out + context.ptr.numel() * 0.0,
+        "has no attribute 'ptr'",
+    ),
+    (laws.an_attention_with_a_state_makes_its_own_where_none_is_given, WithState, "it gives a tuple, not the output"),
 ]
 
 
-@pytest.mark.parametrize(("law", "spoil", "said"), SAID, ids=lambda value: getattr(value, "__name__", ""))
-def test_a_broken_law_names_the_parameter_or_input_and_what_it_means_for_training(
-    law: Callable[[Trial], None], spoil: Spoil, said: str
+def _trial(component: type[nn.Module]) -> Trial:
+    return Trial(Spec("attention", "Tried", component, "tried here", traits=AttentionTraits()))
+
+
+@pytest.mark.parametrize(("law", "spoil", "said"), BROKEN, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_lawful_attention_passes_and_of_a_broken_law_it_is_said_where_and_what_it_means_for_training(
+    law: Callable[[Trial], None], spoil: Spoil | type[nn.Module], said: str
 ) -> None:
-    with pytest.raises(laws.LawBroken, match=said):
-        law(Trial(Spec("attention", "Tried", _spoiled(spoil), "tried here", traits=AttentionTraits())))
+    class Spoiled(Lawful):
+        def forward(self, x: Tensor, context: Any) -> Tensor:
+            return spoil(x, super().forward(x, context), context)
+
+    law(_trial(Lawful))
+    with pytest.raises((AssertionError, AttributeError), match=said):
+        law(_trial(spoil if isinstance(spoil, type) else Spoiled))
 
 
-class WithState(Lawful):
-    """Returns its state also where it was given none."""
-
-    def initial_state(self, context: GraphContext) -> Tensor:
-        return context.ptr
-
-    def forward(self, x: Tensor, context: Any, state: Any = None) -> Any:
-        return super().forward(x, context), state
+def test_every_law_is_seen_to_fail() -> None:
+    assert {law.check for law in LAWS} == {law for law, _, _ in BROKEN}

@@ -17,7 +17,7 @@ from graphgps_kmip.attention.sparse_attention import sparse_attention
 from graphgps_kmip.experiments.manifest import load_manifest
 from graphgps_kmip.registry import entries
 from graphgps_kmip.search import SearchProblem
-from tests.reference.search import search
+from graphgps_kmip.testing.references import best_keys
 from tests.search.problems import Ragged, check_answer, ragged
 
 FAISS = pytest.mark.skipif(importlib.util.find_spec("faiss") is None, reason="faiss-cpu is not installed")
@@ -138,5 +138,5 @@ def test_brute_force_and_recall_agree_on_a_ragged_batch() -> None:
     data = ragged([8, 3], [8, 3], num_heads=1, seed=1)
     inputs = Inputs(data.q.float(), data.k.float(), data.q.float(), data.ptrs[0])
     assert attention.recall("matmul+topk", inputs, 4) == 1.0
-    best = search(data.q, data.k, *(ptr.tolist() for ptr in data.ptrs), 4)
+    _, best = best_keys(data.q, data.k, *(ptr.tolist() for ptr in data.ptrs), 4)
     assert baselines.matmul_topk(inputs.problem(4))[1].isneginf().equal(best.isneginf())

@@ -1,8 +1,8 @@
-"""The laws that every attention obeys (see GraphContext for the contract), on any device.
+"""Laws that every attention obeys (see GraphContext for the contract) on any device, and the batches they are tried on.
 
-What a broken law says names the parameter or input, and ends with what it means for training in float32 and bfloat16.
-A row of the registry that does not promise one of them names it in ``breaks``: "alone", "permutation", "shapes",
-"gradients", "deterministic", "precision", "inputs", "batch_vector".
+A broken law names the parameter or input, and what it means for training in float32 and bfloat16. A row of the registry
+that does not promise a law names it in ``breaks``: "alone", "permutation", "shapes", "gradients", "deterministic",
+"precision", "inputs", "batch_vector".
 """
 
 # ruff: noqa: D103 (the name of each function is the sentence of its law)
@@ -10,7 +10,7 @@ A row of the registry that does not promise one of them names it in ``breaks``: 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatch
 from typing import Any
 
@@ -18,8 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from graphgps_kmip.attention import GraphContext
-from graphgps_kmip.check.attention_batches import Trial, attend, graph_alone, permuted
+from graphgps_kmip.registry import Spec
 
+CPU = torch.device("cpu")
+DIM, NUM_HEADS = 16, 2
+PAIR_DIMS = {"BiasedTransformer": NUM_HEADS}  # width of the features of pairs that an attention reads; others DIM
 SIZES = [7, 1, 12, 5]
 SHAPES = {
     "one node": ([1], 0),
@@ -39,6 +42,98 @@ MATTERS = "this matters for float32 and bfloat16 training"
 HARMLESS = "float32 and bfloat16 training are not affected"
 
 
+@dataclass(frozen=True)
+class Trial:
+    """An attention or message passing layer, and where and in which precision it is tried.
+
+    Args:
+        spec (Spec): its row in the registry.
+        device (torch.device, optional): where it runs. (default: the CPU)
+        dtype (torch.dtype, optional): of its weights and inputs. (default: ``torch.float64``)
+    """
+
+    spec: Spec
+    device: torch.device = CPU
+    dtype: torch.dtype = torch.float64
+
+    def layer(self) -> nn.Module:
+        """Make it with its default options and the same weights each time, in eval mode."""
+        torch.manual_seed(1)
+        sizes = (DIM, NUM_HEADS) if self.spec.kind == "attention" else (DIM,)
+        return self.spec.component(*sizes).to(self.device, self.dtype).eval()
+
+    def batch(self, sizes: list[int], num_edges: int = 2) -> tuple[Tensor, GraphContext]:
+        """Draw graphs of these sizes: `make_batch` with the pairs that it reads, here."""
+        torch.manual_seed(2)
+        made = make_batch(sizes, num_edges=num_edges, pair_dim=PAIR_DIMS.get(self.spec.name, DIM))
+        return moved(made, self.device, self.dtype)
+
+
+def attend(attention: nn.Module, x: Tensor, context: GraphContext | Tensor | None) -> Tensor:
+    """Call an attention, with its initial state where it has one."""
+    if not hasattr(attention, "initial_state"):
+        return attention(x, context)
+    return attention(x, context, attention.initial_state(GraphContext.of(context, x)))[0]
+
+
+def make_batch(
+    sizes: list[int], dim: int = DIM, num_edges: int = 2, pair_dim: int = NUM_HEADS
+) -> tuple[Tensor, GraphContext]:
+    """Draw nodes (float64) of graphs of these sizes, with ``num_edges`` random edges a node and all pairs."""
+    sizes_tensor = torch.tensor(sizes, dtype=torch.long)
+    batch = torch.repeat_interleave(sizes_tensor)
+    ptr = torch.cat([sizes_tensor.new_zeros(1), sizes_tensor.cumsum(0)])
+    target = torch.arange(len(batch)).repeat_interleave(num_edges)
+    graph = batch[target]
+    source = ptr[graph] + (torch.rand(len(target)) * sizes_tensor[graph]).long()
+    edge_attr = torch.randn(len(target), dim, dtype=torch.float64)
+    pairs = (batch[:, None] == batch).nonzero().T  # (2, P)
+    pair_attr = torch.randn(pairs.size(1), pair_dim, dtype=torch.float64)
+    context = GraphContext(batch, ptr, torch.stack([source, target]), edge_attr, pair_index=pairs, pair_attr=pair_attr)
+    return torch.randn(len(batch), dim, dtype=torch.float64), context
+
+
+def moved(value: Any, device: torch.device, dtype: torch.dtype) -> Any:
+    """Return tensors, alone, in tuples or in a context, on a device, those of floats in a dtype."""
+    if isinstance(value, Tensor):
+        return value.to(device, dtype if value.is_floating_point() else value.dtype)
+    if isinstance(value, GraphContext):
+        attributes = {field.name: getattr(value, field.name) for field in fields(value)}
+        return replace(value, **{k: moved(v, device, dtype) for k, v in attributes.items() if isinstance(v, Tensor)})
+    return tuple(moved(part, device, dtype) for part in value)
+
+
+def graph_alone(x: Tensor, context: GraphContext, graph: int) -> tuple[Tensor, GraphContext]:
+    """Cut one graph out of a batch."""
+    start, end = context.ptr[graph : graph + 2].tolist()
+    inside, pairs = (context.batch[index[0]] == graph for index in (context.edge_index, context.pair_index))
+    alone = GraphContext(
+        torch.zeros_like(context.batch[start:end]),
+        context.ptr.new_tensor([0, end - start]),
+        context.edge_index[:, inside] - start,
+        context.edge_attr[inside],
+        pair_index=context.pair_index[:, pairs] - start,
+        pair_attr=context.pair_attr[pairs],
+    )
+    return x[start:end], alone
+
+
+def permuted(x: Tensor, context: GraphContext) -> tuple[Tensor, GraphContext, Tensor]:
+    """Permute the nodes inside each graph, and the edges; the permutation says which old node each new one is."""
+    pieces = zip(context.ptr.tolist(), context.sizes.tolist(), strict=False)
+    order = torch.cat([start + torch.randperm(size) for start, size in pieces]).to(x.device)
+    new_of_old = order.argsort()
+    edges = torch.randperm(context.edge_index.size(1)).to(x.device)
+    shuffled = replace(
+        context,
+        edge_index=new_of_old[context.edge_index[:, edges]],
+        edge_attr=context.edge_attr[edges],
+        edge_sets={},
+        pair_index=new_of_old[context.pair_index],
+    )
+    return x[order], shuffled, order
+
+
 class LawBroken(AssertionError):
     """An attention does not do what the law says."""
 
@@ -48,16 +143,19 @@ class Law:
     """One law.
 
     Args:
-        name (str): its sentence.
         promise (str): what a row writes into ``breaks`` that does not promise it.
         check (callable): ``check(trial)``, raises AssertionError.
         exact (bool): needs float64; otherwise it holds in float32 too, to rounding.
     """
 
-    name: str
     promise: str
     check: Callable[[Trial], None]
     exact: bool
+
+    @property
+    def name(self) -> str:
+        """Its sentence."""
+        return self.check.__name__.replace("_", " ")
 
 
 LAWS: list[Law] = []
@@ -65,7 +163,7 @@ LAWS: list[Law] = []
 
 def _law(promise: str, *, exact: bool = False) -> Callable[[Callable[[Trial], None]], Callable[[Trial], None]]:
     def add(check: Callable[[Trial], None]) -> Callable[[Trial], None]:
-        LAWS.append(Law(check.__name__.replace("_", " "), promise, check, exact))
+        LAWS.append(Law(promise, check, exact))
         return check
 
     return add
@@ -92,7 +190,7 @@ def _require_close(found: Tensor, expected: Tensor, what: str, rtol: float, atol
 
 @_law("alone")
 def a_graph_alone_gives_the_same_output_as_in_a_batch(trial: Trial) -> None:
-    attention, (x, context) = trial.attention(), trial.batch(SIZES)
+    attention, (x, context) = trial.layer(), trial.batch(SIZES)
     alone = [attend(attention, *graph_alone(x, context, graph)) for graph in range(len(SIZES))]
     out = attend(attention, x, context)
     _require_close(torch.cat(alone), out, "the output of graphs alone", **ROUNDING[trial.dtype])
@@ -100,7 +198,7 @@ def a_graph_alone_gives_the_same_output_as_in_a_batch(trial: Trial) -> None:
 
 @_law("permutation")
 def permuting_the_nodes_and_edges_permutes_the_output(trial: Trial) -> None:
-    attention, (x, context) = trial.attention(), trial.batch(SIZES)
+    attention, (x, context) = trial.layer(), trial.batch(SIZES)
     shuffled_x, shuffled, order = permuted(x, context)
     out, expected = attend(attention, shuffled_x, shuffled), attend(attention, x, context)[order]
     _require_close(out, expected, "the output of permuted nodes", **ROUNDING[trial.dtype])
@@ -109,7 +207,7 @@ def permuting_the_nodes_and_edges_permutes_the_output(trial: Trial) -> None:
 @_law("shapes")
 def graphs_of_any_shape_give_finite_outputs_and_gradients(trial: Trial) -> None:
     for name, (sizes, num_edges) in SHAPES.items():
-        attention, (x, context) = trial.attention(), trial.batch(sizes, num_edges)
+        attention, (x, context) = trial.layer(), trial.batch(sizes, num_edges)
         out = attend(attention, x.requires_grad_(), context)
         _require(out.shape == x.shape, f"{name}: the output has shape {tuple(out.shape)}, not {tuple(x.shape)}")
         out.square().sum().backward()
@@ -119,12 +217,12 @@ def graphs_of_any_shape_give_finite_outputs_and_gradients(trial: Trial) -> None:
 
 @_law("gradients")
 def gradients_reach_the_input_and_every_parameter(trial: Trial) -> None:
-    attention, (x, context) = trial.attention(), trial.batch(SIZES)
+    attention, (x, context) = trial.layer(), trial.batch(SIZES)
     attend(attention, x.requires_grad_(), context).square().sum().backward()
     least = 1e-10 if trial.dtype == torch.float64 else 1e-5  # above what rounding makes of a gradient of zero
-    missed = {name for name, parameter in attention.named_parameters() if _largest(parameter.grad) <= least}
-    patterns = trial.spec.traits.zero_grad
-    zero = {name for name, _ in attention.named_parameters() if any(fnmatch(name, pattern) for pattern in patterns)}
+    gradients = {name: parameter.grad for name, parameter in attention.named_parameters()}
+    missed = {name for name, grad in gradients.items() if grad is None or not (grad.abs() > least).any()}
+    zero = {name for name in gradients if any(fnmatch(name, pattern) for pattern in trial.spec.traits.zero_grad)}
     _require(
         missed == zero,
         f"parameters without a gradient ({sorted(missed)}) must be those that zero_grad of the row names "
@@ -136,7 +234,7 @@ def gradients_reach_the_input_and_every_parameter(trial: Trial) -> None:
 
 @_law("gradients", exact=True)
 def gradients_equal_finite_differences(trial: Trial) -> None:
-    attention, (x, context) = trial.attention(), trial.batch([3, 1, 2])
+    attention, (x, context) = trial.layer(), trial.batch([3, 1, 2])
     tensors = {"the input x": x.requires_grad_(), **dict(attention.named_parameters())}
 
     def agree(names: Iterable[str], **steps: float) -> bool:
@@ -156,17 +254,16 @@ def gradients_equal_finite_differences(trial: Trial) -> None:
 
 @_law("gradients", exact=True)
 def gradients_of_gradients_equal_finite_differences_or_are_an_error(trial: Trial) -> None:
-    attention, (x, context) = trial.attention(), trial.batch([3, 1, 2])
-
-    def require_second() -> None:
-        inputs = (x.clone().requires_grad_(),)
+    attention, (x, context) = trial.layer(), trial.batch([3, 1, 2])
+    try:
         right = torch.autograd.gradgradcheck(
-            lambda x: attend(attention, x, context), inputs, fast_mode=True, raise_exception=False, **_atomics(x)
+            lambda x: attend(attention, x, context),
+            (x.requires_grad_(),),
+            fast_mode=True,
+            raise_exception=False,
+            **_atomics(x),
         )
         _require(right, "the second derivative by the input x is wrong", HARMLESS)
-
-    try:
-        require_second()
     except RuntimeError as error:
         refused = "no second derivative" in str(error) or "not implemented" in str(error)  # ours, torch's
         _require(refused, f"the second derivative by the input x raises {error}", HARMLESS)
@@ -174,7 +271,7 @@ def gradients_of_gradients_equal_finite_differences_or_are_an_error(trial: Trial
 
 @_law("deterministic")
 def eval_mode_does_not_depend_on_the_random_state(trial: Trial) -> None:
-    attention, (x, context) = trial.attention(), trial.batch(SIZES)
+    attention, (x, context) = trial.layer(), trial.batch(SIZES)
     first = attend(attention, x, context)
     torch.manual_seed(99)
     _require_same(attend(attention, x, context), first, trial, "the output with another random state")
@@ -182,7 +279,7 @@ def eval_mode_does_not_depend_on_the_random_state(trial: Trial) -> None:
 
 @_law("deterministic")
 def the_state_dict_carries_the_whole_function(trial: Trial) -> None:
-    attention, other = trial.attention(), trial.attention()
+    attention, other = trial.layer(), trial.layer()
     x, context = trial.batch(SIZES)
     for parameter in attention.parameters():
         nn.init.normal_(parameter)
@@ -194,9 +291,9 @@ def the_state_dict_carries_the_whole_function(trial: Trial) -> None:
 
 @_law("precision", exact=True)
 def float32_is_close_to_float64(trial: Trial) -> None:
-    expected = attend(trial.attention(), *trial.batch(SIZES))
+    expected = attend(trial.layer(), *trial.batch(SIZES))
     single = replace(trial, dtype=torch.float32)
-    out = attend(single.attention(), *single.batch(SIZES))
+    out = attend(single.layer(), *single.batch(SIZES))
     _require(out.dtype == torch.float32, f"float32 inputs give {out.dtype}")
     _require_close(out.double(), expected, "the output in float32", **ROUNDING[torch.float32])
 
@@ -204,7 +301,7 @@ def float32_is_close_to_float64(trial: Trial) -> None:
 @_law("precision", exact=True)
 def bfloat16_autocast_gives_finite_outputs_and_gradients(trial: Trial) -> None:
     single = replace(trial, dtype=torch.float32)
-    attention, (x, context) = single.attention(), single.batch(SIZES)
+    attention, (x, context) = single.layer(), single.batch(SIZES)
     with torch.autocast(trial.device.type, dtype=torch.bfloat16):
         out = attend(attention, x.requires_grad_(), context)
     _require(out.shape == x.shape, f"the output has shape {tuple(out.shape)}, not {tuple(x.shape)}")
@@ -217,12 +314,12 @@ def bfloat16_autocast_gives_finite_outputs_and_gradients(trial: Trial) -> None:
 @_law("precision", exact=True)
 def half_precision_weights_and_inputs_give_close_outputs_and_finite_gradients(trial: Trial) -> None:
     for sizes in (SIZES, [1], [0], []):
-        expected = attend(trial.attention(), *trial.batch(sizes))
+        expected = attend(trial.layer(), *trial.batch(sizes))
         for dtype in (torch.bfloat16, torch.float16):
             half = replace(trial, dtype=dtype)
             meaning = "this matters for bfloat16 training (bf16-true), not for float32"
             meaning = meaning if dtype == torch.bfloat16 else HARMLESS
-            attention, (x, context) = half.attention(), half.batch(sizes)
+            attention, (x, context) = half.layer(), half.batch(sizes)
             out = attend(attention, x.requires_grad_(), context)
             _require(out.dtype == dtype, f"{dtype} inputs give {out.dtype}", meaning)
             # k-MIP may take another key of nearly the same score, so that a single output is further off
@@ -234,7 +331,7 @@ def half_precision_weights_and_inputs_give_close_outputs_and_finite_gradients(tr
 
 @_law("inputs")
 def inputs_are_not_modified_in_place(trial: Trial) -> None:
-    attention, (x, context) = trial.attention().train(), trial.batch(SIZES)
+    attention, (x, context) = trial.layer().train(), trial.batch(SIZES)
     names = ("batch", "ptr", "edge_index", "edge_attr", "pair_index", "pair_attr")
     tensors = {"x": x, **{f"context.{name}": getattr(context, name) for name in names}}
     before = {name: tensor.clone() for name, tensor in tensors.items()}
@@ -245,7 +342,7 @@ def inputs_are_not_modified_in_place(trial: Trial) -> None:
 
 @_law("batch_vector")
 def a_plain_batch_vector_serves_as_context(trial: Trial) -> None:
-    attention, (x, context) = trial.attention(), trial.batch(SIZES, num_edges=0)
+    attention, (x, context) = trial.layer(), trial.batch(SIZES, num_edges=0)
     expected = attend(attention, x, GraphContext(context.batch, context.ptr))
     _require_same(attend(attention, x, context.batch), expected, trial, "the output with context = batch")
     alone = attend(attention, x[:7], None)
@@ -254,7 +351,7 @@ def a_plain_batch_vector_serves_as_context(trial: Trial) -> None:
 
 @_law("batch_vector")
 def an_attention_with_a_state_makes_its_own_where_none_is_given(trial: Trial) -> None:
-    attention, (x, context) = trial.attention(), trial.batch(SIZES)
+    attention, (x, context) = trial.layer(), trial.batch(SIZES)
     out = attention(x, context)
     _require(isinstance(out, Tensor), f"without a state it gives a {type(out).__name__}, not the output alone")
     _require_same(out, attend(attention, x, context), trial, "the output without a state")
@@ -272,12 +369,8 @@ def _atomics(x: Tensor) -> dict[str, Any]:
 
 def _require_finite_gradients(attention: nn.Module, x: Tensor, when: str, meaning: str = MATTERS) -> None:
     tensors = {"the input x": x, **dict(attention.named_parameters())}
-    wrong = [name for name, one in tensors.items() if one.grad is not None and not one.grad.isfinite().all()]
+    wrong = [name for name, leaf in tensors.items() if leaf.grad is not None and not leaf.grad.isfinite().all()]
     _require(not wrong, f"{when}the gradient of {', '.join(wrong)} is not finite", meaning)
-
-
-def _largest(grad: Tensor | None) -> float:
-    return float(grad.abs().max()) if grad is not None and grad.numel() else 0.0
 
 
 class _Called(nn.Module):

@@ -1,8 +1,12 @@
-"""Arguments of ``python -m graphgps_kmip.check``, which loads torch only when there is something to check."""
+"""``python -m graphgps_kmip.check``: kernels, components and laws on this machine against plain float64 on the CPU.
+
+Exit code 0 if all is right, 1 if something is wrong, 2 after a mistake on the command line.
+"""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from graphgps_kmip.common.near_misses import suggest
@@ -10,12 +14,8 @@ from graphgps_kmip.common.near_misses import suggest
 PARTS = ("kernels", "components", "laws", "speed")
 
 
-def parse(words: list[str] | None = None) -> argparse.Namespace:
-    """Return the arguments; ends the process with code 2 after a mistake.
-
-    Args:
-        words (default: those of the process): of the command line.
-    """
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    """Return the arguments; ends the process with code 2 after a mistake. No torch is loaded for that."""
     parser = argparse.ArgumentParser(
         prog="python -m graphgps_kmip.check",
         description="Kernels, components and laws on this machine against plain float64 on the CPU: a table.",
@@ -27,7 +27,7 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--json", type=Path, help="write everything to this file, to be attached to an issue")
     parser.add_argument("--debug", action="store_true", help="show the traceback of what is wrong")
-    return parser.parse_args(words)
+    return parser.parse_args(argv)
 
 
 def _parts(text: str) -> tuple[str, ...]:
@@ -36,3 +36,10 @@ def _parts(text: str) -> tuple[str, ...]:
         if part not in PARTS:
             raise argparse.ArgumentTypeError(f"unknown part {part!r}.{suggest(part, PARTS)}")
     return parts
+
+
+if __name__ == "__main__":
+    arguments = parse()
+    from graphgps_kmip.testing.machine_check import run
+
+    sys.exit(run(arguments))

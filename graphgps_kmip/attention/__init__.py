@@ -8,9 +8,7 @@ from graphgps_kmip.attention.full import FullAttention
 from graphgps_kmip.attention.geco import GECOAttention
 from graphgps_kmip.attention.grit import GRITAttention
 from graphgps_kmip.attention.hyena import HyenaAttention
-from graphgps_kmip.attention.k_annealing import AnnealedKeys
-from graphgps_kmip.attention.key_selection import BestKeys, DiverseKeys, RandomKeys
-from graphgps_kmip.attention.kmip import KMIPAttention
+from graphgps_kmip.attention.kmip import AnnealedKeys, BestKeys, DiverseKeys, KMIPAttention, RandomKeys
 from graphgps_kmip.attention.performer import PerformerAttention
 from graphgps_kmip.attention.sampled_edges import SampledEdgeAttention
 from graphgps_kmip.attention.san import SANAttention

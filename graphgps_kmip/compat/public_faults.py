@@ -24,7 +24,7 @@ from torch_geometric.data import Batch, Data
 from graphgps_kmip.attention import AnnealedKeys, BigBirdAttention, KMIPAttention, PerformerAttention, RandomKeys
 from graphgps_kmip.attention.context import AttentionGraph, GraphContext
 from graphgps_kmip.attention.dense import from_padded, to_padded
-from graphgps_kmip.attention.key_selection import BestKeys, KeySelection
+from graphgps_kmip.attention.kmip import BestKeys, KeySelection
 from graphgps_kmip.attention.sampled_edges import LARGEST_LOGIT, SampledEdgeAttention
 from graphgps_kmip.encoding.expander_graph import (
     Expander,

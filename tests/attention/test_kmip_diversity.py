@@ -9,10 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from graphgps_kmip.attention import GraphContext, KMIPAttention
-from graphgps_kmip.attention import key_selection as diversity
-from graphgps_kmip.attention.key_selection import diverse_keys
-from graphgps_kmip.attention.kmip import build_kmip
+from graphgps_kmip.attention import GraphContext, KMIPAttention, kmip
+from graphgps_kmip.attention.kmip import build_kmip, diverse_keys
 from graphgps_kmip.compat.public_faults import repeat_faults
 
 SIZES = [5, 0, 1, 20]  # the second graph has no node
@@ -43,9 +41,9 @@ def greedy(logit: Tensor, keys: Tensor, num_keys: int, weight: float) -> list[in
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.5, 5.0])
-@pytest.mark.parametrize("entries", [1, diversity.CHUNK_ENTRIES])
+@pytest.mark.parametrize("entries", [1, kmip.CHUNK_ENTRIES])
 def test_the_keys_are_those_of_a_greedy_choice(weight: float, entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(diversity, "CHUNK_ENTRIES", entries)
+    monkeypatch.setattr(kmip, "CHUNK_ENTRIES", entries)
     k, q = torch.randn(2, 9, 3), torch.randn(2, 6, 3)
     score, index = (q @ k.mT).topk(7)
     index[:, 2, 4:], score[:, 2, 4:] = -1, -torch.inf  # a query with four candidates

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from graphgps_kmip.attention import GraphContext, KMIPAttention
-from graphgps_kmip.attention.key_selection import draw_keys
-from graphgps_kmip.attention.kmip import build_kmip
+from graphgps_kmip.attention.kmip import build_kmip, draw_keys
 from graphgps_kmip.model.gradient_checkpointing import recomputed
 
 PTR = torch.tensor([0, 5, 5, 6, 26])  # the second graph has no node

@@ -9,8 +9,7 @@ import torch
 from torch_geometric.data import Data
 
 from graphgps_kmip.attention import AnnealedKeys, DiverseKeys, GraphContext, KMIPAttention
-from graphgps_kmip.attention.k_annealing import annealed
-from graphgps_kmip.attention.kmip import build_kmip
+from graphgps_kmip.attention.kmip import annealed, build_kmip
 from graphgps_kmip.compat.public_faults import repeat_faults
 
 

@@ -3,14 +3,13 @@
 from graphgps_kmip.attention.biased_attention import BiasedFullAttention
 from graphgps_kmip.attention.bigbird import BigBirdAttention
 from graphgps_kmip.attention.context import AttentionGraph, GraphContext, collect_attention
-from graphgps_kmip.attention.exphormer import ExphormerAttention
+from graphgps_kmip.attention.exphormer import ExphormerAttention, SampledEdgeAttention
 from graphgps_kmip.attention.full import FullAttention
 from graphgps_kmip.attention.geco import GECOAttention
 from graphgps_kmip.attention.grit import GRITAttention
 from graphgps_kmip.attention.hyena import HyenaAttention
 from graphgps_kmip.attention.kmip import AnnealedKeys, BestKeys, DiverseKeys, KMIPAttention, RandomKeys
 from graphgps_kmip.attention.performer import PerformerAttention
-from graphgps_kmip.attention.sampled_edges import SampledEdgeAttention
 from graphgps_kmip.attention.san import SANAttention
 from graphgps_kmip.attention.score_estimator import ScoreEstimatorAttention
 from graphgps_kmip.attention.simplified_l2 import ClassAttention, SimplifiedL2Attention

@@ -2,6 +2,10 @@
 
 As in the public code, scores are clamped and multiplied by edge features, and there is no output linear map.
 `ExpanderMessages` is message passing along the same edges: the suffix ``__exp`` in the public code's gt.layer_type.
+
+The low-width method (Shirzad et al.) has two forms of it: typed edges, whose three kinds have one learned vector each
+(`TypedEdgeStart`: no tensor of size edges times channels, an edge names the row of its kind), and a softmax over the
+few sampled edges into each node (`SampledEdgeAttention`).
 """
 
 from __future__ import annotations
@@ -233,3 +237,112 @@ class ExpanderMessages(nn.Module):
             return x, state
         edges = torch.cat([edge_index, torch.arange(len(new), device=new.device)[None]])
         return x, replace(state, edges=edges, features=old + self.dropout(new - old))
+
+
+GRAPH_EDGE, EXPANDER_EDGE, SELF_LOOP = 0, 1, 2
+KINDS = ("graph", "expander", "self loop")  # by number
+
+
+def typed_edges(context: GraphContext, self_loops: bool = True) -> Tensor:
+    """Return source, target and kind of every edge of the attention graph, sorted by target.
+
+    These are the edges of the graph, those of the edge set ``expander`` where there is one, and one self loop of each
+    node. A pair that is an edge of the graph and of the expander counts twice, as does a self loop of the graph.
+
+    Args:
+        context (GraphContext): the graphs of a batch.
+        self_loops (bool, optional): False leaves out the self loops, but those of the graph. (default: True)
+
+    Shapes: (3, E), int64. Edges of a target: graph, then expander, then its self loop, each in the given order.
+    """
+    nothing = context.batch.new_empty(2, 0)
+    num_loops = len(context.batch) if self_loops else 0
+    loops = torch.arange(num_loops, device=context.batch.device).expand(2, -1)
+    expander, _ = context.edge_sets.get(EXPANDER, (nothing, None))
+    sets = (nothing if context.edge_index is None else context.edge_index, expander, loops)  # in order of their kinds
+    count, device = sum(one.size(1) for one in sets), context.batch.device
+    edges = context.batch.new_empty(3, count)
+    narrow = torch.int32 if len(context.batch) < 2**31 else torch.int64  # sorts in half the time and memory
+    target, order = torch.cat([one[1].to(narrow) for one in sets]).sort(stable=True)
+    edges[1] = target  # neighbouring targets are neighbours in memory
+    del target
+    kind = [
+        torch.full((), number, dtype=torch.uint8, device=device).expand(one.size(1)) for number, one in enumerate(sets)
+    ]
+    edges[2] = torch.cat(kind)[order]
+    edges[0] = torch.cat([one[0].to(narrow) for one in sets])[order]
+    return edges
+
+
+class TypedEdgeStart(nn.Module):
+    """Make the state of the first layer: typed edges, and one learned vector for each kind.
+
+    The state is that of Exphormer attention, without virtual nodes, so that it serves that attention, too.
+
+    Args:
+        dim (int): channels C.
+        self_loops (bool, optional): see `typed_edges`. (default: True)
+
+    Shapes: context -> state with edges (3, E) and features (3, C).
+    """
+
+    def __init__(self, dim: int, self_loops: bool = True) -> None:
+        super().__init__()
+        self.self_loops = self_loops
+        self.types = nn.Embedding(len(KINDS), dim)
+
+    def forward(self, context: GraphContext) -> ExphormerState:
+        """Return the edges of the attention graph and the vectors of their kinds."""
+        types = self.types.weight
+        return ExphormerState(typed_edges(context, self.self_loops), types, types.new_empty(0, types.size(1)))
+
+
+LARGEST_SAMPLED_LOGIT = 8.0  # of the public code of the low-width method
+
+
+class SampledEdgeAttention(nn.Module):
+    r"""Multi-head attention from the nodes of one layer to those of the next, along edges drawn for this layer.
+
+    .. math::
+        z_{ij} = \textstyle\sum_d (E_1 t_r)_d (k_j)_d (q_i)_d + (E_2 t_r)_h, \qquad
+        o_i = \textstyle\sum_j \mathrm{softmax}_j(\mathrm{clamp}(z_{ij}, -8, 8)) v_j
+
+    for a sampled edge j -> i of kind r (Shirzad et al., stage 2). As in the public code, there is no factor
+    :math:`1 / \sqrt{D}` and no output map.
+
+    An edge that was drawn twice counts twice; a target without edges gets zeros. Its edges change from layer to layer,
+    so that it is no attention of ``gt.layer_type``'s branches: the network `SpexphormerModel` calls it.
+
+    Args:
+        dim (int): channels in and out.
+        num_heads (int): heads; must divide dim.
+
+    Shapes:
+        x (N, dim), edges (3, E): source, target and kind, num_targets M, types (R, dim), a vector of each kind ->
+        (M, dim). The targets are the first M rows of x.
+
+    Raises:
+        ValueError: num_heads does not divide dim.
+    """
+
+    def __init__(self, dim: int, num_heads: int) -> None:
+        super().__init__()
+        dim_per_head(dim, num_heads)
+        self.num_heads = num_heads
+        self.query, self.key, self.value, self.edge = (nn.Linear(dim, dim, bias=False) for _ in range(4))
+        self.edge_bias = nn.Linear(dim, num_heads)
+
+    def forward(self, x: Tensor, edges: Tensor, num_targets: int, types: Tensor) -> Tensor:
+        """Attend along the edges."""
+        types = types.to(x.dtype)
+        given = ((self.query, x[:num_targets]), (self.key, x), (self.value, x), (self.edge, types))
+        q, k, v, e = (linear(rows).unflatten(1, (self.num_heads, -1)) for linear, rows in given)
+        return self.attend(q, k, v, e, self.edge_bias(types), edges).flatten(1)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, e: Tensor, bias: Tensor, edges: Tensor) -> Tensor:
+        """Return the output of each head; arguments and shapes as of `clamped_attention`."""
+        return clamped_attention(q, k, v, e, edges, bias=bias, limit=LARGEST_SAMPLED_LOGIT, eps=0.0, scale=1.0)
+
+    def extra_repr(self) -> str:
+        """Say dim and heads."""
+        return f"dim={self.query.in_features}, num_heads={self.num_heads}"

@@ -24,8 +24,8 @@ from torch_geometric.data import Batch, Data
 from graphgps_kmip.attention import AnnealedKeys, BigBirdAttention, KMIPAttention, PerformerAttention, RandomKeys
 from graphgps_kmip.attention.context import AttentionGraph, GraphContext
 from graphgps_kmip.attention.dense import from_padded, to_padded
+from graphgps_kmip.attention.exphormer import LARGEST_SAMPLED_LOGIT, SampledEdgeAttention
 from graphgps_kmip.attention.kmip import BestKeys, KeySelection
-from graphgps_kmip.attention.sampled_edges import LARGEST_LOGIT, SampledEdgeAttention
 from graphgps_kmip.encoding.expander_graph import (
     Expander,
     Expansion,
@@ -229,7 +229,7 @@ class MixedHeadsAttention(SampledEdgeAttention):
         source, _, row = edges.unflatten(1, (num_targets, degree))  # (M, K) each
         products = (e[row] * k[source]).reshape(num_targets, num_heads, degree, dim)  # of (M, K, H, D)
         logit = (products * q[:, :, None]).sum(-1) + bias[row].transpose(1, 2)  # (M, H, K)
-        weight = logit.clamp(-LARGEST_LOGIT, LARGEST_LOGIT).softmax(-1)
+        weight = logit.clamp(-LARGEST_SAMPLED_LOGIT, LARGEST_SAMPLED_LOGIT).softmax(-1)
         return (weight[..., None] * v[source].transpose(1, 2)).sum(2)
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from graphgps_kmip.attention.sampled_edges import SampledEdgeAttention
-from graphgps_kmip.attention.typed_edges import TypedEdgeStart
+from graphgps_kmip.attention.exphormer import SampledEdgeAttention, TypedEdgeStart
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.model.spexphormer_layer import SpexphormerLayer

@@ -31,7 +31,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.attention.context import GraphContext
-from graphgps_kmip.attention.typed_edges import KINDS, typed_edges
+from graphgps_kmip.attention.exphormer import KINDS, typed_edges
 from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.data.layer_loader import LayerLoader, LayerSampling
 from graphgps_kmip.data.score_file import AttentionScores, LayerScores

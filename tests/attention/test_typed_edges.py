@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from graphgps_kmip.attention import GraphContext
-from graphgps_kmip.attention.typed_edges import EXPANDER, GRAPH, SELF_LOOP, TypedEdgeStart, typed_edges
+from graphgps_kmip.attention.exphormer import EXPANDER_EDGE, GRAPH_EDGE, SELF_LOOP, TypedEdgeStart, typed_edges
 
 
 def context_of(sizes: list[int], edge_index: Tensor | None, expander: Tensor | None = None) -> GraphContext:
@@ -27,8 +27,8 @@ def test_every_edge_is_there_as_often_as_it_was_given_with_its_kind() -> None:
     graph = torch.tensor([[0, 0, 1, 2, 2], [1, 1, 0, 0, 2]])
     expander = torch.tensor([[0, 2, 1, 1], [1, 1, 2, 2]])
     found = counted(typed_edges(context_of([3], graph, expander)))
-    expected = Counter((*edge, GRAPH) for edge in graph.T.tolist())
-    expected += Counter((*edge, EXPANDER) for edge in expander.T.tolist())
+    expected = Counter((*edge, GRAPH_EDGE) for edge in graph.T.tolist())
+    expected += Counter((*edge, EXPANDER_EDGE) for edge in expander.T.tolist())
     assert found == expected + Counter((node, node, SELF_LOOP) for node in range(3))
 
 
@@ -37,7 +37,7 @@ def test_edges_are_sorted_by_target_and_in_the_given_order_within_one() -> None:
     edges = typed_edges(context_of([3], graph, expander))
     assert edges.dtype == torch.int64
     assert edges[1].diff().min() >= 0
-    into_0 = [(2, 0, GRAPH), (1, 0, GRAPH), (1, 0, EXPANDER), (2, 0, EXPANDER), (0, 0, SELF_LOOP)]
+    into_0 = [(2, 0, GRAPH_EDGE), (1, 0, GRAPH_EDGE), (1, 0, EXPANDER_EDGE), (2, 0, EXPANDER_EDGE), (0, 0, SELF_LOOP)]
     assert list(map(tuple, edges[:, :5].T.tolist())) == into_0
 
 
@@ -50,7 +50,7 @@ def test_graphs_without_edges_have_self_loops(sizes: list[int]) -> None:
 
 def test_self_loops_can_be_left_out_but_those_of_the_graph() -> None:
     graph = torch.tensor([[0, 1], [0, 0]])
-    assert typed_edges(context_of([2], graph), self_loops=False).tolist() == [[0, 1], [0, 0], [GRAPH, GRAPH]]
+    assert typed_edges(context_of([2], graph), self_loops=False).tolist() == [[0, 1], [0, 0], [GRAPH_EDGE, GRAPH_EDGE]]
     start = TypedEdgeStart(4, self_loops=False)
     assert start(context_of([2], graph)).edges.size(1) == 2
 

@@ -17,7 +17,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.attention import AttentionGraph
-from graphgps_kmip.attention.typed_edges import KINDS
+from graphgps_kmip.attention.exphormer import KINDS
 from graphgps_kmip.data import GraphDataset
 from graphgps_kmip.data.graph_hash import graph_facts
 from graphgps_kmip.data.score_file import AttentionScores, LayerScores, write_scores

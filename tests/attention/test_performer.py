@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from graphgps_kmip.attention import GraphContext, linear_attention, performer
+from graphgps_kmip.attention import GraphContext, performer
 from graphgps_kmip.attention import performer as random_features
 from graphgps_kmip.attention.performer import PerformerAttention, orthogonal_projection
 from graphgps_kmip.compat.public_faults import repeat_faults
@@ -53,9 +53,9 @@ def projections(attention: PerformerAttention) -> tuple[nn.Module, ...]:
     return attention.query, attention.key, attention.value
 
 
-@pytest.mark.parametrize(("tile", "chunk"), [(linear_attention.TILE, performer.CHUNK), (2, 1), (2, 6)])
+@pytest.mark.parametrize(("tile", "chunk"), [(performer.TILE, performer.CHUNK), (2, 1), (2, 6)])
 def test_it_equals_the_formula_in_each_graph(tile: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear_attention, "TILE", tile)
+    monkeypatch.setattr(performer, "TILE", tile)
     monkeypatch.setattr(performer, "CHUNK", chunk)
     attention = PerformerAttention(8, 2, dim_head=4, num_features=11).double()
     x = 3 * torch.randn(13, 8, dtype=torch.float64)
@@ -172,7 +172,7 @@ def test_dropout_acts_on_the_output_in_training_only() -> None:
 
 @pytest.mark.parametrize(("small", "large"), [([200], [400]), ([200] + [1] * 20, [400] + [1] * 40)])
 def test_memory_is_linear_in_the_nodes(small: list[int], large: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear_attention, "TILE", 16)
+    monkeypatch.setattr(performer, "TILE", 16)
     attention = PerformerAttention(8, 2, dim_head=4, num_features=5)
     found = []
     for sizes in (small, large):

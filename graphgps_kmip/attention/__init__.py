@@ -5,9 +5,8 @@ from graphgps_kmip.attention.bigbird import BigBirdAttention
 from graphgps_kmip.attention.context import AttentionGraph, GraphContext, collect_attention
 from graphgps_kmip.attention.exphormer import ExphormerAttention, SampledEdgeAttention
 from graphgps_kmip.attention.full import FullAttention
-from graphgps_kmip.attention.geco import GECOAttention
+from graphgps_kmip.attention.geco import GECOAttention, HyenaAttention
 from graphgps_kmip.attention.grit import GRITAttention
-from graphgps_kmip.attention.hyena import HyenaAttention
 from graphgps_kmip.attention.kmip import AnnealedKeys, BestKeys, DiverseKeys, KMIPAttention, RandomKeys
 from graphgps_kmip.attention.performer import PerformerAttention
 from graphgps_kmip.attention.san import SANAttention

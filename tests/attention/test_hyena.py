@@ -7,7 +7,7 @@ import math
 import torch
 
 from graphgps_kmip.attention import GraphContext, HyenaAttention
-from graphgps_kmip.attention.hyena import causal_convolution
+from graphgps_kmip.attention.geco import causal_convolution
 
 SIZES = [5, 1, 0, 7, 5]
 PTR = torch.tensor([0, *SIZES]).cumsum(0)

@@ -1,10 +1,9 @@
 """Global attention among the nodes of each graph: ``attention(x, context) -> (N, C)``, see ``context.py``."""
 
-from graphgps_kmip.attention.biased_attention import BiasedFullAttention
 from graphgps_kmip.attention.bigbird import BigBirdAttention
 from graphgps_kmip.attention.context import AttentionGraph, GraphContext, collect_attention
 from graphgps_kmip.attention.exphormer import ExphormerAttention, SampledEdgeAttention
-from graphgps_kmip.attention.full import FullAttention
+from graphgps_kmip.attention.full import BiasedFullAttention, FullAttention
 from graphgps_kmip.attention.geco import GECOAttention, HyenaAttention
 from graphgps_kmip.attention.grit import GRITAttention
 from graphgps_kmip.attention.kmip import AnnealedKeys, BestKeys, DiverseKeys, KMIPAttention, RandomKeys

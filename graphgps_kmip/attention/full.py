@@ -3,7 +3,8 @@
 torch's fused CPU kernel supports neither dropout, for which it falls back to the whole score matrix, nor graphs of
 different sizes, which are padded to the largest one. So on a CPU fused C loops (``native/full_attention.c``) compute
 each graph and head separately, without padding, without storing weights, and with cheap dropout. On a GPU torch's fused
-attention runs, on graphs padded to the largest one.
+attention runs, on graphs padded to the largest one. `BiasedFullAttention` adds a bias for each pair of nodes, as
+Graphormer does.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from torch import Tensor, nn
 from torch.compiler import is_compiling
 from torch.nn.functional import scaled_dot_product_attention
 
-from graphgps_kmip.attention.context import AttentionGraph, GraphContext, check_bounds
+from graphgps_kmip.attention.context import AttentionGraph, GraphContext, check_bounds, complete_pairs
 from graphgps_kmip.attention.dense import from_padded, to_padded
 from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
+from graphgps_kmip.attention.pair_attention import PAIR_WORK, padded_pairs, pair_attention
 from graphgps_kmip.common.gradients import refuse_second_derivative
 from graphgps_kmip.common.host_copies import host_copy
 from graphgps_kmip.common.operators import operator
+from graphgps_kmip.errors import InputError
 from graphgps_kmip.native import dtype_flags, load, pointer, unavailable_reason
 from graphgps_kmip.registry import register
 from graphgps_kmip.search.problem import NotFinite, overflow
-
-PAIR_WORK = 50_000  # pairs of nodes and heads that take about as long as starting a thread (20 us)
 
 
 def can_run(qkv: Tensor, context: GraphContext, num_heads: int, dropout: float) -> bool:
@@ -234,3 +235,72 @@ def _key_mask(mask: Tensor, context: GraphContext) -> Tensor | None:
         return None
     # a graph without nodes attends to its padding: a row without any key could turn into NaN
     return (mask | ~mask.any(1, keepdim=True))[:, None, None]
+
+
+@register("attention", "BiasedTransformer", breaks=("batch_vector",))
+class BiasedFullAttention(nn.Module):
+    r"""Full attention with a number for each pair of nodes and head added to the scores: Graphormer's attention.
+
+    .. math:: \mathrm{out}(\mathrm{concat}_h \, \mathrm{softmax}(Q_h K_h^T / \sqrt{D} + B_h) V_h)
+
+    (Ying et al. 2021, equations 6 and 7.) Row 0 of ``context.pair_index`` attends to row 1 with the biases in
+    ``context.pair_attr``; the biases of a pair that is given twice are added, a pair that is not given has none. Memory
+    and time are those of sum_g N_g^2 * num_heads numbers where the C loops run; elsewhere (on a GPU, half
+    precision on a CPU) graphs are padded to the largest one.
+
+    Args:
+        dim (int): channels in and out.
+        num_heads (int): heads; must divide dim.
+        dropout (float, optional): probability to drop an attention weight, in training only. (default: 0.0)
+
+    Shapes:
+        x (N, dim); context a GraphContext with pair_index (2, P) and pair_attr (P, num_heads); returns (N, dim).
+        Gradients flow to x and to the biases.
+
+    Raises:
+        ValueError: as `FullAttention`; when called: there are no biases, or not one column per head.
+    """
+
+    def __init__(self, dim: int, num_heads: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.attention = FullAttention(dim, num_heads, dropout)
+
+    def forward(self, x: Tensor, context: GraphContext | Tensor | None = None) -> Tensor:
+        """Attend inside each graph: x (N, dim) -> (N, dim)."""
+        context, attention = GraphContext.of(context, x), self.attention
+        qkv, theta = attention.qkv(x), pair_bias(context, attention.num_heads)
+        out = pair_attention(
+            qkv,
+            context,
+            attention.num_heads,
+            scale=1 / math.sqrt(x.size(1) / attention.num_heads),
+            theta=theta,
+            dropout=attention.dropout if self.training else 0.0,
+        )
+        return attention.out(out)
+
+    @torch.no_grad()
+    def attention_graph(self, x: Tensor, context: GraphContext | Tensor | None = None) -> AttentionGraph:
+        """Return all weights, as `FullAttention` does."""
+        context = GraphContext.of(context, x)
+        bias = padded_pairs(pair_bias(context, self.attention.num_heads), context)
+        return self.attention.weights(x, context, bias)
+
+
+def pair_bias(context: GraphContext, num_heads: int) -> Tensor:
+    """Return the biases of all pairs, (H, P) in the order of `all_pairs`.
+
+    Raises:
+        ValueError: the context has none, or not one column per head.
+    """
+    if context.pair_index is None or context.pair_attr is None:
+        raise InputError(
+            "BiasedTransformer needs a bias for each pair of nodes, and this data has none: set "
+            "posenc_GraphormerBias.enable True (and node_degrees_only False there), or take Transformer"
+        )
+    if context.pair_attr.dim() != 2 or context.pair_attr.size(1) != num_heads:
+        raise InputError(
+            f"BiasedTransformer has {num_heads} heads (gt.n_heads), but the bias of pairs has shape "
+            f"{tuple(context.pair_attr.shape)}: give one column per head"
+        )
+    return complete_pairs(context).T

@@ -27,11 +27,12 @@ from torch.nn.functional import scaled_dot_product_attention
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.dense import from_padded, to_padded
 from graphgps_kmip.attention.edge_attention import edge_softmax
-from graphgps_kmip.attention.full import PAIR_WORK
 from graphgps_kmip.common.gradients import refuse_second_derivative
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.native import dtype_flags, load, pointer, unavailable_reason
 from graphgps_kmip.search.problem import overflow
+
+PAIR_WORK = 50_000  # pairs of nodes and heads that take about as long as starting a thread (20 us)
 
 
 def pair_attention(

@@ -6,8 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from graphgps_kmip.attention.biased_attention import BiasedFullAttention
-from graphgps_kmip.attention.full import FullAttention
+from graphgps_kmip.attention.full import BiasedFullAttention, FullAttention
 from graphgps_kmip.attention.head_arguments import dim_per_head
 from graphgps_kmip.attention.performer import redraw_regularly
 from graphgps_kmip.attention.san import ALL_PAIRS, NO_PAIRS, SANAttention

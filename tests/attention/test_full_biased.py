@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from graphgps_kmip.attention import FullAttention, GraphContext
-from graphgps_kmip.attention.biased_attention import BiasedFullAttention
+from graphgps_kmip.attention.full import BiasedFullAttention
 from graphgps_kmip.testing.references import full_attention
 
 DIM, HEADS = 8, 2

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.attention import GraphContext
-from graphgps_kmip.attention.biased_attention import BiasedFullAttention
-from graphgps_kmip.attention.full import FullAttention
+from graphgps_kmip.attention.full import BiasedFullAttention, FullAttention
 from graphgps_kmip.model import FeatureEncoder, GPSModel, GraphormerHead, GraphormerLayer
 from graphgps_kmip.registry import components
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import nn
 
-from graphgps_kmip.attention import biased_attention, exphormer, full, kmip, score_estimator
 from graphgps_kmip.attention import edge_attention as edgewise
+from graphgps_kmip.attention import exphormer, full, kmip, score_estimator
 from graphgps_kmip.encoding.graphormer_bias import GraphToken
 
 Dropout = tuple[str, str, float, str]  # place, kind, rate, width and rows
@@ -111,14 +111,14 @@ def audited(model: nn.Module, monkeypatch: pytest.MonkeyPatch, num_edges: int) -
             (score_estimator, "clamped_attention", 5),
         ):
             patch.setattr(module, name, _counting(getattr(module, name), at, found, active))
-        pair_attention = biased_attention.pair_attention
+        pair_attention = full.pair_attention
 
         def biased(*args: Any, **given: Any) -> Any:
             if given["dropout"] > 0:
                 found[place(f"{active[-1]}.own", OURS), "attention", given["dropout"], ""] += 1
             return pair_attention(*args, **given)
 
-        patch.setattr(biased_attention, "pair_attention", biased)
+        patch.setattr(full, "pair_attention", biased)
         multi_head = nn.functional.multi_head_attention_forward
 
         def multi_head_attention(*args: Any, **given: Any) -> Any:
@@ -134,7 +134,7 @@ def audited(model: nn.Module, monkeypatch: pytest.MonkeyPatch, num_edges: int) -
 
 def _counting(function: Any, at: int, found: Counter[Dropout], active: list[str]) -> Any:
     def called(*args: Any, **given: Any) -> Any:
-        _attention(found, active, args[at])
+        _attention(found, active, args[at] if len(args) > at else 0.0)
         return function(*args, **given)
 
     return called

@@ -12,13 +12,11 @@ layer then leaves out. The others apply neither activation, dropout nor residual
 
 from __future__ import annotations
 
-from graphgps_kmip.mpnn.appnp import APPNP
 from graphgps_kmip.mpnn.gat import GAT, GATv2
 from graphgps_kmip.mpnn.gatedgcn import GatedGCN
-from graphgps_kmip.mpnn.gcn import GCN
+from graphgps_kmip.mpnn.gcn import APPNP, GCN, GraphSAGE
 from graphgps_kmip.mpnn.genconv import GENConv
 from graphgps_kmip.mpnn.gin import GIN, GINE
-from graphgps_kmip.mpnn.graphsage import GraphSAGE
 from graphgps_kmip.mpnn.pna import PNA
 
 __all__ = ["APPNP", "GAT", "GCN", "GIN", "GINE", "PNA", "GATv2", "GENConv", "GatedGCN", "GraphSAGE"]

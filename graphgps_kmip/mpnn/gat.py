@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GATv2Conv
 
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.mpnn.message_passing import refuse_encoding, required_edge_attr
-from graphgps_kmip.mpnn.self_loops import with_own_loops
+from graphgps_kmip.mpnn.message_passing import refuse_encoding, required_edge_attr, with_own_loops
 from graphgps_kmip.mpnn.summed_convolutions import SummedGAT
 from graphgps_kmip.ranges import HEADS
 from graphgps_kmip.registry import register

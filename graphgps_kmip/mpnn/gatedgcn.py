@@ -20,9 +20,8 @@ from torch_geometric.nn import BatchNorm
 from graphgps_kmip.common.gradients import refuse_second_derivative
 from graphgps_kmip.common.operators import new_tensors, operator
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.mpnn.edge_gate import DistanceGate, factor_of
 from graphgps_kmip.mpnn.gated_mean import EPS, can_run, gated_mean
-from graphgps_kmip.mpnn.message_passing import required_edge_attr
+from graphgps_kmip.mpnn.message_passing import DistanceGate, factor_of, required_edge_attr
 from graphgps_kmip.registry import register
 
 CHUNK_BYTES = 8 * 2**20  # of one (edges, C) tensor; at most four of them live at a time

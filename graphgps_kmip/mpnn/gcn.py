@@ -7,8 +7,7 @@ from typing import Annotated
 
 from torch import Tensor, nn
 
-from graphgps_kmip.mpnn.message_passing import NodeConvolution, refuse_encoding
-from graphgps_kmip.mpnn.self_loops import with_own_loops
+from graphgps_kmip.mpnn.message_passing import NodeConvolution, refuse_encoding, with_own_loops
 from graphgps_kmip.mpnn.summed_convolutions import SummedAPPNP, SummedGCN, SummedSAGE
 from graphgps_kmip.ranges import FRACTION, Range
 from graphgps_kmip.registry import register

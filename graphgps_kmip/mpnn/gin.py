@@ -14,8 +14,7 @@ from torch_geometric.nn import BatchNorm
 from torch_geometric.utils import scatter
 
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.mpnn.edge_gate import DistanceGate, factor_of
-from graphgps_kmip.mpnn.message_passing import NodeConvolution, required_edge_attr
+from graphgps_kmip.mpnn.message_passing import DistanceGate, NodeConvolution, factor_of, required_edge_attr
 from graphgps_kmip.mpnn.summed_convolutions import SummedGIN
 from graphgps_kmip.ranges import Choice
 from graphgps_kmip.registry import register

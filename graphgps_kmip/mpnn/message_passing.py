@@ -1,11 +1,21 @@
-"""Helpers of message passing layers: errors, and wrappers of torch_geometric's convolutions."""
+"""Parts of message passing layers: errors, wrappers of torch_geometric's convolutions, distance gate, self loops.
+
+The gate is that of EquivStableLapPE (Wang et al. 2022, the PEG layer). Self loops of the data are dropped and every
+node gets one, without waiting for a GPU.
+"""
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from collections.abc import Callable
+from functools import partial
 
+import torch
+from torch import Tensor, nn
+from torch_geometric.utils import add_self_loops
+
+from graphgps_kmip.common.host_copies import host_copy
+from graphgps_kmip.common.tensor_memo import remembered
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.mpnn.self_loops import with_own_loops
 
 
 def required_edge_attr(layer: str, edge_attr: Tensor | None) -> Tensor:
@@ -74,3 +84,81 @@ class PlainConv(nn.Module):
         """Return new node features, and the edge features as they are."""
         used = with_own_loops(edge_index, None, x.size(0))[0] if self.own_loops else edge_index
         return self.conv(x, used), edge_attr
+
+
+class DistanceGate(nn.Module):
+    r"""One number in (0, 1) per edge, from the distance between its source and target node in the encoding p.
+
+    .. math:: r_{ij} = \sigma(w_2^T \, \mathrm{act}(w_1 \lVert p_i - p_j \rVert^2 + b_1) + b_2)
+
+    Distances, and so the gate, are invariant to signs and bases of the eigenvectors.
+
+    Args:
+        dim (int): hidden width.
+        act (callable, optional): builds the activation. (default: ReLU)
+
+    Shapes:
+        encoding (N, P), edge_index (2, E) -> (E, 1).
+
+    Raises:
+        ValueError: encoding is None.
+    """
+
+    def __init__(self, dim: int, act: Callable[[], nn.Module] = nn.ReLU) -> None:
+        super().__init__()
+        self.mlp = nn.Sequential(nn.Linear(1, dim), act(), nn.Linear(dim, 1))
+
+    def forward(self, encoding: Tensor | None, edge_index: Tensor) -> Tensor:
+        """Return the gate of each edge."""
+        if encoding is None:
+            raise InputError(
+                "a layer with equivstable_pe=True needs the encoding: set posenc_EquivStableLapPE.enable True and "
+                "name EquivStableLapPE in dataset.node_encoder_name"
+            )
+        source, target = edge_index
+        difference = encoding.index_select(0, target) - encoding.index_select(0, source)
+        return torch.sigmoid(self.mlp(difference.square().sum(dim=1, keepdim=True)))
+
+
+def factor_of(layer: str, gate: DistanceGate | None, encoding: Tensor | None, edge_index: Tensor) -> Tensor | None:
+    """Return the gate of each edge (E, 1), or None for a layer that was built without one.
+
+    Raises:
+        ValueError: an encoding without a gate, or a gate without an encoding.
+    """
+    if gate is None:
+        return refuse_encoding(layer, encoding)
+    return gate(encoding, edge_index)
+
+
+def with_own_loops(edge_index: Tensor, edge_attr: Tensor | None, num_nodes: int) -> tuple[Tensor, Tensor | None]:
+    """Replace the self loops of a graph by one for each node, behind all other edges.
+
+    What ``GATConv`` and ``GCNConv`` of torch_geometric do with ``add_self_loops=True``. There the host waits for the
+    device in each layer, to learn how many loops there were; here it counts them in its own copy of the edges. Layers
+    that are given the same tensor of edges share the result.
+
+    Args:
+        edge_index (Tensor): edges (source, target).
+        edge_attr (Tensor or None): edge features; a new loop has the mean of those of the other edges into its node.
+        num_nodes (int): N.
+
+    Shapes:
+        edge_index (2, E), edge_attr (E, C) -> (2, E' + N), (E' + N, C), E' edges that are no loops.
+    """
+    rows, looped = remembered(edge_index, ("own loops", num_nodes), partial(_looped, edge_index, num_nodes))
+    if edge_attr is None:
+        return looped, None
+    if rows is not None:
+        edge_index, edge_attr = edge_index[:, rows], edge_attr[rows]
+    return looped, add_self_loops(edge_index, edge_attr, fill_value="mean", num_nodes=num_nodes)[1]
+
+
+def _looped(edge_index: Tensor, num_nodes: int) -> tuple[Tensor | None, Tensor]:
+    """Return which edges are no loops, None where all are, and these edges with the new loops behind them."""
+    source, target = host_copy(edge_index)
+    kept, rows = int((source != target).sum()), None
+    if kept < edge_index.size(1):
+        rows = torch.nonzero_static(edge_index[0] != edge_index[1], size=kept).squeeze(1)
+        edge_index = edge_index[:, rows]
+    return rows, add_self_loops(edge_index, num_nodes=num_nodes)[0]

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from graphgps_kmip.mpnn import GINE, GatedGCN
-from graphgps_kmip.mpnn.edge_gate import DistanceGate
+from graphgps_kmip.mpnn.message_passing import DistanceGate
 from tests.mpnn.cases import DIM, call, make_graph
 
 

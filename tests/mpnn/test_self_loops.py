@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch_geometric.nn import GATConv, GCNConv
 
-from graphgps_kmip.mpnn.message_passing import PlainConv
-from graphgps_kmip.mpnn.self_loops import with_own_loops
+from graphgps_kmip.mpnn.message_passing import PlainConv, with_own_loops
 
 LOOPS = torch.tensor([[0, 1, 1, 2, 3, 3], [1, 1, 0, 3, 3, 2]])  # two are loops; node 4 has no edge
 

@@ -23,7 +23,7 @@ from graphgps_kmip.mpnn.gated_mean import gated_mean
 from graphgps_kmip.mpnn.gatedgcn import gated_sum
 from graphgps_kmip.native import unavailable_reason
 from graphgps_kmip.search import topk_inner_product
-from graphgps_kmip.testing import references as reference
+from graphgps_kmip.testing import references
 
 PTR = torch.tensor([0, 4, 4, 5, 11])  # a graph without nodes, one of a single node
 BATCH = torch.repeat_interleave(PTR.diff())
@@ -43,7 +43,7 @@ def kmip_in_torch(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def kmip_formula(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return reference.kmip_attention(q, k, v, PTR.tolist(), 3)
+    return references.kmip_attention(q, k, v, PTR.tolist(), 3)
 
 
 def full(qkv: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ def full(qkv: Tensor) -> Tensor:
 
 
 def full_formula(qkv: Tensor) -> Tensor:
-    return reference.full_attention(*qkv.unflatten(1, (3, 2, -1)).unbind(1), PTR.tolist()).flatten(1)
+    return references.full_attention(*qkv.unflatten(1, (3, 2, -1)).unbind(1), PTR.tolist()).flatten(1)
 
 
 def along_edges(q: Tensor, k: Tensor, v: Tensor, e: Tensor) -> Tensor:
@@ -60,12 +60,8 @@ def along_edges(q: Tensor, k: Tensor, v: Tensor, e: Tensor) -> Tensor:
 
 
 def along_edges_formula(q: Tensor, k: Tensor, v: Tensor, e: Tensor) -> Tensor:
-    kind = torch.arange(len(SOURCE)) % len(e)
-    score = (3 * q[TARGET] * k[SOURCE] * e[kind]).sum(-1) / q.size(-1) ** 0.5
-    score = score.clamp(-5, 5).exp()
-    into = torch.nn.functional.one_hot(TARGET, len(q)).T.to(q)  # (N, E)
-    total = into @ score + 1e-6
-    return torch.einsum("ne,eh,ehc->nhc", into, score, v[SOURCE]) / total[..., None]
+    edges = torch.stack([SOURCE, TARGET, torch.arange(len(SOURCE)) % len(e)])
+    return references.clamped_attention(3 * q, k, v, e, edges)
 
 
 def sums(gate: Tensor, value: Tensor, factor: Tensor) -> Tensor:
@@ -83,10 +79,7 @@ def means(own: Tensor, other: Tensor, edge: Tensor, factor: Tensor) -> Tensor:
 
 
 def means_formula(own: Tensor, other: Tensor, edge: Tensor, factor: Tensor) -> Tensor:
-    (a, d), (b, h) = own.chunk(2, 1), other.chunk(2, 1)
-    gate = edge + d[TARGET] + h[SOURCE]
-    total, normaliser = sums_formula(gate, b, factor).chunk(2, 1)
-    return torch.cat([a + total / (normaliser + 1e-6), gate])
+    return references.gated_mean(own, other, edge, factor, SOURCE, TARGET)
 
 
 NORM = GraphLayerNorm(3).double()

@@ -14,8 +14,7 @@ from graphgps_kmip.attention.full import full_attention
 from graphgps_kmip.attention.pair_attention import pair_attention, plain_pair_attention
 from graphgps_kmip.attention.sparse_attention import sparse_attention
 from graphgps_kmip.common.host_copies import on_device
-from graphgps_kmip.mpnn.gated_mean import EPS, gated_mean
-from graphgps_kmip.mpnn.gatedgcn import gated_sum
+from graphgps_kmip.mpnn.gated_mean import gated_mean
 from graphgps_kmip.native import without_kernels
 from graphgps_kmip.registry import Spec
 from graphgps_kmip.search import SearchProblem, topk_inner_product
@@ -120,14 +119,8 @@ def _gated_means(device: torch.device) -> Operator:
     target[::3] = 5
     inputs = _draw(device, 3, own=(num_nodes, 2 * dim), other=(num_nodes, 2 * dim), edge=(num_edges, dim))
     inputs |= {"factor": _draw(device, 4, factor=(num_edges, 1))["factor"].sigmoid()}
-
-    def plain(own: Tensor, other: Tensor, edge: Tensor, factor: Tensor) -> Tensor:
-        (a, d), (b, h) = own.chunk(2, 1), other.chunk(2, 1)
-        gate = edge + d[target] + h[source]
-        total, normaliser = gated_sum(gate, b, factor, source, target, len(a))
-        return torch.cat([a + total / (normaliser + EPS), gate])
-
     edges = source.to(device), target.to(device)
+    plain = partial(references.gated_mean, source=source, target=target)
     return inputs, lambda *floats: torch.cat(gated_mean(*floats, *edges)), plain
 
 
@@ -140,11 +133,7 @@ def _clamped_attention(device: torch.device) -> Operator:
     edges[1, ::4] = 5
     heads = (num_nodes, NUM_HEADS, 12)
     inputs = _draw(device, 4, q=heads, k=heads, v=heads, e=(num_kinds, NUM_HEADS, 12))
-
-    def plain(*heads: Tensor) -> Tensor:
-        with without_kernels():
-            return clamped_attention(*heads, edges)
-
+    plain = partial(references.clamped_attention, edges=edges)
     return inputs, partial(clamped_attention, edges=edges.to(device)), plain
 
 

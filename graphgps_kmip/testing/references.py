@@ -1,4 +1,4 @@
-"""Reference forms by brute force: the best keys of a query, attention to them, full attention; by plain autograd."""
+"""Reference forms of operators by their formulas, differentiable by plain autograd; what they need grows with pairs."""
 
 from __future__ import annotations
 
@@ -49,3 +49,23 @@ def full_attention(q: Tensor, k: Tensor, v: Tensor, ptr: list[int]) -> Tensor:
         weight = torch.softmax(score / math.sqrt(q.size(-1)), dim=-1)
         out.append(torch.einsum("hnm,mhc->nhc", weight, v[start:end]))
     return torch.cat(out)
+
+
+def clamped_attention(q: Tensor, k: Tensor, v: Tensor, e: Tensor, edges: Tensor) -> Tensor:
+    """Return Exphormer's attention along edges (source, target, kind), whose scores are clamped to +-5.
+
+    Shapes: q, k (N, H, D), v (N, H, C), e (R, H, D), edges (3, E) -> (N, H, C).
+    """
+    source, target, kind = edges
+    weight = ((q[target] * k[source] * e[kind]).sum(-1) / math.sqrt(q.size(-1))).clamp(-5, 5).exp()[..., None]
+    total = weight.new_zeros(*q.shape[:2], 1).index_add(0, target, weight)
+    return torch.zeros_like(v).index_add(0, target, weight * v[source]) / (total + 1e-6)
+
+
+def gated_mean(own: Tensor, other: Tensor, edge: Tensor, factor: Tensor, source: Tensor, target: Tensor) -> Tensor:
+    """Return GatedGCN's gated means, and below them the gates; arguments and shapes as of ``mpnn.gated_mean``."""
+    (a, d), (b, h) = own.chunk(2, 1), other.chunk(2, 1)
+    gate = edge + d[target] + h[source]
+    weight = factor * gate.sigmoid()
+    total, normaliser = (torch.zeros_like(a).index_add(0, target, values) for values in (weight * b[source], weight))
+    return torch.cat([a + total / (normaliser + 1e-6), gate])

@@ -49,11 +49,7 @@ class Memo:
         if self.rest is not None:
             index, score = next(self.rest)
             return index.long(), score
-        token = _current.set(None)  # a search may consist of others: only the whole is recorded
-        try:
-            index, score = search()
-        finally:
-            _current.reset(token)
+        index, score = search()
         self.found.append((index.to(torch.int32 if num_rows < 2**31 else torch.int64), score))
         return index, score
 

@@ -92,35 +92,6 @@ def test_a_finished_run_whose_data_and_checkpoints_are_gone_is_still_finished(
     assert (run_dir / "curves.png").exists()
 
 
-def test_damaged_statistics_of_another_seed_are_told_before_training(
-    out: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = out / "digits-kmip" / "1" / "val" / "stats.json"
-    path.write_text("{\n" + path.read_text())
-    before = contents(out)
-    assert run(out, "optim.max_epoch", "2", "seed", "5") == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert "1/val/stats.json, line 1 is not a JSON line" in error
-    assert contents(out) == before
-    assert run(out, "optim.max_epoch", "2", "seed", "1", flags=("--overwrite",)) == 0
-
-
-def test_the_last_lines_show_the_sample_deviation_and_say_so(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    values = [
-        json.loads((out / "digits-kmip" / seed / "record.json").read_text())["best"]["test"]["accuracy"]
-        for seed in "01"
-    ]
-    assert run(out, "optim.max_epoch", "2", flags=("--repeat", "2")) == 0
-    line = [line for line in capsys.readouterr().out.splitlines() if "test at the best epoch" in line][-1]
-    deviation = abs(values[0] - values[1]) / 2**0.5
-    assert f"± {deviation:.2g}" in line.split("accuracy")[1]
-    assert line.endswith("(mean ± sample standard deviation)")
-    best = json.loads((out / "digits-kmip/agg/test/best.json").read_text())
-    assert best["accuracy_sample_std"] == pytest.approx(deviation)
-    assert best["accuracy_std"] == pytest.approx(deviation / 2**0.5)  # GraphGym's
-
-
 NAMES = {
     "leads out": (["name_tag", "../../x"], "name_tag"),
     "a control character": (["name_tag", '"a\\nb"'], "name_tag"),

@@ -106,9 +106,7 @@ class Checkpointer:
         """
         path = on_rank_zero(self.fabric, self._choose)
         state = RunState()
-        if path is None and stats_file(self.run_dir, "train").exists():
-            log.warning("%s has no checkpoint: the run starts again from epoch 0", self.run_dir / "ckpt")
-        elif path is not None:
+        if path is not None:
             content = read_checkpoint(path, self.settings.config_hash)
             if len(content["rng"]) != self.fabric.world_size:
                 raise CheckpointError(
@@ -131,6 +129,8 @@ class Checkpointer:
     def _choose(self) -> Path | None:
         checkpoints = numbered(self.run_dir)
         epoch = self.settings.epoch_resume if self.settings.epoch_resume >= 0 else max(checkpoints, default=-1)
+        if epoch < 0 and stats_file(self.run_dir, "train").exists():
+            log.warning("%s has no checkpoint: the run starts again from epoch 0", self.run_dir / "ckpt")
         if epoch >= 0 and epoch not in checkpoints:
             epochs = ", ".join(map(str, checkpoints)) or "none"
             raise CheckpointError(

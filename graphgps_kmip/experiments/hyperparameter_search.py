@@ -186,7 +186,12 @@ class _Study:
 
     def steps(self) -> Steps:
         """Yield the runs to wait for, get their statuses, and return the outcome."""
-        while batch := self._propose():
+        ended = -1
+        while (batch := self._propose()) or (self.busy and len(self.ended) > ended):
+            if not batch:  # what others ran may have ended: once more, while that is so
+                ended = len(self.ended)
+                self.busy.clear()
+                continue
             statuses = yield [(self.search.trial(trial.params), self.search.seed) for trial in batch]
             for trial, status in zip(batch, statuses, strict=True):
                 self._tell(trial, status)

@@ -186,7 +186,12 @@ class _Study:
 
     def steps(self) -> Steps:
         """Yield the runs to wait for, get their statuses, and return the outcome."""
-        while batch := self._propose():
+        ended = -1
+        while (batch := self._propose()) or (self.busy and len(self.ended) > ended):
+            if not batch:  # what others ran may have ended: once more, while that is so
+                ended = len(self.ended)
+                self.busy.clear()
+                continue
             statuses = yield [(self.search.trial(trial.params), self.search.seed) for trial in batch]
             for trial, status in zip(batch, statuses, strict=True):
                 self._tell(trial, status)
@@ -240,32 +245,24 @@ class _Study:
                 scores = {tag: trial.score for tag, trial in self._tried().items()}
                 for choice in coordinate_search(self.space, scores):
                     if self.space.tag(choice) not in tags:
-                        self._add(choice)
+                        self._ask(0, choice)
             else:
                 waiting = len(self._unknown(stored))
                 for number in range(len(stored), min(self.trials, len(stored) + self.options.together - waiting)):
-                    self._ask(number)
+                    self._ask(number, self.space.default if number == 0 else None)
             return self._unknown(self._stored())
 
-    def _ask(self, number: int) -> None:
-        """Add the default, or what TPE asks for (Bergstra et al., 2011).
+    def _ask(self, number: int, choice: Choice | None = None) -> None:
+        """Add a choice, or what TPE asks for (Bergstra et al., 2011).
 
         Its sampler is made anew for each trial, with a seed of its own: a search that continues asks for what an
         uninterrupted one would have asked for.
         """
-        if number == 0:
-            self._add(self.space.default)
-        else:
-            self.study.sampler = self.optuna.samplers.TPESampler(seed=SEED + number)
-            self.study.ask(self._distributions())
-
-    def _add(self, choice: Choice) -> None:
-        new, running = self.optuna.trial.create_trial, self.optuna.trial.TrialState.RUNNING
-        self.study.add_trial(new(state=running, params=dict(choice), distributions=self._distributions()))
-
-    def _distributions(self) -> dict[str, Any]:
+        if choice is not None:
+            self.study.enqueue_trial(choice)
+        self.study.sampler = self.optuna.samplers.TPESampler(seed=SEED + number)
         categorical = self.optuna.distributions.CategoricalDistribution
-        return {factor.name: categorical(list(factor.values)) for factor in self.space.factors}
+        self.study.ask({factor.name: categorical(list(factor.values)) for factor in self.space.factors})
 
     def _tell(self, trial: Any, status: Status) -> None:
         """Store the score of a trial that ended; one that failed in an earlier session stays failed for Optuna."""

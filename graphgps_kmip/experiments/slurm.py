@@ -92,9 +92,6 @@ def run_on_slurm(jobs: Sequence[Job], place: Place, args: argparse.Namespace) ->
             f"--nodes: {commands[0]} is a command, which runs in one process: choose trainings (--only AXIS=VALUE), "
             "and run the commands without --nodes"
         )
-    if args.slurm_dry_run:
-        print(preview(jobs, folder, options))
-        return 0
     flags = ["--out", str(place.out), *(["--sample"] if place.sample else []), *(["--retry"] if args.retry else [])]
     flags += ["--data", str(place.data)] if place.data else []
     flags += ["--seeds", str(args.seeds)] if args.seeds else []
@@ -106,7 +103,7 @@ def run_on_slurm(jobs: Sequence[Job], place: Place, args: argparse.Namespace) ->
             return Worker(words, place.root, args.gpus_per_node)
         return Worker([*script, "run", *args.ids, "--job", str(job.path.relative_to(out)), *flags], place.root)
 
-    return 0 if submit(jobs, worker_of, folder, options) else 1
+    return 0 if submit(jobs, worker_of, folder, options, args.slurm_dry_run) else 1
 
 
 def parse_options(texts: Sequence[str], nodes: int | None = None, gpus: int | None = None) -> dict[str, Any]:
@@ -152,29 +149,12 @@ def group_jobs(jobs: Sequence[Job]) -> list[list[Job]]:
     return list(groups.values())
 
 
-def preview(jobs: Sequence[Job], folder: Path, options: Mapping[str, Any]) -> str:
-    """Return the files that would be given to sbatch, one for each group of jobs; nothing is written."""
-
-    class Preview(_import_submitit().SlurmExecutor):
-        @classmethod
-        def affinity(cls) -> int:  # here is no Slurm
-            return 1
-
-    texts, numbers = [], {}
-    for number, group in enumerate(group_jobs(jobs), start=1):
-        executor = Preview(folder)
-        earlier = sorted({numbers[need.path] for need in group[0].needs if need.path in numbers})
-        executor.update_parameters(**_parameters(options, [f"<jobs of group {before}>" for before in earlier]))
-        if len(group) > 1:
-            executor.parameters["map_count"] = len(group)
-        numbers |= dict.fromkeys((job.path for job in group), number)
-        texts.append(f"# group {number}: {len(group)} jobs, the first one {group[0].label}")
-        texts.append(executor._make_submission_file_text(executor._submitit_command_str, ""))
-    return "\n".join(texts)
-
-
 def submit(
-    jobs: Sequence[Job], worker_of: Callable[[Job], Worker], folder: Path, options: Mapping[str, Any]
+    jobs: Sequence[Job],
+    worker_of: Callable[[Job], Worker],
+    folder: Path,
+    options: Mapping[str, Any],
+    dry_run: bool = False,
 ) -> bool:
     """Submit what is not done of some jobs and of their needs; return False if one failed.
 
@@ -186,53 +166,68 @@ def submit(
         worker_of (Callable): What runs one job alone.
         folder (Path): For submitit's own files.
         options (Mapping): Of `parse_options`.
+        dry_run (bool, optional): Print the files that sbatch would get, and write nothing. (default: ``False``)
+
+    Raises:
+        ManifestError: here is no Slurm, or sbatch failed.
     """
     import cloudpickle  # comes with submitit
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    local = options["executor"] == "local"
+    local = options["executor"] == "local" and not dry_run
     handles: dict[Path, Any] = {}
+    ids: dict[Path, str] = {}
     failed: set[Path] = set()
-    for group in group_jobs(jobs):
-        needs = [need.path for need in group[0].needs if need.path in handles or need.path in failed]
+    for number, group in enumerate(group_jobs(jobs), start=1):
+        needs = [need.path for need in group[0].needs if need.path in ids or need.path in failed]
         if local:
             failed |= {path for path in needs if path not in failed and handles[path].exception()}
         if failed & set(needs):
             failed |= {job.path for job in group}
             print(f"not submitted, as a need of it failed: {', '.join(job.label for job in group)}")
             continue
-        executor = _make_executor(folder, options, [handles[path].job_id for path in needs])
+        executor = _make_executor(folder, options, list(dict.fromkeys(ids[path] for path in needs)), dry_run)
+        if dry_run:
+            if len(group) > 1:
+                executor.parameters["map_count"] = len(group)
+            print(f"# group {number}: {len(group)} jobs, the first one {group[0].label}")
+            print(executor._make_submission_file_text(executor._submitit_command_str, ""))
+            ids |= {job.path: f"<jobs of group {number}>" for job in group}
+            continue
         try:
             with executor.batch():
                 sent = [executor.submit(worker_of(job)) for job in group]
         except _import_submitit().core.utils.FailedJobError as error:
             raise ManifestError(f"--slurm: sbatch failed: {error}") from error
         handles |= {job.path: handle for job, handle in zip(group, sent, strict=True)}
+        ids |= {path: handle.job_id for path, handle in handles.items()}
         print(f"submitted {len(group)} jobs, ids {sent[0].job_id} to {sent[-1].job_id}, logs in {folder}")
     if local:
         failed |= {path for path, handle in handles.items() if handle.exception()}
     return not failed
 
 
-def _make_executor(folder: Path, options: Mapping[str, Any], needs: Sequence[str]) -> Any:
+def _make_executor(folder: Path, options: Mapping[str, Any], needs: Sequence[str], dry_run: bool) -> Any:
+    """Return submitit's executor; the ids of `needs` are those of jobs that must end well first."""
     submitit = _import_submitit()
-    if options["executor"] == "local":
+
+    class Preview(submitit.SlurmExecutor):
+        @classmethod
+        def affinity(cls) -> int:  # here may be no Slurm
+            return 1
+
+    if options["executor"] == "local" and not dry_run:
         executor = submitit.LocalExecutor(folder)
         executor.update_parameters(timeout_min=options["time"])
         return executor
     try:
-        executor = submitit.SlurmExecutor(folder, max_num_timeout=REQUEUES)
+        executor = (Preview if dry_run else submitit.SlurmExecutor)(folder, max_num_timeout=REQUEUES)
     except RuntimeError as error:
         raise ManifestError(f"--slurm: {error} (executor=local runs the jobs on this machine)") from error
-    executor.update_parameters(**_parameters(options, needs))
-    return executor
-
-
-def _parameters(options: Mapping[str, Any], needs: Sequence[str]) -> dict[str, Any]:
-    """Return the parameters of submitit's executor; the ids of `needs` are those of jobs that must end well first."""
     dependent = {"dependency": f"afterok:{':'.join(needs)}", "additional_parameters": LOST_NEED} if needs else {}
     parameters = {key: value for key, value in options.items() if key != "executor"}
-    return {"job_name": "reproduce", "signal_delay_s": SAVING, **parameters, **dependent}
+    executor.update_parameters(**{"job_name": "reproduce", "signal_delay_s": SAVING, **parameters, **dependent})
+    return executor
 
 
 def _import_submitit() -> Any:

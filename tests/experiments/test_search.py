@@ -156,19 +156,23 @@ def test_a_trial_that_failed_in_an_earlier_session_is_given_to_the_runner_again(
     assert outcome.line == "Toys/kmip: lr 0.01, depth 8, validation f1 0.8"
 
 
-def test_a_trial_that_another_process_runs_is_left_to_it_and_the_search_does_not_choose(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path, RISING)
+@pytest.mark.parametrize("engine", ["linear", "tpe"])
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_trial_that_another_process_runs_is_left_to_it_and_without_its_end_nothing_is_chosen(
+    ends: bool, engine: str, tmp_path: Path
+) -> None:
+    recorder, attempts = Recorder(tmp_path, RISING), []
 
     def runner(runs: list[Run]) -> list[Status]:
-        busy = Status(State.INTERRUPTED, tmp_path, {})
-        return [busy if run[0].tag == "search-default" else recorder([run])[0] for run in runs]
+        attempts.extend(run for run in runs if run[0].tag == "search-default")
+        busy = [] if ends and len(attempts) > 1 else attempts
+        return [Status(State.INTERRUPTED, tmp_path, {}) if run in busy else recorder([run])[0] for run in runs]
 
-    for engine in ("linear", "tpe"):
-        (outcome,) = run_search(toy(), engine, RANGES, runner, tmp_path, Options(trials=4))
-        assert not outcome.finished
-        assert "trials are not finished: start the search again to go on" in outcome.line
-        assert len(study(tmp_path, engine).trials) == 4
-        assert read_search(tmp_path / f"search/toy/kmip-{engine}.optuna.jsonl") is None
+    (outcome,) = run_search(toy(), engine, RANGES, runner, tmp_path, Options(trials=4))
+    assert outcome.finished is ends
+    assert ("1 trials are not finished: start the search again to go on" in outcome.line) is not ends
+    assert (read_search(tmp_path / f"search/toy/kmip-{engine}.optuna.jsonl") is not None) is ends
+    assert len(study(tmp_path, engine).trials) == (5 if ends and engine == "linear" else 4)
 
 
 def test_followers_get_the_choice_with_settings_of_their_own(tmp_path: Path) -> None:

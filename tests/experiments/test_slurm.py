@@ -19,7 +19,7 @@ from graphgps_kmip.errors import ManifestError
 from graphgps_kmip.experiments import slurm
 from graphgps_kmip.experiments.experiment_spec import Need, Training
 from graphgps_kmip.experiments.jobs import Job, Place, plan_jobs
-from graphgps_kmip.experiments.slurm import Worker, group_jobs, parse_options, preview, run_on_slurm, submit
+from graphgps_kmip.experiments.slurm import Worker, group_jobs, parse_options, run_on_slurm, submit
 from tests.experiments.project import command, experiment, make_command_line, make_project, order, training
 from tests.processes import HANGS, wait_for
 
@@ -52,12 +52,14 @@ def worker_of(job: Job) -> Worker:
     return Worker(job.words, job.path.parents[2])
 
 
-def test_a_dry_run_shows_the_files_that_sbatch_would_get_those_with_the_same_needs_together(place: Place) -> None:
+def test_a_dry_run_shows_the_files_that_sbatch_would_get_those_with_the_same_needs_together(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
     groups = [[job.label for job in group] for group in group_jobs(jobs_of(place))]
     assert groups == [["A GCN seed 0", "A GAT seed 0", "A bench"], ["A look"]]
     options = parse_options(["partition=gpu,time=1-02:30:00", "gres=gpu:1,mem=40GB"])
-    text = preview(jobs_of(place), place.root / "slurm", options)
-    first, second = text.split("# group 2: 1 jobs, the first one A look")
+    assert submit(jobs_of(place), worker_of, place.root / "slurm", options, dry_run=True)
+    first, second = capsys.readouterr().out.split("# group 2: 1 jobs, the first one A look")
     assert first.startswith("# group 1: 3 jobs, the first one A GCN seed 0\n#!/bin/bash")
     for line in ("partition=gpu", "time=1590", "gres=gpu:1", "mem=40GB", "array=0-2%3", "job-name=reproduce"):
         assert f"#SBATCH --{line}\n" in first

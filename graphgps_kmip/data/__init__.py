@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphgps_kmip.data.dataset import GraphDataset, Summary
+from graphgps_kmip.data.dataset import GraphDataset, Splits, Summary
 from graphgps_kmip.data.dataset_info import DatasetInfo, card_text, mismatches, published_rows
 from graphgps_kmip.data.dataset_record import (
     DatasetRecord,
@@ -17,11 +17,10 @@ from graphgps_kmip.data.dataset_record import (
 )
 from graphgps_kmip.data.loaders import GraphLoader, make_loaders
 from graphgps_kmip.data.node_loader import NodeLoader, Sampling
-from graphgps_kmip.data.open_dataset import open_dataset, sampled
 from graphgps_kmip.data.precomputed_encodings import Encoding, encoded
 from graphgps_kmip.data.raw_files import at_hand, missing_line
 from graphgps_kmip.data.sets import all_records
-from graphgps_kmip.data.splits import Splits, random_split
+from graphgps_kmip.data.splits import open_dataset, random_split, sampled
 from graphgps_kmip.errors import DataError
 
 __all__ = [

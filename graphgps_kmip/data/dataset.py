@@ -8,15 +8,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils.data import ConcatDataset, Subset
 from torch_geometric.data import Data
 
-from graphgps_kmip.data.splits import Splits
 from graphgps_kmip.errors import InputError
+
+
+class Splits(NamedTuple):
+    """Indices (int64) of the samples that train, validate and test."""
+
+    train: Tensor
+    val: Tensor
+    test: Tensor
+
 
 SPLITS = Splits._fields  # ("train", "val", "test")
 

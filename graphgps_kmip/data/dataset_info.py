@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from torch_geometric.data import Data
 from torch_geometric.utils import is_undirected
 from tqdm import tqdm
 
@@ -85,71 +84,50 @@ def summarize(dataset: GraphDataset, record: DatasetRecord) -> Summary:
         ValueError: as `DatasetInfo.of`.
         DataError: a graph cannot be read.
     """
-    look = _Look(record)
+    nodes, edges, labels = [], [], torch.empty(0)
+    widths: dict[str, tuple[int, str]] = {}  # columns of attributes, and the first graph that has them
+    outputs, largest = 0, ""
     many = len(dataset) > LONG
     for number in tqdm(range(len(dataset)), f"{record.title}: looking at every graph", disable=not many):
-        place = f"{record.title}, {dataset.place(number)}"
-        look.take(graph_at(dataset.graphs, number, place), place)
-    look.check_classes()
-    first = [dataset.graphs[i] for i in range(min(LOOKED_AT, len(dataset)))]
+        where = f"{record.title}, {dataset.place(number)}"
+        graph = graph_at(dataset.graphs, number, where)
+        check_graph(graph, where)
+        y = labels_of(graph, record, where)
+        width = {key: columns(graph.get(key), where) for key in ("x", "edge_attr")}
+        dim_out = dim_out_of(y, record, where)
+        if record.task_type not in CLASSES:
+            check_targets(y, record, where)
+        if record.task_type != "classification":
+            width["y"] = dim_out
+        elif record.features is None:
+            labels = torch.cat([labels, y.flatten().unique()]).unique()
+        for key, number_of in width.items():
+            known, first = widths.setdefault(key, (number_of, where))
+            if number_of != known:
+                raise DataError(
+                    f"{where}: graphs differ in the columns of {key}: {number_of or 'none'} here, {known or 'none'} in "
+                    f"{first}: give all the same"
+                )
+        if dim_out > outputs:
+            outputs, largest = dim_out, where
+        nodes.append(graph.num_nodes)
+        edges.append(graph.num_edges)
+    if len(labels) and outputs > max(MANY_CLASSES, SPARSE_CLASSES * len(labels)):  # each class is an output
+        raise DataError(
+            f"{largest}: y holds class {outputs - 1:,}, and there are {len(labels):,} different labels in all: number "
+            "the classes from 0 without gaps, or set dataset.task_type regression"
+        )
+    graphs = [dataset.graphs[i] for i in range(min(LOOKED_AT, len(dataset)))]
     return Summary(
         graphs=len(dataset),
-        dim_in=look.width["x"],
-        dim_edge=look.width["edge_attr"],
-        dim_out=look.outputs,
-        mean_nodes=sum(look.nodes) / len(look.nodes),
-        max_nodes=max(look.nodes),
-        mean_edges=sum(look.edges) / len(look.edges),
-        directed=not all(is_undirected(graph.edge_index, num_nodes=graph.num_nodes) for graph in first),
+        dim_in=widths["x"][0],
+        dim_edge=widths["edge_attr"][0],
+        dim_out=outputs,
+        mean_nodes=sum(nodes) / len(nodes),
+        max_nodes=max(nodes),
+        mean_edges=sum(edges) / len(edges),
+        directed=not all(is_undirected(graph.edge_index, num_nodes=graph.num_nodes) for graph in graphs),
     )
-
-
-class _Look:
-    """What is seen of one graph after the other: sizes, widths that must agree, and the largest label."""
-
-    def __init__(self, record: DatasetRecord) -> None:
-        self.record, self.classes = record, record.task_type in CLASSES
-        self.width: dict[str, int] = {}
-        self.first: dict[str, str] = {}
-        self.nodes: list[int] = []
-        self.edges: list[int] = []
-        self.outputs, self.largest = 0, ""
-        self.labels = torch.empty(0)
-
-    def take(self, graph: Data, where: str) -> None:
-        """Check one graph, and add what it shows."""
-        check_graph(graph, where)
-        for key in ("x", "edge_attr"):
-            self._agree(key, columns(graph.get(key), where), where)
-        labels = labels_of(graph, self.record, where)
-        outputs = dim_out_of(labels, self.record, where)
-        if not self.classes:
-            check_targets(labels, self.record, where)
-        if self.record.task_type != "classification":
-            self._agree("y", outputs, where)
-        elif self.record.features is None:
-            self.labels = torch.cat([self.labels, labels.flatten().unique()]).unique()
-        if outputs > self.outputs:
-            self.outputs, self.largest = outputs, where
-        self.nodes.append(graph.num_nodes)
-        self.edges.append(graph.num_edges)
-
-    def check_classes(self) -> None:
-        """Raise DataError for a label so large that it was meant as something else: each class is an output."""
-        seen = len(self.labels)
-        if seen and self.outputs > max(MANY_CLASSES, SPARSE_CLASSES * seen):
-            raise DataError(
-                f"{self.largest}: y holds class {self.outputs - 1:,}, and there are {seen:,} different labels in all: "
-                "number the classes from 0 without gaps, or set dataset.task_type regression"
-            )
-
-    def _agree(self, key: str, width: int, where: str) -> None:
-        first = self.first.setdefault(key, where)
-        if self.width.setdefault(key, width) != width:
-            raise DataError(
-                f"{where}: graphs differ in the columns of {key}: {width or 'none'} here, {self.width[key] or 'none'} "
-                f"in {first}: give all the same"
-            )
 
 
 def kept_summary(dataset: GraphDataset, record: DatasetRecord, folder: Path) -> Summary:

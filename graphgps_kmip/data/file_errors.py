@@ -7,6 +7,8 @@ import lzma
 import pickle
 import sqlite3
 import struct
+import tarfile
+import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +23,8 @@ from graphgps_kmip.errors import DataError, UnsafeFile, UserError, is_out_of_mem
 FILE_ERRORS = (OSError, EOFError, ValueError, MemoryError, RecursionError)
 FILE_ERRORS += (sqlite3.Error, zlib.error, lzma.LZMAError, struct.error, pickle.UnpicklingError)
 # What reading a damaged file raises. A full disk (OSError), memory and bugs of other kinds are not the file's fault.
-PARSE_ERRORS = (ValueError, LookupError, EOFError, ArithmeticError, RuntimeError)
+PARSE_ERRORS = (ValueError, LookupError, EOFError, ArithmeticError, RuntimeError, *FILE_ERRORS[6:])
+PARSE_ERRORS += (zipfile.BadZipFile, tarfile.TarError)
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 FREE = "free space there, or set dataset.dir to a folder on another disk"
@@ -43,10 +46,8 @@ def reading(path: Path) -> Iterator[None]:
     """Raise `DamagedFile` in place of what reading a damaged file raises inside."""
     try:
         yield
-    except (TypeError, AttributeError) as error:
-        raise DamagedFile(path, damage_reason(error)) from error
     except Exception as error:
-        if not is_damage(error):
+        if not is_damage(error) and not isinstance(error, TypeError | AttributeError):
             raise
         raise DamagedFile(path, damage_reason(error)) from error
 
@@ -59,10 +60,7 @@ def is_damage(error: Exception) -> bool:
         return False
     if isinstance(error, OSError):  # some archives raise it without a number; with one it is the system's
         return error.errno is None
-    # Archives, compressed files and pickles have kinds of their own.
-    names = {kind.__name__ for kind in type(error).__mro__}
-    own = {"UnpicklingError", "BadZipFile", "TarError", "LZMAError", "error"}
-    return isinstance(error, PARSE_ERRORS) or bool(names & own)
+    return isinstance(error, PARSE_ERRORS)
 
 
 def damage_reason(error: Exception) -> str:
@@ -115,8 +113,6 @@ def _fix(error: OSError) -> str:
         return FREE
     if error.errno in DENIED:
         return "check its permissions, or set dataset.dir to a folder of yours"
-    if error.errno == errno.EMFILE:
-        return "raise the limit of open files, ulimit -n"
     return "check the disk, or set dataset.dir to a folder on another one"
 
 

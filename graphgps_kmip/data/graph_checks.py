@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -121,7 +121,14 @@ def labels_of(graph: Data, record: DatasetRecord, where: str) -> Tensor:
     if y.dim() > 2:
         raise DataError(f"{where}: {key} must be (rows, columns), got shape {tuple(y.shape)}: flatten it")
     y = y[:, None] if y.dim() == 1 else y
-    rows = ROWS.get(record.level, _nodes)(graph, where)
+    rows = 1 if record.level == "graph" else graph.num_nodes
+    if record.level == "link":
+        pairs = graph.get("edge_label_index")
+        if pairs is None or pairs.dim() != 2 or pairs.size(0) != 2 or pairs.dtype != torch.int64:
+            raise DataError(f"{where}: edge_label_index must be int64 (2, L), the pairs of nodes that have a label")
+        if pairs.numel() and (int(pairs.min()) < 0 or int(pairs.max()) >= graph.num_nodes):
+            raise DataError(f"{where}: edge_label_index names nodes outside 0..{graph.num_nodes - 1}")
+        rows = pairs.size(1)
     if y.size(0) != rows or (record.task_type in ONE_COLUMN and y.size(1) != 1):
         wanted = f"({rows},)" if record.task_type in ONE_COLUMN else f"({rows}, number of targets)"
         raise DataError(f"{where}: {key} must have shape {wanted}, got {tuple(torch.as_tensor(graph[key]).shape)}")
@@ -143,23 +150,6 @@ def check_targets(labels: Tensor, record: DatasetRecord, where: str) -> None:
     if several and not bool(((known == 0) | (known == 1)).all()):
         wrong = known[(known != 0) & (known != 1)][0].item()
         raise DataError(f"{where}: {key} holds {wrong:g}: for {record.task_type} labels are 0, 1, or NaN for unknown")
-
-
-def _pairs(graph: Data, where: str) -> int:
-    """Return the number of labelled pairs of nodes."""
-    pairs = graph.get("edge_label_index")
-    if pairs is None or pairs.dim() != 2 or pairs.size(0) != 2 or pairs.dtype != torch.int64:
-        raise DataError(f"{where}: edge_label_index must be int64 (2, L), the pairs of nodes that have a label")
-    if pairs.numel() and (int(pairs.min()) < 0 or int(pairs.max()) >= graph.num_nodes):
-        raise DataError(f"{where}: edge_label_index names nodes outside 0..{graph.num_nodes - 1}")
-    return pairs.size(1)
-
-
-def _nodes(graph: Data, _where: str) -> int:
-    return graph.num_nodes
-
-
-ROWS: dict[str, Callable[[Data, str], int]] = {"graph": lambda _graph, _where: 1, "link": _pairs}
 
 
 def dim_out_of(labels: Tensor, record: DatasetRecord, where: str) -> int:

@@ -20,7 +20,7 @@ from torch_geometric.data import Data, InMemoryDataset
 
 from graphgps_kmip.data.dataset_record import RawFiles, Source
 from graphgps_kmip.data.file_errors import reading
-from graphgps_kmip.data.row_store import Row, RowFile
+from graphgps_kmip.data.point_clouds import Row, RowFile
 from graphgps_kmip.errors import InputError
 
 if TYPE_CHECKING:

@@ -196,18 +196,19 @@ def encoded(
     columns: dict[str, Column] = {}
     for encoding in encodings:
         compute = partial(computed, dataset.graphs, encoding, sizes, workers, dataset.files)
-        found = in_memory(compute()) if folder is None else kept(folder, _key(encoding, digests), len(sizes), compute)
+        data = {name: digests[name] for name in ("num_nodes", *encoding.reads)}
+        key = {
+            "encoding": encoding.name,
+            "version": encoding.version,
+            "settings": dict(encoding.settings),
+            "data": data,
+        }
+        found = in_memory(compute()) if folder is None else kept(folder, key, len(sizes), compute)
         if both := sorted(set(found) & set(taken)):
             raise InputError(f"{encoding.name}: its attribute {both[0]} comes from {taken[both[0]]} already")
         taken |= dict.fromkeys(found, encoding.name)
         columns |= found
     return dataset.with_graphs(EncodedGraphs(dataset.graphs, columns))
-
-
-def _key(encoding: Encoding, digests: Mapping[str, str]) -> dict[str, Any]:
-    data = {name: digests[name] for name in ("num_nodes", *encoding.reads)}
-    settings = dict(encoding.settings)
-    return {"encoding": encoding.name, "version": encoding.version, "settings": settings, "data": data}
 
 
 def _digests(dataset: GraphDataset, names: list[str], workers: int) -> tuple[dict[str, str], np.ndarray]:
@@ -309,31 +310,25 @@ def kept(
         DataError: the folder cannot be written to.
     """
     folder = folder.expanduser().absolute()
-    with naming_disk(f"encoding {key['encoding']}", folder):
-        return _kept(folder, key, graphs, compute)
-
-
-def _kept(
-    folder: Path, key: Mapping[str, Any], graphs: int, compute: Callable[[], Iterable[Packed]]
-) -> dict[str, Column]:
     place = folder / _name(key)
-    if place.is_dir() and (columns := _opened(place, graphs)) is not None:  # nothing to write: no lock, no rights
+    with naming_disk(f"encoding {key['encoding']}", folder):
+        if place.is_dir() and (columns := _opened(place, graphs)) is not None:  # nothing to write: no lock, no rights
+            return columns
+        with locked(folder / f".{place.name}.lock", f"encoding {place.name}"):
+            if place.is_dir():
+                if (columns := _opened(place, graphs)) is not None:
+                    return columns
+                shutil.rmtree(place)
+            part = folder / f".{place.name}.part"
+            shutil.rmtree(part, ignore_errors=True)  # of a process that was killed
+            try:
+                _write(part, key, graphs, compute())
+                part.rename(place)
+            finally:
+                shutil.rmtree(part, ignore_errors=True)
+        if (columns := _opened(place, graphs)) is None:
+            raise DataError(f"{place}: what was just written cannot be read: is the disk sound?")
         return columns
-    with locked(folder / f".{place.name}.lock", f"encoding {place.name}"):
-        if place.is_dir():
-            if (columns := _opened(place, graphs)) is not None:
-                return columns
-            shutil.rmtree(place)
-        part = folder / f".{place.name}.part"
-        shutil.rmtree(part, ignore_errors=True)  # of a process that was killed
-        try:
-            _write(part, key, graphs, compute())
-            part.rename(place)
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
-    if (columns := _opened(place, graphs)) is None:
-        raise DataError(f"{place}: what was just written cannot be read: is the disk sound?")
-    return columns
 
 
 def _name(key: Mapping[str, Any]) -> str:

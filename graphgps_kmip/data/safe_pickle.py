@@ -279,11 +279,11 @@ def load_array(file: BinaryIO) -> np.ndarray:
     Raises:
         UnsafeFile, pickle.UnpicklingError, ValueError, EOFError: it asks for what no data needs, or is damaged.
     """
-    start = file.tell()
-    if array_header(file)[2].hasobject:
-        return load_pickle(file)
+    start, objects = file.tell(), array_header(file)[2].hasobject
+    if objects:
+        load_pickle(file)  # refuses what is not data
     file.seek(start)
-    return np.lib.format.read_array(file, allow_pickle=False)
+    return np.lib.format.read_array(file, allow_pickle=objects)
 
 
 GRAPHS = (Data, DataEdgeAttr, DataTensorAttr, EdgeStorage, GlobalStorage, NodeStorage)  # in files of torch only

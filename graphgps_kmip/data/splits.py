@@ -1,25 +1,30 @@
-"""Splits of a data set into training, validation and test part: random, stratified, and k-fold; seeded."""
+"""Splits of a data set: random, stratified, k-fold; seeded; and opening a data set by its record, with one of these."""
 
 from __future__ import annotations
 
+import copy
+import logging
+import os
+import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.utils import index_to_mask
 
-from graphgps_kmip.errors import InputError
+from graphgps_kmip.common.torch_files import UnreadableFile, load_plain, save_plain
+from graphgps_kmip.data.dataset import SPLITS, GraphDataset, Splits
+from graphgps_kmip.data.dataset_info import kept_summary
+from graphgps_kmip.data.dataset_record import DatasetRecord
+from graphgps_kmip.data.raw_files import prepared, processed_folder
+from graphgps_kmip.data.synthetic_sample import make_sample
+from graphgps_kmip.errors import DataError, InputError
 
 FOLD_SEED = 123  # that of GraphGPS: its folds are ours
-
-
-class Splits(NamedTuple):
-    """Indices (int64) of the samples that train, validate and test."""
-
-    train: Tensor
-    val: Tensor
-    test: Tensor
 
 
 def random_split(
@@ -90,3 +95,151 @@ def fold_split(num: int, folds: int, index: int, labels: Sequence[int] | Tensor 
     test, val = parts[index], parts[(index + 1) % folds]
     train = np.setdiff1d(np.arange(num), np.concatenate([test, val]))
     return Splits(*(torch.from_numpy(np.sort(part)) for part in (train, val, test)))
+
+
+log = logging.getLogger(__name__)
+FOLDS = re.compile(r"cv-(stratified)?kfold-(\d+)")
+MANY = 2_000  # graphs from which on a look at all of them is kept on disk
+SPLIT_MODES = ("standard", "random", "cv-kfold-N", "cv-stratifiedkfold-N")
+
+
+def open_dataset(
+    record: DatasetRecord,
+    root: str | Path = "",
+    split_mode: str = "standard",
+    fractions: Sequence[float] | None = None,
+    seed: int = 0,
+    split_index: int = 0,
+    split_dir: str | Path = "",
+) -> GraphDataset:
+    """Load a data set and choose its split.
+
+    Args:
+        record: which data set.
+        root: folder of the data (``dataset.dir``).
+        split_mode: "standard": the split that the data set has, or else a random one that is the same in every run;
+            "random": a random one by ``seed``; "cv-kfold-N", "cv-stratifiedkfold-N": fold ``split_index`` of N tests,
+            the next one validates.
+        fractions: shares of training, validation and test for "random"; None: those of the record.
+        seed: of a "random" split.
+        split_index: which of several splits.
+        split_dir: where splits that were drawn, but do not depend on ``seed``, are stored with their indices; "" for
+            ``root/splits``, and for nowhere if there is no root.
+
+    Raises:
+        ValueError: unknown split mode, no such split, no graphs, or too few to divide.
+        DataError: raw files are missing or damaged.
+    """
+    folds = FOLDS.fullmatch(split_mode)
+    if not folds and split_mode not in SPLIT_MODES[:2]:
+        raise InputError(f"dataset.split_mode must be one of {', '.join(SPLIT_MODES)}, got {split_mode!r}")
+    dataset = _loaded(record, root)
+    # Seed 0 whatever the run's seed: runs that differ in their seed must be tested on the same samples.
+    if split_mode == "random":
+        return _divide(dataset, record, random_split(_samples(dataset, record), fractions or record.fractions, seed))
+    kept = Path(split_dir) if split_dir else Path(root, "splits") if root else None
+    if folds:
+        stratified, number = bool(folds[1]), int(folds[2])
+        labels = _labels(dataset, record) if stratified else None
+        split = fold_split(_samples(dataset, record), number, split_index, labels)
+        return _divide(dataset, record, _stored(record, kept, f"{split_mode}-{split_index}", split))
+    if dataset.splits is None and not (record.level == "node" and "train_mask" in dataset.graphs[0]):
+        dataset = _divide(
+            dataset,
+            record,
+            _stored(record, kept, "random-0", random_split(_samples(dataset, record), record.fractions, seed=0)),
+        )
+    return _chosen(dataset, record, split_index)
+
+
+def sampled(record: DatasetRecord, max_graphs: int = 0) -> DatasetRecord:
+    """Return the record of a small synthetic stand-in for a data set: no files, no network, the same schema.
+
+    Args:
+        record: which data set.
+        max_graphs: with more graphs than that, it keeps the first ones of each split, in their shares; 0: all.
+    """
+    make = record.sample or make_sample
+    return replace(record, raw=None, load=lambda _root: _fewer(make(record, seed=0), max_graphs))
+
+
+def _fewer(dataset: GraphDataset, max_graphs: int) -> GraphDataset:
+    if not 0 < max_graphs < len(dataset):
+        return dataset
+    splits = dataset.splits or (torch.arange(len(dataset)),)
+    kept = [split[: max(1, round(len(split) * max_graphs / len(dataset)))] for split in splits]
+    graphs, places = [dataset.graphs[number] for number in torch.cat(kept).tolist()], torch.arange(sum(map(len, kept)))
+    return GraphDataset(graphs, dataset.splits and places.split([len(split) for split in kept]))
+
+
+def _loaded(record: DatasetRecord, root: str | Path) -> GraphDataset:
+    loaded = prepared(record, root, record.load) if record.raw else record.load(str(root))
+    graphs = [loaded] if isinstance(loaded, Data) else loaded
+    dataset = graphs if isinstance(graphs, GraphDataset) else GraphDataset(graphs)
+    if len(dataset) == 0:
+        raise InputError(f"{record.title}: the data set has no graphs: check what its load(root) returns")
+    if record.raw and len(dataset) > MANY and dataset.summary is None:
+        dataset.summary = kept_summary(dataset, record, processed_folder(record, root))
+    return dataset
+
+
+def _samples(dataset: GraphDataset, record: DatasetRecord) -> int:
+    return dataset.graphs[0].num_nodes if record.level == "node" else len(dataset)
+
+
+def _labels(dataset: GraphDataset, record: DatasetRecord) -> Tensor:
+    if record.level == "node":
+        return dataset.graphs[0].y.reshape(-1)
+    if record.level != "graph" or record.task_type != "classification":
+        raise InputError(f"{record.title}: cv-stratifiedkfold needs one class for each graph: use cv-kfold")
+    get = getattr(dataset.graphs, "points", dataset.graphs.__getitem__)  # point clouds: without building their edges
+    return torch.cat([torch.as_tensor(get(number).y).reshape(-1) for number in range(len(dataset))])
+
+
+def _divide(dataset: GraphDataset, record: DatasetRecord, split: Splits) -> GraphDataset:
+    if record.level != "node":
+        return GraphDataset(dataset.graphs, split, dataset.summary, dataset.files)
+    graph = copy.copy(dataset.graphs[0])
+    for name, index in zip(SPLITS, split, strict=True):
+        graph[f"{name}_mask"] = index_to_mask(index, graph.num_nodes)
+    return GraphDataset([graph], files=dataset.files)
+
+
+def _chosen(dataset: GraphDataset, record: DatasetRecord, split_index: int) -> GraphDataset:
+    """Return the data set with one split out of those that its masks hold as columns."""
+    graph = dataset.graphs[0]
+    several = record.level == "node" and graph.train_mask.dim() == 2
+    count = graph.train_mask.size(1) if several else 1
+    if not 0 <= split_index < count:
+        raise InputError(f"dataset.split_index: {record.title} has {count} splits, numbered from 0, got {split_index}")
+    if not several:
+        return dataset
+    graph = copy.copy(graph)
+    for name in SPLITS:
+        mask = graph[f"{name}_mask"]
+        graph[f"{name}_mask"] = mask[:, split_index] if mask.dim() == 2 else mask  # WikiCS has one test mask
+    return GraphDataset([graph], files=dataset.files)
+
+
+def _stored(record: DatasetRecord, folder: Path | None, name: str, drawn: Splits) -> Splits:
+    """Return the split that an earlier run kept under this name, or keep the one that was drawn."""
+    if folder is None:
+        return drawn
+    path = folder / f"{record.key.replace('/', '-')}-{name}.pt"
+    total = sum(len(part) for part in drawn)
+    if os.path.exists(path):
+        try:
+            stored = load_plain(path)
+        except UnreadableFile as error:
+            raise DataError(
+                f"{path}: this split cannot be read ({error}): restore it, or remove it to draw a new one"
+            ) from error
+        if sum(len(part) for part in stored.values()) != total:
+            raise DataError(f"{path}: this split is not one of {total:,} samples: remove it to draw a new one")
+        return Splits(**stored)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        save_plain(path, drawn._asdict())
+    except OSError as error:
+        log.warning("%s: its random split is not kept: %s cannot be written (%s)", record.title, path, error.strerror)
+    return drawn

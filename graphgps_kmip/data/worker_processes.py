@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import pickle
 import re
 import signal
 import threading
@@ -236,14 +235,7 @@ def _end_with_parent() -> None:
 
 
 def _call(chunk: range) -> object:
-    try:
-        return _work(chunk)
-    except Exception as error:
-        try:
-            pickle.loads(pickle.dumps(error))
-        except Exception:  # whatever its own __init__ raises; the pool would seem killed
-            raise RuntimeError(kind_and_text(error)) from None
-        raise
+    return _work(chunk)
 
 
 Job = tuple[int, int, np.ndarray, bool]  # epoch, number of the batch, nodes, filler

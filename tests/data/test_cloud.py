@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, Subset
 
-from graphgps_kmip.data import row_store as rows
+from graphgps_kmip.data import point_clouds
 from graphgps_kmip.data.point_clouds import Cloud, CloudDataset, CloudSource, open_clouds
 from graphgps_kmip.encoding.knn import nearest_neighbors
 
@@ -83,7 +83,7 @@ def test_neighbours_kept_on_disk_give_the_same_graphs_and_are_not_searched_again
 
 
 def test_clouds_are_written_while_they_are_read(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "BATCH", 4)
+    monkeypatch.setattr(point_clouds, "BATCH", 4)
     seen, most = [], []
 
     def watched(_raw: Path) -> Iterator[Cloud]:

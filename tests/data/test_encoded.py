@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -124,24 +123,6 @@ def test_an_error_names_the_file_of_a_graph(workers: int, rings: Rings, tmp_path
     assert folders(tmp_path) == []
 
 
-class Unpicklable(Exception):
-    def __init__(self, one: str, other: str) -> None:
-        super().__init__(one + other)
-
-
-@pytest.mark.usefixtures("small_chunks")
-def test_an_error_that_cannot_leave_its_process_is_not_taken_for_a_killed_one(
-    rings: Rings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Odd(list):
-        def __getitem__(self, number: int) -> Data:
-            raise Unpicklable("one thing ", "and another")
-
-    monkeypatch.setattr(sys.modules["graphgps_kmip.data.precomputed_encodings"], "GRAPHS", 4)
-    with pytest.raises(RuntimeError, match="Unpicklable: one thing and another"):
-        encoded(GraphDataset(Odd(rings(30).graphs)), [ones("Ones", "a")], None, 2)
-
-
 @pytest.mark.usefixtures("small_chunks")
 def test_a_killed_process_is_told_with_the_graphs_it_worked_on(rings: Rings, tmp_path: Path) -> None:
     def dies(graphs: list[Data]) -> list[dict[str, Tensor]]:
@@ -154,17 +135,6 @@ def test_a_killed_process_is_told_with_the_graphs_it_worked_on(rings: Rings, tmp
     first, last = map(int, re.search(r"graphs (\d+) to (\d+); it may have", str(raised.value)).groups())
     assert first <= 13 <= last
     assert folders(tmp_path) == []
-
-
-def test_an_error_of_graphs_together_names_them_all(rings: Rings) -> None:
-    def fails(graphs: list[Data]) -> list[dict[str, Tensor]]:
-        if len(graphs) > 1:
-            raise ArithmeticError("too many")
-        return [{}]
-
-    together = Encoding("Fails", {}, fails)
-    with pytest.raises(ValueError, match="Fails: graphs 0 to 3: ArithmeticError: too many"):
-        encoded(rings(4), [together], None)
 
 
 WRONG = [

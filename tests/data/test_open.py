@@ -181,11 +181,6 @@ def test_every_sample_is_in_exactly_one_part(labels: list[int] | None) -> None:
     assert all(part.dtype == torch.int64 for part in splits)
 
 
-def test_the_seed_decides() -> None:
-    first, again, other = (random_split(30, seed=seed).train.tolist() for seed in (1, 1, 2))
-    assert first == again != other
-
-
 def test_a_stratified_split_divides_each_class_alike() -> None:
     labels = np.repeat([0, 1, 2], [100, 50, 10])
     for part, share in zip(random_split(160, (0.6, 0.2, 0.2), labels=labels), (0.6, 0.2, 0.2), strict=True):

@@ -267,3 +267,10 @@ def test_loading_classes_read_tensors_and_graphs_whatever_they_ask_for(
     code.seek(0)
     torch.load(code, weights_only=False)
     assert os.listdir() == ["PWNED"], "it does run where nobody is careful"
+
+
+def test_splits_of_linkx_may_hold_arrays_or_tensors() -> None:
+    splits = [{"train": torch.arange(3), "valid": np.arange(2)}]
+    loaded = load_array(in_array(splits[0]))[0]
+    assert torch.equal(loaded["train"], splits[0]["train"])
+    assert loaded["valid"].tolist() == [0, 1]

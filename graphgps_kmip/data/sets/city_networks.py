@@ -9,9 +9,8 @@ from __future__ import annotations
 import io
 import math
 import tarfile
-from functools import cache, partial
+from functools import partial
 from pathlib import Path, PurePath
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -107,38 +106,19 @@ def load(home: str, name: str) -> Data:
     Coordinates are scaled and the others standardised by the training nodes of the shipped split, whatever split is
     drawn later. Road segments are taken both ways.
     """
-    data = _class()(home, name.lower())[0]
+    folder = Path(home, name.lower())
+    archive, processed = folder / "raw" / f"{folder.name}.tar.gz", folder / PROCESSED / "graph.pt"
+    if not processed.exists():
+        with reading(archive):
+            graph = _read(archive)
+        processed.parent.mkdir(exist_ok=True)
+        torch.save(graph, processed)
+    data = load_torch(processed)
     data.x = encode_coordinates(data.x, data.train_mask)
     return data
 
 
-@cache
-def _class() -> Any:
-    """Return torch_geometric's class, changed to read the archive in place.
-
-    Its own asks for a raw file that never exists, so it downloads each time, and trusts a folder of processed data with
-    other features.
-    """
-    from torch_geometric.datasets import CityNetwork
-
-    class City(CityNetwork):
-        @property
-        def raw_file_names(self) -> str:
-            return f"{self.name}.tar.gz"
-
-        @property
-        def processed_dir(self) -> str:
-            return str(PurePath(self.root, self.name, PROCESSED))
-
-        def process(self) -> None:
-            with reading(Path(self.raw_paths[0])):
-                graph = _read(self.raw_paths[0])
-            self.save([graph], self.processed_paths[0])
-
-    return City
-
-
-def _read(archive: str) -> Data:
+def _read(archive: Path) -> Data:
     """Read the tensors of an archive without unpacking it, so that no path in it can lead elsewhere."""
     names, found = {file: part for part, file in PARTS.items()}, {}
     with tarfile.open(archive, "r:gz") as members:

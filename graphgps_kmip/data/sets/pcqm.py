@@ -15,7 +15,7 @@ from graphgps_kmip.data.dataset import GraphDataset
 from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
 from graphgps_kmip.data.file_errors import reading
 from graphgps_kmip.data.ogb_tables import HOME
-from graphgps_kmip.data.row_store import Row, RowFile
+from graphgps_kmip.data.point_clouds import Row, RowFile
 from graphgps_kmip.data.safe_pickle import load_torch
 from graphgps_kmip.encoding.molecule import ATOM, BOND
 from graphgps_kmip.errors import DataError, InputError

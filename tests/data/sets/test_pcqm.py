@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import math
-import pickle
 import sys
 from pathlib import Path
 from unittest.mock import patch
@@ -12,7 +11,6 @@ from urllib.response import addinfourl
 
 import numpy as np
 import pytest
-import torch
 
 from graphgps_kmip.data import DataError, DatasetInfo, GraphDataset, open_dataset, raw_files
 from graphgps_kmip.data.sets import pcqm
@@ -91,12 +89,6 @@ def test_atoms_and_bonds_have_the_categories_of_ogb(chemistry: Path) -> None:
 def test_the_facts_are_those_of_the_record(root: Path) -> None:
     info = DatasetInfo.of(opened(FULL, root), FULL)
     assert (info.dim_in, info.dim_edge, info.dim_out, info.sizes) == (9, 3, 1, (12, 6, 2))
-
-
-def test_a_copy_for_another_process_carries_no_connection(root: Path) -> None:
-    graphs = opened(FULL, root).graphs
-    graphs[0]
-    torch.testing.assert_close(pickle.loads(pickle.dumps(graphs))[3].x, graphs[3].x)
 
 
 def test_what_was_fetched_is_unpacked_and_its_archive_not_kept(root: Path) -> None:

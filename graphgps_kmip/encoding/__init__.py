@@ -7,10 +7,14 @@ from graphgps_kmip.encoding.degree import LDP, Degree
 from graphgps_kmip.encoding.edge_walk import RWSEEdge
 from graphgps_kmip.encoding.expander_graph import Expander
 from graphgps_kmip.encoding.feature_encoders import (
+    AtomEncoder,
+    BondEncoder,
     ConstantEdgeEncoder,
     ConstantNodeEncoder,
     LinearEdgeEncoder,
     LinearNodeEncoder,
+    SyntaxEdgeEncoder,
+    SyntaxNodeEncoder,
     TypeDictEdgeEncoder,
     TypeDictNodeEncoder,
 )
@@ -18,7 +22,6 @@ from graphgps_kmip.encoding.graphormer_bias import GraphormerBias
 from graphgps_kmip.encoding.heat_kernel import ElstaticSE, HKdiagSE
 from graphgps_kmip.encoding.knn import KNNGraph, knn_graph, nearest_neighbors
 from graphgps_kmip.encoding.laplacian import EquivStableLapPE, LapPE
-from graphgps_kmip.encoding.molecule import AtomEncoder, BondEncoder, SyntaxEdgeEncoder, SyntaxNodeEncoder
 from graphgps_kmip.encoding.positional_encoding import AddEncoding, EdgeEncoding, NodeEncoding, PositionalEncoding
 from graphgps_kmip.encoding.random_walk import RWSE
 from graphgps_kmip.encoding.resistance import ERE, ERN

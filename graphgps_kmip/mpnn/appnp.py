@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from graphgps_kmip.common.sharded_nodes import ShardedNodes
 from graphgps_kmip.mpnn.message_passing import Nodes, looped_targets, refuse_encoding, symmetric_weights
-from graphgps_kmip.mpnn.self_loops import with_own_loops
-from graphgps_kmip.mpnn.summed_convolutions import SummedAPPNP
+from graphgps_kmip.mpnn.summed_convolutions import SummedAPPNP, with_own_loops
 from graphgps_kmip.ranges import FRACTION, Range
 from graphgps_kmip.registry import register
 

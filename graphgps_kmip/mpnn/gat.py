@@ -10,8 +10,7 @@ from torch_geometric.nn import GATv2Conv
 
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.mpnn.message_passing import Nodes, looped_targets, refuse_encoding, required_edge_attr
-from graphgps_kmip.mpnn.self_loops import with_own_loops
-from graphgps_kmip.mpnn.summed_convolutions import SummedGAT
+from graphgps_kmip.mpnn.summed_convolutions import SummedGAT, with_own_loops
 from graphgps_kmip.ranges import HEADS
 from graphgps_kmip.registry import register
 

@@ -14,8 +14,7 @@ from graphgps_kmip.mpnn.message_passing import (
     refuse_encoding,
     symmetric_weights,
 )
-from graphgps_kmip.mpnn.self_loops import with_own_loops
-from graphgps_kmip.mpnn.summed_convolutions import SummedGCN
+from graphgps_kmip.mpnn.summed_convolutions import SummedGCN, with_own_loops
 from graphgps_kmip.registry import register
 
 

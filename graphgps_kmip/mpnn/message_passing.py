@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from graphgps_kmip.common.sharded_nodes import ShardedNodes
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.mpnn.self_loops import with_own_loops
+from graphgps_kmip.mpnn.summed_convolutions import with_own_loops
 
 Nodes = Tensor | tuple[Tensor, Tensor]
 

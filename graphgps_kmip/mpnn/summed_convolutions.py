@@ -4,19 +4,59 @@ torch_geometric copies the features of the source of each edge, multiplies the c
 over edges times channels, which take most of an epoch on a CPU. Here a node's sum is taken in one pass over the list of
 its in-edges. Parameters and results are torch_geometric's, with its default options. Each class names the `propagate`
 that torch_geometric specialises for it; it would inherit that of its base class, which explanations do not see.
+
+Self loops of the data are dropped and every node gets one, without waiting for a GPU (`with_own_loops`).
 """
 
 from __future__ import annotations
 
+from functools import partial
+
+import torch
 from torch import Tensor, nn
 from torch.compiler import is_compiling
 from torch.nn.functional import dropout, leaky_relu, linear
 from torch_geometric.nn import APPNP, GATConv, GCNConv, GINConv, MessagePassing, SAGEConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
-from torch_geometric.utils import softmax
+from torch_geometric.utils import add_self_loops, softmax
 
+from graphgps_kmip.common.host_copies import host_copy
 from graphgps_kmip.common.propagation import WeightedEdges, adjacency, propagate, propagate_heads, unweighted
-from graphgps_kmip.mpnn.self_loops import with_own_loops
+from graphgps_kmip.common.tensor_memo import remembered
+
+
+def with_own_loops(edge_index: Tensor, edge_attr: Tensor | None, num_nodes: int) -> tuple[Tensor, Tensor | None]:
+    """Replace the self loops of a graph by one for each node, behind all other edges.
+
+    What ``GATConv`` and ``GCNConv`` of torch_geometric do with ``add_self_loops=True``. There the host waits for the
+    device in each layer, to learn how many loops there were; here it counts them in its own copy of the edges. Layers
+    that are given the same tensor of edges share the result.
+
+    Args:
+        edge_index (Tensor): edges (source, target).
+        edge_attr (Tensor or None): edge features; a new loop has the mean of those of the other edges into its node.
+        num_nodes (int): N.
+
+    Shapes:
+        edge_index (2, E), edge_attr (E, C) -> (2, E' + N), (E' + N, C), E' edges that are no loops.
+    """
+    rows, looped = remembered(edge_index, ("own loops", num_nodes), partial(_looped, edge_index, num_nodes))
+    if edge_attr is None:
+        return looped, None
+    if rows is not None:
+        edge_index, edge_attr = edge_index[:, rows], edge_attr[rows]
+    return looped, add_self_loops(edge_index, edge_attr, fill_value="mean", num_nodes=num_nodes)[1]
+
+
+def _looped(edge_index: Tensor, num_nodes: int) -> tuple[Tensor | None, Tensor]:
+    """Return which edges are no loops, None where all are, and these edges with the new loops behind them."""
+    source, target = host_copy(edge_index)
+    kept, rows = int((source != target).sum()), None
+    if kept < edge_index.size(1):
+        rows = torch.nonzero_static(edge_index[0] != edge_index[1], size=kept).squeeze(1)
+        edge_index = edge_index[:, rows]
+    return rows, add_self_loops(edge_index, num_nodes=num_nodes)[0]
+
 
 # Edges times channels from which the lists pay for being sorted, and channels from which a pass over a list does
 # (`python -m run.bench.convolutions` at commit 748ca4a: no gain at 10,000 edges of 64 channels, 1.3 to 3.1 times as

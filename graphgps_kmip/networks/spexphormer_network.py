@@ -10,8 +10,7 @@ from graphgps_kmip.attention.sampled_edges import SampledEdgeAttention
 from graphgps_kmip.attention.typed_edges import TypedEdgeStart
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.model.spexphormer_layer import SpexphormerLayer
-from graphgps_kmip.model.spexphormer_model import SpexphormerModel
+from graphgps_kmip.model.spexphormer_model import SpexphormerLayer, SpexphormerModel
 from graphgps_kmip.networks.branches import dropout_of
 from graphgps_kmip.networks.gps_networks import norm_of
 from graphgps_kmip.networks.network_plan import NetworkPlan

@@ -18,7 +18,7 @@ from graphgps_kmip.attention.key_selection import diverse_keys, draw_keys
 from graphgps_kmip.attention.kmip import build_kmip
 from graphgps_kmip.compat.public_faults import repeat_faults
 from graphgps_kmip.errors import TrainingDiverged
-from graphgps_kmip.model.gradient_checkpointing import recomputed
+from graphgps_kmip.model.gps import recomputed
 from graphgps_kmip.train.epoch import explain_not_finite
 from tests.recorded import check, load
 from tests.reference.attention import kmip_attention

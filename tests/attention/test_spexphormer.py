@@ -16,7 +16,7 @@ from graphgps_kmip.attention.exphormer import ExphormerState
 from graphgps_kmip.attention.score_estimator import temperature
 from graphgps_kmip.attention.typed_edges import EXPANDER, GRAPH, SELF_LOOP, typed_edges
 from graphgps_kmip.compat.public_faults import MixedHeadsAttention
-from graphgps_kmip.model.spexphormer_layer import SpexphormerLayer
+from graphgps_kmip.model.spexphormer_model import SpexphormerLayer
 from tests.recorded import TOLERANCE, check, load
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from graphgps_kmip.common.propagation import adjacency, unweighted
 from graphgps_kmip.common.tensor_memo import remembered
 from graphgps_kmip.mpnn import GAT, GCN, summed_convolutions
-from graphgps_kmip.mpnn.self_loops import with_own_loops
+from graphgps_kmip.mpnn.summed_convolutions import with_own_loops
 
 
 def test_a_result_is_made_once_for_each_key_and_again_after_a_change_in_place() -> None:

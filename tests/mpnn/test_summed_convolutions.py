@@ -11,8 +11,14 @@ from torch_geometric.nn import APPNP, GATConv, GCNConv, GINConv, MessagePassing,
 
 from graphgps_kmip.mpnn import summed_convolutions
 from graphgps_kmip.mpnn.message_passing import PlainConv
-from graphgps_kmip.mpnn.self_loops import with_own_loops
-from graphgps_kmip.mpnn.summed_convolutions import SummedAPPNP, SummedGAT, SummedGCN, SummedGIN, SummedSAGE
+from graphgps_kmip.mpnn.summed_convolutions import (
+    SummedAPPNP,
+    SummedGAT,
+    SummedGCN,
+    SummedGIN,
+    SummedSAGE,
+    with_own_loops,
+)
 
 BASES = [
     GCNConv(4, 3),

@@ -18,7 +18,7 @@ from graphgps_kmip.data.ogb_tables import HOME
 from graphgps_kmip.data.row_store import Row, RowFile
 from graphgps_kmip.data.safe_pickle import load_torch
 from graphgps_kmip.data.smiles_graph import molecule
-from graphgps_kmip.encoding.molecule import ATOM, BOND
+from graphgps_kmip.encoding.feature_encoders import ATOM, BOND
 
 BASE = "pcqm4m-v2"
 RAW = RawFiles(

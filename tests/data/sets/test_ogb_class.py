@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ogb.utils import features
 
-from graphgps_kmip.encoding.molecule import ATOM, BOND
+from graphgps_kmip.encoding.feature_encoders import ATOM, BOND
 from tests.processes import preloaded
 
 

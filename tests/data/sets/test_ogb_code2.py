@@ -10,7 +10,7 @@ from torch_geometric.data import Batch
 
 from graphgps_kmip.data import find, sampled
 from graphgps_kmip.data.ogb_tables import END, UNKNOWN, vocabulary
-from graphgps_kmip.encoding.molecule import SyntaxNodeEncoder
+from graphgps_kmip.encoding.feature_encoders import SyntaxNodeEncoder
 from tests.data.sets.raw_files import opened
 from tests.data.sets.raw_ogb import write_tables
 

@@ -14,7 +14,7 @@ from torch_geometric.data import Batch
 
 from graphgps_kmip.data import DataError, DatasetRecord, find, ogb_tables
 from graphgps_kmip.data.sets.ogb import GRAPHS, RECORDS
-from graphgps_kmip.encoding.molecule import ATOM
+from graphgps_kmip.encoding.feature_encoders import ATOM
 from tests.data.sets.raw_files import Code, opened
 from tests.data.sets.raw_ogb import Rows, pack, write_tables
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.encoding.molecule import AtomEncoder
+from graphgps_kmip.encoding.feature_encoders import AtomEncoder
 from graphgps_kmip.gym.config_loading import load_config
 from graphgps_kmip.gym.experiment import assemble
 from graphgps_kmip.gym.planned_runs import configured, planned_runs

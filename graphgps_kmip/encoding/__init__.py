@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from graphgps_kmip.encoding.coco_voc_superpixels import SuperpixelEdgeEncoder, SuperpixelNodeEncoder
 from graphgps_kmip.encoding.degree import LDP, Degree
-from graphgps_kmip.encoding.edge_walk import RWSEEdge
 from graphgps_kmip.encoding.expander_graph import Expander
 from graphgps_kmip.encoding.feature_encoders import (
+    AtomEncoder,
+    BondEncoder,
     ConstantEdgeEncoder,
     ConstantNodeEncoder,
     LinearEdgeEncoder,
     LinearNodeEncoder,
+    SyntaxEdgeEncoder,
+    SyntaxNodeEncoder,
     TypeDictEdgeEncoder,
     TypeDictNodeEncoder,
 )
@@ -18,9 +21,8 @@ from graphgps_kmip.encoding.graphormer_bias import GraphormerBias
 from graphgps_kmip.encoding.heat_kernel import ElstaticSE, HKdiagSE
 from graphgps_kmip.encoding.knn import KNNGraph, knn_graph, nearest_neighbors
 from graphgps_kmip.encoding.laplacian import EquivStableLapPE, LapPE
-from graphgps_kmip.encoding.molecule import AtomEncoder, BondEncoder, SyntaxEdgeEncoder, SyntaxNodeEncoder
 from graphgps_kmip.encoding.positional_encoding import AddEncoding, EdgeEncoding, NodeEncoding, PositionalEncoding
-from graphgps_kmip.encoding.random_walk import RWSE
+from graphgps_kmip.encoding.random_walk import RWSE, RWSEEdge
 from graphgps_kmip.encoding.resistance import ERE, ERN
 from graphgps_kmip.encoding.rrwp import RRWP
 from graphgps_kmip.encoding.signnet import SignNet

@@ -1,22 +1,82 @@
-"""GPS layer and GPS model (GraphGPS, Rampášek et al. 2022): message passing and attention branches in parallel."""
+"""GPS layer and GPS model (GraphGPS, Rampášek et al. 2022): message passing and attention branches in parallel.
+
+With gradient checkpointing only the inputs of a layer are kept, the rest is recomputed (Chen et al. 2016).
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.checkpoint import checkpoint
 from torch_geometric.data import Batch, Data
 from torch_geometric.utils import dropout_edge
 
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.model.feature_encoding import SparseDropout
-from graphgps_kmip.model.gradient_checkpointing import recomputed
 from graphgps_kmip.model.layer_recipe import LayerRecipe, LayerScale, leaves_residual
 from graphgps_kmip.model.norms import NORMS
+from graphgps_kmip.search.search_memo import Memo
+
+
+def recomputed(layer: nn.Module, *args: Any) -> Any:
+    """Call a layer with gradient checkpointing.
+
+    Results, gradients and buffers are those of ``layer(*args)``: dropout draws the same masks, batch norms count a
+    batch once, and k-MIP searches, which take most of the time, are not repeated (`Memo`). Cost: a second
+    forward pass without its searches. Memory until the backward pass: the arguments and the results of searches.
+
+    Args:
+        layer (Module): module.
+        *args: of its forward.
+    """
+    memo = Memo()
+
+    @contextmanager
+    def second_pass() -> Iterator[None]:
+        with memo.replaying(), _frozen_statistics(layer):
+            yield
+
+    return checkpoint(layer, *args, use_reentrant=False, context_fn=lambda: (memo.recording(), _Again(second_pass)))
+
+
+class _Again:
+    """A context manager that can be entered several times: torch enters the same one in every backward pass of a graph.
+
+    There are several with ``retain_graph`` and for second derivatives.
+    """
+
+    def __init__(self, make: Callable[[], AbstractContextManager[None]]) -> None:
+        self.make, self.stack = make, ExitStack()
+
+    def __enter__(self) -> None:
+        self.stack.enter_context(self.make())
+
+    def __exit__(self, *error: Any) -> bool | None:
+        return self.stack.__exit__(*error)
+
+
+@contextmanager
+def _frozen_statistics(module: nn.Module) -> Iterator[None]:
+    """Let batch norms normalise by the batch, as in training, without moving their running statistics."""
+    norms = [norm for norm in module.modules() if isinstance(norm, _BatchNorm) and norm.track_running_stats]
+    before = [(norm.momentum, norm.num_batches_tracked.clone()) for norm in norms]
+    for norm in norms:
+        norm.momentum = 0.0  # they must be handed over as they were: the first pass saved them
+    try:
+        yield
+    finally:
+        for norm, (momentum, count) in zip(norms, before, strict=True):
+            norm.momentum = momentum
+            norm.num_batches_tracked.copy_(count)
+
 
 Branches = nn.Module | Sequence[nn.Module] | None
 States = tuple[object, ...]  # one for each attention, None for those without

@@ -24,14 +24,19 @@ from graphgps_kmip.encoding.coco_voc_superpixels import (
     SuperpixelNodeEncoder,
 )
 from graphgps_kmip.encoding.feature_encoders import (
+    ATOM,
+    BOND,
+    AtomEncoder,
+    BondEncoder,
     ConstantEdgeEncoder,
     ConstantNodeEncoder,
     LinearEdgeEncoder,
     LinearNodeEncoder,
+    SyntaxEdgeEncoder,
+    SyntaxNodeEncoder,
     TypeDictEdgeEncoder,
     TypeDictNodeEncoder,
 )
-from graphgps_kmip.encoding.molecule import ATOM, BOND, AtomEncoder, BondEncoder, SyntaxEdgeEncoder, SyntaxNodeEncoder
 from graphgps_kmip.encoding.positional_encoding import PositionalEncoding, encoding_parts, from_settings
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.networks.network_plan import NetworkPlan

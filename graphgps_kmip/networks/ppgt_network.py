@@ -23,10 +23,17 @@ from graphgps_kmip.encoding.positional_encoding import from_settings
 from graphgps_kmip.encoding.rrwp import RRWP
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.model import GPSModel
-from graphgps_kmip.model.linear_heads import CLASS_TOKEN
-from graphgps_kmip.model.ppgt_initialisation import initialise_ppgt
-from graphgps_kmip.model.ppgt_layer import BranchOptions, ClassAttentionLayer, PPGTLayer, SwiGLU, feed_forward
-from graphgps_kmip.model.ppgt_model import PPGTEncoder, PPGTReadout
+from graphgps_kmip.model.ppgt_model import (
+    BranchOptions,
+    ClassAttentionLayer,
+    PPGTEncoder,
+    PPGTLayer,
+    PPGTReadout,
+    SwiGLU,
+    feed_forward,
+    initialise_ppgt,
+)
+from graphgps_kmip.model.prediction_heads import CLASS_TOKEN
 from graphgps_kmip.networks.network_plan import NetworkPlan
 from graphgps_kmip.networks.network_stack import check_raw_width, encoder, layers_width, prediction_head
 from graphgps_kmip.registry import entries, register

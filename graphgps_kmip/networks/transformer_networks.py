@@ -20,8 +20,7 @@ from graphgps_kmip.model.geco_layer import GECOBlock
 from graphgps_kmip.model.graphormer_layer import GraphormerLayer
 from graphgps_kmip.model.grit_layer import GRITLayer
 from graphgps_kmip.model.san_layer import SANLayer
-from graphgps_kmip.model.spexphormer_layer import SpexphormerLayer
-from graphgps_kmip.model.spexphormer_model import SpexphormerModel
+from graphgps_kmip.model.spexphormer_model import SpexphormerLayer, SpexphormerModel
 from graphgps_kmip.networks.branches import dropout_of
 from graphgps_kmip.networks.gps_networks import norm_of
 from graphgps_kmip.networks.network_plan import NetworkPlan

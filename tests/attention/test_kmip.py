@@ -15,7 +15,7 @@ from graphgps_kmip.attention import AnnealedKeys, FullAttention, GraphContext, K
 from graphgps_kmip.attention.kmip import annealed, build_kmip, diverse_keys, draw_keys
 from graphgps_kmip.compat.public_faults import repeat_faults
 from graphgps_kmip.errors import TrainingDiverged
-from graphgps_kmip.model.gradient_checkpointing import recomputed
+from graphgps_kmip.model.gps import recomputed
 from graphgps_kmip.testing.references import kmip_attention
 from graphgps_kmip.train.loop import explain_errors
 from tests.recorded import check, load

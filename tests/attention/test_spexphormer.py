@@ -15,7 +15,7 @@ from graphgps_kmip.attention import ExphormerAttention, GraphContext, SampledEdg
 from graphgps_kmip.attention.exphormer import EXPANDER_EDGE, GRAPH_EDGE, SELF_LOOP, ExphormerState, typed_edges
 from graphgps_kmip.attention.score_estimator import temperature
 from graphgps_kmip.compat.public_faults import MixedHeadsAttention
-from graphgps_kmip.model.spexphormer_layer import SpexphormerLayer
+from graphgps_kmip.model.spexphormer_model import SpexphormerLayer
 from tests.recorded import TOLERANCE, check, load
 
 

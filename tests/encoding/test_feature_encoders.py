@@ -27,8 +27,8 @@ from graphgps_kmip.encoding import (
 )
 from graphgps_kmip.encoding.coco_voc_superpixels import COCO_EDGE, COCO_NODE, VOC_EDGE, VOC_NODE
 from graphgps_kmip.encoding.degree import DegreeEncoder
+from graphgps_kmip.encoding.feature_encoders import ATOM, BOND
 from graphgps_kmip.encoding.kernel_encoder import KernelEncoder, OnEdges
-from graphgps_kmip.encoding.molecule import ATOM, BOND
 
 DIM = 5
 EDGES = torch.tensor([[0, 1, 2, 2], [1, 2, 0, 1]])

@@ -12,10 +12,9 @@ from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.common.node_pairs import pair_rows
 from graphgps_kmip.encoding.node_stem import ClassToken, NodeStem, TargetNode
-from graphgps_kmip.encoding.pair_stem import PairFFN, PairStem
+from graphgps_kmip.encoding.pair_stem import PairFFN, PairStem, sinusoidal, sinusoidal_linear_of_chunk, sinusoidal_width
 from graphgps_kmip.encoding.positional_encoding import AddEncoding
 from graphgps_kmip.encoding.rrwp import RRWP
-from graphgps_kmip.encoding.sinusoidal_encoding import sinusoidal, sinusoidal_linear_of_chunk, sinusoidal_width
 from graphgps_kmip.errors import ConfigError, InputError
 from tests.recorded import TOLERANCE, check, load
 

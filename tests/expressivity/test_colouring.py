@@ -1,16 +1,24 @@
-"""1-WL and SEG-WL: exact colours, the standard pairs, and how the tests refine each other."""
+"""1-WL, SEG-WL, 3-WL and GD-WL: exact colours, published pairs, and how the tests refine each other."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+import json
+from collections import Counter
+from collections.abc import Callable, Hashable
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graphgps_kmip.encoding.rrwp import Walks, rrwp
+from graphgps_kmip.errors import InputError
+from graphgps_kmip.expressivity.colour_refinement import folklore_wl, separated_by
+from graphgps_kmip.expressivity.gd_wl import gd_wl, scale_changes
 from graphgps_kmip.expressivity.seg_wl import (
+    Encoding,
     Graph,
     Scheme,
     constant_scheme,
@@ -22,8 +30,10 @@ from graphgps_kmip.expressivity.seg_wl import (
     union,
     wl,
 )
-from graphgps_kmip.expressivity.theorem import Pair, path, random_pair, standard_pairs
+from graphgps_kmip.expressivity.theorem import Pair, random_pair, standard_pairs
 from graphgps_kmip.expressivity.wl_picture import ENCODINGS, INVARIANT, encode
+from run import propositions
+from tests.data.sets.brec_pairs import BASIC, CFI, EXTENSION, SIMPLE_REGULAR, STRONGLY_REGULAR, brec_pairs
 
 PAIRS = {pair.name: pair for pair in standard_pairs()}
 HEXAGON = PAIRS["hexagon, two triangles"]
@@ -48,48 +58,12 @@ def test_1wl_separates_the_standard_pairs_that_it_should(name: str) -> None:
     assert (wl([pair.first, pair.second]).separated_after() is not None) == pair.wl
 
 
-def test_1wl_of_a_path_finds_the_distance_to_the_nearer_end() -> None:
-    colours = wl([path(7)]).history[-1][0].tolist()
-    assert colours == colours[::-1]
-    assert len(set(colours)) == 4
-
-
-def test_the_number_of_rounds_is_that_of_the_refinement() -> None:
-    found = wl([path(7)])
-    assert (found.rounds, found.stable) == (3, True)
-    assert [len(found.multiset(0, after)) for after in range(4)] == [1, 2, 3, 4]
-    assert wl([path(7)], rounds=1).stable is False
-
-
-def test_trees_of_equal_degrees_differ_in_the_second_round() -> None:
-    pair = PAIRS["trees of equal degrees"]
-    assert wl([pair.first, pair.second]).separated_after() == 2
-    assert wl([pair.first, pair.second], rounds=1).separated_after() is None
-
-
-def test_edges_count_into_a_node() -> None:
-    colours = wl([directed([(0, 1), (1, 2)], 3)], rounds=1).history[-1][0].tolist()
-    assert colours[0] != colours[1] == colours[2]
-
-
-def test_an_edge_that_stands_there_twice_counts_twice() -> None:
-    once, twice = directed([(0, 1)], 2), directed([(0, 1), (0, 1)], 2)
-    assert wl([once, twice]).separated_after() == 1
-    assert separated(Pair("", once, twice)) == 1
-
-
 @pytest.mark.parametrize("name", PAIRS)
 def test_segwl_with_constants_is_1wl_on_graphs_without_features(name: str) -> None:
     pair = PAIRS[name]
     pair = Pair(name, plain(pair.first), plain(pair.second))
     after = wl([pair.first, pair.second]).separated_after()
     assert separated(pair, constant_scheme) == separated(pair) == after
-
-
-def test_constants_hide_a_node_from_itself_so_that_segwl_sees_less_than_1wl_with_features() -> None:
-    graph = cycle(4).with_features(x=torch.tensor([[0], [0], [1], [1]]))  # one of each near, one of each afar
-    assert len(seg_wl([graph], [constant_scheme(graph)], rounds=1).multiset(0)) == 1
-    assert len(wl([graph], rounds=1).multiset(0)) == 2
 
 
 @given(st.integers(0, 10**6))
@@ -126,59 +100,188 @@ def test_encodings_go_beyond_1wl(pair: str, name: str) -> None:
     assert separated(PAIRS[pair], with_encoding(name)) == 0
 
 
-@pytest.mark.parametrize("name", INVARIANT)
-def test_nothing_here_separates_strongly_regular_graphs(name: str) -> None:
-    pair = PAIRS["4x4 rook, Shrikhande"]
-    assert separated(pair, with_encoding(name)) is None
-    for graph in (pair.first, pair.second):
-        assert torch.bincount(graph.edge_index[0]).tolist() == [6] * 16
-    assert cliques_of_four(pair.first) > cliques_of_four(pair.second) == 0  # and they do differ
-
-
-def cliques_of_four(graph: Graph) -> int:
-    linked = torch.zeros(graph.num_nodes, graph.num_nodes, dtype=torch.bool)
-    linked[graph.edge_index[0], graph.edge_index[1]] = True
-    subsets = torch.combinations(torch.arange(graph.num_nodes), 4)
-    pairs = torch.combinations(torch.arange(4), 2)
-    return int(linked[subsets[:, pairs[:, 0]], subsets[:, pairs[:, 1]]].all(1).sum())
-
-
 def test_shortest_paths_of_all_pairs_separate_cycles_but_not_prism_and_utility_graph() -> None:
     assert separated(HEXAGON, with_encoding("shortest paths")) == 1
     assert separated(PAIRS["prism, K(3,3)"], with_encoding("shortest paths")) is None
 
 
-def test_shortest_paths_are_those_to_the_node_of_the_row() -> None:
-    found = encode("shortest paths", directed([(0, 1), (1, 2)], 3)).pair[..., 0].tolist()
-    assert found == [[0, -1, -1], [1, 0, -1], [2, 1, 0]]
+def rook() -> Graph:
+    """4 x 4 rook's graph: strongly regular (16, 6, 2, 2)."""
+    edges = [(a, b) for a in range(16) for b in range(a) if (a // 4 == b // 4) != (a % 4 == b % 4)]
+    return undirected(edges, 16)
 
 
-def test_eigenvectors_of_the_solver_tell_a_graph_from_its_permuted_copy() -> None:
-    pair = PAIRS["Shrikhande, permuted"]
-    assert pair.isomorphic
-    assert separated(pair, with_encoding("Laplacian eigenvectors")) == 0
+def shrikhande() -> Graph:
+    """Cayley graph of Z_4 x Z_4 with +-(1, 0), +-(0, 1), +-(1, 1): strongly regular with the same parameters."""
+    steps = ((1, 0), (0, 1), (1, 1))
+    edges = [
+        (4 * row + column, 4 * ((row + a) % 4) + (column + b) % 4)
+        for row in range(4)
+        for column in range(4)
+        for a, b in steps
+    ]
+    return undirected(edges, 16)
 
 
-def test_graphs_of_different_sizes_differ() -> None:
-    pair = Pair("", cycle(4), cycle(5))
-    assert wl([pair.first, pair.second]).separated_after() == 0
-    assert separated(pair) == 0
+def naive_colours(graphs: list[Graph], rounds: int) -> list[Counter[Hashable]]:
+    """Return the multisets of 2-FWL colours, each colour the nested tuple that it stands for."""
+    colours = []
+    for graph in graphs:
+        edges = Counter(map(tuple, graph.edge_index.T.tolist()))
+        nodes = range(graph.num_nodes)
+        colours.append({(i, j): (i == j, edges[i, j], edges[j, i]) for i in nodes for j in nodes})
+    for _ in range(rounds):
+        new = []
+        for graph, old in zip(graphs, colours, strict=True):
+            nodes = range(graph.num_nodes)
+            new.append({(i, j): (old[i, j], tuple(sorted((old[i, k], old[k, j]) for k in nodes))) for i, j in old})
+        colours = new
+    return [Counter(one.values()) for one in colours]
 
 
-def test_three_graphs_can_be_compared_at_once() -> None:
-    found = wl([cycle(6), union(cycle(3), cycle(3)), path(6)])
-    assert found.separated_after(0, 1) is None
-    assert found.separated_after(0, 2) == 1
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 5), st.booleans())
+def test_colours_are_those_of_the_definition(seed: int, size: int, both_ways: bool) -> None:
+    rng = np.random.default_rng(seed)
+    graphs = []
+    for _ in range(2):
+        pairs = [(a, b) for a in range(size) for b in range(size) if a != b and rng.random() < 0.4]
+        graphs.append((undirected if both_ways else directed)(pairs, size))
+    found = folklore_wl(graphs, rounds=2)
+    for after in range(3):
+        ours = [found.multiset(graph, after) for graph in (0, 1)]
+        naive = naive_colours(graphs, after)
+        assert (ours[0] == ours[1]) == (naive[0] == naive[1])
+        for mine, theirs in zip(ours, naive, strict=True):
+            assert sorted(mine.values()) == sorted(theirs.values())
 
 
-def test_a_graph_without_edges_and_one_node_are_graphs() -> None:
-    alone = undirected([], 1)
-    assert wl([alone]).rounds == 0
-    assert separated(Pair("", alone, alone)) is None
+def test_strongly_regular_graphs_of_equal_parameters_are_left_equal() -> None:
+    pair = rook(), shrikhande()
+    assert separated_by("1-WL", *pair) is None
+    found = folklore_wl(pair)
+    assert (found.separated_after(), found.stable, found.rounds) == (None, True, 0)  # loops, edges and other pairs
+    assert len(found.multiset(0)) == 3
+    marked = [graph.with_features(torch.eye(16)[:, :1]) for graph in pair]  # one node of each
+    assert folklore_wl(marked).separated_after() is not None  # where 3-WL fails, a marked node helps
 
 
-def test_a_thousand_nodes_take_seconds() -> None:
-    start = time.process_time()
-    found = wl([path(1000), path(1000)], rounds=60)
-    assert len(found.multiset(0)) == 61
-    assert time.process_time() - start < 5
+@pytest.mark.parametrize("until_separated", [False, True])
+def test_a_colouring_ends_at_the_first_difference_where_that_is_asked_for(until_separated: bool) -> None:
+    first = undirected([(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 6)], 7)
+    second = union(undirected([(0, 1), (1, 2), (2, 3)], 4), cycle(3))
+    for colour in (wl, folklore_wl):
+        found = colour([first, second], until_separated=until_separated)
+        assert found.separated_after() is not None
+        assert (found.rounds == found.separated_after()) == until_separated
+
+
+@pytest.mark.parametrize(
+    ("pair", "three"),
+    [(BASIC, True), (SIMPLE_REGULAR, True), (STRONGLY_REGULAR, False), (EXTENSION, True), (CFI, True)],
+)
+def test_published_pairs_are_separated_as_published(pair: int, three: bool) -> None:
+    graphs = brec_pairs().chosen([pair])
+    first, second = (Graph(graph.num_nodes, graph.edge_index) for graph in (graphs[0], graphs[1]))
+    assert separated_by("1-WL", first, second) is None
+    assert (separated_by("3-WL", first, second) is not None) == three
+
+
+@pytest.mark.parametrize("colour", [wl, lambda graphs: seg_wl(graphs, [theorem_scheme(graph) for graph in graphs])])
+@pytest.mark.parametrize("key", ["x", "edge_attr"])
+def test_numbers_count_by_value(key: str, colour: Callable) -> None:
+    graph = cycle(4)
+    count = graph.num_nodes if key == "x" else graph.edge_index.size(1)
+
+    def of(value: float, dtype: torch.dtype = torch.float64) -> Graph:
+        return graph.with_features(**{key: torch.full((count, 1), value, dtype=dtype)})
+
+    assert colour([of(-0.0), of(0.0)]).separated_after() is None
+    assert colour([of(1.0), of(1, torch.int64)]).separated_after() is None
+    assert colour([of(0.1), of(0.1, torch.float32)]).separated_after() is not None
+    assert colour([of(0.3), of(0.1 + 0.2)]).separated_after() is not None
+    with pytest.raises(ValueError, match="NaN"):
+        colour([of(float("nan"))])
+
+
+def test_the_scheme_of_the_theorem_is_as_printed() -> None:
+    graph = directed([(0, 1)], 2).with_features(edge_attr=torch.tensor([[7]]))
+    found = theorem_scheme(graph, Encoding(node=torch.tensor([[1.0], [2.0]]), edge=torch.tensor([[0.5]])))
+    assert found.node == [(1.0,), (2.0,)]
+    nothing = (False, False, (), ())
+    itself = (False, True, (), ())
+    assert found.pair == [[itself, nothing], [(True, False, (((7,), (0.5,)),), ()), itself]]
+
+
+def test_an_encoding_of_another_graph_is_refused() -> None:
+    with pytest.raises(ValueError, match="encoding of nodes has 3 rows, expected 4"):
+        theorem_scheme(cycle(4), Encoding(node=torch.zeros(3, 1)))
+    with pytest.raises(ValueError, match="edge_attr has 2 rows, expected 8"):
+        cycle(4).with_features(edge_attr=torch.zeros(2, 1))
+    with pytest.raises(ValueError, match="names node 4"):
+        Graph(4, torch.tensor([[0], [4]]))
+
+
+WALKS = propositions.WALKS
+PLAIN_PAIRS = propositions.plain_pairs()
+RANDOM = [pair for pair in map(random_pair, range(60)) if propositions._plain(pair.first)][:12]
+
+
+@pytest.mark.parametrize("pair", [*PLAIN_PAIRS, *RANDOM], ids=lambda pair: pair.name)
+def test_gd_wl_is_between_1_wl_and_3_wl(pair: Pair) -> None:
+    found = gd_wl((pair.first, pair.second), WALKS).separated_after() is not None
+    if separated_by("1-WL", pair.first, pair.second) is not None:
+        assert found
+    if separated_by("3-WL", pair.first, pair.second) is None:
+        assert not found
+
+
+def test_gd_wl_is_the_multiset_of_colours_and_distances() -> None:
+    graphs = (cycle(6), union(cycle(3), cycle(3)))
+    first, second = (rrwp(one.edge_index, 6, WALKS).view(6, 6, -1) for one in graphs)
+    rows = [sorted(map(tuple, one[0].round(decimals=9).tolist())) for one in (first, second)]
+    assert rows[0] != rows[1]  # all nodes of a graph are alike: one row says it
+    colouring = gd_wl(graphs, WALKS)
+    assert colouring.separated_after() == 1
+    assert [len(colouring.multiset(graph)) for graph in (0, 1)] == [1, 1]
+    assert gd_wl(graphs, Walks(ksteps=1, channels="K+1", precision="float64")).separated_after() is None  # is 1-WL
+
+
+def test_a_network_with_random_weights_is_as_strong_as_gd_wl() -> None:
+    model = propositions.network(seed=3)
+    strength = {
+        pair.name: (
+            propositions.difference(model, pair.first, pair.second) > propositions.TOLERANCE,
+            gd_wl((pair.first, pair.second), WALKS).separated_after() is not None,
+        )
+        for pair in (*PLAIN_PAIRS, *RANDOM)
+    }
+    assert [name for name, (ours, wl) in strength.items() if ours != wl] == []
+    assert {wl for _, wl in strength.values()} == {True, False}
+
+
+def test_only_ada_rms_norm_sees_the_scale_of_its_input() -> None:
+    changes = scale_changes(seed=1)
+    assert max(changes["LN"], changes["RMSN"]) < 1e-3  # the eps of both; LN's is 1e-5
+    assert changes["AdaRMSN"] > 0.5
+
+
+def test_edge_features_and_single_precision_are_refused() -> None:
+    with pytest.raises(InputError, match="leave edge_attr out"):
+        gd_wl([cycle(3).with_features(edge_attr=torch.zeros(6, 1))], WALKS)
+    with pytest.raises(InputError, match="set precision float64, got float32"):
+        gd_wl([cycle(3)], Walks())
+
+
+def test_the_command_writes_cells_and_fails_where_a_proposition_does_not_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    assert propositions.main(["--out", str(tmp_path)]) == 0
+    cells = json.loads((tmp_path / "E.1.json").read_text())["cells"]
+    assert cells["4x4 rook, Shrikhande"]["GD-WL"] == "equal"
+    hexagon = cells["hexagon, two triangles"]
+    assert (hexagon["1-WL"], hexagon["GD-WL"], hexagon["3-WL"]) == ("equal", [1], [1])
+    assert "was seen" in capsys.readouterr().out
+    monkeypatch.setattr(propositions, "difference", lambda *_: 0.0)
+    assert propositions.main(["--out", str(tmp_path)]) == 1
+    assert "Proposition E.1: what it says WAS NOT SEEN" in capsys.readouterr().out

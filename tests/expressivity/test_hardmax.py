@@ -1,4 +1,4 @@
-"""The limit that theorem 2 rests on, its rate, and where it fails."""
+"""The limit that theorem 2 rests on and its toy fit; PPGT's case studies of magnitude."""
 
 from __future__ import annotations
 
@@ -8,8 +8,20 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
-from graphgps_kmip.expressivity.toy_fit import hardmax, hardmax_bound, hardmax_error, topk_softmax
+from graphgps_kmip.common.row_layers import NORM_LAYERS
+from graphgps_kmip.expressivity.magnitude_cases import attention_kinds, encoded_differences, norm_autoencoders
+from graphgps_kmip.expressivity.toy_fit import (
+    TARGETS,
+    Task,
+    Transformers,
+    fit,
+    hardmax_bound,
+    hardmax_error,
+    linear_error,
+    topk_softmax,
+)
 
 
 def row(maxima: int, gap: float, rest: int = 6) -> torch.Tensor:
@@ -22,26 +34,6 @@ def test_topk_softmax_is_softmax_over_the_largest_entries() -> None:
     found = topk_softmax(torch.tensor([[0.0, 2.0, 1.0, -3.0]], dtype=torch.float64), 2)
     share = 1 / (1 + math.exp(-1))
     torch.testing.assert_close(found, torch.tensor([[0, share, 1 - share, 0]], dtype=torch.float64))
-
-
-def test_topk_softmax_with_all_keys_is_softmax() -> None:
-    z = torch.randn(3, 5, dtype=torch.float64)
-    for k in (5, 9):
-        torch.testing.assert_close(topk_softmax(z, k), z.softmax(-1))
-    with pytest.raises(ValueError, match="k must be >= 1, got 0"):
-        topk_softmax(z, 0)
-
-
-def test_gradients_of_topk_softmax_reach_the_entries_that_are_kept_and_no_others() -> None:
-    z = torch.tensor([3.0, 1.0, 2.0, 0.0], dtype=torch.float64, requires_grad=True)
-    topk_softmax(z, 2)[0].backward()
-    assert (z.grad != 0).tolist() == [True, False, True, False]
-
-
-def test_hardmax_shares_the_weight_among_the_maxima() -> None:
-    z = torch.tensor([[1.0, 3.0, 3.0], [2.0, 1.0, 0.0], [5.0, 5.0, 5.0]])
-    third = 1 / 3
-    torch.testing.assert_close(hardmax(z), torch.tensor([[0, 0.5, 0.5], [1, 0, 0], [third, third, third]]))
 
 
 @pytest.mark.parametrize(("maxima", "k"), [(1, 1), (1, 4), (2, 2), (3, 5), (3, 99)])
@@ -75,7 +67,98 @@ def test_the_bound_holds(values: list[int], k: int, scale: float, unit: float) -
     assert float(hardmax_error(z, k, scale)) <= float(hardmax_bound(z, k, scale)) + 1e-12
 
 
-def test_the_bound_is_reached_where_all_others_lie_one_gap_below() -> None:
-    z = torch.tensor([1.0, 1.0, 0.5, 0.5, 0.5], dtype=torch.float64)
-    for k in (2, 3, 5):
-        assert float(hardmax_error(z, k, 3.0)) == pytest.approx(float(hardmax_bound(z, k, 3.0)), rel=1e-12)
+SMALL = Task(num_tokens=4, dim=2, batch=16, test_size=64)
+
+
+def by_hand(model: Transformers, seed: int, x: torch.Tensor) -> torch.Tensor:
+    """One block on one input (N, d), head by head."""
+    weights, biases = ([part[seed] for part in parts] for parts in (model.weights, model.biases))
+    qkv = (x @ weights[0] + biases[0]).chunk(3, dim=1)
+    q, k, v = (part.unflatten(1, (model.heads, -1)) for part in qkv)  # (N, H, D)
+    heads = []
+    for head in range(model.heads):
+        score = q[:, head] @ k[:, head].T / math.sqrt(q.size(2))
+        lowest_kept = score.sort(dim=1, descending=True).values[:, [model.k - 1]]
+        heads.append(score.masked_fill(score < lowest_kept, -torch.inf).softmax(1) @ v[:, head])
+    x = x + torch.cat(heads, 1) @ weights[1] + biases[1]
+    return x + torch.relu(x @ weights[2] + biases[2]) @ weights[3] + biases[3]
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_a_block_is_attention_and_mlp_with_residuals(width: int) -> None:
+    model = Transformers(3, 1, 2, width=width, seeds=(5, 6)).double()
+    for bias in model.biases:
+        torch.nn.init.normal_(bias)
+    x = torch.randn(2, 1, 7, 3, dtype=torch.float64)
+    out = model(x)
+    for seed in (0, 1):
+        torch.testing.assert_close(out[seed, 0], by_hand(model, seed, x[seed, 0]))
+
+
+def test_a_fit_is_repeatable_one_error_a_seed_and_better_with_more_steps() -> None:
+    few = fit("transformer", 1, 2, 2, (0, 1), SMALL)
+    assert few == fit("transformer", 1, 2, 2, (0, 1), SMALL)
+    assert few[0] != few[1]
+    more = fit("transformer", 1, 2, 80, (0, 1), SMALL)
+    assert max(more) < min(few)
+
+
+def test_the_error_of_an_affine_map_is_between_those_of_perfection_and_a_constant(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert 0 < linear_error("nearest", SMALL) <= 1
+    monkeypatch.setitem(TARGETS, "affine", lambda x: 2 * x + 1)
+    assert linear_error("affine", SMALL) == pytest.approx(0, abs=1e-5)
+    monkeypatch.setitem(TARGETS, "square", lambda x: x.square().sum(-1, keepdim=True).expand_as(x) * math.pi)
+    assert linear_error("square", SMALL) > 0.5
+
+
+def test_dot_products_favour_the_long_key_cosines_ignore_lengths_and_distances_pick_the_nearest() -> None:
+    weights = attention_kinds()["weights"]
+    for kind in weights.values():
+        assert sum(kind.values()) == pytest.approx(1)
+    assert max(weights["dot product"], key=weights["dot product"].get) == "k2"
+    assert max(weights["L2"], key=weights["L2"].get) == "k1"
+    scaled = attention_kinds(keys={"k1": (1.2, 0.75), "k2": (5.2, 4.6), "k3": (0.2, 0.2)})["weights"]
+    assert scaled["cosine"] == pytest.approx(weights["cosine"])
+    assert scaled["dot product"]["k2"] > weights["dot product"]["k2"]
+
+
+def test_sinusoids_set_pairs_apart_that_random_walks_hardly_tell() -> None:
+    found = encoded_differences(ksteps=6, num_bases=2)
+    walks = torch.zeros(9, 9, dtype=torch.float64)
+    for first, second in found["edges"]:
+        walks[first, second] = walks[second, first] = 1
+    walks = walks / walks.sum(dim=1, keepdim=True)
+    power = torch.eye(9, dtype=torch.float64)
+    (i, j), (_, k) = found["pairs"].values()
+    for step in range(7):
+        p, q = float(power[i, j]), float(power[i, k])
+        assert found["raw"][step] == pytest.approx(abs(p - q))
+        waves = [
+            abs(wave(2**s * math.pi * p) - wave(2**s * math.pi * q)) for s in (0, 1) for wave in (math.sin, math.cos)
+        ]
+        assert found["encoded"][step] == pytest.approx(waves)
+        power = power @ walks
+    assert max(map(max, found["encoded"])) > 3 * max(found["raw"])
+
+
+def test_an_autoencoder_with_rms_norm_loses_magnitudes_and_those_with_the_others_keep_them() -> None:
+    norms = norm_autoencoders(epochs=800)["norms"]
+    assert norms["RMSN"]["magnitude_error"] > 0.15
+    assert norms["BN"]["magnitude_error"] < 0.05
+    assert norms["AdaRMSN"]["magnitude_error"] < 0.05
+    assert norm_autoencoders(epochs=3) == norm_autoencoders(epochs=3)
+
+
+@pytest.mark.parametrize("scale", [1e-2, 0.5, 30.0])
+def test_proposition_e3_layer_and_rms_norm_do_not_see_the_scale_of_a_token_and_ada_rms_norm_may(scale: float) -> None:
+    x = torch.randn(5, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for blind in (nn.LayerNorm(16, eps=0), nn.RMSNorm(16, eps=0)):
+        torch.testing.assert_close(blind.double()(scale * x), blind(x), rtol=1e-12, atol=1e-12)
+    ada = NORM_LAYERS["ada_rms_norm"](16).double()
+    torch.testing.assert_close(ada(scale * x), ada(x), rtol=2e-2, atol=2e-2)  # its start is RMSNorm; eps stays
+    with torch.no_grad():
+        ada.alpha.fill_(1.0)
+        ada.beta.fill_(0.0)
+    torch.testing.assert_close(ada(scale * x), scale * x, rtol=1e-3, atol=1e-6)  # eps 1e-6 in both roots

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.encoding.edge_walk import edge_walk_probabilities
+from graphgps_kmip.encoding.random_walk import edge_walk_probabilities
 from graphgps_kmip.encoding.resistance import edge_resistances
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.network_building import current_plan

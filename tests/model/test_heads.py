@@ -11,8 +11,7 @@ from torch_geometric.data import Batch, Data
 from graphgps_kmip.errors import ConfigError, InputError
 from graphgps_kmip.model import EdgeHead, GraphHead, NodeHead, SequenceHead
 from graphgps_kmip.model import prediction_heads as edge_head
-from graphgps_kmip.model.linear_heads import LinearHead, linear_mlp
-from graphgps_kmip.model.prediction_heads import PairHead
+from graphgps_kmip.model.prediction_heads import LinearHead, PairHead, linear_mlp
 from graphgps_kmip.model.san_layer import san_graph_head
 from graphgps_kmip.task.metrics import OF_RANK, mean_over_graphs
 from tests.recorded import check, load, part

@@ -31,7 +31,7 @@ from graphgps_kmip.model import (
     TransformerLayer,
 )
 from graphgps_kmip.model.san_layer import SANLayer
-from graphgps_kmip.model.spexphormer_layer import SpexphormerLayer
+from graphgps_kmip.model.spexphormer_model import SpexphormerLayer
 from graphgps_kmip.mpnn import GCN, GINE, GatedGCN
 
 DIM, HEADS = 8, 2

@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from graphgps_kmip.attention import ClassAttention, SimplifiedL2Attention
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.common.row_layers import AdaRMSNorm
-from graphgps_kmip.model.ppgt_initialisation import initialise_ppgt
-from graphgps_kmip.model.ppgt_layer import (
+from graphgps_kmip.model.ppgt_model import (
     BranchOptions,
     ClassAttentionLayer,
     PPGTLayer,
     ResidualBranch,
     SwiGLU,
     feed_forward,
+    initialise_ppgt,
 )
 from tests.recorded import check, load, part
 

@@ -34,7 +34,7 @@ from graphgps_kmip.model import (
     TransformerLayer,
 )
 from graphgps_kmip.model.san_layer import SANLayer
-from graphgps_kmip.model.spexphormer_layer import SpexphormerLayer
+from graphgps_kmip.model.spexphormer_model import SpexphormerLayer
 from graphgps_kmip.mpnn import GINE
 from graphgps_kmip.registry import components
 

@@ -140,16 +140,6 @@ def test_a_damaged_library_is_made_anew(folder: Path) -> None:
     assert build.load("small", "-DNUMBER=5").answer() == 5
 
 
-@compiler
-@pytest.mark.usefixtures("folder")
-def test_a_library_that_no_compilation_makes_loadable_is_an_error_that_says_so(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(build, "_compile", lambda command, source, library: library.write_bytes(b"no"))  # noqa: ARG005
-    with pytest.raises(NoKernel, match=r"cannot be loaded.*set GRAPHGPS_KMIP_CACHE"):
-        build.load("small", "-DNUMBER=5")
-
-
 def test_without_a_kernel_auto_takes_chunked_and_says_so_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -164,10 +154,3 @@ def test_without_a_kernel_auto_takes_chunked_and_says_so_once(
     assert "a slower route is used instead: no C compiler" in caplog.text
     with pytest.raises(ValueError, match="'cpu' cannot solve this problem: no C compiler"):
         topk_inner_product(x, x, num_keys=2, backend="cpu")
-
-
-@pytest.mark.parametrize("tensor", [torch.randn(4, 4).T, torch.empty(2, 2, device="meta")])
-def test_only_contiguous_cpu_tensors_have_a_pointer(tensor: torch.Tensor) -> None:
-    with pytest.raises(ValueError, match="a C kernel needs a contiguous CPU tensor"):
-        build.pointer(tensor)
-    assert build.pointer(None).value is None

@@ -176,12 +176,3 @@ def test_a_user_without_a_home_folder_gets_one_for_the_process(
     monkeypatch.setattr(cache.Path, "home", staticmethod(homeless))
     assert cache_folder().parent == folder.parents[1]
     assert "there is no home folder" in caplog.text
-
-
-@compiler
-def test_flags_of_the_environment_make_another_library(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert build.load("small", "-DNUMBER=4").answer() == 4
-    monkeypatch.setenv("GRAPHGPS_KMIP_CFLAGS", "-UNUMBER '-DNUMBER=2 + 3'")
-    build.load.cache_clear()
-    assert build.load("small", "-DNUMBER=4").answer() == 5
-    assert len(list(folder.glob("*.so"))) == 2

@@ -13,7 +13,7 @@ from torch_geometric.data import Batch, Data
 
 from graphgps_kmip import create_model
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.model.ppgt_layer import SwiGLU
+from graphgps_kmip.model.ppgt_model import SwiGLU
 
 SMALL = {
     "posenc_RRWP.where": "batch",

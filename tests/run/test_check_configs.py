@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from run.check_configs import check, main
-from torch_geometric.graphgym.config import cfg
 
 from run import check_configs
 from tests.two_stages import write_both
@@ -65,8 +64,3 @@ def test_a_fault_of_the_package_is_not_told_as_one_of_the_file(tmp_path: Path, m
     monkeypatch.setattr(check_configs, "create_optimizer", broken)
     with pytest.raises(KeyError, match="a bug"):
         check(write(tmp_path / "run.yaml"))
-
-
-def test_the_config_is_open_again_after_a_file(tmp_path: Path) -> None:
-    check(write(tmp_path / "run.yaml"))
-    assert not cfg.is_frozen()

@@ -55,14 +55,6 @@ def test_two_files_of_one_name_are_refused_before_training_and_both_are_named(
     assert not (tmp_path / "results").exists()
 
 
-def test_a_name_tag_of_its_own_tells_two_files_of_one_name_apart(compare: ModuleType, tmp_path: Path) -> None:
-    files = [yaml_file(tmp_path / "a"), yaml_file(tmp_path / "b", name_tag="other")]
-    trained = []
-    compare.subprocess.call = lambda command: trained.append(command) or 7
-    assert compare.main([*files, "--out_dir", str(tmp_path / "results")]) == 7
-    assert len(trained) == 1  # the first was begun, so nothing was refused
-
-
 @pytest.mark.parametrize(("words", "hint"), [(["--set", "name_tag", "../x"], "name_tag"), (["--set", "seed"], "seed")])
 def test_a_mistake_is_one_line(
     compare: ModuleType, words: list[str], hint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -71,14 +63,6 @@ def test_a_mistake_is_one_line(
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert hint in error
-
-
-def test_one_file_given_twice_is_refused(
-    compare: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = yaml_file(tmp_path / "a")
-    assert compare.main([file, file]) == 2
-    assert "given twice" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [("--set", "dataset.sample", "True"), ()])
@@ -92,13 +76,3 @@ def test_sample_data_are_refused_before_anything_is_trained(
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert "dataset.sample" in error
-
-
-def test_settings_without_set_are_told_where_they_belong(
-    compare: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        compare.main([yaml_file(tmp_path / "a"), "--repeat", "2", "gt.kmip.k", "10"])
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert "gt.kmip.k 10: unknown" in error
-    assert "--set" in error

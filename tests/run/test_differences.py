@@ -56,10 +56,6 @@ def test_a_case_changes_outputs_gradients_or_parameters(name: str, data_dir: str
     assert outputs > 1e-6 or gradients > 1e-6 or math.isnan(outputs) or more
 
 
-def test_without_a_difference_nothing_changes(data_dir: str) -> None:
-    assert effect(Case("same", "", "quickstart/digits-kmip.yaml", {}), data_dir) == (0, 0, 0)
-
-
 def here(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
     """Train in this process: a new one takes longer to import than to train."""
     assert command[:2] == [sys.executable, str(ROOT / "main.py")]
@@ -85,8 +81,3 @@ def test_both_sides_are_trained_once_and_stand_in_the_table(
     written = records[0].stat().st_mtime_ns
     assert trained(case, "ours", 1, tmp_path / "out", str(tmp_path)) == scores[:1]
     assert records[0].stat().st_mtime_ns == written
-
-
-def test_an_unknown_case_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--only", "no_mask"]) == 2
-    assert "no case 'no_mask'" in capsys.readouterr().err

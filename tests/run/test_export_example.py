@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.processes import preloaded
 
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.thorough  # a training and a process for the example
 def test_the_exported_model_of_a_run_predicts_what_the_model_does(tmp_path: Path) -> None:
     words = "optim.max_epoch 1 gt.layers 1 train.batch_size 256 num_threads 1".split()
     config = str(ROOT / "configs/quickstart/digits-kmip.yaml")

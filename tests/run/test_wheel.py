@@ -96,11 +96,6 @@ def test_a_source_distribution_builds_the_same_wheel(source: Path, wheel: Path, 
     assert names(again) == names(wheel)
 
 
-def test_an_editable_install_finds_the_configs_beside_the_package(source: Path, tmp_path: Path) -> None:
-    assert not [name for name in names(build("editable", source, tmp_path / "wheel")) if "shipped" in name]
-    assert not (source / "graphgps_kmip/shipped").exists()
-
-
 def test_the_metadata_is_right_and_names_no_address_that_does_not_exist(about: Message) -> None:
     assert about["License-Expression"] == "MIT"
     assert about["License-File"] == "LICENSE"
@@ -109,15 +104,6 @@ def test_the_metadata_is_right_and_names_no_address_that_does_not_exist(about: M
     assert about["Description-Content-Type"] == "text/markdown"
     assert not about.get_all("Project-URL")
     assert not about.get_all("Home-page")
-
-
-def test_the_classifiers_name_the_pythons_that_setup_env_takes(about: Message) -> None:
-    classifiers = about.get_all("Classifier")
-    assert not [one for one in classifiers if one.startswith("License ::")]  # the licence expression says it
-    assert "Typing :: Typed" in classifiers
-    pythons = [one.rpartition(" :: ")[2] for one in classifiers if re.fullmatch(r".*Python :: 3\.\d+", one)]
-    script = (ROOT / "run/setup_env.sh").read_text()
-    assert f"    {' | '.join(pythons)})\n" in script
 
 
 def test_the_console_commands_are_those_of_main_py_and_reproduce(wheel: Path) -> None:

@@ -43,17 +43,8 @@ def ragged(sizes_q: list[int], sizes_k: list[int], num_heads: int, seed: int, in
 
 
 @strategies.composite
-def ragged_problems(draw: strategies.DrawFn) -> Ragged:
-    sizes = strategies.lists(strategies.integers(0, 12), min_size=1, max_size=6)
-    sizes_q = draw(sizes)
-    sizes_k = draw(strategies.permutations(sizes_q)) if draw(strategies.booleans()) else sizes_q
-    num_heads, seed = draw(strategies.integers(1, 3)), draw(strategies.integers(0, 999))
-    return ragged(sizes_q, list(sizes_k), num_heads, seed, integers=draw(strategies.booleans()))
-
-
-@strategies.composite
 def unequal_problems(draw: strategies.DrawFn) -> Ragged:
-    """As ragged_problems, the numbers of queries and of keys of a graph unrelated, either often 0."""
+    """Graphs of unrelated numbers of queries and of keys, either often 0."""
     num_graphs = draw(strategies.integers(1, 6))
     sizes = strategies.lists(
         strategies.one_of(strategies.just(0), strategies.integers(0, 12)), min_size=num_graphs, max_size=num_graphs

@@ -74,13 +74,6 @@ def descending(count: int = 3000, dim: int = 8) -> tuple[Tensor, Tensor]:
     return q, k
 
 
-@pytest.mark.parametrize(("num_nodes", "most"), [(20_000, 1300), (1000, 350)])
-def test_keys_that_all_beat_their_predecessors_do_not_all_enter_the_lists(num_nodes: int, most: int) -> None:
-    q, k = descending(num_nodes)
-    for order in ("norm", "given"):
-        assert check(q, k, 10, order=order, screen=False).inserted < 64 * most
-
-
 def duplicated(dim: int = 10) -> tuple[Tensor, Tensor]:
     k = torch.randn(40, dim)[torch.randint(40, (3000,))]
     return torch.randn(24, dim), k
@@ -146,14 +139,6 @@ def test_byte_sums_at_the_ends_of_their_range_neither_saturate_nor_wrap_around(d
         assert bool(counts.screened) == (cpu.instruction_set() in cpu.SCREEN_FROM)
 
 
-@pytest.mark.usefixtures("instruction_set")
-def test_the_screen_is_used_from_as_many_channels_as_pay_on_the_instruction_set() -> None:
-    least = cpu.SCREEN_FROM.get(cpu.instruction_set())
-    for dim in (4, 5, 6, 7, 8, 9):
-        counts = check(torch.randn(16, dim), torch.randn(5000, dim), 5, order="given")
-        assert bool(counts.screened) == (least is not None and dim >= least)
-
-
 def test_equal_scores_do_not_enter_again_and_again() -> None:
     q, k = torch.randn(16, 10), torch.randn(1, 10).expand(5000, 10)
     counts = check(q, k, 10)
@@ -168,25 +153,6 @@ def test_norm_order_ends_rows_early_and_not_for_keys_of_equal_norm() -> None:
     assert check(q, k / k.norm(dim=-1, keepdim=True), 5, screen=False).scored >= pairs
 
 
-def test_the_tree_opens_few_boxes_in_few_dimensions_and_most_in_many() -> None:
-    pairs = 640 * 20_000
-    q, k = torch.randn(640, 3), torch.randn(20_000, 3)
-    k /= k.norm(dim=-1, keepdim=True)
-    assert check(q, k, 5, order="tree").scored < 0.1 * pairs
-    q, k = torch.randn(640, 16), torch.randn(20_000, 16)
-    assert check(q, k, 5, order="tree", screen=False).scored > 0.7 * pairs
-
-
-@pytest.mark.usefixtures("instruction_set")
-def test_the_screen_scores_few_pairs_in_full() -> None:
-    q, k = torch.randn(64, 12), torch.randn(20_000, 12)
-    counts = check(q, k, 5, order="given", screen=True)
-    if cpu.instruction_set() not in cpu.SCREEN_FROM:
-        pytest.skip("without products of bytes nothing is screened")
-    assert counts.survived < 64 * 120
-    assert counts.screened > 0.95 * 64 * 20_000
-
-
 @pytest.mark.parametrize("order", cpu.ORDERS)
 def test_any_number_of_threads_gives_the_same_answer(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ptr = torch.tensor([0, 3, 3, 1700, 1800, 4000])
@@ -197,12 +163,6 @@ def test_any_number_of_threads_gives_the_same_answer(order: str, monkeypatch: py
         answers.append(cpu.scan(problem, order))
     assert all(torch.equal(answer[0], answers[0][0]) for answer in answers)
     assert all(torch.equal(answer[1], answers[0][1]) for answer in answers)
-
-
-@pytest.mark.parametrize(("num_keys", "preferred"), [(10, True), (190, True), (210, False)])
-def test_a_search_for_most_of_the_keys_is_left_to_plain_torch(num_keys: int, preferred: bool) -> None:
-    x = torch.randn(1, 900, 6)
-    assert choose(SearchProblem.of(x, x, None, None, num_keys)).name == ("cpu" if preferred else "chunked")
 
 
 @pytest.mark.usefixtures("instruction_set")
@@ -216,11 +176,3 @@ def test_auto_takes_the_tree_for_as_many_keys_and_as_few_dimensions_as_pay_and_l
     wide, long = torch.ones(1, fewest, most + 1), torch.randn(1, fewest, 3) ** 5
     assert choose(SearchProblem.of(wide, wide, None, None, 10)).name == "cpu"
     assert choose(SearchProblem.of(long, long, None, None, 10)).name == "cpu"  # norm order prunes as much
-
-
-def test_small_problems_start_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
-    x = torch.randn(4, 30, 16)
-    assert cpu.num_threads(SearchProblem.of(x, x, None, None, 10)) == 1
-    x = torch.randn(4, 10_000, 16)
-    assert cpu.num_threads(SearchProblem.of(x, x, None, None, 10)) == 8

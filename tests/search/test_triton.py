@@ -13,7 +13,6 @@ from graphgps_kmip.search.triton_search import (
     PRECISIONS,
     TILINGS,
     Tiling,
-    choose_tiling,
     search_triton,
     triton_not_supported_reasons,
 )
@@ -111,28 +110,6 @@ def test_offsets_beyond_int32_are_refused(monkeypatch: pytest.MonkeyPatch) -> No
     assert "int32 offsets reach 134217727 nodes" in "; ".join(triton_not_supported_reasons(huge))
     fits = SearchProblem(x[:, 1:], x[:, 1:], pointer([2**27 - 1]), pointer([2**27 - 1]), 10)
     assert triton_not_supported_reasons(fits) == []
-
-
-@needs_triton
-def test_an_unknown_precision_is_refused() -> None:
-    with pytest.raises(ValueError, match="unknown precision 'fp8' of search_triton, allowed are fp16, bf16"):
-        search_triton(problem(), "fp8")
-
-
-def test_tiles_are_small_where_graphs_or_their_number_are_small() -> None:
-    x = torch.empty(1).expand(1, 10**6, 10)
-
-    def tile(sizes: list[int], num_keys: int = 10) -> int:
-        num_rows = sum(sizes)
-        graphs = SearchProblem(x[:, :num_rows], x[:, :num_rows], pointer(sizes), pointer(sizes), num_keys)
-        return choose_tiling(graphs).queries
-
-    assert tile([10**6]) == 128
-    assert tile([5 * 10**4]) == 64
-    assert tile([10**4]) == 16
-    assert tile([100] * 10**4) == 64
-    assert tile([20] * 5000) == 16
-    assert tile([10**6], num_keys=128) == 16
 
 
 @pytest.mark.cuda

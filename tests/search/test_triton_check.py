@@ -19,14 +19,6 @@ def _forget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"a card called {device}")
 
 
-def test_a_check_that_passes_runs_once_and_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    ran = []
-    assert triton_check.failure(ran.append, DEVICE) is None
-    assert triton_check.failure(ran.append, DEVICE) is None
-    assert ran == [DEVICE]
-    assert not caplog.messages
-
-
 def test_a_check_runs_with_gradients_and_without_autocast_wherever_it_is_called() -> None:
     def check(device: torch.device) -> None:
         x = torch.ones(2, 2, device=device, requires_grad=True)

@@ -86,10 +86,6 @@ def test_sizes_that_are_no_powers_of_two_are_padded_without_a_trace(num_keys: in
     check(torch.randn(1, 3, dim), torch.randn(1, 37, dim), num_keys)
 
 
-def test_the_chosen_tiling_gives_the_same_answer() -> None:
-    check(torch.randn(2, 20, 3), torch.randn(2, 20, 3), 3, tiling=None)
-
-
 @thorough
 def test_scores_are_the_same_bit_for_bit_whatever_the_precision_and_the_tiling() -> None:
     q, k = torch.randn(1, 18, 5), torch.randn(1, 70, 5)

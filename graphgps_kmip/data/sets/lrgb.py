@@ -7,7 +7,7 @@ from typing import Any
 
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset, joined
 from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
-from graphgps_kmip.encoding.molecule import ATOM, BOND
+from graphgps_kmip.encoding.feature_encoders import ATOM, BOND
 
 REGION_BOUNDARY = "edge_wt_region_boundary"
 SUPERPIXELS: dict[str, Any] = {

@@ -27,7 +27,7 @@ from graphgps_kmip.data.ogb_tables import (
 )
 from graphgps_kmip.data.safe_pickle import load_torch
 from graphgps_kmip.data.synthetic_sample import make_sample
-from graphgps_kmip.encoding.molecule import ATOM, BOND
+from graphgps_kmip.encoding.feature_encoders import ATOM, BOND
 from graphgps_kmip.errors import InputError
 
 COUNTS = ("edge", "num-node-list", "num-edge-list")

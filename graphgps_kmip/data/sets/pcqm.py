@@ -17,7 +17,7 @@ from graphgps_kmip.data.file_errors import reading
 from graphgps_kmip.data.ogb_tables import HOME
 from graphgps_kmip.data.point_clouds import Row, RowFile
 from graphgps_kmip.data.safe_pickle import load_torch
-from graphgps_kmip.encoding.molecule import ATOM, BOND
+from graphgps_kmip.encoding.feature_encoders import ATOM, BOND
 from graphgps_kmip.errors import DataError, InputError
 
 BASE = "pcqm4m-v2"

@@ -20,7 +20,7 @@ from torch import Tensor
 from graphgps_kmip.data import DatasetRecord, datasets
 from graphgps_kmip.data.ogb_tables import END, UNKNOWN
 from graphgps_kmip.data.sets.point_cloud_sets import BLOCKS, CATEGORIES, CLASSES, LISTS
-from graphgps_kmip.encoding.molecule import ATOM
+from graphgps_kmip.encoding.feature_encoders import ATOM
 from tests.data.sets.raw_files import write, write_tables
 
 Values = dict[str, Any]

@@ -34,7 +34,7 @@ from graphgps_kmip.data.sets.malnet import RECORDS as MALNETS
 from graphgps_kmip.data.sets.ogb import random_negatives
 from graphgps_kmip.data.sets.point_cloud_sets import vertices
 from graphgps_kmip.encoding import KNNGraph
-from graphgps_kmip.encoding.molecule import ATOM, BOND, SyntaxNodeEncoder
+from graphgps_kmip.encoding.feature_encoders import ATOM, BOND, SyntaxNodeEncoder
 from tests.data.sets.raw_files import Code, opened, pack, write, write_tables
 from tests.data.sets.raw_graphs import AREAS, CALLS, circles, place
 from tests.processes import preloaded

@@ -1,4 +1,4 @@
-"""Energy distances of trained estimators: the distances of their score files, and what is refused."""
+"""Commands that fill cells of tables: BREC, data sets, narrow estimators; and what they refuse."""
 
 from __future__ import annotations
 
@@ -10,8 +10,94 @@ import torch
 
 from graphgps_kmip import analysis
 from graphgps_kmip.data.score_file import AttentionScores, LayerScores, read_scores, write_scores
+from graphgps_kmip.data.sets.brec import CATEGORIES, NUM_PAIRS
 from graphgps_kmip.encoding.expander_graph import spectral_bound
-from run import expander_gaps, narrow_estimators
+from run import brec, dataset_table, expander_gaps, narrow_estimators
+
+
+def run_folder(folder: Path, pairs: dict[int, bool], **record: object) -> Path:
+    """Write a finished run that has tested some pairs: pair -> distinguished; the first one is not reliable."""
+    folder.mkdir(parents=True)
+    lines = [{"settings": {}}, *({"pair": pair, "distinguished": told} for pair, told in pairs.items())]
+    lines[1]["reliable"] = False
+    (folder / brec.FILE).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "record.json").write_text(json.dumps({"finished": True} | record))
+    return folder
+
+
+def cells(path: Path) -> dict[str, dict[str, list[float]]]:
+    return json.loads(path.read_text())["cells"]
+
+
+def test_a_run_is_counted_by_category_and_one_of_some_pairs_has_whole_categories_only(tmp_path: Path) -> None:
+    every = run_folder(tmp_path / "a", {pair: pair < 60 or pair in (70, 390, 300) for pair in range(NUM_PAIRS)})
+    some = run_folder(tmp_path / "b", {pair: pair % 2 == 0 for pair in (*range(260, 360), 1, 2)})
+    out = tmp_path / "cells.json"
+    assert brec.main(["--rows", f"S=3={every}", f"some={some}", "--out", str(out)]) == 0
+    assert cells(out) == {
+        "S=3": {"Basic": [60], "Regular": [2], "Extension": [0], "CFI": [1], "Total": [63], "BREC": [15.75]},
+        "some": {"CFI": [50]},
+    }
+    words = ["--columns", "CFI", "unreliable", "--rows", f"some={some}", "--out", str(out)]
+    assert brec.main(words) == 0
+    assert cells(out) == {"some": {"CFI": [50], "unreliable": [1]}}
+
+
+def test_colour_refinements_are_rows_too(tmp_path: Path) -> None:
+    tests = {
+        name: {"separated_after": {str(pair): 2 if pair in told else None for pair in range(NUM_PAIRS)}}
+        for name, told in (("1-WL", ()), ("3-WL", CATEGORIES["extension"]))
+    }
+    path, out = tmp_path / "brec_wl.json", tmp_path / "cells.json"
+    path.write_text(json.dumps({"sample": False, "pairs": "all", "tests": tests}))
+    assert brec.main(["--wl", str(path), "--out", str(out)]) == 0
+    assert cells(out)["1-WL"]["Total"] == [0]
+    assert (cells(out)["3-WL"]["Extension"], cells(out)["3-WL"]["BREC"]) == ([100], [25])
+
+
+def test_samples_results_and_unfinished_runs_are_not_mixed(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    out = tmp_path / "cells.json"
+    sample, run = run_folder(tmp_path / "a", {0: True}, sample=True), run_folder(tmp_path / "b", {0: True})
+    for words, line in (
+        ([f"x={sample}"], "holds a sample: give --sample, or name another folder"),
+        ([f"x={run}", "--sample"], "holds a result: leave --sample out, or name another folder"),
+        ([f"x={tmp_path}"], "holds no finished run: run train.mode brec there first"),
+    ):
+        assert brec.main(["--rows", *words, "--out", str(out)]) == 2
+        assert capsys.readouterr().err.strip().endswith(line)
+    assert not out.exists()
+    with pytest.raises(SystemExit):
+        brec.main(["--rows", "x", "--out", str(out)])
+    assert "expected NAME=FOLDER, got 'x'" in capsys.readouterr().err
+
+
+def test_a_data_set_is_counted_and_one_without_files_left_out_with_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    out = tmp_path / "deep" / "cells.json"
+    words = ["--datasets", "scans=digits", "CIFAR10", "--out", str(out), "--dir", str(tmp_path / "none")]
+    assert dataset_table.main(words) == 0
+    found = cells(out)
+    assert list(found) == ["scans"]
+    assert found["scans"]["graphs"] == [1797]
+    assert found["scans"]["nodes"] == [pytest.approx(32.69, abs=0.005)]
+    assert found["scans"]["edges"] == [pytest.approx(261.48, abs=0.005)]
+    assert found["scans"]["outputs"] == [10]
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "digits: graphs 1,797, nodes 32.69, edges 261.48, outputs 10"
+    assert printed[1].startswith("CIFAR10: left out, it has no files in ")
+
+
+def test_nothing_to_count_ends_with_one_line_and_writes_no_file(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    out = tmp_path / "cells.json"
+    for names, line in (
+        (["CIFAR10"], "error: none of these data sets has files in"),
+        (["CIFAR11"], "error: --datasets: unknown 'CIFAR11'. Did you mean CIFAR10"),
+    ):
+        assert dataset_table.main(["--datasets", *names, "--out", str(out), "--dir", str(tmp_path)]) == 2
+        assert capsys.readouterr().err.startswith(line)
+    assert not out.exists()
+
 
 CONFIG = Path(__file__).parents[2] / "configs" / "LowWidth" / "minesweeper-estimator.yaml"
 PTR = torch.tensor([0, 2, 2, 5, 6])  # the second node has no edge
@@ -101,12 +187,6 @@ def test_scores_of_other_data_are_refused_in_one_line(
     assert f"{other}: its data, split or edges are not those of the other runs" in line
 
 
-@pytest.mark.parametrize("words", [("--seeds", "1"), ("--widths", "4")])
-def test_too_few_trainings_are_refused(words: tuple[str, str], tmp_path: Path) -> None:
-    with pytest.raises(SystemExit):
-        narrow_estimators.parse(["--cfg", str(CONFIG), "--out", str(tmp_path), *words])
-
-
 @pytest.mark.slow  # four trainings
 def test_a_sample_goes_from_training_to_distances(tmp_path: Path) -> None:
     content = compared(tmp_path, "--sample", "--edges", "all")
@@ -122,9 +202,3 @@ def test_expanders_are_drawn_until_one_passes(tmp_path: Path) -> None:
     assert row["bound"] == [spectral_bound(2)] * 3
     for value, draws in zip(row["eigenvalue"], row["draws"], strict=True):
         assert value >= spectral_bound(2) or draws == expander_gaps.MAX_DRAWS
-
-
-@pytest.mark.parametrize("nodes", ["10", "100001"])
-def test_sizes_that_are_not_tested_are_refused(nodes: str, tmp_path: Path) -> None:
-    with pytest.raises(SystemExit):
-        expander_gaps.main(["--nodes", nodes, "--out", str(tmp_path / "cells.json")])

@@ -15,8 +15,8 @@ from yacs.config import CfgNode
 
 from graphgps_kmip.compat.key_translation import UNREAD
 from graphgps_kmip.errors import ConfigError
+from graphgps_kmip.gym.config_defaults import GRAPHGYM, Unread, Unruled, rules
 from graphgps_kmip.gym.config_loading import flatten, load_config
-from graphgps_kmip.gym.config_ranges import GRAPHGYM, Unread, Unruled, rules
 from graphgps_kmip.gym.experiment import assemble, check_devices
 from graphgps_kmip.gym.planned_runs import configured, planned_runs
 from graphgps_kmip.ranges import Flag, Range, Registered, refusal

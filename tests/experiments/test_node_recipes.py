@@ -14,7 +14,7 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.data.transductive import with_normalized_features
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config_loading import load_config
-from graphgps_kmip.gym.data_loading import load_dataset
+from graphgps_kmip.gym.data_loading import load_configured, load_dataset
 from graphgps_kmip.gym.experiment import run_experiment
 from graphgps_kmip.gym.network_building import build_network
 from graphgps_kmip.gym.train_modes import current_optimizer
@@ -140,7 +140,7 @@ def test_normalised_features_of_a_node_sum_to_one() -> None:
 @pytest.mark.parametrize("wanted", [True, False])
 def test_the_data_of_a_run_is_normalised_where_the_config_says_so(wanted: bool) -> None:
     configure("gcn", "dataset.sample", "True", "dataset.normalize_features", str(wanted))
-    total = load_dataset(cfg.dataset.format, cfg.dataset.name, "").graphs[0].x.abs().sum(dim=1)
+    total = load_configured().dataset.graphs[0].x.abs().sum(dim=1)
     ones = torch.isclose(total, torch.ones_like(total))
     assert bool(ones.all() if wanted else not ones.any())
 

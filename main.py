@@ -1,4 +1,7 @@
-"""Entry point of a checkout: ``python main.py --cfg FILE [flags] [key value ...]``."""
+"""Entry point of a checkout: ``python main.py --cfg FILE [flags] [key value ...]``.
+
+The whole experiment is `run_experiment` in ``graphgps_kmip/gym/experiment.py``.
+"""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def run(words: list[str] | None = None) -> int:
     try:
         check(args)
         with _silent_ctrl_c():
-            from graphgps_kmip.gym.actions import carry_out
+            from graphgps_kmip.gym.experiment import carry_out
         log_to_screen()  # from here on: the registration logs what concerns nobody who trains
         carry_out(args)
     except KeyboardInterrupt:  # in training the loop itself saves and exits

@@ -24,7 +24,7 @@ from graphgps_kmip.attention import collect_attention
 from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.data import GraphDataset
 from graphgps_kmip.errors import ConfigError, is_users, one_line
-from graphgps_kmip.gym.attention_arrays import MAX_NODES, save_attention
+from graphgps_kmip.gym.attention_saving import MAX_NODES, save_attention
 from graphgps_kmip.gym.trained import Trained, trained
 from graphgps_kmip.networks.create_model import batch_of
 

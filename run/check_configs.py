@@ -23,12 +23,11 @@ from graphgps_kmip.errors import TrainingDiverged, is_users, one_line
 from graphgps_kmip.gym import cfg
 from graphgps_kmip.gym.config_loading import load_config
 from graphgps_kmip.gym.data_loading import current_loaders
-from graphgps_kmip.gym.estimator_runs import with_scores
-from graphgps_kmip.gym.estimator_settings import adopt_estimator
-from graphgps_kmip.gym.experiment import Parts, assemble, launch
-from graphgps_kmip.gym.planned_runs import configured, planned_runs
+from graphgps_kmip.gym.estimator_runs import scores_of
+from graphgps_kmip.gym.experiment import Parts, assemble, launch, run_experiment
+from graphgps_kmip.gym.planned_runs import adopt_estimator, configured, planned_runs
 from graphgps_kmip.gym.pretrained import adopt_settings
-from graphgps_kmip.gym.sparse_settings import is_sparse
+from graphgps_kmip.gym.sparse_loading import is_sparse
 from graphgps_kmip.gym.train_modes import current_task
 
 SMALL = "dataset.sample True train.batch_size 4 num_workers 0 num_threads 1 accelerator cpu devices 1".split()
@@ -68,11 +67,11 @@ def check(file: Path) -> Outcome:
         adopt_settings()
         with TemporaryDirectory() as folder:
             run, fabric = planned_runs(1)[0], launch()
-            if is_sparse(cfg):
-                words = [*SMALL, *ESTIMATOR, "out_dir", f"{folder}/results"]
-                adopt_estimator(words)
-                run = with_scores(run, words, fabric)
+            words = [*SMALL, *ESTIMATOR, "out_dir", f"{folder}/results"]
+            adopt_estimator(words)
             with configured(run):
+                if is_sparse(cfg):
+                    cfg.spexphormer.scores = scores_of(run, words, fabric, run_experiment)
                 parts = assemble()
                 stage = "train"
                 _train(parts, current_loaders(parts.dataset, parts.info.level, fabric)[0])

@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let what a test registers end with it, its groups in GraphGym's config included."""
-    import graphgps_kmip.gym.actions  # noqa: F401 (or what it registers would end with the first test that loads it)
+    import graphgps_kmip.gym.experiment  # noqa: F401 (or what it registers would end with the first test that loads it)
 
     monkeypatch.setattr(registry, "_SPECS", {kind: dict(specs) for kind, specs in registry._SPECS.items()})
     monkeypatch.setattr(registry, "_WATCHERS", list(registry._WATCHERS))

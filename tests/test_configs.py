@@ -21,12 +21,11 @@ from graphgps_kmip.common.yaml_files import flatten
 from graphgps_kmip.data import make_loaders
 from graphgps_kmip.data.layer_loader import LayerLoader, LayerSampling
 from graphgps_kmip.data.score_file import AttentionScores
+from graphgps_kmip.gym.attention_saving import collect_scores
 from graphgps_kmip.gym.config_loading import load_config
-from graphgps_kmip.gym.estimator_settings import estimator_config
 from graphgps_kmip.gym.experiment import Parts, assemble
-from graphgps_kmip.gym.planned_runs import configured, planned_runs
-from graphgps_kmip.gym.score_saving import collect_scores
-from graphgps_kmip.gym.sparse_settings import is_sparse, layer_degrees
+from graphgps_kmip.gym.planned_runs import configured, estimator_config, planned_runs
+from graphgps_kmip.gym.sparse_loading import is_sparse, layer_degrees
 from graphgps_kmip.gym.train_modes import current_task
 
 pytestmark = pytest.mark.usefixtures("few_digits", "small_samples")

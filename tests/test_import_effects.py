@@ -102,7 +102,7 @@ def test_an_attention_loads_no_library_but_torch() -> None:
 
 
 def test_the_registration_and_the_command_line_load_no_library_but_torch_geometric() -> None:
-    modules = loaded_by("import graphgps_kmip.gym.actions", after="import torch_geometric.graphgym")
+    modules = loaded_by("import graphgps_kmip.gym.experiment", after="import torch_geometric.graphgym")
     assert "graphgps_kmip.networks" in modules
     assert modules & HEAVY == set()
 

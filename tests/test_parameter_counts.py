@@ -18,7 +18,7 @@ from graphgps_kmip.data import make_loaders
 from graphgps_kmip.gym.config_loading import load_config
 from graphgps_kmip.gym.data_loading import dataset_info, load_configured
 from graphgps_kmip.gym.experiment import assemble
-from graphgps_kmip.gym.parameter_count import count_by_component
+from graphgps_kmip.gym.parameter_count import count_layers
 from graphgps_kmip.gym.planned_runs import configured, planned_runs
 from graphgps_kmip.gym.train_modes import current_task
 
@@ -66,10 +66,7 @@ def test_all_but_two_of_the_69_printed_counts_are_met() -> None:
 @pytest.mark.parametrize("run", by_method(pytest.mark.thorough))
 def test_a_model_has_the_printed_number_of_parameters_part_by_part(run: str) -> None:
     row, model = PRINTED[run], counted(run)
-    once, per_layer = count_by_component(model)
-    assert once == row["once"]
-    assert per_layer == row["per_layer"]
-    assert len(model.model.layers) == row["layers"]
+    assert count_layers(model) == (row["once"], [row["per_layer"]] * row["layers"])
     assert sum(parameter.numel() for parameter in model.parameters()) == row.get("counted", row["printed"])
 
 

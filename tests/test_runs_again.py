@@ -166,7 +166,7 @@ def failing(name: str, code: int) -> Callable:
 WRITERS = {
     "record.json": "graphgps_kmip.results.run_record",
     "config.yaml": "graphgps_kmip.gym.experiment",
-    "attention.npz": "graphgps_kmip.gym.attention_arrays",
+    "attention.npz": "graphgps_kmip.gym.attention_saving",
     "curves.png": "graphgps_kmip.report.learning_curves",
     "best.json": "graphgps_kmip.report.aggregate",
 }

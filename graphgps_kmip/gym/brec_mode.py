@@ -17,12 +17,14 @@ from torch_geometric.graphgym.config import cfg
 from yacs.config import CfgNode
 
 from graphgps_kmip.common.signals import StopSignals
-from graphgps_kmip.data.sets.brec import CATEGORIES, NUM_PAIRS, pair_graphs
+from graphgps_kmip.data.sets.brec import CATEGORIES, pair_graphs
 from graphgps_kmip.errors import TrainingDiverged
 from graphgps_kmip.expressivity.brec_protocol import PairTest, Result, run_to_file
 from graphgps_kmip.expressivity.brec_results import TOTAL, category_rows, table_text
 from graphgps_kmip.gym.network_building import build_model
 from graphgps_kmip.gym.train_modes import (
+    Loaders,
+    Record,
     current_optimizer,
     current_scheduler,
     current_settings,
@@ -44,14 +46,8 @@ DTYPES = {"32-true": torch.float32, "64-true": torch.float64}
 
 @register("train_mode", "brec")
 def brec(
-    loaders: Sequence[Any],
-    model: nn.Module,
-    optimizer: Optimizer,
-    scheduler: Any,
-    fabric: Fabric,
-    *,
-    config: CfgNode,
-) -> dict[str, Any]:
+    loaders: Loaders, model: nn.Module, optimizer: Optimizer, scheduler: Any, fabric: Fabric, *, config: CfgNode
+) -> Record:
     """Train and test a new model on each pair of BREC, and count the pairs that it tells apart."""
     del optimizer, scheduler  # each pair has its own
     graphs, run_dir = loaders[0].dataset.dataset, Path(cfg.run_dir)
@@ -62,7 +58,8 @@ def brec(
         results = _run(config, graphs, pairs, fabric.device, run_dir / RESULTS)
     if all(result["failed"] for result in results.values()):
         raise TrainingDiverged("No pair gave finite outputs; lower optim.base_lr, or set train.precision 64-true.")
-    rows = category_rows(results, CATEGORIES if len(pairs) == NUM_PAIRS else _present(pairs))
+    categories = {name: sorted(set(members) & set(pairs)) for name, members in CATEGORIES.items()}
+    rows = category_rows(results, {name: members for name, members in categories.items() if members})
     logging.info("BREC, %s\n%s", "a made-up SAMPLE" if cfg.dataset.sample else cfg.brec.protocol, table_text(rows))
     stats = _statistics(results, {row.category: row.distinguished for row in rows})
     for split, line in stats.items():
@@ -76,22 +73,12 @@ def brec(
     return record
 
 
-def _present(pairs: Sequence[int]) -> dict[str, list[int]]:
-    """Return the categories of some pairs, each with those of its pairs alone."""
-    chosen = {name: sorted(set(members) & set(pairs)) for name, members in CATEGORIES.items()}
-    return {name: members for name, members in chosen.items() if members}
-
-
 def _run(
     config: CfgNode, graphs: Sequence[Data], pairs: Sequence[int], device: torch.device, path: Path
 ) -> dict[int, Result]:
-    def optimization(model: nn.Module) -> tuple[Optimizer, Any]:
-        optimizer = current_optimizer(model)
-        return optimizer, current_scheduler(optimizer)
-
     test = PairTest(
         lambda: build_model(config),
-        optimization,
+        lambda model: (optimizer := current_optimizer(model), current_scheduler(optimizer)),
         cfg.optim.max_epoch,
         cfg.brec.protocol,
         cfg.seed,

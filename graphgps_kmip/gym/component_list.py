@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
 
 from graphgps_kmip.common.near_misses import near_misses
 from graphgps_kmip.common.project import train_command
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.graphgym_registries import GRAPHGYM_REGISTRIES
-from graphgps_kmip.registry import KINDS, Spec, entries
+from graphgps_kmip.registry import KINDS, entries
 
 # Kinds whose key needs more words than `KINDS` has.
 HEADINGS = {
@@ -34,60 +33,42 @@ def listing(patterns: Sequence[str] = ("*",)) -> str:
         ConfigError: a pattern fits nothing, with near misses.
     """
     tables = _tables()
-    known = {name for rows in tables.values() for names, _ in rows.values() for name in names}
+    names = {name for rows in tables.values() for called, _ in rows.values() for name in called}
     for pattern in patterns:
-        if not any(_fits(name, pattern) for name in known):
-            near = near_misses(pattern, known) or " `--list` alone shows all."
+        if not _fit(names, [pattern]):
+            near = near_misses(pattern, names) or " `--list` alone shows all."
             wider = f"*{pattern.strip('*')}*"
             hint = "" if wider == pattern else f" '{wider}' finds parts of names."
             raise ConfigError(f"--list: no component has the name {pattern!r}.{near}{hint}")
-    shown = {
-        title: {key: line for key, (names, line) in rows.items() if any(_fits(n, p) for n in names for p in patterns)}
-        for title, rows in tables.items()
-    }
-    return "\n\n".join(_table(title, rows) for title, rows in shown.items() if rows)
+    texts = []
+    for title, rows in tables.items():
+        lines = {key: line for key, (called, line) in rows.items() if _fit(called, patterns)}
+        width = max(map(len, lines), default=0)
+        texts.append([title, *(f"  {key:<{width}}  {lines[key]}".rstrip() for key in sorted(lines, key=str.lower))])
+    return "\n\n".join("\n".join(text) for text in texts if len(text) > 1)
 
 
-Rows = dict[str, tuple[set[str], str]]  # what is printed -> (all that a component is called, its line)
+def _fit(names: Iterable[str], patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name.lower(), pattern.lower()) for name in names for pattern in patterns)
 
 
-def _tables() -> dict[str, Rows]:
-    """Return the rows of each kind, those that others registered with GraphGym included."""
-    tables: dict[str, Rows] = {}
+def _tables() -> dict[str, dict[str, tuple[set[str], str]]]:
+    """Return title -> what is printed -> (all that a component is called, its line), those of other packages too."""
+    tables: dict[str, dict[str, tuple[set[str], str]]] = {}
     for kind, row in KINDS.items():
-        title = HEADINGS.get(kind, f"{row.title} ({row.key})")
-        tables[title] = {name: ({name}, line) for name, line in _others(kind).items()}
-        for spec in entries(kind).values():
+        title, specs = HEADINGS.get(kind, f"{row.title} ({row.key})"), entries(kind).values()
+        ours = {name for spec in specs for name in (spec.name, *spec.aliases)}
+        tables[title] = {
+            str(name): ({str(name)}, (inspect.getdoc(entry) or "").split("\n")[0])
+            for name, entry in GRAPHGYM_REGISTRIES.get(kind, {}).items()
+            if name not in ours and name is not None
+        }
+        for spec in specs:
+            key, called = " or ".join((spec.name, *spec.aliases)), {spec.name, *spec.aliases}
+            if kind == "dataset":
+                record = spec.component
+                key = f"{record.format} / {record.name or 'none'}"
+                called = {key, record.title, record.format, record.name} - {""}
             on_edges = kind == "encoding" and spec.component.on_edges
-            shown, names = _names(spec)
-            tables.setdefault(EDGE_ENCODINGS if on_edges else title, {})[shown] = (names, spec.summary)
+            tables.setdefault(EDGE_ENCODINGS if on_edges else title, {})[key] = (called, spec.summary)
     return tables
-
-
-def _others(kind: str) -> dict[str, str]:
-    """Return name -> line of what GraphGym itself or another package registered."""
-    ours = {name for spec in entries(kind).values() for name in (spec.name, *spec.aliases)}
-    registry: Mapping[Any, Any] = GRAPHGYM_REGISTRIES.get(kind, {})
-    return {
-        str(name): (inspect.getdoc(entry) or "").split("\n")[0]
-        for name, entry in registry.items()
-        if name not in ours and name is not None
-    }
-
-
-def _names(spec: Spec) -> tuple[str, set[str]]:
-    """Return how a component is printed, and all that it is called."""
-    if spec.kind != "dataset":
-        return " or ".join((spec.name, *spec.aliases)), {spec.name, *spec.aliases}
-    record = spec.component
-    shown = f"{record.format} / {record.name or 'none'}"
-    return shown, {shown, record.title, record.format, record.name} - {""}
-
-
-def _table(title: str, rows: Mapping[str, str]) -> str:
-    width = max(map(len, rows), default=0)
-    return "\n".join([title, *(f"  {name:<{width}}  {rows[name]}".rstrip() for name in sorted(rows, key=str.lower))])
-
-
-def _fits(name: str, pattern: str) -> bool:
-    return fnmatchcase(name.lower(), pattern.lower())

@@ -24,8 +24,7 @@ from graphgps_kmip.common.yaml_files import flatten
 from graphgps_kmip.compat.dialects import in_dialect, log_quirks, name_dialect
 from graphgps_kmip.compat.key_translation import log_unread, translate
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.config_defaults import set_defaults
-from graphgps_kmip.gym.config_ranges import check_ranges
+from graphgps_kmip.gym.config_defaults import check_ranges, set_defaults
 from graphgps_kmip.ranges import Each, Text, refusal
 
 
@@ -58,10 +57,6 @@ def read_settings(file: Path, readers: tuple[Path, ...] = ()) -> list[tuple[str,
 def read_yaml(file: Path, named_by: str = "--cfg") -> dict[str, Any]:
     """Return the mapping in a YAML file; the log names each key that one group has twice, as public files do.
 
-    Args:
-        file: the file.
-        named_by: what names the file, for messages: ``--cfg``, or the key ``base`` of another file.
-
     Raises:
         ConfigError: missing, unreadable, no YAML (line and column), or no mapping.
     """
@@ -90,19 +85,23 @@ def import_modules(names: list[str] | str, folder: Path) -> list[str]:
     rule = Each(Text(empty=False))
     if why := refusal(rule, names):
         raise ConfigError(f"custom_modules: {why} Name Python files or modules, as in custom_modules: [my_file]")
-    found = []
+    modules = []
     for name in names:
-        path = _module_file(name, folder)
-        _import_installed(name, folder) if path is None else _import_file(path)
-        found.append(name if path is None else str(path))
-    return found
-
-
-def _module_file(name: str, folder: Path) -> Path | None:
-    """Return the file that an entry names, or None if it must be the name of an installed module."""
-    stem = name.removesuffix(".py")
-    paths = [base / f"{path}.py" for path in (stem, stem.replace(".", "/")) for base in (folder, Path.cwd())]
-    return next((path.resolve() for path in paths if path.is_file()), None)
+        stem = name.removesuffix(".py")
+        paths = [base / f"{path}.py" for path in (stem, stem.replace(".", "/")) for base in (folder, Path.cwd())]
+        file = next((path.resolve() for path in paths if path.is_file()), None)
+        modules.append(name if file is None else str(file))
+        if file is not None:
+            _import_file(file)
+            continue
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if not error.name or name.split(".")[0] != error.name.split(".")[0]:
+                raise  # one that the module imports
+            places = f"{folder.resolve()} and {Path.cwd()}"
+            raise ConfigError(f"custom_modules: no file or module {name!r} (looked in {places})") from error
+    return modules
 
 
 def _import_file(path: Path) -> ModuleType:
@@ -120,16 +119,6 @@ def _import_file(path: Path) -> ModuleType:
         del sys.modules[path.stem]
         raise
     return module
-
-
-def _import_installed(name: str, folder: Path) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name and name.split(".")[0] == error.name.split(".")[0]:
-            places = f"{folder.resolve()} and {Path.cwd()}"
-            raise ConfigError(f"custom_modules: no file or module {name!r} (looked in {places})") from error
-        raise
 
 
 PLAIN = (str, int, float, list, tuple, type(None))

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from torch_geometric.data import Data
 from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import cfg
+from yacs.config import CfgNode
 
 from graphgps_kmip.compat.public_faults import PublicExpander, with_every_edge_reversed
 from graphgps_kmip.data import (
     DatasetInfo,
     DatasetRecord,
+    Encoding,
     GraphDataset,
     GraphLoader,
     NodeLoader,
@@ -45,15 +49,14 @@ from graphgps_kmip.data.layer_loader import LayerLoader
 from graphgps_kmip.data.loaders import with_node_budget
 from graphgps_kmip.data.node_loader import FULL_BATCH, NODE2SUBGRAPH, around_nodes
 from graphgps_kmip.data.sets.brec import NUM_PAIRS, numbered_pairs, of_pairs
-from graphgps_kmip.encoding.positional_encoding import from_settings
+from graphgps_kmip.encoding.positional_encoding import PositionalEncoding, encoding_parts, from_settings
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config_defaults import NAME
-from graphgps_kmip.gym.derived_settings import enter, with_values
 from graphgps_kmip.gym.graphgym_registries import choose_package
-from graphgps_kmip.gym.posenc import current, enabled, enabled_encodings, encoding_facts, precomputation
-from graphgps_kmip.gym.sparse_loading import sparse_loaders
-from graphgps_kmip.gym.sparse_settings import is_sparse
+from graphgps_kmip.gym.network_building import enter, with_values
+from graphgps_kmip.gym.sparse_loading import is_sparse, sparse_loaders
 from graphgps_kmip.networks.head_builders import check_head
+from graphgps_kmip.registry import Spec, entries
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -66,19 +69,14 @@ GRAPHGYM_FORMAT = "PyG"  # loaded by GraphGym itself where we have no record of 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A data set with its encodings.
-
-    Args:
-        dataset (GraphDataset): All graphs.
-        facts (Mapping): What encodings derive from them, see `encoding_facts`.
-    """
+    """A data set with its encodings, and the facts that they derive from its graphs, see `encoding_facts`."""
 
     dataset: GraphDataset
     facts: Mapping[str, int]
 
 
 def load(format: str, name: str, root: str) -> Loaded | None:  # noqa: A002 (GraphGym's names)
-    """Return the data set of ``dataset.format`` and ``dataset.name`` with its splits.
+    """Return the data set of ``dataset.format`` and ``dataset.name`` with its splits, prepared edges and encodings.
 
     None leaves a format that is not ours to GraphGym or to another registered loader; without one it is an error.
 
@@ -92,7 +90,15 @@ def load(format: str, name: str, root: str) -> Loaded | None:  # noqa: A002 (Gra
         if name == "none":
             raise ConfigError(f"dataset.name: of dataset.format {format} none is chosen: name one, such as Cora")
         return None
-    return _open(_record(format, name, root), root)
+    record = _record(format, name, root)
+    dataset, is_sample = _without_encodings(record, root)
+    cache = None if is_sample else Path(root, "encodings", record.key.replace("/", "-"))
+    facts = encoding_facts(dataset.graphs)
+    encodings = enabled_encodings(with_values(cfg, facts))
+    if cfg.prep.exp and not is_sparse(cfg):  # the edges of a sparse network are those that have scores
+        expander = replace(from_settings(PublicExpander, "Expander", cfg), seed=_seed("prep.exp_seed"))
+        encodings.append(precomputation(expander))
+    return Loaded(encoded(dataset, encodings, cache), facts)
 
 
 def load_dataset(format: str, name: str, root: str) -> GraphDataset | None:  # noqa: A002 (GraphGym's signature)
@@ -109,8 +115,12 @@ def load_dataset(format: str, name: str, root: str) -> GraphDataset | None:  # n
         cfg.model.type,
         "those of graphgps_kmip" if is_ours else "left to the package that has it",
     )
-    if is_ours:
-        _refuse_for_graphgym()
+    unread = [key for key, default in ONLY_HERE.items() if _value(key) != default] if is_ours else []
+    unread += ["gt.layer_type"] if is_ours and is_sparse(cfg) else []
+    if unread:
+        raise ConfigError(
+            f"{unread[0]}: GraphGym's own loaders and optimizers do not obey it: train by graphgps_kmip's main.py"
+        )
     loaded = load(format, name, root) if is_ours else None
     if loaded is None:
         return None
@@ -118,17 +128,6 @@ def load_dataset(format: str, name: str, root: str) -> GraphDataset | None:  # n
     enter({**loaded.facts, **task, "dataset.edge_dim": columns(loaded.dataset.graphs[0].edge_attr, name)})
     dataset = loaded.dataset
     return GraphDataset(dataset.graphs, dataset.splits, dataset_info(dataset), dataset.files)
-
-
-def _refuse_for_graphgym() -> None:
-    """Raise a `ConfigError` for settings that GraphGym's own loaders and optimizers would not obey."""
-    unread = {key: value for key, value in ONLY_HERE.items() if cfg[key.split(".")[0]][key.split(".")[1]] != value}
-    if is_sparse(cfg):
-        unread["gt.layer_type"] = "Exphormer"
-    for key in unread:
-        raise ConfigError(
-            f"{key}: GraphGym's own loaders and optimizers do not obey it: train by graphgps_kmip's main.py"
-        )
 
 
 def load_configured() -> Loaded:
@@ -183,17 +182,6 @@ def _record(format: str, name: str, root: str) -> DatasetRecord:  # noqa: A002
     return folder_record(name, root, cfg.dataset.task_type, level)
 
 
-def _open(record: DatasetRecord, root: str) -> Loaded:
-    """Return the data set with its splits, prepared edges and encodings."""
-    dataset, standing_in = _without_encodings(record, root)
-    kept = None if standing_in else Path(root, "encodings", record.key.replace("/", "-"))
-    expander = replace(from_settings(PublicExpander, "Expander", cfg), seed=_seed("prep.exp_seed"))
-    draws = cfg.prep.exp and not is_sparse(cfg)  # the edges of a sparse network are those that have scores
-    expanders = [precomputation(expander)] if draws else []
-    facts = encoding_facts(dataset.graphs)
-    return Loaded(encoded(dataset, [*enabled_encodings(with_values(cfg, facts)), *expanders], kept), facts)
-
-
 def configured_graph() -> tuple[GraphDataset, str]:
     """Return the configured data set without encodings, and its level: for checks beforehand.
 
@@ -223,7 +211,14 @@ def _without_encodings(record: DatasetRecord, root: str) -> tuple[GraphDataset, 
         if "cache" not in inspect.signature(record.load).parameters:
             raise ConfigError(f"dataset.cache_edges: {record.title} comes with its edges, set it to False")
         record = replace(record, load=partial(record.load, cache=True))
-    _say_unread_shares(record, mode)
+    shares = tuple(cfg.dataset.split)
+    if mode != "random" and shares not in (GRAPHGYM_SHARES, tuple(record.fractions)):
+        logging.warning(
+            "dataset.split %s is not read: dataset.split_mode %s takes the split of %s; set dataset.split_mode random",
+            list(shares),
+            mode,
+            record.title,
+        )
     dataset = open_dataset(record, root, mode, cfg.dataset.split, _seed("dataset.split_seed"), index, folder)
     if cfg.train.mode == "brec":  # before encodings are computed, which can be large
         if standing_in:  # its pairs are others: of the setting only the form is checked
@@ -237,26 +232,24 @@ def _without_encodings(record: DatasetRecord, root: str) -> tuple[GraphDataset, 
             f"dataset.normalize_features: {record.title} is not one graph whose nodes are classified, set it to False"
         )
     if NODE2SUBGRAPH in (cfg.train.sampler, cfg.val.sampler):
-        dataset = _around_nodes(dataset, record)
+        if cfg.train.sampler != NODE2SUBGRAPH or cfg.val.sampler not in (NODE2SUBGRAPH, FULL_BATCH):
+            raise ConfigError(
+                f"train.sampler {cfg.train.sampler} and val.sampler {cfg.val.sampler}: {NODE2SUBGRAPH} makes graphs of "
+                f"the nodes of all splits: set train.sampler {NODE2SUBGRAPH} and val.sampler {FULL_BATCH}, or another "
+                "train.sampler"
+            )
+        dataset = around_nodes(dataset, record, cfg.train.subgraph_hops, cfg.train.subgraph_nodes, cfg.seed)
     return dataset, standing_in
-
-
-def _say_unread_shares(record: DatasetRecord, mode: str) -> None:
-    """Log that ``dataset.split`` is set but not read; the same shares as GraphGym's default count as not set."""
-    shares = tuple(cfg.dataset.split)
-    if mode != "random" and shares not in (GRAPHGYM_SHARES, tuple(record.fractions)):
-        logging.warning(
-            "dataset.split %s is not read: dataset.split_mode %s takes the split of %s; set dataset.split_mode random",
-            list(shares),
-            mode,
-            record.title,
-        )
 
 
 def _seed(key: str) -> int:
     """Return the seed of a key whose -1 stands for that of the run."""
+    return cfg.seed if _value(key) < 0 else _value(key)
+
+
+def _value(key: str) -> Any:
     group, name = key.split(".")
-    return cfg.seed if cfg[group][name] < 0 else cfg[group][name]
+    return cfg[group][name]
 
 
 def _prepared(dataset: GraphDataset, record: DatasetRecord) -> GraphDataset:
@@ -277,21 +270,8 @@ def _prepared(dataset: GraphDataset, record: DatasetRecord) -> GraphDataset:
     return GraphDataset([graph], dataset.splits, dataset.summary or summarize(dataset, record), dataset.files)
 
 
-def _around_nodes(dataset: GraphDataset, record: DatasetRecord) -> GraphDataset:
-    train, evaluation = cfg.train.sampler, cfg.val.sampler
-    if train != NODE2SUBGRAPH or evaluation not in (NODE2SUBGRAPH, FULL_BATCH):
-        raise ConfigError(
-            f"train.sampler {train} and val.sampler {evaluation}: {NODE2SUBGRAPH} makes graphs of the nodes of all "
-            f"splits: set train.sampler {NODE2SUBGRAPH} and val.sampler {FULL_BATCH}, or another train.sampler"
-        )
-    return around_nodes(dataset, record, cfg.train.subgraph_hops, cfg.train.subgraph_nodes, cfg.seed)
-
-
 def show_data(name: str) -> str:
     """Return the data sheet of a data set, with what is found in its files if they are at hand.
-
-    Args:
-        name: what people call it, or format/name as in YAML files.
 
     Raises:
         ValueError: no such data set, with near misses.
@@ -338,19 +318,13 @@ def current_loaders(dataset: GraphDataset, level: str, fabric: Fabric) -> list[G
         world_size=fabric.world_size,
         sampling=current_sampling(),
     )
-    return [_budgeted(train), *evaluation]
-
-
-def _budgeted(train: GraphLoader | NodeLoader) -> GraphLoader | NodeLoader:
-    """Fill the batches of training up to a number of nodes, where the config says so."""
-    budget = cfg.train.max_nodes
-    if budget == 0:
-        return train
+    if (budget := cfg.train.max_nodes) == 0:
+        return [train, *evaluation]
     if not isinstance(train, GraphLoader) or len(train.dataset) == 1:
         raise ConfigError(
             f"train.max_nodes: {budget} fills batches of whole graphs, and here is one graph: set it to 0"
         )
-    return with_node_budget(train, budget)
+    return [with_node_budget(train, budget), *evaluation]
 
 
 def current_sampling() -> Sampling:
@@ -359,4 +333,51 @@ def current_sampling() -> Sampling:
         return Sampling()
     return Sampling(
         cfg.train.sampler, cfg.val.sampler, cfg.train.batch_size, tuple(cfg.train.neighbor_sizes), cfg.train.train_parts
+    )
+
+
+def current(spec: Spec) -> PositionalEncoding:
+    """Return a registered encoding with the options that ``cfg`` gives it."""
+    return from_settings(spec.component, spec.name, cfg)
+
+
+def enabled() -> list[Spec]:
+    """Return the encodings that the config enables."""
+    return [spec for spec in entries("encoding").values() if spec.group in cfg and cfg[spec.group].enable]
+
+
+def encoding_facts(graphs: Sequence[Data]) -> dict[str, int]:
+    """Return facts of the data set that enabled encodings need, such as the width of ERN: ``share.<name>`` -> value."""
+    return {f"share.{name}": value for spec in enabled() for name, value in current(spec).facts(graphs).items()}
+
+
+def enabled_encodings(settings: CfgNode) -> list[Encoding]:
+    """Return what the config asks to be precomputed for each graph.
+
+    Raises:
+        ConfigError: a part of an encoder's name is not enabled, or its group has a wrong value.
+    """
+    for kind, parts in (("node", encoding_parts()), ("edge", encoding_parts(on_edges=True))):
+        names = settings.dataset[f"{kind}_encoder_name"].split("+") if settings.dataset[f"{kind}_encoder"] else ()
+        for name in names:
+            if name in parts and not settings[parts[name].group].enable:
+                raise ConfigError(f"dataset.{kind}_encoder_name: {name} needs {parts[name].group}.enable True")
+    encodings = [from_settings(spec.component, spec.name, settings) for spec in enabled()]
+    return [precomputation(one) for one in encodings if not one.computed_in_batch]
+
+
+def precomputation(encoding: PositionalEncoding) -> Encoding:
+    """Return what is precomputed for an encoding, with the settings that key its cache on disk."""
+    settings, source = encoding.settings(), {}
+    if not type(encoding).__module__.startswith("graphgps_kmip."):  # a user's; those of this package have versions
+        with suppress(TypeError, OSError):  # typed into an interpreter
+            source = {"source": hashlib.sha256(Path(inspect.getfile(type(encoding))).read_bytes()).hexdigest()}
+    return Encoding(
+        encoding.name,
+        settings | source,
+        partial(encoding.attributes, settings=settings),
+        version=encoding.version,
+        random=encoding.random,
+        float64=encoding.float64,
+        reads=encoding.reads,
     )

@@ -1,39 +1,52 @@
-"""Experiment: a config trained for several seeds or splits, each in a folder of its own; devices and log of a run."""
+"""The whole experiment: config, planned runs, data set, model, loaders, optimizer, training, pictures, summary."""
 
 from __future__ import annotations
 
+import argparse
 import logging
 import os
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 from torch_geometric import seed_everything
 from torch_geometric.graphgym.config import cfg
-from torch_geometric.graphgym.logger import create_logger, set_printing
+from torch_geometric.graphgym.logger import set_printing
 from torch_geometric.graphgym.register import network_dict, optimizer_dict, scheduler_dict, train_dict
 from yacs.config import CfgNode
 
+from graphgps_kmip import report
 from graphgps_kmip.common.environment import restart_peak_memory
 from graphgps_kmip.common.near_misses import look_up
+from graphgps_kmip.common.project import find_config
 from graphgps_kmip.common.screen_log import LogUntilError, ScreenLog
+from graphgps_kmip.common.yaml_files import flatten
 from graphgps_kmip.compat.key_translation import refuse
-from graphgps_kmip.data import DatasetInfo, GraphDataset
+from graphgps_kmip.data import DatasetInfo, GraphDataset, find, published_rows
 from graphgps_kmip.errors import ConfigError, UserError, one_line
-from graphgps_kmip.gym.attention_arrays import save_attention
+from graphgps_kmip.gym.attention_saving import save_attention, save_scores
+from graphgps_kmip.gym.component_list import listing
 from graphgps_kmip.gym.config_hash import config_hash
-from graphgps_kmip.gym.config_loading import flatten
-from graphgps_kmip.gym.data_loading import current_loaders, dataset_info, load_configured
-from graphgps_kmip.gym.derived_settings import served, with_facts
-from graphgps_kmip.gym.graphgym_registries import of_others
-from graphgps_kmip.gym.network_building import build_model, plan_of, with_width
-from graphgps_kmip.gym.planned_runs import Run, configured
+from graphgps_kmip.gym.config_loading import load_config
+from graphgps_kmip.gym.data_loading import (
+    current_loaders,
+    dataset_info,
+    load_configured,
+    missing_data,
+    show_data,
+    stand_in,
+)
+from graphgps_kmip.gym.estimator_runs import scores_line, scores_of
+from graphgps_kmip.gym.network_building import build_model, plan_of, with_facts, with_width
+from graphgps_kmip.gym.parameter_count import describe
+from graphgps_kmip.gym.planned_runs import configured, load_settings, planned_runs, set_out_dir
 from graphgps_kmip.gym.pretrained import load_parameters
-from graphgps_kmip.gym.score_saving import save_scores, the_graph
-from graphgps_kmip.gym.sparse_settings import check_keeps_best, is_estimator, is_sparse
+from graphgps_kmip.gym.sparse_loading import check_keeps_best, is_estimator, is_sparse, the_graph
 from graphgps_kmip.gym.train_modes import (
     RESUMED,
     TRAINING,
@@ -42,7 +55,7 @@ from graphgps_kmip.gym.train_modes import (
     current_scheduler,
     current_settings,
     current_task,
-    run_mode,
+    train_mode,
 )
 from graphgps_kmip.networks.branches import refuse_unread_recipe, warn_of_unread_settings
 from graphgps_kmip.registry import components
@@ -55,89 +68,86 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
-def check_devices(accelerator: str, devices: int | list[int]) -> None:
-    """Refuse devices that this machine does not have.
+def carry_out(args: argparse.Namespace) -> None:
+    """Do what the command line asks for: list components, show a data set, dry run, or train."""
+    file = args.cfg_file and find_config(args.cfg_file)
+    if args.list is not None:
+        if file:
+            load_config(cfg, file, [])  # its custom modules register components
+        print(listing([args.list, *args.opts]))
+    elif args.data:
+        load_config(cfg, file, args.opts)  # its custom modules register data sets
+        print(show_data(args.data))
+    elif args.dry_run:
+        print(dry_run(file, args.opts, args.repeat))
+    else:
+        fabric = run_experiment(file, args.opts, args.repeat, args.overwrite)
+        if args.mark_done and fabric.is_global_zero:
+            file.rename(f"{file}_done")
+
+
+def run_experiment(
+    file: Path,
+    argv: Sequence[str],
+    repeat: int = 1,
+    overwrite: bool = False,
+    fabric: Fabric | None = None,
+    keep_scores: bool = False,
+) -> Fabric:
+    """Train every run of a YAML file, draw its pictures, write the summary of all, and return the Fabric.
 
     Args:
-        accelerator: "auto", "cpu", "cuda", "gpu", "mps" or "tpu".
-        devices: how many, or which.
-
-    Raises:
-        ConfigError: there is no such device, or not so many.
+        file: the YAML.
+        argv: the command line's keys and values.
+        repeat: number of seeds.
+        overwrite: repeat finished runs; their folders are moved aside, never deleted.
+        fabric: launched; decides device, precision and processes. None: as the config says.
+        keep_scores: write the scores of the attention, as a score estimator does in any case.
     """
-    here = f"{accelerator}:{devices[0]}" if isinstance(devices, list) else accelerator
-    if accelerator in ("cpu", "auto") and isinstance(devices, list):
-        raise ConfigError(f"accelerator {here}: only cuda devices have numbers: write accelerator {accelerator}")
-    if accelerator == "mps" and not torch.backends.mps.is_available():
-        raise ConfigError("accelerator mps: this machine has no such device: write accelerator auto, or cpu")
-    if accelerator == "tpu":
-        raise ConfigError("accelerator tpu: this package has not been made for it: write accelerator auto, cuda or cpu")
-    if accelerator not in ("cuda", "gpu"):
-        return
-    found = torch.cuda.device_count()
-    if not found:
-        raise ConfigError(
-            f"accelerator {here}: torch finds no CUDA device on this machine: write accelerator auto, or cpu"
-        )
-    if isinstance(devices, list) and devices[0] >= found:
-        raise ConfigError(f"accelerator {here}: this machine has {found} CUDA devices, numbered from 0: choose one")
-    if isinstance(devices, int) and devices > found:
-        raise ConfigError(f"devices {devices}: this machine has {found} CUDA devices: write {found} or fewer")
-
-
-def check_restarts(overwrite: bool) -> None:
-    """Refuse settings with which a restart by torchrun would lose what was trained before it.
-
-    Args:
-        overwrite: the command line repeats finished runs.
-
-    Raises:
-        ConfigError: torchrun may start the processes again, and they would not go on from the newest checkpoint.
-    """
-    restarts = int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0"))
-    if restarts and (overwrite or not cfg.train.auto_resume or cfg.train.epoch_resume >= 0):
-        raise ConfigError(
-            f"torchrun --max-restarts {restarts}: a restart must go on from the newest checkpoint: set "
-            "train.auto_resume True, leave train.epoch_resume at -1, and leave out --overwrite"
-        )
-
-
-SAFE = "The results so far are unchanged."
-
-
-class RunLog(LogUntilError, logging.FileHandler):
-    """File of a run's log; a full disk ends the run with one line, not with a traceback for each line of the log."""
-
-    def ended(self, error: OSError) -> None:
-        """Raise it, once, as a `RunFolderError`."""
-        with writing(Path(self.baseFilename), SAFE):
-            raise error
-
-
-def log_to_run_dir(fabric: Fabric) -> None:
-    """Log to screen and ``cfg.run_dir/logging.log`` as ``cfg.print`` says; further processes show warnings only.
-
-    Raises:
-        RunFolderError: the file cannot be written, now or later.
-    """
-    if not fabric.is_global_zero:
-        logging.basicConfig(level=logging.WARNING, format=f"process {fabric.global_rank}: %(message)s", force=True)
-        return
-    with writing(Path(cfg.run_dir) / "logging.log", SAFE):
-        set_printing()
-        for handler in logging.root.handlers[:]:
-            logging.root.removeHandler(handler)
-            handler.close()
-            logging.root.addHandler(_ours(handler))
-
-
-def _ours(handler: logging.Handler) -> logging.Handler:
-    """Return our handler in the place of GraphGym's."""
-    if not isinstance(handler, logging.FileHandler):
-        return ScreenLog(handler.formatter)
-    ours = RunLog(handler.baseFilename)
-    ours.setFormatter(handler.formatter)
-    return ours
+    load_settings(file, argv)
+    runs = planned_runs(repeat)
+    fabric = fabric or launch(overwrite)
+    out_dir, experiment = set_out_dir(file), config_hash(cfg, of_run=False)
+    replaced = [run.name for run in runs] if overwrite else []
+    summary = (out_dir, cfg.metric_best, cfg.metric_agg, experiment)
+    on_rank_zero(fabric, partial(report.check_results, *summary, replaced))
+    for number, run in enumerate(runs, start=1):
+        parts = loaders = optimizer = scheduler = train = None  # or the run before would keep its memory
+        with configured(run), ExitStack() as stack:
+            run_dir, key = Path(cfg.run_dir), config_hash(cfg)
+            if not overwrite and on_rank_zero(fabric, partial(_is_finished, run_dir, key)):
+                logging.warning("%s is finished and is not repeated; --overwrite starts anew", run_dir)
+                on_rank_zero(fabric, partial(_complete_run, run_dir, key, keep_scores))
+                continue
+            check_mode(fabric.world_size)
+            if is_sparse(cfg):
+                cfg.spexphormer.scores = scores_of(run, argv, fabric, run_experiment, overwrite)
+            restart_peak_memory()  # of another run in this process
+            parts = assemble()  # data set and model; a mistake in them must not touch the folder of earlier results
+            if writes_scores := _writes_scores(keep_scores):
+                check_keeps_best(cfg), the_graph(parts.dataset, parts.info.level)
+            loaders = current_loaders(parts.dataset, parts.info.level, fabric)
+            optimizer = current_optimizer(parts.model)
+            scheduler = current_scheduler(optimizer)
+            on_rank_zero(fabric, partial(stack.enter_context, locked(run_dir)))
+            resume = cfg.train.auto_resume or cfg.train.mode in RESUMED
+            if on_rank_zero(fabric, partial(prepare_run_dir, run_dir, key, overwrite, resume)) == "finished":
+                on_rank_zero(fabric, partial(draw_pictures, run_dir, missing=True))  # by the process that had the lock
+                continue
+            on_rank_zero(fabric, partial(_write_config, run_dir / cfg.cfg_dest, parts.config))
+            log_to_run_dir(fabric)
+            train = train_mode(parts.config)
+            record = train(loaders, parts.model, optimizer, scheduler, fabric)
+            if fabric.is_global_zero and not is_sparse(cfg):  # whose model takes no whole graph
+                save_attention(parts.model, parts.dataset, run_dir / "attention.npz")
+            if writes_scores:
+                on_rank_zero(fabric, partial(save_scores, parts.model, parts.dataset, parts.info.level, run_dir))
+        if fabric.is_global_zero:
+            logging.info("run %d of %d is done: %s", number, len(runs), run_dir)
+            draw_pictures(run_dir, missing=record is None)  # of another package, whose mode returns none
+    if fabric.is_global_zero:
+        report.aggregate(*summary)
+    return fabric
 
 
 @dataclass(frozen=True)
@@ -155,14 +165,6 @@ class Parts:
     info: DatasetInfo
     config: CfgNode
     model: nn.Module
-
-
-def launch() -> Fabric:
-    """Return the launched Fabric that the config asks for: device, precision, number of processes."""
-    accelerator, _, index = cfg.accelerator.partition(":")  # public files say "cuda:0"
-    devices = [int(index)] if index else cfg.devices
-    check_devices(accelerator, devices)
-    return make_fabric(accelerator, devices, cfg.train.precision)
 
 
 def assemble() -> Parts:
@@ -194,87 +196,110 @@ def assemble() -> Parts:
     return Parts(loaded.dataset, info, config, model)
 
 
-def execute(run: Run, fabric: Fabric, overwrite: bool = False, keep_scores: bool = False) -> dict[str, Any] | None:
-    """Train one run into ``cfg.out_dir/<name>`` and return its final record; None if it was finished before.
+def dry_run(file: Path, argv: Sequence[str], repeat: int = 1) -> str:
+    """Return config, model, parameter counts and data statistics of the first run as text.
 
-    Args:
-        run: which one.
-        fabric: launched; decides device, precision and processes.
-        overwrite: repeat a finished run of the same configuration; its folder is moved aside, never deleted.
-        keep_scores: write the scores of its attention, as a score estimator does in any case.
-    """
-    with configured(run), ExitStack() as stack:
-        run_dir, key = Path(cfg.run_dir), config_hash(cfg)
-        if not overwrite and on_rank_zero(fabric, lambda: _is_finished(run_dir, key)):
-            logging.warning("%s is finished and is not repeated; --overwrite starts anew", run_dir)
-            on_rank_zero(fabric, lambda: _complete_pictures(run_dir, key))
-            on_rank_zero(fabric, lambda: _complete_scores(run_dir, keep_scores))
-            return None
-        check_mode(fabric.world_size)
-        restart_peak_memory()  # of another run in this process
-        parts = assemble()  # before the folder is touched: a mistake must not cost earlier results their place
-        writes_scores = _writes_scores(keep_scores)
-        if writes_scores:
-            check_keeps_best(cfg), the_graph(parts.dataset, parts.info.level)
-        loaders = current_loaders(parts.dataset, parts.info.level, fabric)
-        optimizer = current_optimizer(parts.model)
-        scheduler = current_scheduler(optimizer)
-        on_rank_zero(fabric, lambda: stack.enter_context(locked(run_dir)))
-        resume = cfg.train.auto_resume or cfg.train.mode in RESUMED
-        found = on_rank_zero(fabric, lambda: prepare_run_dir(run_dir, key, overwrite, resume))
-        if found == "finished":  # by the process whose lock this one waited for
-            return None
-        on_rank_zero(fabric, lambda: _write_config(run_dir / cfg.cfg_dest, parts.config))
-        log_to_run_dir(fabric)
-        record = _run_mode(parts, (loaders, parts.model, optimizer, scheduler), fabric)
-        if fabric.is_global_zero and not is_sparse(cfg):  # whose model takes no whole graph
-            save_attention(parts.model, parts.dataset, run_dir / "attention.npz")
-        if writes_scores:
-            on_rank_zero(fabric, lambda: save_scores(parts.model, parts.dataset, parts.info.level, run_dir))
-        return record
-
-
-def is_done(run: Run) -> bool:
-    """Return whether a run is finished and needs no training."""
-    with configured(run):
-        return _is_finished(Path(cfg.run_dir), config_hash(cfg))
-
-
-def _writes_scores(keep_scores: bool) -> bool:
-    return cfg.train.mode in TRAINING and (keep_scores or is_estimator(cfg))
-
-
-def _complete_scores(run_dir: Path, keep_scores: bool) -> None:
-    """Write the scores of a finished run that lacks them: it was interrupted before, or nobody asked for them.
+    Where the raw files of the data set are missing, nothing is downloaded: the model is built from the dims that its
+    record knows, and the last section says what is missing and where it goes.
 
     Raises:
-        UserError: it is not possible, and somebody asked for them.
+        DataError: the files are missing, and only they tell the dims (Folder data).
     """
-    if not _writes_scores(keep_scores) or scores_file(run_dir).exists():
+    load_settings(file, argv)
+    run = planned_runs(repeat)[0]
+    scores = f"\n\n--- scores\n{scores_line(run, argv)}" if is_sparse(cfg) else ""
+    with configured(run):
+        missing = missing_data()
+        if not missing:
+            parts = assemble()
+            return describe(parts.model, parts.config, parts.info.describe()) + scores
+        with stand_in():
+            parts = assemble()
+        rows = published_rows(find(cfg.dataset.format, cfg.dataset.name), parts.info)
+        return describe(parts.model, parts.config, [*rows, ("missing", missing)]) + scores
+
+
+def launch(overwrite: bool = False) -> Fabric:
+    """Return the launched Fabric that the config asks for: device, precision, number of processes.
+
+    Raises:
+        ConfigError: this machine lacks the devices; or torchrun may start the processes again, and what was trained
+            before would be lost.
+    """
+    restarts = int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0"))
+    if restarts and (overwrite or not cfg.train.auto_resume or cfg.train.epoch_resume >= 0):
+        raise ConfigError(
+            f"torchrun --max-restarts {restarts}: a restart must go on from the newest checkpoint: set "
+            "train.auto_resume True, leave train.epoch_resume at -1, and leave out --overwrite"
+        )
+    accelerator, _, index = cfg.accelerator.partition(":")  # public files say "cuda:0"
+    devices = [int(index)] if index else cfg.devices
+    check_devices(accelerator, devices)
+    return make_fabric(accelerator, devices, cfg.train.precision)
+
+
+def check_devices(accelerator: str, devices: int | list[int]) -> None:
+    """Refuse devices that this machine does not have."""
+    here = f"{accelerator}:{devices[0]}" if isinstance(devices, list) else accelerator
+    if accelerator in ("cpu", "auto") and isinstance(devices, list):
+        raise ConfigError(f"accelerator {here}: only cuda devices have numbers: write accelerator {accelerator}")
+    if accelerator == "mps" and not torch.backends.mps.is_available():
+        raise ConfigError("accelerator mps: this machine has no such device: write accelerator auto, or cpu")
+    if accelerator == "tpu":
+        raise ConfigError("accelerator tpu: this package has not been made for it: write accelerator auto, cuda or cpu")
+    if accelerator not in ("cuda", "gpu"):
         return
-    try:
-        parts = assemble()
-        save_scores(parts.model, parts.dataset, parts.info.level, run_dir)
-    except UserError as error:
-        if keep_scores:
-            raise
-        logging.warning("no scores: %s", one_line(error))  # the results are complete without them
+    count = torch.cuda.device_count()
+    if not count:
+        raise ConfigError(
+            f"accelerator {here}: torch finds no CUDA device on this machine: write accelerator auto, or cpu"
+        )
+    if isinstance(devices, list) and devices[0] >= count:
+        raise ConfigError(f"accelerator {here}: this machine has {count} CUDA devices, numbered from 0: choose one")
+    if isinstance(devices, int) and devices > count:
+        raise ConfigError(f"devices {devices}: this machine has {count} CUDA devices: write {count} or fewer")
 
 
-def _run_mode(parts: Parts, given: tuple[Any, ...], fabric: Fabric) -> dict[str, Any]:
-    """Run ``train.mode``: ours gets the config with the facts as an argument if it takes one, GraphGym's in ``cfg``."""
-    name = parts.config.train.mode
-    mode = components("train_mode").get(name)
-    if mode is not None:
-        return run_mode(mode, parts.config, *given, fabric)
-    loaders, model, *rest = given
-    with served(parts.config):
-        return of_others()["train_mode"][name](create_logger(), loaders, model.to(fabric.device), *rest)
+SAFE = "The results so far are unchanged."
 
 
-def _is_finished(run_dir: Path, key: str) -> bool:
-    record = read_record(run_dir)
-    return is_finished(record) and record.get("config_hash") == key
+class RunLog(LogUntilError, logging.FileHandler):
+    """File of a run's log; a full disk ends the run with one line, not with a traceback for each line of the log."""
+
+    def ended(self, error: OSError) -> None:
+        """Raise it, once, as a `RunFolderError`."""
+        with writing(Path(self.baseFilename), SAFE):
+            raise error
+
+
+def log_to_run_dir(fabric: Fabric) -> None:
+    """Log to screen and ``cfg.run_dir/logging.log`` as ``cfg.print`` says; further processes show warnings only."""
+    if not fabric.is_global_zero:
+        logging.basicConfig(level=logging.WARNING, format=f"process {fabric.global_rank}: %(message)s", force=True)
+        return
+    with writing(Path(cfg.run_dir) / "logging.log", SAFE):
+        set_printing()
+        for handler in logging.root.handlers[:]:
+            is_file = isinstance(handler, logging.FileHandler)
+            ours = RunLog(handler.baseFilename) if is_file else ScreenLog(handler.formatter)
+            ours.setFormatter(handler.formatter)
+            logging.root.removeHandler(handler)
+            handler.close()
+            logging.root.addHandler(ours)
+
+
+def draw_pictures(run_dir: Path, missing: bool = False) -> None:
+    """Draw the pictures of a finished run; with ``missing`` those only that are not there."""
+    if missing and not is_finished(read_record(run_dir)):
+        return
+    arrays, attention, curves = (run_dir / name for name in ("attention.npz", "attention.png", "curves.png"))
+    pictures = []
+    if arrays.exists() and not (missing and attention.exists()):
+        pictures.append(report.draw_attention(arrays, attention))
+    if not (missing and curves.exists()):  # the last one: where it is, the others were made
+        pictures.append(report.draw_curves(run_dir, cfg.metric_best, cfg.metric_agg))
+    if pictures:
+        logging.info("pictures: %s", ", ".join(path.name for path in pictures))
 
 
 def _write_config(path: Path, config: CfgNode) -> None:
@@ -282,8 +307,31 @@ def _write_config(path: Path, config: CfgNode) -> None:
         replace_file(path, config.dump().encode())
 
 
-def _complete_pictures(run_dir: Path, key: str) -> None:
-    """Save what the attention picture shows, if the run was interrupted before: curves.png is made after it."""
+def _is_finished(run_dir: Path, key: str) -> bool:
+    record = read_record(run_dir)
+    return is_finished(record) and record.get("config_hash") == key
+
+
+def _writes_scores(keep_scores: bool) -> bool:
+    return cfg.train.mode in TRAINING and (keep_scores or is_estimator(cfg))
+
+
+def _complete_run(run_dir: Path, key: str, keep_scores: bool) -> None:
+    """Write what a finished run lacks that was interrupted after its training: arrays, scores and pictures."""
+    _complete_attention(run_dir, key)
+    if _writes_scores(keep_scores) and not scores_file(run_dir).exists():
+        try:
+            parts = assemble()
+            save_scores(parts.model, parts.dataset, parts.info.level, run_dir)
+        except UserError as error:
+            if keep_scores:  # somebody asked for them
+                raise
+            logging.warning("no scores: %s", one_line(error))  # the results are complete without them
+    draw_pictures(run_dir, missing=True)
+
+
+def _complete_attention(run_dir: Path, key: str) -> None:
+    """Save what the attention picture shows, unless curves.png, which is made after it, is there."""
     path = run_dir / "attention.npz"
     if path.exists() or (run_dir / "curves.png").exists() or cfg.train.mode not in components("train_mode"):
         return

@@ -1,30 +1,37 @@
-"""Registration with GraphGym: every registered component is entered into GraphGym's registries, later ones too."""
+"""Registration with GraphGym: every registered component is entered into GraphGym's registries, later ones too.
+
+`StockConfig` lets GraphGym's ``load_cfg``, in another package's main program, read our networks' files as ``main.py``.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
 from functools import partial, reduce
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 from torch_geometric.graphgym import register as graphgym
-from torch_geometric.graphgym.config import cfg
+from torch_geometric.graphgym.config import cfg, set_cfg
+from yacs.config import CfgNode
 
-from graphgps_kmip.gym.config_defaults import NAME, enter_group
+from graphgps_kmip.encoding.positional_encoding import PositionalEncoding
+from graphgps_kmip.errors import ConfigError
+from graphgps_kmip.gym.config_defaults import NAME, enter_group, set_defaults
+from graphgps_kmip.gym.config_loading import load_config, parse_overrides, read_settings
 from graphgps_kmip.gym.data_loading import load_dataset
 from graphgps_kmip.gym.graphgym_registries import (
     GRAPHGYM_REGISTRIES,
     OURS,
     WATCHERS,
+    has_network,
     offer,
     stand_first,
     stand_last,
     tolerate_later_packages,
 )
 from graphgps_kmip.gym.network_building import as_layer, build_for_graphgym, current_plan, graphgym_layers
-from graphgps_kmip.gym.posenc import check_encoding
-from graphgps_kmip.gym.stock_config import declare_keys
 from graphgps_kmip.gym.train_modes import from_graphgym, loss_and_score, run_mode_of_graphgym, with_options
 from graphgps_kmip.networks.branches import build_branch
 from graphgps_kmip.networks.encoder_builders import build_encoder, composed_names, edge_encoder, node_encoder
@@ -64,8 +71,13 @@ def _enter(spec: Spec) -> None:
     if spec.kind in ("attention", "message_passing"):
         for name in (spec.name, *spec.aliases):
             offer(graphgym.layer_dict, name, as_layer(spec, build_branch))
-    if spec.kind == "encoding":
-        check_encoding(spec)
+    if spec.kind == "encoding" and not (
+        isinstance(spec.component, type) and issubclass(spec.component, PositionalEncoding)
+    ):
+        raise ConfigError(
+            f"register encoding: {spec.name!r} is no subclass of NodeEncoding, EdgeEncoding or PositionalEncoding of "
+            "graphgps_kmip.encoding: make it one"
+        )
     if spec.kind in ("node_encoder", "edge_encoder", "encoding") and NAME in graphgym.loader_dict:  # a later one
         _enter_composed_names()
     if spec.options and "gt" in cfg and not cfg.is_frozen() and not _has_group(spec):
@@ -113,3 +125,55 @@ def _for_graphgym(spec: Spec) -> Callable[..., Any]:
         "edge_encoder": lambda dim: build_encoder(current_plan(), spec, dim),
     }
     return forms.get(spec.kind, spec.component)
+
+
+class StockConfig(CfgNode):
+    """GraphGym's ``cfg``, which `load_config` fills where a file and the command line name a network of ours.
+
+    GraphGym's ``load_cfg`` merges the file, then the command line. Only the merge shows which keys a file sets and
+    which have defaults, so that whose defaults count, and what a key means in the dialect of a file, is decided there.
+    """
+
+    def merge_from_file(self, cfg_filename: str) -> None:
+        """Merge a YAML file."""
+        self.__dict__["file"] = cfg_filename
+        if self._names_our_network(cfg_filename, []):
+            load_config(self, cfg_filename, [])
+        else:
+            super().merge_from_file(cfg_filename)
+
+    def merge_from_list(self, cfg_list: list[Any]) -> None:
+        """Merge the command line; the first after a file is read together with it."""
+        file = self.__dict__.pop("file", None)
+        if file is not None and self._names_our_network(file, cfg_list):
+            load_config(self, file, cfg_list)
+            return
+        if file is not None and self._names_our_network(file, []):
+            set_cfg(self)
+            super().merge_from_file(file)
+        super().merge_from_list(cfg_list)
+
+    @classmethod
+    def _decode_cfg_value(cls, value: Any) -> Any:
+        return CfgNode._decode_cfg_value(value)  # yacs makes groups of this class, and compares their types
+
+    def _names_our_network(self, file: str, overrides: list[Any]) -> bool:
+        settings = {key: value for key, value, _ in read_settings(Path(file))} | dict(parse_overrides(overrides))
+        network = settings.get("model.type", self.model.type)
+        return has_network(network) or network not in graphgym.network_dict  # e.g. of its own custom_modules
+
+
+def declare_keys(cfg: CfgNode) -> None:
+    """Add our keys to GraphGym's config; defaults of other packages, if there are any, stay until a file is read."""
+    before = cfg.clone() if set(graphgym.config_dict) - {NAME} else CfgNode()
+    set_defaults(cfg)
+    _put_back(cfg, before)
+    object.__setattr__(cfg, "__class__", StockConfig)  # yacs takes it for a key
+
+
+def _put_back(cfg: CfgNode, values: CfgNode) -> None:
+    for key, value in values.items():
+        if isinstance(value, CfgNode) and isinstance(cfg.get(key), CfgNode):
+            _put_back(cfg[key], value)
+        else:
+            cfg[key] = value

@@ -37,11 +37,7 @@ def has_network(name: str) -> bool:
 
 
 def choose_package(network: str) -> bool:
-    """Give all names that we share with other packages to the package of a network; return whether that is ours.
-
-    Args:
-        network (str): Value of ``model.type``.
-    """
+    """Give all names that we share with other packages to the package of a network; return whether that is ours."""
     is_ours = has_network(network)
     for registry in (*GRAPHGYM_REGISTRIES.values(), graphgym.layer_dict):
         if registry is not graphgym.network_dict:

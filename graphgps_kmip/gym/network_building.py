@@ -1,11 +1,20 @@
-"""Networks from the config: `build_network`, GraphGym's own network, and the width search of model.param_budget."""
+"""Networks from the config with the facts of the data: `build_model`, the width search, GraphGym's own network.
+
+Builders read a frozen copy of ``cfg`` with the facts of its data (dims, class counts, widths). Components of other
+packages read GraphGym's ``cfg`` itself (``cfg.share.dim_in``, ``cfg.dataset.edge_dim``, ``cfg.gnn.dim_inner``):
+`served` lets ``cfg`` have the content of the copy while one of them is built, or while a train mode of another package
+runs, and no longer. What they read of these facts later, in ``forward``, they have to keep. GraphGym's own main program
+builds everything from ``cfg``: for it alone, `enter` leaves facts there.
+"""
 
 from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,8 +31,9 @@ from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.common.yaml_files import flatten
 from graphgps_kmip.compat.public_faults import repeat_faults
+from graphgps_kmip.data import DatasetInfo
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.derived_settings import for_builders, served, with_values
+from graphgps_kmip.gym.graphgym_registries import of_others
 from graphgps_kmip.model import GPSModel
 from graphgps_kmip.model.feature_encoding import UnitRows
 from graphgps_kmip.networks.branches import GPS, branch_rows, refuse_unread_recipe, warn_of_unread_settings
@@ -33,14 +43,73 @@ from graphgps_kmip.networks.network_stack import encoder, input_part, prediction
 from graphgps_kmip.registry import Spec, entries, named, register
 
 NARROWEST, WIDEST = 32, 512  # of the public k-MIP code's search
+BUILT = ("network", "head", "node_encoder", "edge_encoder", "activation")  # kinds that `for_builders` wraps
+
+
+def with_values(config: CfgNode, values: Mapping[str, Any]) -> CfgNode:
+    """Return a frozen copy of a config with other values."""
+    changed = config.clone()
+    _set(changed, values)
+    changed.freeze()
+    return changed
+
+
+def with_facts(config: CfgNode, info: DatasetInfo, of_encodings: Mapping[str, int]) -> CfgNode:
+    """Return a frozen copy of a config with what GraphGym and its components look for there."""
+    facts = {"share.dim_in": info.dim_in, "share.dim_out": info.dim_out, "share.num_splits": 3}
+    return with_values(config, {**of_encodings, **facts, "dataset.edge_dim": info.dim_edge})
+
+
+def enter(values: Mapping[str, Any]) -> None:
+    """Enter facts into ``cfg``, for GraphGym's own main program: it reads them there after its call of our loader."""
+    _set(cfg, values)
+
+
+@contextmanager
+def served(config: CfgNode) -> Iterator[None]:
+    """Let ``cfg`` have the content of another config, for code of other packages that reads nothing else."""
+    if config is cfg:
+        yield
+        return
+    before, was_frozen = dict(cfg), cfg.is_frozen()
+    _replace(config, frozen=config.is_frozen())
+    try:
+        yield
+    finally:
+        _replace(before, frozen=was_frozen)
+
+
+def for_builders(config: CfgNode) -> dict[str, dict[str, Any]]:
+    """Return kind -> name -> component of other packages, each of which is built while `served` the config."""
+    return {
+        kind: {name: partial(_build_served, entry, config) for name, entry in rows.items()} if kind in BUILT else rows
+        for kind, rows in of_others().items()
+    }
+
+
+def _build_served(entry: Callable[..., Any], config: CfgNode, *arguments: Any, **keywords: Any) -> Any:
+    with served(config):
+        return entry(*arguments, **keywords)
+
+
+def _set(config: CfgNode, values: Mapping[str, Any]) -> None:
+    for key, value in values.items():
+        *groups, leaf = key.split(".")
+        node = config
+        for group in groups:
+            node = node[group]
+        node[leaf] = value
+
+
+def _replace(content: Mapping[str, Any], frozen: bool) -> None:
+    """Give ``cfg`` the same groups, not copies, so that they keep their identity; these are frozen or not already."""
+    dict.clear(cfg)
+    dict.update(cfg, content)
+    cfg.__dict__[CfgNode.IMMUTABLE] = frozen
 
 
 class NetworkModule(nn.Module):
-    """A network under the name ``model``, with which GraphGym begins the names of parameters in checkpoints.
-
-    Args:
-        network (nn.Module): The network.
-    """
+    """A network under the name ``model``, with which GraphGym begins the names of parameters in checkpoints."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -60,12 +129,7 @@ class NetworkModule(nn.Module):
 
 
 def plan_of(config: CfgNode, dim_in: int | None = None) -> NetworkPlan:
-    """Return what the builders of networks read.
-
-    Args:
-        config (CfgNode): With the facts of the data, see `with_facts`.
-        dim_in (int, optional): Columns of the node features. (default: ``config.share.dim_in``)
-    """
+    """Return what the builders of networks read."""
     dim_in = config.share.dim_in if dim_in is None else dim_in
     return NetworkPlan(config, dim_in, config.dataset.edge_dim, for_builders(config))
 
@@ -77,12 +141,6 @@ def current_plan() -> NetworkPlan:
 
 def build_network(name: str, dim_in: int, dim_out: int, config: CfgNode | None = None) -> nn.Module:
     """Return a new network by its name, ``model.type``.
-
-    Args:
-        name (str): Its name.
-        dim_in (int): Columns of the node features.
-        dim_out (int): Columns of the prediction.
-        config (CfgNode, optional): With the facts of the data. (default: GraphGym's ``cfg``, as in its own main)
 
     Raises:
         ConfigError: no such network, or the config does not fit it.
@@ -118,9 +176,6 @@ def with_width(config: CfgNode) -> CfgNode:
     of k-MIP follows it, ``gt.kmip.dim_val`` = width / gt.n_heads, ``dim_kq`` stays (the public k-MIP code, which does
     so for its GPSModel and custom_gnn; here for every network). If even the narrowest is too large, it is taken, and
     the log warns.
-
-    Args:
-        config (CfgNode): With the facts of the data; is not changed.
 
     Cost: 9 networks without memory for their weights; no random number is drawn.
     """
@@ -261,12 +316,7 @@ class OnBatch(nn.Module):
 
 
 def as_layer(spec: Spec, build: Callable[[NetworkPlan, Spec, int], nn.Module]) -> Callable[[LayerConfig], nn.Module]:
-    """Return a message passing layer or an attention in the form of GraphGym's ``layer_dict``.
-
-    Args:
-        spec: which.
-        build: makes one of a width.
-    """
+    """Return a message passing layer or an attention in the form of GraphGym's ``layer_dict``."""
 
     def make(layer_config: LayerConfig) -> nn.Module:
         dim = layer_config.dim_out

@@ -1,66 +1,63 @@
-"""Planned runs: seeds, splits and folders of a config, and the config hash of a command line, without training."""
+"""Planned runs: the settings of a command line, the seeds, splits and folders of its runs, and their config hash."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from contextlib import contextmanager
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.common.atomic_write import temporary_ending
 from graphgps_kmip.common.project import find_config
+from graphgps_kmip.data.score_file import read_scores
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config_hash import config_hash
 from graphgps_kmip.gym.config_loading import load_config, parse_overrides, read_settings
-from graphgps_kmip.gym.estimator_settings import adopt_estimator, quiet
 from graphgps_kmip.gym.pretrained import adopt_settings
+from graphgps_kmip.gym.sparse_loading import check_estimator, is_sparse, layer_degrees
 from graphgps_kmip.ranges import SEED, refusal, whole
-from graphgps_kmip.results.run_folder import RESERVED, check_name
+from graphgps_kmip.results.run_folder import RESERVED, check_name, scores_file
 
 REPEATS = whole(1, 100_000)  # a slip of a digit would else fill the memory with planned runs
+# What the command line says of these holds for both stages: the data, the place, the machine, and how a run goes on.
+SHARED = frozenset(
+    """out_dir accelerator devices num_threads num_workers print dataset.dir dataset.sample dataset.format dataset.name
+    dataset.split dataset.split_mode dataset.split_seed dataset.split_dir train.precision train.auto_resume
+    train.ckpt_period""".split()
+)
 
 
 @dataclass(frozen=True)
 class Run:
-    """One training: the name of its folder, its seed and its split; of a sparse network also where its scores are."""
+    """One training: the name of its folder, its seed and its split."""
 
     name: str
     seed: int
     split_index: int
-    scores: str = ""
+
+
+def load_settings(file: str | Path, argv: Sequence[str]) -> None:
+    """Load a YAML file and a command line's keys and values into ``cfg``, with what earlier runs decide.
+
+    Raises:
+        ConfigError: a setting is not valid, or does not fit the run of ``pretrained.dir`` or the estimator.
+    """
+    load_config(cfg, file, list(argv))
+    adopt_settings()
+    adopt_estimator(argv)
 
 
 def planned_runs(repeat: int) -> list[Run]:
     """Return the runs of the loaded config: ``repeat`` seeds from ``cfg.seed`` on, or ``cfg.run_multiple_splits``.
 
     Raises:
-        ConfigError: both are asked for, ``repeat`` is not of `REPEATS`, a split is no index, or a name would lead out
-            of its folder.
-    """
-    check_names()
-    if why := refusal(REPEATS, repeat):
-        raise ConfigError(f"--repeat: {why}")
-    for split in cfg.run_multiple_splits:
-        if isinstance(split, bool) or not isinstance(split, int) or split < 0:
-            raise ConfigError(f"run_multiple_splits: {split!r} is no index of a split: give whole numbers from 0 on")
-    if not cfg.run_multiple_splits:
-        if not SEED.allows(cfg.seed + repeat - 1):
-            raise ConfigError(f"--repeat {repeat} from seed {cfg.seed} on: a seed is {SEED}: lower one of the two")
-        seeds = range(cfg.seed, cfg.seed + repeat)
-        return [Run(str(seed), seed, cfg.dataset.split_index) for seed in seeds]
-    if repeat > 1:
-        raise ConfigError("--repeat and run_multiple_splits exclude each other: drop one of them")
-    return [Run(str(split), cfg.seed, split) for split in cfg.run_multiple_splits]
-
-
-def check_names() -> None:
-    """Refuse a ``name_tag`` or ``cfg_dest`` that leads out of its folder, or that would overwrite results.
-
-    Raises:
-        ConfigError: it is no plain name; names the key.
+        ConfigError: both are asked for, ``repeat`` is not of `REPEATS`, or a name would lead out of its folder.
     """
     check_name(cfg.name_tag, "name_tag")
     check_name(cfg.cfg_dest, "cfg_dest", ending=temporary_ending())
@@ -69,11 +66,15 @@ def check_names() -> None:
             f"cfg_dest: {cfg.cfg_dest!r} cannot name the config of a run, whose folder has other files of these names: "
             "give another one, such as config.yaml"
         )
-
-
-def set_out_dir(file: Path) -> None:
-    """Set ``cfg.out_dir`` to the folder of the experiment, see `results_folder`."""
-    cfg.out_dir = str(results_folder(file, cfg.out_dir, cfg.name_tag, cfg.dataset.sample))
+    if why := refusal(REPEATS, repeat):
+        raise ConfigError(f"--repeat: {why}")
+    if cfg.run_multiple_splits:
+        if repeat > 1:
+            raise ConfigError("--repeat and run_multiple_splits exclude each other: drop one of them")
+        return [Run(str(split), cfg.seed, split) for split in cfg.run_multiple_splits]
+    if not SEED.allows(cfg.seed + repeat - 1):
+        raise ConfigError(f"--repeat {repeat} from seed {cfg.seed} on: a seed is {SEED}: lower one of the two")
+    return [Run(str(seed), seed, cfg.dataset.split_index) for seed in range(cfg.seed, cfg.seed + repeat)]
 
 
 def results_folder(file: Path, out_dir: str, name_tag: str, sample: bool) -> Path:
@@ -89,58 +90,152 @@ def results_folder(file: Path, out_dir: str, name_tag: str, sample: bool) -> Pat
     return Path(f"{out_dir.rstrip('/')}-sample" if sample else out_dir) / f"{file.stem}{tag}"
 
 
+def set_out_dir(file: Path) -> Path:
+    """Set ``cfg.out_dir`` to the `results_folder` of a YAML file, and return it."""
+    folder = results_folder(file, cfg.out_dir, cfg.name_tag, cfg.dataset.sample)
+    cfg.out_dir = str(folder)
+    return folder
+
+
 @contextmanager
-def configured(run: Run) -> Iterator[None]:
-    """Set ``cfg`` for one run, and put it back afterwards."""
+def unchanged_config() -> Iterator[Any]:
+    """Yield a copy of ``cfg``, whose content comes back afterwards, whatever was loaded meanwhile."""
     before = cfg.clone()
-    cfg.seed, cfg.dataset.split_index = run.seed, run.split_index
-    cfg.run_dir = str(Path(cfg.out_dir) / run.name)
-    cfg.spexphormer.scores = run.scores or cfg.spexphormer.scores
     try:
-        yield
+        yield before
     finally:
         cfg.defrost()
         cfg.clear()
         cfg.update(before)
 
 
-def planned_hash(words: list[str], root: Path) -> str:
-    """Return the config hash that ``main.py`` with these words will write into record.json.
+@contextmanager
+def configured(run: Run) -> Iterator[None]:
+    """Set ``cfg`` for one run, and put it back afterwards."""
+    with unchanged_config():
+        cfg.seed, cfg.dataset.split_index = run.seed, run.split_index
+        cfg.run_dir = str(Path(cfg.out_dir) / run.name)
+        yield
 
-    Args:
-        words: ``--cfg FILE key value ...``.
-        root: folder that a relative FILE is in.
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Log errors only."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def shared_words(argv: Sequence[str]) -> list[str]:
+    """Return the keys and values of a command line that reach the estimator of a sparse network, too.
+
+    On samples the number of epochs is one of them: two show that both stages run.
+    """
+    pairs = list(parse_overrides(list(argv)))
+    shared = SHARED | {"optim.max_epoch"} if dict(pairs).get("dataset.sample") is True else SHARED
+    return [word for key, value in pairs if key in shared for word in (key, json.dumps(value))]
+
+
+@contextmanager
+def estimator_config(argv: Sequence[str], log: bool = True) -> Iterator[Path]:
+    """Let ``cfg`` be the config of the estimator ``spexphormer.estimator``, and put it back afterwards.
+
+    Yields:
+        The estimator's YAML.
+
+    Raises:
+        ConfigError: there is no such file, or its network cannot serve the sparse one.
+    """
+    file = Path(cfg.spexphormer.estimator)
+    if not file.is_file():
+        raise ConfigError(
+            f"spexphormer.estimator: there is no file {file}: name the YAML of the estimator, from the folder of this "
+            "config, or its scores in spexphormer.scores"
+        )
+    with unchanged_config() as sparse:
+        with nullcontext() if log else quiet():
+            load_config(cfg, file, shared_words(argv))
+            adopt_settings()
+        for key in ("accelerator", "devices"):  # one process, or one group of them, trains both
+            cfg[key] = sparse[key]
+        check_estimator(cfg, sparse, str(file))
+        yield file
+
+
+def adopt_estimator(argv: Sequence[str]) -> None:
+    """Enter the hash of the estimator's settings into ``cfg``, which must be open; nothing where no scores are read.
+
+    Where ``spexphormer.scores`` alone is given, the scores say of which settings and seed they are.
+
+    Raises:
+        ConfigError: neither scores nor an estimator is named, they are missing, or one of the settings does not fit.
+        ResultsError: the scores are damaged.
+    """
+    if not is_sparse(cfg):
+        return
+    layer_degrees(cfg)
+    if not (cfg.spexphormer.estimator or cfg.spexphormer.scores):
+        raise ConfigError(
+            "spexphormer.estimator: gt.layer_type Spexphormer draws edges by the scores of an estimator, and none is "
+            "named: give its YAML, or its scores in spexphormer.scores"
+        )
+    if cfg.spexphormer.estimator:
+        with estimator_config(argv):
+            settings = config_hash(cfg, of_run=False)
+        cfg.spexphormer.estimator_hash = settings
+        return
+    splits = cfg.run_multiple_splits
+    facts = read_scores(given_scores(str(splits[0] if splits else cfg.spexphormer.estimator_seed))).facts
+    cfg.spexphormer.estimator_hash, cfg.spexphormer.estimator_seed = facts["settings"], facts["seed"]
+
+
+def given_scores(folder: str) -> Path:
+    """Return the file that ``spexphormer.scores`` names: itself, that of a run folder, or that in a results folder.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    path = Path(cfg.spexphormer.scores)
+    places = [path, scores_file(path), scores_file(path / folder)]
+    file = next((place for place in places if place.is_file()), None)
+    if file is None:
+        raise ConfigError(
+            f"spexphormer.scores: there is no file {' or '.join(map(str, places))}: name the scores.pt of an "
+            "estimator's run, or leave the key out and name its YAML in spexphormer.estimator"
+        )
+    return file
+
+
+def planned_hash(argv: list[str], root: Path) -> str:
+    """Return the config hash that ``main.py`` with these arguments will write into record.json.
 
     Raises:
         ConfigError: the command line is not valid.
     """
-    return _hash(tuple(words), root)
-
-
-def planned_folder(words: list[str], root: Path) -> Path:
-    """Return the results folder, above its seeds, that ``main.py`` with these words will write.
-
-    Custom modules are not imported: those of several configs may have one name.
-
-    Args:
-        words: ``--cfg FILE key value ...``.
-        root: folder that a relative FILE is in.
-
-    Raises:
-        ConfigError: the command line is not valid.
-    """
-    file = find_config(Path(words[1]), root)
-    settings = {key: value for key, value, _ in read_settings(file)} | dict(parse_overrides(list(words[2:])))
-    tag, out_dir = (settings.get(key, default) for key, default in (("name_tag", ""), ("out_dir", "results")))
-    check_name(str(tag), "name_tag")
-    return results_folder(file, str(out_dir), str(tag), settings.get("dataset.sample") in (True, "True"))
+    return _hash(tuple(argv), root)
 
 
 @functools.cache
-def _hash(words: tuple[str, ...], root: Path) -> str:
+def _hash(argv: tuple[str, ...], root: Path) -> str:
     with quiet():  # what a config says of itself belongs to the run
-        load_config(cfg, find_config(Path(words[1]), root), list(words[2:]))
-        adopt_settings()
-        adopt_estimator(list(words[2:]))
+        load_settings(find_config(Path(argv[1]), root), argv[2:])
         with configured(planned_runs(1)[0]):
             return config_hash(cfg)
+
+
+def planned_folder(argv: list[str], root: Path) -> Path:
+    """Return the results folder, above its seeds, that ``main.py`` with these arguments will write.
+
+    Custom modules are not imported: those of several configs may have one name.
+
+    Raises:
+        ConfigError: the command line is not valid.
+    """
+    file = find_config(Path(argv[1]), root)
+    settings = {key: value for key, value, _ in read_settings(file)} | dict(parse_overrides(list(argv[2:])))
+    tag, out_dir = (settings.get(key, default) for key, default in (("name_tag", ""), ("out_dir", "results")))
+    check_name(str(tag), "name_tag")
+    return results_folder(file, str(out_dir), str(tag), settings.get("dataset.sample") in (True, "True"))

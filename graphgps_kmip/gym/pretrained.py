@@ -17,6 +17,7 @@ from torch import nn
 from torch_geometric.graphgym.config import cfg
 from yacs.config import CfgNode
 
+from graphgps_kmip.common.yaml_files import flatten
 from graphgps_kmip.compat.dialects import FOREIGN, name_dialect
 from graphgps_kmip.compat.foreign_keys import translated
 from graphgps_kmip.compat.grit_keys import encoder_with_rrwp
@@ -25,8 +26,8 @@ from graphgps_kmip.compat.pair_checkpoint_names import names_of
 from graphgps_kmip.compat.parameter_renaming import constants_of, read_state, renamed
 from graphgps_kmip.compat.ppgt_keys import HEAD_OPTIONS
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.config_loading import flatten, load_config, read_settings
-from graphgps_kmip.gym.config_ranges import check_ranges
+from graphgps_kmip.gym.config_defaults import check_ranges
+from graphgps_kmip.gym.config_loading import load_config, read_settings
 from graphgps_kmip.registry import named
 from graphgps_kmip.results.finished_runs import config_file
 from graphgps_kmip.results.run_folder import best_or_newest

@@ -15,16 +15,17 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch_geometric.graphgym.config import cfg
+from torch_geometric.graphgym.logger import create_logger
 from torch_geometric.graphgym.optim import create_optimizer, create_scheduler
 from yacs.config import CfgNode
 
+from graphgps_kmip.common.yaml_files import flatten
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.attention_arrays import save_weights
-from graphgps_kmip.gym.config_defaults import DECAYED
+from graphgps_kmip.gym.attention_saving import save_weights
 from graphgps_kmip.gym.config_hash import config_hash
-from graphgps_kmip.gym.config_loading import flatten
-from graphgps_kmip.gym.graphgym_registries import has_network
-from graphgps_kmip.registry import Spec, entries, named, register
+from graphgps_kmip.gym.graphgym_registries import has_network, of_others
+from graphgps_kmip.gym.network_building import served
+from graphgps_kmip.registry import Spec, components, entries, named, register
 from graphgps_kmip.results.run_folder import CONFIG, SPLITS, writing
 from graphgps_kmip.task import Task, make_task
 from graphgps_kmip.task.task import identity
@@ -43,6 +44,7 @@ from graphgps_kmip.train.evaluation import evaluate, predict
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
+Loaders, Record = Sequence[Any], dict[str, Any]
 # Public YAML files call these a classification; what is scored, the head decides.
 OF_HEADS = {
     "inductive_edge": "link_ranking",
@@ -53,11 +55,7 @@ OF_HEADS = {
 
 
 def current_task(dim_out: int) -> Task:
-    """Return the task that the config describes.
-
-    Args:
-        dim_out (int): Classes, label columns or targets of the data, see `DatasetInfo`.
-    """
+    """Return the task that the config describes."""
     return make_task(
         OF_HEADS.get(cfg.gnn.head, cfg.dataset.task_type),
         dim_out,
@@ -92,37 +90,28 @@ def loss_and_score(pred: Tensor, true: Tensor) -> tuple[Tensor, Tensor] | None:
 
 
 def current_optimizer(model: nn.Module) -> Optimizer:
-    """Return the optimiser of a model's parameters; weight decay is for those of ``optim.weight_decay_layers``.
+    """Return the optimizer ``optim.optimizer`` of the model's parameters.
+
+    With ``optim.weight_decay_layers first``, all but the first layer's are without weight decay.
 
     Raises:
-        ConfigError: another value than `DECAYED`; or ``first``, and something that learns stands before the layers.
+        ConfigError: something that learns stands before that layer.
     """
-    learned = (parameter for parameter in model.parameters() if parameter.requires_grad)
-    optimizer = create_optimizer(learned, cfg.optim)
-    layers = cfg.optim.weight_decay_layers
-    if layers not in DECAYED:
-        raise ConfigError(f"optim.weight_decay_layers: expected one of {', '.join(DECAYED)}, got {layers!r}")
-    if layers == "first":
-        _decay_only(optimizer, _first_layer(getattr(model, "model", model)))  # GraphGym wraps its networks once
-    return optimizer
-
-
-def _first_layer(network: nn.Module) -> set[nn.Parameter]:
+    optimizer = create_optimizer((parameter for parameter in model.parameters() if parameter.requires_grad), cfg.optim)
+    if cfg.optim.weight_decay_layers == "all":
+        return optimizer
+    network = getattr(model, "model", model)  # GraphGym wraps its networks once
     before = [part for name, part in network.named_children() if name in ("encoder", "pre_mp")]
     if not hasattr(network, "layers") or any(True for part in before for _ in part.parameters()):
         raise ConfigError(
             f"optim.weight_decay_layers first: of model.type {cfg.model.type} it is not clear which layer is first: "
             "take GCN or GAT, or all"
         )
-    return set(network.layers[0].parameters())
-
-
-def _decay_only(optimizer: Optimizer, decayed: set[nn.Parameter]) -> None:
-    """Move all other parameters to a group of their own, without weight decay."""
-    (group,) = optimizer.param_groups
+    decayed, (group,) = set(network.layers[0].parameters()), optimizer.param_groups
     others = [parameter for parameter in group["params"] if parameter not in decayed]
     group["params"] = [parameter for parameter in group["params"] if parameter in decayed]
     optimizer.add_param_group({**group, "params": others, "weight_decay": 0.0})
+    return optimizer
 
 
 def current_scheduler(optimizer: Optimizer) -> Any:
@@ -141,51 +130,48 @@ def with_options(spec: Spec) -> Callable[..., Any]:
     return create
 
 
-def run_mode(mode: Callable[..., Any], config: CfgNode, *given: Any) -> Any:
-    """Call a train mode of the registry; one that has an argument ``config`` gets it.
+def train_mode(config: CfgNode) -> Callable[..., Any]:
+    """Return ``train.mode`` as ``(loaders, model, optimizer, scheduler, fabric) -> record``.
 
-    Args:
-        mode: train mode.
-        config: with the facts of the data.
-        given: loaders, model, optimizer, scheduler, Fabric.
+    A mode that has an argument ``config`` gets the config with the facts of the data; one of another package finds
+    these facts in ``cfg``.
     """
-    known = {"config": config} if "config" in inspect.signature(mode).parameters else {}
-    return mode(*given, **known)
+    modes = components("train_mode")
+    name = config.train.mode
+    return with_config(modes[name], config) if name in modes else partial(_run_theirs, name, config)
 
 
-def run_mode_of_graphgym(mode: Callable[..., Any], loaders: Sequence[Any], *given: Any) -> Any:
+def with_config(mode: Callable[..., Any], config: CfgNode) -> Callable[..., Any]:
+    """Return a mode with its argument ``config``, if it has one."""
+    return partial(mode, config=config) if "config" in inspect.signature(mode).parameters else mode
+
+
+def _run_theirs(
+    name: str, config: CfgNode, loaders: Any, model: nn.Module, optimizer: Any, scheduler: Any, fabric: Fabric
+) -> Any:
+    with served(config):
+        mode = of_others()["train_mode"][name]
+        return mode(create_logger(), loaders, model.to(fabric.device), optimizer, scheduler)
+
+
+def run_mode_of_graphgym(mode: Callable[..., Any], loaders: Sequence[Any], *arguments: Any) -> Any:
     """Call a train mode from the main program of another package: in one process, on the device that it has chosen.
 
     Args:
         mode: train mode.
         loaders: of each split; Exphormer's main repeats them for ogbn-arxiv.
-        given: model, optimizer, scheduler.
+        arguments: model, optimizer, scheduler.
     """
     accelerator, _, index = cfg.accelerator.partition(":")
     fabric = make_fabric(accelerator, [int(index)] if index else 1, cfg.train.precision)
-    return run_mode(mode, cfg, loaders[: len(SPLITS)], *given, fabric)
+    return with_config(mode, cfg)(loaders[: len(SPLITS)], *arguments, fabric)
 
 
 @register("train_mode", "custom")
 def custom(
-    loaders: Sequence[Any],
-    model: nn.Module,
-    optimizer: Optimizer,
-    scheduler: Any,
-    fabric: Fabric | None = None,
-    *,
-    config: CfgNode,
-) -> dict[str, Any]:
-    """Train as the config says, on the data that the loaders give, and return the final record.
-
-    Args:
-        loaders: of training, validation and test.
-        model: network.
-        optimizer: of its parameters.
-        scheduler: of its learning rate.
-        fabric: launched; None: one process.
-        config: with the facts of the data, as further modes get it.
-    """
+    loaders: Loaders, model: nn.Module, optimizer: Optimizer, scheduler: Any, fabric: Fabric, *, config: CfgNode
+) -> Record:
+    """Train as the config says, on the data that the loaders give, and return the final record."""
     return train(
         model,
         list(loaders),
@@ -195,12 +181,13 @@ def custom(
         current_settings(),
         Path(cfg.run_dir),
         fabric=fabric,
-        writers=current_writers(config) if fabric is None or fabric.is_global_zero else (),
+        writers=current_writers(config) if fabric.is_global_zero else (),
     )
 
 
 def current_settings() -> TrainSettings:
     """Return the training settings of the config."""
+    notes = {"experiment": config_hash(cfg, of_run=False), "sample": cfg.dataset.sample}
     return TrainSettings(
         max_epoch=cfg.optim.max_epoch,
         eval_period=cfg.train.eval_period,
@@ -218,41 +205,29 @@ def current_settings() -> TrainSettings:
         precision=cfg.train.precision,
         seed=cfg.seed,
         config_hash=config_hash(cfg),
-        notes=_notes(),
+        notes=notes | ({"config_file": cfg.cfg_dest} if cfg.cfg_dest != CONFIG else {}),
         name=f"{Path(cfg.out_dir).name}/{Path(cfg.run_dir).name}",
     )
-
-
-def _notes() -> dict[str, str | bool]:
-    notes = {"experiment": config_hash(cfg, of_run=False), "sample": cfg.dataset.sample}
-    return notes | ({"config_file": cfg.cfg_dest} if cfg.cfg_dest != CONFIG else {})
 
 
 def current_writers(config: CfgNode) -> list[Writer]:
     """Return TensorBoard and Weights & Biases, as far as they are switched on and installed.
 
     Nearly all public files switch one on; a run without it loses nothing, so that is no reason to stop.
-
-    Args:
-        config: with the facts of the data, for Weights & Biases.
     """
+    run_dir, run = Path(cfg.run_dir), f"{Path(cfg.out_dir).name}-{Path(cfg.run_dir).name}"
+    key = f"{run}-{config_hash(cfg)}"  # the same for a run and its resumption
+    wandb = (cfg.wandb.entity, cfg.wandb.project, cfg.wandb.name or run, dict(flatten(config)), key)
     writers: list[Writer] = []
-    for wanted, make in ((cfg.tensorboard_each_run, _tensorboard), (cfg.wandb.use, partial(_wandb, config))):
+    for is_on, make in (
+        (cfg.tensorboard_each_run, partial(TensorBoardWriter, run_dir / "tensorboard")),
+        (cfg.wandb.use, partial(WandbWriter, *wandb)),
+    ):
         try:
-            writers += [make()] if wanted else []
+            writers += [make()] if is_on else []
         except MissingWriter as error:
             logging.warning("%s; the run goes on without it, its statistics are in stats.json", error)
     return writers
-
-
-def _tensorboard() -> Writer:
-    return TensorBoardWriter(Path(cfg.run_dir) / "tensorboard")
-
-
-def _wandb(config: CfgNode) -> Writer:
-    run = f"{Path(cfg.out_dir).name}-{Path(cfg.run_dir).name}"
-    key = f"{run}-{config_hash(cfg)}"  # the same for a run and its resumption
-    return WandbWriter(cfg.wandb.entity, cfg.wandb.project, cfg.wandb.name or run, dict(flatten(config)), key)
 
 
 LEADERBOARD = ("test-dev", "test-challenge")  # what val and test of PCQM4Mv2-inference are
@@ -260,14 +235,8 @@ LEADERBOARD = ("test-dev", "test-challenge")  # what val and test of PCQM4Mv2-in
 
 @register("train_mode", "standard")
 def standard(
-    loaders: Sequence[Any],
-    model: nn.Module,
-    optimizer: Optimizer,
-    scheduler: Any,
-    fabric: Fabric | None = None,
-    *,
-    config: CfgNode,
-) -> dict[str, Any]:
+    loaders: Loaders, model: nn.Module, optimizer: Optimizer, scheduler: Any, fabric: Fabric, *, config: CfgNode
+) -> Record:
     """Train as custom does, in place of GraphGym's loop on Lightning."""
     logging.info("train.mode standard: GraphGym's loop on Lightning is not used, but ours, as for custom")
     return custom(loaders, model, optimizer, scheduler, fabric, config=config)
@@ -275,14 +244,8 @@ def standard(
 
 @register("train_mode", "inference-only")
 def inference_only(
-    loaders: Sequence[Any],
-    model: nn.Module,
-    optimizer: Optimizer,
-    scheduler: Any,
-    fabric: Fabric,
-    *,
-    config: CfgNode,
-) -> dict[str, Any]:
+    loaders: Loaders, model: nn.Module, optimizer: Optimizer, scheduler: Any, fabric: Fabric, *, config: CfgNode
+) -> Record:
     """Evaluate the model of pretrained.dir on all three splits, without training."""
     del optimizer, scheduler
     return _evaluated(dict(zip(SPLITS, loaders, strict=True)), model, fabric, config)
@@ -290,14 +253,8 @@ def inference_only(
 
 @register("train_mode", "log-attn-weights")
 def log_attn_weights(
-    loaders: Sequence[Any],
-    model: nn.Module,
-    optimizer: Optimizer,
-    scheduler: Any,
-    fabric: Fabric,
-    *,
-    config: CfgNode,
-) -> dict[str, Any]:
+    loaders: Loaders, model: nn.Module, optimizer: Optimizer, scheduler: Any, fabric: Fabric, *, config: CfgNode
+) -> Record:
     """Evaluate as inference-only, and save what each layer and head attends to in the first test graphs."""
     path = Path(cfg.run_dir) / "attention_weights.npz"
     if fabric.is_global_zero:  # first: that a model has none should not cost an evaluation
@@ -308,20 +265,17 @@ def log_attn_weights(
 
 @register("train_mode", "PCQM4Mv2-inference")
 def pcqm4mv2_inference(
-    loaders: Sequence[Any],
-    model: nn.Module,
-    optimizer: Optimizer,
-    scheduler: Any,
-    fabric: Fabric,
-    *,
-    config: CfgNode,
-) -> dict[str, Any]:
+    loaders: Loaders, model: nn.Module, optimizer: Optimizer, scheduler: Any, fabric: Fabric, *, config: CfgNode
+) -> Record:
     """Evaluate on the official validation molecules, and save the predictions for both tests of the leaderboard."""
     del optimizer, scheduler
     for loader, name in zip(loaders[1:], LEADERBOARD, strict=True):
         outputs = predict(model, loader, current_settings(), fabric, name)
         path = Path(cfg.run_dir) / f"y_pred_pcqm4m-v2_{name}.npz"
-        _save_predictions(outputs, path)
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, y_pred=outputs.squeeze(-1).numpy().astype(np.float32))  # ogb's form, (graphs,)
+        with writing(path):
+            replace_file(path, buffer.getvalue())
         logging.info("predictions for %d molecules of %s: %s", len(outputs), name, path)
     return _evaluated({"train": loaders[0]}, model, fabric, config)
 
@@ -337,10 +291,11 @@ def check_mode(processes: int = 1) -> None:
         ConfigError: there are no trained parameters, the data is not the leaderboard's, or there are several processes.
     """
     mode = cfg.train.mode
-    if mode == "brec":
-        _check_brec(processes)
-        return
-    if mode not in entries("train_mode") or mode in TRAINING:
+    if mode == "brec" and processes > 1:
+        raise ConfigError("train.mode brec works on pairs in num_threads processes of its own: set devices 1")
+    if mode == "brec" and cfg.train.precision == "bf16-mixed":
+        raise ConfigError("train.precision bf16-mixed: BREC's statistic needs exact outputs: set 32-true or 64-true")
+    if mode not in entries("train_mode") or mode in (*TRAINING, "brec"):
         return
     if not cfg.pretrained.dir:
         raise ConfigError(f"train.mode {mode} does not train: name the run whose parameters it takes, pretrained.dir")
@@ -356,21 +311,6 @@ def check_mode(processes: int = 1) -> None:
         raise ConfigError(f"train.mode {mode} writes its predictions in order, in one process: set devices 1")
 
 
-def _check_brec(processes: int) -> None:
-    if processes > 1:
-        raise ConfigError("train.mode brec works on pairs in num_threads processes of its own: set devices 1")
-    if cfg.train.precision == "bf16-mixed":
-        raise ConfigError("train.precision bf16-mixed: BREC's statistic needs exact outputs: set 32-true or 64-true")
-
-
 def _evaluated(loaders: Mapping[str, Any], model: nn.Module, fabric: Fabric, config: CfgNode) -> dict[str, Any]:
     task, writers = current_task(config.share.dim_out), current_writers(config) if fabric.is_global_zero else ()
     return evaluate(model, loaders, task, current_settings(), Path(cfg.run_dir), fabric, writers)
-
-
-def _save_predictions(outputs: Tensor, path: Path) -> None:
-    """Write ogb's form of a submission: ``y_pred`` (graphs,) in float32."""
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, y_pred=outputs.squeeze(-1).numpy().astype(np.float32))
-    with writing(path):
-        replace_file(path, buffer.getvalue())

@@ -19,7 +19,7 @@ from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config_loading import load_config, read_yaml
 from graphgps_kmip.gym.experiment import assemble
 from graphgps_kmip.gym.network_building import build_model
-from graphgps_kmip.gym.planned_runs import Run, configured
+from graphgps_kmip.gym.planned_runs import Run, configured, unchanged_config
 from graphgps_kmip.results.finished_runs import config_file
 from graphgps_kmip.results.run_folder import best_checkpoint_file, best_or_newest
 from graphgps_kmip.results.run_record import is_finished
@@ -53,7 +53,7 @@ def trained(run_dir: Path) -> Iterator[Trained]:
         ConfigError: the folder holds no finished run, or the run kept no checkpoint.
         CheckpointError: the checkpoint is damaged or does not fit.
     """
-    record, path, content = _opened(run_dir)
+    record, path, content = _open(run_dir)
     with configured(Run(run_dir.name, cfg.seed, cfg.dataset.split_index)):
         parts = assemble()
         load_model_state(parts.model, content["model_state"], path)
@@ -81,30 +81,18 @@ def load_model(run_dir: str | Path) -> nn.Module:
         ConfigError: the folder holds no finished run, or the run kept no checkpoint.
         CheckpointError: the checkpoint is damaged or does not fit.
     """
-    before = cfg.clone()
-    try:
-        _, path, content = _opened(Path(run_dir))
+    with unchanged_config():
+        _, path, content = _open(Path(run_dir))
         model = build_model(cfg)  # its file has the facts of the data and the chosen width
         load_model_state(model, content["model_state"], path)
-    finally:
-        cfg.defrost()
-        cfg.clear()
-        cfg.update(before)
     return model.eval()
 
 
-def _opened(run_dir: Path) -> tuple[dict[str, Any], Path, dict[str, Any]]:
+def _open(run_dir: Path) -> tuple[dict[str, Any], Path, dict[str, Any]]:
     """Load the config of a finished run, and return its record, and path and content of its checkpoint."""
     record = read_record(run_dir) or {}
     if not is_finished(record):
         raise ConfigError(f"{run_dir}: no finished run is there, give a folder such as results/digits-kmip/0")
-    path = _checkpoint(run_dir)
-    content = read_checkpoint(path, record.get("config_hash", ""))
-    _load(config_file(run_dir, record))
-    return record, path, content
-
-
-def _checkpoint(run_dir: Path) -> Path:
     path = best_or_newest(run_dir)
     if path is None:
         raise ConfigError(
@@ -117,14 +105,10 @@ def _checkpoint(run_dir: Path) -> Path:
             run_dir,
             path.name,
         )
-    return path
-
-
-def _load(file: Path) -> None:
-    settings = read_yaml(file)
-    for key in LEFT_OUT:
-        settings.pop(key, None)
+    content, file = read_checkpoint(path, record.get("config_hash", "")), config_file(run_dir, record)
+    settings = {key: value for key, value in read_yaml(file).items() if key not in LEFT_OUT}
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / file.name
         copy.write_text(yaml.safe_dump(settings), encoding="utf-8")
         load_config(cfg, copy, [])
+    return record, path, content

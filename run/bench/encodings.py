@@ -30,7 +30,7 @@ import graphgps_kmip.gym  # noqa: F401  (registers the config groups)
 from graphgps_kmip.data.dataset import GraphDataset
 from graphgps_kmip.data.precomputed_encodings import encoded
 from graphgps_kmip.data.worker_processes import cores
-from graphgps_kmip.gym.posenc import enabled_encodings
+from graphgps_kmip.gym.data_loading import enabled_encodings
 
 from . import bench_records
 from .harness import Bounds, Facts, Pass, Row, Stopwatch, measure

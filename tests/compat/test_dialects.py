@@ -11,7 +11,6 @@ from torch_geometric.data import Data
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.compat.dialects import DIALECTS, QUIRKS
-from graphgps_kmip.gym.config_hash import config_hash
 from graphgps_kmip.gym.config_loading import flatten, load_config
 from graphgps_kmip.gym.network_building import build_model, current_plan
 from graphgps_kmip.networks.branches import dropout_of
@@ -169,20 +168,6 @@ def test_a_line_names_the_quirks_that_repeat_the_faults_of_the_code_of_a_file(
     with caplog.at_level("INFO"):
         load(tmp_path, f"quirks: [{', '.join(quirks)}]\n{text}", "dataset.edge_encoder_bn", "False")
     assert not [one for one in caplog.messages if "`quirks:" in one]
-
-
-def test_keys_that_came_later_leave_the_hash_of_earlier_runs(tmp_path: Path) -> None:
-    load(tmp_path, "", "gt.attn_dropout", "0.5")
-    now = config_hash(cfg)
-    load(tmp_path, "", "gt.attn_dropout", "0.5", "gt.sparse_attn_dropout", "0.5")
-    assert config_hash(cfg) == now
-    load(tmp_path, "", "gt.attn_dropout", "0.5", "gt.sparse_attn_dropout", "0.0")
-    assert config_hash(cfg) != now
-    load(tmp_path, "", "gt.attn_dropout", "0.5")
-    del cfg.gt["sparse_attn_dropout"], cfg.dataset["edge_norm_on_nodes"], cfg.optimizer["adamw"]
-    earlier = {key: value for key, value in flatten(cfg)}
-    assert not {"gt.sparse_attn_dropout", "dataset.edge_norm_on_nodes"} & set(earlier)
-    assert config_hash(cfg) == now
 
 
 def test_the_multimodel_of_the_kmip_code_is_that_of_exphormer(tmp_path: Path) -> None:

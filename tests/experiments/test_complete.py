@@ -16,7 +16,7 @@ from graphgps_kmip.experiments.printed_tables import PrintedCell, load_printed
 from graphgps_kmip.experiments.run_status import experiment_markdown
 from graphgps_kmip.gym.config_loading import load_config
 from graphgps_kmip.gym.planned_runs import planned_hash
-from graphgps_kmip.gym.sparse_settings import is_sparse
+from graphgps_kmip.gym.sparse_loading import is_sparse
 from graphgps_kmip.report.result_table import ResultTable, build_table
 from run import brec
 

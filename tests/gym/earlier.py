@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import pytest
-from torch_geometric.graphgym.config import cfg
 
 import main
 from tests.test_main import DIGITS, SHORT
 
 # One epoch changes the parameters, and is saved, once.
 FAST = ["train.ckpt_period", "1", "train.ckpt_best", "False", "optim.num_warmup_epochs", "0"]
-
-
-@pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
-    """Leave handlers of logging and the config as they were: a file that imports this has it around each test."""
-    handlers = logging.root.handlers[:]
-    yield
-    logging.root.handlers = handlers
-    cfg.defrost()
 
 
 def kill(*_: object) -> None:

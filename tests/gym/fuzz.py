@@ -27,8 +27,8 @@ from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.command_line import run
 from graphgps_kmip.data import synthetic_sample as plan
+from graphgps_kmip.gym.config_defaults import Unread, rules
 from graphgps_kmip.gym.config_loading import flatten, load_config
-from graphgps_kmip.gym.config_ranges import Unread, rules
 from tests.processes import HANGS
 
 SECONDS = 20  # of processor time for one mutant; one that is still under way then counts as a hang

@@ -56,14 +56,13 @@ def linear(dim_in: int, dim_out: int) -> int:
     return (dim_in + 1) * dim_out
 
 
-def layer(dim: int) -> dict[str, int]:
-    return {"branch_norms": 2 * dim, "mha": 4 * linear(dim, dim), "ffn": 2 * dim + 2 * linear(dim, dim)}
+def layer(dim: int) -> int:
+    return 4 * linear(dim, dim) + 2 * linear(dim, dim) + 4 * dim  # attention, feed-forward network, two norms
 
 
-def gps_layer(dim: int) -> dict[str, int]:
+def gps_layer(dim: int) -> int:
     ffn = linear(dim, 2 * dim) + linear(2 * dim, dim)
-    around = {"branch_norms": 4 * dim, "ffn": ffn, "ffn_norm": 2 * dim}
-    return {"gine_mlp": 2 * linear(dim, dim), "mha": 4 * linear(dim, dim)} | around
+    return 2 * linear(dim, dim) + 4 * linear(dim, dim) + ffn + 6 * dim  # GINE, attention, three norms
 
 
 def bias(heads: int, edge_types: int) -> int:
@@ -71,35 +70,32 @@ def bias(heads: int, edge_types: int) -> int:
     return 21 * heads + 20 * heads**2 + edge_types * heads
 
 
-SAN_HEAD = {"head_hidden": linear(64, 32) + linear(32, 16), "head_out": linear(16, 1)}
-# file -> its keys; the parameters of what a network has once, and of each layer
-FILES: dict[str, tuple[Tree, dict[str, int], dict[str, int]]] = {
+SAN_HEAD = linear(64, 32) + linear(32, 16) + linear(16, 1)
+# file -> its keys; the parameters of encoders and head, and of each layer
+FILES: dict[str, tuple[Tree, int, int]] = {
     "zinc-Graphormer": (
         ZINC,
-        {"node_enc": 28 * 80, "GraphormerBias": bias(8, 4) + 8 + (64 + 64) * 80 + 80}
-        | {"head_norm": 2 * 80, "head_out": linear(80, 1)},
+        28 * 80 + bias(8, 4) + 8 + (64 + 64) * 80 + 80 + 2 * 80 + linear(80, 1),
         layer(80),
     ),
     "webkb-cor-Graphormer": (
         CORNELL,
-        {"node_enc": linear(1703, 64), "GraphormerBias": bias(4, 0) + (9 + 94) * 64, "head_out": linear(64, 5)},
+        linear(1703, 64) + bias(4, 0) + (9 + 94) * 64 + linear(64, 5),
         layer(64),
     ),
     "webkb-cor-Graphormer with degrees only": (
         DEGREES,
-        {"node_enc": linear(1703, 64), "GraphormerBias": (9 + 94) * 64, "head_out": linear(64, 5)},
+        linear(1703, 64) + (9 + 94) * 64 + linear(64, 5),
         layer(64),
     ),
     "zinc-GPSwGraphormer+VN": (
         BOTH,
-        {"node_enc": 28 * 64, "edge_enc": 4 * 64, "GraphormerBias": bias(4, 4) + 4 + (64 + 64) * 64 + 64} | SAN_HEAD,
+        28 * 64 + 4 * 64 + bias(4, 4) + 4 + (64 + 64) * 64 + 64 + SAN_HEAD,
         gps_layer(64),
     ),
     "zinc-GPSwGraphormer": (
         BESIDE,
-        {"node_enc": 28 * 36, "edge_enc": 4 * 64, "GraphormerBias": bias(4, 4) + (64 + 64) * 36}
-        | {"RWSE": 2 * 20 + linear(20, 28)}
-        | SAN_HEAD,
+        28 * 36 + 4 * 64 + bias(4, 4) + (64 + 64) * 36 + 2 * 20 + linear(20, 28) + SAN_HEAD,
         gps_layer(64),
     ),
 }

@@ -12,11 +12,11 @@ from torch_geometric.graphgym.config import cfg
 
 import main
 from graphgps_kmip.attention import collect_attention
-from graphgps_kmip.gym.attention_arrays import save_weights
+from graphgps_kmip.gym.attention_saving import save_weights
 from graphgps_kmip.gym.config_loading import load_config
 from graphgps_kmip.gym.experiment import assemble
 from graphgps_kmip.gym.planned_runs import configured, planned_runs
-from tests.gym.earlier import after, lines, restored, train_earlier  # noqa: F401
+from tests.gym.earlier import after, lines, train_earlier
 from tests.test_main import DIGITS, SHORT
 
 pytestmark = pytest.mark.usefixtures("few_digits")

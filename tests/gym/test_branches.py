@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch_geometric.data import Batch
@@ -20,12 +18,6 @@ pytestmark = pytest.mark.usefixtures("few_digits", "small_samples")
 DIGITS = ROOT / "configs/quickstart/digits-kmip.yaml"
 SMALL = ["gt.dim_hidden", "16", "gnn.dim_inner", "16", "gt.layers", "2", "num_threads", "1", "dataset.sample", "True"]
 EXPHORMER = ["prep.exp", "True", "prep.exp_deg", "3", "prep.num_virt_node", "2"]
-
-
-@pytest.fixture(autouse=True)
-def closed_config() -> Iterator[None]:
-    yield
-    cfg.defrost()
 
 
 def built(*words: str) -> Parts:

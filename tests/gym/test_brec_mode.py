@@ -7,13 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from torch_geometric.graphgym.config import cfg
 
 import main
 from graphgps_kmip.data.sets.brec import NUM_PAIRS
 from graphgps_kmip.gym import brec_mode
-from graphgps_kmip.gym.config_hash import config_hash
-from graphgps_kmip.gym.config_loading import load_config
 from tests.data.sets.brec_pairs import brec_pairs
 from tests.gym.earlier import kill
 
@@ -116,12 +113,3 @@ def test_a_mistake_is_one_line(
 ) -> None:
     assert run(tmp_path, "dataset.dir", str(data_dir), *words) == 2
     assert reason in capsys.readouterr().err
-
-
-def test_keys_of_brec_count_for_its_runs_alone() -> None:
-    def hash_of(*words: str) -> str:
-        load_config(cfg, GIN, list(words))
-        return config_hash(cfg)
-
-    assert hash_of("brec.pairs", "0-9") != hash_of()
-    assert hash_of("train.mode", "custom", "brec.pairs", "0-9") == hash_of("train.mode", "custom")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +25,6 @@ ROOT = Path(__file__).parents[2]
 PRINTED: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "tests" / "parameter_counts.yaml").read_text())
 BY_METHOD = {run.rsplit("-", 1)[1]: run for run in PRINTED}  # one run of each
 RUNS = [pytest.param(run, marks=[] if run in BY_METHOD.values() else [pytest.mark.slow]) for run in PRINTED]
-
-
-@pytest.fixture(autouse=True)
-def logging_as_before() -> Iterator[None]:
-    handlers = logging.root.handlers[:]
-    yield
-    logging.root.handlers = handlers
 
 
 @pytest.fixture

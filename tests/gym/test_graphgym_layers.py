@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 import torch
 from torch_geometric.data import Batch, Data
 from torch_geometric.graphgym import register as graphgym
-from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.models.gnn import GNN
 
 from graphgps_kmip.attention.context import GraphContext
@@ -25,12 +23,6 @@ RRWP = {"dataset__node_encoder_name": "LinearNode+RRWP", "posenc_RRWP__where": "
 TABLES = {f"posenc_GraphormerBias__num_{table}": 40 for table in ("spatial_types", "in_degrees", "out_degrees")}
 BIAS = {"dataset__node_encoder_name": "LinearNode+GraphormerBias", **TABLES, "graphormer__num_heads": 2}
 PAIRS = {"BiasedTransformer": BIAS, "GRIT": RRWP, "sL2": RRWP}  # encoders that make features of pairs
-
-
-@pytest.fixture(autouse=True)
-def _entered() -> Iterator[None]:
-    yield
-    cfg.defrost()
 
 
 def graphs() -> Batch:

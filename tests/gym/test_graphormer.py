@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,18 +22,12 @@ from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config_loading import load_config
 from graphgps_kmip.gym.experiment import Parts, assemble
 from graphgps_kmip.gym.network_building import with_width
-from graphgps_kmip.gym.parameter_count import count_by_component
+from graphgps_kmip.gym.parameter_count import count_layers
 from graphgps_kmip.gym.planned_runs import configured, planned_runs
 from graphgps_kmip.gym.train_modes import current_task
 from tests.gym.graphormer_files import BESIDE, BOTH, CORNELL, FILES, ZINC, Tree, public_shapes
 
 pytestmark = pytest.mark.usefixtures("few_digits", "small_samples")
-
-
-@pytest.fixture(autouse=True)
-def config() -> Iterator[None]:
-    yield
-    cfg.defrost()
 
 
 def load(tmp_path: Path, tree: Tree, *words: str) -> None:
@@ -56,7 +49,8 @@ def test_a_public_file_builds_the_public_parts_and_takes_two_steps(name: str, tm
     assert cfg.dialect == "graphgps"
     with configured(planned_runs(1)[0]):
         parts = assemble()
-        assert count_by_component(parts.model) == (once, per_layer)
+        counts, layers = count_layers(parts.model)
+        assert (sum(counts.values()), {sum(layer.values()) for layer in layers}) == (once, {per_layer})
         task = current_task(parts.info.dim_out)
         optimizer = create_optimizer(parts.model.parameters(), cfg.optim)
         loader = make_loaders(parts.dataset, parts.info.level, 8, seed=0)[0]
@@ -75,11 +69,11 @@ def test_a_public_file_builds_the_public_parts_and_takes_two_steps(name: str, tm
 
 
 def test_our_own_files_have_no_tables_that_nothing_reads(tmp_path: Path) -> None:
-    once, _ = count_by_component(built(tmp_path, CORNELL, "dialect", "''").model)
-    assert once["GraphormerBias"] == 21 * 4 + (9 + 94) * 64
+    once, _ = count_layers(built(tmp_path, CORNELL, "dialect", "''").model)
+    assert once["encoder.node GraphormerEncoder"] == 21 * 4 + (9 + 94) * 64
     explicit = ("dialect", "''", "posenc_GraphormerBias.edge_types", "False")
-    once, _ = count_by_component(built(tmp_path, ZINC, *explicit).model)
-    assert once["GraphormerBias"] == 21 * 8 + 8 + (64 + 64) * 80 + 80
+    once, _ = count_layers(built(tmp_path, ZINC, *explicit).model)
+    assert sum(once.values()) == 28 * 80 + 21 * 8 + 8 + (64 + 64) * 80 + 80 + 2 * 80 + 81
 
 
 @pytest.mark.parametrize("tree", [ZINC, BOTH], ids=["Graphormer", "GPSModel"])

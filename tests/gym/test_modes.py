@@ -22,7 +22,7 @@ from graphgps_kmip.gym.pretrained import adopt_settings
 from graphgps_kmip.gym.train_modes import check_mode
 from graphgps_kmip.registry import entries
 from graphgps_kmip.train import evaluation
-from tests.gym.earlier import after, kill, lines, restored, train_earlier  # noqa: F401
+from tests.gym.earlier import after, kill, lines, train_earlier
 from tests.test_main import DIGITS, SHORT
 
 pytestmark = pytest.mark.usefixtures("few_digits")

@@ -1,8 +1,8 @@
-"""Networks by name: what the config makes of them, their heads, and whole runs of each."""
+"""Networks by name: what the config makes of them, their heads, whole runs, and GraphGym's own network."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,24 +10,22 @@ import torch
 from torch import nn
 from torch_geometric.data import Batch
 from torch_geometric.graphgym.config import cfg
+from torch_geometric.graphgym.models.gnn import GNN
 
+from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.experiment import execute, launch
+from graphgps_kmip.gym.experiment import run_experiment
+from graphgps_kmip.gym.graphgym_registries import choose_package
 from graphgps_kmip.gym.network_building import build_network
-from graphgps_kmip.gym.planned_runs import planned_runs
 from graphgps_kmip.model.feature_encoding import UnitRows
 from graphgps_kmip.mpnn import GAT, GINE, GatedGCN
 from graphgps_kmip.networks.gps_networks import width_step
 from graphgps_kmip.registry import components
+from graphgps_kmip.results.run_record import read_record
 from tests.gym.networks import DATA, configure, graphs
+from tests.two_stages import write
 
 pytestmark = pytest.mark.usefixtures("few_digits")
-
-
-@pytest.fixture(autouse=True)
-def _entered() -> Iterator[None]:
-    yield
-    cfg.defrost()
 
 
 @pytest.mark.parametrize(
@@ -203,11 +201,9 @@ def test_a_network_trains_in_a_whole_run(network: str, tmp_path: Path) -> None:
         "accelerator": "cpu",
         "tensorboard_agg": False,
     }
-    configure(DATA | settings)
-    record = execute(planned_runs(1)[0], launch())
-    assert record is not None
-    assert record["finished"]
-    assert (tmp_path / "results" / "0" / "config.yaml").exists()
+    file = write(tmp_path / "run.yaml", {**DATA, **settings})
+    run_experiment(file, [])
+    assert read_record(tmp_path / "results-sample" / "run" / "0")["finished"]
 
 
 def test_only_the_multi_model_hands_edge_features_from_branch_to_branch() -> None:
@@ -221,3 +217,89 @@ def test_the_head_of_san_has_the_activation_of_the_layers(layer_act: str, expect
     configure(DATA | {"model.type": "GPSModel", "gnn.head": "san_graph", "gnn.act": "gelu", "gnn.layer_act": layer_act})
     acts = [module for module in build_network("GPSModel", 5, 3).head.mlp if not isinstance(module, nn.Linear)]
     assert {type(act) for act in acts} == {expected}
+
+
+@pytest.mark.parametrize("stage", ["stack", "skipsum", "skipconcat"])
+@pytest.mark.parametrize("head", ["graph", "inductive_node"])
+def test_the_stock_network_with_all_its_parts_equals_torch_geometrics(stage: str, head: str) -> None:
+    """With rows of length 1 in input layers, layers and hidden layers of the head, which are not in the records."""
+    configure(
+        DATA
+        | {
+            "model.type": "gnn",
+            "dataset.edge_encoder": False,
+            "gnn.layers_pre_mp": 2,
+            "gnn.l2norm": True,
+            "gnn.layers_post_mp": 3,
+            "gnn.stage_type": stage,
+            "gnn.head": "graph",
+            "gnn.act": "elu",
+            "gnn.dropout": 0.4,  # not in hidden layers of heads
+            "dataset.node_encoder_bn": True,
+        }
+    )
+    choose_package("of GraphGym")  # names that both have are GraphGym's
+    theirs = GNN(5, 3).double()
+    cfg.gnn.head = head
+    ours = build_network("gnn", 5, 3).double()
+    values = list(theirs.state_dict().values())
+    assert [value.shape for value in values] == [value.shape for value in ours.state_dict().values()]
+    ours.load_state_dict(dict(zip(ours.state_dict(), values, strict=True)))
+    batch = graphs()
+    batch.x = batch.x.double()
+    ours.eval(), theirs.eval()
+    if head == "inductive_node":
+        found = ours(batch.clone())[0]
+        hidden = theirs.mp(theirs.pre_mp(theirs.encoder(batch.clone())))
+        torch.testing.assert_close(found, theirs.post_mp.layer_post_mp(hidden.x))
+    else:
+        torch.testing.assert_close(ours(batch.clone())[0], theirs(batch.clone())[0])
+    theirs.post_mp.train(), ours.head.train()
+    torch.testing.assert_close(ours.head(batch_of(batch))[0], theirs_head(theirs, batch_of(batch), head))
+
+
+def test_the_stock_network_leaves_its_batch_as_it_is() -> None:
+    configure(DATA | {"model.type": "gnn", "dataset.edge_encoder": False, "gnn.stage_type": "skipconcat"})
+    batch, network = graphs(), build_network("gnn", 5, 3).eval()
+    before = batch.clone()
+    assert torch.equal(network(batch)[0], network(batch)[0])
+    assert batch.to_dict().keys() == before.to_dict().keys()
+    assert all(torch.equal(batch[key], before[key]) for key in before.keys())  # noqa: SIM118
+
+
+def batch_of(batch: Batch) -> Batch:
+    batch = batch.clone()
+    batch.x = torch.linspace(-1, 1, batch.num_nodes * 8, dtype=torch.float64).view(-1, 8)
+    return batch
+
+
+def theirs_head(network: nn.Module, batch: Batch, head: str) -> torch.Tensor:
+    return network.post_mp(batch)[0] if head == "graph" else network.post_mp.layer_post_mp(batch.x)
+
+
+def test_the_stock_network_draws_the_linear_maps_of_its_encoder_as_graphgym_does() -> None:
+    configure(DATA | {"model.type": "gnn", "dataset.edge_encoder": False, "gnn.layers_pre_mp": 1})
+    torch.manual_seed(5)
+    linear = build_network("gnn", 5, 3).encoder.node.encoder
+    assert torch.equal(linear.bias, torch.zeros(8))
+    bound = (2 * 6 / (5 + 8)) ** 0.5  # Xavier, with the gain of a ReLU
+    assert 0.7 * bound < float(linear.weight.detach().abs().max()) <= bound
+
+
+def test_the_stock_network_refuses_a_graph_that_is_divided_over_processes() -> None:
+    configure(DATA | {"model.type": "gnn"})
+    batch, network = graphs(), build_network("gnn", 5, 3)
+    batch.x = torch.randn(batch.num_nodes, 8)
+    context = replace(GraphContext.from_data(batch), halo=object())
+    with pytest.raises(ValueError, match="model.type gnn cannot divide a graph"):
+        network.layers[0](batch.x, context)
+
+
+def test_graphgps_layers_leave_residual_and_dropout_to_the_stock_network() -> None:
+    configure(DATA | {"model.type": "gnn", "gnn.layer_type": "gatedgcnconv", "gnn.dropout": 0.3, "gnn.act": "elu"})
+    layer = build_network("gnn", 5, 3).layers[0].layer
+    conv = layer.layer.conv
+    assert (conv.residual, conv.edge_residual, conv.dropout.p, layer.post_layer[1].p) == (False, False, 0.0, 0.3)
+    assert isinstance(conv.act, nn.ReLU)
+    cfg.gnn.layer_type, cfg.gt.gine.inner = "gineconv", "norm_linear"
+    assert isinstance(build_network("gnn", 5, 3).layers[0].layer.layer.conv.inner[0], nn.Linear)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -46,12 +45,6 @@ DATA = {
     "gnn.layers_post_mp": 1,
     "gnn.head": "graph",
 }
-
-
-@pytest.fixture(autouse=True)
-def _entered() -> Iterator[None]:
-    yield
-    cfg.defrost()
 
 
 def widths(config: CfgNode) -> tuple[int, int, int | None]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from torch import Tensor
 from torch_geometric.data import Batch
-from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.gym.network_building import build_network
@@ -28,12 +26,6 @@ PLAIN = {
     "model.graph_pooling": "mean",
     "share.dim_in": 8,
 }
-
-
-@pytest.fixture(autouse=True)
-def _entered() -> Iterator[None]:
-    yield
-    cfg.defrost()
 
 
 # What differs from one layer of gcnconv with ReLU after it and no residual.

@@ -13,7 +13,6 @@ from torch_geometric.graphgym.loader import create_loader
 
 import main
 from graphgps_kmip.data.node_loader import NodeSubgraphs
-from graphgps_kmip.gym.config_hash import config_hash
 from graphgps_kmip.gym.config_loading import load_config
 from graphgps_kmip.gym.data_loading import current_sampling, load_configured
 
@@ -89,17 +88,6 @@ def test_encodings_that_are_stored_are_those_of_each_subgraph(tmp_path: Path) ->
     degree = torch.zeros(part.num_nodes).index_add(0, part.edge_index[1], torch.ones(part.num_edges))
     assert bool((part.rrwp_degree >= degree).all())
     assert int(part.target_mask.sum()) == 1
-
-
-def test_the_config_hash_counts_the_sizes_of_subgraphs_where_there_are_some(tmp_path: Path) -> None:
-    hashes = []
-    for words in ((), ("train.subgraph_nodes", "6"), ("train.subgraph_hops", "1")):
-        load(tmp_path, *words)
-        hashes.append(config_hash(cfg))
-        load(tmp_path, "train.sampler", "cluster", *words)
-        hashes.append(config_hash(cfg))
-    assert len(set(hashes[::2])) == 3
-    assert len(set(hashes[1::2])) == 1
 
 
 def test_the_stock_create_loader_gives_batches_of_subgraphs(tmp_path: Path) -> None:

@@ -22,8 +22,7 @@ from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.component_list import listing
 from graphgps_kmip.gym.config_hash import config_hash
 from graphgps_kmip.gym.config_loading import load_config
-from graphgps_kmip.gym.data_loading import load_dataset
-from graphgps_kmip.gym.posenc import enabled_encodings
+from graphgps_kmip.gym.data_loading import enabled_encodings, load_dataset
 from graphgps_kmip.registry import register
 from tests.gym.posenc_config import ROOT, model_and_batch
 

@@ -1,33 +1,38 @@
-"""Encodings by name: their keys, what is computed and kept, and the node encoders that they make."""
+"""Encodings of nodes and edges by name: their keys, what is computed, cached or left to batches, their encoders."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
+from torch_geometric.data import Data
 from torch_geometric.graphgym.config import cfg
 
+from graphgps_kmip.data.dataset import GraphDataset
+from graphgps_kmip.encoding import rrwp as rrwp_file
+from graphgps_kmip.encoding.degree import local_degree_profile, out_degrees
+from graphgps_kmip.encoding.graphormer_bias import shortest_distances
+from graphgps_kmip.encoding.laplacian import laplacian_eigenpairs
 from graphgps_kmip.encoding.positional_encoding import encoding_parts
-from graphgps_kmip.encoding.random_walk import Times
+from graphgps_kmip.encoding.random_walk import Times, edge_walk_probabilities
+from graphgps_kmip.encoding.resistance import edge_resistances, embedding_width, resistance_embedding
+from graphgps_kmip.encoding.rrwp import rrwp
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.data_loading import load_dataset
-from graphgps_kmip.gym.posenc import current, enabled_encodings
-from graphgps_kmip.registry import entries
-from tests.gym.posenc_config import NARROW, load, model_and_batch
+from graphgps_kmip.gym.data_loading import current, enabled_encodings, load_dataset
+from graphgps_kmip.gym.network_building import current_plan
+from graphgps_kmip.networks.encoder_builders import edge_encoder, node_encoder
+from graphgps_kmip.registry import entries, lookup
+from tests.gym.posenc_config import NARROW, ROOT, load, load_config, model_and_batch, sample
 
-pytestmark = pytest.mark.usefixtures("few_digits", "small_samples")
-
-
-@pytest.fixture(autouse=True)
-def config() -> Iterator[None]:
-    yield
-    cfg.defrost()
+pytestmark = pytest.mark.usefixtures("few_digits")
 
 
+@pytest.mark.usefixtures("small_samples")
 @pytest.mark.parametrize(
     "name",
     [
@@ -50,8 +55,6 @@ def test_every_encoding_takes_its_columns_beside_the_features(name: str, tmp_pat
     total = total + encoded.pe_EquivStableLapPE.sum() if "pe_EquivStableLapPE" in encoded else total
     total.backward()
     assert all(parameter.grad is not None for parameter in model.encoder.node.parameters())
-
-
 def test_the_features_keep_the_columns_that_encodings_leave() -> None:
     load("LinearNode+LapPE+RWSE", "dataset.sample", "True")
     model, batch = model_and_batch()
@@ -61,6 +64,7 @@ def test_the_features_keep_the_columns_that_encodings_leave() -> None:
     assert torch.equal(model.encoder(batch.clone()).x[:, : features.out_features], wanted)
 
 
+@pytest.mark.usefixtures("small_samples")
 @pytest.mark.parametrize("encoding", ["LapPE", "RWSE"])
 def test_an_encoding_may_take_all_columns_and_leaves_none_to_the_features(encoding: str) -> None:
     load(f"LinearNode+{encoding}", "dataset.sample", "True", f"posenc_{encoding}.dim_pe", "32")
@@ -85,6 +89,7 @@ def test_what_is_computed_is_kept_and_used_again(tmp_path: Path, caplog: pytest.
     assert len(list((tmp_path / "encodings" / "sklearn-digits").glob("RWSE-*"))) == 2
 
 
+@pytest.mark.usefixtures("small_samples")
 @pytest.mark.parametrize(
     ("name", "words", "line"),
     [
@@ -147,3 +152,215 @@ def test_the_public_defaults_stand() -> None:
     assert (cfg.posenc_ERN.accuracy, cfg.posenc_ERN.er_dim, cfg.posenc_ERE.accuracy) == (0.1, "none", 0.1)
     assert (cfg.posenc_RWSEEdge.num_global, cfg.posenc_RWSEEdge.global_edge_dropout) == (2, 0.2)
     assert (cfg.posenc_GraphormerBias.dim_pe, cfg.posenc_GraphormerBias.num_spatial_types) == (0, None)
+
+
+@pytest.mark.usefixtures("small_samples")
+@pytest.mark.parametrize(
+    ("name", "width"),
+    [
+        ("ERE", 4),
+        ("ER", 4),
+        ("RWSEEdge", 4),
+        ("DummyEdge+ER", 4),
+        ("DummyEdge+RWSEEdge", 4),
+        ("DummyEdge+ERE+RWSEEdge", 8),
+    ],
+)
+def test_every_encoding_of_edges_takes_its_columns_beside_their_features(name: str, width: int, tmp_path: Path) -> None:
+    load("LinearNode", edges=name)
+    batch = sample(tmp_path)
+    module = edge_encoder(current_plan(), name, 12)
+    out = module(batch.clone()).edge_attr
+    assert out.shape == (batch.num_edges, 12)
+    assert module[0].encoder.embedding_dim == 12 - width
+    out.sum().backward()
+    assert all(parameter.grad is not None for parameter in module.parameters())
+def test_edges_carry_their_resistances_and_the_probabilities_of_walks(tmp_path: Path) -> None:
+    load("LinearNode", edges="DummyEdge+ERE+RWSEEdge")
+    for graph in sample(tmp_path).to_data_list():
+        resistances = edge_resistances(graph.edge_index, graph.num_nodes)[:, None].float()
+        torch.testing.assert_close(graph.edge_pestat_ERE, resistances)
+        walks = edge_walk_probabilities(graph.edge_index, graph.num_nodes, range(1, 21))
+        torch.testing.assert_close(graph.edge_pestat_RWSEEdge, walks)
+
+
+def test_features_of_edges_are_mapped_beside_an_encoding_where_there_are_some() -> None:
+    load("LinearNode", edges="ERE")
+    cfg.dataset.edge_dim = 3
+    assert edge_encoder(current_plan(), "ERE", 12)[0].encoder.in_features == 3
+
+
+def test_a_batch_norm_stands_between_features_and_walks_of_edges_only() -> None:
+    load("LinearNode", "dataset.edge_encoder_num_types", "5", edges="TypeDictEdge+RWSEEdge")
+    module = edge_encoder(current_plan(), "TypeDictEdge+RWSEEdge", 12)
+    assert module[0].encoder.weight.shape == (5, 8)
+    assert module[1].norm.module.num_features == 8
+    load("LinearNode", edges="DummyEdge+ERE")
+    assert isinstance(edge_encoder(current_plan(), "DummyEdge+ERE", 12)[1].norm, nn.Identity)
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "line"),
+    [
+        ("DummyEdge+RWSEdge", (), "dataset.edge_encoder_name: unknown name 'RWSEdge'. Did you mean RWSEEdge"),
+        ("DummyEdg+ERE", (), "dataset.edge_encoder_name: unknown name 'DummyEdg'. Did you mean DummyEdge"),
+        ("DummyEdge+RWSE", (), "dataset.edge_encoder_name: unknown name 'RWSE'"),
+        ("DummyEdge+ERE", ("posenc_ERE.dim_pe", "12"), "take 12 of 12 columns: lower their dim_pe"),
+    ],
+)
+def test_a_mistake_in_an_edge_encoder_is_one_line(name: str, words: tuple[str, ...], line: str) -> None:
+    load("LinearNode", *words, edges=name)
+    with pytest.raises(ConfigError, match=line):
+        edge_encoder(current_plan(), name, 12)
+
+
+def test_an_edge_encoder_whose_block_is_off_is_refused() -> None:
+    load("LinearNode", enable=False, edges="DummyEdge+ER")
+    with pytest.raises(ConfigError, match=r"dataset.edge_encoder_name: ER needs posenc_ERE\.enable True"):
+        enabled_encodings(cfg)
+def test_a_model_reads_composed_edge_features(tmp_path: Path) -> None:
+    load("LinearNode", "dataset.sample", "True", "dataset.dir", str(tmp_path), edges="DummyEdge+RWSEEdge")
+    model, batch = model_and_batch()
+    pred, _ = model(batch)
+    pred.sum().backward()
+    assert bool(model.encoder.edge[1].encoder.pe_encoder.weight.grad.any())
+
+
+def test_the_width_of_resistance_embeddings_is_that_of_the_largest_graph(tmp_path: Path) -> None:
+    load("LinearNode+ERN", "dataset.sample", "True", "dataset.dir", str(tmp_path))
+    graphs = load_dataset("sklearn", "digits", str(tmp_path)).graphs
+    widths = [embedding_width(graph.num_nodes, graph.num_edges, 0.1) for graph in graphs]
+    assert min(widths) < max(widths)
+    assert cfg.posenc_ERN.er_dim == "none"  # the config hash of a run must not change when its data is loaded
+    assert cfg.share.dim_er == max(widths)
+    for graph, width in zip(graphs, widths, strict=True):
+        assert graph.pestat_ERN.shape == (graph.num_nodes, max(widths))
+        assert bool(graph.pestat_ERN[:, :width].any(dim=0).all())
+        assert not graph.pestat_ERN[:, width:].any()
+
+
+def test_resistance_embeddings_follow_seed_and_graph_and_keep_to_a_given_width() -> None:
+    def embedded(seed: int, number: int) -> torch.Tensor:
+        load("LinearNode+ERN", "posenc_ERN.er_dim", "3", "seed", str(seed))
+        (encoding,) = enabled_encodings(cfg)
+        assert encoding.random
+        graph = Data(edge_index=torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]]), num_nodes=9, graph_id=number)
+        return encoding.compute([graph])[0]["pestat_ERN"]
+
+    first = embedded(0, 0)
+    edges = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
+    assert torch.equal(first, resistance_embedding(edges, 9, 3, np.random.default_rng([0, 0])))  # 5 without a bound
+    assert torch.equal(embedded(0, 0), first)
+    assert not torch.equal(embedded(1, 0), first)
+    assert not torch.equal(embedded(0, 1), first)
+
+
+@pytest.mark.parametrize(("value", "line"), [("wide", "got 'wide'"), ("none", "got 'none'"), ("0", "got '0'")])
+def test_a_width_that_is_no_number_is_refused(value: str, line: str) -> None:
+    load("LinearNode+ERN", "posenc_ERN.er_dim", value)
+    with pytest.raises(ConfigError, match=f"posenc_ERN.er_dim: expected a number, .*{line}"):
+        enabled_encodings(cfg)
+
+
+def test_stable_eigenvectors_are_those_of_lappes_laplacian_beside_its_own(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    words = ("posenc_LapPE.eigen.laplacian_norm", "none", "posenc_EquivStableLapPE.eigen.max_freqs", "3")
+    load("LinearNode+LapPE+EquivStableLapPE", *words)
+    for graph in sample(tmp_path).to_data_list():
+        _, vectors = laplacian_eigenpairs(graph.edge_index, graph.num_nodes, 3, "none")
+        torch.testing.assert_close(graph.eigvecs_es.abs(), vectors.abs().float(), rtol=1e-4, atol=1e-5)
+        assert graph.EigVecs.shape[1] == 10
+    assert "EquivStableLapPE takes posenc_LapPE.eigen.laplacian_norm (none)" in caplog.text
+
+
+def test_an_encoding_without_columns_leaves_all_of_them_to_the_features(tmp_path: Path) -> None:
+    load("LinearNode+GraphormerBias+RWSE")
+    batch = sample(tmp_path)
+    cfg.share.dim_in = batch.x.size(1)
+    module = node_encoder(current_plan(), "LinearNode+GraphormerBias+RWSE", 12)
+    assert module[0].encoder.out_features == module[1].in_degree_encoder.embedding_dim == 8
+    out = module(batch)
+    assert out.pair_attr.shape == (int(batch.ptr.diff().square().sum()), cfg.gt.n_heads)
+    distances = [shortest_distances(graph.edge_index, graph.num_nodes) for graph in batch.to_data_list()]
+    assert torch.equal(out.spatial_types, torch.cat(distances))
+
+
+def test_nodes_carry_their_degree_and_their_profile(tmp_path: Path) -> None:
+    load("LinearNode+Degree+LDP")
+    for graph in sample(tmp_path).to_data_list():
+        assert torch.equal(graph.pestat_Degree, out_degrees(graph.edge_index, graph.num_nodes))
+        assert torch.equal(graph.pestat_LDP, local_degree_profile(graph.edge_index, graph.num_nodes))
+
+
+def test_only_degrees_of_graphormer_are_computed_where_only_they_are_asked_for(tmp_path: Path) -> None:
+    load("LinearNode+GraphormerBias", "posenc_GraphormerBias.node_degrees_only", "True")
+    batch = sample(tmp_path)
+    assert "spatial_types" not in batch
+    assert "path_types" not in batch
+    assert batch.in_degrees.shape == (batch.num_nodes,)
+
+
+def test_types_on_paths_are_computed_where_they_are_asked_for() -> None:
+    words = ("posenc_GraphormerBias.edge_types", "True", "dataset.edge_encoder_num_types", "7")
+    load("LinearNode+GraphormerBias", *words)
+    (encoding,) = enabled_encodings(cfg)
+    assert encoding.reads == ("edge_index", "edge_attr")
+    edges = torch.tensor([[0, 1], [1, 2]])
+    graph = Data(x=torch.ones(3, 1), edge_index=edges, edge_attr=torch.tensor([[4], [6]]), num_nodes=3)
+    assert encoding.compute([graph])[0]["path_types"][2].tolist() == [4, 6, -1]  # from node 0 to node 2; 3 = 4 - 1
+    cfg.share.dim_in = 1
+    module = node_encoder(current_plan(), "LinearNode+GraphormerBias", 12)[1]
+    assert module.edge_encoder.num_embeddings == 7
+    assert module.place_encoder.shape == (4 * cfg.gt.n_heads**2, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("posenc_GraphormerBias.dim_pe", "4"), "dim_pe must be 0, got 4"),
+        (("posenc_GraphormerBias.edge_types", "True"), "needs dataset.edge_encoder_num_types"),
+        (("posenc_GraphormerBias.num_in_degrees", "0"), "num_in_degrees: expected a whole number from 1"),
+    ],
+)
+def test_a_mistake_in_graphormers_block_is_one_line(words: tuple[str, ...], line: str) -> None:
+    def start() -> None:
+        load("LinearNode+GraphormerBias", *words)
+        current(entries("encoding")["GraphormerBias"]).encoder(12, None)
+
+    with pytest.raises(ValueError, match=line):
+        start()
+
+
+GROUP = "posenc_RRWP"
+
+
+def loaded(tmp_path: Path, *words: str) -> GraphDataset:
+    """Return the sample of the digits as a config with RRWP loads it."""
+    file = ROOT / "configs" / "quickstart" / "digits-kmip.yaml"
+    load_config(cfg, file, [f"{GROUP}.enable", "True", f"{GROUP}.ksteps", "3", *words])
+    cfg.dataset.sample, cfg.dataset.dir = True, str(tmp_path)
+    return load_dataset("sklearn", "digits", str(tmp_path))
+
+
+@pytest.mark.usefixtures("small_samples")
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_precomputed_values_have_the_precision_of_the_config(tmp_path: Path, precision: str) -> None:
+    graph = loaded(tmp_path, f"{GROUP}.precision", precision).graphs[0]
+    walks = current(lookup("encoding", "RRWP")).walks
+    assert graph.rrwp.dtype == walks.dtype == getattr(torch, precision)
+    assert torch.equal(graph.rrwp, rrwp(graph.edge_index, graph.num_nodes, walks))
+    assert cfg.share.rrwp_in_batch == 0
+@pytest.mark.usefixtures("small_samples")
+def test_values_that_are_too_many_to_store_are_left_to_the_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rrwp_file, "CACHE_BYTES", 1000)
+    assert "rrwp" not in loaded(tmp_path).graphs[0]
+    assert cfg.share.rrwp_in_batch == 1
+    assert current(lookup("encoding", "RRWP")).computed_in_batch
+    assert "rrwp" in loaded(tmp_path, f"{GROUP}.where", "cache").graphs[0]
+    monkeypatch.undo()
+    assert "rrwp" not in loaded(tmp_path, f"{GROUP}.where", "batch").graphs[0]
+    assert "rrwp" in loaded(tmp_path).graphs[0]

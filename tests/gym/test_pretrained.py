@@ -17,7 +17,7 @@ from graphgps_kmip.gym.config_loading import load_config
 from graphgps_kmip.gym.experiment import assemble
 from graphgps_kmip.gym.planned_runs import configured, planned_runs
 from graphgps_kmip.gym.pretrained import adopt_settings
-from tests.gym.earlier import restored, train_earlier  # noqa: F401
+from tests.gym.earlier import train_earlier
 from tests.test_main import DIGITS, SHORT
 
 pytestmark = pytest.mark.usefixtures("few_digits")

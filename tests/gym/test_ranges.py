@@ -15,13 +15,13 @@ from yacs.config import CfgNode
 
 from graphgps_kmip.compat.key_translation import UNREAD
 from graphgps_kmip.errors import ConfigError
+from graphgps_kmip.gym.config_defaults import GRAPHGYM, Unread, Unruled, rules
 from graphgps_kmip.gym.config_loading import flatten, load_config
-from graphgps_kmip.gym.config_ranges import GRAPHGYM, Unread, Unruled, rules
 from graphgps_kmip.gym.experiment import assemble, check_devices
 from graphgps_kmip.gym.planned_runs import configured, planned_runs
 from graphgps_kmip.ranges import Flag, Range, Registered, refusal
 from graphgps_kmip.registry import register
-from graphgps_kmip.signatures import bind, defaults, rules_of
+from graphgps_kmip.signatures import rules_of
 
 ROOT = Path(__file__).parents[2]
 DEFAULTS = CfgNode()
@@ -137,12 +137,6 @@ def test_a_users_component_may_declare_ranges_and_need_not() -> None:
     assert (node.gt.mine.reach, node.gt.mine.share) == (-9, 1.0)
     with pytest.raises(ConfigError, match=r"gt\.mine\.share: expected a finite number from 0 to 1, got 1\.5"):
         load_config(CfgNode(), None, ["gt.mine.share", "1.5"])
-
-
-def test_a_group_set_in_code_is_checked_when_it_is_bound() -> None:
-    node = defaults(Mine) | {"share": 2.0}
-    with pytest.raises(ConfigError, match=r"gt\.mine\.share: expected a finite number from 0 to 1, got 2\.0"):
-        bind(Mine, node, "gt.mine")
     assert set(rules_of(Mine)) == {"share"}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +54,6 @@ optim:
   {optimizer: adam, weight_decay: 0.0, base_lr: 0.0007, max_epoch: 1000, scheduler: reduce_on_plateau,
    reduce_factor: 0.5, schedule_patience: 25, min_lr: 1e-6}
 """
-
-
-@pytest.fixture(autouse=True)
-def _closed_config() -> Iterator[None]:
-    yield
-    cfg.defrost()
 
 
 def count(module: nn.Module) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from graphgps_kmip.attention.exphormer import ExpanderMessages
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config_loading import load_config
 from graphgps_kmip.gym.network_building import build_network, with_width
-from graphgps_kmip.gym.parameter_count import count_by_component
+from graphgps_kmip.gym.parameter_count import count_layers
 from tests.gym.networks import DATA, configure, graphs
 from tests.gym.public_files import ZINC, assembled, silent_after_two_steps
 
@@ -34,12 +33,6 @@ SINGLE = ZINC | {
 }
 
 
-@pytest.fixture(autouse=True)
-def _entered() -> Iterator[None]:
-    yield
-    cfg.defrost()
-
-
 def test_a_single_model_takes_two_steps(tmp_path: Path) -> None:
     assert silent_after_two_steps(tmp_path, SINGLE) == []
 
@@ -48,8 +41,8 @@ def test_a_single_model_is_one_branch_and_an_activation() -> None:
     d, layer_type = 8, {"gt.layer_type": "CustomGatedGCN", "gt.layers": 2}
     configure(DATA | {"model.type": "SingleModel", "gt.layer_norm": True, "gt.batch_norm": False} | layer_type)
     model, batch = build_network("SingleModel", 5, 3).eval(), graphs()
-    once, layer = count_by_component(model)
-    assert layer == {"gated_lin": 5 * (d * d + d), "gated_bn": 4 * d, "branch_norms": 2 * d}
+    _, layers = count_layers(model)
+    assert [sum(layer.values()) for layer in layers] == [5 * (d * d + d) + 4 * d + 2 * d] * 2
     encoded = model.encoder(batch.clone())
     x, edge_attr = encoded.x, encoded.edge_attr
     for one in model.layers:
@@ -66,14 +59,11 @@ def test_a_single_model_has_one_branch(layer_type: str) -> None:
         build_network("SingleModel", 5, 3)
 
 
-def multi_sizes(local: str, d: int, norm: int) -> dict[str, int]:
-    """Return the sizes of a layer of Exphormer's MultiModel, as its modules have them."""
-    kinds = {
-        "CustomGatedGCN": {"gated_lin": 5 * (d * d + d), "gated_bn": 4 * d},
-        "GCN": {"gcn_lin": d * d + d},  # one linear map without bias, and a bias behind the sum
-    }
-    both = {"branch_norms": 2 * norm * d, "exph_qkve": 4 * d * d}
-    return kinds[local] | both | {"ffn": 4 * d * d + 3 * d, "ffn_norm": norm * d}
+def multi_size(local: str, d: int, norm: int) -> int:
+    """Return the size of a layer of Exphormer's MultiModel, as its modules have it."""
+    # of GatedGCN five maps and two norms; of GCN one map without bias, and a bias after the sum
+    messages = {"CustomGatedGCN": 5 * (d * d + d) + 4 * d, "GCN": d * d + d}[local]
+    return messages + 4 * d * d + (4 * d * d + 3 * d) + 3 * norm * d  # Exphormer, feed-forward network, norms
 
 
 @pytest.mark.parametrize("norm", ["batch_norm", "layer_norm"])
@@ -95,10 +85,10 @@ def test_a_multi_model_has_the_sizes_of_exphormers_code(
     loaded = {key: cfg.gt[key] for key in ("batch_norm", "layer_norm", "graph_norm", "layer_type")}
     configure(DATA | {f"gt.{key}": value for key, value in loaded.items()})
     cfg.model.type, cfg.gt.layers, cfg.prep.num_virt_node = "MultiModel", 3, num_virt_node
-    once, layers = count_by_component(build_network("MultiModel", 5, 3))
-    assert layers == multi_sizes(local, 8, {"batch_norm": 2, "layer_norm": 3}[norm])
-    assert once["expander_emb"] == 8
-    assert once.get("virtual_emb", 0) == 3 * num_virt_node * 8
+    once, layers = count_layers(build_network("MultiModel", 5, 3))
+    size = multi_size(local, 8, {"batch_norm": 2, "layer_norm": 3}[norm])
+    assert [sum(layer.values()) for layer in layers] == [size] * 3
+    assert once["initial_state"] == 8 + 3 * num_virt_node * 8
 
 
 @pytest.mark.parametrize("local", ["GCN", "CustomGatedGCN", "GINE", "GAT"])

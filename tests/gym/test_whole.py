@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from graphgps_kmip.attention import BigBirdAttention, PerformerAttention
 from graphgps_kmip.attention.performer import PERIOD
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.network_building import build_network
-from graphgps_kmip.gym.parameter_count import count_by_component
+from graphgps_kmip.gym.parameter_count import count_layers
 from graphgps_kmip.model import AttentionLayer, TransformerLayer
 from graphgps_kmip.networks.gps_networks import width_step
 from tests.gym.networks import DATA, configure, graphs
@@ -24,50 +23,36 @@ from tests.gym.public_files import BIG_BIRD, NCI1, UNKNOWN_ENCODER, ZINC, assemb
 PUBLIC = {"zinc-Performer": ZINC, "nci1-Performer": NCI1, "zinc-BigBird": BIG_BIRD}
 
 
-@pytest.fixture(autouse=True)
-def _entered() -> Iterator[None]:
-    yield
-    cfg.defrost()
-
-
 def san_head(dim: int) -> int:
     return dim * dim // 2 + dim // 2 + dim * dim // 8 + dim // 4 + dim // 4 + 1
 
 
-# Components of the network, and of a layer, by the shapes of the public modules.
-def performer_sizes(d: int) -> dict[str, int]:
-    qkv, out = 3 * (d * d + d), d * d + d  # the heads together are as wide as the network
-    return {"performer": qkv + out, "branch_norms": 2 * d, "ffn": 8 * d * d + 5 * d, "ffn_norm": 2 * d}
+# Sizes by the shapes of the public modules.
+def performer_layer(d: int) -> int:
+    attention = 4 * (d * d + d)  # the heads together are as wide as the network
+    return attention + (8 * d * d + 5 * d) + 4 * d  # feed-forward network, two norms
 
 
-def big_bird_sizes(d: int) -> dict[str, int]:
-    return {"bb_qkv": 3 * d * d, "bb_out": d * d + d, "bb_ffn": 2 * (d * d + d), "bb_ln": 4 * d}
+def big_bird_layer(d: int) -> int:
+    return 3 * d * d + (d * d + d) + 2 * (d * d + d) + 4 * d  # queries to values, out, feed-forward network, norms
 
 
 # dim_pe 8 in 2 layers: 2 to 16 to 8; dim_pe 16 in 3: 2 to 32 to 32 to 16
-ZINC_INPUT = {"node_enc": 28 * 48, "LapPE": 3 * 16 + 17 * 8}
+ZINC_INPUT = 28 * 48 + 3 * 16 + 17 * 8
 SIZES = {
-    "zinc-Performer": (ZINC_INPUT, performer_sizes(56), 10, san_head(56)),
-    "nci1-Performer": (
-        {"node_enc": 38 * 48, "LapPE": 3 * 32 + 33 * 32 + 33 * 16},
-        performer_sizes(64),
-        2,
-        64 * 65 + 65,
-    ),
-    "zinc-BigBird": (ZINC_INPUT, big_bird_sizes(56), 10, san_head(56)),
+    "zinc-Performer": (ZINC_INPUT, performer_layer(56), 10, san_head(56)),
+    "nci1-Performer": (38 * 48 + 3 * 32 + 33 * 32 + 33 * 16, performer_layer(64), 2, 64 * 65 + 65),
+    "zinc-BigBird": (ZINC_INPUT, big_bird_layer(56), 10, san_head(56)),
 }
 
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_a_public_file_builds_the_sizes_of_its_code(name: str, tmp_path: Path) -> None:
     model = assembled(tmp_path, PUBLIC[name]).model.model
-    once, layer = count_by_component(model)
-    inputs, wanted, depth, head = SIZES[name]
-    assert layer == wanted
-    assert len(model.layers) == depth
-    assert {key: once.pop(key) for key in inputs} == inputs
-    assert sum(once.values()) == head
-    assert sum(p.numel() for p in model.parameters()) == sum(inputs.values()) + depth * sum(wanted.values()) + head
+    once, layers = count_layers(model)
+    encoders, of_layer, depth, head = SIZES[name]
+    assert [sum(layer.values()) for layer in layers] == [of_layer] * depth
+    assert (sum(once.values()) - once["head.mlp"], once["head.mlp"]) == (encoders, head)
 
 
 @pytest.mark.parametrize("name", PUBLIC)

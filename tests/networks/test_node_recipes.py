@@ -15,11 +15,11 @@ from graphgps_kmip.data.graph_changes import with_normalized_features
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config_loading import load_config
 from graphgps_kmip.gym.data_loading import load_configured, load_dataset
-from graphgps_kmip.gym.experiment import execute, launch
+from graphgps_kmip.gym.experiment import run_experiment
 from graphgps_kmip.gym.network_building import build_network
-from graphgps_kmip.gym.planned_runs import planned_runs
 from graphgps_kmip.gym.train_modes import current_optimizer
 from graphgps_kmip.model.feature_encoding import SparseDropout
+from graphgps_kmip.results.run_record import read_record
 
 ROOT = Path(__file__).parents[2]
 EDGES = [(0, 1), (1, 0), (1, 2), (2, 1), (2, 3), (3, 2), (0, 2), (2, 0)]  # node 4 has none
@@ -165,10 +165,9 @@ def test_gradients_of_sparse_dropout_are_scaled_where_a_number_stays_and_none_wh
 
 
 def test_a_run_in_the_recipe_trains_and_stops_and_goes_on_with_both_groups(tmp_path: Path) -> None:
-    words = ["dataset.sample", "True", "out_dir", str(tmp_path), "optim.max_epoch", "2", "gnn.dim_inner", "4"]
-    configure("gcn", *words)
-    record = execute(planned_runs(1)[0], launch())
-    assert record is not None
+    words = ["dataset.sample", "True", "out_dir", str(tmp_path / "out"), "optim.max_epoch", "2", "gnn.dim_inner", "4"]
+    run_experiment(ROOT / "configs/Citation/cora-gcn.yaml", words)
+    record = read_record(next(tmp_path.rglob("record.json")).parent)
     assert record["best"]["test"]["accuracy"] >= 0
     saved = torch.load(next(tmp_path.rglob("*.ckpt")), weights_only=True)
     decays = [group["weight_decay"] for group in saved["optimizer_state"]["param_groups"]]

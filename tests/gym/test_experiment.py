@@ -1,4 +1,4 @@
-"""The log on the screen: what becomes of a run whose standard output cannot be written."""
+"""The experiment: few frames from `run_experiment` to a model's forward; a screen that cannot be written."""
 
 from __future__ import annotations
 
@@ -6,25 +6,47 @@ import io
 import logging
 import os
 import sys
-from collections.abc import Iterator
+import traceback
 from pathlib import Path
 
 import pytest
+from torch import Tensor
 
 import main
+from graphgps_kmip.attention import FullAttention
+from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.common.screen_log import log_to_screen
+from graphgps_kmip.registry import register_attention
 from tests.test_main import DIGITS, SHORT
+
+PACKAGE = Path(__file__).parents[2] / "graphgps_kmip"
+
+
+@pytest.mark.usefixtures("own_registry", "small_samples")
+def test_at_most_six_frames_lie_between_the_experiment_and_a_models_forward(tmp_path: Path) -> None:
+    stacks: list[list[str]] = []
+
+    class Looking(FullAttention):
+        """Full attention that looks at who calls it."""
+
+        def forward(self, x: Tensor, context: GraphContext) -> Tensor:
+            frames = traceback.extract_stack()
+            stacks.append([frame.name for frame in frames if Path(frame.filename).is_relative_to(PACKAGE)])
+            return super().forward(x, context)
+
+    register_attention("Looking", Looking)
+    words = ["dataset.sample", "True", "gt.layer_type", "GatedGCN+Looking", "out_dir", str(tmp_path)]
+    assert main.run(["--cfg", DIGITS, *SHORT, *words]) == 0
+    for names in stacks[:1]:
+        experiment, forward = names.index("run_experiment"), names.index("forward")
+        assert forward - experiment - 1 <= 6, names[experiment : forward + 1]
+        assert experiment <= 2, "main.run, carry_out"
+    assert stacks
+
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
 FULL = Path("/dev/full")
-
-
-@pytest.fixture(autouse=True)
-def logging_as_before() -> Iterator[None]:
-    handlers = logging.root.handlers[:]
-    yield
-    logging.root.handlers = handlers
 
 
 def without_reader() -> io.TextIOWrapper:

@@ -1,4 +1,4 @@
-"""Scores of an estimator: the attention weight of each edge at the best epoch, written as scores.pt of its run.
+"""Attention of a trained model in its run folder: arrays of the attention picture, all weights, scores of an estimator.
 
 Any model whose attentions have ``edge_scores`` or ``attention_graph`` can be an estimator: the edges of the first are
 those of its attention graph, with their kinds; those of the second are the keys that a node selects in any head, such
@@ -7,40 +7,127 @@ as those of k-MIP. Weights are averaged over the heads.
 
 from __future__ import annotations
 
+import io
 import logging
+import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.attention import AttentionGraph
+from graphgps_kmip.attention import AttentionGraph, collect_attention
 from graphgps_kmip.attention.exphormer import KINDS
+from graphgps_kmip.common.atomic_write import replacing
 from graphgps_kmip.data import GraphDataset
 from graphgps_kmip.data.dataset import graph_facts
 from graphgps_kmip.data.score_file import AttentionScores, LayerScores, write_scores
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config_hash import config_hash
-from graphgps_kmip.gym.sparse_settings import check_keeps_best
+from graphgps_kmip.gym.sparse_loading import check_keeps_best, the_graph
 from graphgps_kmip.results.run_folder import best_checkpoint_file, scores_file, writing
 from graphgps_kmip.results.run_record import read_record, write_record
+from graphgps_kmip.train import replace_file
 from graphgps_kmip.train.checkpoint import load_model_state, read_checkpoint
 
+MAX_NODES = 500  # more cannot be distinguished in a picture
+GRAPHS = 128  # as many as GraphGPS's mode log-attn-weights saves
 SELECTED = ("selected",)  # the one kind of the edges of an `AttentionGraph`
+
+
+def save_attention(model: nn.Module, dataset: GraphDataset, path: Path) -> bool:
+    """Write the learned attention graphs of the first test graph; return whether there was something to write.
+
+    There is nothing for graphs without a position in the plane, graphs of more than `MAX_NODES` nodes, models without
+    attention and models with graph tokens; the log says which.
+    """
+    graph = dataset.part("test")[0]
+    pos = graph.pos
+    if pos is None or pos.size(1) != 2 or graph.num_nodes > MAX_NODES:
+        logging.info("no attention picture: it needs graphs of at most %d nodes with 2-D positions", MAX_NODES)
+        return False
+    batch, model = _batch(model, graph), model.eval()
+    layers = collect_attention(model, batch)
+    if not layers:
+        logging.info("no attention picture: no layer of this model has a method attention_graph (docs/extending.md)")
+        return False
+    if any(layer.index.size(1) != graph.num_nodes for layer in layers):
+        logging.info("no attention picture: the model attends to graph tokens, which have no position")
+        return False
+    with torch.no_grad():
+        pred, _ = model(batch)
+    arrays = {"pos": pos, "value": _shade(graph.x, pos), "edge_index": graph.edge_index, "label": graph.y}
+    arrays |= {"prediction": pred.argmax(-1), **_layer_arrays(layers)}
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **{name: value.detach().cpu().numpy() for name, value in arrays.items()})
+    with writing(path, "The results of the run are complete."):
+        replace_file(path, buffer.getvalue())
+    return True
+
+
+def _batch(model: nn.Module, graph: Data, split: str = "test") -> Batch:
+    """Return a graph as a batch for a trained model, whose schedules are at their end."""
+    parameter = next(model.parameters())
+    batch = Batch.from_data_list([graph]).to(parameter.device)
+    batch = batch.apply(lambda tensor: tensor.to(parameter.dtype) if tensor.is_floating_point() else tensor)
+    batch.split, batch.progress = split, 1.0
+    return batch
+
+
+def _layer_arrays(layers: Sequence[AttentionGraph]) -> dict[str, Tensor]:
+    arrays = {}
+    for i, layer in enumerate(layers):
+        arrays |= {f"index_{i}": layer.index, f"weight_{i}": layer.weight}
+    return arrays
+
+
+def _shade(x: Tensor, pos: Tensor) -> Tensor:
+    """Return one number for each node, (N,): the mean of its features, positions among them left out."""
+    features = [column for column in x.float().T if not any(torch.equal(column, place) for place in pos.float().T)]
+    return torch.stack(features).mean(0) if features else torch.zeros(len(x))
+
+
+def save_weights(model: nn.Module, graphs: Sequence[Data], path: Path, limit: int = GRAPHS) -> int:
+    """Write the attention weights of the first graphs into one .npz, and return how many graphs.
+
+    Of graph g it holds ``graph_g/x``, ``graph_g/edge_index``, and of each layer l that has weights
+    ``graph_g/index_l`` (H, N, K), the keys of each node, -1 in a missing slot, and ``graph_g/weight_l`` (H, N, K).
+    Full attention has K = N. Memory is that of one graph; the file takes H * N * K numbers a layer, compressed.
+
+    Args:
+        model: trained; as its schedules are at their end.
+        graphs: of the test split.
+        path: where the file goes; it is there whole or not at all.
+        limit: how many at most.
+
+    Raises:
+        ConfigError: no layer of the model has attention weights.
+        RunFolderError: the file cannot be written.
+    """
+    count = min(limit, len(graphs))
+    with writing(path), replacing(path) as part, zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
+        for g in range(count):
+            layers = collect_attention(model, _batch(model, graphs[g]))
+            if not layers:
+                raise ConfigError(
+                    "train.mode log-attn-weights: no layer of this model has attention weights: take kMIP, "
+                    "Transformer or BiasedTransformer in gt.layer_type"
+                )
+            arrays = {"x": graphs[g].x, "edge_index": graphs[g].edge_index, **_layer_arrays(layers)}
+            for name, value in arrays.items():
+                with archive.open(f"graph_{g}/{name}.npy", "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, value.detach().cpu().numpy())
+    return count
 
 
 def save_scores(model: nn.Module, dataset: GraphDataset, level: str, run_dir: Path) -> None:
     """Write the scores of a finished run, and name the file in its record; the model has those of its best epoch then.
 
     The whole graph passes once through the model, without gradients: less memory than a step of its training.
-
-    Args:
-        model: of the run, as ``cfg`` describes it.
-        dataset: of the run.
-        level: of its records, see `DatasetInfo`.
-        run_dir: the run's folder.
 
     Raises:
         ConfigError: the data is not one graph whose nodes are classified, the checkpoint of the best epoch is missing,
@@ -74,28 +161,8 @@ def save_scores(model: nn.Module, dataset: GraphDataset, level: str, run_dir: Pa
     logging.info("scores of epoch %d, layers of %s edges: %s", content["epoch"], edges, scores_file(run_dir))
 
 
-def the_graph(dataset: GraphDataset, level: str) -> Data:
-    """Return the one graph whose nodes are classified.
-
-    Raises:
-        ConfigError: the data is something else.
-    """
-    if level != "node" or len(dataset) != 1:
-        many = f"{len(dataset):,} graphs, level {level}"
-        raise ConfigError(
-            f"dataset.name: scores and samples of edges are of one graph whose nodes are classified, and "
-            f"{cfg.dataset.format} {cfg.dataset.name} is {many}: take another data set, or another gt.layer_type"
-        )
-    return dataset.graphs[0]
-
-
 def collect_scores(model: nn.Module, graph: Data, epoch: int) -> tuple[list[LayerScores], tuple[str, ...]]:
     """Return the scores of each layer, in order of use, and the names of the kinds of their edges.
-
-    Args:
-        model: trained; it is in eval mode afterwards.
-        graph: what it classifies the nodes of.
-        epoch: what schedules, such as that of a temperature, depend on.
 
     Raises:
         ConfigError: no layer has scores, or a layer attends to something else than nodes.
@@ -112,11 +179,14 @@ def collect_scores(model: nn.Module, graph: Data, epoch: int) -> tuple[list[Laye
         else:
             found.append(of_selection(module.attention_graph(*args, **kwargs), graph.num_nodes))
 
+    batch = _batch(model, graph, "val")
+    batch.epoch = epoch
+    batch.progress = epoch / max(1, cfg.optim.max_epoch - 1)  # as when this epoch was found to be the best
     scoring = [one for one in model.modules() if hasattr(one, "edge_scores") or hasattr(one, "attention_graph")]
     hooks = [module.register_forward_pre_hook(record, with_kwargs=True) for module in scoring]
     try:
         with torch.no_grad():
-            model.eval()(_batch(model, graph, epoch))
+            model.eval()(batch)
     finally:
         for hook in hooks:
             hook.remove()
@@ -126,15 +196,6 @@ def collect_scores(model: nn.Module, graph: Data, epoch: int) -> tuple[list[Laye
             "take ScoreEstimator or kMIP"
         )
     return found, kinds
-
-
-def _batch(model: nn.Module, graph: Data, epoch: int) -> Batch:
-    parameter = next(model.parameters())
-    batch = Batch.from_data_list([graph]).to(parameter.device)
-    batch = batch.apply(lambda tensor: tensor.to(parameter.dtype) if tensor.is_floating_point() else tensor)
-    batch.split, batch.epoch = "val", epoch
-    batch.progress = epoch / max(1, cfg.optim.max_epoch - 1)  # as when this epoch was found to be the best
-    return batch
 
 
 def of_edges(edges: Tensor, weight: Tensor, num_nodes: int, before: LayerScores | None = None) -> LayerScores:

@@ -1,0 +1,107 @@
+"""The config hash: it covers the settings that are no defaults, whatever else this process has imported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from torch_geometric.graphgym import register
+from torch_geometric.graphgym.config import cfg
+from yacs.config import CfgNode
+
+from graphgps_kmip.attention import FullAttention
+from graphgps_kmip.gym.config_hash import config_hash
+from graphgps_kmip.gym.config_loading import load_config
+from graphgps_kmip.registry import register_attention
+from tests.processes import forked
+
+ROOT = Path(__file__).parents[2]
+DIGITS = "configs/quickstart/digits-kmip.yaml"
+OWN = "examples/my_attention/digits-linear.yaml"
+
+
+@pytest.fixture(autouse=True)
+def registries_as_before(own_registry: None) -> Iterator[None]:  # noqa: ARG001
+    functions = dict(register.config_dict)
+    yield
+    register.config_dict.clear()
+    register.config_dict.update(functions)
+    cfg.defrost()
+    cfg.pop("theirs", None)
+    load_config(cfg, ROOT / DIGITS, [])
+
+
+def hash_of(*words: str) -> str:
+    load_config(cfg, ROOT / DIGITS, list(words))
+    return config_hash(cfg)
+
+
+@pytest.mark.parametrize(
+    ("words", "counts"),
+    [
+        ("gt.layers 7", True),
+        ("seed 1", True),
+        ("dataset.split_index 1", True),
+        ("recipe.ffn False", True),
+        ("posenc_RRWP.ksteps 7", True),
+        ("recipe.ffn True", False),  # a default, which the file does not write
+        ("out_dir elsewhere num_workers 3 train.auto_resume True wandb.use True", False),
+        ("gt.JK True", False),  # nothing reads it
+    ],
+)
+def test_a_setting_counts_if_it_is_no_default_and_changes_numbers(words: str, counts: bool) -> None:
+    assert (hash_of(*words.split()) != hash_of()) == counts
+
+
+def test_the_width_counts_unless_a_budget_decides_it() -> None:
+    budget = ("model.auto_satisfy_param_budget", "True")
+    assert hash_of("gnn.dim_inner", "48") != hash_of()
+    assert hash_of(*budget, "gnn.dim_inner", "48") == hash_of(*budget) != hash_of()
+
+
+def test_runs_of_an_experiment_share_a_hash() -> None:
+    hashes = set()
+    for words in ([], ["seed", "1"], ["dataset.split_index", "2"]):
+        load_config(cfg, ROOT / DIGITS, words)
+        hashes.add(config_hash(cfg, of_run=False))
+    assert len(hashes) == 1
+
+
+class Peculiar(FullAttention):
+    """An attention of a user's with an option."""
+
+    def __init__(self, dim: int, num_heads: int, dropout: float = 0.0, *, strength: float = 1.0) -> None:
+        super().__init__(dim, num_heads, dropout)
+        self.strength = strength
+
+
+def test_what_others_register_changes_nothing_unless_a_run_names_it_or_sets_its_options() -> None:
+    before = hash_of()
+    register_attention("Peculiar", Peculiar)
+
+    def declare(node: CfgNode) -> None:
+        node.theirs = CfgNode({"width": 3})
+
+    register.register_config("theirs", declare)
+    assert hash_of() == before
+    settings = [
+        ("gt.layer_type", "GatedGCN+Peculiar"),
+        ("gt.layer_type", "GatedGCN+Peculiar", "gt.peculiar.strength", "2.0"),
+        ("gt.peculiar.strength", "2.0"),
+        ("theirs.width", "4"),
+    ]
+    assert len({before, *(hash_of(*words) for words in settings)}) == 5
+
+
+IMPORTS = "from pathlib import Path; from graphgps_kmip.gym.planned_runs import planned_hash\n"
+
+
+def test_hashes_are_the_same_in_any_order_of_loading() -> None:
+    # OWN first: as main.py trains it, and the manifest's process must expect the same
+    code = IMPORTS + "for file in {}: print(file, planned_hash(['--cfg', file], Path()))"
+    ended = forked(IMPORTS, [code.format(files) for files in ([OWN, DIGITS], [DIGITS, OWN])])
+    assert [done.returncode for done in ended] == [0, 0], [done.stderr for done in ended]
+    first, last = (dict(line.split() for line in done.stdout.splitlines()) for done in ended)
+    assert first == last
+    assert len(set(first.values())) == 2

@@ -230,6 +230,14 @@ def test_the_command_line_decides_whose_network_it_is(imports: str, runs: Ended)
     assert runs.lines(imports, "switched", "loss") == runs.lines("theirs", "their file", "loss")
 
 
+def test_an_earlier_run_is_refused_whose_parameters_the_other_main_would_not_load(tmp_path: Path) -> None:
+    (tmp_path / "ours.yaml").write_text(OUR_FILE)
+    options = ["pretrained.dir", "earlier", "out_dir", str(tmp_path)]
+    code = f"{OTHER}{OURS}\nFILE, OPTS = {str(tmp_path / 'ours.yaml')!r}, {options!r}\n{MAIN}"
+    (result,) = forked("import torch_geometric", [code])
+    assert result.stderr.splitlines()[-1].startswith("graphgps_kmip.errors.ConfigError: pretrained.dir earlier: ")
+
+
 def test_a_name_that_only_others_have_can_still_be_registered_only_once() -> None:
     code = OTHER + OURS + "r.register_loss('their_loss', refuse)\n"
     (result,) = forked("import torch_geometric", [code])

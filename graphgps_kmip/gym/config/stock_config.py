@@ -9,6 +9,7 @@ from torch_geometric.graphgym import register as graphgym
 from torch_geometric.graphgym.config import set_cfg
 from yacs.config import CfgNode
 
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config.config_defaults import NAME, set_defaults
 from graphgps_kmip.gym.config.config_loading import load_config, parse_overrides, read_settings
 from graphgps_kmip.gym.graphgym_registries import has_network
@@ -34,6 +35,11 @@ class StockConfig(CfgNode):
         file = self.__dict__.pop("file", None)
         if file is not None and self._names_our_network(file, cfg_list):
             load_config(self, file, cfg_list)
+            if self.pretrained.dir:  # another main program knows other names of parameters, or ignores the key
+                raise ConfigError(
+                    f"pretrained.dir {self.pretrained.dir}: only graphgps_kmip's main.py begins with the parameters of "
+                    "an earlier run: train by it, or leave the key out"
+                )
             return
         if file is not None and self._names_our_network(file, []):
             set_cfg(self)

@@ -84,7 +84,7 @@ def their_config(cfg):
     cfg.gt = CN()
     cfg.gt.layer_type = "SANLayer"
     cfg.gt.layers = 7
-    cfg.gt.theirs = 1
+    cfg.gt.theirs = 1  # and gt.sparse, which our files may have, is not declared
     cfg.train.mode = "custom"
     cfg.optim.reduce_factor = 0.5
 """
@@ -103,6 +103,7 @@ import logging, sys
 logging.basicConfig(stream=sys.stdout, level="INFO", force=True)
 cfg.clear()
 set_cfg(cfg)
+cfg.set_new_allowed(True)  # as GRIT's main does
 load_cfg(cfg, SimpleNamespace(cfg_file=FILE, opts=OPTS))
 print("config", json.dumps(cfg))
 set_run_dir(cfg.out_dir)
@@ -116,6 +117,7 @@ train_dict[cfg.train.mode]([], loaders, model, optimizer, scheduler)
 THEIR_FILE = """
 dataset: {format: theirs, name: x, task: graph, task_type: classification}
 model: {type: TheirNet, loss_fun: their_loss}
+gt: {sparse: {k: 3}}
 gnn: {dim_inner: 8}
 optim: {optimizer: adamW}
 train: {batch_size: 2}

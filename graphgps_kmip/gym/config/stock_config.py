@@ -43,6 +43,7 @@ class StockConfig(CfgNode):
             return
         if file is not None and self._names_our_network(file, []):
             set_cfg(self)
+            self.set_new_allowed(self.is_new_allowed())  # GRIT's main allows new keys, in all groups
             super().merge_from_file(file)
         super().merge_from_list(cfg_list)
 

@@ -147,9 +147,15 @@ class StockConfig(CfgNode):
         file = self.__dict__.pop("file", None)
         if file is not None and self._names_our_network(file, cfg_list):
             load_config(self, file, cfg_list)
+            if self.pretrained.dir:  # another main program knows other names of parameters, or ignores the key
+                raise ConfigError(
+                    f"pretrained.dir {self.pretrained.dir}: only graphgps_kmip's main.py begins with the parameters of "
+                    "an earlier run: train by it, or leave the key out"
+                )
             return
         if file is not None and self._names_our_network(file, []):
             set_cfg(self)
+            self.set_new_allowed(self.is_new_allowed())  # GRIT's main allows new keys, in all groups
             super().merge_from_file(file)
         super().merge_from_list(cfg_list)
 

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from graphgps_kmip.encoding import edge_walk, random_walk
-from graphgps_kmip.encoding.random_walk import edge_walk_probabilities, return_probabilities
+from graphgps_kmip.encoding.edge_walk import edge_walk_probabilities
+from graphgps_kmip.encoding.random_walk import return_probabilities
 from tests.recorded import TOLERANCE, load, part
 
 TIMES = range(1, 10)

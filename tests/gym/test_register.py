@@ -84,7 +84,7 @@ def their_config(cfg):
     cfg.gt = CN()
     cfg.gt.layer_type = "SANLayer"
     cfg.gt.layers = 7
-    cfg.gt.theirs = 1
+    cfg.gt.theirs = 1  # and gt.sparse, which our files may have, is not declared
     cfg.train.mode = "custom"
     cfg.optim.reduce_factor = 0.5
 """
@@ -103,6 +103,7 @@ import logging, sys
 logging.basicConfig(stream=sys.stdout, level="INFO", force=True)
 cfg.clear()
 set_cfg(cfg)
+cfg.set_new_allowed(True)  # as GRIT's main does
 load_cfg(cfg, SimpleNamespace(cfg_file=FILE, opts=OPTS))
 print("config", json.dumps(cfg))
 set_run_dir(cfg.out_dir)
@@ -116,6 +117,7 @@ train_dict[cfg.train.mode]([], loaders, model, optimizer, scheduler)
 THEIR_FILE = """
 dataset: {format: theirs, name: x, task: graph, task_type: classification}
 model: {type: TheirNet, loss_fun: their_loss}
+gt: {sparse: {k: 3}}
 gnn: {dim_inner: 8}
 optim: {optimizer: adamW}
 train: {batch_size: 2}
@@ -228,6 +230,14 @@ def test_the_command_line_decides_whose_network_it_is(imports: str, runs: Ended)
     without = _config(runs, "theirs", "their file")
     assert _values(_config(runs, imports, "switched"), without) == without
     assert runs.lines(imports, "switched", "loss") == runs.lines("theirs", "their file", "loss")
+
+
+def test_an_earlier_run_is_refused_whose_parameters_the_other_main_would_not_load(tmp_path: Path) -> None:
+    (tmp_path / "ours.yaml").write_text(OUR_FILE)
+    options = ["pretrained.dir", "earlier", "out_dir", str(tmp_path)]
+    code = f"{OTHER}{OURS}\nFILE, OPTS = {str(tmp_path / 'ours.yaml')!r}, {options!r}\n{MAIN}"
+    (result,) = forked("import torch_geometric", [code])
+    assert result.stderr.splitlines()[-1].startswith("graphgps_kmip.errors.ConfigError: pretrained.dir earlier: ")
 
 
 def test_a_name_that_only_others_have_can_still_be_registered_only_once() -> None:

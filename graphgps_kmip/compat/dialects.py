@@ -15,10 +15,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from graphgps_kmip.common.near_misses import look_up
-from graphgps_kmip.compat.foreign_keys import Code, Setting, translated
-from graphgps_kmip.compat.grit_keys import GRIT
+from graphgps_kmip.compat.foreign_keys import GRIT, SPEXPHORMER, Code, Setting, find_estimator, translate_foreign
 from graphgps_kmip.compat.ppgt_keys import PPGT
-from graphgps_kmip.compat.spexphormer_keys import SPEXPHORMER, beside
 from graphgps_kmip.errors import ConfigError
 
 Config = Any  # GraphGym's tree of settings, whose package `gym` alone imports
@@ -229,10 +227,10 @@ def in_dialect(settings: list[Setting]) -> list[Setting]:
     for quirk in quirks:
         values |= look_up(QUIRKS, quirk, "quirks")
     if dialect in FOREIGN:
-        settings = translated(settings, FOREIGN[dialect])
+        settings = translate_foreign(settings, FOREIGN[dialect])
     meanings = MEANINGS.get(dialect, {}) | MEANINGS.get(network, {}) | MEANINGS.get(data, {})
     before = [(key, value, f"dialect {dialect}") for key, value in values.items()]
-    before += beside(settings) if dialect == SPEXPHORMER.name else []
+    before += find_estimator(settings) if dialect == SPEXPHORMER.name else []
     behind = _wide_heads(named, dialect)
     return before + [_meant(setting, meanings, dialect) for setting in settings] + behind
 

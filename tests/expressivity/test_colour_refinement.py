@@ -11,8 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphgps_kmip.expressivity.colour_refinement import folklore_wl, separated_by
-from graphgps_kmip.expressivity.seg_wl import Graph, cycle, directed, undirected, union, wl
+from graphgps_kmip.expressivity.seg_wl import Graph, cycle, directed, folklore_wl, separated_by, undirected, union, wl
 from tests.data.sets.brec_pairs import BASIC, CFI, EXTENSION, SIMPLE_REGULAR, STRONGLY_REGULAR, brec_pairs
 
 

@@ -10,9 +10,8 @@ import torch
 
 from graphgps_kmip.encoding.rrwp import Walks, rrwp
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.expressivity.colour_refinement import separated_by
-from graphgps_kmip.expressivity.gd_wl import gd_wl, scale_changes
-from graphgps_kmip.expressivity.seg_wl import cycle, union
+from graphgps_kmip.expressivity.magnitude_cases import scale_changes
+from graphgps_kmip.expressivity.seg_wl import cycle, gd_wl, separated_by, union
 from graphgps_kmip.expressivity.theorem import Pair, random_pair
 from run import propositions
 

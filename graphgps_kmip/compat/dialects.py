@@ -262,106 +262,51 @@ def _meant(setting: Setting, meanings: dict[tuple[str, Any], tuple[str, Any]], d
     return (ours, meant, origin)
 
 
-# Dialect -> settings ("key value") that only its code has, or it and those above it; the first that fits counts.
-MARKERS: dict[str, tuple[str, ...]] = {
-    "ppgt": (  # before ours, whose train.max_nodes one of its files has with another meaning
-        "model.type BaseGraphNet",
-        "gt.layer_type PPGTLayer",
-        "gt.pos_enc.*",
-        "gt.macro_norm_type *",
-        "posenc_I2SG.*",
-    ),
-    "grit": ("gt.layer_type GritTransformer", "posenc_RWPSE.*"),
-    "": (  # ours
-        "custom_modules *",
-        "quirks *",
-        "dataset.sample *",
-        "dataset.sample_graphs *",
-        "dataset.cache_edges *",
-        "train.precision *",
-        "train.eval_test *",
-        "train.early_stop_patience *",
-        "train.max_nodes *",
-        "train.subgraph_*",
-        "optim.accumulation_mean *",
-        "gnn.edge_residual *",
-        "gnn.gine_inner *",
-        "gnn.layer_act *",
-        "gt.graph_norm *",
-        *(
-            f"gt.{group}.*"
-            for group in ("kmip", "appnp", "gatedgcn", "gine", "pna", "performer", "transformer", "exphormer")
-        ),
-        *("gt.score_estimator.*", "spexphormer.*", "network.spexphormer.*"),
-        *("gt.sl2.*", "gt.grit.*", "grit.*", "ppgt.*", "brec.*", "model.type PPGT", "posenc_RRWP.channels *"),
-        "posenc_RRWP.sparse *",
-        *(f"posenc_GraphormerBias.{key} *" for key in ("edge_types", "unread_tables", "pad_paths", "move_edges")),
-        "prep.exp_raw *",
-        "prep.raw_reverse_edges *",
-    ),
-    "kmip": (  # of its files, all but those of point clouds have a budget
-        "model.auto_satisfy_param_budget *",
-        "model.param_budget *",
-        "share.gradient_checkpointing *",
-        "dataset.format PyG-CityNetwork",
-    ),
-    "kmip-thesis": (
-        "gt.sparse.*",
-        "gt.layer_type *SparseAttention*",
-        "gt.vn_pooling *",
-        "train.shuffle *",
-        "dataset.debug *",
-        "pretrained.seed *",
-        "posenc_RWSEEdge.*",
-        "dataset.edge_encoder_name *RWSEEdge",
-        "dataset.format PyG-ShapeNet",
-        "dataset.format PyG-S3DIS*",
-        "dataset.format PyG-ModelNet*",
-    ),
-    "lrgb": (
-        "gnn.head mlp_graph",
-        "gnn.heads *",
-        "gnn.attn_dropout *",
-        "gnn.use_vn *",
-        "gnn.vn_pooling *",
-        "gnn.norm_type *",
-        "train.eval_smoothing_metrics *",
-        "dataset.node_encoder_name COCONode*",
-        "dataset.edge_encoder_name COCOEdge",
-    ),
-    "spexphormer": (
-        "model.type Exphormer",
-        "model.type Spexphormer",
-        "gt.layer_type ASE",
-        "gt.layer_type Spexphormer",
-        "gt.use_edge_feats *",
-        "gt.FFN *",
-        "gt.JK *",
-        "train.mode custom_train",
-        "train.mode custom_with_sampling",
-        "train.save_attention_scores *",
-        "train.temp_*",
-        "train.spexphormer_sampler *",
-        "train.*edge_s*",  # sample_new_edges, number_of_edge_sets, num_edge_samples, edge_sample_num_neighbors
-        "train.*_edges *",
-        "train.resampling_epochs *",
-        "prep.replace_combined_exp_edges *",
-        "prep.save_edges *",
-        "prep.load_edges *",
-        "prep.default_initial *",
-        "prep.num_edge_sets *",
-        "prep.edge_set_name *",
-        "dataset.edge_encoder_name TypeDictEdge2",
-        "dataset.format PyG-Heterophilous",
-        "dataset.format SNAP",
-    ),
-    "exphormer": (
-        "prep.*",
-        "model.type MultiModel",
-        "model.type SingleModel",
-        "posenc_ER[NE].*",
-        "gt.secondary_edges *",
-    ),
+# Dialect -> settings that only its code has, or it and those above it; the first that fits counts: keys, key=value, and
+# beginnings of either. PPGT stands before ours, whose train.max_nodes one of its files has with another meaning.
+MARKERS: dict[str, list[str]] = {
+    dialect: [mark.replace("=", " ") if "=" in mark or mark.endswith("*") else f"{mark} *" for mark in marks.split()]
+    for dialect, marks in {
+        "ppgt": """
+            model.type=BaseGraphNet gt.layer_type=PPGTLayer gt.pos_enc.* gt.macro_norm_type posenc_I2SG.*
+        """,
+        "grit": """
+            gt.layer_type=GritTransformer posenc_RWPSE.*
+        """,
+        "": """
+            custom_modules quirks dataset.sample dataset.sample_graphs dataset.cache_edges train.precision
+            train.eval_test train.early_stop_patience train.max_nodes train.subgraph_* optim.accumulation_mean
+            gnn.edge_residual gnn.gine_inner gnn.layer_act gt.graph_norm gt.kmip.* gt.appnp.* gt.gatedgcn.* gt.gine.*
+            gt.pna.* gt.performer.* gt.transformer.* gt.exphormer.* gt.score_estimator.* spexphormer.*
+            network.spexphormer.* gt.sl2.* gt.grit.* grit.* ppgt.* brec.* model.type=PPGT posenc_RRWP.channels
+            posenc_RRWP.sparse posenc_GraphormerBias.edge_types posenc_GraphormerBias.unread_tables
+            posenc_GraphormerBias.pad_paths posenc_GraphormerBias.move_edges prep.exp_raw prep.raw_reverse_edges
+        """,
+        "kmip": """
+            model.auto_satisfy_param_budget model.param_budget share.gradient_checkpointing
+            dataset.format=PyG-CityNetwork
+        """,
+        "kmip-thesis": """
+            gt.sparse.* gt.layer_type=*SparseAttention* gt.vn_pooling train.shuffle dataset.debug pretrained.seed
+            posenc_RWSEEdge.* dataset.edge_encoder_name=*RWSEEdge dataset.format=PyG-ShapeNet
+            dataset.format=PyG-S3DIS* dataset.format=PyG-ModelNet*
+        """,
+        "lrgb": """
+            gnn.head=mlp_graph gnn.heads gnn.attn_dropout gnn.use_vn gnn.vn_pooling gnn.norm_type
+            train.eval_smoothing_metrics dataset.node_encoder_name=COCONode* dataset.edge_encoder_name=COCOEdge
+        """,
+        "spexphormer": """
+            model.type=Exphormer model.type=Spexphormer gt.layer_type=ASE gt.layer_type=Spexphormer gt.use_edge_feats
+            gt.FFN gt.JK train.mode=custom_train train.mode=custom_with_sampling train.save_attention_scores
+            train.temp_* train.spexphormer_sampler train.*edge_s* train.*_edges train.resampling_epochs
+            prep.replace_combined_exp_edges prep.save_edges prep.load_edges prep.default_initial prep.num_edge_sets
+            prep.edge_set_name dataset.edge_encoder_name=TypeDictEdge2 dataset.format=PyG-Heterophilous
+            dataset.format=SNAP
+        """,
+        "exphormer": """
+            prep.* model.type=MultiModel model.type=SingleModel posenc_ER[NE].* gt.secondary_edges
+        """,
+    }.items()
 }
 # Parts of gt.layer_type in public files; any other name is ours, or one that a user has registered.
 BRANCHES = frozenset(

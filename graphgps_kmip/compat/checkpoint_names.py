@@ -66,8 +66,8 @@ def last_map(*_: object) -> int:
 def _post_layer(match: re.Match[str], states: States) -> str | None:
     """GraphGym's norm and PReLU behind a layer; dropout, which has a number too, may differ."""
     prefix, wanted = f"layers.{match[1]}.layer.post_layer.", rank(match, 2, states.theirs)
-    found = sorted({int(name.removeprefix(prefix).split(".")[0]) for name in states.ours if name.startswith(prefix)})
-    return f"{prefix}{found[wanted]}." if wanted < len(found) else None
+    modules = sorted({int(name.removeprefix(prefix).split(".")[0]) for name in states.ours if name.startswith(prefix)})
+    return f"{prefix}{modules[wanted]}." if wanted < len(modules) else None
 
 
 def _is_without(branch: str) -> Callable[[re.Match[str], Mapping[str, Tensor]], bool]:
@@ -84,7 +84,8 @@ def _repeats(first: str) -> Callable[[re.Match[str], Mapping[str, Tensor]], bool
     return where
 
 
-def _is_zero(match: re.Match[str], theirs: Mapping[str, Tensor]) -> bool:
+def is_zero(match: re.Match[str], theirs: Mapping[str, Tensor]) -> bool:
+    """Tell whether a tensor of the file is 0 everywhere."""
     return not theirs[match.string].any()
 
 
@@ -248,7 +249,7 @@ PUBLIC = Names(
             "performer_pytorch saves the layers again with what redraws their projections",
             _repeats("trf.net."),
         ),
-        Dropped(r"\.eps$", "GINE's epsilon, which is not learned and 0", _is_zero),
+        Dropped(r"\.eps$", "GINE's epsilon, which is not learned and 0", is_zero),
         Dropped(r"\.lin_dst\.", "torch_geometric before 2.5 saved GAT's one map twice", _repeats(".lin_src.")),
         Dropped(r"\.num_batches_tracked$", "a count of steps that no BatchNorm here reads"),
         Dropped(r"\.aggr_module\.avg_deg_(lin|log)$", "mean degrees that PNA's scaler, identity, does not read"),

@@ -38,45 +38,43 @@ QUIRKS: dict[str, dict[str, Any]] = {
 }
 
 
-def _branches(cfg: Config) -> set[str]:
+def _list_branches(cfg: Config) -> set[str]:
     layered = cfg.model.type in ("GPSModel", "MultiModel", "SingleModel")
     return set(cfg.gt.layer_type.split("+")) if layered else set()
 
 
-def _encodings(cfg: Config) -> set[str]:
+def _list_encodings(cfg: Config) -> set[str]:
     return set(cfg.dataset.node_encoder_name.split("+")) if cfg.dataset.node_encoder else set()
 
 
 def _has_kmip(cfg: Config) -> bool:
-    return bool({"kMIP", "SparseAttention"} & _branches(cfg))
-
-
-def _has_performer(cfg: Config) -> bool:
-    return cfg.model.type == "Performer" or "Performer" in _branches(cfg)
-
-
-def _draws_expanders(cfg: Config) -> bool:
-    return cfg.prep.exp
+    return bool({"kMIP", "SparseAttention"} & _list_branches(cfg))
 
 
 def _puts_tokens_in(cfg: Config) -> bool:
-    local = {name.partition("__")[0] for name in _branches(cfg)} & {"GINE", "CustomGatedGCN", "GatedGCN", "GAT", "PNA"}
-    return "GraphormerBias" in _encodings(cfg) and cfg.graphormer.use_graph_token and bool(local)
+    local = {name.partition("__")[0] for name in _list_branches(cfg)} & {
+        "GINE",
+        "CustomGatedGCN",
+        "GatedGCN",
+        "GAT",
+        "PNA",
+    }
+    return "GraphormerBias" in _list_encodings(cfg) and cfg.graphormer.use_graph_token and bool(local)
 
 
 # Quirk -> whether the public code of a file meets the fault, by the settings of the file.
 MET: dict[str, Callable[[Config], bool]] = {
     "kmip_no_mask": _has_kmip,
     "kmip_duplicate_key_0": _has_kmip,
-    "performer_unmasked_keys": _has_performer,
-    "performer_detached_stabiliser": lambda cfg: "Performer" in _branches(cfg),  # performer_pytorch's own is exact
-    "bigbird_padded_blocks": lambda cfg: "BigBird" in _branches(cfg),
-    "gine_row_1": lambda cfg: "GINE" in _branches(cfg) and "EquivStableLapPE" in _encodings(cfg),
+    "performer_unmasked_keys": lambda cfg: cfg.model.type == "Performer" or "Performer" in _list_branches(cfg),
+    "performer_detached_stabiliser": lambda cfg: "Performer" in _list_branches(cfg),  # performer_pytorch's own is exact
+    "bigbird_padded_blocks": lambda cfg: "BigBird" in _list_branches(cfg),
+    "gine_row_1": lambda cfg: "GINE" in _list_branches(cfg) and "EquivStableLapPE" in _list_encodings(cfg),
     "graphormer_padded_paths": lambda cfg: (
-        "GraphormerBias" in _encodings(cfg) and cfg.dataset.edge_encoder_num_types > 0
+        "GraphormerBias" in _list_encodings(cfg) and cfg.dataset.edge_encoder_num_types > 0
     ),
     "graphormer_token_shifts_edges": _puts_tokens_in,
-    "exphormer_raw_expander": _draws_expanders,
+    "exphormer_raw_expander": lambda cfg: cfg.prep.exp,
     "edge_norm_on_nodes": lambda cfg: cfg.dataset.edge_encoder and cfg.dataset.edge_encoder_bn,
     "spexphormer_mixed_heads": lambda cfg: (
         cfg.model.type == "Spexphormer" and cfg.gt.layer_type == "Spexphormer" and cfg.gt.n_heads > 1
@@ -231,25 +229,24 @@ def in_dialect(settings: list[Setting]) -> list[Setting]:
     meanings = MEANINGS.get(dialect, {}) | MEANINGS.get(network, {}) | MEANINGS.get(data, {})
     before = [(key, value, f"dialect {dialect}") for key, value in values.items()]
     before += find_estimator(settings) if dialect == SPEXPHORMER.name else []
-    behind = _wide_heads(named, dialect)
-    return before + [_meant(setting, meanings, dialect) for setting in settings] + behind
+    behind = _fill_head_widths(named, dialect)
+    return before + [_translate_value(setting, meanings, dialect) for setting in settings] + behind
 
 
-def _wide_heads(named: dict[str, Any], dialect: str) -> list[Setting]:
+def _fill_head_widths(named: dict[str, Any], dialect: str) -> list[Setting]:
     """Return the widths of k-MIP's heads that the settings leave open, as the dialect fills them in."""
     parts = str(named.get("gt.layer_type", "")).split("+")
     if dialect not in WIDE_HEADS or "SparseAttention" not in parts:  # by our name, kMIP, None has our meaning
         return []
-    width, found = named.get("gt.dim_hidden", DEFAULT_WIDTH), []
+    width, filled = named.get("gt.dim_hidden", DEFAULT_WIDTH), []
     for ours, keys in HEAD_WIDTHS.items():
-        given = [named[key] for key in keys if named.get(key) not in (None, *NONE)]
-        if not given:
+        if all(named.get(key) in (None, *NONE) for key in keys):
             logging.info("config: %s is the whole width, %s, in the dialect %s", ours, width, dialect)
-            found.append((ours, width, f"dialect {dialect}"))
-    return found
+            filled.append((ours, width, f"dialect {dialect}"))
+    return filled
 
 
-def _meant(setting: Setting, meanings: dict[tuple[str, Any], tuple[str, Any]], dialect: str) -> Setting:
+def _translate_value(setting: Setting, meanings: dict[tuple[str, Any], tuple[str, Any]], dialect: str) -> Setting:
     key, value, origin = setting
     if not isinstance(value, Hashable):  # a list, or a set, which is refused where the type is known
         return setting

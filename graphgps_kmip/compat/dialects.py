@@ -52,13 +52,8 @@ def _has_kmip(cfg: Config) -> bool:
 
 
 def _puts_tokens_in(cfg: Config) -> bool:
-    local = {name.partition("__")[0] for name in _list_branches(cfg)} & {
-        "GINE",
-        "CustomGatedGCN",
-        "GatedGCN",
-        "GAT",
-        "PNA",
-    }
+    names = {name.partition("__")[0] for name in _list_branches(cfg)}
+    local = names & {"GINE", "CustomGatedGCN", "GatedGCN", "GAT", "PNA"}
     return "GraphormerBias" in _list_encodings(cfg) and cfg.graphormer.use_graph_token and bool(local)
 
 

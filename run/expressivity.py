@@ -44,8 +44,16 @@ from graphgps_kmip.encoding.expander_graph import expander_edges, expander_gener
 from graphgps_kmip.errors import UserError, one_line
 from graphgps_kmip.expressivity import wl_picture as picture
 from graphgps_kmip.expressivity.brec_results import category_rows, table_text
-from graphgps_kmip.expressivity.colour_refinement import TESTS, separated_by
-from graphgps_kmip.expressivity.seg_wl import Colouring, Encoding, Graph, seg_wl, theorem_scheme, wl
+from graphgps_kmip.expressivity.seg_wl import (
+    TESTS,
+    Colouring,
+    Encoding,
+    Graph,
+    seg_wl,
+    separated_by,
+    theorem_scheme,
+    wl,
+)
 from graphgps_kmip.expressivity.theorem import REACH, Outcome, Pair, probes, random_pair, standard_pairs, try_model
 from graphgps_kmip.expressivity.toy_fit import TARGETS, fit, hardmax_bound, hardmax_error, linear_error
 from graphgps_kmip.expressivity.wl_picture import DECIMALS, ENCODINGS, INVARIANT, encode, hops

@@ -22,9 +22,8 @@ from torch_geometric.data import Batch, Data
 from graphgps_kmip import create_model
 from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.encoding.rrwp import Walks
-from graphgps_kmip.expressivity.colour_refinement import separated_by
-from graphgps_kmip.expressivity.gd_wl import gd_wl, scale_changes
-from graphgps_kmip.expressivity.seg_wl import Graph
+from graphgps_kmip.expressivity.magnitude_cases import scale_changes
+from graphgps_kmip.expressivity.seg_wl import Graph, gd_wl, separated_by
 from graphgps_kmip.expressivity.theorem import Pair, standard_pairs
 
 KSTEPS = 8

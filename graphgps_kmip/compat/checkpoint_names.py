@@ -66,8 +66,8 @@ def last_map(*_: object) -> int:
 def _post_layer(match: re.Match[str], states: States) -> str | None:
     """GraphGym's norm and PReLU behind a layer; dropout, which has a number too, may differ."""
     prefix, wanted = f"layers.{match[1]}.layer.post_layer.", rank(match, 2, states.theirs)
-    found = sorted({int(name.removeprefix(prefix).split(".")[0]) for name in states.ours if name.startswith(prefix)})
-    return f"{prefix}{found[wanted]}." if wanted < len(found) else None
+    modules = sorted({int(name.removeprefix(prefix).split(".")[0]) for name in states.ours if name.startswith(prefix)})
+    return f"{prefix}{modules[wanted]}." if wanted < len(modules) else None
 
 
 def _is_without(branch: str) -> Callable[[re.Match[str], Mapping[str, Tensor]], bool]:
@@ -84,7 +84,8 @@ def _repeats(first: str) -> Callable[[re.Match[str], Mapping[str, Tensor]], bool
     return where
 
 
-def _is_zero(match: re.Match[str], theirs: Mapping[str, Tensor]) -> bool:
+def is_zero(match: re.Match[str], theirs: Mapping[str, Tensor]) -> bool:
+    """Tell whether a tensor of the file is 0 everywhere."""
     return not theirs[match.string].any()
 
 
@@ -172,32 +173,22 @@ _CONVS = (
     (_CONV + r"lin_src\.", (r"\1lin.",)),  # GAT of torch_geometric before 2.5
     (_CONV, (r"\1", r"\1conv.")),
 )
+# Their parts of attentions, as patterns, and ours.
+_PARTS = r"""
+    in_proj_ qkv.|out_proj\. out.|MQs\. query.|MKs\. key.|MVs\. value.|MO\. out.|to_q\. query.|to_k\. key.
+    to_v\. value.|to_out\. out.|fast_attention\.projection_matrix projection
+    encoder\.layers\.0\.attention\.output\.dense\. out.
+    encoder\.layers\.0\.attention\.output\.LayerNorm\. out_norm.|encoder\.layers\.0\.intermediate\.dense\. ffn.0.
+    encoder\.layers\.0\.output\.dense\. ffn.2.|encoder\.layers\.0\.output\.LayerNorm\. ffn_norm.|QKV\. qkv.
+    V_scale$ value_scale|E1\. edge.|E2\. edge_bias.|(fake_)?Q\. \2query.|(fake_)?K\. \2key.|V\. value.
+    (fake_)?E\. \2edge.
+"""
 _ATTENTIONS = (
-    (_ATTENTION + r"in_proj_", (r"\1qkv.",)),
-    (_ATTENTION + r"out_proj\.", (r"\1out.",)),
-    (_ATTENTION + r"MQs\.", (r"\1query.",)),
-    (_ATTENTION + r"MKs\.", (r"\1key.",)),
-    (_ATTENTION + r"MVs\.", (r"\1value.",)),
-    (_ATTENTION + r"MO\.", (r"\1out.",)),
-    (_ATTENTION + r"to_q\.", (r"\1query.",)),
-    (_ATTENTION + r"to_k\.", (r"\1key.",)),
-    (_ATTENTION + r"to_v\.", (r"\1value.",)),
-    (_ATTENTION + r"to_out\.", (r"\1out.",)),
-    (_ATTENTION + r"fast_attention\.projection_matrix", (r"\1projection",)),
     (_ATTENTION + r"encoder\.layers\.0\.attention\.self\.", (r"\1",)),
-    (_ATTENTION + r"encoder\.layers\.0\.attention\.output\.dense\.", (r"\1out.",)),
-    (_ATTENTION + r"encoder\.layers\.0\.attention\.output\.LayerNorm\.", (r"\1out_norm.",)),
-    (_ATTENTION + r"encoder\.layers\.0\.intermediate\.dense\.", (r"\1ffn.0.",)),
-    (_ATTENTION + r"encoder\.layers\.0\.output\.dense\.", (r"\1ffn.2.",)),
-    (_ATTENTION + r"encoder\.layers\.0\.output\.LayerNorm\.", (r"\1ffn_norm.",)),
-    (_ATTENTION + r"QKV\.", (r"\1qkv.",)),
-    (_ATTENTION + r"V_scale$", (r"\1value_scale",)),
-    (_ATTENTION + r"E1\.", (r"\1edge.",)),
-    (_ATTENTION + r"E2\.", (r"\1edge_bias.",)),
-    (_ATTENTION + r"(fake_)?Q\.", (r"\1\2query.",)),
-    (_ATTENTION + r"(fake_)?K\.", (r"\1\2key.",)),
-    (_ATTENTION + r"V\.", (r"\1value.",)),
-    (_ATTENTION + r"(fake_)?E\.", (r"\1\2edge.",)),
+    *(
+        (_ATTENTION + theirs, (rf"\1{ours}",))
+        for theirs, ours in (part.split() for part in _PARTS.strip().replace("\n", "|").split("|"))
+    ),
     (_ATTENTION, (r"\1", r"\1attention.")),  # BiasedTransformer is a Transformer with biases
     (r"^(?:encoder\.)?exp_edge_fixer\.exp_edge_attr\.", (f"{_START}expander.",)),
     (r"^(?:encoder\.)?exp_edge_fixer\.virt_node_emb\.", (f"{_START}virtual.",)),
@@ -248,7 +239,7 @@ PUBLIC = Names(
             "performer_pytorch saves the layers again with what redraws their projections",
             _repeats("trf.net."),
         ),
-        Dropped(r"\.eps$", "GINE's epsilon, which is not learned and 0", _is_zero),
+        Dropped(r"\.eps$", "GINE's epsilon, which is not learned and 0", is_zero),
         Dropped(r"\.lin_dst\.", "torch_geometric before 2.5 saved GAT's one map twice", _repeats(".lin_src.")),
         Dropped(r"\.num_batches_tracked$", "a count of steps that no BatchNorm here reads"),
         Dropped(r"\.aggr_module\.avg_deg_(lin|log)$", "mean degrees that PNA's scaler, identity, does not read"),

@@ -15,10 +15,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from graphgps_kmip.common.near_misses import look_up
-from graphgps_kmip.compat.foreign_keys import Code, Setting, translated
-from graphgps_kmip.compat.grit_keys import GRIT
+from graphgps_kmip.compat.foreign_keys import GRIT, SPEXPHORMER, Code, Setting, find_estimator, translate_foreign
 from graphgps_kmip.compat.ppgt_keys import PPGT
-from graphgps_kmip.compat.spexphormer_keys import SPEXPHORMER, beside
 from graphgps_kmip.errors import ConfigError
 
 Config = Any  # GraphGym's tree of settings, whose package `gym` alone imports
@@ -40,45 +38,38 @@ QUIRKS: dict[str, dict[str, Any]] = {
 }
 
 
-def _branches(cfg: Config) -> set[str]:
+def _list_branches(cfg: Config) -> set[str]:
     layered = cfg.model.type in ("GPSModel", "MultiModel", "SingleModel")
     return set(cfg.gt.layer_type.split("+")) if layered else set()
 
 
-def _encodings(cfg: Config) -> set[str]:
+def _list_encodings(cfg: Config) -> set[str]:
     return set(cfg.dataset.node_encoder_name.split("+")) if cfg.dataset.node_encoder else set()
 
 
 def _has_kmip(cfg: Config) -> bool:
-    return bool({"kMIP", "SparseAttention"} & _branches(cfg))
-
-
-def _has_performer(cfg: Config) -> bool:
-    return cfg.model.type == "Performer" or "Performer" in _branches(cfg)
-
-
-def _draws_expanders(cfg: Config) -> bool:
-    return cfg.prep.exp
+    return bool({"kMIP", "SparseAttention"} & _list_branches(cfg))
 
 
 def _puts_tokens_in(cfg: Config) -> bool:
-    local = {name.partition("__")[0] for name in _branches(cfg)} & {"GINE", "CustomGatedGCN", "GatedGCN", "GAT", "PNA"}
-    return "GraphormerBias" in _encodings(cfg) and cfg.graphormer.use_graph_token and bool(local)
+    names = {name.partition("__")[0] for name in _list_branches(cfg)}
+    local = names & {"GINE", "CustomGatedGCN", "GatedGCN", "GAT", "PNA"}
+    return "GraphormerBias" in _list_encodings(cfg) and cfg.graphormer.use_graph_token and bool(local)
 
 
 # Quirk -> whether the public code of a file meets the fault, by the settings of the file.
 MET: dict[str, Callable[[Config], bool]] = {
     "kmip_no_mask": _has_kmip,
     "kmip_duplicate_key_0": _has_kmip,
-    "performer_unmasked_keys": _has_performer,
-    "performer_detached_stabiliser": lambda cfg: "Performer" in _branches(cfg),  # performer_pytorch's own is exact
-    "bigbird_padded_blocks": lambda cfg: "BigBird" in _branches(cfg),
-    "gine_row_1": lambda cfg: "GINE" in _branches(cfg) and "EquivStableLapPE" in _encodings(cfg),
+    "performer_unmasked_keys": lambda cfg: cfg.model.type == "Performer" or "Performer" in _list_branches(cfg),
+    "performer_detached_stabiliser": lambda cfg: "Performer" in _list_branches(cfg),  # performer_pytorch's own is exact
+    "bigbird_padded_blocks": lambda cfg: "BigBird" in _list_branches(cfg),
+    "gine_row_1": lambda cfg: "GINE" in _list_branches(cfg) and "EquivStableLapPE" in _list_encodings(cfg),
     "graphormer_padded_paths": lambda cfg: (
-        "GraphormerBias" in _encodings(cfg) and cfg.dataset.edge_encoder_num_types > 0
+        "GraphormerBias" in _list_encodings(cfg) and cfg.dataset.edge_encoder_num_types > 0
     ),
     "graphormer_token_shifts_edges": _puts_tokens_in,
-    "exphormer_raw_expander": _draws_expanders,
+    "exphormer_raw_expander": lambda cfg: cfg.prep.exp,
     "edge_norm_on_nodes": lambda cfg: cfg.dataset.edge_encoder and cfg.dataset.edge_encoder_bn,
     "spexphormer_mixed_heads": lambda cfg: (
         cfg.model.type == "Spexphormer" and cfg.gt.layer_type == "Spexphormer" and cfg.gt.n_heads > 1
@@ -229,29 +220,28 @@ def in_dialect(settings: list[Setting]) -> list[Setting]:
     for quirk in quirks:
         values |= look_up(QUIRKS, quirk, "quirks")
     if dialect in FOREIGN:
-        settings = translated(settings, FOREIGN[dialect])
+        settings = translate_foreign(settings, FOREIGN[dialect])
     meanings = MEANINGS.get(dialect, {}) | MEANINGS.get(network, {}) | MEANINGS.get(data, {})
     before = [(key, value, f"dialect {dialect}") for key, value in values.items()]
-    before += beside(settings) if dialect == SPEXPHORMER.name else []
-    behind = _wide_heads(named, dialect)
-    return before + [_meant(setting, meanings, dialect) for setting in settings] + behind
+    before += find_estimator(settings) if dialect == SPEXPHORMER.name else []
+    behind = _fill_head_widths(named, dialect)
+    return before + [_translate_value(setting, meanings, dialect) for setting in settings] + behind
 
 
-def _wide_heads(named: dict[str, Any], dialect: str) -> list[Setting]:
+def _fill_head_widths(named: dict[str, Any], dialect: str) -> list[Setting]:
     """Return the widths of k-MIP's heads that the settings leave open, as the dialect fills them in."""
     parts = str(named.get("gt.layer_type", "")).split("+")
     if dialect not in WIDE_HEADS or "SparseAttention" not in parts:  # by our name, kMIP, None has our meaning
         return []
-    width, found = named.get("gt.dim_hidden", DEFAULT_WIDTH), []
+    width, filled = named.get("gt.dim_hidden", DEFAULT_WIDTH), []
     for ours, keys in HEAD_WIDTHS.items():
-        given = [named[key] for key in keys if named.get(key) not in (None, *NONE)]
-        if not given:
+        if all(named.get(key) in (None, *NONE) for key in keys):
             logging.info("config: %s is the whole width, %s, in the dialect %s", ours, width, dialect)
-            found.append((ours, width, f"dialect {dialect}"))
-    return found
+            filled.append((ours, width, f"dialect {dialect}"))
+    return filled
 
 
-def _meant(setting: Setting, meanings: dict[tuple[str, Any], tuple[str, Any]], dialect: str) -> Setting:
+def _translate_value(setting: Setting, meanings: dict[tuple[str, Any], tuple[str, Any]], dialect: str) -> Setting:
     key, value, origin = setting
     if not isinstance(value, Hashable):  # a list, or a set, which is refused where the type is known
         return setting
@@ -264,106 +254,51 @@ def _meant(setting: Setting, meanings: dict[tuple[str, Any], tuple[str, Any]], d
     return (ours, meant, origin)
 
 
-# Dialect -> settings ("key value") that only its code has, or it and those above it; the first that fits counts.
-MARKERS: dict[str, tuple[str, ...]] = {
-    "ppgt": (  # before ours, whose train.max_nodes one of its files has with another meaning
-        "model.type BaseGraphNet",
-        "gt.layer_type PPGTLayer",
-        "gt.pos_enc.*",
-        "gt.macro_norm_type *",
-        "posenc_I2SG.*",
-    ),
-    "grit": ("gt.layer_type GritTransformer", "posenc_RWPSE.*"),
-    "": (  # ours
-        "custom_modules *",
-        "quirks *",
-        "dataset.sample *",
-        "dataset.sample_graphs *",
-        "dataset.cache_edges *",
-        "train.precision *",
-        "train.eval_test *",
-        "train.early_stop_patience *",
-        "train.max_nodes *",
-        "train.subgraph_*",
-        "optim.accumulation_mean *",
-        "gnn.edge_residual *",
-        "gnn.gine_inner *",
-        "gnn.layer_act *",
-        "gt.graph_norm *",
-        *(
-            f"gt.{group}.*"
-            for group in ("kmip", "appnp", "gatedgcn", "gine", "pna", "performer", "transformer", "exphormer")
-        ),
-        *("gt.score_estimator.*", "spexphormer.*", "network.spexphormer.*"),
-        *("gt.sl2.*", "gt.grit.*", "grit.*", "ppgt.*", "brec.*", "model.type PPGT", "posenc_RRWP.channels *"),
-        "posenc_RRWP.sparse *",
-        *(f"posenc_GraphormerBias.{key} *" for key in ("edge_types", "unread_tables", "pad_paths", "move_edges")),
-        "prep.exp_raw *",
-        "prep.raw_reverse_edges *",
-    ),
-    "kmip": (  # of its files, all but those of point clouds have a budget
-        "model.auto_satisfy_param_budget *",
-        "model.param_budget *",
-        "share.gradient_checkpointing *",
-        "dataset.format PyG-CityNetwork",
-    ),
-    "kmip-thesis": (
-        "gt.sparse.*",
-        "gt.layer_type *SparseAttention*",
-        "gt.vn_pooling *",
-        "train.shuffle *",
-        "dataset.debug *",
-        "pretrained.seed *",
-        "posenc_RWSEEdge.*",
-        "dataset.edge_encoder_name *RWSEEdge",
-        "dataset.format PyG-ShapeNet",
-        "dataset.format PyG-S3DIS*",
-        "dataset.format PyG-ModelNet*",
-    ),
-    "lrgb": (
-        "gnn.head mlp_graph",
-        "gnn.heads *",
-        "gnn.attn_dropout *",
-        "gnn.use_vn *",
-        "gnn.vn_pooling *",
-        "gnn.norm_type *",
-        "train.eval_smoothing_metrics *",
-        "dataset.node_encoder_name COCONode*",
-        "dataset.edge_encoder_name COCOEdge",
-    ),
-    "spexphormer": (
-        "model.type Exphormer",
-        "model.type Spexphormer",
-        "gt.layer_type ASE",
-        "gt.layer_type Spexphormer",
-        "gt.use_edge_feats *",
-        "gt.FFN *",
-        "gt.JK *",
-        "train.mode custom_train",
-        "train.mode custom_with_sampling",
-        "train.save_attention_scores *",
-        "train.temp_*",
-        "train.spexphormer_sampler *",
-        "train.*edge_s*",  # sample_new_edges, number_of_edge_sets, num_edge_samples, edge_sample_num_neighbors
-        "train.*_edges *",
-        "train.resampling_epochs *",
-        "prep.replace_combined_exp_edges *",
-        "prep.save_edges *",
-        "prep.load_edges *",
-        "prep.default_initial *",
-        "prep.num_edge_sets *",
-        "prep.edge_set_name *",
-        "dataset.edge_encoder_name TypeDictEdge2",
-        "dataset.format PyG-Heterophilous",
-        "dataset.format SNAP",
-    ),
-    "exphormer": (
-        "prep.*",
-        "model.type MultiModel",
-        "model.type SingleModel",
-        "posenc_ER[NE].*",
-        "gt.secondary_edges *",
-    ),
+# Dialect -> settings that only its code has, or it and those above it; the first that fits counts: keys, key=value, and
+# beginnings of either. PPGT stands before ours, whose train.max_nodes one of its files has with another meaning.
+MARKERS: dict[str, list[str]] = {
+    dialect: [mark.replace("=", " ") if "=" in mark or mark.endswith("*") else f"{mark} *" for mark in marks.split()]
+    for dialect, marks in {
+        "ppgt": """
+            model.type=BaseGraphNet gt.layer_type=PPGTLayer gt.pos_enc.* gt.macro_norm_type posenc_I2SG.*
+        """,
+        "grit": """
+            gt.layer_type=GritTransformer posenc_RWPSE.*
+        """,
+        "": """
+            custom_modules quirks dataset.sample dataset.sample_graphs dataset.cache_edges train.precision
+            train.eval_test train.early_stop_patience train.max_nodes train.subgraph_* optim.accumulation_mean
+            gnn.edge_residual gnn.gine_inner gnn.layer_act gt.graph_norm gt.kmip.* gt.appnp.* gt.gatedgcn.* gt.gine.*
+            gt.pna.* gt.performer.* gt.transformer.* gt.exphormer.* gt.score_estimator.* spexphormer.*
+            network.spexphormer.* gt.sl2.* gt.grit.* grit.* ppgt.* brec.* model.type=PPGT posenc_RRWP.channels
+            posenc_RRWP.sparse posenc_GraphormerBias.edge_types posenc_GraphormerBias.unread_tables
+            posenc_GraphormerBias.pad_paths posenc_GraphormerBias.move_edges prep.exp_raw prep.raw_reverse_edges
+        """,
+        "kmip": """
+            model.auto_satisfy_param_budget model.param_budget share.gradient_checkpointing
+            dataset.format=PyG-CityNetwork
+        """,
+        "kmip-thesis": """
+            gt.sparse.* gt.layer_type=*SparseAttention* gt.vn_pooling train.shuffle dataset.debug pretrained.seed
+            posenc_RWSEEdge.* dataset.edge_encoder_name=*RWSEEdge dataset.format=PyG-ShapeNet
+            dataset.format=PyG-S3DIS* dataset.format=PyG-ModelNet*
+        """,
+        "lrgb": """
+            gnn.head=mlp_graph gnn.heads gnn.attn_dropout gnn.use_vn gnn.vn_pooling gnn.norm_type
+            train.eval_smoothing_metrics dataset.node_encoder_name=COCONode* dataset.edge_encoder_name=COCOEdge
+        """,
+        "spexphormer": """
+            model.type=Exphormer model.type=Spexphormer gt.layer_type=ASE gt.layer_type=Spexphormer gt.use_edge_feats
+            gt.FFN gt.JK train.mode=custom_train train.mode=custom_with_sampling train.save_attention_scores
+            train.temp_* train.spexphormer_sampler train.*edge_s* train.*_edges train.resampling_epochs
+            prep.replace_combined_exp_edges prep.save_edges prep.load_edges prep.default_initial prep.num_edge_sets
+            prep.edge_set_name dataset.edge_encoder_name=TypeDictEdge2 dataset.format=PyG-Heterophilous
+            dataset.format=SNAP
+        """,
+        "exphormer": """
+            prep.* model.type=MultiModel model.type=SingleModel posenc_ER[NE].* gt.secondary_edges
+        """,
+    }.items()
 }
 # Parts of gt.layer_type in public files; any other name is ours, or one that a user has registered.
 BRANCHES = frozenset(

@@ -1,7 +1,7 @@
-"""Translation of the keys of a public code whose files have groups of their own: what a key of theirs is among ours.
+"""Translation of the keys of public codes whose files have groups of their own: what a key of theirs is among ours.
 
-`Code` is the description of one code; those of PPGT and GRIT are in ``ppgt_keys`` and ``grit_keys``. Keys that stand in
-none of its tables pass as they are.
+`Code` is the description of one code. Here are those of GRIT (LiamMa/GRIT, Ma et al. 2023) and of the low-width method
+(hamed1375/Sp_Exphormer); that of PPGT is in ``ppgt_keys``. Keys that stand in none of its tables pass as they are.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 from graphgps_kmip.errors import ConfigError
@@ -39,7 +40,7 @@ class Code:
     unread: Mapping[str, tuple[Any, ...] | None]
 
 
-def translated(settings: Iterable[Setting], code: Code) -> list[Setting]:
+def translate_foreign(settings: Iterable[Setting], code: Code) -> list[Setting]:
     """Return settings under our keys; what is derived from several of theirs stands where the first of them stood.
 
     Args:
@@ -49,42 +50,44 @@ def translated(settings: Iterable[Setting], code: Code) -> list[Setting]:
     Raises:
         ConfigError: a value that this package does not have.
     """
-    settings = [_on_any_machine(setting) for setting in settings]
+    settings = [_read_on_any_machine(setting) for setting in settings]
     derived = code.derive({key: value for key, value, _ in settings})
-    found: list[Setting] = []
+    result: list[Setting] = []
     read: dict[str, str] = {}
     unread: dict[str, bool] = {}  # "key value" -> whether a warning is due
     placed = False
     for key, value, origin in settings:
-        _check(key, value, origin, code.only)
+        pattern = _match_first(key, code.only)
+        if pattern is not None and value not in code.only[pattern]:
+            allowed = " or ".join(str(choice) or "''" for choice in code.only[pattern])
+            raise ConfigError(f"{origin}: {key} {value}: this package has only {allowed}: change it, or leave it out")
         if key in code.keys:
             read[key] = code.keys[key]
-            found.append((code.keys[key], value, origin))
-        elif _first_match(key, code.together) is not None:
+            result.append((code.keys[key], value, origin))
+        elif _match_first(key, code.together) is not None:
             if not placed:
-                found += [(ours, one, origin) for ours, one in derived.items()]
+                result += [(ours, choice, origin) for ours, choice in derived.items()]
             placed = True
-        elif (pattern := _first_match(key, code.unread)) is not None:
+        elif (pattern := _match_first(key, code.unread)) is not None:
             quiet = code.unread[pattern]
             unread[f"{key} {value}"] = quiet is not None and value not in quiet
-        elif _first_match(key, code.only) is None:
-            found.append((key, value, origin))
-    _log(code.name, read, derived if placed else {}, unread)
-    return found
+        elif _match_first(key, code.only) is None:
+            result.append((key, value, origin))
+    parts = [", ".join(f"{theirs} as {ours}" for theirs, ours in read.items())]
+    parts += [", ".join(f"{key} {value}" for key, value in derived.items())] if placed else []
+    if text := "; ".join(part for part in parts if part):
+        logging.info("config: keys of %s are read as ours: %s", code.name, text)
+    for level, due in ((logging.WARNING, True), (logging.INFO, False)):
+        if listed := ", ".join(setting for setting, warns in unread.items() if warns == due):
+            logging.log(level, "config: accepted, but no part of this package reads %s", listed)
+    return result
 
 
-def _check(key: str, value: Any, origin: str, only: Mapping[str, tuple[Any, ...]]) -> None:
-    pattern = _first_match(key, only)
-    if pattern is not None and value not in only[pattern]:
-        allowed = " or ".join(str(one) or "''" for one in only[pattern])
-        raise ConfigError(f"{origin}: {key} {value}: this package has only {allowed}: change it, or leave it out")
-
-
-def _first_match(key: str, patterns: Iterable[str]) -> str | None:
+def _match_first(key: str, patterns: Iterable[str]) -> str | None:
     return next((pattern for pattern in patterns if fnmatchcase(key, pattern)), None)
 
 
-def _on_any_machine(setting: Setting) -> Setting:
+def _read_on_any_machine(setting: Setting) -> Setting:
     """Let files that name their authors' GPUs run on the device that is there; the command line is taken as is."""
     key, value, origin = setting
     if key != "accelerator" or origin == COMMAND_LINE:
@@ -102,11 +105,125 @@ def _on_any_machine(setting: Setting) -> Setting:
     return key, "auto", origin
 
 
-def _log(name: str, read: Mapping[str, str], derived: Mapping[str, Any], unread: Mapping[str, bool]) -> None:
-    if read or derived:
-        keys = ", ".join(f"{theirs} as {ours}" for theirs, ours in read.items())
-        values = ", ".join(f"{key} {value}" for key, value in derived.items())
-        logging.info("config: keys of %s are read as ours: %s", name, "; ".join(one for one in (keys, values) if one))
-    for level, due in ((logging.WARNING, True), (logging.INFO, False)):
-        if listed := ", ".join(one for one, warns in unread.items() if warns == due):
-            logging.log(level, "config: accepted, but no part of this package reads %s", listed)
+ENCODER = "dataset.node_encoder_name"
+# The name of RRWP in older versions of the code, which one of its files still has; its present version refuses it.
+OLD_GROUP = "posenc_RWPSE"
+
+GRIT_KEYS: dict[str, str] = {
+    **{f"gt.attn.{key}": f"gt.grit.{key}" for key in ("act", "clamp", "use_bias", "deg_scaler", "O_e", "norm_e")},
+    "gt.update_e": "gt.grit.update_e",
+    **{f"gt.{key}": f"grit.{key}" for key in ("bn_momentum", "bn_no_runner", "rezero")},
+    **{f"{OLD_GROUP}.{key}": f"posenc_RRWP.{key}" for key in ("enable", "ksteps", "add_identity")},
+}
+
+
+def _derive_grit(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the node encoder with RRWP, which the network adds wherever it is enabled, and where it is computed."""
+    ours: dict[str, Any] = {}
+    name = settings.get(ENCODER)
+    if name is not None:
+        enabled = settings.get("posenc_RRWP.enable", settings.get(f"{OLD_GROUP}.enable", False))
+        ours[ENCODER] = encoder_with_rrwp(name, True) if enabled else name
+    if settings.get("dataset.pe_transform_on_the_fly"):
+        ours["posenc_RRWP.where"] = "batch"
+    return ours
+
+
+def encoder_with_rrwp(name: str, enabled: bool) -> str:
+    """Return the name of a node encoder with RRWP among its parts if that is enabled, else without."""
+    parts = str(name).split("+")
+    if enabled:
+        return name if "RRWP" in parts else f"{name}+RRWP"
+    return "+".join(part for part in parts if part != "RRWP")
+
+
+GRIT = Code(
+    "grit",
+    GRIT_KEYS,
+    together=(ENCODER, "dataset.pe_transform_on_the_fly"),
+    derive=_derive_grit,
+    only={
+        **dict.fromkeys(("gt.attn.use", "gt.attn.full_attn"), (True,)),
+        **dict.fromkeys(("gt.attn.sparse", "gt.attn.graphormer_attn", "posenc_RRWP.spd"), (False,)),
+    },
+    unread={
+        "mlflow.use": (False,),
+        "mlflow.*": None,
+        "gt.attn.edge_enhance": (True,),  # its layers say True themselves
+        **{f"gt.attn.{key}": None for key in ("signed_sqrt", "sqrt_relu", "scaled_attn", "no_qk", "fwl")},
+        "gnn.dim_edge": None,  # gnn.dim_inner, whatever it says
+        **{f"{group}.{key}": None for group in (OLD_GROUP, "posenc_RRWP") for key in ("add_node_attr", "add_inverse")},
+    },
+)
+
+DEGREE = "train.edge_sample_num_neighbors"
+PUBLIC_DEGREE = [6, 4, 4, 4, 4, 4]  # of a file that does not say it, one number for each layer
+LAYERS = 3
+SPARSE, ESTIMATOR = "_spexphormer.yaml", "_ASE.yaml"  # how the files of the two stages end
+
+# train.* of an earlier version of the public code
+EARLIER = "replace_edges rotate_edges layer_wise_edges sample_new_edges number_of_edge_sets num_edge_samples".split()
+LOW_WIDTH_KEYS: dict[str, str] = {
+    "train.temp_rdc_ratio": "gt.score_estimator.temp_ratio",
+    "train.temp_min": "gt.score_estimator.temp_min",
+    "train.temp_wait": "gt.score_estimator.temp_wait",
+    "gt.use_edge_feats": "gt.score_estimator.use_edge_types",
+    "train.spexphormer_sampler": "spexphormer.sampler",
+    "train.resampling_epochs": "spexphormer.resampling_epochs",
+}
+# Its graphs of these formats stay directed, although prep.add_reverse_edges says True.
+DIRECTED = ("PyG-actor", "SNAP")
+
+
+def _derive_low_width(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ours for the keys that only together say it; what a file says by our own keys stays."""
+    kept_keys = ("dataset.format", "gt.layer_type")
+    ours = {key: settings[key] for key in kept_keys if key in settings}
+    if "gt.dim_hidden" in settings:
+        ours["gnn.dim_inner"] = settings["gt.dim_hidden"]  # whose own value its network does not read
+    if settings.get("gt.layer_type") == "Spexphormer":
+        # it takes as many numbers as there are layers
+        degrees = settings.get(DEGREE, PUBLIC_DEGREE)
+        cut = isinstance(degrees, list) and isinstance(settings.get("gt.layers", LAYERS), int)
+        ours["spexphormer.degree"] = degrees[: settings.get("gt.layers", LAYERS)] if cut else degrees
+    if settings.get("dataset.format") in DIRECTED:
+        ours["prep.add_reverse_edges"] = False
+    if settings.get("dataset.format") == "PyG-actor":
+        ours["dataset.normalize_features"] = True  # as its loader does
+    return {key: value for key, value in ours.items() if key in kept_keys or key not in settings}
+
+
+def find_estimator(settings: Iterable[Setting]) -> list[Setting]:
+    """Return the estimator of a sparse network: the file of the same name, and another ending, beside its own.
+
+    None where the settings name one, or are of no file with such an ending.
+
+    Args:
+        settings: of files and command line, in order, by our keys or theirs.
+    """
+    settings = list(settings)
+    if any(key in ("spexphormer.estimator", "spexphormer.scores") and value for key, value, _ in settings):
+        return []
+    for key, value, origin in settings:
+        if key == "gt.layer_type" and value == "Spexphormer" and origin.endswith(SPARSE):
+            return [("spexphormer.estimator", Path(origin).name.removesuffix(SPARSE) + ESTIMATOR, origin)]
+    return []
+
+
+SPEXPHORMER = Code(
+    "spexphormer",
+    LOW_WIDTH_KEYS,
+    together=("dataset.format", "gt.layer_type", DEGREE),
+    derive=_derive_low_width,
+    only=dict.fromkeys(("gt.JK", "prep.load_edges", "prep.save_edges"), (False,)),
+    # what nothing reads in the public code either, or what has no meaning here
+    unread={
+        "train.save_attention_scores": None,  # every estimator writes its scores
+        **dict.fromkeys(("train.saving_epoch", "train.cur_epoch"), None),  # state of the public loop
+        **dict.fromkeys(("prep.replace_combined_exp_edges", "prep.default_initial"), None),  # of an earlier version
+        "prep.num_edge_sets": (1,),  # of prep.load_edges
+        "prep.edge_set_name": None,
+        **{f"train.{key}": None for key in EARLIER},
+        "gt.activation": ("relu",),  # a ReLU always
+    },
+)

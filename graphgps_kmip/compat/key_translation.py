@@ -15,66 +15,40 @@ from graphgps_kmip.errors import ConfigError
 
 # Keys with another name here. Old component names are aliases in the component tables.
 KEYS: dict[str, str] = {
-    "gt.sparse.k": "gt.kmip.k",
     "gt.sparse.kq_dim": "gt.kmip.dim_kq",
     "gt.sparse.val_dim": "gt.kmip.dim_val",
-    "gt.sparse.head_agg": "gt.kmip.head_agg",
-    "gt.sparse.random_attention": "gt.kmip.random_attention",
-    "gt.sparse.random_fraction": "gt.kmip.random_fraction",
+    **{f"gt.sparse.{key}": f"gt.kmip.{key}" for key in ("k", "head_agg", "random_attention", "random_fraction")},
     "gt.bigbird.attention_type": "gt.bigbird.form",
     "device": "accelerator",  # of older GraphGym
 }
 NONE = dict.fromkeys(("none", "None", "null"))
+NAMED_NONE = {None: "none", "None": "none", "null": "none"}
 # Ways in which public files write a value, by our key.
 VALUES: dict[str, dict[Any, Any]] = {
-    "gt.kmip.dim_kq": NONE,
-    "gt.kmip.dim_val": NONE,
-    "gt.kmip.head_agg": {None: "none", "None": "none", "null": "none"},
-    "gt.dim_edge": NONE,
+    **dict.fromkeys(("gt.kmip.dim_kq", "gt.kmip.dim_val", "gt.dim_edge"), NONE),
+    **dict.fromkeys(("gt.kmip.head_agg", "gt.secondary_edges"), NAMED_NONE),
     "wandb.entity": {None: ""},
-    "gt.secondary_edges": {None: "none", "None": "none", "null": "none"},
-    "posenc_GraphormerBias.num_spatial_types": NONE,
-    "posenc_GraphormerBias.num_in_degrees": NONE,
-    "posenc_GraphormerBias.num_out_degrees": NONE,
+    **{f"posenc_GraphormerBias.num_{kind}": NONE for kind in ("spatial_types", "in_degrees", "out_degrees")},
 }
 # Keys that no part of this package reads -> public default. A part that begins to read one takes it out of here.
 UNREAD: dict[str, Any] = {
-    "dataset.debug": False,
-    "train.eval_smoothing_metrics": False,
-    "train.save_attention_scores": False,
-    "train.saving_epoch": False,
-    "train.cur_epoch": 0,
-    "train.replace_edges": False,
-    "train.rotate_edges": False,
-    "train.layer_wise_edges": False,
-    "train.sample_new_edges": False,
-    "train.number_of_edge_sets": 1,
-    "train.num_edge_samples": 50,
-    "gnn.heads": 4,
-    "gnn.attn_dropout": 0.1,
-    "gnn.use_vn": True,
-    "gnn.vn_pooling": "add",
-    "gnn.norm_type": "layer",
-    "gt.dim_edge": None,
-    "gt.pna_degrees": [],
-    "gt.activation": "relu",
-    "gt.JK": False,
-    "gt.vn_pooling": "mean",
-    "gt.bigbird.chunk_size_feed_forward": 0,
-    "gt.bigbird.is_decoder": False,
-    "gt.bigbird.add_cross_attention": False,
-    "gt.bigbird.max_position_embeddings": 128,
-    "prep.exp_count": 1,
-    "prep.train_percent": 0.6,
-    "prep.layer_edge_indices_dir": None,
-    "prep.dist_enable": False,
-    "prep.dist_cutoff": 510,
-    "prep.replace_combined_exp_edges": False,
-    "prep.save_edges": False,
-    "prep.load_edges": False,
-    "prep.default_initial": False,
-    "prep.num_edge_sets": 1,
-    "prep.edge_set_name": None,
+    f"{group}.{key}": default
+    for group, defaults in (
+        ("dataset", {"debug": False}),
+        ("train", dict.fromkeys(("eval_smoothing_metrics", "save_attention_scores", "saving_epoch"), False)),
+        ("train", {"cur_epoch": 0}),
+        ("train", dict.fromkeys(("replace_edges", "rotate_edges", "layer_wise_edges", "sample_new_edges"), False)),
+        ("train", {"number_of_edge_sets": 1, "num_edge_samples": 50}),
+        ("gnn", {"heads": 4, "attn_dropout": 0.1, "use_vn": True, "vn_pooling": "add", "norm_type": "layer"}),
+        ("gt", {"dim_edge": None, "pna_degrees": [], "activation": "relu", "JK": False, "vn_pooling": "mean"}),
+        ("gt.bigbird", {"chunk_size_feed_forward": 0, "is_decoder": False, "add_cross_attention": False}),
+        ("gt.bigbird", {"max_position_embeddings": 128}),
+        ("prep", {"exp_count": 1, "train_percent": 0.6, "layer_edge_indices_dir": None}),
+        ("prep", {"dist_enable": False, "dist_cutoff": 510}),
+        ("prep", dict.fromkeys(("replace_combined_exp_edges", "save_edges", "load_edges", "default_initial"), False)),
+        ("prep", {"num_edge_sets": 1, "edge_set_name": None}),
+    )
+    for key, default in defaults.items()
 }
 # The same, but GraphGym or the table of encodings has their defaults.
 UNREAD_ELSEWHERE = frozenset(
@@ -124,11 +98,7 @@ def log_unread(settings: Iterable[tuple[str, Any, str]]) -> None:
     would be another.
     """
     unread = {key: value for key, value, _ in settings if key in UNREAD or key in UNREAD_ELSEWHERE}
-    changed = {key: value for key, value in unread.items() if key in UNREAD and value != UNREAD[key]}
-    for level, found in (
-        (logging.WARNING, changed),
-        (logging.INFO, {k: unread[k] for k in unread if k not in changed}),
-    ):
-        if found:
-            listed = ", ".join(f"{key} {value}" for key, value in found.items())
+    changed = {key for key, value in unread.items() if key in UNREAD and value != UNREAD[key]}
+    for level, due in ((logging.WARNING, True), (logging.INFO, False)):
+        if listed := ", ".join(f"{key} {value}" for key, value in unread.items() if (key in changed) == due):
             logging.log(level, "config: accepted, but no part of this package reads %s", listed)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
-from graphgps_kmip.compat.checkpoint_names import NORMS, PUBLIC, ends, last_map, linear_of
+from graphgps_kmip.compat.checkpoint_names import NORMS, PUBLIC, ends, is_zero, last_map, linear_of
 from graphgps_kmip.compat.parameter_renaming import Dropped, Form, Names, States, rank
 
 _LAYER = r"^layers\.(\d+)\."
@@ -38,7 +38,7 @@ def _pair_stem(rest: str, step: int = 0) -> Form:
     """A part of PPGT's encoder of pairs: ours count from its MLP, before which a subgraph encoder may stand."""
 
     def form(match: re.Match[str], states: States) -> str | None:
-        numbers = [int(found[1]) for found in map(_STEM.match, states.ours) if found]
+        numbers = [int(stem[1]) for stem in map(_STEM.match, states.ours) if stem]
         return match.expand(f"encoder.pair_stems.{numbers[0] + step}.{rest}") if numbers else None
 
     return form
@@ -65,15 +65,15 @@ def _feature(match: re.Match[str], states: States) -> str | None:
 
 def _token(match: re.Match[str], states: States) -> str | None:
     """The module of a token of nodes or graphs, likewise."""
-    found = (re.match(r"encoder\.node_stems\.(\d+)\.token$", name) for name in states.ours)
-    numbers, wanted = sorted(int(one[1]) for one in found if one), rank(match, 1, states.theirs)
+    matches = (re.match(r"encoder\.node_stems\.(\d+)\.token$", name) for name in states.ours)
+    numbers, wanted = sorted(int(token[1]) for token in matches if token), rank(match, 1, states.theirs)
     return f"encoder.node_stems.{numbers[wanted]}.token" if wanted < len(numbers) else None
 
 
 def _of_token(_: re.Match[str], states: States) -> str | None:
     """The MLP of a class token."""
-    found = (re.match(r"(encoder\.node_stems\.\d+\.)mlp\.", name) for name in states.ours)
-    return next((f"{one[1]}mlp." for one in found if one), None)
+    matches = (re.match(r"(encoder\.node_stems\.\d+\.)mlp\.", name) for name in states.ours)
+    return next((f"{token[1]}mlp." for token in matches if token), None)
 
 
 def _third(rest: str) -> Form:
@@ -86,11 +86,7 @@ def _block(rest: str) -> Form:
     return lambda match, states: _pair_stem(rest.format(int(match[1]) - 1), step=1)(match, states)
 
 
-def _is_zero(match: re.Match[str], theirs: Mapping[str, Tensor]) -> bool:
-    return not theirs[match.string].any()
-
-
-def _is_one(match: re.Match[str], theirs: Mapping[str, Tensor]) -> bool:
+def _is_unit(match: re.Match[str], theirs: Mapping[str, Tensor]) -> bool:
     value = theirs[match.string]
     return value.numel() == 1 and bool((value == 1).all())
 
@@ -129,7 +125,7 @@ GRIT = Names(
         *NORMS,
     ),
     dropped=(
-        Dropped(r"^rrwp_rel_encoder\.padding$", "zeros for pairs without a value", _is_zero),
+        Dropped(r"^rrwp_rel_encoder\.padding$", "zeros for pairs without a value", is_zero),
         *(row for row in PUBLIC.dropped if "num_batches_tracked" in row.name),
     ),
     filled=tuple(row for row in PUBLIC.filled if "num_batches_tracked" in row.name),
@@ -199,7 +195,9 @@ PPGT = Names(
     dropped=(
         Dropped(_PAIRS + r"0\.eps$", "frequencies of the sinusoidal encoding", _is_frequencies),
         Dropped(r"\.attention\.Z\.", "of gt.attn.zero_token, which nothing reads"),
-        Dropped(r"\.(?:res_layer\d?|sg_gnns\.module_\d+)\.alpha$", "the constant 1 in place of a layer scale", _is_one),
+        Dropped(
+            r"\.(?:res_layer\d?|sg_gnns\.module_\d+)\.alpha$", "the constant 1 in place of a layer scale", _is_unit
+        ),
         *(row for row in PUBLIC.dropped if "num_batches_tracked" in row.name),
     ),
     filled=tuple(row for row in PUBLIC.filled if "num_batches_tracked" in row.name),

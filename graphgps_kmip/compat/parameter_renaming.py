@@ -103,7 +103,7 @@ def read_state(path: Path) -> State:
     except UnreadableFile as error:
         raise CheckpointError(f"The checkpoint {path} cannot be read ({error}); take another one.") from error
     states = (content.get(key) for key in ("model_state", "state_dict")) if isinstance(content, Mapping) else ()
-    state = next((dict(one) for one in states if isinstance(one, Mapping) and one), None)
+    state = next((dict(state) for state in states if isinstance(state, Mapping) and state), None)
     if state is None:
         raise CheckpointError(f"The checkpoint {path} has no model_state; take one of GraphGym or this package.")
     for name, value in state.items():
@@ -139,20 +139,20 @@ def renamed(
     Raises:
         CheckpointError: names what is left over, missing or of another shape, and constants that differ.
     """
-    ours = dict(zip(_unwrapped(own, names.wrappers), own, strict=True))  # bare name -> name
-    fixed = dict(zip(_unwrapped(constants or {}, names.wrappers), (constants or {}).values(), strict=True))
-    theirs = dict(zip(_unwrapped(state, names.wrappers), state.values(), strict=True))
-    found, problems = _placed(theirs, {bare: own[name] for bare, name in ours.items()}, fixed, names, left)
+    ours = dict(zip(_unwrap(own, names.wrappers), own, strict=True))  # bare name -> name
+    fixed = dict(zip(_unwrap(constants or {}, names.wrappers), (constants or {}).values(), strict=True))
+    theirs = dict(zip(_unwrap(state, names.wrappers), state.values(), strict=True))
+    found, problems = _place(theirs, {bare: own[name] for bare, name in ours.items()}, fixed, names, left)
     result, missing, misshapen = {}, [], []
     for name, wrapped in ours.items():
         value = theirs.get(found.get(name, ""))
         fill = next((row for row in names.filled if re.search(row.name, name)), None)
         if value is None:
             if not fill and not re.search(left, name) and own[wrapped].numel():
-                missing.append(f"{name} {_shape(own[wrapped])} is missing in the file")
+                missing.append(f"{name} {_show_shape(own[wrapped])} is missing in the file")
             value = own[wrapped] if not fill or fill.value is None else torch.full_like(own[wrapped], fill.value)
         elif value.shape != own[wrapped].shape:
-            misshapen.append(f"{name} {_shape(value)} in the file, {_shape(own[wrapped])} here")
+            misshapen.append(f"{name} {_show_shape(value)} in the file, {_show_shape(own[wrapped])} here")
         result[wrapped] = value
     _complain([*problems, missing, misshapen], names.reasons, path)
     return result
@@ -164,21 +164,19 @@ def constants_of(model: nn.Module) -> State:
     return {name: value for name, value in model.named_buffers() if name not in saved}
 
 
-def _placed(
-    theirs: State, ours: State, fixed: State, names: Names, left: str
-) -> tuple[dict[str, str], list[list[str]]]:
+def _place(theirs: State, ours: State, fixed: State, names: Names, left: str) -> tuple[dict[str, str], list[list[str]]]:
     """Return which tensor of the file each of ours is, by bare names, and what has no place, two or a wrong value."""
     find = finder(theirs, ours | fixed, names)
     found: dict[str, str] = {}  # ours -> theirs
     over, double, other = [], [], []
     for name, value in theirs.items():
         candidates = list(find(name))
-        fits = [one for one in candidates if one in ours or one in fixed]
-        if any(re.search(left, one) for one in (fits or candidates)):
+        fits = [candidate for candidate in candidates if candidate in ours or candidate in fixed]
+        if any(re.search(left, candidate) for candidate in (fits or candidates)):
             continue
         if not fits:
             needed = value.numel() and not _is_dropped(name, theirs, names.dropped)
-            over += [f"{name} {_shape(value)} is left over"] if needed else []
+            over += [f"{name} {_show_shape(value)} is left over"] if needed else []
         elif fits[0] in fixed:
             same = _is_equal(value, fixed[fits[0]])
             other += [] if same else [f"{name} differs from the constant {fits[0]} of the model"]
@@ -189,12 +187,14 @@ def _placed(
     return found, [over, double, other]
 
 
-def _is_equal(one: Tensor, other: Tensor) -> bool:
+def _is_equal(value: Tensor, constant: Tensor) -> bool:
     """Tell whether two constants are equal but for the rounding of float32."""
-    return one.shape == other.shape and bool((one.double() - other.double()).abs().le(1e-6 * other.abs()).all())
+    if value.shape != constant.shape:
+        return False
+    return bool((value.double() - constant.double()).abs().le(1e-6 * constant.abs()).all())
 
 
-def _unwrapped(names: Iterable[str], wrappers: Iterable[str]) -> list[str]:
+def _unwrap(names: Iterable[str], wrappers: Iterable[str]) -> list[str]:
     names = list(names)
     for wrapper in wrappers:
         if all(name.startswith(wrapper) for name in names):
@@ -207,7 +207,7 @@ def _is_dropped(name: str, theirs: Mapping[str, Tensor], dropped: Iterable[Dropp
     return any(match and (where is None or where(match, theirs)) for match, where in matches)
 
 
-def _shape(tensor: Tensor) -> str:
+def _show_shape(tensor: Tensor) -> str:
     return str(tuple(tensor.shape))
 
 
@@ -236,18 +236,18 @@ def finder(theirs: Mapping[str, Tensor], ours: Mapping[str, Tensor], names: Name
             return
         candidates = [name]
         for pattern, forms in rules:
-            candidates = list(chain.from_iterable(_translated(one, pattern, forms, states) for one in candidates))
+            candidates = list(chain.from_iterable(_translate_name(name, pattern, forms, states) for name in candidates))
         yield from candidates
 
     return find
 
 
-def _translated(name: str, pattern: re.Pattern[str], forms: tuple[Form, ...], states: States) -> list[str]:
+def _translate_name(name: str, pattern: re.Pattern[str], forms: tuple[Form, ...], states: States) -> list[str]:
     match = pattern.search(name)
     if match is None:
         return [name]
     middles = [match.expand(form) if isinstance(form, str) else form(match, states) for form in forms]
-    return [name[: match.start()] + one + name[match.end() :] for one in middles if one is not None] or [name]
+    return [name[: match.start()] + part + name[match.end() :] for part in middles if part is not None] or [name]
 
 
 def rank(match: re.Match[str], group: int, names: Mapping[str, Tensor]) -> int:
@@ -259,8 +259,10 @@ def rank(match: re.Match[str], group: int, names: Mapping[str, Tensor]) -> int:
         names: where the others are looked for.
     """
     start = match.string[: match.start(group)]
-    found = (match.re.match(name) for name in names if name.startswith(start))
-    numbers = {int(one[group]) for one in found if one and one.start(group) == len(start)} | {int(match[group])}
+    matches = (match.re.match(name) for name in names if name.startswith(start))
+    numbers = {int(other[group]) for other in matches if other and other.start(group) == len(start)} | {
+        int(match[group])
+    }
     return sorted(numbers).index(int(match[group]))
 
 
@@ -290,5 +292,5 @@ def behind_linear(ours: Mapping[str, Tensor], prefix: str, index: int) -> list[i
 
 
 def _numbers(names: Mapping[str, Tensor], prefix: str) -> list[int]:
-    found = (re.match(re.escape(prefix) + r"(\d+)\.", name) for name in names)
-    return sorted({int(one[1]) for one in found if one})
+    matches = (re.match(re.escape(prefix) + r"(\d+)\.", name) for name in names)
+    return sorted({int(match[1]) for match in matches if match})

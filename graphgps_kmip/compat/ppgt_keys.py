@@ -136,99 +136,101 @@ FEATURES = {"rrwp": "rrwp", "log_deg": "log_degree", "log_order": "log_order", "
 TOKENS = {"TargetNodeEmb": "target", "CLSTokenEmb": "class_token"}
 
 
-def derive(given: Mapping[str, Any]) -> dict[str, Any]:
+def derive(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return ours for the keys of `TOGETHER`, which are there.
 
     Raises:
         ConfigError: encoders or initial values that this package does not have.
     """
-    found: dict[str, Any] = {}
-    if "model.type" in given:
-        found["model.type"] = given["model.type"]
-    if given.get("model.type") == NETWORK:
-        _check_whole(given)
-        found["model.type"] = "PPGT"
-    if given.get(f"{NODE}enable"):
-        found |= _node_features(given)
-    if given.get(f"{EDGE}enable"):
-        found |= _pair_features(given)
-    if given.get(f"{SUBGRAPH}enable"):
-        _listed(given, SUBGRAPH, ("I2GINEncoder",))
-        _require(given, f"{SUBGRAPH}pool_norm", "batch_norm")
-        found["ppgt.subgraph_encoder"] = "I2GIN"
+    result: dict[str, Any] = {}
+    if "model.type" in settings:
+        result["model.type"] = settings["model.type"]
+    if settings.get("model.type") == NETWORK:
+        _check_whole(settings)
+        result["model.type"] = "PPGT"
+    if settings.get(f"{NODE}enable"):
+        result |= _derive_node_features(settings)
+    if settings.get(f"{EDGE}enable"):
+        result |= _derive_pair_features(settings)
+    if settings.get(f"{SUBGRAPH}enable"):
+        _list_encoders(settings, SUBGRAPH, ("I2GINEncoder",))
+        _require(settings, f"{SUBGRAPH}pool_norm", "batch_norm")
+        result["ppgt.subgraph_encoder"] = "I2GIN"
     for ours, group, start in (("ppgt.layer_scale", "gt.", 1.0), ("ppgt.stem_layer_scale", BLOCKS, 0.1)):
-        if f"{group}layer_scale" in given:
-            found[ours] = float(given.get(f"{group}alpha", start)) if given[f"{group}layer_scale"] else 0.0
-    if given.get("gt.dim_edge") not in (None, "none", "None"):
-        found["ppgt.dim_pair"] = given["gt.dim_edge"]
-    if given.get("dataset.pe_transform_on_the_fly") or given.get("dataset.brec_pe_transform"):
-        found["posenc_RRWP.where"] = "batch"
-    if given.get("train.cfi_only"):
-        found["brec.pairs"] = "cfi"
-    return found | _head(given) | _attention(given)
+        if f"{group}layer_scale" in settings:
+            result[ours] = float(settings.get(f"{group}alpha", start)) if settings[f"{group}layer_scale"] else 0.0
+    if settings.get("gt.dim_edge") not in (None, "none", "None"):
+        result["ppgt.dim_pair"] = settings["gt.dim_edge"]
+    if settings.get("dataset.pe_transform_on_the_fly") or settings.get("dataset.brec_pe_transform"):
+        result["posenc_RRWP.where"] = "batch"
+    if settings.get("train.cfi_only"):
+        result["brec.pairs"] = "cfi"
+    return result | _derive_head(settings) | _derive_attention(settings)
 
 
-def _head(given: Mapping[str, Any]) -> dict[str, Any]:
+def _derive_head(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of the head that a file names.
 
     Raises:
         ConfigError: a head that has none here.
     """
-    asked = {key: given[f"gnn.{key}"] for key in HEAD_OPTIONS if f"gnn.{key}" in given}
+    asked = {key: settings[f"gnn.{key}"] for key in HEAD_OPTIONS if f"gnn.{key}" in settings}
     asked = {key: value for key, value in asked.items() if value not in (HEAD_OPTIONS[key], "None")}
-    name = str(given.get("gnn.head", "default")).removesuffix("_nodecay")
+    name = str(settings.get("gnn.head", "default")).removesuffix("_nodecay")
     if asked and name not in ("linear_graph", "linear_node"):
         key, value = next(iter(asked.items()))
         raise ConfigError(f"gnn.{key} {value}: here the heads linear_graph and linear_node alone have it, not {name}")
-    found = {key: given[key] for key in SAN_HEAD if key in given}
+    result = {key: settings[key] for key in SAN_HEAD if key in settings}
     if name == "san_graph":  # here as many hidden layers as gnn.layers_post_mp says, none narrower than the outputs
-        layers = given.get("gnn.layers_post_mp", 2)
-        found |= {"gnn.head": "linear_graph", "head.linear_graph.halve_widths": True, "gnn.dropout": 0.0}
-        found["gnn.layers_post_mp"] = layers + 1 if isinstance(layers, int) else layers
-    return found | {f"head.{name}.{key}": value for key, value in asked.items()}
+        layers = settings.get("gnn.layers_post_mp", 2)
+        result |= {"gnn.head": "linear_graph", "head.linear_graph.halve_widths": True, "gnn.dropout": 0.0}
+        result["gnn.layers_post_mp"] = layers + 1 if isinstance(layers, int) else layers
+    return result | {f"head.{name}.{key}": value for key, value in asked.items()}
 
 
-def _check_whole(given: Mapping[str, Any]) -> None:
+def _check_whole(settings: Mapping[str, Any]) -> None:
     """Refuse what a file leaves out and this package cannot."""
-    _require(given, "gt.macro_norm_type", "pre_norm")
-    _require(given, "gnn.trunc_init", True)
-    if given.get(f"{BLOCKS}drop_path"):
-        _require(given, f"{BLOCKS}drop_path_scale", given.get("gt.drop_path_scale", True), default=True)
+    _require(settings, "gt.macro_norm_type", "pre_norm")
+    _require(settings, "gnn.trunc_init", True)
+    if settings.get(f"{BLOCKS}drop_path"):
+        _require(settings, f"{BLOCKS}drop_path_scale", settings.get("gt.drop_path_scale", True), default=True)
     for group in (f"{NODE}MLPNodeEncoder.", STEM):
-        if not any(given.get(f"{group}kaiming_uniform_{kind}init") for kind in ("", "linear_")):
+        if not any(settings.get(f"{group}kaiming_uniform_{kind}init") for kind in ("", "linear_")):
             raise ConfigError(f"{group}kaiming_uniform_init: this package draws the stem so alone: set it True")
 
 
-def _require(given: Mapping[str, Any], key: str, needed: Any, default: Any = None) -> None:
-    if given.get(key, default) != needed:
-        raise ConfigError(f"{key} {given.get(key, 'is not set')}: this package has only {needed}: set it so")
+def _require(settings: Mapping[str, Any], key: str, needed: Any, default: Any = None) -> None:
+    if settings.get(key, default) != needed:
+        raise ConfigError(f"{key} {settings.get(key, 'is not set')}: this package has only {needed}: set it so")
 
 
-def _listed(given: Mapping[str, Any], section: str, known: tuple[str, ...]) -> list[str]:
+def _list_encoders(settings: Mapping[str, Any], section: str, allowed: tuple[str, ...]) -> list[str]:
     """Return the encoders that a section names."""
-    names = str(given.get(f"{section}name", "")).split("+")
+    names = str(settings.get(f"{section}name", "")).split("+")
     for name in names:
-        if name not in known:
-            raise ConfigError(f"{section}name {given.get(f'{section}name')}: this package has only {', '.join(known)}")
+        if name not in allowed:
+            raise ConfigError(
+                f"{section}name {settings.get(f'{section}name')}: this package has only {', '.join(allowed)}"
+            )
     return names
 
 
-def _node_features(given: Mapping[str, Any]) -> dict[str, Any]:
-    names = _listed(given, NODE, ("MLPNodeEncoder", "NodeMask", *TOKENS))
-    read = str(given.get(f"{NODE}pe_name", "")).split("+")
-    widths = str(given.get(f"{NODE}in_dim", "")).split("+")
-    features, found = [], dict[str, Any]()
-    if "NodeMask" in names and given.get(MASK):
+def _derive_node_features(settings: Mapping[str, Any]) -> dict[str, Any]:
+    names = _list_encoders(settings, NODE, ("MLPNodeEncoder", "NodeMask", *TOKENS))
+    read = str(settings.get(f"{NODE}pe_name", "")).split("+")
+    widths = str(settings.get(f"{NODE}in_dim", "")).split("+")
+    features, result = [], dict[str, Any]()
+    if "NodeMask" in names and settings.get(MASK):
         if names[0] != "NodeMask" or read[0] != "x" or names.count("NodeMask") > 1:
             raise ConfigError(f"{NODE}name {'+'.join(names)}: this package has NodeMask once, first, with pe_name x")
-        found["ppgt.mask_rate"] = given[MASK]
+        result["ppgt.mask_rate"] = settings[MASK]
     for name, feature, width in zip(names, read, widths, strict=False):
         if name == "MLPNodeEncoder":
             if feature not in FEATURES:
                 raise ConfigError(f"{NODE}pe_name {feature}: this package has only {', '.join(FEATURES)}")
             features.append(FEATURES[feature])
             if feature == "pos":
-                found["ppgt.dim_location"] = int(width)
+                result["ppgt.dim_location"] = int(width)
         elif name in TOKENS:
             features.append(TOKENS[name])
     if unused := read[len(names) :]:
@@ -239,35 +241,35 @@ def _node_features(given: Mapping[str, Any]) -> dict[str, Any]:
             " and ".join(unused),
             "+".join(features),
         )
-    orders = [order for order in ("order", "log_order") if given.get(f"{TOKEN}add_{order}")]
+    orders = [order for order in ("order", "log_order") if settings.get(f"{TOKEN}add_{order}")]
     if len(orders) > 1:
         raise ConfigError(f"{TOKEN}add_order and add_log_order are both True: set one of them False")
-    return found | {"ppgt.node_features": "+".join(features), "ppgt.class_token": (orders or ["none"])[0]}
+    return result | {"ppgt.node_features": "+".join(features), "ppgt.class_token": (orders or ["none"])[0]}
 
 
-def _pair_features(given: Mapping[str, Any]) -> dict[str, Any]:
-    names = _listed(given, EDGE, ("MLPSinEdgeEncoder", "EdgeFFN"))
+def _derive_pair_features(settings: Mapping[str, Any]) -> dict[str, Any]:
+    names = _list_encoders(settings, EDGE, ("MLPSinEdgeEncoder", "EdgeFFN"))
     if names not in (["MLPSinEdgeEncoder"], ["MLPSinEdgeEncoder", "EdgeFFN"]):
         raise ConfigError(f"{EDGE}name {'+'.join(names)}: this package has only MLPSinEdgeEncoder, then EdgeFFN or not")
     added = {"location": "add_loc", "inverse_order": "add_invN", "inverse_degree": "add_invD"}
-    hidden = str(given.get(f"{STEM}hid_dim", ""))
+    hidden = str(settings.get(f"{STEM}hid_dim", ""))
     return {
-        "ppgt.pair_features": "+".join(name for name, key in added.items() if given.get(f"{STEM}{key}")),
+        "ppgt.pair_features": "+".join(name for name, key in added.items() if settings.get(f"{STEM}{key}")),
         "ppgt.stem_hidden": [int(width) for width in hidden.split(",") if width],
     }
 
 
-def _attention(given: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    if {"gt.attn.qkv_bias", "gt.attn.o_bias"} & given.keys():
-        bias, of_outputs = (given.get(f"gt.attn.{key}", True) for key in ("qkv_bias", "o_bias"))
+def _derive_attention(settings: Mapping[str, Any]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    if {"gt.attn.qkv_bias", "gt.attn.o_bias"} & settings.keys():
+        bias, of_outputs = (settings.get(f"gt.attn.{key}", True) for key in ("qkv_bias", "o_bias"))
         if bias != of_outputs:
             raise ConfigError("gt.attn.qkv_bias and o_bias differ: this package has both or none: set both alike")
-        found["gt.sl2.bias"] = bias
-    if {"gt.attn.l2dist", "gt.attn.learn_k_bias"} & given.keys():
-        learned = "learned" if given.get("gt.attn.learn_k_bias") else "fixed"
-        found["gt.sl2.key_norm"] = learned if given.get("gt.attn.l2dist", True) else "none"
-    return found
+        result["gt.sl2.bias"] = bias
+    if {"gt.attn.l2dist", "gt.attn.learn_k_bias"} & settings.keys():
+        learned = "learned" if settings.get("gt.attn.learn_k_bias") else "fixed"
+        result["gt.sl2.key_norm"] = learned if settings.get("gt.attn.l2dist", True) else "none"
+    return result
 
 
 PPGT = Code("ppgt", KEYS, TOGETHER, derive, ONLY, UNREAD)

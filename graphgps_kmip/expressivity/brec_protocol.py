@@ -282,9 +282,9 @@ def _settle_batch_norms(model: nn.Module, batch: Batch, progress: float) -> None
     momenta = [norm.momentum for norm in norms]
     for norm in norms:
         norm.momentum = 1.0
-    given = batch.clone()
-    given.progress = progress
-    model(given)
+    batch = batch.clone()
+    batch.progress = progress
+    model(batch)
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
 
@@ -293,9 +293,9 @@ def _epoch(model: nn.Module, batches: Sequence[Batch], optimizer: Optimizer, pro
     """Take a step for each batch, in order, and return the mean loss."""
     total = 0.0
     for batch in batches:
-        given = batch.clone()  # a network of another package writes into its batch
-        given.progress = progress
-        outputs = model(given)[0]
+        batch = batch.clone()  # a network of another package writes into its batch
+        batch.progress = progress
+        outputs = model(batch)[0]
         loss = pair_loss(outputs)
         optimizer.zero_grad()
         loss.backward()

@@ -36,12 +36,14 @@ def resume_results(path: Path, settings: Mapping[str, Any]) -> dict[int, Result]
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, _text([{"settings": dict(settings)}]))
         return {}
-    found, results, damaged = content
-    if found != json.loads(json.dumps(dict(settings))):
-        raise ResultsError(f"{path} has results of other settings ({found}): move it away, or set another out_dir")
+    settings_there, results, damaged = content
+    if settings_there != json.loads(json.dumps(dict(settings))):
+        raise ResultsError(
+            f"{path} has results of other settings ({settings_there}): move it away, or set another out_dir"
+        )
     if damaged:
         log.warning("%s: %d damaged lines are removed, their pairs are repeated", path, damaged)
-        replace_file(path, _text([{"settings": found}, *results.values()]))
+        replace_file(path, _text([{"settings": settings_there}, *results.values()]))
     return results
 
 
@@ -123,18 +125,15 @@ def category_rows(results: Mapping[int, Result], categories: Mapping[str, Sequen
         results (Mapping): Pair -> result; ``distinguished``, and where there is one ``reliable`` and ``failed``.
         categories (Mapping): Name -> its pairs.
     """
-    rows = [_row(name, pairs, results) for name, pairs in categories.items()]
     every = sorted({pair for pairs in categories.values() for pair in pairs})
-    return [*rows, _row(TOTAL, every, results)]
-
-
-def _row(name: str, pairs: Sequence[int], results: Mapping[int, Result]) -> CategoryRow:
-    found = [results[pair] for pair in pairs if pair in results]
-    failed = [bool(result.get("failed")) for result in found]
-    unreliable = sum(not result.get("reliable", True) and not bad for result, bad in zip(found, failed, strict=True))
-    return CategoryRow(
-        name, len(pairs), len(found), sum(one["distinguished"] for one in found), unreliable, sum(failed)
-    )
+    rows = []
+    for name, pairs in [*categories.items(), (TOTAL, every)]:
+        tested = [results[pair] for pair in pairs if pair in results]
+        distinguished = sum(result["distinguished"] for result in tested)
+        failed = sum(bool(result.get("failed")) for result in tested)
+        unreliable = sum(not (result.get("reliable", True) or result.get("failed")) for result in tested)
+        rows.append(CategoryRow(name, len(pairs), len(tested), distinguished, unreliable, failed))
+    return rows
 
 
 def table_text(rows: Sequence[CategoryRow]) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import mse_loss
 
 from graphgps_kmip.common.row_layers import NORM_LAYERS
@@ -25,6 +25,9 @@ KEYS = {"k1": (1.2, 0.75), "k2": (2.6, 2.3), "k3": (0.2, 0.2)}
 NORMS = {"BN": "batch_norm", "RMSN": "rms_norm", "AdaRMSN": "ada_rms_norm"}
 NUM_POINTS = 200
 LEARNING_RATE = 0.01
+# Proposition E.3
+SCALES = (0.1, 3.0, 10.0)
+SCALED_NORMS = {"LN": "layer_norm", "RMSN": "rms_norm", "AdaRMSN": "ada_rms_norm"}
 # Figure 3: a ring of six nodes with a path of three more; nodes 3 and 8 are both three steps away from node 0.
 EDGES = ((0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 0), (0, 6), (6, 7), (7, 8))
 PAIRS = {"i, j": (0, 3), "i, k": (0, 8)}
@@ -93,25 +96,39 @@ def norm_autoencoders(epochs: int = 5000, seed: int = 0) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(seed)
     angle, size = (torch.rand(NUM_POINTS, generator=generator) for _ in range(2))
     points = (0.5 + size)[:, None] * torch.stack([torch.cos(math.tau * angle), torch.sin(math.tau * angle)], dim=1)
-    found = {}
+    results = {}
     for name, norm in NORMS.items():
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model = nn.Sequential(nn.Linear(2, 2), NORM_LAYERS[norm](2), nn.Linear(2, 2))
-            predictions = _fitted(model, points, epochs)
-        found[name] = {
+            optimizer = torch.optim.AdamW(model.parameters(), LEARNING_RATE)
+            for _ in range(epochs):
+                optimizer.zero_grad()
+                mse_loss(model(points), points).backward()
+                optimizer.step()
+            with torch.no_grad():
+                predictions = model.eval()(points)
+        results[name] = {
             "predictions": predictions.tolist(),
             "error": mse_loss(predictions, points).item(),
             "magnitude_error": (predictions.norm(dim=1) - points.norm(dim=1)).abs().mean().item(),
         }
-    return {"points": points.tolist(), "epochs": epochs, "norms": found}
+    return {"points": points.tolist(), "epochs": epochs, "norms": results}
 
 
-def _fitted(model: nn.Module, points: Tensor, epochs: int) -> Tensor:
-    optimizer = torch.optim.AdamW(model.parameters(), LEARNING_RATE)
-    for _ in range(epochs):
-        optimizer.zero_grad()
-        mse_loss(model(points), points).backward()
-        optimizer.step()
-    with torch.no_grad():
-        return model.eval()(points)
+def scale_changes(dim: int = 16, seed: int = 0) -> dict[str, float]:
+    """Return by how much each norm's output changes at most, relative to its size, where its input is scaled.
+
+    Rows are normal, factors are `SCALES`; what is learned is random: at the start AdaRMSN has alpha 0, and is RMSN.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(64, dim, generator=generator, dtype=torch.float64)
+    changes = {}
+    for name, key in SCALED_NORMS.items():
+        norm = NORM_LAYERS[key](dim).double()
+        with torch.no_grad():
+            for parameter in norm.parameters():
+                parameter.copy_(torch.randn(dim, generator=generator, dtype=torch.float64))
+            y = norm(x)
+            changes[name] = max(float((norm(scale * x) - y).abs().max() / y.abs().max()) for scale in SCALES)
+    return changes

@@ -1,13 +1,15 @@
-"""Colour refinement of several graphs at once: 1-WL, and SEG-WL with structural encoding schemes (Zhu et al. 2023).
+"""Colour refinement of several graphs at once: 1-WL, 2-FWL, SEG-WL with structural encoding schemes, and GD-WL.
 
-A scheme S = (f_A, f_R) gives SEG-WL values of nodes and of pairs. Exact: a colour is an integer for one signature,
+A scheme S = (f_A, f_R) gives SEG-WL (Zhu et al. 2023) values of nodes and of pairs. 2-FWL is as strong as 3-WL. GD-WL
+with random walk probabilities (Zhang et al. 2023; PPGT paper, proposition E.1) bounds PPGT: no function of features of
+pairs and multisets sees more. Exact: a colour is an integer for one signature,
 looked up in a table that all graphs share (hash-consing), not a hash that may collide. Numbers compare by value.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,7 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphgps_kmip.encoding.rrwp import Walks, rrwp
 from graphgps_kmip.errors import InputError
+
+DECIMALS = 9  # of GD-WL's probabilities in float64, so that sums in another order stay equal
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,8 +320,94 @@ def refined(
 
 def _coloured(signatures: Sequence[Sequence[Hashable] | Iterator[Hashable]]) -> Colours:
     table = Table()
-    return tuple(np.array([table[one] for one in of_graph], dtype=np.int64) for of_graph in signatures)
+    return tuple(np.array([table[key] for key in keys], dtype=np.int64) for keys in signatures)
 
 
-def _same(one: Colours, other: Colours) -> bool:
-    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+def _same(first: Colours, second: Colours) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def folklore_wl(graphs: Sequence[Graph], rounds: int | None = None, until_separated: bool = False) -> Colouring:
+    r"""Colour ordered pairs of nodes by the folklore 2-WL test (Cai, Fuerer and Immerman 1992), as strong as 3-WL.
+
+    .. math:: c^l(i, j) = (c^{l-1}(i, j), \{\{(c^{l-1}(i, k), c^{l-1}(k, j)) : k \in V\}\})
+
+    The first colour says whether i is j, the features of both, and the edges between them in both directions.
+
+    Args:
+        graphs (Sequence[Graph]): Compared with each other.
+        rounds (int, optional): How many. (default: until the colours are stable)
+        until_separated (bool, optional): End after the first round in which the first two graphs have different
+            multisets of colours. (default: ``False``)
+
+    Shapes: colours of a graph (N * N,), pair (i, j) at i N + j.
+
+    Cost: N^3 log N time a round, and up to N^3 numbers of memory for the table of new signatures.
+
+    Raises:
+        ValueError: a feature is NaN.
+    """
+
+    def signatures(graph: int, colours: np.ndarray) -> Iterator[Hashable]:
+        size = graphs[graph].num_nodes
+        colour = colours.reshape(size, size)
+        number = max(size, *(int(other.num_nodes) for other in graphs)) ** 2 * len(graphs)  # colours are below it
+        kind = np.int32 if number**2 < 2**31 else np.int64
+        into = np.ascontiguousarray(colour.T).astype(kind)  # [j, k] = c(k, j)
+        for first in range(size):
+            seen = into + colour[first].astype(kind)[None, :] * kind(number)  # [j, k]: (c(i, k), c(k, j)) as one number
+            seen.sort(axis=1)
+            yield from zip(colour[first].tolist(), (row.tobytes() for row in seen), strict=True)
+
+    return refined([_get_pair_types(graph) for graph in graphs], signatures, rounds, until_separated)
+
+
+def _get_pair_types(graph: Graph) -> list[Hashable]:
+    """Return what an ordered pair of nodes is before any round: an isomorphism type of two nodes."""
+    size = graph.num_nodes
+    nodes = values(graph.x, size, "x")
+    features = values(graph.edge_attr, graph.edge_index.size(1), "edge_attr")
+    edges: dict[tuple[int, int], list[Hashable]] = defaultdict(list)
+    for (source, target), feature in zip(graph.edge_index.T.tolist(), features, strict=True):
+        edges[source, target].append(feature)
+    between = {ends: tuple(sorted(between_ends)) for ends, between_ends in edges.items()}
+    return [
+        (i == j, nodes[i], nodes[j], between.get((i, j), ()), between.get((j, i), ()))
+        for i in range(size)
+        for j in range(size)
+    ]
+
+
+# Name in tables -> colouring of graphs.
+TESTS: dict[str, Callable[..., Colouring]] = {"1-WL": wl, "3-WL": folklore_wl}
+
+
+def separated_by(test: str, first: Graph, second: Graph) -> int | None:
+    """Return the number of rounds after which a test of `TESTS` separates two graphs, None: it never does."""
+    return TESTS[test]((first, second), until_separated=True).separated_after()
+
+
+def gd_wl(graphs: Sequence[Graph], walks: Walks, rounds: int | None = None) -> Colouring:
+    r"""Colour nodes by GD-WL with d(v, u) = (I, M, M^2, ...)_vu, rounded to `DECIMALS` decimals.
+
+    .. math:: c^0(v) = x_v, \qquad c^l(v) = \{\{(c^{l-1}(u), d(v, u)) : u \in V\}\}
+
+    Args:
+        graphs (sequence of Graph): Without features of edges.
+        walks (Walks): Which probabilities; float64.
+        rounds (int, optional): How many; None: until the colours are stable. (default: ``None``)
+
+    Raises:
+        InputError: a graph has features of edges, which GD-WL does not read, or the probabilities are not float64.
+    """
+    if any(graph.edge_attr is not None for graph in graphs):
+        raise InputError("GD-WL reads no features of edges: leave edge_attr out")
+    if walks.dtype is not torch.float64:
+        raise InputError(f"GD-WL compares probabilities exactly: set precision float64, got {walks.precision}")
+    schemes = []
+    for graph in graphs:
+        size = graph.num_nodes
+        pair = rounded(Encoding(pair=rrwp(graph.edge_index, size, walks).view(size, size, -1)), DECIMALS).pair
+        distances = values(pair.flatten(0, 1), size * size, "the distance")
+        schemes.append(Scheme([()] * size, [distances[v * size : (v + 1) * size] for v in range(size)]))
+    return seg_wl(graphs, schemes, rounds)

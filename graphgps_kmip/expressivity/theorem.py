@@ -80,11 +80,8 @@ SHRIKHANDE = {(0, 1), (0, 3), (1, 0), (3, 0), (1, 1), (3, 3)}
 
 
 def _permuted(name: str, graph: Graph, seed: int) -> Pair:
-    return Pair(name, graph, graph.permuted(_order(graph.num_nodes, seed)), isomorphic=True, wl=False)
-
-
-def _order(num_nodes: int, seed: int) -> Tensor:
-    return torch.randperm(num_nodes, generator=torch.Generator().manual_seed(seed))
+    order = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(seed))
+    return Pair(name, graph, graph.permuted(order), isomorphic=True, wl=False)
 
 
 def _caterpillars() -> tuple[Graph, Graph]:
@@ -163,8 +160,8 @@ def _copy(generator: torch.Generator) -> Pair:
 def _cycles(generator: torch.Generator) -> Pair:
     """Draw two ways to partition some nodes into cycles: regular, so alike for 1-WL."""
     first, second, third = (int(n) for n in torch.randint(3, 6, (3,), generator=generator))
-    one, other = union(cycle(first + second), cycle(third)), union(cycle(first), cycle(second + third))
-    return Pair("unions of cycles", one, other, isomorphic=first == third, wl=False)
+    graphs = union(cycle(first + second), cycle(third)), union(cycle(first), cycle(second + third))
+    return Pair("unions of cycles", *graphs, isomorphic=first == third, wl=False)
 
 
 def _rewired(generator: torch.Generator) -> Pair:
@@ -254,14 +251,14 @@ def spread(colouring: Colouring, outputs: list[Tensor]) -> float:
     return float((highest - lowest).max())
 
 
-def difference(one: Tensor, other: Tensor) -> float:
+def difference(rows: Tensor, other: Tensor) -> float:
     """Return a lower bound of the distance of two multisets of rows: each column is sorted by itself.
 
     Of graphs of different sizes, infinity.
     """
-    if len(one) != len(other):
+    if len(rows) != len(other):
         return float("inf")
-    return float((one.sort(dim=0).values - other.sort(dim=0).values).abs().max())
+    return float((rows.sort(dim=0).values - other.sort(dim=0).values).abs().max())
 
 
 @dataclass(frozen=True)

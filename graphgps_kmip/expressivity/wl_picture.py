@@ -44,8 +44,8 @@ def _eigenpairs(graph: Graph, count: int) -> tuple[Tensor, Tensor]:
 
 def _eigenvalues(graph: Graph) -> Encoding:
     """Give every node all eigenvalues of its graph."""
-    found, _ = _eigenpairs(graph, graph.num_nodes)
-    return Encoding(node=found.expand(graph.num_nodes, -1))
+    eigenvalues, _ = _eigenpairs(graph, graph.num_nodes)
+    return Encoding(node=eigenvalues.expand(graph.num_nodes, -1))
 
 
 def _eigenspaces(graph: Graph) -> Encoding:
@@ -54,13 +54,15 @@ def _eigenspaces(graph: Graph) -> Encoding:
     Of every distinct eigenvalue :math:`\lambda` node v gets :math:`\lambda, P_\lambda(v, v)`, and edge (u, v)
     :math:`P_\lambda(u, v)`.
     """
-    found, vectors = _eigenpairs(graph, graph.num_nodes)
-    space = torch.cat([found.new_zeros(1, dtype=torch.bool), found.diff() > SAME]).cumsum(0)  # (N,), of each vector
+    eigenvalues, vectors = _eigenpairs(graph, graph.num_nodes)
+    space = torch.cat([eigenvalues.new_zeros(1, dtype=torch.bool), eigenvalues.diff() > SAME]).cumsum(
+        0
+    )  # (N,), of each vector
     source, target = graph.edge_index
     nodes, edges = [], []
     for number in range(int(space.max()) + 1):
         inside = vectors[:, space == number]
-        value = found[space == number].mean()
+        value = eigenvalues[space == number].mean()
         nodes += [value.expand(graph.num_nodes), inside.square().sum(1)]
         edges.append((inside[source] * inside[target]).sum(1))
     return Encoding(node=torch.stack(nodes, 1), edge=torch.stack(edges, 1))
@@ -71,8 +73,8 @@ def _eigenvectors(graph: Graph) -> Encoding:
 
     Signs, and the basis where an eigenvalue repeats, are the solver's choice and depend on the order of the nodes.
     """
-    found, vectors = _eigenpairs(graph, MAX_FREQS)
-    both = torch.stack([found.expand_as(vectors), vectors], dim=2)  # (N, K, 2)
+    eigenvalues, vectors = _eigenpairs(graph, MAX_FREQS)
+    both = torch.stack([eigenvalues.expand_as(vectors), vectors], dim=2)  # (N, K, 2)
     return Encoding(node=both.flatten(1).nan_to_num(0.0))
 
 
@@ -123,25 +125,25 @@ def iteration() -> dict[str, Any]:
     signatures = [f"({own}, {{{', '.join(map(str, sorted(seen)))}}})" for own, seen in zip(before, near, strict=True)]
     places = [(-1.7, 0.85), (-1.7, -0.85), (-0.3, 0.0), (1.2, 0.0), (2.6, 0.85), (2.6, -0.85)]
     sides = [(0, 1), (0, -1), (1, 1), (-1, -1), (0, 1), (0, -1)]  # where the signature has room
-    found = {"before": before, "after": after, "signatures": signatures, "sides": sides}
-    return {"graph": _drawn("", graph, places), **found}
+    colours = {"before": before, "after": after, "signatures": signatures, "sides": sides}
+    return {"graph": _draw("", graph, places), **colours}
 
 
 def pair() -> dict[str, Any]:
     """Return the colours of two graphs that 1-WL leaves equal, and of SEG-WL with encodings, which separates them."""
     graphs = (decalin(), bicyclopentyl())
-    found = {"1-WL": wl(graphs)}
+    colourings = {"1-WL": wl(graphs)}
     for name in ("Laplacian eigenvalues", "RWSE"):
         schemes = [theorem_scheme(graph, encode(name, graph)) for graph in graphs]
-        found[f"SEG-WL with {name}"] = seg_wl(graphs, schemes)
+        colourings[f"SEG-WL with {name}"] = seg_wl(graphs, schemes)
     drawn = zip(("decalin", "bicyclopentyl"), graphs, (DECALIN, BICYCLOPENTYL), strict=True)
     return {
-        "graphs": [_drawn(*one) for one in drawn],
-        "tests": [_test(title, colouring) for title, colouring in found.items()],
+        "graphs": [_draw(*row) for row in drawn],
+        "tests": [_test(title, colouring) for title, colouring in colourings.items()],
     }
 
 
-def _drawn(name: str, graph: Graph, places: Places) -> dict[str, Any]:
+def _draw(name: str, graph: Graph, places: Places) -> dict[str, Any]:
     edges = sorted({tuple(sorted(edge)) for edge in graph.edge_index.T.tolist()})
     return {"name": name, "places": places, "edges": edges}
 

@@ -19,8 +19,7 @@ from yacs.config import CfgNode
 
 from graphgps_kmip.common.yaml_files import flatten
 from graphgps_kmip.compat.dialects import FOREIGN, name_dialect
-from graphgps_kmip.compat.foreign_keys import translated
-from graphgps_kmip.compat.grit_keys import encoder_with_rrwp
+from graphgps_kmip.compat.foreign_keys import encoder_with_rrwp, translate_foreign
 from graphgps_kmip.compat.key_translation import UNREAD, UNREAD_ELSEWHERE, translate
 from graphgps_kmip.compat.pair_checkpoint_names import names_of
 from graphgps_kmip.compat.parameter_renaming import constants_of, read_state, renamed
@@ -167,7 +166,7 @@ def _settings_of(file: Path) -> CfgNode:
     ours = set(WRITTEN) <= {key for key, _, _ in settings}  # then all of it stands there, in our meaning
     dialect = "" if ours else _dialect_of(settings)
     if dialect in FOREIGN:
-        settings = translated(settings, FOREIGN[dialect])
+        settings = translate_foreign(settings, FOREIGN[dialect])
     known = CfgNode()
     load_config(known, None, [])
     keys = {key for key, _ in flatten(known)} - {*UNREAD, *UNREAD_ELSEWHERE}

@@ -124,18 +124,18 @@ def _search(
     read_values: bool,
 ) -> tuple[Tensor, Tensor]:
     """Arguments and results are those of `topk_inner_product`."""
-    given = SearchProblem.of(q, k, ptr_q, ptr_k, num_keys, read_values)
-    problem = given.searchable()
-    chosen = choose(problem, backend)
+    full = SearchProblem.of(q, k, ptr_q, ptr_k, num_keys, read_values)
+    problem = full.searchable()
+    search = choose(problem, backend).component
     shape = (*q.shape[:-1], num_keys)
     if problem.q.size(0) * problem.q.size(1) * problem.k.size(1) == 0:
         return q.new_full(shape, -1, dtype=torch.int64), q.new_full(shape, -torch.inf)
     with torch.no_grad(), torch.autocast(q.device.type, enabled=False):  # autocast would round the scores
-        index, score = chosen.component(problem)
+        index, score = search(problem)
     if not read_values:
         score = score.where(usable(q, k), torch.nan)
-    if not given.fits(q.dtype) and bool(((score.abs() > torch.finfo(q.dtype).max) & (index >= 0)).any()):
-        raise overflow(given.largest_q, given.largest_k, q.dtype)
+    if not full.fits(q.dtype) and bool(((score.abs() > torch.finfo(q.dtype).max) & (index >= 0)).any()):
+        raise overflow(full.largest_q, full.largest_k, q.dtype)
     score = score.to(q.dtype)
     if problem.num_keys < num_keys:
         more = (0, num_keys - problem.num_keys)
@@ -172,13 +172,13 @@ def choose(problem: SearchProblem, name: str = "auto") -> Spec:
                 return backend
             supported.append(backend)
     if not supported:
-        raise InputError(f"no search backend can solve this problem:\n{_reasons(problem)}")
+        raise InputError(f"no search backend can solve this problem:\n{_list_reasons(problem)}")
     return supported[0]
 
 
 def explain_choice(problem: SearchProblem, name: str = "auto") -> str:
     """Return a text that names the backend of `choose`, and the reasons against each of the others."""
-    return f"search backend {choose(problem, name).name!r} taken for {name!r}:\n{_reasons(problem)}"
+    return f"search backend {choose(problem, name).name!r} taken for {name!r}:\n{_list_reasons(problem)}"
 
 
 def check_backend_name(name: str) -> None:
@@ -194,7 +194,7 @@ def check_backend_name(name: str) -> None:
         raise InputError(f"unknown search backend {name!r}, allowed are {', '.join(names)}{hint}")
 
 
-def _reasons(problem: SearchProblem) -> str:
+def _list_reasons(problem: SearchProblem) -> str:
     lines = []
     for backend in entries("search_backend").values():
         reasons = [f"cannot: {reason}" for reason in backend.traits.not_supported_reasons(problem)]

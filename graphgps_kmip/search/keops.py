@@ -33,7 +33,10 @@ def search_keops(problem: SearchProblem) -> tuple[Tensor, Tensor]:
             [_search_head(q, k, ranges, problem.num_keys) for q, k in zip(problem.q, problem.k, strict=True)]
         )
     index = index.masked_fill(problem.missing, 0)  # where KeOps returns arbitrary indices
-    score = torch.stack([_selected_scores(q, k, at) for q, k, at in zip(problem.q, problem.k, index, strict=True)])
+    heads = zip(problem.q, problem.k, index, strict=True)
+    score = torch.stack(
+        [torch.stack([(q * k[slot]).sum(-1) for slot in at.unbind(-1)], dim=-1) for q, k, at in heads]
+    )  # (H, N, K)
     # another order of summation than in KeOps can swap two nearly equal scores
     score, order = score.masked_fill(problem.missing, -torch.inf).sort(dim=-1, descending=True, stable=True)
     return index.gather(-1, order).masked_fill(problem.missing, -1), score
@@ -64,8 +67,8 @@ def _block_ranges(problem: SearchProblem) -> tuple[Tensor, ...] | None:
     if problem.num_graphs == 1:
         return None
     blocks_q, blocks_k = (torch.stack([ptr[:-1], ptr[1:]], dim=1).int() for ptr in (problem.ptr_q, problem.ptr_k))
-    kept = (problem.ptr_q.diff() > 0) & (problem.ptr_k.diff() > 0)
-    blocks_q, blocks_k = blocks_q[kept], blocks_k[kept]
+    filled = (problem.ptr_q.diff() > 0) & (problem.ptr_k.diff() > 0)
+    blocks_q, blocks_k = blocks_q[filled], blocks_k[filled]
     ends = torch.arange(1, len(blocks_q) + 1, dtype=torch.int32, device=blocks_q.device)
     return blocks_q, ends, blocks_k, blocks_k, ends, blocks_q
 
@@ -78,7 +81,3 @@ def _search_head(q: Tensor, k: Tensor, ranges: tuple[Tensor, ...] | None, num_ke
         distance.ranges = ranges
     backend = "CPU" if q.device.type == "cpu" else "GPU"
     return distance.argKmin(num_keys, dim=1, backend=backend, device_id=q.device.index or 0)  # (N, K)
-
-
-def _selected_scores(q: Tensor, k: Tensor, index: Tensor) -> Tensor:
-    return torch.stack([(q * k[slot]).sum(-1) for slot in index.unbind(-1)], dim=-1)  # (N, K)

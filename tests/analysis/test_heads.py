@@ -1,4 +1,4 @@
-"""What is taken from the layers of a model is what they attend with."""
+"""What is taken from the layers of a model is what they attend with; means and spreads of curves, by hand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from graphgps_kmip.analysis import collect_heads, degree_counts, kmip_layers, kmip_outputs
+from graphgps_kmip.analysis import by_layer, collect_heads, crossing, degree_counts, kmip_layers, kmip_outputs, spread
 from graphgps_kmip.attention import AttentionGraph, FullAttention, GraphContext
 from graphgps_kmip.attention.kmip import build_kmip
 
@@ -76,3 +76,24 @@ def test_out_degrees_of_a_layer_are_counted_over_graphs_and_heads() -> None:
     second = torch.tensor([[[0, -1]], [[0, -1]]])  # 1, and 1
     graphs = [AttentionGraph(index, (index >= 0).float()) for index in (first, second)]
     assert degree_counts(graphs).tolist() == [2, 4, 0, 2]
+
+
+def test_the_mean_and_both_spreads_are_those_of_small_numbers() -> None:
+    values = torch.tensor([[[[1.0], [3.0]]], [[[5.0], [7.0]]]])  # two graphs, one layer, two heads, one k
+    assert spread(values) == {"mean": [4.0], "std": [pytest.approx(5**0.5, rel=1e-5)], "std_graphs": [2.0]}
+
+
+def test_the_first_layer_stands_apart_from_the_others_if_there_are_any() -> None:
+    values = torch.arange(6.0).view(2, 3, 1, 1)
+    parts = by_layer(values)
+    assert {name: part.flatten().tolist() for name, part in parts.items()} == {"first": [0, 3], "others": [1, 2, 4, 5]}
+    assert list(by_layer(values[:, :1])) == ["first"]
+
+
+@pytest.mark.parametrize(("level", "expected"), [(0.5, 6.0), (0.2, 1.0), (0.4, 4.0), (1.0, 20.0), (0.1, 1.0)])
+def test_a_level_is_reached_linearly_between_points(level: float, expected: float) -> None:
+    assert crossing([1, 4, 8, 20], [0.2, 0.4, 0.6, 1.0], level) == pytest.approx(expected)
+
+
+def test_a_level_that_rounding_leaves_out_is_reached_at_the_end() -> None:
+    assert crossing([1, 4], [0.2, 0.9999999], 1.0) == 4

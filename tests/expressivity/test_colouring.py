@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from graphgps_kmip.encoding.rrwp import Walks, rrwp
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.expressivity.colour_refinement import folklore_wl, separated_by
-from graphgps_kmip.expressivity.gd_wl import gd_wl, scale_changes
+from graphgps_kmip.expressivity.magnitude_cases import scale_changes
 from graphgps_kmip.expressivity.seg_wl import (
     Encoding,
     Graph,
@@ -24,7 +23,10 @@ from graphgps_kmip.expressivity.seg_wl import (
     constant_scheme,
     cycle,
     directed,
+    folklore_wl,
+    gd_wl,
     seg_wl,
+    separated_by,
     theorem_scheme,
     undirected,
     union,

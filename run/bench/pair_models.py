@@ -36,12 +36,11 @@ from graphgps_kmip.common.atomic_write import replace_file
 
 from . import bench_records
 from .harness import Bounds, Facts, Pass, Row, Stopwatch, measure
-from .synthetic_graphs import undirected
+from .synthetic_graphs import tree
 
 PPGT, GRIT, GPS = NAMES = ["PPGT", "GRIT", "GPS"]
 WARM_UP_GRAPHS = 2
 ATOMS, BONDS = 21, 4  # types of nodes and of edges, as in ZINC
-RING = 6  # nodes of a ring
 COLUMNS = (
     "data method graphs n pairs parameters total_ms total_min_ms forward_ms backward_ms memory_mib "
     "time_of_grit memory_of_grit status"
@@ -150,10 +149,7 @@ def batch_of(shape: Shape) -> Batch:
 
 def molecule(rng: np.random.Generator, num_nodes: int, outputs: int) -> Data:
     """Return a tree with short branches and a ring for each 20 nodes; types of atoms and bonds, labels of a graph."""
-    child = np.arange(1, num_nodes)
-    parent = child - 1 - rng.integers(0, np.minimum(child, 4))
-    end = rng.integers(0, max(1, num_nodes - RING + 1), num_nodes // 20)
-    graph = undirected(np.hstack([[parent, child], [end, end + RING - 1]]), num_nodes)
+    graph = tree(rng, num_nodes, rings=num_nodes // 20)
     graph.x = torch.from_numpy(rng.integers(0, ATOMS, (num_nodes, 1)))
     graph.edge_attr = torch.from_numpy(rng.integers(0, BONDS, graph.num_edges))
     graph.y = torch.from_numpy(rng.standard_normal((1, outputs))).float()

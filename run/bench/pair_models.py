@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +31,7 @@ from torch.nn.functional import l1_loss
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip import create_model
-from graphgps_kmip.common.atomic_write import replace_file
+from graphgps_kmip.common.json_files import write_json
 
 from . import bench_records
 from .harness import Bounds, Facts, Pass, Row, Stopwatch, measure
@@ -102,8 +101,7 @@ def main(words: list[str]) -> int:
     machine = bench_records.machine_facts(args.device, args.threads)
     _compare(rows)
     if args.table:
-        content = table_of(rows) | {"hardware": machine}
-        replace_file(args.table, (json.dumps(content, indent=1) + "\n").encode())
+        write_json(args.table, table_of(rows) | {"hardware": machine})
     args.table = args.table and args.table.name
     return bench_records.save("pair_models", args, rows, COLUMNS)
 

@@ -7,7 +7,6 @@ python run/analyse.py distance --run results/digits-kmip/0 --graphs 50 --out dis
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from torch_geometric.data import Data
 
 from graphgps_kmip import analysis
 from graphgps_kmip.attention import collect_attention
-from graphgps_kmip.common.atomic_write import replace_file
+from graphgps_kmip.common.json_files import write_json
 from graphgps_kmip.data import GraphDataset
 from graphgps_kmip.errors import ConfigError, is_users, one_line
 from graphgps_kmip.gym.attention_saving import MAX_NODES, save_attention
@@ -81,7 +80,7 @@ def distance(args: argparse.Namespace) -> None:
     parts = {name: of_group[..., :-1].chunk(len(orders), -1) for name, of_group in groups.items()}
     if args.public_order:
         content["public_order"] = _groups({name: curves[1] for name, curves in parts.items()})
-    _write(args.out, content | {"groups": _groups({name: curves[0] for name, curves in parts.items()})})
+    write_json(args.out, content | {"groups": _groups({name: curves[0] for name, curves in parts.items()})})
 
 
 def cumulative(args: argparse.Namespace) -> None:
@@ -92,7 +91,7 @@ def cumulative(args: argparse.Namespace) -> None:
     content["cells"] = {
         f"k for attention weight {one}": {"value": [analysis.crossing(counts, curve, one)]} for one in LEVELS
     }
-    _write(args.out, content | {"groups": _groups(groups)})
+    write_json(args.out, content | {"groups": _groups(groups)})
 
 
 def graphs(args: argparse.Namespace) -> None:
@@ -123,7 +122,7 @@ def degrees(args: argparse.Namespace) -> None:
     if any(one != num_keys[0] for one in num_keys):
         raise ConfigError(f"--run: these models attend to different numbers of keys, {num_keys}: compare equal ones")
     content = {"measure": "degrees", "runs": facts, "split": args.split, "graphs": args.graphs}
-    _write(args.out, content | {"num_keys": num_keys[0], "counts": counts})
+    write_json(args.out, content | {"num_keys": num_keys[0], "counts": counts})
 
 
 COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], None], int, str]] = {
@@ -183,17 +182,13 @@ def _groups(values: dict[str, Tensor]) -> dict[str, Any]:
     return {name: analysis.spread(of_group) | heads[name] for name, of_group in values.items()}
 
 
-def _write(path: Path, content: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, (json.dumps(content) + "\n").encode())
-    print(f"written: {path}")
-
-
 def main(words: list[str]) -> int:
     """Analyse; return the exit code: 2 after a mistake of the user's, reported in one line."""
     args = parse(words)
     try:
         COMMANDS[args.command][0](args)
+        if args.command != "graphs":
+            print(f"written: {args.out}")
     except Exception as error:
         if not is_users(error):
             raise

@@ -9,13 +9,11 @@ public script counts them, and apart in the column "unreliable".
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from graphgps_kmip.common.atomic_write import replace_file
-from graphgps_kmip.common.json_files import read_artefact
+from graphgps_kmip.common.json_files import read_artefact, write_json
 from graphgps_kmip.data.sets.brec import CATEGORIES
 from graphgps_kmip.errors import ResultsError, UserError, one_line
 from graphgps_kmip.expressivity.brec_results import TOTAL, CategoryRow, category_rows, read_results, table_text
@@ -95,8 +93,7 @@ def main(words: list[str]) -> int:
     for name, rows in counted.items():
         print(f"{'SAMPLE, made-up pairs: ' if args.sample else ''}{name}\n{table_text(rows)}\n")
         cells[name] = {column: found for column, found in row_of(rows, args.sample).items() if column in args.columns}
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(args.out, (json.dumps({"cells": cells}, indent=1) + "\n").encode())
+    write_json(args.out, {"cells": cells})
     return 0
 
 

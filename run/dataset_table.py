@@ -10,11 +10,10 @@ them, as in every run: name a folder that may be written to.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
-from graphgps_kmip.common.atomic_write import replace_file
+from graphgps_kmip.common.json_files import write_json
 from graphgps_kmip.data import DatasetInfo, DatasetRecord, at_hand, find_title, mismatches, open_dataset, sampled
 
 COLUMNS = ("graphs", "nodes", "edges", "outputs", "sparsity", "features")
@@ -63,8 +62,7 @@ def main(words: list[str]) -> int:
             print(f"{name}: {', '.join(sizes)}")
         if not cells:
             raise ValueError(f"none of these data sets has files in {args.dir}: place some, or try --sample")
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(args.out, json.dumps({"cells": cells}, indent=1).encode())
+        write_json(args.out, {"cells": cells})
     except ValueError as error:
         print(f"error: {' '.join(str(error).split()).replace('--data:', '--datasets:')}", file=sys.stderr)
         return 2

@@ -9,13 +9,12 @@ their Laplacians (edges as often as drawn) beside the bound that decides whether
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
 import numpy as np
 
-from graphgps_kmip.common.atomic_write import replace_file
+from graphgps_kmip.common.json_files import write_json
 from graphgps_kmip.encoding.expander_graph import (
     COMPLETE_AT_MOST,
     TEST_AT_MOST,
@@ -77,8 +76,7 @@ def main(words: list[str]) -> int:
         cells[name] = row(nodes, args.degree, args.seeds)
         value, draws = (np.mean(cells[name][column]) for column in ("eigenvalue", "draws"))
         print(f"{name}: {value:.4f}, bound {cells[name]['bound'][0]:.4f}, {draws:g} draws", flush=True)
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(args.out, (json.dumps({"cells": cells}, indent=1) + "\n").encode())
+    write_json(args.out, {"cells": cells})
     return 0
 
 

@@ -10,14 +10,13 @@ Each writes JSON below --out and prints what it found.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from graphgps_kmip.common.atomic_write import replace_file
+from graphgps_kmip.common.json_files import write_json
 from graphgps_kmip.expressivity.magnitude_cases import attention_kinds, encoded_differences, norm_autoencoders
 
 
@@ -35,9 +34,7 @@ def main(words: list[str]) -> int:
     if getattr(args, "epochs", 1) < 1:
         parser.error(f"--epochs: got {args.epochs}, at least 1 is needed")
     torch.set_num_threads(1)  # layers of width 2: starting further threads takes longer than the work
-    found = work[args.part](args)
-    args.out.mkdir(parents=True, exist_ok=True)
-    replace_file(args.out / f"{args.part}.json", (json.dumps(found) + "\n").encode())
+    write_json(args.out / f"{args.part}.json", work[args.part](args))
     return 0
 
 

@@ -13,7 +13,6 @@ seeds: a true distance of 0, so that this row shows the error of the others.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +23,7 @@ from torch import Tensor
 
 from graphgps_kmip import analysis
 from graphgps_kmip.command_line import run as train
-from graphgps_kmip.common.atomic_write import replace_file
+from graphgps_kmip.common.json_files import write_json
 from graphgps_kmip.data.score_file import AttentionScores, read_scores
 from graphgps_kmip.errors import ResultsError, is_users, one_line
 
@@ -66,8 +65,7 @@ def main(words: list[str]) -> int:
         return 2
     content = {"measure": "energy distance", "config": args.cfg.stem, "sample": args.sample, "seeds": args.seeds}
     content |= {"reference": args.widths[-1], "edges": found, "cells": _cells(found)}
-    args.out.mkdir(parents=True, exist_ok=True)
-    replace_file(args.out / "energy.json", (json.dumps(content, indent=1) + "\n").encode())
+    write_json(args.out / "energy.json", content)
     for row, cells in content["cells"].items():
         print(f"{row:<10}", "  ".join(f"{edges} edges: {value:.4f}" for edges, (value,) in cells.items()))
     return 0

@@ -10,7 +10,6 @@ the cells of two tables; the exit code is 1 if what a proposition says was not s
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from torch import nn
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip import create_model
-from graphgps_kmip.common.atomic_write import replace_file
+from graphgps_kmip.common.json_files import write_json
 from graphgps_kmip.encoding.rrwp import Walks
 from graphgps_kmip.expressivity.magnitude_cases import scale_changes
 from graphgps_kmip.expressivity.seg_wl import Graph, gd_wl, separated_by
@@ -99,9 +98,8 @@ def main(words: list[str]) -> int:
     args = parser.parse_args(words)
     torch.set_num_threads(1)
     found = results()
-    args.out.mkdir(parents=True, exist_ok=True)
     for name, one in found.items():
-        replace_file(args.out / f"{name}.json", (json.dumps(one, indent=1) + "\n").encode())
+        write_json(args.out / f"{name}.json", one)
         print(f"Proposition {name}: what it says {'was seen' if one['holds'] else 'WAS NOT SEEN'}.")
         for row, cells in one["cells"].items():
             shown = (f"{key} {value if isinstance(value, str) else f'{value[0]:.3g}'}" for key, value in cells.items())

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.errors import ResultsError
 
 
@@ -43,6 +44,12 @@ def read_artefact(path: Path) -> dict[str, Any]:
         return parsed_object(read_bytes(path) or b"")
     except Damaged as damage:
         raise ResultsError(f"{path} cannot be used ({damage}): delete it and run the command again") from None
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a JSON object in one step; folders are made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
 def is_number(value: Any) -> bool:

@@ -11,13 +11,12 @@ bytes.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from graphgps_kmip.common.atomic_write import replace_file
+from graphgps_kmip.common.json_files import write_json
 from graphgps_kmip.common.near_misses import suggest
 
 from . import bench_records
@@ -154,13 +153,12 @@ def main(words: list[str]) -> int:
     """Write the file of every table and say what is empty; return the exit code."""
     args = parse(words)
     records = [bench_records.read(path) for path in args.records]
-    args.out.mkdir(parents=True, exist_ok=True)
     contents = {table: cells_of(table, records) for table in args.tables}
     if not any(content["cells"] for content in contents.values()):
         reasons = dict.fromkeys(reason for content in contents.values() for reason in content["empty"])
         raise ValueError(f"{', '.join(args.tables)}: no cell has a number; {'; '.join(reasons)}")
     for table, content in contents.items():
-        replace_file(args.out / f"{table}.json", (json.dumps(content, indent=1) + "\n").encode())
+        write_json(args.out / f"{table}.json", content)
         print("\n  left empty: ".join([f"{args.out / table}.json", *content["empty"]]))
     return 0
 

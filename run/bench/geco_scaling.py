@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -37,7 +36,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from graphgps_kmip.attention import GECOAttention, GraphContext, KMIPAttention
-from graphgps_kmip.common.atomic_write import replace_file
+from graphgps_kmip.common.json_files import write_json
 
 from . import bench_records
 from .geco_memory import predicted_bytes
@@ -80,11 +79,9 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 def doubling(text: str) -> list[int]:
     """Read numbers of nodes: ``100,5000``, or ``512:4096`` for 512, 1024, .. up to 4096."""
+    first, *_, last = numbers = bench_records.sizes(text)
     if ":" not in text:
-        return sorted({bench_records.positive(part) for part in text.split(",")})
-    first, last = (bench_records.positive(part) for part in text.split(":"))
-    if first > last:
-        raise ValueError(text)
+        return numbers
     return [first * 2**step for step in range((last // first).bit_length())]
 
 
@@ -178,9 +175,8 @@ def write_cells(folder: Path, rows: list[Row], machine: dict[str, Any], fit_from
     hardware = {key: machine[key] for key in ("cpu", "cores", "device", "gpu", "threads", "load") if key in machine}
     shared = {"empty": _missing(rows), "memory_unit": "MiB", "hardware": hardware}
     contents = {"scaling": _scaling(rows), "table10": _printed_columns(rows), "growth": growth(rows, fit_from)}
-    folder.mkdir(parents=True, exist_ok=True)
     for name, cells in contents.items():
-        replace_file(folder / f"{name}.json", (json.dumps({"cells": cells} | shared, indent=1) + "\n").encode())
+        write_json(folder / f"{name}.json", {"cells": cells} | shared)
 
 
 def _missing(rows: list[Row]) -> list[str]:

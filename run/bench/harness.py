@@ -2,7 +2,6 @@
 
 Load that others put on the machine then hits all methods alike, where methods measured one after the other would each
 meet another machine. A benchmark module defines ``make(cell, small) -> (pass, facts)``; `measure` runs its cells.
-Methods that need no process of their own are timed by `alternate`.
 """
 
 from __future__ import annotations
@@ -92,18 +91,6 @@ def measure(
         report(done)
         rows += done
     return rows
-
-
-def alternate(methods: Mapping[str, Callable[[], object]], repeats: int, warm_up: bool = True) -> dict[str, list]:
-    """Time methods alternately in this process: name -> (seconds, CPU seconds) of each counted pass."""
-    passes: dict[str, list[tuple[float, float]]] = {name: [] for name in methods}
-    for number in range(repeats + warm_up):
-        for name, work in methods.items():
-            start = time.perf_counter(), time.process_time()
-            work()
-            if number or not warm_up:
-                passes[name].append((time.perf_counter() - start[0], time.process_time() - start[1]))
-    return passes
 
 
 def _repeats_for(seconds: float, bounds: Bounds) -> int:

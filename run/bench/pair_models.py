@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,16 +31,15 @@ from torch.nn.functional import l1_loss
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip import create_model
-from graphgps_kmip.common.atomic_write import replace_file
+from graphgps_kmip.common.json_files import write_json
 
 from . import bench_records
 from .harness import Bounds, Facts, Pass, Row, Stopwatch, measure
-from .synthetic_graphs import undirected
+from .synthetic_graphs import tree
 
 PPGT, GRIT, GPS = NAMES = ["PPGT", "GRIT", "GPS"]
 WARM_UP_GRAPHS = 2
 ATOMS, BONDS = 21, 4  # types of nodes and of edges, as in ZINC
-RING = 6  # nodes of a ring
 COLUMNS = (
     "data method graphs n pairs parameters total_ms total_min_ms forward_ms backward_ms memory_mib "
     "time_of_grit memory_of_grit status"
@@ -103,8 +101,7 @@ def main(words: list[str]) -> int:
     machine = bench_records.machine_facts(args.device, args.threads)
     _compare(rows)
     if args.table:
-        content = table_of(rows) | {"hardware": machine}
-        replace_file(args.table, (json.dumps(content, indent=1) + "\n").encode())
+        write_json(args.table, table_of(rows) | {"hardware": machine})
     args.table = args.table and args.table.name
     return bench_records.save("pair_models", args, rows, COLUMNS)
 
@@ -150,10 +147,7 @@ def batch_of(shape: Shape) -> Batch:
 
 def molecule(rng: np.random.Generator, num_nodes: int, outputs: int) -> Data:
     """Return a tree with short branches and a ring for each 20 nodes; types of atoms and bonds, labels of a graph."""
-    child = np.arange(1, num_nodes)
-    parent = child - 1 - rng.integers(0, np.minimum(child, 4))
-    end = rng.integers(0, max(1, num_nodes - RING + 1), num_nodes // 20)
-    graph = undirected(np.hstack([[parent, child], [end, end + RING - 1]]), num_nodes)
+    graph = tree(rng, num_nodes, rings=num_nodes // 20)
     graph.x = torch.from_numpy(rng.integers(0, ATOMS, (num_nodes, 1)))
     graph.edge_attr = torch.from_numpy(rng.integers(0, BONDS, graph.num_edges))
     graph.y = torch.from_numpy(rng.standard_normal((1, outputs))).float()

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -26,7 +25,7 @@ from graphgps_kmip.search import SearchProblem
 
 from . import bench_records
 from .ball_tree import BallTree
-from .harness import Row, alternate
+from .harness import Row, Stopwatch
 
 BALL_TREE, BACKENDS = "ball_tree", entries("search_backend")
 NUM_KEYS = 10
@@ -81,12 +80,13 @@ def time_searches(args: argparse.Namespace) -> list[Row]:
             seconds: dict[str, list[float]] = {name: [] for name in running}
             for repeat in range(args.repeats["time"]):
                 problem = SearchProblem.of(*gaussian(dim, n, repeat), None, None, NUM_KEYS)
-                passes = alternate({name: partial(search, name, problem) for name in running}, 1, False)
-                for name, ((one, _),) in passes.items():
-                    seconds[name].append(one)
-                    if one > args.limit:
+                for name in tuple(running):
+                    watch = Stopwatch("cpu")
+                    search(name, problem)
+                    seconds[name].append(watch.lap())
+                    if seconds[name][-1] > args.limit:
                         running.remove(name)
-                        print(f"{name}: {one:.0f} s for d = {dim}, N = {n}: no further passes")
+                        print(f"{name}: {seconds[name][-1]:.0f} s for d = {dim}, N = {n}: no further passes")
             rows += [time_row(name, dim, n, passes) for name, passes in seconds.items()]
         for name in args.backends:
             done = [row for row in rows if (row["contestant"], row["dim"]) == (name, dim)]

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +31,7 @@ from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.exphormer import KINDS, typed_edges
-from graphgps_kmip.common.atomic_write import replace_file
+from graphgps_kmip.common.json_files import write_json
 from graphgps_kmip.data.layer_loader import LayerLoader, LayerSampling
 from graphgps_kmip.data.score_file import AttentionScores, LayerScores
 from graphgps_kmip.encoding.expander_graph import expander_edges
@@ -115,9 +114,7 @@ def main(words: list[str]) -> int:
     compare(rows)
     machine = bench_records.machine_facts(args.device, args.threads)
     if args.table:
-        content = table_of(rows) | {"hardware": machine, "sample": args.nodes > 0}
-        args.table.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(args.table, (json.dumps(content, indent=1) + "\n").encode())
+        write_json(args.table, table_of(rows) | {"hardware": machine, "sample": args.nodes > 0})
     args.table, args.dir = args.table and args.table.name, args.dir.name
     return bench_records.save("two_stage_memory", args, rows, COLUMNS)
 

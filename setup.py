@@ -82,7 +82,7 @@ setup(
     packages=find_packages(include=["graphgps_kmip", "graphgps_kmip.*"]),
     package_data={
         "graphgps_kmip": ["py.typed"],  # its annotations count for type checkers
-        "graphgps_kmip.native": ["*.c", "*.h"],  # compiled at their first use
+        "graphgps_kmip.ops.native": ["*.c", "*.h"],  # compiled at their first use
         "graphgps_kmip.report": ["*.html"],
     },
     entry_points={

@@ -15,8 +15,8 @@ import torch
 from graphgps_kmip import registry
 from graphgps_kmip.data import synthetic_sample as plan
 from graphgps_kmip.data.sets import digits
-from graphgps_kmip.native import compile_kernels
-from graphgps_kmip.native.instruction_sets import AUTO, VARIABLE, runnable
+from graphgps_kmip.ops.native import compile_kernels
+from graphgps_kmip.ops.native.instruction_sets import AUTO, VARIABLE, runnable
 from graphgps_kmip.search.keops import cxx_compiler
 from tests.native.emulated_cpu import emulated
 from tests.native.vector_units import EMULATED

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_a
 from torch.utils._pytree import tree_any, tree_map_only
 from torch.utils.backend_registration import _DummyBackendModule, _setup_privateuseone_for_python_backend
 
-from graphgps_kmip.common.operators import implementations
+from graphgps_kmip.ops.operators import implementations
 
 NAME = "simulated"
 ROOT = Path(__file__).resolve().parents[1]

@@ -18,7 +18,7 @@ PACKAGE = Path(errors.__file__).parent
 TYPES = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, UserError)]
 # Contracts between our own functions: whoever breaks one has found a bug, whose traceback is wanted.
 CONTRACTS = {
-    "attention/context.py", "gym/parameter_count.py", "native/compile_kernels.py", "search/problem.py",
+    "ops/context.py", "gym/parameter_count.py", "ops/native/compile_kernels.py", "search/problem.py",
     "train/checkpoint.py",
 }  # fmt: skip
 

@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 
 from graphgps_kmip.attention import GraphContext
-from graphgps_kmip.attention import clamped_attention as clamped
-from graphgps_kmip.attention import sparse_attention as selected
-from graphgps_kmip.attention.clamped_attention import clamped_attention
 from graphgps_kmip.attention.full import full_attention
-from graphgps_kmip.attention.sparse_attention import sparse_attention
 from graphgps_kmip.model.norms import GraphLayerNorm
-from graphgps_kmip.mpnn.gated_mean import gated_mean
 from graphgps_kmip.mpnn.gatedgcn import gated_sum
-from graphgps_kmip.native import unavailable_reason
+from graphgps_kmip.ops import clamped_attention as clamped
+from graphgps_kmip.ops import sparse_attention as selected
+from graphgps_kmip.ops.clamped_attention import clamped_attention
+from graphgps_kmip.ops.gated_mean import gated_mean
+from graphgps_kmip.ops.native import unavailable_reason
+from graphgps_kmip.ops.sparse_attention import sparse_attention
 from graphgps_kmip.search import topk_inner_product
 from graphgps_kmip.testing import references
 

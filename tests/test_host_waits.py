@@ -30,7 +30,7 @@ for name in sys.argv[1:]:
 WAITS = """
 import torch
 from tests.simulated_device import counting, register
-from graphgps_kmip.common.host_copies import counts, host_copy, on_device, remember
+from graphgps_kmip.ops.host_copies import counts, host_copy, on_device, remember
 from graphgps_kmip.search import topk_inner_product
 device = register()
 x = torch.tensor([3.0, 0.0, 5.0]).to(device)

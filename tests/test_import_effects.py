@@ -20,7 +20,7 @@ if "torch_geometric.graphgym.register" in sys.modules:
     replaced = hasattr(sys.modules["torch_geometric.graphgym.register"].register_base, "shared_by")
 print(json.dumps([ours, len(hooks), replaced]))
 """
-BOTTOM = {"attention", "search", "native", "common", "errors", "ranges", "registry", "signatures"}
+BOTTOM = {"attention", "search", "ops", "common", "errors", "ranges", "registry", "signatures"}
 
 
 def look(statement: str) -> tuple[set[str], int, bool]:

@@ -17,16 +17,16 @@ from torch_geometric.data import Batch, Data
 from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.attention.full import FullAttention, full_attention
 from graphgps_kmip.attention.kmip import KMIPAttention
-from graphgps_kmip.attention.sparse_attention import sparse_attention
-from graphgps_kmip.common import operators
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.model import GPSLayer, GPSModel, GraphHead
 from graphgps_kmip.model.export_model import export_model, tensors_of
 from graphgps_kmip.mpnn import GatedGCN
-from graphgps_kmip.mpnn.gated_mean import gated_mean
 from graphgps_kmip.mpnn.gatedgcn import gated_sum
-from graphgps_kmip.native import unavailable_reason
-from graphgps_kmip.native.compile_kernels import without_kernels
+from graphgps_kmip.ops import operators
+from graphgps_kmip.ops.gated_mean import gated_mean
+from graphgps_kmip.ops.native import unavailable_reason
+from graphgps_kmip.ops.native.compile_kernels import without_kernels
+from graphgps_kmip.ops.sparse_attention import sparse_attention
 from graphgps_kmip.search import topk_inner_product
 
 PTR = torch.tensor([0, 4, 4, 5, 11])  # a graph without nodes, one of a single node

@@ -18,11 +18,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
-from graphgps_kmip.attention.context import AttentionGraph, GraphContext
 from graphgps_kmip.attention.kmip import KMIPAttention
-from graphgps_kmip.attention.sparse_attention import softmax_weight
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.ops.context import AttentionGraph, GraphContext
+from graphgps_kmip.ops.sparse_attention import softmax_weight
 
 SCORES = 2**22  # held at a time: some 100 MB with their order and weights
 ORDERS = ("descending", "public")  # of the keys, see `kmip_outputs`

@@ -1,7 +1,6 @@
 """Global attention among the nodes of each graph: ``attention(x, context) -> (N, C)``, see ``context.py``."""
 
 from graphgps_kmip.attention.bigbird import BigBirdAttention
-from graphgps_kmip.attention.context import AttentionGraph, GraphContext, collect_attention
 from graphgps_kmip.attention.exphormer import ExphormerAttention, SampledEdgeAttention
 from graphgps_kmip.attention.full import BiasedFullAttention, FullAttention
 from graphgps_kmip.attention.geco import GECOAttention, HyenaAttention
@@ -11,6 +10,7 @@ from graphgps_kmip.attention.performer import PerformerAttention
 from graphgps_kmip.attention.san import SANAttention
 from graphgps_kmip.attention.score_estimator import ScoreEstimatorAttention
 from graphgps_kmip.attention.simplified_l2 import ClassAttention, SimplifiedL2Attention
+from graphgps_kmip.ops.context import AttentionGraph, GraphContext, collect_attention
 
 __all__ = [
     "AnnealedKeys",

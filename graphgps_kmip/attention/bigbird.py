@@ -17,14 +17,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from graphgps_kmip.attention import triton_sparse_attention
-from graphgps_kmip.attention.context import GraphContext
-from graphgps_kmip.attention.dense import Tiles, from_padded, to_padded
-from graphgps_kmip.attention.edge_attention import edge_attention
 from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
-from graphgps_kmip.attention.sparse_attention import cpu_can_run, sparse_attention
-from graphgps_kmip.common.host_copies import counts
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.ops import triton_sparse_attention
+from graphgps_kmip.ops.context import GraphContext
+from graphgps_kmip.ops.dense import Tiles, from_padded, to_padded
+from graphgps_kmip.ops.edge_attention import edge_attention
+from graphgps_kmip.ops.host_copies import counts
+from graphgps_kmip.ops.sparse_attention import cpu_can_run, sparse_attention
 from graphgps_kmip.ranges import COUNT, POSITIVE, Choice, Registered, whole
 from graphgps_kmip.registry import register
 

@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from graphgps_kmip.attention.clamped_attention import clamped_attention
-from graphgps_kmip.attention.context import GraphContext, own_state
-from graphgps_kmip.attention.edge_attention import encoded_edges
 from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.ops.clamped_attention import clamped_attention
+from graphgps_kmip.ops.context import GraphContext, own_state
+from graphgps_kmip.ops.edge_attention import encoded_edges
 from graphgps_kmip.registry import register
 
 logger = logging.getLogger(__name__)

@@ -19,16 +19,15 @@ from torch import Tensor, nn
 from torch.compiler import is_compiling
 from torch.nn.functional import scaled_dot_product_attention
 
-from graphgps_kmip.attention.context import AttentionGraph, GraphContext, check_bounds, complete_pairs
-from graphgps_kmip.attention.dense import from_padded, to_padded
 from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
-from graphgps_kmip.attention.pair_attention import PAIR_WORK, padded_pairs, pair_attention
-from graphgps_kmip.common.host_copies import host_copy
-from graphgps_kmip.common.operators import operator, refuse_second_derivative
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.native import dtype_flags, load, pointer, unavailable_reason
+from graphgps_kmip.ops.context import AttentionGraph, GraphContext, check_bounds, complete_pairs
+from graphgps_kmip.ops.dense import from_padded, to_padded
+from graphgps_kmip.ops.host_copies import host_copy
+from graphgps_kmip.ops.native import dtype_flags, load, pointer, unavailable_reason
+from graphgps_kmip.ops.operators import NotFinite, operator, overflow, refuse_second_derivative
+from graphgps_kmip.ops.pair_attention import PAIR_WORK, padded_pairs, pair_attention
 from graphgps_kmip.registry import register
-from graphgps_kmip.search.problem import NotFinite, overflow
 
 
 def can_run(qkv: Tensor, context: GraphContext, num_heads: int, dropout: float) -> bool:

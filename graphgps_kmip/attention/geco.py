@@ -13,9 +13,6 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
-from graphgps_kmip.attention.circular_convolution import circular_convolution, gated_convolutions
-from graphgps_kmip.attention.context import GraphContext
-from graphgps_kmip.attention.direct_convolution import can_sum
 from graphgps_kmip.attention.head_arguments import check_dropout
 from graphgps_kmip.attention.long_filter import (
     NORMS,
@@ -27,9 +24,12 @@ from graphgps_kmip.attention.long_filter import (
     Segments,
     place_features,
 )
-from graphgps_kmip.attention.size_groups import SizeGroups
-from graphgps_kmip.common.propagation import ADJACENCIES, adjacency, propagate
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.ops.circular_convolution import circular_convolution, gated_convolutions
+from graphgps_kmip.ops.context import GraphContext
+from graphgps_kmip.ops.direct_convolution import can_sum
+from graphgps_kmip.ops.propagation import ADJACENCIES, adjacency, propagate
+from graphgps_kmip.ops.size_groups import SizeGroups
 from graphgps_kmip.ranges import Choice, whole
 from graphgps_kmip.registry import register
 

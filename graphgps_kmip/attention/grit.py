@@ -12,11 +12,11 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
-from graphgps_kmip.attention.context import GraphContext, complete_pairs
-from graphgps_kmip.attention.grit_operator import PairFeatures, PairMaps, PairSettings, grit_attention
 from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
-from graphgps_kmip.common.row_layers import RowBatchNorm, row_norms
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.ops.context import GraphContext, complete_pairs
+from graphgps_kmip.ops.grit_operator import PairFeatures, PairMaps, PairSettings, grit_attention
+from graphgps_kmip.ops.row_layers import RowBatchNorm, row_norms
 from graphgps_kmip.ranges import NOT_NEGATIVE, Choice, optional
 from graphgps_kmip.registry import register
 

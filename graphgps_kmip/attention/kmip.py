@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from torch.compiler import is_compiling
 from torch.nn.functional import normalize
 
-from graphgps_kmip.attention.context import AttentionGraph, GraphContext
 from graphgps_kmip.attention.head_arguments import check_dropout, check_share, described, dim_per_head
-from graphgps_kmip.attention.sparse_attention import softmax_weight, sparse_attention
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.ops.context import AttentionGraph, GraphContext
+from graphgps_kmip.ops.sparse_attention import softmax_weight, sparse_attention
 from graphgps_kmip.ranges import COUNT, NATURAL, NOT_NEGATIVE, WIDTH, Choice, Range, Registered
 from graphgps_kmip.registry import register
 from graphgps_kmip.search import check_backend_name, topk_inner_product

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn.functional import linear
 
-from graphgps_kmip.common.host_copies import on_device
 from graphgps_kmip.common.near_misses import look_up
-from graphgps_kmip.common.operators import refuse_second_derivative
-from graphgps_kmip.common.row_chunks import RowStage, map_rows
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.ops.host_copies import on_device
+from graphgps_kmip.ops.operators import refuse_second_derivative
+from graphgps_kmip.ops.row_chunks import RowStage, map_rows
 from graphgps_kmip.ranges import SOME_LAYERS, WIDTH, whole
 
 TINY = 1e-12  # least divisor; its square, in the gradient, is a float32 above 0

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from graphgps_kmip.attention.context import GraphContext
-from graphgps_kmip.attention.dense import Tiles, from_padded, to_padded
 from graphgps_kmip.attention.head_arguments import check_dropout, described
-from graphgps_kmip.common.host_copies import host_copy, remember
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.ops.context import GraphContext
+from graphgps_kmip.ops.dense import Tiles, from_padded, to_padded
+from graphgps_kmip.ops.host_copies import host_copy, remember
 from graphgps_kmip.ranges import WIDTH
 from graphgps_kmip.registry import register
 

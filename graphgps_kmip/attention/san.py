@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from graphgps_kmip.attention.clamped_attention import EPS, LARGEST_LOGIT
-from graphgps_kmip.attention.context import GraphContext, own_state
-from graphgps_kmip.attention.dense import from_padded, to_padded
-from graphgps_kmip.attention.edge_attention import edge_softmax, encoded_edges
 from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.ops.clamped_attention import EPS, LARGEST_LOGIT
+from graphgps_kmip.ops.context import GraphContext, own_state
+from graphgps_kmip.ops.dense import from_padded, to_padded
+from graphgps_kmip.ops.edge_attention import edge_softmax, encoded_edges
 
 # Weights (pairs times heads) at once; they have some five temporaries: 80 MB of float32, on a GPU 1.3 GB.
 LARGEST = {"cpu": 2**22}

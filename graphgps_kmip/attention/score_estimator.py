@@ -18,11 +18,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from graphgps_kmip.attention.clamped_attention import clamped_attention, edge_weights
-from graphgps_kmip.attention.context import AttentionGraph, GraphContext, own_state
 from graphgps_kmip.attention.exphormer import ExphormerState, TypedEdgeStart
 from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.ops.clamped_attention import clamped_attention, edge_weights
+from graphgps_kmip.ops.context import AttentionGraph, GraphContext, own_state
 from graphgps_kmip.ranges import NATURAL, NOT_NEGATIVE, POSITIVE
 from graphgps_kmip.registry import register
 

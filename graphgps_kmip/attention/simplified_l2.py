@@ -20,12 +20,12 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn.functional import linear
 
-from graphgps_kmip.attention.context import GraphContext, complete_pairs
 from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
-from graphgps_kmip.attention.pair_attention import pair_attention, sparse_pair_attention
-from graphgps_kmip.common.node_pairs import all_pairs
-from graphgps_kmip.common.operators import refuse_second_derivative
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.ops.context import GraphContext, complete_pairs
+from graphgps_kmip.ops.node_pairs import all_pairs
+from graphgps_kmip.ops.operators import refuse_second_derivative
+from graphgps_kmip.ops.pair_attention import pair_attention, sparse_pair_attention
 from graphgps_kmip.ranges import NATURAL, Choice, whole
 from graphgps_kmip.registry import register
 

@@ -22,8 +22,6 @@ from torch.nn.functional import pad
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.attention import AnnealedKeys, BigBirdAttention, KMIPAttention, PerformerAttention, RandomKeys
-from graphgps_kmip.attention.context import AttentionGraph, GraphContext
-from graphgps_kmip.attention.dense import from_padded, to_padded
 from graphgps_kmip.attention.exphormer import LARGEST_SAMPLED_LOGIT, SampledEdgeAttention
 from graphgps_kmip.attention.kmip import BestKeys, KeySelection
 from graphgps_kmip.encoding.expander_graph import (
@@ -38,6 +36,8 @@ from graphgps_kmip.encoding.graphormer_bias import GraphormerEncoder, GraphToken
 from graphgps_kmip.errors import ConfigError, InputError
 from graphgps_kmip.model import FeatureEncoder, GPSModel
 from graphgps_kmip.mpnn import GINE
+from graphgps_kmip.ops.context import AttentionGraph, GraphContext
+from graphgps_kmip.ops.dense import from_padded, to_padded
 from graphgps_kmip.ranges import Choice, Default
 
 # Key -> default, which is without the fault; the quirks of `compat.dialects` are values of these.

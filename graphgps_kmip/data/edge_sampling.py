@@ -7,7 +7,7 @@ Lett. 97).
 
 Random numbers are a function of (seed, node, place of the edge in the node's list), see `uniform_numbers`: the sample
 of a node is the same in whatever batch, order, thread or process it is drawn. Edges are drawn by a C loop
-(``native/edge_sampling.c``), without a compiler by numpy; both draw the same.
+(``ops/native/edge_sampling.c``), without a compiler by numpy; both draw the same.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from graphgps_kmip.data.score_file import LayerScores
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.native import load, pointer, unavailable_reason
+from graphgps_kmip.ops.native import load, pointer, unavailable_reason
 
 HOW = ("reservoir", "uniform", "max")
 EPS = 1e-8  # added to each score, as in the public code: edges of score 0 can be drawn

@@ -20,7 +20,7 @@ from graphgps_kmip.data.edge_sampling import KERNEL, draw_edges
 from graphgps_kmip.data.score_file import AttentionScores
 from graphgps_kmip.data.worker_processes import Job, made_of, own_jobs
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.native import load, pointer, unavailable_reason
+from graphgps_kmip.ops.native import load, pointer, unavailable_reason
 
 LAYER_SAMPLERS = ("graph_reservoir", "graph_uniform", "graph_max", "batch_reservoir", "batch_uniform")
 
@@ -228,7 +228,7 @@ WORD = 64  # nodes that the C loop marks in one number
 def with_sources(rows: Tensor, source: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
     """Append the sources that are not among the rows, in increasing order, and return the row of each source.
 
-    A C loop marks nodes in N bits and counts them (``native/edge_sampling.c``), without a compiler they are sorted.
+    A C loop marks nodes in N bits and counts them (``ops/native/edge_sampling.c``), without a compiler they are sorted.
 
     Args:
         rows: nodes, each once.

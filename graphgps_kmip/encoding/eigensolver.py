@@ -24,7 +24,7 @@ import scipy
 import torch
 from threadpoolctl import ThreadpoolController
 
-from graphgps_kmip.native import load, pointer, unavailable_reason
+from graphgps_kmip.ops.native import load, pointer, unavailable_reason
 
 LOG = logging.getLogger(__name__)
 DENSE_AT_MOST = 5000  # rows for which a dense decomposition may stand in: 200 MB, ten seconds

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
-from graphgps_kmip.common.host_copies import host_copy
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.ops.host_copies import host_copy
 
 
 def type_ids(types: Tensor, num_types: int, name: str, key: str) -> Tensor:

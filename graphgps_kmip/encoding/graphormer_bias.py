@@ -19,10 +19,10 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.common.node_pairs import all_pairs, first_nodes
 from graphgps_kmip.encoding.kernel_encoder import precomputed
 from graphgps_kmip.encoding.positional_encoding import PositionalEncoding
 from graphgps_kmip.errors import ConfigError, InputError
+from graphgps_kmip.ops.node_pairs import all_pairs, first_nodes
 from graphgps_kmip.ranges import FLAG, NATURAL, whole
 from graphgps_kmip.registry import register
 

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
-from graphgps_kmip.common.node_pairs import first_nodes, pair_rows
-from graphgps_kmip.common.propagation import WeightedEdges, propagate
-from graphgps_kmip.common.row_layers import NORM_LAYERS
 from graphgps_kmip.encoding.node_stem import check_names
 from graphgps_kmip.encoding.rrwp import RRWP, with_rrwp
+from graphgps_kmip.ops.node_pairs import first_nodes, pair_rows
+from graphgps_kmip.ops.propagation import WeightedEdges, propagate
+from graphgps_kmip.ops.row_layers import NORM_LAYERS
 
 CACHED_ROWS = 2**13  # nodes of subgraphs at a time in evaluation on a CPU, so that their features stay in its cache
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
-from graphgps_kmip.common.node_pairs import first_nodes
 from graphgps_kmip.encoding.rrwp import RRWP, diagonal, with_rrwp
 from graphgps_kmip.errors import ConfigError, InputError
+from graphgps_kmip.ops.node_pairs import first_nodes
 from graphgps_kmip.ranges import Choice, refusal
 
 NODE_FEATURES = ("rrwp", "log_degree", "log_order", "location")

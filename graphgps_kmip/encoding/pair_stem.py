@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 from torch_geometric.nn import BatchNorm
 
-from graphgps_kmip.common.host_copies import host_copy
-from graphgps_kmip.common.node_pairs import all_pairs, first_nodes, pair_rows, rows_in_list
-from graphgps_kmip.common.row_chunks import RowStage, map_rows
-from graphgps_kmip.common.row_layers import GELUMLP, NORM_LAYERS, DropPath
 from graphgps_kmip.encoding.node_stem import check_names, locations
 from graphgps_kmip.encoding.rrwp import RRWP, with_rrwp
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.ops.host_copies import host_copy
+from graphgps_kmip.ops.node_pairs import all_pairs, first_nodes, pair_rows, rows_in_list
+from graphgps_kmip.ops.row_chunks import RowStage, map_rows
+from graphgps_kmip.ops.row_layers import GELUMLP, NORM_LAYERS, DropPath
 
 
 def sinusoidal_width(channels: int, num_bases: int, raw_channels: bool) -> int:

@@ -20,13 +20,13 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.common.host_copies import host_copy
-from graphgps_kmip.common.node_pairs import first_nodes
 from graphgps_kmip.encoding.feature_encoders import LinearNodeEncoder
 from graphgps_kmip.encoding.positional_encoding import PositionalEncoding
 from graphgps_kmip.encoding.rrwp_linear import RRWPLinear, diagonal  # noqa: F401 (beside `rrwp` for its readers)
 from graphgps_kmip.encoding.sparse_rrwp import adjacency_counts, near_pairs, undirected_counts
 from graphgps_kmip.errors import ConfigError, InputError
+from graphgps_kmip.ops.host_copies import host_copy
+from graphgps_kmip.ops.node_pairs import first_nodes
 from graphgps_kmip.ranges import Choice, whole
 from graphgps_kmip.registry import register
 

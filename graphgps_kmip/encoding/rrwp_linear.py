@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from graphgps_kmip.common.host_copies import host_copy
-from graphgps_kmip.common.node_pairs import first_nodes
+from graphgps_kmip.ops.host_copies import host_copy
+from graphgps_kmip.ops.node_pairs import first_nodes
 
 
 class RRWPLinear(nn.Module):

@@ -14,9 +14,9 @@ import torch
 from torch import nn
 from torch.nn.functional import mse_loss
 
-from graphgps_kmip.common.row_layers import NORM_LAYERS
 from graphgps_kmip.encoding.pair_stem import sinusoidal
 from graphgps_kmip.encoding.rrwp import Walks, rrwp
+from graphgps_kmip.ops.row_layers import NORM_LAYERS
 
 # Figure 2: k1 is the nearest to q, k2 has nearly the direction of q and is longer, k3 is a short one of that direction.
 QUERY = (1.0, 1.0)

@@ -27,7 +27,6 @@ from torch_geometric.graphgym.models.layer import GeneralLayer, LayerConfig, new
 from torch_geometric.nn import BatchNorm
 from yacs.config import CfgNode
 
-from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.common.yaml_files import flatten
 from graphgps_kmip.compat.public_faults import repeat_faults
@@ -40,6 +39,7 @@ from graphgps_kmip.networks.branches import GPS, branch_rows, refuse_unread_reci
 from graphgps_kmip.networks.gps_networks import HEADED, width_step
 from graphgps_kmip.networks.network_plan import NetworkPlan
 from graphgps_kmip.networks.network_stack import encoder, input_part, prediction_head
+from graphgps_kmip.ops.context import GraphContext
 from graphgps_kmip.registry import Spec, entries, named, register
 
 NARROWEST, WIDEST = 32, 512  # of the public k-MIP code's search

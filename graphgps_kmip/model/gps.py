@@ -18,11 +18,11 @@ from torch.utils.checkpoint import checkpoint
 from torch_geometric.data import Batch, Data
 from torch_geometric.utils import dropout_edge
 
-from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.model.feature_encoding import SparseDropout
 from graphgps_kmip.model.layer_recipe import LayerRecipe, LayerScale, leaves_residual
 from graphgps_kmip.model.norms import NORMS
+from graphgps_kmip.ops.context import GraphContext
 from graphgps_kmip.search.search_memo import Memo
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.model.prediction_heads import GraphHead
+from graphgps_kmip.ops.context import GraphContext
 
 
 class GraphormerLayer(nn.Module):

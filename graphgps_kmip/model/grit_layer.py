@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from graphgps_kmip.attention.context import GraphContext
-from graphgps_kmip.common.row_layers import row_norms
+from graphgps_kmip.ops.context import GraphContext
+from graphgps_kmip.ops.row_layers import row_norms
 
 
 class GRITLayer(nn.Module):

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch_geometric.nn import BatchNorm, GraphNorm
 
-from graphgps_kmip.attention.context import GraphContext
-from graphgps_kmip.common.operators import refuse_second_derivative
+from graphgps_kmip.ops.context import GraphContext
+from graphgps_kmip.ops.operators import refuse_second_derivative
 
 
 class GraphLayerNorm(nn.Module):

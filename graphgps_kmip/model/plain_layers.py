@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.model.gps import States
+from graphgps_kmip.ops.context import GraphContext
 
 
 class AttentionLayer(nn.Module):

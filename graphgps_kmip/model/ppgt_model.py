@@ -25,11 +25,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
-from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.common.near_misses import look_up
-from graphgps_kmip.common.row_chunks import RowStage, map_rows
-from graphgps_kmip.common.row_layers import NORM_LAYERS, DropPath
 from graphgps_kmip.model.feature_encoding import FeatureEncoder
+from graphgps_kmip.ops.context import GraphContext
+from graphgps_kmip.ops.row_chunks import RowStage, map_rows
+from graphgps_kmip.ops.row_layers import NORM_LAYERS, DropPath
 
 
 class ResidualBranch(nn.Module):

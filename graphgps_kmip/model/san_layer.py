@@ -7,9 +7,9 @@ from collections.abc import Callable
 from torch import Tensor, nn
 from torch_geometric.nn import BatchNorm
 
-from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.model.prediction_heads import GraphHead
+from graphgps_kmip.ops.context import GraphContext
 
 
 class SANLayer(nn.Module):

@@ -17,11 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.model.gps import copy_batch, recomputed
 from graphgps_kmip.model.norms import NORMS
+from graphgps_kmip.ops.context import GraphContext
 
 
 class SpexphormerLayer(nn.Module):

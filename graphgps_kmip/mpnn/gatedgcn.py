@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 from torch_geometric.nn import BatchNorm
 
-from graphgps_kmip.common.operators import new_tensors, operator, refuse_second_derivative
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.mpnn.gated_mean import EPS, can_run, gated_mean
 from graphgps_kmip.mpnn.message_passing import DistanceGate, factor_of, required_edge_attr
+from graphgps_kmip.ops.gated_mean import EPS, can_run, gated_mean
+from graphgps_kmip.ops.operators import new_tensors, operator, refuse_second_derivative
 from graphgps_kmip.registry import register
 
 CHUNK_BYTES = 8 * 2**20  # of one (edges, C) tensor; at most four of them live at a time

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.utils import add_self_loops
 
-from graphgps_kmip.common.host_copies import host_copy, remembered
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.ops.host_copies import host_copy, remembered
 
 
 def required_edge_attr(layer: str, edge_attr: Tensor | None) -> Tensor:

@@ -15,8 +15,8 @@ from torch_geometric.nn import APPNP, GATConv, GCNConv, GINConv, MessagePassing,
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import softmax
 
-from graphgps_kmip.common.propagation import WeightedEdges, adjacency, propagate, propagate_heads, unweighted
 from graphgps_kmip.mpnn.message_passing import with_own_loops
+from graphgps_kmip.ops.propagation import WeightedEdges, adjacency, propagate, propagate_heads, unweighted
 
 # Edges times channels from which the lists pay for being sorted, and channels from which a pass over a list does
 # (`python -m run.bench.convolutions` at commit 748ca4a: no gain at 10,000 edges of 64 channels, 1.3 to 3.1 times as

@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 from torch import nn
 
-from graphgps_kmip.common.row_layers import NORM_LAYERS
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.model import EdgeHead, GraphHead, GraphormerHead, NodeHead, SequenceHead
 from graphgps_kmip.model.prediction_heads import LinearHead, PairHead
 from graphgps_kmip.model.san_layer import san_graph_head
 from graphgps_kmip.networks.network_plan import NetworkPlan
+from graphgps_kmip.ops.row_layers import NORM_LAYERS
 from graphgps_kmip.ranges import NATURAL, Choice
 from graphgps_kmip.registry import register
 

@@ -7,11 +7,11 @@ from dataclasses import fields
 from typing import Any
 
 from graphgps_kmip.common.near_misses import suggest
-from graphgps_kmip.common.row_layers import NORM_LAYERS
 from graphgps_kmip.encoding.positional_encoding import option_keys
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.model.layer_recipe import RULES, LayerRecipe
 from graphgps_kmip.mpnn.gin import INNER
+from graphgps_kmip.ops.row_layers import NORM_LAYERS
 from graphgps_kmip.ranges import (
     DROPOUT,
     FLAG,

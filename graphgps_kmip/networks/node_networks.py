@@ -9,9 +9,7 @@ from torch import Tensor, nn
 from torch_geometric.nn.attention import PolynormerAttention
 from torch_geometric.nn.models import Polynormer, SGFormer
 
-from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.head_arguments import dim_per_head
-from graphgps_kmip.common.host_copies import host_copy, remember
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.model import FeatureEncoder, GNNLayer, GPSModel
 from graphgps_kmip.model.feature_encoding import SparseDropout
@@ -20,6 +18,8 @@ from graphgps_kmip.mpnn.message_passing import PlainConv
 from graphgps_kmip.mpnn.summed_convolutions import SummedGAT, SummedGCN
 from graphgps_kmip.networks.network_plan import NetworkPlan
 from graphgps_kmip.networks.network_stack import layers_width, node_encoder_alone, pre_layers
+from graphgps_kmip.ops.context import GraphContext
+from graphgps_kmip.ops.host_copies import host_copy, remember
 from graphgps_kmip.ranges import DROPOUT, FRACTION, LAYERS, NATURAL, Choice
 from graphgps_kmip.registry import register
 

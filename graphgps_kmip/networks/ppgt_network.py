@@ -15,7 +15,6 @@ from torch import nn
 from graphgps_kmip.attention import ClassAttention
 from graphgps_kmip.attention.simplified_l2 import SharedPairs, SimplifiedL2Attention
 from graphgps_kmip.common.near_misses import look_up
-from graphgps_kmip.common.row_layers import NORM_LAYERS
 from graphgps_kmip.encoding.i2_gin import I2GINEncoder
 from graphgps_kmip.encoding.node_stem import NODE_FEATURES, ClassToken, NodeMask, NodeStem, TargetNode
 from graphgps_kmip.encoding.pair_stem import PAIR_FEATURES, PairFFN, PairStem
@@ -36,6 +35,7 @@ from graphgps_kmip.model.ppgt_model import (
 from graphgps_kmip.model.prediction_heads import CLASS_TOKEN
 from graphgps_kmip.networks.network_plan import NetworkPlan
 from graphgps_kmip.networks.network_stack import check_raw_width, encoder, layers_width, prediction_head
+from graphgps_kmip.ops.row_layers import NORM_LAYERS
 from graphgps_kmip.registry import entries, register
 
 SWIGLU = "swiglu"

@@ -13,7 +13,6 @@ from graphgps_kmip.attention.head_arguments import dim_per_head
 from graphgps_kmip.attention.performer import redraw_regularly
 from graphgps_kmip.attention.san import ALL_PAIRS, NO_PAIRS, SANAttention
 from graphgps_kmip.common.near_misses import look_up
-from graphgps_kmip.common.row_layers import row_norms
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.model import AttentionLayer, TransformerLayer
 from graphgps_kmip.model.geco_layer import GECOBlock
@@ -25,6 +24,7 @@ from graphgps_kmip.networks.branches import dropout_of
 from graphgps_kmip.networks.gps_networks import norm_of
 from graphgps_kmip.networks.network_plan import NetworkPlan
 from graphgps_kmip.networks.network_stack import input_part, layers_width, node_encoder_alone, prediction_head, stack
+from graphgps_kmip.ops.row_layers import row_norms
 from graphgps_kmip.registry import entries, named, register
 
 # gt.layer_type -> whether edges and other pairs are normalised apart, with a learned gamma.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from graphgps_kmip.common.host_copies import on_device
+from graphgps_kmip.ops.host_copies import on_device
 from graphgps_kmip.search.problem import SearchProblem
 
 # Scores that take about as long as starting one more block (0.2 ms at 5 ns a score): less padding is cheaper.

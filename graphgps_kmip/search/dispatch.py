@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from graphgps_kmip.common.operators import operator
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.ops.operators import operator
 from graphgps_kmip.registry import Spec, entries, named, register
 from graphgps_kmip.search.chunked import search_chunked, search_exact
 from graphgps_kmip.search.fused_cpu import (

@@ -10,7 +10,7 @@ threshold of its query, the K-th best so far. Three ideas keep that rare and che
   threshold lowered by a bound on their rounding, and only keys that pass are scored in full: skipped keys cannot be
   among the K best.
 
-The kernel is ``native/kmip_search.c``; docs/exact-search.md has its measurements.
+The kernel is ``ops/native/kmip_search.c``; docs/exact-search.md has its measurements.
 
 The k-d tree search for few dimensions (`tree`) prunes exactly by boxes over the keys, in the same kernel. The widest
 side is split at its median down to panels of 48 keys; in a box with centre c and half side lengths e no score exceeds
@@ -26,7 +26,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from graphgps_kmip.native import dtype_flags, load, pointer, unavailable_reason
+from graphgps_kmip.ops.native import dtype_flags, load, pointer, unavailable_reason
 from graphgps_kmip.search.problem import SearchProblem
 
 LARGEST = 2**31 - 64  # keys of a graph are counted in 32 bits
@@ -95,7 +95,7 @@ def scan(problem: SearchProblem, order: str = "norm", screen: bool | None = None
 
 
 def instruction_set(dtype: torch.dtype = torch.float32) -> str:
-    """Return the instruction set that the kernel was compiled for, as ``native/instruction_sets.py`` names it."""
+    """Return the instruction set that the kernel was compiled for, as ``ops/native/instruction_sets.py`` names it."""
     path = load("kmip_search", *dtype_flags(dtype)).kmip_search_path
     path.restype = ctypes.c_char_p
     return path().decode()

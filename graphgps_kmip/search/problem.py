@@ -9,17 +9,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from graphgps_kmip.common.host_copies import host_copy, single_graph
-from graphgps_kmip.errors import InputError
+from graphgps_kmip.ops.host_copies import host_copy, single_graph
+from graphgps_kmip.ops.operators import NotFinite, overflow
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-
-
-class NotFinite(InputError, FloatingPointError):
-    """A query, a key or an inner product is NaN or infinite.
-
-    A FloatingPointError, so that a training loop recognises a diverged run.
-    """
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,22 +139,6 @@ class SearchProblem:
                 "ptr_q and ptr_k must describe the same graphs, "
                 f"got shapes {tuple(self.ptr_q.shape)} and {tuple(self.ptr_k.shape)}"
             )
-
-
-def overflow(largest_q: float, largest_k: float, dtype: torch.dtype) -> NotFinite:
-    """Return the error for inner products that overflow a dtype.
-
-    Args:
-        largest_q (float): largest absolute value of the queries.
-        largest_k (float): likewise of the keys.
-        dtype (torch.dtype): of the scores.
-    """
-    return NotFinite(
-        f"inner products of queries up to {largest_q:.2g} and keys up to {largest_k:.2g} overflow "
-        f"{str(dtype).removeprefix('torch.')}, whose largest number is {torch.finfo(dtype).max:.2g}: normalise queries "
-        "and keys, lower the learning rate if they grew in training, or "
-        + ("scale them down" if dtype == torch.float64 else "compute in a wider dtype")
-    )
 
 
 def shorten(numbers: list[int]) -> str:

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from graphgps_kmip.common.triton_check import failure, is_installed, is_interpreting, power_above
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.ops.triton_check import failure, is_installed, is_interpreting, power_above
 from graphgps_kmip.search.chunked import search_exact
 from graphgps_kmip.search.problem import SearchProblem
 

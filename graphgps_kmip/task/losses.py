@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from graphgps_kmip.common.host_copies import counts, host_copy
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.ops.host_copies import counts, host_copy
 from graphgps_kmip.registry import register
 from graphgps_kmip.task.task import HALF, identity
 

@@ -8,14 +8,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from graphgps_kmip.attention.clamped_attention import clamped_attention
-from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.full import full_attention
-from graphgps_kmip.attention.pair_attention import pair_attention, plain_pair_attention
-from graphgps_kmip.attention.sparse_attention import sparse_attention
-from graphgps_kmip.common.host_copies import on_device
-from graphgps_kmip.mpnn.gated_mean import gated_mean
-from graphgps_kmip.native import without_kernels
+from graphgps_kmip.ops.clamped_attention import clamped_attention
+from graphgps_kmip.ops.context import GraphContext
+from graphgps_kmip.ops.gated_mean import gated_mean
+from graphgps_kmip.ops.host_copies import on_device
+from graphgps_kmip.ops.native import without_kernels
+from graphgps_kmip.ops.pair_attention import pair_attention, plain_pair_attention
+from graphgps_kmip.ops.sparse_attention import sparse_attention
 from graphgps_kmip.registry import Spec
 from graphgps_kmip.search import SearchProblem, topk_inner_product
 from graphgps_kmip.testing import references

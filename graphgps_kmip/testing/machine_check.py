@@ -24,10 +24,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 import graphgps_kmip.networks  # noqa: F401 (registers k-MIP)
-from graphgps_kmip.attention.sparse_attention import sparse_attention
 from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.common.environment import code_version, hardware, package_versions
 from graphgps_kmip.errors import ConfigError, UserError
+from graphgps_kmip.ops.sparse_attention import sparse_attention
 from graphgps_kmip.registry import AttentionTraits, Spec, entries
 from graphgps_kmip.search import topk_inner_product
 from graphgps_kmip.testing import comparisons

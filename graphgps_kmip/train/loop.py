@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from graphgps_kmip.common.host_copies import remember_batch
 from graphgps_kmip.common.signals import Stopped, StopSignals
 from graphgps_kmip.errors import (
     CheckpointError,
@@ -27,6 +26,7 @@ from graphgps_kmip.errors import (
     is_left_alone,
     is_out_of_memory,
 )
+from graphgps_kmip.ops.host_copies import remember_batch
 from graphgps_kmip.results.best_epoch import is_better
 from graphgps_kmip.results.run_folder import SPLITS
 from graphgps_kmip.results.run_record import rounded, write_record

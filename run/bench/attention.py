@@ -16,7 +16,7 @@ import time
 
 import torch
 
-from graphgps_kmip.attention.sparse_attention import softmax_weight
+from graphgps_kmip.ops.sparse_attention import softmax_weight
 from graphgps_kmip.search import SearchProblem
 from graphgps_kmip.search.fused_cpu import instruction_set
 

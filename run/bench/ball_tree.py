@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from graphgps_kmip.native import pointer
-from graphgps_kmip.native.compile_kernels import SOURCES, load
+from graphgps_kmip.ops.native import pointer
+from graphgps_kmip.ops.native.compile_kernels import SOURCES, load
 
 DEPTH = 3  # the column of a node (start, count, child, depth)
 

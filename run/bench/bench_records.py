@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import torch
 
 from graphgps_kmip.common.atomic_write import replace_file
-from graphgps_kmip.native import NoKernel
+from graphgps_kmip.ops.native import NoKernel
 from graphgps_kmip.search.fused_cpu import instruction_set
 from graphgps_kmip.train.run_recording import code_version, hardware, package_versions
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from graphgps_kmip.attention import circular_convolution
 from graphgps_kmip.attention.long_filter import FilterShape
-from graphgps_kmip.common import row_chunks
+from graphgps_kmip.ops import circular_convolution, row_chunks
 
 BYTES = 4  # of a float32
 DEFAULT = FilterShape()

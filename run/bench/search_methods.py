@@ -20,10 +20,10 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from graphgps_kmip.attention.dense import from_padded, to_padded
-from graphgps_kmip.attention.sparse_attention import sparse_attention
-from graphgps_kmip.native.compile_kernels import native_flag
-from graphgps_kmip.native.instruction_sets import VARIABLE, runnable
+from graphgps_kmip.ops.dense import from_padded, to_padded
+from graphgps_kmip.ops.native.compile_kernels import native_flag
+from graphgps_kmip.ops.native.instruction_sets import VARIABLE, runnable
+from graphgps_kmip.ops.sparse_attention import sparse_attention
 from graphgps_kmip.registry import entries
 from graphgps_kmip.search import SearchProblem, topk_inner_product
 from graphgps_kmip.search.fused_cpu import ScanCounts, cpu_not_supported_reasons, scan

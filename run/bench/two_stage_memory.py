@@ -29,7 +29,6 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from torch_geometric.data import Batch, Data
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.attention.exphormer import KINDS, typed_edges
 from graphgps_kmip.common.json_files import write_json
 from graphgps_kmip.data.layer_loader import LayerLoader, LayerSampling
@@ -38,6 +37,7 @@ from graphgps_kmip.encoding.expander_graph import expander_edges
 from graphgps_kmip.gym.config_loading import load_config
 from graphgps_kmip.gym.data_loading import load_configured
 from graphgps_kmip.gym.network_building import build_network
+from graphgps_kmip.ops.context import GraphContext
 from tests.reference.attention_formulas import Edges
 
 from . import bench_records

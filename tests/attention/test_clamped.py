@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.attention import clamped_attention as clamped
-from graphgps_kmip.attention.clamped_attention import clamped_attention, edge_weights
-from graphgps_kmip.native import unavailable_reason
+from graphgps_kmip.ops import clamped_attention as clamped
+from graphgps_kmip.ops.clamped_attention import clamped_attention, edge_weights
+from graphgps_kmip.ops.native import unavailable_reason
 from tests.native.vector_units import VECTOR_UNITS
 
 NODES, SOURCES, ROWS, EDGES, SHAPE = 9, 13, 5, 40, (2, 3)

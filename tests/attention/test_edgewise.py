@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.attention.edge_attention import edge_attention
+from graphgps_kmip.ops.edge_attention import edge_attention
 
 EDGES = torch.tensor([[0, 3, 3, 1, 2, 0, 3], [2, 0, 2, 2, 0, 3, 2]])  # (3, 2) twice; nothing goes to node 1
 

@@ -11,8 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from graphgps_kmip.attention import GraphContext
-from graphgps_kmip.attention import clamped_attention as clamped
-from graphgps_kmip.attention.clamped_attention import clamped_attention
 from graphgps_kmip.attention.exphormer import ExpanderMessages, ExphormerAttention, ExphormerState
 from graphgps_kmip.model import GPSLayer
 from graphgps_kmip.model.gps import initial_states
@@ -20,7 +18,9 @@ from graphgps_kmip.mpnn import GINE
 from graphgps_kmip.mpnn.gat import GAT
 from graphgps_kmip.mpnn.gatedgcn import GatedGCN
 from graphgps_kmip.mpnn.gcn import GCN
-from graphgps_kmip.native import unavailable_reason
+from graphgps_kmip.ops import clamped_attention as clamped
+from graphgps_kmip.ops.clamped_attention import clamped_attention
+from graphgps_kmip.ops.native import unavailable_reason
 from graphgps_kmip.testing.laws import make_batch
 from tests.recorded import check, load
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from graphgps_kmip.attention import FullAttention, GraphContext, full
 from graphgps_kmip.attention.full import BiasedFullAttention, can_run
 from graphgps_kmip.attention.full import full_attention as fused_full_attention
-from graphgps_kmip.native import unavailable_reason
+from graphgps_kmip.ops.native import unavailable_reason
 from graphgps_kmip.testing.references import full_attention
 from graphgps_kmip.testing.references import full_attention as by_the_formula
 from tests.attention.largest import largest_tensor

@@ -8,20 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.attention import (
-    GECOAttention,
-    GraphContext,
-    HyenaAttention,
-    direct_convolution,
-    long_filter,
-    size_groups,
-)
-from graphgps_kmip.attention.circular_convolution import circular_convolution, gated_convolutions
-from graphgps_kmip.attention.direct_convolution import can_sum
+from graphgps_kmip.attention import GECOAttention, GraphContext, HyenaAttention, long_filter
 from graphgps_kmip.attention.geco import GlobalContextBlock, causal_convolution
 from graphgps_kmip.attention.long_filter import NORMS, TINY, LongFilter, Segments, place_features
-from graphgps_kmip.attention.size_groups import SizeGroups
-from graphgps_kmip.native import unavailable_reason
+from graphgps_kmip.ops import direct_convolution, size_groups
+from graphgps_kmip.ops.circular_convolution import circular_convolution, gated_convolutions
+from graphgps_kmip.ops.direct_convolution import can_sum
+from graphgps_kmip.ops.native import unavailable_reason
+from graphgps_kmip.ops.size_groups import SizeGroups
 from tests.native.vector_units import VECTOR_UNITS
 
 DIM = 4
@@ -278,8 +272,8 @@ def test_channels_in_chunks_give_the_same(sizes: list[int], monkeypatch: pytest.
 
     monkeypatch.setattr(direct_convolution, "SUM_PAIRS", -1)
     whole = results()
-    monkeypatch.setattr("graphgps_kmip.attention.circular_convolution.CHUNK_NUMBERS", {"cpu": 1})
-    monkeypatch.setattr("graphgps_kmip.attention.circular_convolution.FEW_CHANNELS", 2)
+    monkeypatch.setattr("graphgps_kmip.ops.circular_convolution.CHUNK_NUMBERS", {"cpu": 1})
+    monkeypatch.setattr("graphgps_kmip.ops.circular_convolution.FEW_CHANNELS", 2)
     for one, other in zip(results(), whole, strict=True):
         torch.testing.assert_close(one, other, atol=1e-12, rtol=1e-12)
 

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphgps_kmip.attention import GraphContext, GRITAttention, grit_operator
+from graphgps_kmip.attention import GraphContext, GRITAttention
 from graphgps_kmip.attention.grit import GRITState, PairUpdate, first_pairs
-from graphgps_kmip.attention.grit_operator import PairFeatures, PairMaps, PairSettings, grit_attention, signed_root
-from graphgps_kmip.common.node_pairs import all_pairs
-from graphgps_kmip.common.row_layers import RowBatchNorm, row_norms
 from graphgps_kmip.encoding.rrwp_linear import RRWPLinear
 from graphgps_kmip.model.grit_layer import GRITLayer
+from graphgps_kmip.ops import grit_operator
+from graphgps_kmip.ops.grit_operator import PairFeatures, PairMaps, PairSettings, grit_attention, signed_root
+from graphgps_kmip.ops.node_pairs import all_pairs
+from graphgps_kmip.ops.row_layers import RowBatchNorm, row_norms
 from tests.recorded import check, load, part
 
 DIM, HEADS = 6, 2

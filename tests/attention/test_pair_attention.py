@@ -13,13 +13,13 @@ from torch.nn.functional import dropout as drop
 
 from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.attention.full import full_attention
-from graphgps_kmip.attention.pair_attention import (
+from graphgps_kmip.ops.native import unavailable_reason
+from graphgps_kmip.ops.node_pairs import all_pairs
+from graphgps_kmip.ops.pair_attention import (
     pair_attention,
     plain_pair_attention,
     sparse_pair_attention,
 )
-from graphgps_kmip.common.node_pairs import all_pairs
-from graphgps_kmip.native import unavailable_reason
 from tests.attention.largest import largest_tensor
 
 SIZES = [5, 0, 1, 9]  # the second graph has no node

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from graphgps_kmip.attention import ClassAttention, GraphContext, SimplifiedL2Attention, simplified_l2
-from graphgps_kmip.attention.context import complete_pairs
 from graphgps_kmip.attention.simplified_l2 import SharedPairs
-from graphgps_kmip.common.node_pairs import all_pairs
+from graphgps_kmip.ops.context import complete_pairs
+from graphgps_kmip.ops.node_pairs import all_pairs
 from tests.recorded import check, load
 
 DIM, HEADS = 8, 2

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from graphgps_kmip.attention import sparse_attention as operator
-from graphgps_kmip.attention.sparse_attention import (
+from graphgps_kmip.ops import sparse_attention as operator
+from graphgps_kmip.ops.native import unavailable_reason
+from graphgps_kmip.ops.sparse_attention import (
     cpu_backward,
     cpu_forward,
     implementation,
@@ -19,7 +20,6 @@ from graphgps_kmip.attention.sparse_attention import (
     torch_backward,
     torch_forward,
 )
-from graphgps_kmip.native import unavailable_reason
 from graphgps_kmip.search import topk_inner_product
 from graphgps_kmip.testing.references import kmip_attention
 from tests.native.vector_units import VECTOR_UNITS

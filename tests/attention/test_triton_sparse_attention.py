@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from graphgps_kmip.attention.sparse_attention import sparse_attention
-from graphgps_kmip.attention.triton_sparse_attention import can_run, sparse_attention_backward, sparse_attention_forward
+from graphgps_kmip.ops.sparse_attention import sparse_attention
+from graphgps_kmip.ops.triton_sparse_attention import can_run, sparse_attention_backward, sparse_attention_forward
 from graphgps_kmip.search import topk_inner_product
 from tests.search.triton_runs import INTERPRETING, assembly_for, needs_triton, run_cases, three_ways
 
@@ -24,7 +24,7 @@ def test_the_kernels_pass_their_cases_in_a_process_of_their_own(interpret: bool,
 @pytest.mark.parametrize("dtype", ["fp32", pytest.param("fp64", marks=pytest.mark.thorough)])
 def test_the_kernels_compile_for_hopper(dtype: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    from graphgps_kmip.attention import triton_sparse_attention_kernels as kernels
+    from graphgps_kmip.ops import triton_sparse_attention_kernels as kernels
 
     constants = {"C": 16, "D": 10, "ROWS": 16, "SLOTS": 16, "WIDTH": 16, "HAS_KEEP": True, "ENTRIES": 32}
     constants |= {"WEIGHTED": True, "TEMPERATURE": 10**0.5, "KEPT_PART": 0.9}

@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.attention import BigBirdAttention, bigbird, sparse_attention, triton_sparse_attention
-from graphgps_kmip.attention.triton_sparse_attention import sparse_attention_backward, sparse_attention_forward
-from graphgps_kmip.native import without_kernels
+from graphgps_kmip.attention import BigBirdAttention, bigbird
+from graphgps_kmip.ops import sparse_attention, triton_sparse_attention
+from graphgps_kmip.ops.native import without_kernels
+from graphgps_kmip.ops.triton_sparse_attention import sparse_attention_backward, sparse_attention_forward
 from tests.search.triton_runs import DEVICE
 
 thorough = pytest.mark.thorough  # the interpreter takes up to a second for each

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 import graphgps_kmip.networks  # noqa: F401 (registers k-MIP)
-from graphgps_kmip.attention import sparse_attention as operator
 from graphgps_kmip.check import parse
-from graphgps_kmip.native import unavailable_reason, without_kernels
+from graphgps_kmip.ops import sparse_attention as operator
+from graphgps_kmip.ops.native import unavailable_reason, without_kernels
 from graphgps_kmip.registry import AttentionTraits, Spec, entries
 from graphgps_kmip.testing import comparisons, machine_check
 from graphgps_kmip.testing.comparisons import OPERATORS, PROBLEMS, NotHere, compare_layer, compare_operator

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.common import host_copies
-from graphgps_kmip.common.host_copies import (
+from graphgps_kmip.mpnn import GAT, GCN, summed_convolutions
+from graphgps_kmip.mpnn.message_passing import with_own_loops
+from graphgps_kmip.ops import host_copies
+from graphgps_kmip.ops.host_copies import (
     host_copy,
     known_copy,
     on_device,
@@ -19,9 +21,7 @@ from graphgps_kmip.common.host_copies import (
     remembered,
     rows_of,
 )
-from graphgps_kmip.common.propagation import adjacency, unweighted
-from graphgps_kmip.mpnn import GAT, GCN, summed_convolutions
-from graphgps_kmip.mpnn.message_passing import with_own_loops
+from graphgps_kmip.ops.propagation import adjacency, unweighted
 
 META = torch.device("meta")  # a device whose values nobody can read: what is found is the copy
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from graphgps_kmip.common import propagation
-from graphgps_kmip.common.propagation import ADJACENCIES, WeightedEdges, adjacency_weights, propagate, propagate_heads
+from graphgps_kmip.ops import propagation
+from graphgps_kmip.ops.propagation import ADJACENCIES, WeightedEdges, adjacency_weights, propagate, propagate_heads
 
 
 @pytest.mark.parametrize("kind", ADJACENCIES)

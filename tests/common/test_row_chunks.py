@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from graphgps_kmip.common import row_chunks
-from graphgps_kmip.common.row_chunks import RowStage, map_rows
+from graphgps_kmip.ops import row_chunks
+from graphgps_kmip.ops.row_chunks import RowStage, map_rows
 
 EXACT: dict[str, Any] = {"rtol": 1e-12, "atol": 1e-12}
 EDGES = torch.tensor([0, 0, 3, 4, 9])  # rows to which the rows of a sparse tensor belong

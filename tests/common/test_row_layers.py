@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from graphgps_kmip.common.row_layers import GELUMLP, NORM_LAYERS, AdaRMSNorm, DropPath
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.ops.row_layers import GELUMLP, NORM_LAYERS, AdaRMSNorm, DropPath
 from tests.recorded import check, load
 
 RECORDS = {
@@ -58,7 +58,7 @@ def test_derivatives_equal_numerical_ones() -> None:
 
 @pytest.mark.parametrize("chunk", [1, 20, 2**18])
 def test_chunks_of_rows_give_the_plain_form(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphgps_kmip.common.row_layers.CHUNK_NUMBERS", chunk)
+    monkeypatch.setattr("graphgps_kmip.ops.row_layers.CHUNK_NUMBERS", chunk)
     norm, x = random_norm(6), rows(5, 7, 6)
     g = torch.randn(5, 7, 6, dtype=torch.float64)
     inputs = (x, norm.alpha, norm.beta)

@@ -12,7 +12,7 @@ from graphgps_kmip.data import edge_sampling, layer_loader
 from graphgps_kmip.data.edge_sampling import HOW, KERNEL, draw_edges, negative_log, uniform_numbers
 from graphgps_kmip.data.layer_loader import with_sources
 from graphgps_kmip.data.score_file import LayerScores
-from graphgps_kmip.native import unavailable_reason
+from graphgps_kmip.ops.native import unavailable_reason
 from tests.data.scored import layer_of
 
 NEEDS_C = pytest.mark.skipif(unavailable_reason(*KERNEL) is not None, reason="no C compiler")

@@ -12,7 +12,7 @@ from torch import Tensor
 from graphgps_kmip.data import edge_sampling
 from graphgps_kmip.data.edge_sampling import HOW, KERNEL, draw_edges
 from graphgps_kmip.data.score_file import LayerScores
-from graphgps_kmip.native import unavailable_reason
+from graphgps_kmip.ops.native import unavailable_reason
 from tests.data.scored import layer_of
 
 SEED = (3, 0, 0, 0, 1)

@@ -18,7 +18,7 @@ from graphgps_kmip.data import edge_sampling, layer_loader
 from graphgps_kmip.data.edge_sampling import KERNEL, draw_edges
 from graphgps_kmip.data.layer_loader import LAYER_SAMPLERS, LayerLoader, LayerSampling
 from graphgps_kmip.data.score_file import AttentionScores, read_scores, write_scores
-from graphgps_kmip.native import unavailable_reason
+from graphgps_kmip.ops.native import unavailable_reason
 from tests.data.scored import graph_of, scores_of
 
 N = 90

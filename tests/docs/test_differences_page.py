@@ -11,8 +11,8 @@ import yaml
 from graphgps_kmip import create_model
 from graphgps_kmip.attention import GraphContext, KMIPAttention
 from graphgps_kmip.attention.exphormer import SampledEdgeAttention
-from graphgps_kmip.attention.pair_attention import pair_attention
 from graphgps_kmip.data.sets.city_networks import encode_coordinates
+from graphgps_kmip.ops.pair_attention import pair_attention
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "differences.md").read_text()

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.common.node_pairs import all_pairs, first_nodes
 from graphgps_kmip.encoding.graphormer_bias import GraphToken
+from graphgps_kmip.ops.node_pairs import all_pairs, first_nodes
 
 DIM, HEADS = 4, 2
 SIZES = (5, 1, 3)

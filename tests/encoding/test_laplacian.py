@@ -22,7 +22,7 @@ from graphgps_kmip.encoding import eigensolver as solver
 from graphgps_kmip.encoding import eigensolver as spectrum
 from graphgps_kmip.encoding.eigensolver import FOUND, Blocks, dense_eigenpairs, envelope_eigenpairs
 from graphgps_kmip.encoding.laplacian import EIGVEC_NORMS, laplacian_eigenpairs, laplacian_eigenpairs_of
-from graphgps_kmip.native.compile_kernels import compiler
+from graphgps_kmip.ops.native.compile_kernels import compiler
 from tests.recorded import load
 
 

@@ -13,11 +13,11 @@ from torch_geometric.data import Batch, Data
 from graphgps_kmip import create_model
 from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.attention.simplified_l2 import SimplifiedL2Attention
-from graphgps_kmip.common.node_pairs import all_pairs, rows_in_list
 from graphgps_kmip.encoding import rrwp as rrwp_file
 from graphgps_kmip.encoding.positional_encoding import AddEncoding
 from graphgps_kmip.encoding.rrwp import RRWP, Walks, batched_rrwp, diagonal, rrwp, with_rrwp
 from graphgps_kmip.errors import ConfigError, InputError
+from graphgps_kmip.ops.node_pairs import all_pairs, rows_in_list
 from tests.recorded import TOLERANCE, load
 
 NO_EDGES = torch.empty(2, 0, dtype=torch.long)

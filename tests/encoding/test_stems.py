@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.common.node_pairs import pair_rows
 from graphgps_kmip.encoding.node_stem import ClassToken, NodeStem, TargetNode
 from graphgps_kmip.encoding.pair_stem import PairFFN, PairStem, sinusoidal, sinusoidal_linear_of_chunk, sinusoidal_width
 from graphgps_kmip.encoding.positional_encoding import AddEncoding
 from graphgps_kmip.encoding.rrwp import RRWP
 from graphgps_kmip.errors import ConfigError, InputError
+from graphgps_kmip.ops.node_pairs import pair_rows
 from tests.recorded import TOLERANCE, check, load
 
 EXACT = RRWP(ksteps=4, channels="K+1", precision="float64", where="batch")

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from graphgps_kmip.common.row_layers import NORM_LAYERS
 from graphgps_kmip.expressivity.magnitude_cases import attention_kinds, encoded_differences, norm_autoencoders
 from graphgps_kmip.expressivity.toy_fit import (
     TARGETS,
@@ -22,6 +21,7 @@ from graphgps_kmip.expressivity.toy_fit import (
     linear_error,
     topk_softmax,
 )
+from graphgps_kmip.ops.row_layers import NORM_LAYERS
 
 
 def row(maxima: int, gap: float, rest: int = 6) -> torch.Tensor:

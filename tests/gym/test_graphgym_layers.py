@@ -12,10 +12,10 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.graphgym import register as graphgym
 from torch_geometric.graphgym.models.gnn import GNN
 
-from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.encoding import AddEncoding
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.network_building import build_network
+from graphgps_kmip.ops.context import GraphContext
 from graphgps_kmip.registry import named, register
 from tests.gym.networks import DATA, configure
 

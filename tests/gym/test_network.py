@@ -12,7 +12,6 @@ from torch_geometric.data import Batch
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.models.gnn import GNN
 
-from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.experiment import run_experiment
 from graphgps_kmip.gym.graphgym_registries import choose_package
@@ -20,6 +19,7 @@ from graphgps_kmip.gym.network_building import build_network
 from graphgps_kmip.model.feature_encoding import UnitRows
 from graphgps_kmip.mpnn import GAT, GINE, GatedGCN
 from graphgps_kmip.networks.gps_networks import width_step
+from graphgps_kmip.ops.context import GraphContext
 from graphgps_kmip.registry import components
 from graphgps_kmip.results.run_record import read_record
 from tests.gym.networks import DATA, configure, graphs

@@ -9,8 +9,8 @@ import pytest
 from torch import Tensor
 from torch_geometric.data import Batch
 
-from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.gym.network_building import build_network
+from graphgps_kmip.ops.context import GraphContext
 from tests.gym.networks import configure
 from tests.mpnn.test_recorded import rename
 from tests.recorded import check, load

@@ -10,7 +10,6 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.attention import AttentionGraph, ScoreEstimatorAttention
-from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.data.score_file import read_scores
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.attention_saving import collect_scores, of_edges, of_selection
@@ -18,6 +17,7 @@ from graphgps_kmip.gym.config_hash import config_hash
 from graphgps_kmip.gym.config_loading import load_config
 from graphgps_kmip.gym.planned_runs import adopt_estimator, estimator_config, shared_words
 from graphgps_kmip.gym.sparse_loading import is_estimator, is_sparse, layer_degrees
+from graphgps_kmip.ops.context import GraphContext
 from graphgps_kmip.train import loop
 from tests.two_stages import ESTIMATOR, KMIP, SPARSE, sample, train, write, write_both
 

@@ -9,8 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from graphgps_kmip.attention import ClassAttention, SimplifiedL2Attention
-from graphgps_kmip.attention.context import GraphContext
-from graphgps_kmip.common.row_layers import AdaRMSNorm
 from graphgps_kmip.model.ppgt_model import (
     BranchOptions,
     ClassAttentionLayer,
@@ -20,6 +18,8 @@ from graphgps_kmip.model.ppgt_model import (
     feed_forward,
     initialise_ppgt,
 )
+from graphgps_kmip.ops.context import GraphContext
+from graphgps_kmip.ops.row_layers import AdaRMSNorm
 from tests.recorded import check, load, part
 
 # Recorded name -> ours; norms of a batch are one level deeper here.

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from graphgps_kmip.mpnn import GINE, GatedGCN
 from graphgps_kmip.mpnn import gatedgcn as room
-from graphgps_kmip.mpnn.gated_mean import gated_mean
 from graphgps_kmip.mpnn.gatedgcn import gated_sum
 from graphgps_kmip.mpnn.message_passing import DistanceGate
-from graphgps_kmip.native import unavailable_reason, without_kernels
+from graphgps_kmip.ops.gated_mean import gated_mean
+from graphgps_kmip.ops.native import unavailable_reason, without_kernels
 from tests.mpnn.cases import DIM, call, check_gradients, make_graph
 from tests.native.vector_units import VECTOR_UNITS
 from tests.pairwise import pairwise

@@ -22,8 +22,8 @@ from unittest import mock
 
 import torch
 
-from graphgps_kmip.native import compile_kernels, instruction_sets
-from graphgps_kmip.native.instruction_sets import ARM, INSTRUCTION_SETS, VARIABLE
+from graphgps_kmip.ops.native import compile_kernels, instruction_sets
+from graphgps_kmip.ops.native.instruction_sets import ARM, INSTRUCTION_SETS, VARIABLE
 from tests import processes
 
 # A CPU that has the instructions of a set and none of the next, so that others end the process.

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from graphgps_kmip.attention import GraphContext
-from graphgps_kmip.attention.circular_convolution import gated_convolutions
-from graphgps_kmip.attention.clamped_attention import clamped_attention
 from graphgps_kmip.attention.full import full_attention
-from graphgps_kmip.attention.pair_attention import pair_attention
-from graphgps_kmip.attention.size_groups import SizeGroups
-from graphgps_kmip.attention.sparse_attention import sparse_attention
-from graphgps_kmip.mpnn.gated_mean import gated_mean
+from graphgps_kmip.ops.circular_convolution import gated_convolutions
+from graphgps_kmip.ops.clamped_attention import clamped_attention
+from graphgps_kmip.ops.gated_mean import gated_mean
+from graphgps_kmip.ops.pair_attention import pair_attention
+from graphgps_kmip.ops.size_groups import SizeGroups
+from graphgps_kmip.ops.sparse_attention import sparse_attention
 from graphgps_kmip.search import topk_inner_product
 
 COUNTS = [0, 1, 2, 47, 48, 49, 1023, 1024, 1025]  # around a panel of keys, and the first graph that is sorted
@@ -159,7 +159,7 @@ def test_attention_along_edges_with_features_of_their_own(heads: int, dim: int, 
 def test_convolutions_of_graphs_of_one_node_and_around_a_block(
     gate_first: bool, dim: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("graphgps_kmip.attention.direct_convolution.SUM_PAIRS", 10**9)
+    monkeypatch.setattr("graphgps_kmip.ops.direct_convolution.SUM_PAIRS", 10**9)
     for sizes in ([], [0], [1], [1, 2, 3, 4, 5, 0, 7, 8, 9, 5, 1, 31]):
         groups = SizeGroups.of(torch.tensor([0, *sizes]).cumsum(0))
         shapes = (sum(sizes), 4 * dim), (groups.num_rows, (3 - gate_first) * dim)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from graphgps_kmip.native import NoKernel
-from graphgps_kmip.native import compile_kernels as build
-from graphgps_kmip.native import compile_kernels as cache
+from graphgps_kmip.ops.native import NoKernel
+from graphgps_kmip.ops.native import compile_kernels as build
+from graphgps_kmip.ops.native import compile_kernels as cache
 from graphgps_kmip.search import topk_inner_product
 
 GOOD = "int answer(void) { return NUMBER; }\n"

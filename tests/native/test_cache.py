@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from graphgps_kmip.native import compile_kernels as build
-from graphgps_kmip.native import compile_kernels as cache
-from graphgps_kmip.native.compile_kernels import Untrusted, cache_folder, load_trusted
+from graphgps_kmip.ops.native import compile_kernels as build
+from graphgps_kmip.ops.native import compile_kernels as cache
+from graphgps_kmip.ops.native.compile_kernels import Untrusted, cache_folder, load_trusted
 from tests.processes import preloaded
 
 compiler = pytest.mark.skipif(build.compiler() is None, reason="no C compiler")
@@ -147,7 +147,7 @@ def test_a_folder_that_is_exchanged_after_the_check_leads_nowhere(
 def test_a_process_has_one_folder_to_fall_back_on_and_removes_it_at_its_end(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     code = (
-        "from graphgps_kmip.native.compile_kernels import cache_folder; import os\n"
+        "from graphgps_kmip.ops.native.compile_kernels import cache_folder; import os\n"
         "first, second = cache_folder(), cache_folder()\n"
         "assert first == second\n"
         "if os.fork() == 0: raise SystemExit\n"

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from graphgps_kmip.attention import GraphContext
-from graphgps_kmip.attention.pair_attention import pair_attention
-from graphgps_kmip.native import compile_kernels
+from graphgps_kmip.ops.native import compile_kernels
+from graphgps_kmip.ops.pair_attention import pair_attention
 from graphgps_kmip.search import SearchProblem, fused_cpu
 from tests.native import emulated_cpu
 from tests.native.emulated_cpu import CPUS, emulated

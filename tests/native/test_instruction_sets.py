@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.native import compile_kernels, instruction_sets
+from graphgps_kmip.ops.native import compile_kernels, instruction_sets
 
 MACROS = {"avx2": "__AVX2__", "avx512": "__AVX512BW__", "avxvnni": "__AVXVNNI__", "avx512vnni": "__AVX512VNNI__"}
 MACROS |= {"neon": "__ARM_NEON", "dotprod": "__ARM_FEATURE_DOTPROD", "i8mm": "__ARM_FEATURE_MATMUL_INT8"}

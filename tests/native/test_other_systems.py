@@ -11,7 +11,7 @@ import torch
 
 from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.attention.full import full_attention
-from graphgps_kmip.native import compile_kernels, instruction_sets
+from graphgps_kmip.ops.native import compile_kernels, instruction_sets
 from graphgps_kmip.search import topk_inner_product
 from tests.native import emulated_cpu
 from tests.processes import run

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from graphgps_kmip.native import compile_kernels as build
-from graphgps_kmip.native.instruction_sets import AUTO, VARIABLE, runnable
+from graphgps_kmip.ops.native import compile_kernels as build
+from graphgps_kmip.ops.native.instruction_sets import AUTO, VARIABLE, runnable
 from tests.processes import python, run
 
 ROOT = Path(__file__).parents[2]
@@ -69,7 +69,7 @@ def test_the_sanitizers_have_nothing_to_say_of_the_kernels(instructions: str, tm
 def test_the_sanitizers_see_what_is_wrong(fault: str, tmp_path: Path) -> None:
     (tmp_path / "small.c").write_text(f"#include <stdlib.h>\n{FAULTS[fault]}\n")
     code = (
-        "from pathlib import Path; from graphgps_kmip.native import compile_kernels as build\n"
+        "from pathlib import Path; from graphgps_kmip.ops.native import compile_kernels as build\n"
         f"build.SOURCES = Path({str(tmp_path)!r})\n"
         "build.load('small').answer()"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from graphgps_kmip.native.instruction_sets import AUTO, runnable
+from graphgps_kmip.ops.native.instruction_sets import AUTO, runnable
 from tests.native.emulated_cpu import CPUS, missing
 
 # Sets that this CPU does not have, and that an emulator runs where it is installed.

@@ -76,8 +76,8 @@ def test_a_wheel_holds_the_package_its_configs_experiments_and_scripts_and_nothi
     "name",
     [
         "py.typed",
-        "native/kmip_search.c",
-        "native/simd.h",
+        "ops/native/kmip_search.c",
+        "ops/native/simd.h",
         "report/page.html",
         "shipped/configs/LRGB/pascalvoc-kmip.yaml",
         "shipped/run/experiments/quickstart.yaml",

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.native import unavailable_reason
+from graphgps_kmip.ops.native import unavailable_reason
 from graphgps_kmip.search import SearchProblem, choose
 from graphgps_kmip.search import fused_cpu as cpu
 

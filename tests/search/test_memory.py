@@ -13,7 +13,7 @@ NUM_NODES = 20_000  # its score matrix would be 1,526 MiB
 PROGRAM = """
 import sys, torch
 from pathlib import Path
-from graphgps_kmip.attention.sparse_attention import sparse_attention
+from graphgps_kmip.ops.sparse_attention import sparse_attention
 from graphgps_kmip.search import topk_inner_product
 torch.set_num_threads(1)
 
@@ -48,7 +48,7 @@ LIMITS = {
 def measured() -> dict[tuple[str, bool], subprocess.CompletedProcess[str]]:
     """Each case in a process of its own: what another one allocated and freed would hide its peak."""
     codes = [PROGRAM.format(backend=backend, training=training, num_nodes=NUM_NODES) for backend, training in LIMITS]
-    return dict(zip(LIMITS, forked("import graphgps_kmip.attention.sparse_attention", codes), strict=True))
+    return dict(zip(LIMITS, forked("import graphgps_kmip.ops.sparse_attention", codes), strict=True))
 
 
 @pytest.mark.compiler

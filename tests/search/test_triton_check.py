@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from graphgps_kmip.attention import sparse_attention, triton_sparse_attention
-from graphgps_kmip.common import triton_check
+from graphgps_kmip.ops import sparse_attention, triton_check, triton_sparse_attention
 from graphgps_kmip.search import triton_search
 from tests.search.triton_runs import needs_triton
 

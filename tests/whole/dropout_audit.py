@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import nn
 
-from graphgps_kmip.attention import edge_attention as edgewise
 from graphgps_kmip.attention import exphormer, full, kmip, score_estimator
 from graphgps_kmip.encoding.graphormer_bias import GraphToken
+from graphgps_kmip.ops import edge_attention as edgewise
 
 Dropout = tuple[str, str, float, str]  # place, kind, rate, width and rows
 # Module of an original code -> the place of the same dropout. "own": inside a branch, before its residual.

@@ -1,4 +1,4 @@
-"""Gated means of GatedGCN by fused C loops on a CPU (``native/gated_sum.c``)."""
+"""Gated means of GatedGCN by fused C loops on a CPU (``ops/native/gated_sum.c``)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from graphgps_kmip.common.operators import new_tensors, operator, refuse_second_derivative
-from graphgps_kmip.native import dtype_flags, load, pointer, unavailable_reason
+from graphgps_kmip.ops.native import dtype_flags, load, pointer, unavailable_reason
+from graphgps_kmip.ops.operators import new_tensors, operator, refuse_second_derivative
 
 EPS = 1e-6  # added to the sum of gates, as in the public codes: a node without edges gets zeros
 EDGE_WORK = 20_000  # channels of edges that take about as long as starting a thread (20 us)

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn.functional import gelu, linear
 
-from graphgps_kmip.common.operators import refuse_second_derivative
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.ops.operators import refuse_second_derivative
 
 EPS = 1e-6  # in both roots of AdaRMSNorm, as in the public code
 # Numbers of one chunk of rows on the CPU: its temporary tensors stay in the cache (2 MiB in float32).

@@ -30,7 +30,7 @@ def triton_can_run(device: torch.device, check: Callable[[torch.device], None]) 
     return is_interpreting() or (device.type == "cuda" and failure(check, device) is None)
 
 
-triton_can_run._dynamo_marked_constant = True  # type: ignore[attr-defined]  # as in native/compile_kernels.py
+triton_can_run._dynamo_marked_constant = True  # type: ignore[attr-defined]  # as in ops/native/compile_kernels.py
 
 
 @cache

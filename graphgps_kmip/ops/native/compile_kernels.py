@@ -33,7 +33,7 @@ from filelock import Timeout
 from torch import Tensor
 
 from graphgps_kmip.common.file_lock import held
-from graphgps_kmip.native.instruction_sets import (
+from graphgps_kmip.ops.native.instruction_sets import (
     ARM,
     AUTO,
     INSTRUCTION_SETS,

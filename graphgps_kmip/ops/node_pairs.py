@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphgps_kmip.common.host_copies import host_copy, single_graph
+from graphgps_kmip.ops.host_copies import host_copy, single_graph
 
 
 def first_nodes(batch: Any) -> Tensor:

@@ -1,4 +1,4 @@
-/* The gates and gated means of GatedGCN, forward and backward, on a CPU (called by mpnn/gated_mean.py).
+/* The gates and gated means of GatedGCN, forward and backward, on a CPU (called by ops/gated_mean.py).
  *
  * Edges are visited in lists, one for each target, or for each source, in the order of the edges: no two threads add to
  * one row, results repeat bit for bit, and each row of an edge is read and written once in a pass.

@@ -1,5 +1,5 @@
 /* Circular convolutions of small graphs by sums over all places, and gates between them, forward and backward, on a CPU
- * (called by attention/direct_convolution.py).
+ * (called by ops/direct_convolution.py).
  *
  * A thread takes all graphs of one size and LANES channels of them: no two threads add to one filter, and results repeat
  * bit for bit. A filter stands twice in a row, its "ring", so that no sum wraps around.

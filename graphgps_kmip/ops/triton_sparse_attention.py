@@ -12,8 +12,8 @@ import math
 import torch
 from torch import Tensor
 
-from graphgps_kmip.common.triton_check import power_above, triton_can_run
-from graphgps_kmip.native import switched_off
+from graphgps_kmip.ops.native import switched_off
+from graphgps_kmip.ops.triton_check import power_above, triton_can_run
 
 # Entries that one program sums. Keys of large norm are selected by very many queries (hubs): their sums are split,
 # so that no program takes much longer than the others.
@@ -34,7 +34,7 @@ def sparse_attention_forward(
 
     Arguments, shapes and results are those of `sparse_attention.torch_forward`.
     """
-    from graphgps_kmip.attention import triton_sparse_attention_kernels  # triton is optional
+    from graphgps_kmip.ops import triton_sparse_attention_kernels  # triton is optional
 
     out, weight = v.new_empty(len(rows), v.size(1)), v.new_empty(rows.shape)
     if not rows.numel():
@@ -65,7 +65,7 @@ def sparse_attention_backward(
 
     Arguments, shapes and results are those of `sparse_attention.torch_backward`.
     """
-    from graphgps_kmip.attention import triton_sparse_attention_kernels  # triton is optional
+    from graphgps_kmip.ops import triton_sparse_attention_kernels  # triton is optional
 
     if not rows.numel() or not k.numel():
         return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
@@ -103,7 +103,7 @@ def _segment_sum(values: Tensor, weight: Tensor, order: Tensor, bounds: Tensor, 
 
 
 def _launch(values: Tensor, weight: Tensor | None, order: Tensor, starts: Tensor, ends: Tensor, slots: int) -> Tensor:
-    from graphgps_kmip.attention import triton_sparse_attention_kernels
+    from graphgps_kmip.ops import triton_sparse_attention_kernels
 
     out = values.new_empty(len(starts), values.size(1))
     width = min(power_above(values.size(1)), 128)
@@ -122,7 +122,7 @@ def _tile(num_slots: int, channels: int) -> dict[str, int]:
 
 def _check(device: torch.device) -> None:
     """Compare both kernels with plain torch: a hub, empty slots, dropout."""
-    from graphgps_kmip.attention.sparse_attention import torch_backward, torch_forward  # which imports this module
+    from graphgps_kmip.ops.sparse_attention import torch_backward, torch_forward  # which imports this module
 
     generator = torch.Generator().manual_seed(0)
     rows = torch.randint(300, (1500, 10), generator=generator, dtype=torch.int32)

@@ -15,7 +15,7 @@ from itertools import accumulate, chain, pairwise
 import torch
 from torch import Tensor
 
-from graphgps_kmip.common.host_copies import host_copy, on_device
+from graphgps_kmip.ops.host_copies import host_copy, on_device
 
 CALL = 50_000  # numbers that could be transformed in the time of the calls for one more block
 RADICES = (2, 3, 5, 7)

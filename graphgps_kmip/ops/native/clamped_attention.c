@@ -1,5 +1,5 @@
 /* Clamped attention along edges that are sorted by target, forward and backward, on a CPU (called by
- * attention/clamped_attention.py).
+ * ops/clamped_attention.py).
  *
  * A row of edge features belongs to one edge (a real edge with features of its own), or is shared by many (a kind of
  * edges). A query is multiplied by a shared row once, at the first edge of that kind into its target, and the gradients

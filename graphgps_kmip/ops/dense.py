@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from graphgps_kmip.attention.context import GraphContext
-from graphgps_kmip.common.host_copies import host_copy, remember
+from graphgps_kmip.ops.context import GraphContext
+from graphgps_kmip.ops.host_copies import host_copy, remember
 
 
 def to_padded(x: Tensor, context: GraphContext) -> tuple[Tensor, Tensor]:

@@ -226,5 +226,5 @@ int kmip_search(const real *q, const real *k, const int64_t *ptr_q, const int64_
     return failed ? ENOMEM : 0;
 }
 
-/* The instruction set that this was compiled for, as native/instruction_sets.py names it. */
+/* The instruction set that this was compiled for, as ops/native/instruction_sets.py names it. */
 const char *kmip_search_path(void) { return PATH; }

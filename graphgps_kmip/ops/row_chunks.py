@@ -20,8 +20,8 @@ from torch.autograd import Function
 from torch.autograd.graph import get_gradient_edge, saved_tensors_hooks
 from torch.func import functional_call
 
-from graphgps_kmip.common.host_copies import on_device
-from graphgps_kmip.common.operators import refuse_second_derivative
+from graphgps_kmip.ops.host_copies import on_device
+from graphgps_kmip.ops.operators import refuse_second_derivative
 
 # Numbers of one chunk in the widest of its tensors: on a CPU 4 MiB in float32, which a cache holds (fewer: the calls of
 # each chunk then count); elsewhere so many that calls do not count.

@@ -18,10 +18,10 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn.functional import linear
 
-from graphgps_kmip.attention.edge_attention import edge_softmax
-from graphgps_kmip.attention.sparse_attention import dropped
-from graphgps_kmip.common.host_copies import host_copy
-from graphgps_kmip.common.operators import refuse_second_derivative
+from graphgps_kmip.ops.edge_attention import edge_softmax
+from graphgps_kmip.ops.host_copies import host_copy
+from graphgps_kmip.ops.operators import refuse_second_derivative
+from graphgps_kmip.ops.sparse_attention import dropped
 
 # Entries (pairs times channels) of one chunk; it has some ten temporaries.
 CHUNK_ENTRIES = {"cpu": 2**19}

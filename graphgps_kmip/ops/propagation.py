@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn.functional import embedding_bag
 
-from graphgps_kmip.common.host_copies import counts, remembered
 from graphgps_kmip.common.near_misses import look_up
+from graphgps_kmip.ops.host_copies import counts, remembered
 
 CHUNK_NUMBERS = 2**25  # of gathered features at a time, where no list of each node is made: 128 MB of float32
 CACHED_NUMBERS = 2**17  # of gathered features at a time that stay in a core's cache: half a megabyte of float32

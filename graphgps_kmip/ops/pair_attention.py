@@ -4,7 +4,7 @@ r"""Full attention with a bias of keys, a bias of pairs and a factor of pairs: P
 
 The sum is over all nodes of the graph of i (`pair_attention`), or over the nodes of a list of pairs
 (`sparse_pair_attention`). The factor (URPE, Luo et al. 2022) is applied after the softmax, so that the weights of a
-query need not sum to 1. On a CPU the C loops of full attention (``native/full_attention.c``, compiled with -DPAIRS)
+query need not sum to 1. On a CPU the C loops of full attention (``ops/native/full_attention.c``, compiled with -DPAIRS)
 compute each graph and head separately: no graph is padded, and only theta, phi and their gradients have the size of
 all pairs. `plain_pair_attention` is the same mathematics in torch operations; it, or torch's attention where there is
 no factor, runs elsewhere (on a GPU, and half precision on a CPU), on padded graphs.
@@ -24,13 +24,12 @@ from torch.autograd import Function
 from torch.nn.functional import dropout as drop
 from torch.nn.functional import scaled_dot_product_attention
 
-from graphgps_kmip.attention.context import GraphContext
-from graphgps_kmip.attention.dense import from_padded, to_padded
-from graphgps_kmip.attention.edge_attention import edge_softmax
-from graphgps_kmip.common.operators import refuse_second_derivative
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.native import dtype_flags, load, pointer, unavailable_reason
-from graphgps_kmip.search.problem import overflow
+from graphgps_kmip.ops.context import GraphContext
+from graphgps_kmip.ops.dense import from_padded, to_padded
+from graphgps_kmip.ops.edge_attention import edge_softmax
+from graphgps_kmip.ops.native import dtype_flags, load, pointer, unavailable_reason
+from graphgps_kmip.ops.operators import overflow, refuse_second_derivative
 
 PAIR_WORK = 50_000  # pairs of nodes and heads that take about as long as starting a thread (20 us)
 

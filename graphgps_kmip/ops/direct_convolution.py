@@ -12,8 +12,8 @@ import ctypes
 import torch
 from torch import Tensor
 
-from graphgps_kmip.attention.size_groups import SizeGroups
-from graphgps_kmip.native import dtype_flags, load, pointer, unavailable_reason
+from graphgps_kmip.ops.native import dtype_flags, load, pointer, unavailable_reason
+from graphgps_kmip.ops.size_groups import SizeGroups
 
 SUM_PAIRS = 150  # pairs of nodes that are summed in the time in which one number is transformed, there and back
 THREAD_WORK = 400_000  # products that take about as long as starting a thread (20 us)

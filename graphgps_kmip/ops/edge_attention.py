@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import dropout as drop
 
-from graphgps_kmip.attention.context import GraphContext
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.ops.context import GraphContext
 
 
 def edge_attention(

@@ -4,8 +4,8 @@ r"""Sparse softmax attention over the keys that a search selected, with gradient
 
 (k-MIP thesis, algorithm 1, whose plain form gathers the keys and values of all queries.) Differs from it only in
 memory: beside q, k and v, only index and weights, (N, H, K) numbers each, are kept for the backward pass. Three
-implementations of one mathematics: fused C loops on a CPU (``native/sparse_attention.c``), fused Triton kernels on a
-GPU (``triton_sparse_attention.py``), and plain torch for any device.
+implementations of one mathematics: fused C loops on a CPU (``native/sparse_attention.c``), fused Triton kernels on
+a GPU (``triton_sparse_attention.py``), and plain torch for any device.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from graphgps_kmip.attention import triton_sparse_attention
-from graphgps_kmip.common.operators import new_tensors, operator, refuse_second_derivative
-from graphgps_kmip.native import dtype_flags, load, pointer, unavailable_reason
+from graphgps_kmip.ops import triton_sparse_attention
+from graphgps_kmip.ops.native import dtype_flags, load, pointer, unavailable_reason
+from graphgps_kmip.ops.operators import new_tensors, operator, refuse_second_derivative
 
 THREAD_WORK = 100_000  # multiplications that take about as long as starting a thread (20 us)
 

@@ -4,7 +4,7 @@ The form is that of Dwivedi and Bresson (2021) as the public codes of Exphormer 
 estimator have it. It differs from the plain form only in memory: forward and backward walk the edges chunk by chunk,
 scores are computed again in the backward pass, and no tensor of size edges times channels is kept. Edges that are
 sorted by target, and each have features of their own or those of one of few kinds, are walked by a C loop on a CPU
-(``native/clamped_attention.c``), all others by torch.
+(``ops/native/clamped_attention.c``), all others by torch.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from graphgps_kmip.attention.sparse_attention import dropped
-from graphgps_kmip.common.operators import refuse_second_derivative
-from graphgps_kmip.native import dtype_flags, load, pointer, unavailable_reason
+from graphgps_kmip.ops.native import dtype_flags, load, pointer, unavailable_reason
+from graphgps_kmip.ops.operators import refuse_second_derivative
+from graphgps_kmip.ops.sparse_attention import dropped
 
 LARGEST_LOGIT = 5.0  # of the public code: beyond it a score is constant, and has no gradient
 EPS = 1e-6  # of the public code: a node without edges gets zeros
@@ -35,7 +35,7 @@ THREAD_WORK = 100_000  # multiplications that take about as long as starting a t
 
 
 class SortedEdges(NamedTuple):
-    """What the C loop needs to know of edges that are sorted by target, see `native/clamped_attention.c`.
+    """What the C loop needs to know of edges that are sorted by target, see `ops/native/clamped_attention.c`.
 
     Shapes:
         begin (M+1,): first edge of each query; kind (R,): number of a row among the shared ones, or negative; shared

@@ -28,10 +28,10 @@ import torch
 from torch import Tensor, nn
 from torch.compiler import is_compiling
 
-from graphgps_kmip.attention.size_groups import SizeGroups
-from graphgps_kmip.common.host_copies import host_copy, single_graph
-from graphgps_kmip.common.node_pairs import pair_rows
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.ops.host_copies import host_copy, single_graph
+from graphgps_kmip.ops.node_pairs import pair_rows
+from graphgps_kmip.ops.size_groups import SizeGroups
 
 EDGE_SET_SUFFIX = "_edge_index"
 UNSORTED = (

@@ -5,7 +5,7 @@
  * Gimelshein 2018; the backward computes the weights again, as Dao et al. 2022). Nothing is padded, no weight is kept.
  * A weight is dropped by a hash of (seed, unit, query, key), so the backward drops the same ones.
  *
- * With -DPAIRS there may also be numbers of keys and of pairs (called by attention/pair_attention.py): scores are
+ * With -DPAIRS there may also be numbers of keys and of pairs (called by ops/pair_attention.py): scores are
  * s <q, k> + key_bias + theta, and weights are multiplied by 1 + phi after the softmax. The numbers of the pairs of one
  * head, graph and query are a row of consecutive keys.
  */

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from graphgps_kmip.attention.direct_convolution import can_sum, direct_convolutions, direct_gradients
-from graphgps_kmip.attention.size_groups import Block, SizeGroups
-from graphgps_kmip.common.operators import refuse_second_derivative
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.ops.direct_convolution import can_sum, direct_convolutions, direct_gradients
+from graphgps_kmip.ops.operators import refuse_second_derivative
+from graphgps_kmip.ops.size_groups import Block, SizeGroups
 
 # Numbers of all graphs and filters that are transformed at a time: 4 MB of float32 for either, which a CPU's cache
 # holds; on a GPU 256 MB. A call computes its tables anew, the time of three channels: long transforms take at least ..

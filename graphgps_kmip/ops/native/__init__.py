@@ -1,6 +1,6 @@
 """C sources of the CPU kernels, compiled at their first use by the C compiler of the machine."""
 
-from graphgps_kmip.native.compile_kernels import (
+from graphgps_kmip.ops.native.compile_kernels import (
     NoKernel,
     dtype_flags,
     load,

@@ -19,6 +19,8 @@ from torch.autograd import Function, forward_ad
 from torch.compiler import is_compiling
 from torch.nn import Parameter
 
+from graphgps_kmip.errors import InputError
+
 NAMESPACE = "graphgps_kmip"
 _library = torch.library.Library(NAMESPACE, "FRAGMENT")
 implementations: dict[Any, Callable[..., Any]] = {}  # operator -> Python function, for devices that are in Python too
@@ -132,3 +134,26 @@ def refuse_second_derivative(operator: str) -> None:
             f"{operator} has no second derivative (create_graph=True): this package's fused operators have first ones "
             "only"
         )
+
+
+class NotFinite(InputError, FloatingPointError):
+    """A query, a key or an inner product is NaN or infinite.
+
+    A FloatingPointError, so that a training loop recognises a diverged run.
+    """
+
+
+def overflow(largest_q: float, largest_k: float, dtype: torch.dtype) -> NotFinite:
+    """Return the error for inner products that overflow a dtype.
+
+    Args:
+        largest_q (float): largest absolute value of the queries.
+        largest_k (float): likewise of the keys.
+        dtype (torch.dtype): of the scores.
+    """
+    return NotFinite(
+        f"inner products of queries up to {largest_q:.2g} and keys up to {largest_k:.2g} overflow "
+        f"{str(dtype).removeprefix('torch.')}, whose largest number is {torch.finfo(dtype).max:.2g}: normalise queries "
+        "and keys, lower the learning rate if they grew in training, or "
+        + ("scale them down" if dtype == torch.float64 else "compute in a wider dtype")
+    )

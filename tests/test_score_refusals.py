@@ -78,7 +78,7 @@ OF_SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "another split by the seed": (
         {"dataset.split_mode": "random"},
         {"dataset.split_mode": "random", "spexphormer.estimator_seed": 1},
-        "as split_mode random depends on the seed, dataset.split_seed",
+        "set dataset.split_seed 0 in both",
     ),
     "other edges": ({"prep.add_self_loops": True}, {}, "narrow.yaml makes other edges, features or labels"),
     "degrees": ({}, {"spexphormer.degree": [5, 5, 5]}, "[5, 5, 5] has 3 entries for gt.layers 2"),

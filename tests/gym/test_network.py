@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,6 @@ from graphgps_kmip.gym.network_building import build_network
 from graphgps_kmip.model.feature_encoding import UnitRows
 from graphgps_kmip.mpnn import GAT, GINE, GatedGCN
 from graphgps_kmip.networks.gps_networks import width_step
-from graphgps_kmip.ops.context import GraphContext
 from graphgps_kmip.registry import components
 from graphgps_kmip.results.run_record import read_record
 from tests.gym.networks import DATA, configure, graphs
@@ -284,15 +282,6 @@ def test_the_stock_network_draws_the_linear_maps_of_its_encoder_as_graphgym_does
     assert torch.equal(linear.bias, torch.zeros(8))
     bound = (2 * 6 / (5 + 8)) ** 0.5  # Xavier, with the gain of a ReLU
     assert 0.7 * bound < float(linear.weight.detach().abs().max()) <= bound
-
-
-def test_the_stock_network_refuses_a_graph_that_is_divided_over_processes() -> None:
-    configure(DATA | {"model.type": "gnn"})
-    batch, network = graphs(), build_network("gnn", 5, 3)
-    batch.x = torch.randn(batch.num_nodes, 8)
-    context = replace(GraphContext.from_data(batch), halo=object())
-    with pytest.raises(ValueError, match="model.type gnn cannot divide a graph"):
-        network.layers[0](batch.x, context)
 
 
 def test_graphgps_layers_leave_residual_and_dropout_to_the_stock_network() -> None:

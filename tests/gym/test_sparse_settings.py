@@ -235,7 +235,8 @@ def test_a_run_writes_the_scores_of_its_best_epoch_and_not_of_its_last(
     from graphgps_kmip.gym.planned_runs import Run, configured, set_out_dir
     from graphgps_kmip.train.checkpoint import load_model_state, read_checkpoint
 
-    monkeypatch.setattr(loop, "is_new_best", lambda _state, val, _task, _last: val["epoch"] == 1)
+    verdicts = iter([False, True, False])
+    monkeypatch.setattr(loop, "is_better", lambda *_: next(verdicts))
     file = write(tmp_path / "narrow.yaml", settings)
     run, words = Run("0", 0, 0), ["out_dir", str(tmp_path / "out")]
     run_experiment(file, words, keep_scores=True)

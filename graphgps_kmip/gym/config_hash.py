@@ -43,7 +43,7 @@ def config_hash(cfg: CfgNode, of_run: bool = True) -> str:
     settings = {
         key: value
         for key, value in flatten(cfg)
-        if value != defaults.get(key)
+        if value != defaults.get(key, value)  # the rest is of components that are no longer registered
         and key not in left_out
         and key not in UNREAD
         and not key.startswith(("wandb.", "share."))

@@ -60,7 +60,7 @@ CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 def test_the_arrows_are_those_that_the_import_test_enforces() -> None:
     picture = re.sub(r",\n +", ", ", re.search(r"```text\n(.*?)```", CONTRIBUTING, re.S)[1])  # long rows go on below
-    rows = re.findall(r"^(\w+) +[^>\n]*?(?:-> ([\w, ]+))?$", picture, re.M)
+    rows = re.findall(r"^  (\w+) +[^>\n]*?(?:-> ([\w, ]+))?$", picture, re.M)
     drawn = {name: set(targets.split(", ")) - {""} for name, targets in rows}
     assert drawn == {name: {target.split(".")[0] for target in targets} for name, targets in ALLOWED.items()}
 

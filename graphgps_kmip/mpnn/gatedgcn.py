@@ -1,10 +1,8 @@
 r"""GatedGCN message passing with edge features (Bresson and Laurent 2017; the form of k-MIP thesis section 2.5).
 
-Differs from the plain form only in memory and time. On a CPU gates and means come from fused C loops
-(``native/gated_sum.c``): edges are sorted by target, for the backward by source too (a counting sort), and each row of
-an edge is read and written once in a pass, where tensor operations pass over it some ten times. Elsewhere the sums over
-edges walk chunks of edges. Either way only gates and values are kept for the backward pass, where the plain form keeps
-gathered values, sigmoids and messages of every edge.
+On a CPU fused C loops (``native/gated_sum.c``) read and write each row of an edge once in a pass, where tensor
+operations pass over it some ten times; norm, ReLU, dropout and residual of the edges are part of them. Elsewhere the
+sums over edges walk chunks of edges. Either way only gates and values are kept for the backward pass.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from torch_geometric.nn import BatchNorm
 
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.mpnn.message_passing import DistanceGate, factor_of, required_edge_attr
-from graphgps_kmip.ops.gated_mean import EPS, can_run, gated_mean
+from graphgps_kmip.ops.gated_mean import EPS, can_run, can_update, gated_mean, gated_update
 from graphgps_kmip.ops.operators import new_tensors, operator, refuse_second_derivative
 from graphgps_kmip.registry import register
 
@@ -91,14 +89,18 @@ class GatedGCN(nn.Module):
         edge_attr = required_edge_attr("GatedGCN", edge_attr)
         source, target = edge_index
         factor = factor_of("GatedGCN", self.gate, encoding, edge_index)
-        factor_and_edges = factor, source, target
         if can_run(edge_attr, x):
             weight, bias = self._join_maps()
-            (for_own, for_other), (own_bias, other_bias) = weight.chunk(2), bias.chunk(2)
-            own, other = linear(x, for_own, own_bias), linear(x, for_other, other_bias)
-            mean, gate = gated_mean(own, other, edge_attr, *factor_and_edges, self.C.weight)
+            (target_weight, source_weight), (target_bias, source_bias) = weight.chunk(2), bias.chunk(2)
+            maps = linear(x, target_weight, target_bias), linear(x, source_weight, source_bias)
+            dropout = self.dropout.p if self.training else 0.0
+            arguments = *maps, edge_attr, factor, source, target, self.C.weight
+            if can_update(edge_attr, self.edge_norm, self.act, dropout):
+                mean, edge_new = gated_update(*arguments, self.edge_norm, dropout, self.edge_residual)
+                return self._update(mean, self.node_norm, x if self.residual else None), edge_new
+            mean, gate = gated_mean(*arguments)
         else:
-            mean, gate = self._gate_and_sum(x, edge_attr, *factor_and_edges)
+            mean, gate = self._gate_and_sum(x, edge_attr, factor, source, target)
         edge_new = self._update(gate, self.edge_norm, edge_attr if self.edge_residual else None)
         return self._update(mean, self.node_norm, x if self.residual else None), edge_new
 
@@ -119,7 +121,7 @@ class GatedGCN(nn.Module):
         """
         maps = self.A, self.D, self.B, self.E
         biases = self.A.bias, self.D.bias + self.C.bias, self.B.bias, self.E.bias
-        return torch.cat([one.weight for one in maps]), torch.cat(biases)
+        return torch.cat([linear_map.weight for linear_map in maps]), torch.cat(biases)
 
     def _update(self, value: Tensor, norm: nn.Module, residual: Tensor | None) -> Tensor:
         new = self.dropout(self.act(norm(value)))
@@ -180,7 +182,7 @@ def _sums_back(
     target: Tensor,
 ) -> list[Tensor]:
     """``dw = v dtotal + dnormaliser``, ``dg = f s (1 - s) dw``, ``df = <s, dw>``, ``dv = sum_e w dtotal``."""
-    grad_gate, grad_factor = (None if one is None else one.new_empty(one.shape) for one in (gate, factor))
+    grad_gate, grad_factor = torch.empty_like(gate), None if factor is None else torch.empty_like(factor)
     grad_value = value.new_zeros(value.shape, dtype=grad_total.dtype)
     for part in _chunks(gate):
         sigma = gate[part].to(grad_total.dtype).sigmoid()  # (chunk, C), as the next two
@@ -195,7 +197,8 @@ def _sums_back(
             grad_weight *= factor[part]
         grad_value.index_add_(0, source[part], grad_message)
         grad_gate[part] = grad_weight.mul_(sigma.neg_().add_(1.0))
-    return [one for one in (grad_gate, grad_value.to(value.dtype), grad_factor) if one is not None]
+    grads = [grad_gate, grad_value.to(value.dtype)]
+    return grads if factor is None else [*grads, grad_factor]
 
 
 def _keep_sums(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:  # noqa: ARG001

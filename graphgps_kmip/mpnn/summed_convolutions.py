@@ -101,25 +101,25 @@ class SummedGAT(GATConv):
         add_self_loops: bool = True,
     ) -> None:
         super().__init__(dim_in, dim_head, heads, edge_dim=edge_dim, dropout=dropout, add_self_loops=False)
-        self.own_loops = add_self_loops
+        self.with_loops = add_self_loops
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:
         """Return new features: x (N, C), edge_index (2, E), edge_attr (E, C_e) -> (N, H D)."""
         if self.explain or not lists_pay(edge_index, self.heads * self.out_channels):
-            return super().forward(x, *self._looped(edge_index, edge_attr, len(x)))
-        edge_index, of_edges = self._looped(edge_index, self._edge_scores(edge_attr), len(x))
+            return super().forward(x, *self._add_loops(edge_index, edge_attr, len(x)))
+        edge_index, edge_score = self._add_loops(edge_index, self._edge_scores(edge_attr), len(x))
         x = self.lin(x).unflatten(1, (self.heads, -1))
-        from_source, from_target = ((x * given).sum(2) for given in (self.att_src, self.att_dst))
+        source_score, target_score = ((x * weight).sum(2) for weight in (self.att_src, self.att_dst))
         source, target = edge_index
-        score = from_source.index_select(0, source) + from_target.index_select(0, target)
-        if of_edges is not None:
-            score = score + of_edges
+        score = source_score.index_select(0, source) + target_score.index_select(0, target)
+        if edge_score is not None:
+            score = score + edge_score
         weight = softmax(leaky_relu(score, self.negative_slope), target, num_nodes=len(x))
         weight = dropout(weight, self.dropout, self.training)
         return propagate_heads(x, weight, unweighted(edge_index, len(x))).flatten(1) + self.bias
 
-    def _looped(self, edge_index: Tensor, of_edges: Tensor | None, loops: int) -> tuple[Tensor, Tensor | None]:
-        return with_own_loops(edge_index, of_edges, loops) if self.own_loops else (edge_index, of_edges)
+    def _add_loops(self, edge_index: Tensor, edge_score: Tensor | None, loops: int) -> tuple[Tensor, Tensor | None]:
+        return with_own_loops(edge_index, edge_score, loops) if self.with_loops else (edge_index, edge_score)
 
     def _edge_scores(self, edge_attr: Tensor | None) -> Tensor | None:
         if edge_attr is None or self.lin_edge is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -196,22 +197,49 @@ def test_an_edge_of_a_node_that_is_not_there_is_an_error(wrong: int) -> None:
 
 
 @needs_c
-@pytest.mark.parametrize("options", [{}, {"equivstable_pe": True}, {"edge_residual": False, "residual": False}])
-@pytest.mark.parametrize("training", [True, False])
-def test_the_layer_equals_the_layer_without_kernels(training: bool, options: dict[str, bool]) -> None:
-    layer = GatedGCN(6, 0.0 if training else 0.5, **options).double()
-    encoding = (torch.randn(9, 3).double(),) if options.get("equivstable_pe") else ()
-    inputs = [torch.randn(rows, 6).double().requires_grad_() for rows in (9, 31)]
-    edge_index, results = torch.randint(0, 9, (2, 31)), []
-    layer(inputs[0], edge_index, inputs[1], *encoding)  # moves the running statistics
+@pytest.mark.usefixtures("instruction_set")
+@pytest.mark.parametrize("instruction_set", VECTOR_UNITS, indirect=True)
+@pytest.mark.parametrize(
+    ("options", "training", "dropout", "num_edges"),
+    pairwise(
+        [{}, {"equivstable_pe": True}, {"edge_residual": False, "residual": False}, {"act": nn.GELU}],
+        [True, False],
+        [0.0, 0.4],
+        [900, 31, 1, 0],
+    ),
+)
+def test_the_layer_equals_the_layer_without_kernels(
+    training: bool, dropout: float, num_edges: int, options: dict[str, Any]
+) -> None:
+    layer = GatedGCN(21, dropout, **options).double()
+    encoding = (torch.randn(150, 3).double(),) if options.get("equivstable_pe") else ()
+    x, edge_attr, more_edges = (torch.randn(rows, 21).double().requires_grad_() for rows in (150, num_edges, 40))
+    layer(x, torch.randint(0, 150, (2, 40)), more_edges, *encoding)  # moves the running statistics
+    edge_index, results = torch.randint(0, 150, (2, num_edges)), []
     for context in (contextlib.nullcontext, without_kernels):
-        own = copy.deepcopy(layer).train(training)
+        copied = copy.deepcopy(layer).train(training)
+        torch.manual_seed(1)
         with context():
-            outputs = own(inputs[0], edge_index, inputs[1], *encoding)
+            outputs = copied(x, edge_index, edge_attr, *encoding)
             value = sum((out * torch.linspace(-1, 1, out.numel()).view_as(out)).sum() for out in outputs)
-            grads = torch.autograd.grad(value, (*inputs, *own.parameters()))
-        results.append((*outputs, *grads, *own.buffers()))
+            grads = torch.autograd.grad(value, (x, edge_attr, *copied.parameters()))
+        results.append((*outputs, *grads, *copied.buffers()))
     torch.testing.assert_close(*results, rtol=1e-9, atol=1e-9)
+
+
+@needs_c
+def test_the_edge_update_of_a_batch_repeats_on_any_number_of_threads_and_keeps_nan() -> None:
+    layer, edge_index, before = GatedGCN(32, 0.2), torch.randint(0, 500, (2, 6000)), torch.get_num_threads()
+    x, edge_attr, results = torch.randn(500, 32, requires_grad=True), torch.randn(6000, 32, requires_grad=True), []
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        torch.manual_seed(0)
+        edges = layer(x, edge_index, edge_attr)[1]
+        results.append((edges, *torch.autograd.grad(edges.square().sum(), (x, edge_attr, layer.C.weight))))
+    torch.set_num_threads(before)
+    torch.testing.assert_close(*results, rtol=0, atol=0)
+    edge_attr.data[7, 3] = torch.nan
+    assert layer.eval()(x, edge_index, edge_attr)[1][7].isnan().any()
 
 
 def test_the_gate_of_an_edge_is_a_number_of_the_distance_of_its_ends() -> None:

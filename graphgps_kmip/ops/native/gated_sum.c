@@ -1,9 +1,12 @@
 /* The gates and gated means of GatedGCN, forward and backward, on a CPU (called by ops/gated_mean.py).
  *
  * Edges are visited in lists, one for each target, or for each source, in the order of the edges: no two threads add to
- * one row, results repeat bit for bit, and each row of an edge is read and written once in a pass.
+ * one row, results repeat bit for bit, and each row of an edge is read and written once in a pass. With a batch norm of
+ * the gates, its statistics are taken while gates are in the cache, and its gradient is never stored: half of the
+ * memory traffic of norm, ReLU, dropout and residual as operations of torch.
  */
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,27 +19,40 @@
 #define NODES 64 /* that a thread takes at a time */
 #define SOON 1   /* nodes from one that is computed to one whose edges are fetched */
 
-typedef struct {
-    const real *own, *other;        /* (N, 2 C): A x and D x; (M, 2 C): B x and E x */
-    long own_row, other_row;        /* numbers from row to row of these, and of their gradients */
+typedef struct { /* up to `sums` as class _Arguments of ops/gated_mean.py */
+    long num_edges, num_targets, num_sources;
+    long target_row, source_row;    /* numbers from row to row of x_target and x_source, and of their gradients */
+    long dim, num_threads;
+    long batch_moments;             /* the moments of the norm are those of the gates, and written */
+    double keep_scale, eps;
+    const real *x_target, *x_source; /* (N, 2 C): A x and D x; (M, 2 C): B x and E x */
+    const real *x_edge;             /* (E, C): C e; may be where gate is */
     const real *factor;             /* (E), or NULL */
     const int64_t *source, *target; /* (E) */
-    const real *grad_out, *grad_gate; /* (N, C); (E, C), or NULL */
-    const real *given;              /* (E, C): C e; may be where gate is */
     real *gate;                     /* (E, C): g */
     real *out, *mean, *inverse;     /* (N, C): result, weighted mean, 1 / (sum of weights + 1e-6) */
-    real *grad_own, *grad_other, *grad_edge, *grad_factor;
-    long num_edges, num_targets, num_sources;
-    int dim;
+    const real *grad_out;           /* (N, C) */
+    const real *grad_edge;          /* (E, C): gradient of the new edges, or of g without a norm; or NULL */
+    real *grad_x_target, *grad_x_source, *grad_gate, *grad_factor;
+    /* new edges: [residual +] keep relu(g s + t), with s = w / sqrt(variance + eps) and t = b - mean s */
+    const real *norm;               /* (2, C): w and b; NULL: no norm, and no new edges */
+    const real *residual;           /* (E, C), or NULL */
+    const uint8_t *keep;            /* (E, C): what dropout keeps, to be multiplied by keep_scale; or NULL */
+    double *moments;                /* (2, C): mean and biased variance */
+    real *affine;                   /* (2, C): s and t, written by the forward */
+    real *edge, *grad_norm;         /* (E, C): new edges; (2, C): gradients of w and b */
+    /* private */
+    real *sums;                     /* (blocks, 2 C + 1): two sums of each block of gates, and their number */
+    real *slopes;                   /* (2, C): the statistics add the first g + the second to the gradient of g */
     const int64_t *start;           /* (nodes + 1): where the list of each node begins in `list` */
     const int32_t *list;            /* (E): edges by node */
     Queue queue;
 } Gated;
 
-#define EACH_VECTOR for (int c = 0, count = g->dim; c < g->dim; c += LANES, count -= LANES)
+#define EACH_VECTOR for (int c = 0, count = (int)g->dim; c < g->dim; c += LANES, count -= LANES)
 #define LOAD(array, row) load_some(g->array + (long)(row) * g->dim + c, count)
-#define OWN(array, row, half) (g->array + (long)(row) * g->own_row + (half) * g->dim + c)
-#define OTHER(array, row, half) (g->array + (long)(row) * g->other_row + (half) * g->dim + c)
+#define TARGET(array, row, half) (g->array + (long)(row) * g->target_row + (half) * g->dim + c)
+#define SOURCE(array, row, half) (g->array + (long)(row) * g->source_row + (half) * g->dim + c)
 #define STORE(array, row, value) store_some(g->array + (long)(row) * g->dim + c, value, count)
 #define FACTOR(edge) set1(g->factor ? g->factor[edge] : 1)
 #define EACH_EDGE(node) \
@@ -50,54 +66,163 @@ INLINE void fetch_rows(const Gated *g, const real *rows, long node) {
     }
 }
 
-#define EACH_NODE \
-    for (long node, end; (node = take(&g->queue, NODES, &end)) < end;) \
-        for (; node < end; node++)
+#define EACH_NODE(first, end)                                                       \
+    for (long first, end; (first = take(&g->queue, NODES, &end)) < end;)             \
+        for (long node = first; node < end; node++)
+
+/* Sum and squared distances from the mean of the gates of some nodes, which are in the cache. */
+static void sum_gates(const Gated *g, long first, long end) {
+    int64_t from = g->start[first], to = g->start[end];
+    real *sums = g->sums + first / NODES * (2 * g->dim + 1);
+    sums[2 * g->dim] = (real)(to - from);
+    EACH_VECTOR {
+        vec sum = set1(0), square = set1(0);
+        for (int64_t at = from; at < to; at++) sum = sum + LOAD(gate, g->list[at]);
+        vec mean = sum / set1((real)(to > from ? to - from : 1));
+        for (int64_t at = from; at < to; at++) {
+            vec away = LOAD(gate, g->list[at]) - mean;
+            square = fma_(away, away, square);
+        }
+        store_some(sums + c, sum, count);
+        store_some(sums + g->dim + c, square, count);
+    }
+}
 
 /* g = C e + D x_i + E x_j, w = f sigmoid(g), mean_i = sum w B x_j / (sum w + 1e-6), out = A x_i + mean */
 static void *forward_targets(void *argument) {
     Gated *g = argument;
-    EACH_NODE {
-        fetch_rows(g, g->given, node + SOON);
+    EACH_NODE(first, end) {
+        fetch_rows(g, g->x_edge, node + SOON);
         EACH_VECTOR {
-            vec own = load_some(OWN(own, node, 1), count);
+            vec at_target = load_some(TARGET(x_target, node, 1), count);
             vec total = set1(0), sum = set1(0);
             EACH_EDGE(node) {
-                vec gate = LOAD(given, edge) + own + load_some(OTHER(other, g->source[edge], 1), count);
+                vec gate = LOAD(x_edge, edge) + at_target + load_some(SOURCE(x_source, g->source[edge], 1), count);
                 vec weight = FACTOR(edge) * sigmoid(gate);
                 STORE(gate, edge, gate);
                 sum = sum + weight;
-                total = fma_(weight, load_some(OTHER(other, g->source[edge], 0), count), total);
+                total = fma_(weight, load_some(SOURCE(x_source, g->source[edge], 0), count), total);
             }
             vec inverse = set1(1) / (sum + set1((real)1e-6));
             STORE(inverse, node, inverse);
             STORE(mean, node, total * inverse);
-            STORE(out, node, load_some(OWN(own, node, 0), count) + total * inverse);
+            STORE(out, node, load_some(TARGET(x_target, node, 0), count) + total * inverse);
+        }
+        if (g->sums && node == end - 1) sum_gates(g, first, end);
+    }
+    return NULL;
+}
+
+/* Mean and biased variance of each channel, joined as by Chan et al. 1979. */
+static void join_statistics(Gated *g) {
+    double *mean = g->moments, *variance = mean + g->dim, number = 0;
+    memset(mean, 0, 2 * g->dim * sizeof(double));
+    for (const real *sum = g->sums; number < g->num_edges; sum += 2 * g->dim + 1) {
+        double more = sum[2 * g->dim], all = number + more;
+        for (int c = 0; more > 0 && c < g->dim; c++) {
+            double away = sum[c] / more - mean[c];
+            mean[c] += away * more / all;
+            variance[c] += sum[g->dim + c] + away * away * number * more / all;
+        }
+        number = all;
+    }
+    for (int c = 0; c < g->dim; c++) variance[c] /= number;
+}
+
+#define SCALE load_some(g->affine + c, count)
+#define SHIFT load_some(g->affine + g->dim + c, count)
+
+/* `keep` of an edge times its scale. */
+INLINE vec load_kept(const Gated *g, long edge, int c, int count) {
+    typedef uint8_t flags __attribute__((vector_size(sizeof(vec) / sizeof(real))));
+    flags some = {0};
+    __builtin_memcpy(&some, g->keep + edge * g->dim + c, count < LANES ? (size_t)count : sizeof some);
+    return __builtin_convertvector(some, vec) * set1((real)g->keep_scale);
+}
+
+static void *update_edges(void *argument) {
+    Gated *g = argument;
+    EACH_NODE(first, end) { /* of edges */
+        long edge = node;
+        EACH_VECTOR {
+            vec new = max_(set1(0), fma_(LOAD(gate, edge), SCALE, SHIFT)); /* NaN stays NaN */
+            if (g->keep) new = new * load_kept(g, edge, c, count);
+            if (g->residual) new = new + LOAD(residual, edge);
+            STORE(edge, edge, new);
         }
     }
     return NULL;
 }
 
-/* d total = grad / (sum + 1e-6), dw = d total (B x_j - mean), df = <s, dw>, dg = f s (1 - s) dw and the edge's own */
+/* The gradient of the norm's result: 0 where the ReLU is. */
+INLINE vec load_gradient(const Gated *g, long edge, int c, int count, vec gate) {
+    vec grad = LOAD(grad_edge, edge);
+    if (g->keep) grad = grad * load_kept(g, edge, c, count);
+    vec_bits zero = fma_(gate, SCALE, SHIFT) <= set1(0);
+    return (vec)(~zero & (vec_bits)grad);
+}
+
+/* Sums of d and of d (g - mean) in blocks of edges, d the gradient of the norm's result. */
+static void *sum_gradients(void *argument) {
+    Gated *g = argument;
+    for (long first, end; (first = take(&g->queue, NODES, &end)) < end;)
+        EACH_VECTOR {
+            vec mean = set1(0), sum = set1(0), product = set1(0);
+            for (int i = 0; i < LANES && i < count; i++) mean[i] = (real)g->moments[c + i];
+            for (long edge = first; edge < end; edge++) {
+                vec gate = LOAD(gate, edge), grad = load_gradient(g, edge, c, count, gate);
+                sum = sum + grad;
+                product = fma_(grad, gate - mean, product);
+            }
+            real *sums = g->sums + first / NODES * (2 * g->dim + 1) + c;
+            store_some(sums, sum, count);
+            store_some(sums + g->dim, product, count);
+        }
+    return NULL;
+}
+
+/* Gradients of w and b, and slopes: with z the normalised g, dg = s (d - mean(d) - z mean(d z)). */
+static void join_gradients(Gated *g) {
+    for (int c = 0; c < g->dim; c++) {
+        double sum = 0, product = 0, inverse = 1 / sqrt(g->moments[g->dim + c] + g->eps), scale = g->norm[c] * inverse;
+        for (long block = 0; block * NODES < g->num_edges; block++) {
+            sum += g->sums[block * (2 * g->dim + 1) + c];
+            product += g->sums[block * (2 * g->dim + 1) + g->dim + c];
+        }
+        double slope = g->batch_moments ? -scale * inverse * inverse * product / g->num_edges : 0;
+        g->slopes[c] = (real)slope;
+        g->slopes[g->dim + c] = (real)(g->batch_moments ? -scale * sum / g->num_edges - slope * g->moments[c] : 0);
+        g->grad_norm[c] = (real)(product * inverse);
+        g->grad_norm[g->dim + c] = (real)sum;
+    }
+}
+
+/* d total = grad / (sum + 1e-6), dw = d total (B x_j - mean), df = <s, dw>, dg = f s (1 - s) dw + that of new edges */
 static void *backward_targets(void *argument) {
     Gated *g = argument;
-    EACH_NODE {
+    EACH_NODE(first, end) {
         fetch_rows(g, g->gate, node + SOON);
-        fetch_rows(g, g->grad_gate, node + SOON);
+        fetch_rows(g, g->grad_edge, node + SOON);
         EACH_VECTOR {
             vec grad = LOAD(grad_out, node), mean = LOAD(mean, node), sum = set1(0);
             vec grad_total = grad * LOAD(inverse, node);
             EACH_EDGE(node) {
                 vec gate = LOAD(gate, edge), sigma = sigmoid(gate);
-                vec grad_sigma = sigma * grad_total * (load_some(OTHER(other, g->source[edge], 0), count) - mean);
+                vec grad_sigma = sigma * grad_total * (load_some(SOURCE(x_source, g->source[edge], 0), count) - mean);
                 vec result = FACTOR(edge) * grad_sigma * (set1(1) - sigma);
-                if (g->grad_gate) result = result + LOAD(grad_gate, edge);
-                STORE(grad_edge, edge, result);
+                if (g->slopes) {
+                    vec slope = load_some(g->slopes + c, count), offset = load_some(g->slopes + g->dim + c, count);
+                    vec through = fma_(SCALE, load_gradient(g, edge, c, count, gate), fma_(slope, gate, offset));
+                    result = result + through;
+                } else if (g->grad_edge) {
+                    result = result + LOAD(grad_edge, edge);
+                }
+                STORE(grad_gate, edge, result);
                 sum = sum + result;
                 if (g->factor) g->grad_factor[edge] += sum_lanes(grad_sigma);
             }
-            store_some(OWN(grad_own, node, 0), grad, count);
-            store_some(OWN(grad_own, node, 1), sum, count);
+            store_some(TARGET(grad_x_target, node, 0), grad, count);
+            store_some(TARGET(grad_x_target, node, 1), sum, count);
         }
     }
     return NULL;
@@ -106,25 +231,31 @@ static void *backward_targets(void *argument) {
 /* d B x_j = sum w d total, d E x_j = sum dg */
 static void *backward_sources(void *argument) {
     Gated *g = argument;
-    EACH_NODE {
+    EACH_NODE(first, end) {
         fetch_rows(g, g->gate, node + SOON);
-        fetch_rows(g, g->grad_edge, node + SOON);
+        fetch_rows(g, g->grad_gate, node + SOON);
         EACH_VECTOR {
             vec value = set1(0), sum = set1(0);
             EACH_EDGE(node) {
                 vec grad_total = LOAD(grad_out, g->target[edge]) * LOAD(inverse, g->target[edge]);
                 value = fma_(FACTOR(edge) * sigmoid(LOAD(gate, edge)), grad_total, value);
-                sum = sum + LOAD(grad_edge, edge);
+                sum = sum + LOAD(grad_gate, edge);
             }
-            store_some(OTHER(grad_other, node, 0), value, count);
-            store_some(OTHER(grad_other, node, 1), sum, count);
+            store_some(SOURCE(grad_x_source, node, 0), value, count);
+            store_some(SOURCE(grad_x_source, node, 1), sum, count);
         }
     }
     return NULL;
 }
 
+static void run(Gated *g, void *(*work)(void *), long items) {
+    atomic_store(&g->queue.next, 0);
+    g->queue.items = items;
+    run_parallel(work, g, (int)g->num_threads);
+}
+
 /* Sorts the edges by a node of theirs (a counting sort) and passes over the nodes. */
-static int pass(Gated *g, const int64_t *key, long num_nodes, void *(*work)(void *), int num_threads) {
+static int pass(Gated *g, const int64_t *key, long num_nodes, void *(*work)(void *)) {
     int64_t *start = calloc(num_nodes + 2, sizeof(int64_t));
     int32_t *list = malloc((g->num_edges ? g->num_edges : 1) * sizeof(int32_t));
     int failed = !start || !list;
@@ -134,9 +265,7 @@ static int pass(Gated *g, const int64_t *key, long num_nodes, void *(*work)(void
         for (long e = 0; e < g->num_edges; e++) list[start[key[e] + 1]++] = (int32_t)e;
         g->start = start;
         g->list = list;
-        atomic_store(&g->queue.next, 0);
-        g->queue.items = num_nodes;
-        run_parallel(work, g, num_threads);
+        run(g, work, num_nodes);
     }
     free(start);
     free(list);
@@ -149,33 +278,50 @@ static int inside(const int64_t *node, long num_edges, long num_nodes) {
     return !outside;
 }
 
-/* Both return 0, or ENOMEM, the forward EINVAL for an edge whose ends are not there. */
-int gated_forward(const real *own, const real *other, const real *given, const real *factor,
-                  const int64_t *source, const int64_t *target, long num_edges, long num_targets, long num_sources,
-                  long own_row, long other_row, int dim, int num_threads, real *gate, real *out, real *mean,
-                  real *inverse) {
-    Gated g = {.own = own, .other = other, .factor = factor, .source = source, .target = target,
-               .given = given, .gate = gate, .out = out, .mean = mean, .inverse = inverse, .num_edges = num_edges,
-               .num_targets = num_targets, .num_sources = num_sources, .own_row = own_row, .other_row = other_row,
-               .dim = dim};
-    if (!inside(source, num_edges, num_sources) || !inside(target, num_edges, num_targets)) return EINVAL;
-    return pass(&g, target, num_targets, forward_targets, num_threads);
+static Gated read_arguments(const Gated *arguments) {
+    Gated g = {0};
+    memcpy(&g, arguments, offsetof(Gated, sums));
+    return g;
 }
 
-int gated_backward(const real *other, const real *factor, const int64_t *source,
-                   const int64_t *target, long num_edges, long num_targets, long num_sources, long own_row,
-                   long other_row, int dim, int num_threads, const real *grad_out, const real *grad_gate,
-                   const real *gate, const real *mean,
-                   const real *inverse, real *grad_own, real *grad_other, real *grad_edge, real *grad_factor) {
-    Gated g = {.other = other, .factor = factor, .source = source, .target = target,
-               .grad_out = grad_out, .grad_gate = grad_gate,
-               .gate = (real *)gate, .mean = (real *)mean, .inverse = (real *)inverse, .grad_own = grad_own,
-               .grad_other = grad_other, .grad_edge = grad_edge, .grad_factor = grad_factor, .num_edges = num_edges,
-               .num_targets = num_targets, .num_sources = num_sources, .own_row = own_row, .other_row = other_row,
-               .dim = dim};
-    if (factor) memset(grad_factor, 0, num_edges * sizeof(real));
-    return pass(&g, target, num_targets, backward_targets, num_threads) ||
-                   pass(&g, source, num_sources, backward_sources, num_threads)
-               ? ENOMEM
-               : 0;
+static real *allocate_sums(const Gated *g, long items) {
+    return malloc((items / NODES + 1) * (2 * g->dim + 1) * sizeof(real));
+}
+
+/* Both return 0, or ENOMEM, the forward EINVAL for an edge whose source or target is no node. */
+int gated_forward(const Gated *arguments) {
+    Gated g = read_arguments(arguments);
+    if (!inside(g.source, g.num_edges, g.num_sources) || !inside(g.target, g.num_edges, g.num_targets)) return EINVAL;
+    int statistics = g.norm && g.batch_moments;
+    if (statistics && !(g.sums = allocate_sums(&g, g.num_targets))) return ENOMEM;
+    int failed = pass(&g, g.target, g.num_targets, forward_targets);
+    if (statistics && !failed) join_statistics(&g);
+    free(g.sums);
+    if (!g.norm || failed) return failed;
+    for (int c = 0; c < g.dim; c++) {
+        double scale = g.norm[c] / sqrt(g.moments[g.dim + c] + g.eps);
+        g.affine[c] = (real)scale;
+        g.affine[g.dim + c] = (real)(g.norm[g.dim + c] - g.moments[c] * scale);
+    }
+    run(&g, update_edges, g.num_edges);
+    return 0;
+}
+
+int gated_backward(const Gated *arguments) {
+    Gated g = read_arguments(arguments);
+    if (g.factor) memset(g.grad_factor, 0, g.num_edges * sizeof(real));
+    if (g.norm && g.grad_edge) {
+        g.sums = allocate_sums(&g, g.num_edges);
+        g.slopes = malloc(2 * g.dim * sizeof(real));
+    }
+    int failed = g.norm && g.grad_edge && (!g.sums || !g.slopes);
+    if (!failed && g.slopes) {
+        run(&g, sum_gradients, g.num_edges);
+        join_gradients(&g);
+    }
+    failed = failed || pass(&g, g.target, g.num_targets, backward_targets) ||
+             pass(&g, g.source, g.num_sources, backward_sources);
+    free(g.sums);
+    free(g.slopes);
+    return failed ? ENOMEM : 0;
 }

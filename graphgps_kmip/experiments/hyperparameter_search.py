@@ -31,8 +31,8 @@ from graphgps_kmip.experiments.search_record import (
     study_file,
 )
 from graphgps_kmip.experiments.search_space import Choice, Factor, Ranges, Search, Space, searches
-from graphgps_kmip.results.finished_runs import read_run_config
 from graphgps_kmip.results.run_folder import writing
+from graphgps_kmip.results.run_record import read_run_config
 
 ENGINES = ("linear", EQUAL)  # linear search is the k-MIP paper's name of its coordinate search
 TRIALS = 30

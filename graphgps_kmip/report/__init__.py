@@ -8,16 +8,14 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from graphgps_kmip.report.aggregate import Spread, Summary, aggregate, check_results
-from graphgps_kmip.results.best_epoch import best_epoch
-from graphgps_kmip.results.run_record import read_run
+from graphgps_kmip.report.aggregate import aggregate, check_results
 
 # Name -> module that has it.
 _LAZY = {
     "draw_attention": "graphgps_kmip.report.figures.attention_graphs",
     "draw_curves": "graphgps_kmip.report.learning_curves",
 }
-__all__ = ["Spread", "Summary", "aggregate", "best_epoch", "check_results", "read_run", *_LAZY]
+__all__ = ["aggregate", "check_results", *_LAZY]
 
 
 def __getattr__(name: str) -> Any:

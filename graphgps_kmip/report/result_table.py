@@ -21,8 +21,7 @@ from graphgps_kmip.experiments.printed_tables import PrintedCell, PrintedTable
 from graphgps_kmip.experiments.run_status import TIMED, HashOf, State, Status, command_status, run_status
 from graphgps_kmip.experiments.search_record import SearchRecord
 from graphgps_kmip.report.welch import Difference, welch
-from graphgps_kmip.results.finished_runs import read_run_config
-from graphgps_kmip.results.run_record import read_stats
+from graphgps_kmip.results.run_record import read_run_config, read_stats
 
 Place = tuple[str, str]  # row and column
 SAMPLE_NOTE = "SAMPLE: short runs on small synthetic data, which show that everything runs. No number here is a result."

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.analysis import (
+from graphgps_kmip.analysis.attention_analysis import (
     ORDERS,
     Heads,
     cumulative_weight,
@@ -28,7 +28,7 @@ def random_heads(
 ) -> Heads:
     shapes = [(heads, nodes, one) for one in (dim, dim, dim_val)]
     q, k, v = (torch.randn(shape, dtype=dtype) for shape in shapes)
-    return Heads(q, k, v, torch.tensor([0, nodes]))
+    return Heads(q, k, v)
 
 
 def row_at(heads: Heads, head: int, query: int, count: int) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.report import aggregate, check_results
 from graphgps_kmip.report.comparison import comparison
 from graphgps_kmip.results.best_epoch import best_epoch, is_better
-from graphgps_kmip.results.finished_runs import finished_runs, read_run_config
+from graphgps_kmip.results.run_record import finished_runs, read_run_config
 from tests.results.damages import DAMAGES
 
 NAN, INF = float("nan"), float("inf")
@@ -42,19 +42,18 @@ def test_a_damaged_record_of_another_seed_costs_neither_table_nor_comparison(
     finished(tmp_path, 0)
     DAMAGES[damage](finished(tmp_path, 1) / "record.json")
     check_results(tmp_path, "accuracy", "argmax", "e")
-    assert aggregate(tmp_path, "accuracy", "argmax", "e").runs == ("0",)
+    aggregate(tmp_path, "accuracy", "argmax", "e")
+    assert json.loads((tmp_path / "agg/test/best.json").read_text())["runs"] == 1
     assert caplog.text.count("1/record.json is damaged") == 2  # before training, and with the table
     assert "accuracy" in comparison([tmp_path], 1)
 
 
-def test_a_copied_run_is_not_counted_twice(tmp_path: Path) -> None:
+def test_a_copied_run_is_not_counted_twice(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     finished(tmp_path, 0)
     finished(tmp_path, 1, config_hash="h0")
-    runs = finished_runs(tmp_path, "e")
-    assert [folder.name for folder in runs.records] == ["0"]
-    assert "1 has the record of 0" in runs.notices[0]
-    summary = aggregate(tmp_path, "accuracy", "argmax", "e")
-    assert (summary.runs, summary.missing) == (("0",), ("1",))
+    records, others = finished_runs(tmp_path, "e")
+    assert ([folder.name for folder in records], [folder.name for folder in others]) == (["0"], ["1"])
+    assert "1 has the record of 0" in caplog.text
 
 
 @pytest.mark.parametrize("reader", [check_results, aggregate])

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
 from graphgps_kmip.attention.kmip import KMIPAttention
-from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ops.context import AttentionGraph
 from graphgps_kmip.ops.sparse_attention import softmax_weight
@@ -52,12 +51,7 @@ def kmip_outputs(q: Tensor, k: Tensor, v: Tensor, counts: Sequence[int], order: 
 
     Shapes:
         q and k (H, N, D), v (H, N, C), counts K numbers; returns (H, K, N, C).
-
-    Raises:
-        ValueError: there is no such order.
     """
-    if order not in ORDERS:
-        raise InputError(f"order: expected one of {', '.join(ORDERS)}, got {order!r}.{suggest(order, ORDERS)}")
     ends, public = _clamp_counts(counts, k), order == "public"
     if public:
         q, k, v = q.double(), k.double(), v.double()
@@ -68,7 +62,7 @@ def distance_to_full(q: Tensor, k: Tensor, v: Tensor, counts: Sequence[int], ord
     """Return the L2 distance between the rows of k-MIP and of full attention, averaged over the N rows.
 
     The rows are those of one head, before the heads are joined: the thesis speaks of its average over heads.
-    Arguments and errors are those of `kmip_outputs`.
+    Arguments are those of `kmip_outputs`.
 
     Shapes:
         q and k (H, N, D), v (H, N, C), counts K numbers in increasing order; returns (H, K).
@@ -163,11 +157,7 @@ class Heads(NamedTuple):
 
 
 def kmip_layers(model: nn.Module) -> list[KMIPAttention]:
-    """Return the k-MIP attentions of a model.
-
-    Raises:
-        ValueError: it has none.
-    """
+    """Return the k-MIP attentions of a model; an `InputError` if it has none."""
     layers = [module for module in model.modules() if isinstance(module, KMIPAttention)]
     if not layers:
         raise InputError("this model has no k-MIP attention: give a run of one that has, such as GPS+kMIP")
@@ -181,9 +171,6 @@ def collect_heads(model: nn.Module, batch: Any) -> list[Heads]:
     Args:
         model: has k-MIP attention; left in eval mode.
         batch: what the model takes; cloned, since models write into it.
-
-    Raises:
-        ValueError: the model has no k-MIP attention.
     """
     heads: list[Heads] = []
 

@@ -67,12 +67,12 @@ def aggregate(
                 for name, content in (("best", [best]), ("stats", stats)):
                     file = out_dir / "agg" / split / f"{name}.json"
                     write_lines(file, content, "The runs themselves are complete.")
-                _log_best(f"{out_dir.name}, {split}", best, [name for name in ("loss", *metric_names(at_best[0])) if name in best])
+                _log_best(f"{out_dir.name}, {split}", best, ["loss", *metric_names(at_best[0])])
 
 
 def _log_best(where: str, best: Line, names: list[str]) -> None:
     parts = []
-    for name in names:
+    for name in (name for name in names if name in best):
         std = best[f"{name}_sample_std"]
         parts.append(f"{name} {best[name]:.4g}{'' if std is None else f' ± {std:.2g}'}")
     meaning = " (mean ± sample standard deviation)" if best["runs"] > 1 else ""

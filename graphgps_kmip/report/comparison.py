@@ -6,7 +6,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from graphgps_kmip.common.json_files import is_count, is_number
+from graphgps_kmip.common.json_files import is_number
 from graphgps_kmip.common.yaml_files import flatten
 from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.results.run_record import finished_runs, read_run_config
@@ -47,8 +47,6 @@ def comparison(out_dirs: list[Path], num_runs: int) -> str:
                 raise ResultsError(
                     f"{run_dir}/record.json holds no test score by {metric!r}: train it again with a test split"
                 )
-            if not (is_count(record.get("params")) and is_number(record.get("seconds_per_epoch"))):
-                raise ResultsError(f"{run_dir}/record.json lacks params or seconds_per_epoch: train it again")
     metrics = sorted({record["metric_best"] for records in runs.values() for record in records.values()})
     if len(metrics) > 1:
         raise ResultsError(f"these experiments chose their epochs by different metrics ({', '.join(metrics)})")

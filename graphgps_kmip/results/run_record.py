@@ -1,4 +1,4 @@
-"""record.json, stats.json and config of runs: reading and writing them, and which runs of an experiment are finished."""
+"""record.json, stats.json and config of runs: reading, writing, and which runs of an experiment are finished."""
 
 from __future__ import annotations
 
@@ -22,11 +22,7 @@ BOOKKEEPING = ("epoch", "time_epoch", "time_iter", "eta", "eta_hours", "lr", "pa
 
 
 def examine_record(run_dir: Path) -> tuple[dict[str, Any] | None, str]:
-    """Return the record of a run or command and what is wrong with it.
-
-    Returns:
-        ``(record, "")``; ``(None, "")`` if there is none; ``(None, what is wrong)`` if the file is damaged.
-    """
+    """Return the record of a run or command, None if there is none, and what is wrong with a damaged one."""
     try:
         text = read_bytes(run_dir / RECORD)
         return (None, "") if text is None else (parsed_object(text), "")
@@ -59,11 +55,7 @@ def trained_epochs(record: dict[str, Any]) -> int:
 
 
 def write_record(run_dir: Path, record: dict[str, Any]) -> None:
-    """Replace the record of a run.
-
-    Raises:
-        RunFolderError: it cannot be written; the earlier one is as it was.
-    """
+    """Replace the record of a run; a `RunFolderError` if it cannot be written."""
     with writing(run_dir / RECORD):
         replace_file(run_dir / RECORD, (json.dumps(record, indent=2) + "\n").encode())
 
@@ -104,11 +96,7 @@ def read_run(run_dir: Path | str) -> dict[str, dict[int, Line]]:
 
 
 def append_stats(run_dir: Path, split: str, stats: Line) -> None:
-    """Append one line of JSON to the split's file, flushed before the return.
-
-    Raises:
-        RunFolderError: it cannot be written; the file is as it was.
-    """
+    """Append one line of JSON to the split's file, which stays as it was if that raises a `RunFolderError`."""
     path = stats_file(run_dir, split)
     with writing(path, "The lines of earlier epochs are unchanged."):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -123,11 +111,7 @@ def append_stats(run_dir: Path, split: str, stats: Line) -> None:
 
 
 def write_stats(run_dir: Path, split: str, *lines: Line) -> None:
-    """Replace the split's file by these lines.
-
-    Raises:
-        RunFolderError: it cannot be written; the file is as it was.
-    """
+    """Replace the split's file by these lines; a `RunFolderError` if it cannot be written."""
     write_lines(stats_file(run_dir, split), lines)
 
 

@@ -56,22 +56,22 @@ def batch_of(sizes: list[int]) -> Batch:
 def test_at_the_layers_own_k_the_output_is_that_of_the_layer(nodes: int, options: dict[str, int]) -> None:
     model, batch = Stack(**options).double(), batch_of([nodes])
     batch.context = replace(batch.context, progress=1.0)  # as of a trained model: k has fallen to its end
-    found = collect_heads(model, batch)
-    assert len(found) == 2
-    for heads, layer, output in zip(found, model.layers, model.outputs, strict=True):
-        ours = kmip_outputs(heads.q, heads.k, heads.v, [layer.k])[:, 0]  # (H, N, C)
-        torch.testing.assert_close(ours.transpose(0, 1).flatten(1), output)
+    collected = collect_heads(model, batch)
+    assert len(collected) == 2
+    for heads, layer, output in zip(collected, model.layers, model.outputs, strict=True):
+        outputs = kmip_outputs(heads.q, heads.k, heads.v, [layer.k])[:, 0]  # (H, N, C)
+        torch.testing.assert_close(outputs.transpose(0, 1).flatten(1), output)
 
 
 def test_the_model_is_run_once_in_eval_mode_on_a_copy_and_its_hooks_are_taken_away() -> None:
     model, batch = Stack().double().train(), batch_of(SIZES)
     before = batch.x
-    found = collect_heads(model, batch)
+    collected = collect_heads(model, batch)
     assert batch.x is before
-    assert [heads.q.shape for heads in found] == [(2, 16, 4)] * 2
+    assert [heads.q.shape for heads in collected] == [(2, 16, 4)] * 2
     assert not model.training
     model(batch_of([3]))
-    assert len(found) == 2
+    assert len(collected) == 2
 
 
 def test_a_model_without_kmip_attention_is_refused() -> None:

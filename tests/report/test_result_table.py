@@ -35,7 +35,7 @@ def test_every_printed_row_and_column_is_there_dashes_too(tmp_path: Path) -> Non
     assert {row: list(cells) for row, cells in table.rows.items()} == dict.fromkeys(
         ("GCN", "GAT"), ["digits", "letters"]
     )
-    assert table.rows["GAT"]["letters"] == dataclasses.replace(table.rows["GAT"]["letters"], side=None, printed=None)
+    assert table.rows["GAT"]["letters"] == dataclasses.replace(table.rows["GAT"]["letters"], ours=None, printed=None)
     assert table.settings == {"GCN": "ours", "GAT": "quoted"}
     assert (table.title, table.printed_hardware, table.notes) == ("Accuracy", "a V100", ("as printed",))
 

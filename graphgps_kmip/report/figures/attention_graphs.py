@@ -56,7 +56,7 @@ def draw_attention_graphs(artefact: Path) -> Figure:
     Shapes: pos `(N, 2)`, value `(N,)`, edge_index `(2, E)`, index_l and weight_l `(H, N, K)`.
 
     Raises:
-        ResultsError: an array is missing.
+        ResultsError: the file is damaged.
     """
     try:
         with np.load(artefact) as file:
@@ -64,11 +64,6 @@ def draw_attention_graphs(artefact: Path) -> Figure:
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ResultsError(f"{artefact} is damaged ({error}): delete it, and main.py makes it again") from error
     layers = [(arrays[f"index_{i}"], arrays[f"weight_{i}"]) for i in range(len(arrays)) if f"index_{i}" in arrays]
-    missing = {"pos", "value", "edge_index", "label", "prediction"} - set(arrays)
-    if missing or not layers:
-        raise ResultsError(
-            f"{artefact} has no {', '.join(sorted(missing)) or 'layer (index_0, weight_0)'}; save it again."
-        )
     rows, columns = len(layers), max(len(index) for index, _ in layers)
     # `(H, N, K) -> (H, N)`: the queries of each head that select each node
     degrees = [

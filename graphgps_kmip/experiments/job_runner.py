@@ -223,6 +223,10 @@ def start(job: Job, setup: Setup) -> Running | None:
         log.write(f"# {now()}  python {shlex.join(job.arguments)}\n")
         log.flush()
     environment = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(setup.threads))
+    # In the background of a script SIGINT is ignored, by which jobs are stopped. A child inherits that, no handler.
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if ignored:
+        signal.signal(signal.SIGINT, lambda *_: None)
     process = subprocess.Popen(
         [sys.executable, *job.arguments],
         cwd=setup.root,
@@ -232,9 +236,9 @@ def start(job: Job, setup: Setup) -> Running | None:
         stderr=subprocess.STDOUT,
         start_new_session=True,
         pass_fds=(lock,),
-        # Jobs are stopped by SIGINT, which a runner in the background of a script ignores, and its children with it.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
+    if ignored:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     return Running(job, process, log, lock, log_start)
 
 

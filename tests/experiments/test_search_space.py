@@ -84,7 +84,7 @@ def test_a_trial_starts_from_the_printed_default_not_from_the_tuned_file() -> No
 
 @pytest.mark.parametrize(
     ("searched", "least"),
-    [(firsts()[::5], 12), pytest.param(firsts(), 60, marks=pytest.mark.thorough)],
+    [(firsts()[::9], 6), pytest.param(firsts(), 60, marks=pytest.mark.thorough)],
     ids=["some", "kinds"],
 )
 def test_every_configuration_loads_and_is_another_one(searched: list[Search], least: int) -> None:

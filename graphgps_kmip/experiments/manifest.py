@@ -119,6 +119,8 @@ def with_members(experiments: Mapping[str, Experiment]) -> dict[str, Experiment]
     complete = dict(experiments)
     for key, experiment in experiments.items():
         if members := [select(experiments, name) for name in experiment.of]:
+            if nested := [member.id for member in members if member.of]:
+                raise ManifestError(f"{key}: {nested[0]} is made of others itself: name those")
             searched = [member.searched for member in members]
             complete[key] = dataclasses.replace(
                 experiment,
@@ -146,6 +148,9 @@ def select(experiments: Mapping[str, Experiment], key: str) -> Experiment:
 def _read_experiment(key: str, entry: Mapping[str, Any], axes: Mapping[str, Any], where: str) -> Experiment:
     unwritten = {"id", "searched", "published"}
     check_keys(entry, {field.name for field in dataclasses.fields(Experiment)} - unwritten, where)
+    if "of" in entry and (extra := [name for name in ("trainings", "commands", "tables") if name in entry]):
+        names = " and ".join(extra)
+        raise ManifestError(f"{where}: made of others (`of`), it has no {names} of its own: leave them out")
     parts: dict[str, Any] = {}
     grids = section(entry, "trainings", where, list)
     parts["trainings"] = [training for grid in grids for training in expand_grid(grid, axes, where)]

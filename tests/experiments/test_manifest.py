@@ -1,4 +1,4 @@
-"""Manifests: what a grid becomes, rows that are added, what is found in them, and what is told of one that is wrong."""
+"""Manifests: grids, added rows, and the error messages about a wrong one."""
 
 from __future__ import annotations
 
@@ -108,6 +108,8 @@ def test_experiments_of_several_folders_are_one_manifest(tmp_path: Path) -> None
         (("experiments: {a: {}}",), "Experiment: title missing"),
         (("experiments: {a: 3}",), "0.yaml, a: expected keys and values, found 3"),
         ((entry("of: [aa]"),), "no experiment 'aa'. Did you mean a?"),
+        ((entry("of: [b]"), entry("of: [c]", "b"), entry(GRID, "c")), "a: b is made of others itself: name those"),
+        ((entry(f"of: [b], {GRID}"),), "made of others (`of`), it has no trainings of its own: leave them out"),
         ((entry("trainings: [{cfg: F/x.yaml}]"),), "0.yaml, a: seeds missing"),
         ((entry(GRID.replace("[x, y]", "[z]")),), "0.yaml, a: axis d has no 'z'. Allowed: x, y"),
         ((entry(GRID.replace("d: [x, y]", "e: all")),), "axis 'e' has no values for `all`"),

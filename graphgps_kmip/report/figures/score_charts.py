@@ -41,7 +41,7 @@ Label = tuple[float, float, str, str]  # x, y, text, colour
 
 PANEL = (3.5, 3.1)  # inches
 MAX_IN_A_ROW = 3
-LABELLED = 10  # so many names find places next to their points
+LABELLED = 10  # the most names that find places next to their points
 # The paper's points first, below ours. Names are those of `Cell`'s means.
 FRONTIERS = {
     "paper_mean": {"color": PALETTE[1], "fillstyle": "none", "markersize": 6, "markeredgewidth": 1.2},

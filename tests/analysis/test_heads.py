@@ -98,10 +98,6 @@ def test_the_first_layer_stands_apart_from_the_others_if_there_are_any() -> None
     assert list(by_layer(values[:, :1])) == ["first"]
 
 
-@pytest.mark.parametrize(("level", "expected"), [(0.5, 6.0), (0.2, 1.0), (0.4, 4.0), (1.0, 20.0), (0.1, 1.0)])
-def test_a_level_is_reached_linearly_between_points(level: float, expected: float) -> None:
+@pytest.mark.parametrize(("level", "expected"), [(0.5, 6.0), (0.4, 4.0), (1.0, 20.0), (1.1, 20.0), (0.1, 1.0)])
+def test_a_level_is_reached_linearly_between_points_or_at_the_end(level: float, expected: float) -> None:
     assert crossing([1, 4, 8, 20], [0.2, 0.4, 0.6, 1.0], level) == pytest.approx(expected)
-
-
-def test_a_level_that_rounding_leaves_out_is_reached_at_the_end() -> None:
-    assert crossing([1, 4], [0.2, 0.9999999], 1.0) == 4

@@ -190,7 +190,6 @@ def test_over_nodes_torchrun_starts_a_training_on_every_node(
     ("more", "message"),
     [
         (["--nodes", "2"], "--nodes and --gpus-per-node go together"),
-        (["--gpus-per-node", "2"], "--nodes and --gpus-per-node go together"),
         ([*OVER_NODES, "--search", "--slurm", "time=5"], "--search runs on this machine alone"),
         (OVER_NODES, "--nodes and --gpus-per-node go together, and with --slurm"),
     ],

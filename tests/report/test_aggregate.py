@@ -118,14 +118,6 @@ def test_an_unknown_metric_and_a_folder_without_finished_runs_are_refused_and_no
     assert [path.name for path in unfinished.iterdir()] == ["5"]
 
 
-def test_aggregating_again_replaces_the_summary_and_leaves_no_temporary_file(out_dir: Path) -> None:
-    aggregate(out_dir)
-    write(out_dir, "13", RUNS["0"])
-    aggregate(out_dir)
-    assert read(out_dir / "agg" / "test" / "best.json")[0]["runs"] == 4
-    assert {path.name for path in (out_dir / "agg").rglob("*") if path.is_file()} == {"stats.json", "best.json"}
-
-
 @pytest.mark.parametrize("place", ["agg", "agg/train"])
 def test_a_file_in_the_place_of_the_summary_is_told_before_training(place: str, tmp_path: Path) -> None:
     (tmp_path / place).parent.mkdir(exist_ok=True)

@@ -12,7 +12,7 @@ import pytest
 from graphgps_kmip.errors import DIVERGED_CODE
 from graphgps_kmip.experiments.experiment_spec import Command, Experiment, TableSpec, Training
 from graphgps_kmip.experiments.run_status import State, failure_file
-from graphgps_kmip.report.table_notes import table_notes
+from graphgps_kmip.report.table_notes import origins, table_notes
 from tests.report.example_runs import EXPERIMENT, GCN, build, record, search_record
 
 
@@ -168,7 +168,7 @@ OF_COMMAND = TableSpec("paper/1", "cells", source="speed/cells.json", scale={"di
 
 
 def test_a_command_fills_cells_with_values_or_words_and_may_add_rows(tmp_path: Path) -> None:
-    cells = {"GCN": {"digits": [0.1, 0.3], "letters": "OOM"}, "N=10^7": {"letters": [5]}}
+    cells = {"GCN": {"digits": [0.1, 0.3], "letters": "OOM"}, "N=10^7": {"digits": [1], "letters": [5]}}
     table = build(tmp_path, OF_COMMAND, command(tmp_path, {"cells": cells}))
     assert list(table.rows) == ["GCN", "GAT", "N=10^7"]
     assert table.rows["GCN"]["digits"].ours.values == pytest.approx((100, 300))
@@ -178,6 +178,8 @@ def test_a_command_fills_cells_with_values_or_words_and_may_add_rows(tmp_path: P
     assert table.rows["N=10^7"]["letters"].ours.values == (5,)
     assert list(table.rows["GCN"]["digits"].ours.sources) == ["speed"]
     assert not any(facts["ranked"] for facts in table.columns.values())
+    places = [(origin.row, origin.columns, origin.run) for origin in origins(table)]
+    assert places == [("GCN", ["digits"], "speed"), ("N=10^7", ["digits", "letters"], "speed")]
 
 
 def test_a_command_that_is_not_done_says_so_in_every_cell(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from graphgps_kmip.common.project import installed, own_files, reproduce_command
 from graphgps_kmip.errors import ManifestError, is_users, one_line
 from graphgps_kmip.experiments.chosen_settings import check_searched, load_published, with_choices
 from graphgps_kmip.experiments.experiment_spec import Experiment
-from graphgps_kmip.experiments.hyperparameter_search import ENGINES, TRIALS, Options, run_search, runner_of
+from graphgps_kmip.experiments.hyperparameter_search import ENGINES, EQUAL, TRIALS, run_search, runner_of
 from graphgps_kmip.experiments.job_runner import JobsStopped, Outcome, Setup, run_jobs, summary
 from graphgps_kmip.experiments.jobs import (
     Job,
@@ -42,7 +42,6 @@ from graphgps_kmip.experiments.jobs import (
 from graphgps_kmip.experiments.manifest import load_manifest, select, with_members
 from graphgps_kmip.experiments.printed_tables import load_printed
 from graphgps_kmip.experiments.run_status import TIMED, experiment_markdown, experiment_table, extent
-from graphgps_kmip.experiments.search_record import EQUAL
 from graphgps_kmip.experiments.search_space import load_ranges
 from graphgps_kmip.experiments.slurm import run_on_slurm
 
@@ -118,10 +117,11 @@ def timings(args: argparse.Namespace) -> list[Job]:
 def run_searches(args: argparse.Namespace) -> int:
     """Search the hyper-parameters of some experiments."""
     ranges, runner = load_ranges(*folders("ranges")), runner_of(place(args), setup(args), sys.stdout)
-    options, finished = Options(args.trials, args.jobs, args.sample), True
+    finished = True
     known = manifest()
     for one in [part for key in args.ids for part in list_members(known, key, ",".join(args.only), args.seeds)]:
-        for outcome in run_search(one, args.search, ranges, runner, ROOT / args.out, options):
+        options = {"trials": args.trials, "together": args.jobs, "sample": args.sample}
+        for outcome in run_search(one, args.search, ranges, runner, ROOT / args.out, **options):
             print(f"{outcome.line}\n  trial log: {outcome.log}")
             finished &= outcome.finished
     return 0 if finished else 1

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphgps_kmip import analysis
+from graphgps_kmip.analysis import attention_analysis as analysis
 from graphgps_kmip.attention import collect_attention
 from graphgps_kmip.common.json_files import write_json
 from graphgps_kmip.data import GraphDataset

@@ -30,7 +30,7 @@ from graphgps_kmip.gym.config_loading import load_config
 from graphgps_kmip.gym.experiment import assemble
 from graphgps_kmip.gym.planned_runs import configured, planned_runs
 from graphgps_kmip.gym.train_modes import current_task
-from graphgps_kmip.results.finished_runs import finished_runs
+from graphgps_kmip.results.run_record import finished_runs
 
 ROOT = Path(__file__).resolve().parents[1]
 SIDES = ("published", "ours")
@@ -128,7 +128,7 @@ def trained(case: Case, side: str, seeds: int, out_dir: Path, dataset_dir: str) 
     done = subprocess.run([*command, *words, "name_tag", f"{case.name}-{side}"], capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{case.name}, {side}: {done.stderr.strip().splitlines()[-1]}")
-    runs = finished_runs(out_dir / f"{Path(case.cfg).stem}-{case.name}-{side}").records
+    runs, _ = finished_runs(out_dir / f"{Path(case.cfg).stem}-{case.name}-{side}")
     return [record["best"]["test"][record["metric_best"]] for record in list(runs.values())[:seeds]]
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphgps_kmip import analysis
+from graphgps_kmip.analysis import energy_distance as analysis
 from graphgps_kmip.command_line import run as train
 from graphgps_kmip.common.json_files import write_json
 from graphgps_kmip.data.score_file import AttentionScores, read_scores

@@ -70,19 +70,19 @@ def test_jobs_of_an_installed_package_run_its_modules_and_its_own_scripts(
     monkeypatch.setattr(project, "SHIPPED", tmp_path)
     place = Place(Path("/work"), Path("results"), lambda _: "", shipped=tmp_path)
     job = training_job(Training({}, "quickstart/digits-kmip.yaml", (0,)), 0, place)
-    assert job.words[:4] == ("-m", "graphgps_kmip", "--cfg", "configs/quickstart/digits-kmip.yaml")
+    assert job.arguments[:4] == ("-m", "graphgps_kmip", "--cfg", "configs/quickstart/digits-kmip.yaml")
     assert command_line(job).startswith("graphgps-kmip --cfg configs/")
     look = Command("look", "run/analyse.py graphs --out {out}", "run/analyse.py", ("a",))
     job = command_job(look, Experiment("A", "A"), place)
-    assert job.words[0] == str(tmp_path / "run/analyse.py")
-    assert job.words[-1] == "results/commands/A/look"
+    assert job.arguments[0] == str(tmp_path / "run/analyse.py")
+    assert job.arguments[-1] == "results/commands/A/look"
     bench = Command("bench", "run/bench/tree.py --out {out}", "run/bench/tree.py", ("a",))
-    assert command_job(bench, Experiment("A", "A"), place).words[:2] == (
+    assert command_job(bench, Experiment("A", "A"), place).arguments[:2] == (
         "-m",
         f"graphgps_kmip.{tmp_path.name}.run.bench.tree",
     )
     here = command_job(bench, Experiment("A", "A"), Place(Path("/work"), Path("results"), lambda _: ""))
-    assert here.words == ("-m", "run.bench.tree", "--out", "results/commands/A/bench")
+    assert here.arguments == ("-m", "run.bench.tree", "--out", "results/commands/A/bench")
 
 
 @pytest.mark.parametrize("installed", [True, False])

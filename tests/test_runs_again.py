@@ -168,7 +168,7 @@ WRITERS = {
     "config.yaml": "graphgps_kmip.gym.experiment",
     "attention.npz": "graphgps_kmip.gym.attention_saving",
     "curves.png": "graphgps_kmip.report.learning_curves",
-    "best.json": "graphgps_kmip.report.aggregate",
+    "best.json": "graphgps_kmip.results.run_record",
 }
 
 

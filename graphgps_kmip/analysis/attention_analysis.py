@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
@@ -19,9 +18,8 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
 from graphgps_kmip.attention.kmip import KMIPAttention
-from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.ops.context import AttentionGraph, GraphContext
+from graphgps_kmip.ops.context import AttentionGraph
 from graphgps_kmip.ops.sparse_attention import softmax_weight
 
 SCORES = 2**22  # held at a time: some 100 MB with their order and weights
@@ -53,13 +51,8 @@ def kmip_outputs(q: Tensor, k: Tensor, v: Tensor, counts: Sequence[int], order: 
 
     Shapes:
         q and k (H, N, D), v (H, N, C), counts K numbers; returns (H, K, N, C).
-
-    Raises:
-        ValueError: there is no such order.
     """
-    if order not in ORDERS:
-        raise InputError(f"order: expected one of {', '.join(ORDERS)}, got {order!r}.{suggest(order, ORDERS)}")
-    ends, public = _inside(counts, k), order == "public"
+    ends, public = _clamp_counts(counts, k), order == "public"
     if public:
         q, k, v = q.double(), k.double(), v.double()
     return torch.stack([_outputs_of_head(*head, ends, public) for head in zip(q, k, v, strict=True)])
@@ -69,7 +62,7 @@ def distance_to_full(q: Tensor, k: Tensor, v: Tensor, counts: Sequence[int], ord
     """Return the L2 distance between the rows of k-MIP and of full attention, averaged over the N rows.
 
     The rows are those of one head, before the heads are joined: the thesis speaks of its average over heads.
-    Arguments and errors are those of `kmip_outputs`.
+    Arguments are those of `kmip_outputs`.
 
     Shapes:
         q and k (H, N, D), v (H, N, C), counts K numbers in increasing order; returns (H, K).
@@ -108,28 +101,29 @@ def cumulative_weight(q: Tensor, k: Tensor, counts: Sequence[int]) -> Tensor:
     Shapes:
         q and k (H, N, D), counts K numbers in increasing order; returns (H, K).
     """
-    ends = _inside(counts, k)
-    heads = (_ranked(*head) for head in zip(q, k, strict=True))
-    sums = [sum(weight.cumsum(-1)[:, ends - 1].sum(0) for weight, _ in ranked) for ranked in heads]
+    ends = _clamp_counts(counts, k)
+    sums = [
+        sum(weight.cumsum(-1)[:, ends - 1].sum(0) for weight, _ in _rank_keys(*head)) for head in zip(q, k, strict=True)
+    ]
     return torch.stack(sums) / q.size(1)
 
 
 def _full_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Shapes: q and k (N, D), v (N, C); returns (N, C)."""
-    return torch.cat([softmax_weight(rows @ k.mT, q.size(-1)) @ v for rows in q.split(_queries(k))])
+    return torch.cat([softmax_weight(rows @ k.mT, q.size(-1)) @ v for rows in _split_queries(q, k)])
 
 
-def _queries(k: Tensor) -> int:
-    return max(1, SCORES // len(k))
+def _split_queries(q: Tensor, k: Tensor) -> tuple[Tensor, ...]:
+    return q.split(max(1, SCORES // len(k)))
 
 
-def _inside(counts: Sequence[int], k: Tensor) -> Tensor:
+def _clamp_counts(counts: Sequence[int], k: Tensor) -> Tensor:
     return torch.tensor(counts, device=k.device).clamp(max=k.size(1))
 
 
-def _ranked(q: Tensor, k: Tensor, ascending: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
+def _rank_keys(q: Tensor, k: Tensor, ascending: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield, for R queries at a time, the full attention weights in order of scores, and their keys: (R, N) each."""
-    for queries in q.split(_queries(k)):
+    for queries in _split_queries(q, k):
         score, index = (queries @ k.mT).sort(dim=-1, descending=not ascending, stable=True)
         yield softmax_weight(score, q.size(-1)), index
 
@@ -139,7 +133,7 @@ def _outputs_of_head(q: Tensor, k: Tensor, v: Tensor, ends: Tensor, public: bool
     terms = (ends + public).clamp(max=len(k))  # of the sum that divides the weights
     starts = torch.cat([ends.new_zeros(1), ends[:-1]])  # a bag from each end to the next, of which some are empty
     parts = []
-    for weight, index in _ranked(q, k, ascending=public):
+    for weight, index in _rank_keys(q, k, ascending=public):
         total = weight.cumsum(-1)[:, terms - 1, None]
         weight, index = (tensor[:, : ends[-1]].contiguous() for tensor in (weight, index))
         rows = torch.arange(len(index), device=index.device)[:, None] * index.size(1)
@@ -151,32 +145,19 @@ def _outputs_of_head(q: Tensor, k: Tensor, v: Tensor, ends: Tensor, public: bool
     return torch.cat(parts).transpose(0, 1)
 
 
-@dataclass(frozen=True, eq=False)
-class Heads:
-    """Queries, keys and values of the heads of one layer.
+class Heads(NamedTuple):
+    """Queries, keys and values of the heads of one layer; k-MIP attention divides the scores by sqrt(D).
 
-    Args:
-        q: queries, before any scaling: k-MIP attention divides the scores by sqrt(D).
-        k: keys.
-        v: values.
-        ptr: first node of each graph, and N at the end.
-
-    Shapes:
-        q and k (H, N, D), v (H, N, C), ptr (B+1,).
+    Shapes: q and k (H, N, D), v (H, N, C).
     """
 
     q: Tensor
     k: Tensor
     v: Tensor
-    ptr: Tensor
 
 
 def kmip_layers(model: nn.Module) -> list[KMIPAttention]:
-    """Return the k-MIP attentions of a model.
-
-    Raises:
-        ValueError: it has none.
-    """
+    """Return the k-MIP attentions of a model; an `InputError` if it has none."""
     layers = [module for module in model.modules() if isinstance(module, KMIPAttention)]
     if not layers:
         raise InputError("this model has no k-MIP attention: give a run of one that has, such as GPS+kMIP")
@@ -190,19 +171,15 @@ def collect_heads(model: nn.Module, batch: Any) -> list[Heads]:
     Args:
         model: has k-MIP attention; left in eval mode.
         batch: what the model takes; cloned, since models write into it.
-
-    Raises:
-        ValueError: the model has no k-MIP attention.
     """
     heads: list[Heads] = []
 
     def keep(layer: KMIPAttention, args: tuple) -> None:
-        x, context = args[0], GraphContext.of(args[1], args[0])
         q, k, v = (
-            linear(x).unflatten(1, (layer.num_heads, -1)).transpose(0, 1).contiguous()  # (H, N, D)
+            linear(args[0]).unflatten(1, (layer.num_heads, -1)).transpose(0, 1).contiguous()  # (H, N, D)
             for linear in (layer.query, layer.key, layer.value)
         )
-        heads.append(Heads(q, k, v, context.ptr.clone()))
+        heads.append(Heads(q, k, v))
 
     hooks = [layer.register_forward_pre_hook(keep) for layer in kmip_layers(model)]
     try:
@@ -216,8 +193,7 @@ def collect_heads(model: nn.Module, batch: Any) -> list[Heads]:
 def gaussian_heads(like: Heads, seed: int) -> Heads:
     """Return heads of the same shapes whose entries are drawn from N(0, 1), the same ones for the same seed."""
     draw = torch.Generator().manual_seed(seed)
-    q, k, v = (torch.randn(tensor.shape, generator=draw).to(tensor) for tensor in (like.q, like.k, like.v))
-    return Heads(q, k, v, like.ptr)
+    return Heads(*(torch.randn(tensor.shape, generator=draw).to(tensor) for tensor in like))
 
 
 def degree_counts(graphs: list[AttentionGraph]) -> Tensor:

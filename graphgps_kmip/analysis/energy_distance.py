@@ -21,7 +21,6 @@ LOGIT_LIMIT = 8.0  # the paper's: logits of the estimator are clipped to it, tho
 PAIRS = 2**22  # distances that are held at a time
 
 
-@torch.no_grad()
 def energy_distances(x: Tensor, y: Tensor, ptr: Tensor, spread_of_y: Tensor | None = None) -> Tensor:
     """Return the energy distance of each node between two samples of weights, in float64.
 
@@ -40,7 +39,6 @@ def energy_distances(x: Tensor, y: Tensor, ptr: Tensor, spread_of_y: Tensor | No
     return 2 * mean_distance(x, y, ptr) - mean_spread(x, ptr) - spread
 
 
-@torch.no_grad()
 def energy_distances_of_point(point: Tensor, y: Tensor, ptr: Tensor, spread_of_y: Tensor | None = None) -> Tensor:
     """Return the energy distance of each node between a constant and a sample: E|X - X'| is 0.
 
@@ -52,18 +50,14 @@ def energy_distances_of_point(point: Tensor, y: Tensor, ptr: Tensor, spread_of_y
     return 2 * mean_distance(point[None], y, ptr) - spread
 
 
-@torch.no_grad()
 def mean_distance(x: Tensor, y: Tensor, ptr: Tensor) -> Tensor:
     """Return the mean of |x - y| over all pairs, for each node.
 
     Shapes: x (R, E), y (S, E), ptr (N+1,), returns (N,), float64.
     """
-    _check(x, ptr)
-    _check(y, ptr)
     return _sums(x, y, ptr) / (len(x) * len(y))
 
 
-@torch.no_grad()
 def mean_spread(x: Tensor, ptr: Tensor) -> Tensor:
     """Return the mean of |x - x'| over all pairs of different trainings, for each node: the U-statistic.
 
@@ -72,7 +66,6 @@ def mean_spread(x: Tensor, ptr: Tensor) -> Tensor:
     Raises:
         InputError: there is one training only.
     """
-    _check(x, ptr)
     if len(x) < 2:
         raise InputError(
             f"energy distance: {len(x)} sample has no spread, which a U-statistic needs: give the weights of 2 or more "
@@ -106,28 +99,27 @@ def random_weights(ptr: Tensor, num: int, seed: int = 0, limit: float = LOGIT_LI
     return weight.div_(total[:, node])
 
 
-def _check(weights: Tensor, ptr: Tensor) -> None:
-    if weights.dim() != 2 or weights.size(1) != int(ptr[-1]):
-        raise InputError(
-            f"energy distance: expected weights of (trainings, {int(ptr[-1])} edges), got {tuple(weights.shape)}: give "
-            "those of one attention graph for every training"
-        )
-
-
+@torch.no_grad()
 def _sums(x: Tensor, y: Tensor, ptr: Tensor) -> Tensor:
     """Return the sum of |x - y| over all pairs of trainings, for each node."""
+    for weights in (x, y):
+        if weights.dim() != 2 or weights.size(1) != int(ptr[-1]):
+            raise InputError(
+                f"energy distance: expected weights of (trainings, {int(ptr[-1])} edges), got {tuple(weights.shape)}: "
+                "give those of one attention graph for every training"
+            )
     sums = x.new_zeros(len(ptr) - 1, dtype=torch.float64)
-    for nodes, edges in _by_degree(ptr, max(1, PAIRS // (len(x) * len(y)))):
+    for nodes, edges in _group_by_degree(ptr, max(1, PAIRS // (len(x) * len(y)))):
         x_weights, y_weights = (weights[:, edges].transpose(0, 1).double() for weights in (x, y))  # (n, R, degree)
         # by differences: with products, equal vectors would be 1e-8 apart
         sums[nodes] = torch.cdist(x_weights, y_weights, compute_mode="donot_use_mm_for_euclid_dist").sum((1, 2))
     return sums
 
 
-def _by_degree(ptr: Tensor, most: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield at most so many nodes of one degree, (n,), and their incoming edges, (n, degree)."""
+def _group_by_degree(ptr: Tensor, max_nodes: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield at most `max_nodes` nodes of one degree, (n,), and their incoming edges, (n, degree)."""
     degree = ptr.diff()
     for value in degree.unique().tolist():
         if value:
-            for nodes in (degree == value).nonzero().flatten().split(most):
+            for nodes in (degree == value).nonzero().flatten().split(max_nodes):
                 yield nodes, ptr[nodes][:, None] + torch.arange(value)

@@ -1,8 +1,7 @@
 """Chosen settings: what searches chose becomes the rows of a table, from results on disk or as published.
 
 ``run/experiments/published/`` holds a YAML file for each table, which ``run/reproduce.py publish ID`` writes: what our
-searches chose, so that rows can be trained without searching again, and the values of the runs that followed, which
-fill rows that were not trained here where a table is asked for them. A search or a run of the user's own comes first.
+searches chose, and the values of the runs that followed. Your own searches and runs override published ones.
 """
 
 from __future__ import annotations
@@ -20,9 +19,8 @@ from graphgps_kmip.common.project import reproduce_command
 from graphgps_kmip.common.yaml_files import read_yaml
 from graphgps_kmip.errors import ManifestError
 from graphgps_kmip.experiments.experiment_spec import Experiment, Training
-from graphgps_kmip.experiments.manifest import check_keys, section
+from graphgps_kmip.experiments.hyperparameter_search import SearchRecord, read_search, study_file
 from graphgps_kmip.experiments.run_status import HashOf, State, Status
-from graphgps_kmip.experiments.search_record import SearchRecord, read_search, study_file
 from graphgps_kmip.experiments.search_space import Ranges, Search, searches
 
 COST = ("trials", "failed", "seconds", "seed", "metric", "value")  # of a choice, as in the record of its search
@@ -46,7 +44,7 @@ class PublishedRuns:
 
     def are_of(self, training: Training, out: Path, hash_of: HashOf) -> bool:
         """Return whether they are runs of a training with today's settings, whose own would go below `out`."""
-        return self.config_hash == hash_of(training.words(self.seeds[0], out))
+        return self.config_hash == hash_of(training.arguments(self.seeds[0], out))
 
     @property
     def statuses(self) -> dict[int, Status]:
@@ -63,24 +61,15 @@ def load_published(*folders: Path) -> Published:
     """Return what all YAML files of some folders publish, by the id of the experiment and the folder of the training.
 
     An entry is ``{choice, found, of, runs}``: the value of each factor, what the search cost and reached, hashes of
-    its ranges and of the chosen trial, and, where there are any, the arguments of `PublishedRuns`.
-
-    Raises:
-        ManifestError: a file is no YAML, has an unknown key or lacks one, or an experiment is in two files.
+    its ranges and of the chosen trial, and, where there are any, the arguments of `PublishedRuns`. The files are those
+    that `report.publishing` writes.
     """
     published: dict[str, dict[str, Mapping[str, Any]]] = {}
     for file in (file for folder in folders for file in sorted(folder.glob("*.yaml"))):
-        content = read_yaml(file, error_type=ManifestError, empty=True)
-        for key in content:
-            if key in published:
-                raise ManifestError(f"{file.name}, {key}: its results are in another file already: keep one of them")
-            published[key] = section(content, key, file.name)
-            for name, entry in published[key].items():
-                where = f"{file.name}, {name}"
-                check_keys(entry, ("choice", "found", "of", "runs"), where, needed=("choice", "found", "of"))
-                check_keys(section(entry, "found", where), COST, f"{where}, found", needed=COST)
+        for key, entries in read_yaml(file, error_type=ManifestError, empty=True).items():
+            published[key] = entries
+            for entry in entries.values():
                 if runs := entry.get("runs"):
-                    check_keys(runs, FACTS, f"{where}, runs", needed=FACTS)
                     lists = {part: tuple(runs[part]) for part in ("seeds", "alone")}
                     values = {kind: tuple(numbers) for kind, numbers in runs["values"].items()}
                     entry["runs"] = PublishedRuns(**runs | lists | {"values": values, "file": file})
@@ -108,9 +97,6 @@ def with_choices(
         sample (bool, optional): On sample data, for which no published choice counts. (default: ``False``)
         published (Published, optional): See `load_published`; choices for trainings without a search in `out`, and
             runs of those whose choice is the published one, which `Experiment.published` then has. (default: None)
-
-    Raises:
-        ManifestError: a published choice is not in its ranges.
     """
     if "tuning" not in ranges.get(experiment.id, {}):
         return experiment
@@ -120,14 +106,14 @@ def with_choices(
         folder, space = search.training.folder, search.space
         entry = entries.get(folder, {})
         here = read_search(study_file(experiment.id, search.training, out, sample))
-        for record in (here, _published_record(entry, search) if entry else None):
+        for record in (here, _read_published(entry, search) if entry else None):
             if record is None or (record.ranges, record.fixed) != (space.ranges, space.fixed):
                 continue
-            if record.config_hash == hash_of(search.trial(record.choice).words(search.seed, out, sample)):
-                chosen = search.finals(record.choice)[0]
-                trainings[folder], searched[chosen.folder] = chosen, record
+            if record.config_hash == hash_of(search.trial(record.choice).arguments(search.seed, out, sample)):
+                final = search.finals(record.choice)[0]
+                trainings[folder], searched[final.folder] = final, record
                 if not sample and record.choice == entry.get("choice") and "runs" in entry:
-                    runs[chosen.folder] = entry["runs"]
+                    runs[final.folder] = entry["runs"]
                 break
     return dataclasses.replace(experiment, trainings=tuple(trainings.values()), searched=searched, published=runs)
 
@@ -137,29 +123,26 @@ def digest(ranges: Mapping[str, Any], fixed: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps([ranges, fixed]).encode()).hexdigest()[:12]
 
 
-def _published_record(entry: Mapping[str, Any], search: Search) -> SearchRecord | None:
+def _read_published(entry: Mapping[str, Any], search: Search) -> SearchRecord | None:
     """Return the record of a published choice, None if its ranges were others."""
-    space, choice, folder = search.space, entry["choice"], search.training.folder
+    space, choice = search.space, entry["choice"]
     if entry["of"]["ranges"] != digest(space.ranges, space.fixed):
         return None
-    check_keys(choice, space.default, f"choice of {folder}", needed=space.default)
-    for factor in space.factors:
-        if (value := choice[factor.name]) not in factor.values:
-            allowed = ", ".join(factor.values)
-            raise ManifestError(f"choice of {folder}: {factor.name} {value!r} is not in its range {allowed}")
     facts = {"choice": choice, "ranges": space.ranges, "fixed": space.fixed, "settings": space.settings(choice)}
-    return SearchRecord(config=folder, config_hash=entry["of"]["config_hash"], **facts, **entry["found"])
+    return SearchRecord(
+        config=search.training.folder, config_hash=entry["of"]["config_hash"], **facts, **entry["found"]
+    )
 
 
 def check_searched(experiment: Experiment, options: Sequence[str] = ()) -> None:
-    """Refuse to train what no search has chosen settings for.
+    """Refuse to train what no search has chosen settings for, with the command that searches.
 
     Args:
         experiment (Experiment): What is to be trained.
-        options (sequence of str, optional): What else the command of that search needs. (default: ``()``)
+        options (sequence of str, optional): What else that command needs. (default: ``()``)
 
     Raises:
-        ManifestError: names the trainings, and the command that searches.
+        ManifestError: names the trainings.
     """
     missing = [row for row in experiment.trainings if row.folder not in (experiment.searched or {})]
     if missing and experiment.searched is not None:

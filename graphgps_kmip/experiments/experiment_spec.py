@@ -48,7 +48,7 @@ class Training:
         file = Path(self.cfg)
         return f"{file.parent.name}/{file.stem}{f'-{self.tag}' if self.tag else ''}"
 
-    def words(self, seed: int, out: Path, sample: bool = False) -> list[str]:
+    def arguments(self, seed: int, out: Path, sample: bool = False) -> list[str]:
         """Return the arguments of ``main.py`` for one seed; results go below ``out``."""
         settings = dict(self.settings)
         settings |= {"dataset.split_index": seed} if self.splits else {}

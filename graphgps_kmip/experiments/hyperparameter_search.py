@@ -8,32 +8,27 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
+from filelock import FileLock
+
 from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.common.durations import duration
-from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.experiments.experiment_spec import Experiment, Training
 from graphgps_kmip.experiments.job_runner import Setup, run_jobs
 from graphgps_kmip.experiments.jobs import Place, training_job
 from graphgps_kmip.experiments.run_status import State, Status, read_failure
-from graphgps_kmip.experiments.search_record import (
-    EQUAL,
-    RECORD,
-    SearchRecord,
-    StorageLock,
-    import_optuna,
-    open_study,
-    study_file,
-)
 from graphgps_kmip.experiments.search_space import Choice, Factor, Ranges, Search, Space, searches
-from graphgps_kmip.results.finished_runs import read_run_config
 from graphgps_kmip.results.run_folder import writing
+from graphgps_kmip.results.run_record import read_run_config
 
+EQUAL = "tpe"  # the engine that gives every training as many trials as --trials sets
+STUDY, RECORD = "search", "record"  # name of the study in its file, and of the attribute that says what it chose
 ENGINES = ("linear", EQUAL)  # linear search is the k-MIP paper's name of its coordinate search
 TRIALS = 30
 ENDED = (State.DONE, State.FAILED, State.DIVERGED)
@@ -43,16 +38,31 @@ Runner = Callable[[list[Run]], list[Status]]  # runs what is not finished, retur
 
 
 @dataclass(frozen=True)
-class Options:
-    """Options of a search."""
+class SearchRecord:
+    """What a search tried, what that cost, and what it chose."""
 
-    trials: int | None = None  # of each search by TPE; None: those of the ranges' tuning, else `TRIALS`
-    together: int = 1  # trials that TPE asks for at once
-    sample: bool = False  # on sample data
+    config: str  # folder of the training that was searched, without its choice
+    trials: int  # configurations that were asked for, repeated and failed ones counted
+    failed: int  # configurations without a validation score
+    seconds: float  # of all trials together, failed ones included
+    seed: int  # of the trials
+    config_hash: str  # of the chosen trial: a choice among trials of other settings than today's does not count
+    metric: str  # that chose
+    value: float  # its value on validation, of the chosen trial
+    choice: Mapping[str, str]  # factor -> name of its value
+    ranges: Mapping[str, Any]  # factor -> default and names of all values
+    fixed: Mapping[str, Any]  # settings of every trial
+    settings: Mapping[str, Any]  # those of the choice, dotted key -> value
+    # Each configuration once: tag, state, error, value, seconds, parameters. Empty where the choice was published.
+    tried: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def published(self) -> bool:
+        """Return whether the choice is a published one, instead of that of a search below the root of the results."""
+        return not self.tried
 
 
-@dataclass(frozen=True)
-class SearchOutcome:
+class SearchOutcome(NamedTuple):
     """The outcome of one search in a line, its trial log, and whether all of it is finished and nothing failed."""
 
     line: str
@@ -68,11 +78,15 @@ class Trial(NamedTuple):
     score: float | None  # on validation, larger is better; None if it failed
 
 
-Steps = Generator[list[Run], list[Status], SearchOutcome]
-
-
 def run_search(
-    experiment: Experiment, engine: str, ranges: Ranges, runner: Runner, out: Path, options: Options = Options()
+    experiment: Experiment,
+    engine: str,
+    ranges: Ranges,
+    runner: Runner,
+    out: Path,
+    trials: int | None = None,
+    together: int = 1,
+    sample: bool = False,
 ) -> list[SearchOutcome]:
     """Search the hyper-parameters of all trainings of an experiment that have ranges, and run the final seeds.
 
@@ -87,15 +101,15 @@ def run_search(
         runner (Runner): Runs trainings.
         out (Path): Root of the results. ``<out>/search[-sample]/<experiment>/<config>-<engine>.optuna.jsonl`` has the
             study, with the `SearchRecord` of the choice; ``.md`` is the trial log.
-        options (Options, optional): Further options. (default: ``Options()``)
+        trials (int, optional): Of each search by TPE. (default: those of the ranges' tuning, else ``TRIALS``)
+        together (int, optional): Trials that TPE asks for at once. (default: ``1``)
+        sample (bool, optional): On sample data. (default: ``False``)
 
     Raises:
-        InputError: no such engine, or one that cannot tune equally; Optuna is not installed; the study is of other
-            ranges; no validation split.
+        InputError: the engine cannot tune equally; Optuna is not installed; the study is of other ranges; no
+            validation split.
         ManifestError: no ranges.
     """
-    if engine not in ENGINES:
-        raise InputError(f"--search: no engine {engine!r}.{suggest(engine, ENGINES)}")
     studies = []
     for search in searches(experiment, ranges):
         if search.tuning and engine != EQUAL:
@@ -103,22 +117,22 @@ def run_search(
                 f"{experiment.id} gives every model the same number of trials, {engine} as many as it has values: use "
                 f"--search {EQUAL}"
             )
-        file = study_file(experiment.id, search.training, out, options.sample, engine)
-        studies.append(_Study(search, file, engine, options))
+        file = study_file(experiment.id, search.training, out, sample, engine)
+        number = trials or (search.tuning.trials if search.tuning else TRIALS)
+        studies.append(_Study(search, file, engine, number, together))
     steps = [study.steps() for study in studies]
-    outcomes: dict[Steps, SearchOutcome] = {}
-    asked = {each: next(each) for each in steps}
-    while asked:
-        runs = {(training.folder, seed): (training, seed) for batch in asked.values() for training, seed in batch}
+    outcomes: dict[int, SearchOutcome] = {}
+    batches = {number: next(search) for number, search in enumerate(steps)}
+    while batches:
+        runs = {(training.folder, seed): (training, seed) for batch in batches.values() for training, seed in batch}
         status_of = dict(zip(runs, runner(list(runs.values())), strict=True))
-        following = {}
-        for each, batch in asked.items():
+        for number, batch in list(batches.items()):
             try:
-                following[each] = each.send([status_of[training.folder, seed] for training, seed in batch])
+                batches[number] = steps[number].send([status_of[training.folder, seed] for training, seed in batch])
             except StopIteration as stop:
-                outcomes[each] = stop.value
-        asked = following
-    return [outcomes[each] for each in steps]
+                outcomes[number] = stop.value
+                del batches[number]
+    return [outcomes[number] for number in range(len(steps))]
 
 
 def runner_of(place: Place, setup: Setup, stream: TextIO | None = None) -> Runner:
@@ -161,15 +175,68 @@ def coordinate_search(space: Space, score_of: Mapping[str, float | None]) -> lis
     return missing or ([] if space.tag(together) in score_of else [together])
 
 
-class _Study:
-    """One search under way: Optuna's trials, and the statuses of their runs.
+def study_file(experiment: str, training: Training, out: Path, sample: bool, engine: str = EQUAL) -> Path:
+    """Return the storage of a training's search; its trial log is next to it."""
+    folder = out / f"search{'-sample' if sample else ''}" / experiment.replace("/", "-")
+    return folder / f"{Path(training.folder).name}-{engine}.optuna.jsonl"
 
-    Raises:
-        InputError: the study is of other ranges.
+
+class StorageLock:
+    """Lock of a storage for Optuna, whose own one outlives a process that is killed; it may be taken repeatedly."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.lock = FileLock(f"{file}.flock", is_singleton=True)  # not .lock: Optuna's is a link to the storage
+
+    def acquire(self) -> bool:
+        """Take the lock, and cut off the unfinished line of a killed process, which the next line must not join."""
+        self.lock.acquire()
+        content = self.file.read_bytes()
+        if not content.endswith(b"\n"):
+            os.truncate(self.file, content.rfind(b"\n") + 1)
+        return True
+
+    def release(self) -> None:
+        """Release the lock."""
+        self.lock.release()
+
+
+def open_study(file: Path) -> Any:
+    """Return Optuna's study in a file, a new one if there is none; who makes one holds the lock.
+
+    A journal file: opening Optuna's SQLite storage from two processes at once fails while the tables are made.
     """
+    optuna = import_optuna()
+    backend = optuna.storages.journal.JournalFileBackend(str(file), StorageLock(file))
+    storage = optuna.storages.JournalStorage(backend)
+    if STUDY in optuna.get_all_study_names(storage):
+        return optuna.load_study(study_name=STUDY, storage=storage)
+    return optuna.create_study(study_name=STUDY, storage=storage, direction="maximize")
 
-    def __init__(self, search: Search, file: Path, engine: str, options: Options) -> None:
-        self.search, self.space, self.file, self.engine, self.options = search, search.space, file, engine, options
+
+def read_search(file: Path) -> SearchRecord | None:
+    """Return the record of the search in a study's file, None if there is none or it has not ended."""
+    record = open_study(file).user_attrs.get(RECORD) if file.exists() else None
+    return record and SearchRecord(**record)
+
+
+def import_optuna() -> Any:
+    """Return the package; raise an `InputError` that says how to install it."""
+    try:
+        import optuna
+    except ImportError as error:
+        raise InputError("--search: optuna is not installed: pip install optuna, or 'graphgps_kmip[search]'") from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)  # the trial log says how each trial ended
+    return optuna
+
+
+class _Study:
+    """One search in progress: Optuna's trials, and the statuses of their runs."""
+
+    def __init__(self, search: Search, file: Path, engine: str, trials: int, together: int) -> None:
+        self.search, self.space, self.engine = search, search.space, engine
+        self.trials, self.together = trials, together
+        self.log = file.with_name(file.name.replace(".optuna.jsonl", ".md"))
         self.optuna = import_optuna()
         with writing(file):
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -178,13 +245,12 @@ class _Study:
             self.study = open_study(file)
         self.ended: dict[int, Trial] = {}  # number -> trial, as seen in this session
         self.busy: set[int] = set()  # trials that another process runs
-        self.trials = options.trials or (search.tuning.trials if search.tuning else TRIALS)
         ranges = {"fixed": dict(self.space.fixed), "factors": self.space.ranges}
         if self.study.user_attrs.get("ranges", ranges) != ranges:
             raise InputError(f"{file} is of other ranges than those of today: move it away to begin anew")
         self.study.set_user_attr("ranges", ranges)
 
-    def steps(self) -> Steps:
+    def steps(self) -> Generator[list[Run], list[Status], SearchOutcome]:
         """Yield the runs to wait for, get their statuses, and return the outcome."""
         ended = -1
         while (batch := self._propose()) or (self.busy and len(self.ended) > ended):
@@ -198,8 +264,8 @@ class _Study:
             self._write_log()
         if self.busy:
             return self._outcome(f"{len(self.busy)} trials are not finished: start the search again to go on", False)
-        tried, facts = self._tried(), self._facts()
-        scored = [trial for trial in tried.values() if trial.score is not None]
+        facts = self._facts()
+        scored = [trial for trial in self._first_trials().values() if trial.score is not None]
         if not scored:
             return self._outcome("no trial was finished, so there is nothing to choose from", False)
         choice, status, _ = max(scored, key=lambda trial: trial.score)  # the first of equals
@@ -207,7 +273,7 @@ class _Study:
         record = SearchRecord(
             config=self.search.training.folder,
             trials=len(self.ended),
-            failed=len(tried) - len(scored),
+            failed=len(facts) - len(scored),
             seconds=round(sum(trial["seconds"] for trial in facts), 1),
             seed=self.search.seed,
             config_hash=status.record["config_hash"],
@@ -222,12 +288,12 @@ class _Study:
         self.study.set_user_attr(RECORD, dataclasses.asdict(record))
         finals = [(final, seed) for final in self.search.finals(choice) for seed in final.seeds]
         statuses = yield finals
-        rows = [[final.folder, f"{seed}"] for final, seed in finals]
-        for row, status in zip(rows, statuses, strict=True):
+        rows = []
+        for (final, seed), status in zip(finals, statuses, strict=True):
             best = status.record["best"] if status.state is State.DONE else {}
-            row += [f"{status.state}", _number(best.get("test", {}).get(metric))]
-        chosen = f"Chosen: `{self.space.tag(choice)}`, validation {metric} {_number(value)}."
-        self._write_log([chosen, _table(["final run", "seed", "state", f"test {metric}"], rows)])
+            rows.append([final.folder, f"{seed}", f"{status.state}", _number(best.get("test", {}).get(metric))])
+        line = f"Chosen: `{self.space.tag(choice)}`, validation {metric} {_number(value)}."
+        self._write_log([line, _table(["final run", "seed", "state", f"test {metric}"], rows)])
         lost = sum(status.state is not State.DONE for status in statuses)
         changes = ", ".join(f"{name} {value}" for name, value in self.space.differing(choice).items()) or "the default"
         line = f"{changes}, validation {metric} {_number(value)}"
@@ -239,18 +305,18 @@ class _Study:
         Those of earlier sessions and of other processes are among them: the runner repeats no run that is finished.
         """
         with self.lock:  # of two processes on one search, one proposes at a time
-            stored = self._stored()
+            stored = self._list_trials()
             if self.engine == "linear":
                 tags = {self.space.tag(trial.params) for trial in stored}
-                scores = {tag: trial.score for tag, trial in self._tried().items()}
+                scores = {tag: trial.score for tag, trial in self._first_trials().items()}
                 for choice in coordinate_search(self.space, scores):
                     if self.space.tag(choice) not in tags:
                         self._ask(0, choice)
             else:
-                waiting = len(self._unknown(stored))
-                for number in range(len(stored), min(self.trials, len(stored) + self.options.together - waiting)):
+                waiting = len(self._open_trials(stored))
+                for number in range(len(stored), min(self.trials, len(stored) + self.together - waiting)):
                     self._ask(number, self.space.default if number == 0 else None)
-            return self._unknown(self._stored())
+            return self._open_trials(self._list_trials())
 
     def _ask(self, number: int, choice: Choice | None = None) -> None:
         """Add a choice, or what TPE asks for (Bergstra et al., 2011).
@@ -275,14 +341,14 @@ class _Study:
             state = self.optuna.trial.TrialState.FAIL if score is None else None
             self.study.tell(trial.number, score, state=state, skip_if_finished=True)
 
-    def _stored(self) -> list[Any]:
+    def _list_trials(self) -> list[Any]:
         """Return Optuna's trials, without those whose process was killed while it wrote their values."""
         return [trial for trial in self.study.trials if trial.params.keys() == self.space.default.keys()]
 
-    def _unknown(self, stored: Iterable[Any]) -> list[Any]:
+    def _open_trials(self, stored: Iterable[Any]) -> list[Any]:
         return [trial for trial in stored if trial.number not in {*self.ended, *self.busy}]
 
-    def _tried(self) -> dict[str, Trial]:
+    def _first_trials(self) -> dict[str, Trial]:
         """Return tag -> first trial of each configuration that ended, in the order in which they were asked for."""
         tried: dict[str, Trial] = {}
         for number in sorted(self.ended):
@@ -292,7 +358,7 @@ class _Study:
     def _facts(self) -> list[dict[str, Any]]:
         """Return what is recorded of each configuration that ended."""
         facts = []
-        for tag, (_, status, score) in self._tried().items():
+        for tag, (_, status, score) in self._first_trials().items():
             record, nan = status.record, status.state is State.DONE and score is None
             entry = {"tag": tag, "state": str(status.state), "error": "its score is no number" if nan else status.error}
             entry["value"] = None if score is None else record["best"]["value"]
@@ -319,21 +385,15 @@ class _Study:
             _table(["trial", "state", "validation", "time", "parameters"], rows),
             *end,
         ]
-        log = self._outcome("", True).log
-        with writing(log):
-            replace_file(log, ("\n\n".join(lines) + "\n").encode())
+        with writing(self.log):
+            replace_file(self.log, ("\n\n".join(lines) + "\n").encode())
 
     def _outcome(self, line: str, finished: bool) -> SearchOutcome:
-        log = self.file.with_name(self.file.name.replace(".optuna.jsonl", ".md"))
-        return SearchOutcome(f"{self.search.training.folder}: {line}", log, finished)
+        return SearchOutcome(f"{self.search.training.folder}: {line}", self.log, finished)
 
 
 def score_of(status: Status) -> float | None:
-    """Return the validation score, its sign changed where smaller is better; None if the run failed or it is NaN.
-
-    Raises:
-        InputError: the run has no validation split.
-    """
+    """Return the validation score, its sign changed where smaller is better; None if the run failed or it is NaN."""
     if status.state is not State.DONE:
         return None
     value = status.record["best"]["value"]

@@ -1,7 +1,7 @@
 """Job runner: runs jobs as processes of this machine, in parallel, each after the jobs that it needs.
 
-Our own loop over `subprocess`: pools and submitit's local executor know no dependencies, no finished results that are
-skipped, and no Ctrl-C after which each job saves and ends. No thread is needed: the loop looks at the processes.
+A loop over `subprocess`: pools and submitit's local executor know no dependencies, skip no finished results, and let no
+job save and end after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import IO, Any, TextIO
+from typing import IO, Any, NamedTuple, TextIO
 
 from graphgps_kmip.common.atomic_write import free_name, replace_file
 from graphgps_kmip.common.durations import duration, now
@@ -48,8 +48,7 @@ class Outcome(enum.StrEnum):
     STOPPED = "stopped"  # by a signal, or not begun before it
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(NamedTuple):
     """Outcome of one job, and the reason in one line."""
 
     job: Job
@@ -99,7 +98,8 @@ def run_jobs(jobs: Sequence[Job], setup: Setup, stream: TextIO | None = None) ->
     needs = {job.path: [need.path for need in job.needs if need.path in paths] for job in jobs}
     results: dict[Path, Result] = {}
     for job in jobs:
-        results |= _skip(job, needs[job.path], results, setup.retry)
+        if skipped := _skip(job, needs[job.path], results, setup.retry):
+            results[job.path] = skipped
     waiting, running = [job for job in jobs if job.path not in results], []
     progress, busy_at = _Progress(stream, setup.parallel), time.monotonic()
     with StopSignals(forward=True) as interrupts:
@@ -111,7 +111,7 @@ def run_jobs(jobs: Sequence[Job], setup: Setup, stream: TextIO | None = None) ->
                     elif len(running) == setup.parallel:
                         break
                     elif skipped := _skip(job, needs[job.path], results, setup.retry):
-                        results |= skipped
+                        results[job.path] = skipped
                     elif any(path not in results for path in needs[job.path]):
                         continue
                     elif process := start(job, setup):
@@ -147,17 +147,17 @@ def run_jobs(jobs: Sequence[Job], setup: Setup, stream: TextIO | None = None) ->
     return ordered
 
 
-def _skip(job: Job, needs: Sequence[Path], results: Mapping[Path, Result], retry: bool) -> dict[Path, Result]:
-    """Return the result of a job that is not to be started, by its path; empty of one that is, or has to wait."""
+def _skip(job: Job, needs: Sequence[Path], results: Mapping[Path, Result], retry: bool) -> Result | None:
+    """Return the result of a job that is not to be started; None of one that is, or has to wait."""
     for need in (results[path] for path in needs if path in results):
         if need.outcome is not Outcome.DONE:
-            return {job.path: Result(job, Outcome.BLOCKED, f"needs {need.job.label}, which is {need.outcome}")}
+            return Result(job, Outcome.BLOCKED, f"needs {need.job.label}, which is {need.outcome}")
     status = job.status()
     if status.state is State.DONE and all(path in results for path in needs):
-        return {job.path: Result(job, Outcome.DONE)}
+        return Result(job, Outcome.DONE)
     if status.state is State.DIVERGED and not retry:
-        return {job.path: Result(job, Outcome.FAILED, f"{status.error} (earlier; --retry repeats it)")}
-    return {}
+        return Result(job, Outcome.FAILED, f"{status.error} (earlier; --retry repeats it)")
+    return None
 
 
 def summary(results: Sequence[Result]) -> str:
@@ -174,7 +174,7 @@ def summary(results: Sequence[Result]) -> str:
 
 @dataclass
 class Running:
-    """A job under way."""
+    """A running job."""
 
     job: Job
     process: subprocess.Popen  # leader of its own process group: a Ctrl-C of the terminal does not reach it
@@ -210,11 +210,17 @@ def start(job: Job, setup: Setup) -> Running | None:
     with writing(failure_file(job.path)):
         failure_file(job.path).unlink(missing_ok=True)
     if job.command:
-        _clear_folder(job)
+        with writing(job.path):
+            # Finished results of other settings are moved aside, as by main.py, and those with a damaged record.
+            if job.status().state is State.STALE or examine_record(job.path)[1]:
+                job.path.rename(free_name(job.path, "old"))
+            job.path.mkdir(parents=True, exist_ok=True)
+            for path in (job.path / name for name in (RECORD, *job.command.produces)):
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     with writing(job.log):
         log = open(job.log, "a", encoding="utf-8")  # noqa: SIM115 (closed by `finish`)
         log_start = log.tell()
-        log.write(f"# {now()}  python {shlex.join(job.words)}\n")
+        log.write(f"# {now()}  python {shlex.join(job.arguments)}\n")
         log.flush()
     environment = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(setup.threads))
     # In the background of a script SIGINT is ignored, by which jobs are stopped. A child inherits that, no handler.
@@ -222,9 +228,9 @@ def start(job: Job, setup: Setup) -> Running | None:
     if ignored:
         signal.signal(signal.SIGINT, lambda *_: None)
     process = subprocess.Popen(
-        [sys.executable, *job.words],
+        [sys.executable, *job.arguments],
         cwd=setup.root,
-        env=os.environ | environment | {"PYTHONUNBUFFERED": "1"},  # else an error would stand before earlier output
+        env=os.environ | environment | {"PYTHONUNBUFFERED": "1"},  # else an error would come before earlier output
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,
@@ -234,19 +240,6 @@ def start(job: Job, setup: Setup) -> Running | None:
     if ignored:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     return Running(job, process, log, lock, log_start)
-
-
-def _clear_folder(job: Job) -> None:
-    """Move finished results of other settings aside, as ``main.py`` does; drop what an unfinished attempt produced.
-
-    What has a damaged record may be finished: it is moved aside too.
-    """
-    with writing(job.path):
-        if job.status().state is State.STALE or examine_record(job.path)[1]:
-            job.path.rename(free_name(job.path, "old"))
-        job.path.mkdir(parents=True, exist_ok=True)
-        for path in (job.path / name for name in (RECORD, *job.command.produces)):
-            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def finish(running: Running, setup: Setup, stopped: bool) -> Result:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from graphgps_kmip.common.near_misses import near_misses, suggest
 from graphgps_kmip.common.project import find_config, installed, train_command
 from graphgps_kmip.errors import ManifestError
 from graphgps_kmip.experiments.experiment_spec import Command, Experiment, Need, Training, as_word
-from graphgps_kmip.experiments.manifest import find, narrow, select
+from graphgps_kmip.experiments.manifest import check_value, find, select
 from graphgps_kmip.experiments.run_status import HashOf, State, Status, command_status, run_status
 
 
@@ -46,7 +46,7 @@ class Job:
     """One process to run."""
 
     label: str  # what it is, for people
-    words: tuple[str, ...]  # script and arguments, below the project's root, without the interpreter
+    arguments: tuple[str, ...]  # script and arguments, below the project's root, without the interpreter
     path: Path  # folder of its results; no two jobs share one
     key: Callable[[], str]  # what `config_hash` of its record must be
     check: Callable[[], Status]  # its run status, without regard to its needs
@@ -84,14 +84,14 @@ def _is_older(status: Status, need: Status) -> bool:
 
 def training_job(training: Training, seed: int, place: Place, experiment: str = "") -> Job:
     """Return the job that trains one seed."""
-    words = training.words(seed, place.out, place.sample)
-    words += ["dataset.dir", as_word(str(place.data))] if place.data else []
+    argv = training.arguments(seed, place.out, place.sample)
+    argv += ["dataset.dir", as_word(str(place.data))] if place.data else []
     out = place.root / place.out
     return Job(
         label=" ".join([*([experiment] if experiment else []), *training.point.values(), f"seed {seed}"]),
-        words=(*place.script("main.py"), *words),
+        arguments=(*place.script("main.py"), *argv),
         path=training.run_dir(seed, out, place.sample),
-        key=lambda: place.hash_of(training.words(seed, place.out, place.sample)),
+        key=lambda: place.hash_of(training.arguments(seed, place.out, place.sample)),
         check=lambda: run_status(training, seed, out, place.hash_of, place.sample),
     )
 
@@ -99,16 +99,16 @@ def training_job(training: Training, seed: int, place: Place, experiment: str = 
 def command_job(command: Command, experiment: Experiment, place: Place, needs: Sequence[Job] = ()) -> Job:
     """Return the job that runs a command; `needs` in the order of the command's."""
     text = command.sample if place.sample else command.run
-    script, *words = shlex.split(text)
+    script, *argv = shlex.split(text)
     folders = {"{out}": command.out_dir(experiment.id, place.out, place.sample)}
     for index, need in enumerate(needs):
         below = need.path.is_relative_to(place.root)
         folders[f"{{need{index}}}"] = need.path.relative_to(place.root) if below else need.path
     for placeholder, folder in folders.items():
-        words = [word.replace(placeholder, str(folder)) for word in words]
+        argv = [word.replace(placeholder, str(folder)) for word in argv]
     return Job(
         label=f"{command.of or experiment.id} {command.name}",
-        words=(*place.script(script), *words),
+        arguments=(*place.script(script), *argv),
         path=command.out_dir(experiment.id, place.root / place.out, place.sample),
         key=lambda: text,
         check=lambda: command_status(command, experiment, place.root / place.out, place.sample),
@@ -135,7 +135,7 @@ def plan_jobs(
             (default: ``None``)
 
     Raises:
-        ManifestError: an id, axis or value that does not exist, or commands that need each other.
+        ManifestError: an id, axis or value that does not exist.
     """
     trainings: list[tuple[int, Job]] = []
     commands: list[Job] = []
@@ -146,22 +146,19 @@ def plan_jobs(
             for training in part.trainings
             for position, seed in enumerate(training.seeds)
         ]
-        commands += [_plan_command(experiments, Need(key, command=name), place, ()) for name in part.commands]
+        commands += [_plan_command(experiments, Need(key, command=name), place) for name in part.commands]
     jobs = [job for _, job in sorted(trainings, key=lambda pair: pair[0])] + commands
     return list({job.path: job for job in reversed(jobs)}.values())[::-1]
 
 
-def _plan_command(experiments: Mapping[str, Experiment], need: Need, place: Place, above: tuple[str, ...]) -> Job:
-    name = f"{need.experiment} {need.command}"
-    if name in above:
-        raise ManifestError(f"commands need each other: {' -> '.join([*above, name])}")
+def _plan_command(experiments: Mapping[str, Experiment], need: Need, place: Place) -> Job:
     command, needs = find(experiments, need), []
     for other in command.needs:
         target = find(experiments, other, need.experiment)
         if isinstance(target, Training):
             needs.append(training_job(target, other.seed, place, other.experiment))
         else:
-            needs.append(_plan_command(experiments, other, place, (*above, name)))
+            needs.append(_plan_command(experiments, other, place))
     return command_job(command, experiments[need.experiment], place, needs)
 
 
@@ -172,20 +169,27 @@ def narrow_by_option(experiment: Experiment, only: str, seeds: int | None = None
         axis, equals, text = item.partition("=")
         if not (axis and equals and text):
             raise ManifestError(f"--only: expected axis=value[+value], got {item!r}")
-        names = {training.point[axis] for training in experiment.trainings if axis in training.point}
-        axes[axis] = _split_values(text, names | (set(experiment.commands) if axis == "command" else set()))
+        names = dict.fromkeys(training.point[axis] for training in experiment.trainings if axis in training.point)
+        names |= dict.fromkeys(experiment.commands if axis == "command" else ())
+        if not names:
+            others = {name for training in experiment.trainings for name in training.point}
+            near = suggest(axis, others) if others else " It has no trainings."
+            raise ManifestError(f"--only: {experiment.id} has no axis {axis!r}.{near}")
+        axes[axis] = _split_values(text, names)
+        for value in axes[axis]:
+            check_value(value, names, f"--only: {axis} of {experiment.id}")
     commands = axes.pop("command", () if axes else tuple(experiment.commands))
-    for name in commands:
-        if name not in experiment.commands:
-            near = suggest(name, experiment.commands) if experiment.commands else " It has none."
-            raise ManifestError(f"--only: {experiment.id} has no command {name!r}.{near}")
-    if only and not axes:
-        experiment = dataclasses.replace(experiment, trainings=())
-    part = narrow(experiment, axes, seeds)
-    return dataclasses.replace(part, commands={name: experiment.commands[name] for name in commands})
+    trainings = []
+    for training in experiment.trainings if axes or not only else ():
+        if all(training.point.get(axis) in values for axis, values in axes.items()):
+            further = range(max(training.seeds) + 1, max(training.seeds) + 1 + (seeds or 0))
+            first = (*training.seeds, *further)[: seeds or len(training.seeds)]
+            trainings.append(dataclasses.replace(training, seeds=first))
+    narrowed = {name: experiment.commands[name] for name in commands}
+    return dataclasses.replace(experiment, trainings=tuple(trainings), commands=narrowed)
 
 
-def _split_values(text: str, names: set[str]) -> tuple[str, ...]:
+def _split_values(text: str, names: Container[str]) -> tuple[str, ...]:
     """Split ``GCN+GPS+kMIP`` at the pluses that are not part of a name, the longest names first."""
     parts, values = text.split("+"), []
     while parts:
@@ -212,8 +216,8 @@ def with_needs(jobs: Sequence[Job]) -> list[Job]:
     """Return the jobs, each after all that it needs."""
     ordered: dict[Path, Job] = {}
     for job in jobs:
-        for each in [*with_needs(job.needs), job]:
-            ordered.setdefault(each.path, each)
+        for step in [*with_needs(job.needs), job]:
+            ordered.setdefault(step.path, step)
     return list(ordered.values())
 
 
@@ -240,13 +244,9 @@ def with_pending_needs(jobs: Sequence[Job]) -> list[Job]:
 
 
 def check_configs(jobs: Sequence[Job], root: Path) -> None:
-    """Check that the config of every training among the jobs and their needs exists.
-
-    Raises:
-        ManifestError: one does not, with near misses.
-    """
+    """Refuse trainings among the jobs and their needs whose config does not exist, with near misses."""
     for job in with_needs(jobs):
-        config = Path(job.words[job.words.index("--cfg") + 1]) if job.command is None else None
+        config = Path(job.arguments[job.arguments.index("--cfg") + 1]) if job.command is None else None
         if config and not (file := find_config(config, root)).is_file():
             near = near_misses(config.name, (path.name for path in file.parent.glob("*.yaml")))
             raise ManifestError(f"{job.label}: its config {config} does not exist.{near} Write it, or correct `cfg`")
@@ -271,6 +271,6 @@ def plan_lines(jobs: Sequence[Job]) -> list[str]:
 
 def command_line(job: Job) -> str:
     """Return what a job runs, as one types it."""
-    if job.words[:2] == ("-m", "graphgps_kmip"):  # not from a checkout's root
-        return f"{train_command()} {shlex.join(job.words[2:])}"
-    return shlex.join(["python", *job.words])
+    if job.arguments[:2] == ("-m", "graphgps_kmip"):  # not from a checkout's root
+        return f"{train_command()} {shlex.join(job.arguments[2:])}"
+    return shlex.join(["python", *job.arguments])

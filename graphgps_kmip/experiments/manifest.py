@@ -24,7 +24,6 @@ from graphgps_kmip.experiments.experiment_spec import (
     Training,
     as_word,
 )
-from graphgps_kmip.results.run_folder import check_name
 
 EXPECTED = {dict: "names and what they stand for", list: "a list", str: "text", int: "a whole number"}
 PARTS = ("ranges", "printed", "published")  # folders in a folder of experiments, with readers of their own
@@ -41,8 +40,8 @@ def load_manifest(*folders: Path) -> dict[str, Experiment]:
     experiment of any file.
 
     Raises:
-        ManifestError: a file is no YAML, is where none is read, has a key that is not known, lacks one, repeats an id,
-            needs something that no experiment has, or puts two trainings of different settings into one folder.
+        ManifestError: a file is no YAML, is in another place, has an unknown key, lacks one, repeats an id, needs
+            something that no experiment has, or puts two trainings of different settings into one folder.
     """
     experiments: dict[str, Experiment] = {}
     rows: list[tuple[str, str, Mapping[str, Any], str]] = []
@@ -54,9 +53,7 @@ def load_manifest(*folders: Path) -> dict[str, Experiment]:
             if key in experiments:
                 raise ManifestError(f"{file}: experiment {key} is in another place already: give it another id")
             experiments[key] = _read_experiment(str(key), entry, axes, f"{file.name}, {key}")
-        added = section(content, "rows", str(file))
-        for key in added:
-            entries = section(added, key, f"{file.name}, rows")
+        for key, entries in section(content, "rows", str(file)).items():
             rows += [(key, str(name), entry, f"{file.name}, rows, {key}, {name}") for name, entry in entries.items()]
     for key, name, entry, where in rows:
         if key not in experiments:
@@ -95,7 +92,7 @@ def with_row(experiment: Experiment, name: str, entry: Mapping[str, Any], where:
     if experiment.of:
         raise ManifestError(f"{where}: {experiment.id} is made of others: add the row to {' or '.join(experiment.of)}")
     names = dict.fromkeys(value for training in experiment.trainings for value in training.point.values())
-    _check_value(like, names, f"{where}: {experiment.id}")
+    check_value(like, names, f"{where}: {experiment.id}")
     if name in names:
         raise ManifestError(f"{where}: {experiment.id} has {name} already: give the row another name")
     ending = re.sub(r"[^\w.]+", "-", name).strip("-")
@@ -118,17 +115,12 @@ def with_row(experiment: Experiment, name: str, entry: Mapping[str, Any], where:
 
 
 def with_members(experiments: Mapping[str, Experiment]) -> dict[str, Experiment]:
-    """Give each experiment that is made of others their trainings, and searches and published runs of these.
-
-    Raises:
-        ManifestError: one of them does not exist, or is made of others itself.
-    """
+    """Give each experiment that is made of others their trainings, and searches and published runs of these."""
     complete = dict(experiments)
     for key, experiment in experiments.items():
-        members = [select(experiments, name) for name in experiment.of]
-        if nested := [member.id for member in members if member.of]:
-            raise ManifestError(f"{key}: {nested[0]} is made of others itself: name those")
-        if members:
+        if members := [select(experiments, name) for name in experiment.of]:
+            if nested := [member.id for member in members if member.of]:
+                raise ManifestError(f"{key}: {nested[0]} is made of others itself: name those")
             searched = [member.searched for member in members]
             complete[key] = dataclasses.replace(
                 experiment,
@@ -140,11 +132,7 @@ def with_members(experiments: Mapping[str, Experiment]) -> dict[str, Experiment]
 
 
 def select(experiments: Mapping[str, Experiment], key: str) -> Experiment:
-    """Return an experiment by id.
-
-    Raises:
-        ManifestError: there is none, with near misses.
-    """
+    """Return an experiment by id; a `ManifestError` with near misses if there is none."""
     if key not in experiments:
         if key.endswith((".yaml", ".yml")):
             what = "is a file" if Path(key).is_file() else "no such file"
@@ -155,29 +143,6 @@ def select(experiments: Mapping[str, Experiment], key: str) -> Experiment:
         near = [name for name in experiments if key.lower() in name.lower()]
         raise ManifestError(f"no experiment {key!r}.{suggest(key, near or experiments)}")
     return experiments[key]
-
-
-def narrow(experiment: Experiment, only: Mapping[str, tuple[str, ...]], seeds: int | None = None) -> Experiment:
-    """Return the experiment with fewer trainings: those at these values of axes, and only the first seeds.
-
-    Raises:
-        ManifestError: an axis or value that no training has.
-    """
-    for axis, values in only.items():
-        allowed = dict.fromkeys(row.point[axis] for row in experiment.trainings if axis in row.point)
-        if not allowed:
-            axes = {name for training in experiment.trainings for name in training.point}
-            near = suggest(axis, axes) if axes else " It has no trainings."
-            raise ManifestError(f"--only: {experiment.id} has no axis {axis!r}.{near}")
-        for value in values:
-            _check_value(value, allowed, f"--only: {axis} of {experiment.id}")
-    trainings = []
-    for training in experiment.trainings:
-        if all(training.point.get(axis) in values for axis, values in only.items()):
-            further = range(max(training.seeds) + 1, max(training.seeds) + 1 + (seeds or 0))
-            first = (*training.seeds, *further)[: seeds or len(training.seeds)]
-            trainings.append(dataclasses.replace(training, seeds=first))
-    return dataclasses.replace(experiment, trainings=tuple(trainings))
 
 
 def _read_experiment(key: str, entry: Mapping[str, Any], axes: Mapping[str, Any], where: str) -> Experiment:
@@ -217,31 +182,17 @@ def _check_experiments(experiments: Mapping[str, Experiment]) -> None:
     folders: dict[str, Training] = {}
     for experiment in experiments.values():
         for training in experiment.trainings:
-            check_name(training.tag, f"{experiment.id}: tag")
             other = folders.setdefault(training.folder, training)
             if dataclasses.replace(training, point=other.point, seeds=other.seeds) != other:
                 raise ManifestError(f"{experiment.id}: {training.folder} holds another training too: give it a tag")
         for command in experiment.commands.values():
-            check_name(command.name, f"{experiment.id}: the name of a command")
             for need in command.needs:
                 find(experiments, need, experiment.id)
-            owner = command.of and find(experiments, Need(command.of, command=command.name), experiment.id)
-            if owner and owner != dataclasses.replace(command, of=""):
-                raise ManifestError(
-                    f"command {command.name} of {command.of} is another one: what shares it must be the same"
-                )
 
 
 def find(experiments: Mapping[str, Experiment], need: Need, reader: str = "") -> Training | Command:
-    """Return the training or command that is needed.
-
-    Raises:
-        ManifestError: there is none, or the point fits several trainings.
-    """
-    if need.experiment not in experiments:
-        near = suggest(need.experiment, experiments)
-        raise ManifestError(f"{reader} needs {need.experiment}, which does not exist.{near}")
-    experiment = experiments[need.experiment]
+    """Return the training or command that is needed; a `ManifestError` if there is none, or several trainings fit."""
+    experiment = select(experiments, need.experiment)
     if need.command:
         if need.command not in experiment.commands:
             near = suggest(need.command, experiment.commands)
@@ -278,10 +229,8 @@ def expand_grid(grid: Mapping[str, Any], axes: Mapping[str, Any], where: str) ->
     for point in skipped:
         check_keys(point, over, f"{where}, skip")
         for axis, value in point.items():
-            _check_value(str(value), over[axis], f"{where}, skip: {axis}")
+            check_value(str(value), over[axis], f"{where}, skip: {axis}")
     seeds = range(grid["seeds"]) if isinstance(grid["seeds"], int) else section(grid, "seeds", where, list)
-    if not seeds:
-        raise ManifestError(f"{where}: seeds: expected how many, or a list of them, found {grid['seeds']!r}")
     for values in itertools.product(*over.values()):
         point = dict(zip(over, values, strict=True))
         if any(all(point[axis] == str(value) for axis, value in left_out.items()) for left_out in skipped):
@@ -311,14 +260,15 @@ def _list_values(axis: str, values: Any, axes: Mapping[str, Any], where: str) ->
     names = []
     for value in short if values == "all" else values:
         if short:
-            _check_value(str(value), short, f"{where}: axis {axis}")
+            check_value(str(value), short, f"{where}: axis {axis}")
         name = _Name(value)
         name.file = short.get(name, name.lower())
         names.append(name)
     return names
 
 
-def _check_value(value: str, allowed: Any, where: str) -> None:
+def check_value(value: str, allowed: Any, where: str) -> None:
+    """Refuse a value that is not allowed, with near misses; `where` begins the message."""
     if value not in allowed:
         raise ManifestError(f"{where} has no {value!r}.{suggest(value, allowed)}")
 
@@ -333,11 +283,7 @@ def _fill(template: str, point: Mapping[str, _Name], where: str) -> str:
 
 
 def section(entry: Mapping[Any, Any], key: Any, where: str, kind: type = dict) -> Any:
-    """Return the value of a key, a mapping unless `kind` says otherwise; empty if there is none.
-
-    Raises:
-        ManifestError: it is of another type.
-    """
+    """Return the value of a key, which must be of this type (a mapping by default); empty if there is none."""
     content = entry.get(key)
     if content is None:
         return kind()
@@ -347,11 +293,7 @@ def section(entry: Mapping[Any, Any], key: Any, where: str, kind: type = dict) -
 
 
 def check_keys(entry: Mapping[str, Any], allowed: Iterable[str], where: str, needed: Iterable[str] = ()) -> None:
-    """Check the keys of an entry.
-
-    Raises:
-        ManifestError: one that is not known, with near misses, or one that is missing.
-    """
+    """Check the keys of an entry: a `ManifestError` for an unknown one, with near misses, or a missing one."""
     if not isinstance(entry, Mapping):
         raise ManifestError(f"{where}: expected keys and values, found {entry!r}")
     allowed = set(allowed)

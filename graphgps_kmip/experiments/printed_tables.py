@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.common.yaml_files import read_yaml
 from graphgps_kmip.errors import ManifestError
 from graphgps_kmip.experiments.manifest import check_keys
@@ -45,10 +44,7 @@ def load_printed(*folders: Path) -> dict[str, PrintedTable]:
 
     A file is ``table -> {title, hardware, seeds, columns, rows, quoted, notes}``; ``seeds`` is a number, or a list of
     ``{rows, columns, n}`` of which the first that fits holds; ``quoted`` is ``[{rows, columns, source}]``; a cell is a
-    number or a string, null is a dash. Numbers with trailing zeros stand in quotes.
-
-    Raises:
-        ManifestError: a file is no YAML, has a key that is not known, or names a row or column that is not there.
+    number or a string, null is a dash. Numbers with trailing zeros are in quotes.
     """
     return {
         f"{file.stem}/{name}": _read_table(f"{file.stem}/{name}", entry)
@@ -62,14 +58,8 @@ def _read_table(key: str, entry: Mapping[str, Any]) -> PrintedTable:
     check_keys(entry, KEYS, key, needed=("title", "columns", "rows"))
     seeds, quoted = entry.get("seeds"), entry.get("quoted", [])
     counts = seeds if isinstance(seeds, list) else [{"n": seeds}]
-    for value, rules in (("n", counts), ("source", quoted)):
-        for rule in rules:
-            check_keys(rule, ("rows", "columns", value), key, needed=(value,))
-            _check_names(rule.get("rows", ()), entry["rows"], f"{key}: row")
-            _check_names(rule.get("columns", ()), entry["columns"], f"{key}: column")
     rows: dict[str, dict[str, PrintedCell]] = {}
     for row, texts in entry["rows"].items():
-        _check_names(texts, entry["columns"], f"{key}, {row}: column")
         cells = rows[str(row)] = {}
         for column, text in ((column, text) for column, text in texts.items() if text is not None):
             n, source = _first_fit(counts, row, column, "n"), _first_fit(quoted, row, column, "source") or ""
@@ -77,15 +67,7 @@ def _read_table(key: str, entry: Mapping[str, Any]) -> PrintedTable:
             number = None if mean is None else float(mean) * (1000 if thousands else 1)
             cells[column] = PrintedCell(str(text), number, float(std) if std else None, n, source)
     notes = tuple(entry.get("notes", ()))
-    if wrong := [note for note in notes if not isinstance(note, str)]:
-        raise ManifestError(f"{key}: a note is no text, {wrong[0]}: put it in quotes")
     return PrintedTable(key, entry["title"], entry.get("hardware", ""), entry["columns"], rows, notes)
-
-
-def _check_names(names: Any, allowed: Any, where: str) -> None:
-    for name in names:
-        if name not in allowed:
-            raise ManifestError(f"{where} {name!r} is not in the table.{suggest(name, allowed)}")
 
 
 def _first_fit(rules: list[Mapping[str, Any]], row: str, column: str, value: str) -> Any:

@@ -55,7 +55,7 @@ class Status:
 def run_status(training: Training, seed: int, out: Path, hash_of: HashOf, sample: bool = False) -> Status:
     """Return the status of one seed's run."""
     path = training.run_dir(seed, out, sample)
-    return _read_status(path, lambda: hash_of(training.words(seed, out, sample)))
+    return _read_status(path, lambda: hash_of(training.arguments(seed, out, sample)))
 
 
 def command_status(command: Command, experiment: Experiment, out: Path, sample: bool = False) -> Status:
@@ -124,7 +124,7 @@ def extent(experiment: Experiment, out: Path, hash_of: HashOf) -> Extent:
 def experiment_table(experiments: Iterable[Experiment], extent_of: Callable[[Experiment], Extent], width: int) -> str:
     """Return a table with a row for each experiment: how much is done, what it costs, and what it is."""
     rows = [HEAD]
-    for experiment, costs in _with_costs(experiments):
+    for experiment, costs in _describe_costs(experiments):
         reached = extent_of(experiment)
         done = f"{reached.done}/{reached.needed}" + (f" ({reached.failed} failed)" if reached.failed else "")
         rows.append((experiment.id, done, f"{reached.sampled}", *costs))
@@ -141,14 +141,14 @@ def experiment_table(experiments: Iterable[Experiment], extent_of: Callable[[Exp
 def experiment_markdown(experiments: Iterable[Experiment]) -> str:
     """Return the same as a table in Markdown, without what is done: it is the same on every machine."""
     rows = [("experiment", "what it is, and what it makes", "runs", "hours", "card", "memory"), ("---",) * 6]
-    for experiment, (hours, memory, card, title) in _with_costs(experiments):
+    for experiment, (hours, memory, card, title) in _describe_costs(experiments):
         runs, commands = sum(len(row.seeds) for row in experiment.trainings), len(experiment.commands)
         counts = [f"{runs}"] * bool(runs) + [f"{commands} command{'s' * (commands > 1)}"] * bool(commands)
         rows.append((f"`{experiment.id}`", title, " and ".join(counts), hours, card, memory))
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def _with_costs(experiments: Iterable[Experiment]) -> Iterator[tuple[Experiment, tuple[str, str, str, str]]]:
+def _describe_costs(experiments: Iterable[Experiment]) -> Iterator[tuple[Experiment, tuple[str, str, str, str]]]:
     """Yield the experiments by number, ours first, with hours, memory, card, and title with what it makes.
 
     In place of the hours is the id of an earlier experiment that has all of its runs.

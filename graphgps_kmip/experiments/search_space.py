@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from graphgps_kmip.common.yaml_files import read_yaml
 from graphgps_kmip.errors import ManifestError
@@ -21,8 +21,7 @@ TAG = "search"
 FACTOR_NAME, VALUE_NAME = re.compile(r"[A-Za-z]+"), re.compile(r"[\w.+-]+")
 
 
-@dataclass(frozen=True)
-class Factor:
+class Factor(NamedTuple):
     """One hyper-parameter."""
 
     name: str  # letters
@@ -65,8 +64,7 @@ class Space:
         return "-".join([TAG, *(changes or ["default"])])
 
 
-@dataclass(frozen=True)
-class Follower:
+class Follower(NamedTuple):
     """A training that takes over the choice of another one, and what differs: settings, end of the name."""
 
     training: Training
@@ -74,13 +72,12 @@ class Follower:
     tag: str
 
 
-@dataclass(frozen=True)
-class Tuning:
+class Tuning(NamedTuple):
     """Equal tuning: all trainings of an experiment are searched alike, and their rows are what the searches choose."""
 
     trials: int  # of each training, failed ones counted
     seed: int  # of the trials, and of no reported run
-    settings: Mapping[str, Any] = field(default_factory=dict)  # of the trials alone, such as the split they choose on
+    settings: Mapping[str, Any]  # of the trials alone, such as the split they choose on
 
 
 @dataclass(frozen=True)
@@ -186,9 +183,7 @@ def searches(experiment: Experiment, ranges: Ranges) -> list[Search]:
 def _check_entry(entry: Mapping[str, Any], where: str) -> None:
     check_keys(entry, ("source", "searches", "fixed", "names", "tuning"), where, needed=("source", "searches"))
     if "tuning" in entry:
-        check_keys(section(entry, "tuning", where), ("trials", "seed", "set"), f"{where}, tuning", ("trials", "seed"))
-        for key in ("trials", "seed"):
-            section(entry["tuning"], key, f"{where}, tuning", int)
+        check_keys(entry["tuning"], ("trials", "seed", "set"), f"{where}, tuning", ("trials", "seed"))
     for part in section(entry, "searches", where, list):
         check_keys(part, ("where", "factors", "also"), where, needed=("where", "factors"))
         for axis in section(part, "where", where):
@@ -202,10 +197,7 @@ def _check_factors(factors: Mapping[str, Any], place: str) -> None:
     for name, factor in factors.items():
         where = f"{place}, factor {name}"
         check_keys(factor, ("default", "values", "keys"), where, needed=("default", "values"))
-        listed = isinstance(factor["values"], list)
-        if not listed:
-            section(factor, "values", where)
-        if listed != ("keys" in factor):
+        if isinstance(factor["values"], list) != ("keys" in factor):
             raise ManifestError(f"{where}: `keys` belongs to a list of values, and to nothing else")
         values = [str(value) for value in factor["values"]]
         if not FACTOR_NAME.fullmatch(name):
@@ -239,10 +231,7 @@ def _make_search(
         values = factor["values"]
         if isinstance(values, list):
             values = {value: dict.fromkeys(factor["keys"], value) for value in values}
-        settings = {
-            str(value): {key: _fill_name(text, names, name) for key, text in texts.items()}
-            for value, texts in values.items()
-        }
+        settings = {str(value): _fill_names(part, names, name) for value, part in values.items()}
         factors.append(Factor(name, str(factor["default"]), settings))
     followers = []
     for follower in part.get("also", []):
@@ -251,17 +240,20 @@ def _make_search(
             if _fits(other, follower["where"]) and all(other.point.get(axis) == value for axis, value in fixed):
                 followers.append(Follower(other, follower.get("set", {}), follower.get("tag", "")))
     tuning = entry.get("tuning")
-    how = tuning and Tuning(tuning["trials"], tuning["seed"], tuning.get("set", {}))
-    return Search(training, Space(tuple(factors), entry.get("fixed", {}), entry["source"]), tuple(followers), how)
+    equal = tuning and Tuning(tuning["trials"], tuning["seed"], tuning.get("set", {}))
+    return Search(training, Space(tuple(factors), entry.get("fixed", {}), entry["source"]), tuple(followers), equal)
 
 
-def _fill_name(value: Any, names: Mapping[str, str], factor: str) -> Any:
-    try:
-        return value.format(**names) if isinstance(value, str) else value
-    except KeyError as error:
-        raise ManifestError(
-            f"factor {factor}: {value!r} has no name {error} at this training: add it to names"
-        ) from error
+def _fill_names(settings: Mapping[str, Any], names: Mapping[str, str], factor: str) -> dict[str, Any]:
+    filled = {}
+    for key, value in settings.items():
+        try:
+            filled[key] = value.format(**names) if isinstance(value, str) else value
+        except KeyError as error:
+            raise ManifestError(
+                f"factor {factor}: {value!r} has no name {error} at this training: add it to names"
+            ) from error
+    return filled
 
 
 def _fits(training: Training, where: Mapping[str, Any]) -> bool:

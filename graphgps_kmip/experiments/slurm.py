@@ -29,28 +29,20 @@ REQUEUES = 10**6  # times that a job whose time is up is queued again
 class Worker:
     """What a node runs: one job, as a command of its own; sent to the queue again when its time is up.
 
-    It travels by value, and needs nothing of this package where it is unpacked.
-
-    Args:
-        words (Sequence): Script and arguments.
-        root (Path): Folder to start it in.
-        gpus (int, optional): Processes that torchrun starts on each node; 0: no torchrun. (default: ``0``)
+    It is pickled by value, and needs nothing of this package where it is unpacked. With `gpus`, torchrun starts
+    that number of processes on each node.
     """
 
-    def __init__(self, words: Sequence[str], root: Path, gpus: int = 0) -> None:
-        self.words, self.root, self.gpus = list(words), root, gpus
+    def __init__(self, arguments: Sequence[str], root: Path, gpus: int = 0) -> None:
+        self.arguments, self.root, self.gpus = list(arguments), root, gpus
         self.process: subprocess.Popen | None = None
 
     def __call__(self) -> None:
-        """Run it.
-
-        Raises:
-            CalledProcessError: it failed, so that what depends on it is not started.
-        """
+        """Run it; a `CalledProcessError` if it failed, so that what depends on it is not started."""
         # Slurm signals the whole job before its time is up, and SIGUSR2 would kill whoever does not expect it;
         # submitit does, and calls `checkpoint`.
         ignore = lambda: signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # noqa: E731
-        command = [sys.executable, *(self.torchrun() if self.gpus else []), *self.words]
+        command = [sys.executable, *(self.torchrun() if self.gpus else []), *self.arguments]
         self.process = subprocess.Popen(command, cwd=self.root, preexec_fn=ignore)  # noqa: PLW1509
         if code := self.process.wait():
             raise subprocess.CalledProcessError(code, command)
@@ -74,16 +66,13 @@ class Worker:
         if self.process is not None and self.process.returncode is None:
             self.process.terminate()
             os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)  # `wait` holds a lock, which `__call__` has
-        return DelayedSubmission(type(self)(self.words, self.root, self.gpus))
+        return DelayedSubmission(type(self)(self.arguments, self.root, self.gpus))
 
 
 def run_on_slurm(jobs: Sequence[Job], place: Place, args: argparse.Namespace) -> int:
     """Submit what is missing, or show what would be; return the exit code.
 
     Each job is a ``run --job`` of its own; with ``--nodes`` a training that torchrun starts on every node.
-
-    Raises:
-        ManifestError: an option is wrong, or a job over several nodes is no training.
     """
     out = place.root / place.out
     options, folder = parse_options(args.slurm, args.nodes, args.gpus_per_node), out / "slurm" / "%j"
@@ -99,19 +88,15 @@ def run_on_slurm(jobs: Sequence[Job], place: Place, args: argparse.Namespace) ->
 
     def worker_of(job: Job) -> Worker:
         if args.nodes:  # torchrun's flag for a module is --module
-            words = ("--module", *job.words[1:]) if job.words[0] == "-m" else job.words
-            return Worker(words, place.root, args.gpus_per_node)
+            argv = ("--module", *job.arguments[1:]) if job.arguments[0] == "-m" else job.arguments
+            return Worker(argv, place.root, args.gpus_per_node)
         return Worker([*script, "run", *args.ids, "--job", str(job.path.relative_to(out)), *flags], place.root)
 
     return 0 if submit(jobs, worker_of, folder, options, args.slurm_dry_run) else 1
 
 
 def parse_options(texts: Sequence[str], nodes: int | None = None, gpus: int | None = None) -> dict[str, Any]:
-    """Return options ``key=value,key=value``; ``time`` in minutes or as ``[days-]hours:minutes:seconds``.
-
-    Raises:
-        ManifestError: no such option of sbatch, no value, or no time.
-    """
+    """Return options ``key=value,key=value``; ``time`` in minutes or as ``[days-]hours:minutes:seconds``."""
     allowed = {*_import_submitit().SlurmExecutor._valid_parameters(), "executor"} - (NODE_OPTIONS if nodes else set())
     options: dict[str, Any] = {"executor": "slurm"}
     for item in (item for text in texts for item in text.split(",")):
@@ -159,17 +144,14 @@ def submit(
     """Submit what is not done of some jobs and of their needs; return False if one failed.
 
     On Slurm this ends when all are submitted. Submitit's local executor knows no dependencies: each group waits for
-    its needs, and the end for all.
+    its needs, and the end for all. A dry run prints the files that sbatch would get, and writes nothing.
 
     Args:
         jobs (Sequence): Those asked for.
         worker_of (Callable): What runs one job alone.
         folder (Path): For submitit's own files.
         options (Mapping): Of `parse_options`.
-        dry_run (bool, optional): Print the files that sbatch would get, and write nothing. (default: ``False``)
-
-    Raises:
-        ManifestError: here is no Slurm, or sbatch failed.
+        dry_run (bool, optional): Whether this is a dry run. (default: ``False``)
     """
     import cloudpickle  # comes with submitit
 

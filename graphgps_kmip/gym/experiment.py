@@ -20,7 +20,6 @@ from torch_geometric.graphgym.logger import set_printing
 from torch_geometric.graphgym.register import network_dict, optimizer_dict, scheduler_dict, train_dict
 from yacs.config import CfgNode
 
-from graphgps_kmip import report
 from graphgps_kmip.common.environment import restart_peak_memory
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.common.project import find_config
@@ -59,6 +58,7 @@ from graphgps_kmip.gym.train_modes import (
 )
 from graphgps_kmip.networks.branches import refuse_unread_recipe, warn_of_unread_settings
 from graphgps_kmip.registry import components
+from graphgps_kmip.report.aggregate import aggregate, check_results
 from graphgps_kmip.results.run_folder import numbered, scores_file, writing
 from graphgps_kmip.results.run_record import is_finished, trained_epochs
 from graphgps_kmip.train import locked, make_fabric, on_rank_zero, prepare_run_dir, read_record, replace_file
@@ -110,7 +110,7 @@ def run_experiment(
     out_dir, experiment = set_out_dir(file), config_hash(cfg, of_run=False)
     replaced = [run.name for run in runs] if overwrite else []
     summary = (out_dir, cfg.metric_best, cfg.metric_agg, experiment)
-    on_rank_zero(fabric, partial(report.check_results, *summary, replaced))
+    on_rank_zero(fabric, partial(check_results, *summary, replaced))
     for number, run in enumerate(runs, start=1):
         parts = loaders = optimizer = scheduler = train = None  # or the run before would keep its memory
         with configured(run), ExitStack() as stack:
@@ -146,7 +146,7 @@ def run_experiment(
             logging.info("run %d of %d is done: %s", number, len(runs), run_dir)
             draw_pictures(run_dir, missing=record is None)  # of another package, whose mode returns none
     if fabric.is_global_zero:
-        report.aggregate(*summary)
+        aggregate(*summary)
     return fabric
 
 
@@ -292,12 +292,15 @@ def draw_pictures(run_dir: Path, missing: bool = False) -> None:
     """Draw the pictures of a finished run; with ``missing`` those only that are not there."""
     if missing and not is_finished(read_record(run_dir)):
         return
+    from graphgps_kmip.report.figures.attention_graphs import draw_attention  # matplotlib takes a second to import
+    from graphgps_kmip.report.learning_curves import draw_curves
+
     arrays, attention, curves = (run_dir / name for name in ("attention.npz", "attention.png", "curves.png"))
     pictures = []
     if arrays.exists() and not (missing and attention.exists()):
-        pictures.append(report.draw_attention(arrays, attention))
+        pictures.append(draw_attention(arrays, attention))
     if not (missing and curves.exists()):  # the last one: where it is, the others were made
-        pictures.append(report.draw_curves(run_dir, cfg.metric_best, cfg.metric_agg))
+        pictures.append(draw_curves(run_dir, cfg.metric_best, cfg.metric_agg))
     if pictures:
         logging.info("pictures: %s", ", ".join(path.name for path in pictures))
 

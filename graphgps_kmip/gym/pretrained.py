@@ -28,9 +28,8 @@ from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config_defaults import check_ranges
 from graphgps_kmip.gym.config_loading import load_config, read_settings
 from graphgps_kmip.registry import named
-from graphgps_kmip.results.finished_runs import config_file
 from graphgps_kmip.results.run_folder import best_or_newest
-from graphgps_kmip.results.run_record import read_record
+from graphgps_kmip.results.run_record import config_file, read_record
 from graphgps_kmip.train import CheckpointError
 
 ADOPTED = ("gt", "gnn", "grit", "ppgt")  # groups that the earlier run decides, and those of all encodings

@@ -20,9 +20,8 @@ from graphgps_kmip.gym.config_loading import load_config, read_yaml
 from graphgps_kmip.gym.experiment import assemble
 from graphgps_kmip.gym.network_building import build_model
 from graphgps_kmip.gym.planned_runs import Run, configured, unchanged_config
-from graphgps_kmip.results.finished_runs import config_file
 from graphgps_kmip.results.run_folder import best_checkpoint_file, best_or_newest
-from graphgps_kmip.results.run_record import is_finished
+from graphgps_kmip.results.run_record import config_file, is_finished
 from graphgps_kmip.train import read_record
 from graphgps_kmip.train.checkpoint import load_model_state, read_checkpoint
 

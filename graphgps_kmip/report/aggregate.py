@@ -2,52 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.common.file_lock import held
 from graphgps_kmip.errors import ResultsError, RunFolderError
 from graphgps_kmip.results.best_epoch import best_epoch
-from graphgps_kmip.results.finished_runs import finished_runs, read_finished
 from graphgps_kmip.results.run_folder import SPLITS, stats_file, writing
-from graphgps_kmip.results.run_record import Line, metric_names, numbers
-
-
-class Spread(NamedTuple):
-    """Mean and sample standard deviation (divided by n - 1) over n runs; the deviation of a single run is NaN."""
-
-    mean: float
-    std: float
-    n: int
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What the finished runs of an experiment reached.
-
-    Args:
-        runs: names of the finished runs.
-        missing: names of the runs left out: not finished, damaged, or of another experiment.
-        best: split -> metric -> spread of its values at each run's best validation epoch.
-    """
-
-    runs: tuple[str, ...]
-    missing: tuple[str, ...]
-    best: dict[str, dict[str, Spread]]
+from graphgps_kmip.results.run_record import Line, finished_runs, metric_names, numbers, read_finished, write_lines
 
 
 def aggregate(
     out_dir: Path | str, metric_best: str = "auto", metric_agg: str = "argmax", experiment: str | None = None
-) -> Summary:
-    """Write `<out_dir>/agg/{train,val,test}/{stats,best}.json` from the finished runs in `out_dir`.
+) -> None:
+    """Write `<out_dir>/agg/{train,val,test}/{stats,best}.json` from the finished runs in `out_dir`, and log the best.
 
     Each line of `stats.json` is one epoch over the runs that have it; `best.json` is one line, each run at its own
     best validation epoch (its last epoch, where there is no validation split). A line holds the mean as `<key>`, the
@@ -76,39 +49,34 @@ def aggregate(
         logging.warning("%s: runs %s are unfinished or of other settings, and not counted", out_dir, ", ".join(missing))
     runs = [read_finished(folder, record) for folder, record in records.items()]
     epochs = [best_epoch(run, metric_best, metric_agg) for run in runs]
-    best = {}
     with ExitStack() as stack:
         with writing(out_dir / ".agg.lock"):  # two runs of one experiment may end together
             stack.enter_context(held(out_dir / ".agg.lock"))
         for split in SPLITS:
             lines = [run.get(split, {}) for run in runs]
             at_best = [by_epoch[epoch] for by_epoch, epoch in zip(lines, epochs, strict=True) if epoch in by_epoch]
-            if not at_best:
-                continue
-            values = _values(at_best)
-            samples = {
-                f"{key}_sample_std": _sample_deviation(of_key) if len(of_key) > 1 else None
-                for key, of_key in values.items()
-            }
-            _write(out_dir / "agg" / split / "best.json", [_mean_line(at_best) | samples])
-            stats = [
-                _mean_line([run[epoch] for run in lines if epoch in run]) | {"epoch": epoch}
-                for epoch in sorted({epoch for run in lines for epoch in run})
-            ]
-            _write(out_dir / "agg" / split / "stats.json", stats)
-            scores = {name: values.get(name, []) for name in ("loss", *metric_names(at_best[0]))}
-            best[split] = {
-                name: Spread(float(np.mean(of_name)), _sample_deviation(of_name), len(of_name))
-                for name, of_name in scores.items()
-            }
-            n = next(iter(best[split].values())).n
-            parts = ", ".join(
-                f"{name} {spread.mean:.4g}{f' ± {spread.std:.2g}' if spread.n > 1 else ''}"
-                for name, spread in best[split].items()
-            )
-            meaning = " (mean ± sample standard deviation)" if n > 1 else ""
-            logging.info("%s, %s at the best epoch, n = %d: %s%s", out_dir.name, split, n, parts, meaning)
-    return Summary(tuple(folder.name for folder in records), missing, best)
+            if at_best:
+                stats = [
+                    _mean_line([run[epoch] for run in lines if epoch in run]) | {"epoch": epoch}
+                    for epoch in sorted({epoch for run in lines for epoch in run})
+                ]
+                best = _mean_line(at_best) | {
+                    f"{key}_sample_std": float(np.std(values, ddof=1)) if len(values) > 1 else None
+                    for key, values in _values(at_best).items()
+                }
+                for name, content in (("best", [best]), ("stats", stats)):
+                    file = out_dir / "agg" / split / f"{name}.json"
+                    write_lines(file, content, "The runs themselves are complete.")
+                _log_best(f"{out_dir.name}, {split}", best, ["loss", *metric_names(at_best[0])])
+
+
+def _log_best(where: str, best: Line, names: list[str]) -> None:
+    parts = []
+    for name in (name for name in names if name in best):
+        std = best[f"{name}_sample_std"]
+        parts.append(f"{name} {best[name]:.4g}{'' if std is None else f' ± {std:.2g}'}")
+    meaning = " (mean ± sample standard deviation)" if best["runs"] > 1 else ""
+    logging.info("%s at the best epoch, n = %d: %s%s", where, best["runs"], ", ".join(parts), meaning)
 
 
 def check_results(
@@ -135,17 +103,12 @@ def check_results(
             best_epoch(read_finished(folder, record), metric_best, metric_agg)
 
 
-def _counted_runs(out_dir: Path, experiment: str | None) -> tuple[dict[Path, dict[str, Any]], tuple[str, ...]]:
-    """Return the records of the finished runs, and the names of the others; notices about damaged ones are logged.
-
-    A run without any statistics, such as of GraphGym's own modes, does not count.
-    """
-    runs = finished_runs(out_dir, experiment)
-    for notice in runs.notices:
-        logging.warning("%s", notice)
-    records = {folder: record for folder, record in runs.records.items() if stats_file(folder, "train").exists()}
-    missing = sorted((folder.name for folder in {**runs.left_out, **runs.records} if folder not in records), key=int)
-    return records, tuple(missing)
+def _counted_runs(out_dir: Path, experiment: str | None) -> tuple[dict[Path, dict[str, Any]], list[str]]:
+    """Return the records of the finished runs, and the names of the others, also of runs without any statistics."""
+    finished, others = finished_runs(out_dir, experiment)
+    records = {folder: record for folder, record in finished.items() if stats_file(folder, "train").exists()}
+    others += [folder for folder in finished if folder not in records]
+    return records, sorted((folder.name for folder in others), key=int)
 
 
 def _values(lines: Sequence[Line]) -> dict[str, list[float]]:
@@ -154,18 +117,8 @@ def _values(lines: Sequence[Line]) -> dict[str, list[float]]:
     return {key: [float(line[key]) for line in lines if key in line] for key in keys}
 
 
-def _sample_deviation(values: Sequence[float]) -> float:
-    return float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
-
-
 def _mean_line(lines: Sequence[Line]) -> Line:
     mean = {}
     for key, values in _values(lines).items():
         mean[key], mean[f"{key}_std"] = float(np.mean(values)), float(np.std(values))
     return mean | {"runs": len(lines)}
-
-
-def _write(path: Path, lines: Sequence[Line]) -> None:
-    with writing(path, "The runs themselves are complete."):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, "".join(json.dumps(line) + "\n" for line in lines).encode())

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import statistics
 from pathlib import Path
 from typing import Any
 
-from graphgps_kmip.common.json_files import is_count, is_number
+from graphgps_kmip.common.json_files import is_number
 from graphgps_kmip.common.yaml_files import flatten
 from graphgps_kmip.errors import ResultsError
-from graphgps_kmip.results.finished_runs import finished_runs, read_run_config
+from graphgps_kmip.results.run_record import finished_runs, read_run_config
 
 # Where a run happened, not what it was.
 NOT_COMPARED = ("out_dir", "run_dir", "seed", "custom_modules", "name_tag")
@@ -32,10 +31,8 @@ def comparison(out_dirs: list[Path], num_runs: int) -> str:
     check_distinct({str(out_dir): out_dir for out_dir in out_dirs}, len(out_dirs))
     runs = {}
     for out_dir in out_dirs:
-        finished = finished_runs(out_dir)
-        for notice in finished.notices:
-            logging.warning("%s", notice)
-        records = runs[out_dir] = finished.records
+        records, _ = finished_runs(out_dir)
+        runs[out_dir] = records
         if len(records) < num_runs:
             raise ResultsError(
                 f"{out_dir} has {len(records)} finished runs, {num_runs} are wanted: train the missing ones"
@@ -50,8 +47,6 @@ def comparison(out_dirs: list[Path], num_runs: int) -> str:
                 raise ResultsError(
                     f"{run_dir}/record.json holds no test score by {metric!r}: train it again with a test split"
                 )
-            if not (is_count(record.get("params")) and is_number(record.get("seconds_per_epoch"))):
-                raise ResultsError(f"{run_dir}/record.json lacks params or seconds_per_epoch: train it again")
     metrics = sorted({record["metric_best"] for records in runs.values() for record in records.values()})
     if len(metrics) > 1:
         raise ResultsError(f"these experiments chose their epochs by different metrics ({', '.join(metrics)})")

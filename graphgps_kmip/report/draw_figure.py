@@ -21,45 +21,30 @@ from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.experiments.experiment_spec import Experiment, FigureSpec
 from graphgps_kmip.experiments.run_status import State, command_status
 from graphgps_kmip.report.learning_curves import FAINT, INK, save
-from graphgps_kmip.report.result_table import Cell, ResultTable
-from graphgps_kmip.report.table_notes import hardware_in_words, origins
+from graphgps_kmip.report.result_table import ResultTable
+from graphgps_kmip.report.table_notes import describe_hardware, origins
 from graphgps_kmip.results.run_record import read_record
 
-# name -> "module:function"; a module is imported when its figure is drawn
-DRAWERS = {
-    "ablation": "score_charts:draw_ablation",
-    "approximation": "approximation_curves:draw_approximation",
-    "attention_kinds": "expressivity_figures:draw_attention_kinds",
-    "attention_graphs": "attention_graphs:attention_figure",
-    "ball_tree_nodes": "ball_tree_growth:draw_nodes",
-    "ball_tree_time": "ball_tree_growth:draw_time",
-    "batch_sizes": "score_charts:draw_batch_sizes",
-    "breakdown": "runtimes:draw_breakdown",
-    "colourings_iteration": "expressivity_figures:draw_iteration",
-    "colourings_pair": "expressivity_figures:draw_pair",
-    "cumulative": "approximation_curves:draw_cumulative",
-    "encoded_differences": "expressivity_figures:draw_encoded_differences",
-    "energy_distances": "approximation_curves:draw_energy_distances",
-    "hardmax": "expressivity_figures:draw_hardmax",
-    "norm_autoencoders": "expressivity_figures:draw_norm_autoencoders",
-    "out_degrees": "attention_graphs:draw_out_degrees",
-    "pareto": "score_charts:draw_pareto",
-    "peak_memory": "score_charts:draw_peak_memory",
-    "runtimes": "runtimes:draw_runtimes",
-    "scaling": "runtimes:draw_scaling",
-    "score_against_cost": "score_charts:draw_score_against_cost",
-    "time_against_score": "score_charts:draw_time_against_score",
-    "toy_fit": "expressivity_figures:draw_toy_fit",
+# module of `report.figures`, imported when a figure is drawn -> names of its functions draw_<name>
+MODULES = {
+    "approximation_curves": ("approximation", "cumulative", "energy_distances"),
+    "attention_graphs": ("attention_graphs", "out_degrees"),
+    "ball_tree_growth": ("ball_tree_nodes", "ball_tree_time"),
+    "expressivity_figures": (
+        *("attention_kinds", "colourings_iteration", "colourings_pair", "encoded_differences", "hardmax"),
+        *("norm_autoencoders", "toy_fit"),
+    ),
+    "runtimes": ("breakdown", "runtimes", "scaling"),
+    "score_charts": ("ablation", "batch_sizes", "pareto", "peak_memory", "score_against_cost", "time_against_score"),
 }
+DRAWERS = {name: module for module, names in MODULES.items() for name in names}
 CHARACTERS = 13.5  # of a title in an inch
 
 
 def draw_figure(
     experiment: Experiment, spec: FigureSpec, tables: Mapping[str, ResultTable], out: Path, sample: bool = False
 ) -> list[Path]:
-    """Draw a figure of an experiment to ``<out>/figures[-sample]/<experiment>-<name>.png`` and ``.pdf``; marks samples.
-
-    Returns the two paths.
+    """Draw a figure to ``<out>/figures[-sample]/<experiment>-<name>.png`` and ``.pdf``, and return the two paths.
 
     Raises:
         ResultsError: no such drawing function, a table without a number of ours, an artefact of a command that is not
@@ -73,10 +58,10 @@ def draw_figure(
     if lost := [key for key in spec.tables if key not in tables]:
         raise ResultsError(f"{where}: no table {lost[0]!r}.{suggest(lost[0], tables)}")
     used = {key: tables[key] for key in spec.tables}
-    if used and not any(cell.our_mean is not None for table in used.values() for *_, cell in _cells(table)):
+    if used and not any(cell.our_mean is not None for table in used.values() for *_, cell in table.places()):
         raise ResultsError(f"{where}: no number of ours in {', '.join(used)}: run it first ({again})")
-    module, function = DRAWERS[spec.draw].split(":")
-    draw = getattr(importlib.import_module(f"graphgps_kmip.report.figures.{module}"), function)
+    module = importlib.import_module(f"graphgps_kmip.report.figures.{DRAWERS[spec.draw]}")
+    draw = getattr(module, f"draw_{spec.draw}")
     arguments = {"tables": used, "artefact": next(iter(artefacts), None), "options": spec.options}
     try:
         figure = draw(**{name: arguments[name] for name in inspect.signature(draw).parameters})
@@ -99,13 +84,7 @@ def _artefact(experiment: Experiment, source: str, out: Path, sample: bool, wher
         raise ResultsError(f"{where}: command {name} is {status.state} in {status.path}: run it first ({again})")
     if bool(status.record.get("sample")) != sample:
         raise ResultsError(f"{where}: {status.path} holds {'a result' if sample else 'a sample'}: move it away")
-    if not (status.path / file).exists():
-        raise ResultsError(f"{where}: {status.path / file} does not exist: the command does not make it")
     return status.path / file
-
-
-def _cells(table: ResultTable) -> Iterator[tuple[str, str, Cell]]:
-    return ((row, column, cell) for row, cells in table.rows.items() for column, cell in cells.items())
 
 
 def _write_around(figure: Figure, title: str, below: str, sample: bool) -> None:
@@ -130,7 +109,7 @@ def _provenance(tables: Sequence[ResultTable], artefacts: Sequence[Path]) -> Ite
     measured = {(origin.hardware, origin.date[:10], origin.code_version) for origin in sources}
     for record in filter(None, (read_record(path.parent) for path in artefacts)):
         parts = str(record.get("finished_at", "?"))[:10], str(record.get("code_version", "?"))
-        measured.add((hardware_in_words(record.get("hardware", {})), *parts))
+        measured.add((describe_hardware(record.get("hardware", {})), *parts))
     machines: dict[str, list[str]] = {}
     for machine, date, code in sorted(measured):
         machines.setdefault(machine, []).append(f"{date}, {code}")
@@ -138,11 +117,11 @@ def _provenance(tables: Sequence[ResultTable], artefacts: Sequence[Path]) -> Ite
     yield from dict.fromkeys(f"paper: {table.printed_hardware}" for table in tables if table.printed_hardware)
     if partial := dict.fromkeys(text for table in tables for text in _partial(table)):
         yield f"ours, of fewer runs than planned: {', '.join(partial)}"
-    sides = [(row, cell.ours) for table in tables for row, _, cell in _cells(table) if cell.ours]
+    sides = [(row, cell.ours) for table in tables for row, _, cell in table.places() if cell.ours]
     if published := dict.fromkeys(row for row, side in sides if side.published):
         yield f"published runs, not made here: {', '.join(published)}"
     for table in tables:  # rows without a run have no point: a picture is passed on without its table
-        sides = [(row, cell.ours) for row, _, cell in _cells(table) if cell.ours]
+        sides = [(row, cell.ours) for row, _, cell in table.places() if cell.ours]
         if empty := dict.fromkeys(row for row, side in sides if side.unfinished and not side.n):
             names = "" if len(empty) == len(table.rows) else f" of {', '.join(empty)}"
             yield f"{f'{table.title}: ' if len(tables) > 1 else ''}no runs{names}"
@@ -150,8 +129,8 @@ def _provenance(tables: Sequence[ResultTable], artefacts: Sequence[Path]) -> Ite
 
 def _partial(table: ResultTable) -> list[str]:
     """Return ``GCN on Paris (3 of 4)`` for each cell drawn though runs are missing, ``all (1 of 4)`` if alike."""
-    drawn = [(row, column, cell.ours) for row, column, cell in _cells(table) if cell.our_mean is not None]
-    counts = {(side.n, side.wanted) for *_, side in drawn}
+    drawn = [(row, column, cell.ours) for row, column, cell in table.places() if cell.our_mean is not None]
+    counts = {(side.n, side.planned) for *_, side in drawn}
     if len(drawn) > 1 and len(counts) == 1 and not drawn[0][2].complete:
-        return [f"all ({drawn[0][2].n} of {drawn[0][2].wanted})"]
-    return [f"{row} on {column} ({side.n} of {side.wanted})" for row, column, side in drawn if not side.complete]
+        return [f"all ({drawn[0][2].n} of {drawn[0][2].planned})"]
+    return [f"{row} on {column} ({side.n} of {side.planned})" for row, column, side in drawn if not side.complete]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+from matplotlib.text import Annotation
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.errors import ResultsError
@@ -42,6 +45,24 @@ def tidy(axes: Axes) -> None:
     axes.grid(axis="y", color="#D8DEE4", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.tick_params(colors=INK, labelsize=9, width=0.8, color=FAINT)
+
+
+def new_panels(width: float, height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, Any]:
+    """Return a figure of this size in inches, and its axes: alone, or as an array."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots(rows, columns, **options)
+
+
+def note(axes: Axes, text: str, point: tuple[float, float], offset: tuple[float, float], **look: Any) -> Annotation:
+    """Write a text next to a point, `offset` in printer's points from it."""
+    return axes.annotate(text, point, offset, textcoords="offset points", **{"fontsize": 8, "color": INK, **look})
+
+
+def log2_ticks(axes: Axes, values: Sequence[float], texts: Sequence[str] | None = None) -> None:
+    """Make the x-axis logarithmic, with ticks at these values alone."""
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(values, texts)
+    axes.xaxis.set_minor_locator(NullLocator())
 
 
 def label(axes: Axes, x: str = "", y: str = "", title: str = "", size: float = 9) -> None:

@@ -43,19 +43,20 @@ def published_yaml(experiment: Experiment, out: Path, hash_of: HashOf) -> Iterat
     for folder, record in experiment.searched.items():
         facts = dataclasses.asdict(record)
         yield f"  {record.config}:"
-        yield f"    choice: {_flow(record.choice)}"
-        yield f"    found: {_flow({name: facts[name] for name in COST})}"
-        yield f"    of: {_flow({'ranges': digest(record.ranges, record.fixed), 'config_hash': record.config_hash})}"
-        before, here = experiment.published.get(folder), _finished(trainings[folder], sorted(kinds), out, hash_of)
+        yield f"    choice: {_format_mapping(record.choice)}"
+        yield f"    found: {_format_mapping({name: facts[name] for name in COST})}"
+        hashes = {"ranges": digest(record.ranges, record.fixed), "config_hash": record.config_hash}
+        yield f"    of: {_format_mapping(hashes)}"
+        before, here = experiment.published.get(folder), _collect_runs(trainings[folder], sorted(kinds), out, hash_of)
         runs = max(filter(None, (here, before)), key=lambda runs: len(runs.seeds), default=None)
         if runs is not None:
             yield "    runs:"
-            yield from (f"      {name}: {_in_line(getattr(runs, name))}" for name in FACTS if name != "values")
+            yield from (f"      {name}: {_format_value(getattr(runs, name))}" for name in FACTS if name != "values")
             yield "      values:"
-            yield from (f"        {kind}: {_in_line(values)}" for kind, values in runs.values.items())
+            yield from (f"        {kind}: {_format_value(values)}" for kind, values in runs.values.items())
 
 
-def _finished(training: Training, kinds: list[str], out: Path, hash_of: HashOf) -> PublishedRuns | None:
+def _collect_runs(training: Training, kinds: list[str], out: Path, hash_of: HashOf) -> PublishedRuns | None:
     """Return the finished runs of a training, None if there is none."""
     runs = {seed: run_status(training, seed, out, hash_of) for seed in training.seeds}
     done = {seed: run for seed, run in runs.items() if run.state is State.DONE}
@@ -74,22 +75,22 @@ def _finished(training: Training, kinds: list[str], out: Path, hash_of: HashOf) 
         seeds=tuple(done),
         alone=alone,
         values={
-            kind: tuple(_rounded(run_value(kind, run)) for run in ([timed] if kind in alone else done.values()))
+            kind: tuple(_round_value(run_value(kind, run)) for run in ([timed] if kind in alone else done.values()))
             for kind in kinds
         },
         file=Path(),
     )
 
 
-def _rounded(value: float) -> float | int:
+def _round_value(value: float) -> float | int:
     """Return six digits of a value, as scores have in stats.json; a whole number as it is."""
     return int(value) if value.is_integer() else float(f"{value:.6g}")
 
 
-def _in_line(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """Return a value as YAML in a line; texts are quoted, for a value named 0.1 is one."""
-    return _flow(value) if isinstance(value, Mapping) else json.dumps(value)
+    return _format_mapping(value) if isinstance(value, Mapping) else json.dumps(value)
 
 
-def _flow(entries: Mapping[str, Any]) -> str:
+def _format_mapping(entries: Mapping[str, Any]) -> str:
     return "{" + ", ".join(f"{key}: {json.dumps(value)}" for key, value in entries.items()) + "}"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from PIL import Image
@@ -15,32 +16,12 @@ from PIL import Image
 from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.experiments.experiment_spec import Experiment
 from graphgps_kmip.experiments.printed_tables import PrintedTable
-from graphgps_kmip.experiments.run_status import Extent, HashOf, State, Status, extent, read_failure, statuses
+from graphgps_kmip.experiments.run_status import HashOf, State, extent, read_failure, statuses
 from graphgps_kmip.report.draw_figure import draw_figure
 from graphgps_kmip.report.result_table import experiment_tables
 from graphgps_kmip.report.table_formats import FORMATS
-from graphgps_kmip.report.table_notes import Origin, origins, total_time
+from graphgps_kmip.report.table_notes import origins, total_time
 from graphgps_kmip.results.run_folder import writing
-
-
-@dataclass
-class Section:
-    """One experiment of the page: runs by folder, tables as HTML, titles and pictures, and why some are not drawn."""
-
-    experiment: Experiment
-    extent: Extent
-    runs: Mapping[Path, Status]
-    time: str
-    failures: list[dict[str, str]]
-    tables: list[str]
-    pictures: list[tuple[str, str]]
-    undrawn: list[str]
-    origins: list[Origin]
-
-    @property
-    def anchor(self) -> str:
-        """Name of its place in the page."""
-        return self.experiment.id.replace("/", "-").replace(".", "-")
 
 
 def write_page(
@@ -55,14 +36,19 @@ def write_page(
     Experiments of which nothing is done or failed are listed, not shown; runs on sample data are counted apart, and
     none of their numbers is in the page. With `published`, published runs fill rows of which none is finished here.
     """
-    sections = [_section(key, experiments, printed, out, hash_of, published) for key in experiments]
+    sections = [
+        _collect(experiment, experiments, printed, out, hash_of, published) for experiment in experiments.values()
+    ]
     shown = [section for section in sections if section.tables or section.pictures or section.failures]
     sections.sort(key=lambda section: section not in shown)
     runs = {path: status for section in sections for path, status in section.runs.items()}  # experiments share runs
     sources = [origin for section in shown for origin in section.origins]
-    folder = FileSystemLoader(Path(__file__).parent)
     environment = Environment(
-        loader=folder, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     text = environment.get_template("page.html").render(
         sections=sections,
@@ -81,33 +67,43 @@ def write_page(
     return path
 
 
-def _section(
-    key: str,
+def _collect(
+    experiment: Experiment,
     experiments: Mapping[str, Experiment],
     printed: Mapping[str, PrintedTable],
     out: Path,
     hash_of: HashOf,
     published: bool,
-) -> Section:
-    experiment = experiments[key]
-    done, runs = extent(experiment, out, hash_of), statuses(experiment, out, hash_of)
-    failures = [
-        {
-            "run": str(status.path.relative_to(out)),
-            "state": status.state,
-            "error": status.error or "no reason was written",
-            "log": str(read_failure(status.path).get("log", "")),
-        }
-        for status in runs.values()
-        if status.state in (State.FAILED, State.DIVERGED)
-    ]
-    section = Section(experiment, done, runs, total_time(runs.values()), failures, [], [], [], [])
-    if not (done.done or (published and experiment.published)):
+) -> SimpleNamespace:
+    """Return what the template shows of an experiment."""
+    runs = statuses(experiment, out, hash_of)
+    section = SimpleNamespace(
+        experiment=experiment,
+        anchor=re.sub(r"[/.]", "-", experiment.id),
+        extent=extent(experiment, out, hash_of),
+        runs=runs,
+        time=total_time(runs.values()),
+        failures=[
+            {
+                "run": str(status.path.relative_to(out)),
+                "state": status.state,
+                "error": status.error or "no reason was written",
+                "log": str(read_failure(status.path).get("log", "")),
+            }
+            for status in runs.values()
+            if status.state in (State.FAILED, State.DIVERGED)
+        ],
+        tables=[],
+        pictures=[],  # title and base64 of each
+        undrawn=[],  # why figures are not drawn
+        origins=[],
+    )
+    if not (section.extent.done or (published and experiment.published)):
         return section
     tables = experiment_tables(experiment, experiments, printed, out, hash_of, published=published)
     for table in tables.values():
         section.origins += origins(table)
-        filled = any(cell.ours and cell.ours.values for row in table.rows.values() for cell in row.values())
+        filled = any(cell.ours and cell.ours.values for *_, cell in table.places())
         if filled and not experiment.of:  # theirs are in their own sections
             section.tables.append(FORMATS["html"](table, partial=True))
     for spec in experiment.figures.values():

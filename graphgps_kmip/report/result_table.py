@@ -12,17 +12,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from graphgps_kmip.common.json_files import is_number, read_artefact
+from graphgps_kmip.common.json_files import read_artefact
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.experiments.chosen_settings import PublishedRuns
 from graphgps_kmip.experiments.experiment_spec import Experiment, TableSpec, Training
+from graphgps_kmip.experiments.hyperparameter_search import SearchRecord
 from graphgps_kmip.experiments.printed_tables import PrintedCell, PrintedTable
 from graphgps_kmip.experiments.run_status import TIMED, HashOf, State, Status, command_status, run_status
-from graphgps_kmip.experiments.search_record import SearchRecord
 from graphgps_kmip.report.welch import Difference, welch
-from graphgps_kmip.results.finished_runs import read_run_config
-from graphgps_kmip.results.run_record import read_stats
+from graphgps_kmip.results.run_record import read_run_config, read_stats
 
 Place = tuple[str, str]  # row and column
 SAMPLE_NOTE = "SAMPLE: short runs on small synthetic data, which show that everything runs. No number here is a result."
@@ -30,52 +29,41 @@ SAMPLE_NOTE = "SAMPLE: short runs on small synthetic data, which show that every
 
 @dataclass(frozen=True)
 class Ours:
-    """Our side of a cell.
+    """Our side of a cell."""
 
-    Args:
-        values: of the finished runs, in the unit of the column.
-        seeds: of the finished runs, one for each value; empty for the values of a command.
-        wanted: how many runs the experiment asks for.
-        unfinished: seed (or the command's name) -> status, of the others.
-        sources: seed (or the command's name) -> status of what was read, for provenance.
-        text: what a command says in place of numbers, such as ``OOM``.
-        alone: the values are those of one run that had the machine to itself (``run --timing``).
-        published: the runs were not made here (see `chosen_settings`).
-    """
-
-    values: tuple[float, ...] = ()
-    seeds: tuple[int, ...] = ()
-    wanted: int = 0
-    unfinished: Mapping[Any, Status] = field(default_factory=dict)
-    sources: Mapping[Any, Status] = field(default_factory=dict)
-    text: str = ""
-    alone: bool = False
-    published: bool = False
+    values: tuple[float, ...] = ()  # of the finished runs, in the unit of the column
+    seeds: tuple[int, ...] = ()  # of the finished runs, one for each value; empty for the values of a command
+    planned: int = 0  # how many runs the experiment asks for
+    unfinished: Mapping[Any, Status] = field(default_factory=dict)  # seed (or the command's name) -> of the others
+    sources: Mapping[Any, Status] = field(default_factory=dict)  # likewise, of what was read, for provenance
+    text: str = ""  # what a command says in place of numbers, such as OOM
+    alone: bool = False  # the values are those of one run that had the machine to itself (run --timing)
+    published: bool = False  # the runs were not made here (see `chosen_settings`)
 
     @property
     def n(self) -> int:
-        """Number of finished runs."""
+        """Return the number of finished runs."""
         return len(self.values)
 
     @property
     def complete(self) -> bool:
-        """Whether every run that is wanted is finished."""
-        return 0 < self.n == self.wanted
+        """Return whether every run that is planned is finished."""
+        return 0 < self.n == self.planned
 
     @property
     def mean(self) -> float | None:
-        """Mean over the finished runs; None without one."""
+        """Return the mean over the finished runs; None without one."""
         return statistics.fmean(self.values) if self.values else None
 
     @property
     def std(self) -> float | None:
-        """Sample standard deviation, sum of squares over n - 1; None below two runs, NaN where a value is."""
+        """Return the sample standard deviation (n - 1); None below two runs, NaN where a value is."""
         if self.n < 2:
             return None
         return statistics.stdev(self.values) if all(map(math.isfinite, self.values)) else math.nan
 
     def shown(self, partial: bool) -> bool:
-        """Whether a table shows a mean: of all runs, or with `partial` of those that are finished."""
+        """Return whether a table shows a mean: of all runs, or with `partial` of those that are finished."""
         return self.complete or (partial and bool(self.values))
 
 
@@ -88,17 +76,17 @@ class Cell:
 
     @property
     def our_mean(self) -> float | None:
-        """Mean of our values; None without one."""
+        """Return the mean of our values; None without one."""
         return self.ours and self.ours.mean
 
     @property
     def our_spread(self) -> float:
-        """Sample standard deviation of our values; 0 for fewer than two."""
+        """Return the sample standard deviation of our values; 0 for fewer than two."""
         return (self.ours and self.ours.std) or 0.0
 
     @property
     def paper_mean(self) -> float | None:
-        """Printed mean; None where no number is printed."""
+        """Return the printed mean; None where no number is printed."""
         return self.printed and self.printed.mean
 
     def difference(self, partial: bool) -> Difference | None:
@@ -110,33 +98,23 @@ class Cell:
 
 @dataclass(frozen=True)
 class ResultTable:
-    """One table of results.
+    """One table of results."""
 
-    Args:
-        id: ``<paper>/<table>``, or that of a table of our own.
-        title: one line.
-        experiment: id of the experiment.
-        columns: name -> ``metric``, ``better`` (``higher``, ``lower`` or None), ``unit``.
-        rows: row -> column -> cell, every row with every column.
-        settings: row -> ``exact``, ``ours`` or ``none`` (see `Experiment`), ``quoted`` where no run of ours fills it.
-        sample: made of runs on sample data, which are no results; printed numbers are left out.
-        printed_hardware: what the paper used.
-        notes: of the printed table and the experiment.
-        searches: row -> record of the search that chose its settings, where models are tuned alike.
-        claims: of the paper, to be checked on our rows.
-    """
+    id: str  # <paper>/<table>, or that of a table of our own
+    title: str  # one line
+    experiment: str  # its id
+    columns: Mapping[str, Mapping[str, Any]]  # name -> metric, better (higher, lower or None), unit
+    rows: Mapping[str, Mapping[str, Cell]]  # row -> column -> cell, every row with every column
+    settings: Mapping[str, str]  # row -> exact, ours or none (see `Experiment`), quoted where no run of ours fills it
+    sample: bool = False  # made of runs on sample data, which are no results; printed numbers are left out
+    printed_hardware: str = ""  # what the paper used
+    notes: tuple[str, ...] = ()  # of the printed table and the experiment
+    searches: Mapping[str, SearchRecord] = field(default_factory=dict)  # row -> of the search that chose its settings
+    claims: tuple[Mapping[str, Any], ...] = ()  # of the paper, to be checked on our rows
 
-    id: str
-    title: str
-    experiment: str
-    columns: Mapping[str, Mapping[str, Any]]
-    rows: Mapping[str, Mapping[str, Cell]]
-    settings: Mapping[str, str]
-    sample: bool = False
-    printed_hardware: str = ""
-    notes: tuple[str, ...] = ()
-    searches: Mapping[str, SearchRecord] = field(default_factory=dict)
-    claims: tuple[Mapping[str, Any], ...] = ()
+    def places(self) -> Iterator[tuple[str, str, Cell]]:
+        """Yield row, column and cell of each cell."""
+        return ((row, column, cell) for row, cells in self.rows.items() for column, cell in cells.items())
 
 
 def experiment_tables(
@@ -171,8 +149,8 @@ def build_table(
     sample has no printed numbers. With `published`, published runs fill the rows of which none is finished here.
 
     Raises:
-        ResultsError: the spec names what does not exist, two trainings fill one cell, a sample is among results or a
-            result among samples, or a finished run does not hold the value.
+        ResultsError: the spec names what does not exist, two trainings fill one cell, samples and results are mixed,
+            or a finished run does not hold the value.
     """
     where, paper = f"{experiment.id}, {spec.id}:", printed.get(spec.id)
     if paper is None and not spec.columns:
@@ -262,14 +240,10 @@ def _training_cells(
     for kind in kinds:
         if kind not in VALUES and kind != TRIALS:
             raise ResultsError(f"{where} unknown value {kind!r}.{suggest(kind, [*VALUES, TRIALS, 'cells'])}")
-    axes = {
-        axis: [str(value) for value in ([values] if isinstance(values, str | int | float) else values)]
-        for axis, values in spec.where.items()
-    }
     filled: dict[Place, str] = {}
     metrics: dict[str, str] = {}
     for training in experiment.trainings:
-        if any(training.point.get(axis) not in values for axis, values in axes.items()):
+        if not all(training.point.get(axis) in map(str, values) for axis, values in spec.where.items()):
             continue
         row, column = place = _place(spec, training, where)
         if place in filled:
@@ -291,24 +265,24 @@ def _training_cells(
         for kind in kinds:
             name = column if len(kinds) == 1 else f"{column} {kind}"
             if kind == TRIALS:
-                yield (row, name), Ours(wanted=1, text=f"{search.trials}" if search else "not searched")
+                yield (row, name), Ours(planned=1, text=f"{search.trials}" if search else "not searched")
             elif earlier is not None:
                 yield (row, name), _published_cell(kind, _factor(spec, name), earlier, len(runs))
             else:
                 alone = kind in COSTS and bool(timed)
                 sources = timed if alone else done
                 values = tuple(run_value(kind, run) * _factor(spec, name) for run in sources.values())
-                wanted = 1 if alone else len(runs)
+                planned = 1 if alone else len(runs)
                 unfinished = {} if alone else {seed: run for seed, run in runs.items() if seed not in done}
-                yield (row, name), Ours(values, tuple(sources), wanted, unfinished, sources, alone=alone)
+                yield (row, name), Ours(values, tuple(sources), planned, unfinished, sources, alone=alone)
 
 
-def _published_cell(kind: str, factor: float, runs: PublishedRuns, wanted: int) -> Ours:
+def _published_cell(kind: str, factor: float, runs: PublishedRuns, planned: int) -> Ours:
     if kind not in runs.values:
-        return Ours(wanted=wanted)
+        return Ours(planned=planned)
     values, alone = tuple(float(value) * factor for value in runs.values[kind]), kind in runs.alone
     sources = {seed: runs.statuses[seed] for seed in runs.seeds[: len(values)]}
-    return Ours(values, tuple(sources), 1 if alone else wanted, sources=sources, alone=alone, published=True)
+    return Ours(values, tuple(sources), 1 if alone else planned, sources=sources, alone=alone, published=True)
 
 
 def _command_cells(
@@ -320,32 +294,17 @@ def _command_cells(
         raise ResultsError(f"{experiment.id}, {spec.id}: no command {name!r}.{suggest(name, experiment.commands)}")
     status = _check_sample(command_status(experiment.commands[name], experiment, out, sample), sample)
     if status.state is not State.DONE:
-        yield from ((place, Ours(wanted=1, unfinished={name: status})) for place in places)
+        yield from ((place, Ours(planned=1, unfinished={name: status})) for place in places)
         return
-    content = read_artefact(status.path / file)
-    try:
-        # A text, such as OOM, is in the place of a size that could not be measured.
-        cells = [
-            ((row, column), (entry, ()) if isinstance(entry, str) else ("", tuple(map(float, entry))))
-            for row, columns in content["cells"].items()
-            for column, entry in columns.items()
-        ]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ResultsError(
-            f"{status.path / file}: expected JSON with `cells`: row -> column -> values; delete it and run the command "
-            "again"
-        ) from error
-    for place, (text, numbers) in cells:
-        values = tuple(value * _factor(spec, place[1]) for value in numbers)
-        yield place, Ours(values=values, wanted=len(values), sources={name: status}, text=text)
+    for row, columns in read_artefact(status.path / file)["cells"].items():
+        for column, entry in columns.items():
+            text = entry if isinstance(entry, str) else ""  # such as OOM, for a size that could not be measured
+            values = () if text else tuple(float(value) * _factor(spec, column) for value in entry)
+            yield (row, column), Ours(values=values, planned=len(values), sources={name: status}, text=text)
 
 
 def run_value(kind: str, status: Status) -> float:
-    """Return one value of a finished run, of a kind of `VALUES`.
-
-    Raises:
-        ResultsError: its files do not hold the value, or are damaged.
-    """
+    """Return one value of a finished run, of a kind of `VALUES`; a `ResultsError` if its files do not hold it."""
     try:
         return float(VALUES[kind](status))
     except (KeyError, TypeError) as error:
@@ -361,36 +320,29 @@ def _score(status: Status) -> float:
             f"{status.path} chose its epoch by {metric!r}, which is no metric of the test split: "
             f"set metric_best in its config to one of {', '.join(name for name in test if name != 'loss')}"
         )
-    if not is_number(test[metric]):
-        raise TypeError(f"{metric} is {test[metric]!r}")
     return test[metric]
 
 
 def _epoch_seconds(status: Status) -> float:
+    """Return the mean duration of a training epoch, validation left out."""
     times = [line["time_epoch"] for line in read_stats(status.path, "train").values()]
     if not times:
         raise ResultsError(f"{status.path}/train/stats.json has no epoch: train it again")
     return statistics.fmean(times)
 
 
-def _width(status: Status) -> int:
-    # gt.dim_hidden must be equal to it where there is attention.
-    return read_run_config(status.path, status.record)["gnn"]["dim_inner"]
-
-
 def _memory_mb(status: Status) -> float:
+    """Return the peak memory of the device that trained, on a CPU that of the whole process."""
     peak = status.record["peak_memory"]
     return peak.get("cuda", peak["ram"]) / 2**20
 
 
-# epoch_seconds: mean duration of a training epoch, validation left out; hours: the whole run; memory_mb: peak memory of
-# the device that trained, on a CPU that of the whole process.
 VALUES: dict[str, Callable[[Status], float]] = {
     "score": _score,
     "epoch_seconds": _epoch_seconds,
-    "hours": lambda status: status.record["wall_time"] / 3600,
+    "hours": lambda status: status.record["wall_time"] / 3600,  # of the whole run
     "params": lambda status: status.record["params"],
-    "width": _width,
+    "width": lambda status: read_run_config(status.path, status.record)["gnn"]["dim_inner"],
     "memory_mb": _memory_mb,
 }
 COSTS = {"epoch_seconds", "memory_mb"}  # what other work on the machine changes

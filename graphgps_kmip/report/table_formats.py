@@ -18,7 +18,6 @@ import re
 import string
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -40,27 +39,14 @@ HTML_RANKS = {0: "", 1: "best", 2: "second", 3: "third"}
 
 # "[" too: after the end of a row LaTeX would take it for an argument.
 ESCAPES = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "[": "{[}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "±": r"$\pm$",
-    "×": r"$\times$",
-    "≥": r"$\geq$",
-    "≤": r"$\leq$",
-    "→": r"$\to$",
-    "–": "--",
-    "—": "---",
-    "†": r"\dag{}",
-    "‡": r"\ddag{}",
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "[": "{[}"},
+    **{"<": r"\textless{}", ">": r"\textgreater{}", "–": "--", "—": "---", "†": r"\dag{}", "‡": r"\ddag{}"},
+    **{"±": r"$\pm$", "×": r"$\times$", "≥": r"$\geq$", "≤": r"$\leq$", "→": r"$\to$"},
 }
 NEGATIVE = re.compile(r"(?<![\w-])-(?=\d)")
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One text of a cell: its kind is of `HEADINGS`, its rank 1, 2, 3 or 0, its mark the sign of a footnote."""
 
     text: str
@@ -82,15 +68,14 @@ class Layout(NamedTuple):
 
 def lay_out(table: ResultTable, partial: bool = False) -> Layout:
     """Return the entries of a table; with `partial` means of the finished runs where some are missing."""
-    cells = [cell for cells in table.rows.values() for cell in cells.values()]
-    quoted = dict.fromkeys(cell.printed.quoted for cell in cells if cell.printed and cell.printed.quoted)
-    letters = string.ascii_lowercase
-    marks = {source: letters[i % len(letters)] * (1 + i // len(letters)) for i, source in enumerate(quoted)}
+    sides = [cell.printed for *_, cell in table.places() if cell.printed]
+    quoted = dict.fromkeys(side.quoted for side in sides if side.quoted)
+    marks = dict(zip(quoted, string.ascii_lowercase, strict=False))
     entries: dict[tuple[str, str], dict[str, Entry]] = {}
     for column in table.columns:
         printed = not table.sample and any(of_row[column].printed for of_row in table.rows.values())
         kinds = ("ours",) if table.sample else ("ours", "paper", "difference", "n") if printed else ("ours", "n")
-        our_rank, paper_rank = our_ranks(table, column), printed_ranks(table, column)
+        our_rank, paper_rank = column_ranks(table, column)
         entries |= {(column, kind): {} for kind in kinds}
         for row, of_row in table.rows.items():
             cell, decimals = of_row[column], shown_decimals(table, row, column)
@@ -125,7 +110,7 @@ def lay_out(table: ResultTable, partial: bool = False) -> Layout:
 
 def _identity(table: ResultTable) -> str:
     """Return ``kmip-paper/table2, K-5.2, 143 of 144 runs``; a command that fills the table is one run."""
-    sides = [cell.ours for cells in table.rows.values() for cell in cells.values() if cell.ours]
+    sides = [cell.ours for *_, cell in table.places() if cell.ours]
     statuses = [
         status for side in sides if not side.published for status in (*side.sources.values(), *side.unfinished.values())
     ]
@@ -162,7 +147,7 @@ def our_entry(ours: Ours | None, decimals: int, partial: bool, sample: bool, ran
     lacks = not ours.complete and not ours.text
     # the state of the one command that fills the cell, or the number of runs
     states = [str(status.state) for key, status in ours.unfinished.items() if isinstance(key, str)]
-    progress = states[0] if states else f"{ours.n} of {ours.wanted}"
+    progress = states[0] if states else f"{ours.n} of {ours.planned}"
     parts = [ours.text] if ours.text else []
     if ours.shown(partial):
         parts.append(number(ours.mean, ours.std, decimals, ours.values) + (f" ({progress})" if lacks else ""))
@@ -213,8 +198,7 @@ def shown_decimals(table: ResultTable, row: str, column: str) -> int:
 def ranks(values: Mapping[str, float | None], better: str | None) -> dict[str, int]:
     """Return the names of the three best values with their ranks, 1 the best; better: ``higher``, ``lower``, None.
 
-    Equal values share a rank, and the next is as much higher (1, 1, 3). None and NaN have none; nor have all if no
-    direction is better, or if there is nothing to compare with.
+    Equal values share a rank (1, 1, 3). None and NaN have none; nor has a single value.
     """
     scores = pd.Series(values, dtype=float).dropna()
     if better is None or len(scores) < 2:
@@ -223,26 +207,19 @@ def ranks(values: Mapping[str, float | None], better: str | None) -> dict[str, i
     return places[places <= 3].to_dict()  # the papers mark first, second and third
 
 
-def our_ranks(table: ResultTable, column: str) -> dict[str, int]:
-    """Return row -> rank of our complete cells in a column, compared as they are shown; samples have none."""
-    sides = {row: cells[column].ours for row, cells in table.rows.items()}
+def column_ranks(table: ResultTable, column: str) -> tuple[dict[str, int], dict[str, int]]:
+    """Return row -> rank of our complete cells in a column, compared as they are shown, and of the printed ones.
+
+    There is none of ours in a sample, and none at all where rows are sizes and no competitors (``ranked: False``).
+    """
+    facts, cells = table.columns[column], {row: cells[column] for row, cells in table.rows.items()}
+    better = facts.get("better") if facts.get("ranked", True) else None
     means = {
-        row: round(side.mean, shown_decimals(table, row, column))
-        for row, side in sides.items()
-        if side is not None and side.complete
+        row: round(cell.our_mean, shown_decimals(table, row, column))
+        for row, cell in cells.items()
+        if cell.ours is not None and cell.ours.complete and not table.sample
     }
-    return {} if table.sample else ranks(means, _better(table, column))
-
-
-def printed_ranks(table: ResultTable, column: str) -> dict[str, int]:
-    """Return row -> rank of the printed cells in a column."""
-    return ranks({row: cells[column].paper_mean for row, cells in table.rows.items()}, _better(table, column))
-
-
-def _better(table: ResultTable, column: str) -> str | None:
-    facts = table.columns[column]
-    # Where the rows are sizes, and no competitors, the column has ``ranked: False``.
-    return facts.get("better") if facts.get("ranked", True) else None
+    return ranks(means, better), ranks({row: cell.paper_mean for row, cell in cells.items()}, better)
 
 
 def markdown(table: ResultTable, partial: bool = False) -> str:
@@ -301,8 +278,7 @@ def latex(table: ResultTable, partial: bool = False) -> str:
 
 
 def _escape_latex(text: str) -> str:
-    """Return the text with all that LaTeX would take for a command made harmless."""
-    return "".join(ESCAPES.get(sign, sign) for sign in text)
+    return text.translate(str.maketrans(ESCAPES))
 
 
 def _latex_entry(entry: Entry) -> str:
@@ -344,8 +320,7 @@ def csv_export(table: ResultTable, partial: bool = False) -> str:
         {"table": table.id, "row": row, "column": column}
         | _csv_facts(cell, partial)
         | {"settings": table.settings[row], "sample": table.sample}
-        for row, cells in table.rows.items()
-        for column, cell in cells.items()
+        for row, column, cell in table.places()
     ]
     columns = ["table", "row", "column", *_csv_facts(Cell(), partial), "settings", "sample"]
     return pd.DataFrame(lines, columns=columns, dtype=object).to_csv(index=False, lineterminator="\n")
@@ -359,7 +334,7 @@ def _csv_facts(cell: Cell, partial: bool) -> Mapping[str, Any]:
         "ours_mean": ours.mean if shown else None,
         "ours_std": ours.std if shown else None,
         "ours_n": ours.n,
-        "wanted": ours.wanted,
+        "wanted": ours.planned,
     }
     for state in (state for state in State if state is not State.DONE):
         facts[str(state)] = " ".join(str(key) for key, status in ours.unfinished.items() if status.state is state)

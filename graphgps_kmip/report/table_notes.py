@@ -9,21 +9,18 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import scipy
 
 from graphgps_kmip.common.durations import duration
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import ResultsError
+from graphgps_kmip.experiments.hyperparameter_search import SearchRecord
 from graphgps_kmip.experiments.run_status import State, Status
-from graphgps_kmip.experiments.search_record import SearchRecord
 from graphgps_kmip.report.result_table import Cell, ResultTable
 from graphgps_kmip.report.welch import LEVEL, Scores, against_best, mean_ranks, smallest_p
-
-Place = tuple[str, str, Cell]  # row, column and the cell
 
 PUBLISHED = "†"  # after numbers of published runs
 SPREAD = "ours: mean ± sample standard deviation (n - 1) over n runs"
@@ -39,7 +36,7 @@ SETTINGS = {
 
 def table_notes(table: ResultTable, partial: bool) -> Iterator[str]:
     """Yield the notes of a table, written with or without `partial` means."""
-    places = [(row, column, cell) for row, cells in table.rows.items() for column, cell in cells.items()]
+    places = list(table.places())
     printed = [cell.printed for *_, cell in places if cell.printed]
     filled = [(row, cell.ours) for row, _, cell in places if cell.ours]
     if not places:
@@ -63,14 +60,14 @@ def table_notes(table: ResultTable, partial: bool) -> Iterator[str]:
         yield f"seconds and memory of one run that had the machine to itself (`run --timing`): {', '.join(alone)}."
     yield from _failures(places)
     records = [status.record for _, side in filled for status in side.sources.values()]
-    if machines := sorted({hardware_in_words(record.get("hardware", {})) for record in records} - {"?"}):
+    if machines := sorted({describe_hardware(record.get("hardware", {})) for record in records} - {"?"}):
         yield f"our hardware: {'; '.join(machines)}."
     if table.printed_hardware:
         yield f"the paper's hardware: {table.printed_hardware}."
     yield from table.notes
 
 
-def _failures(places: list[Place]) -> Iterator[str]:
+def _failures(places: list[tuple[str, str, Cell]]) -> Iterator[str]:
     """Yield ``GCN, digits, seed 1; GAT, digits, seed 2 failed: why``, each run once, and each reason once."""
     failed: dict[tuple[str, str], dict[Path, str]] = {}
     for row, column, cell in places:
@@ -254,12 +251,11 @@ def _check_claim(
     return not any(p < CLAIM_LEVEL for p in p_values.values()), f"{test} at {CLAIM_LEVEL:.0%}: {numbers}"
 
 
-@dataclass(frozen=True)
-class Origin:
-    """One run or command behind a cell, or several cells of a row."""
+class Origin(NamedTuple):
+    """One run or command that a cell, or several cells of a row, are made of."""
 
     row: str
-    columns: tuple[str, ...]
+    columns: list[str]
     run: str
     value: str
     config_hash: str
@@ -273,31 +269,29 @@ class Origin:
 def origins(table: ResultTable) -> list[Origin]:
     """Return the origin of every value in a table, row by row, once for a command that fills many cells of a row."""
     merged: dict[tuple[str, ...], Origin] = {}
-    for origin in _origins(table):
-        key = (origin.row, origin.run, origin.folder, *(origin.columns if origin.value else ()))
-        merged[key] = replace(origin, columns=(*(merged[key].columns if key in merged else ()), *origin.columns))
+    for row, column, side in ((row, column, cell.ours) for row, column, cell in table.places() if cell.ours):
+        values = dict(zip(side.seeds, side.values, strict=False))
+        for source, status in side.sources.items() if side.values else ():
+            record, seconds = status.record, seconds_of(status.record)
+            config_hash, value = record.get("config_hash", ""), f"{values[source]:.6g}" if values else ""
+            origin = Origin(
+                row=row,
+                columns=[column],
+                run=f"seed {source}" if values else str(source),
+                value=value,
+                config_hash=config_hash if len(config_hash) <= 12 else "",  # of a command it is its text
+                code_version=str(record.get("code_version", "?")),
+                hardware=describe_hardware(record.get("hardware", {})),
+                date=str(record.get("finished_at", "?"))[:16].replace("T", " "),
+                minutes="?" if seconds is None else f"{seconds / 60:.1f}",
+                folder=str(status.path),
+            )
+            key = (row, origin.run, origin.folder, *([column] if value else ()))
+            if key in merged:
+                merged[key].columns.append(column)
+            else:
+                merged[key] = origin
     return list(merged.values())
-
-
-def _origins(table: ResultTable) -> Iterator[Origin]:
-    for row, cells in table.rows.items():
-        for column, cell in cells.items():
-            by_seed = dict(zip(cell.ours.seeds, cell.ours.values, strict=True)) if cell.ours and cell.ours.seeds else {}
-            for source, status in cell.ours.sources.items() if cell.ours and cell.ours.values else ():
-                record, seconds = status.record, seconds_of(status.record)
-                config_hash = record.get("config_hash", "")
-                yield Origin(
-                    row=row,
-                    columns=(column,),
-                    run=f"seed {source}" if by_seed else str(source),
-                    value=f"{by_seed[source]:.6g}" if by_seed else "",
-                    config_hash=config_hash if len(config_hash) <= 12 else "",  # of a command it is its text
-                    code_version=str(record.get("code_version", "?")),
-                    hardware=hardware_in_words(record.get("hardware", {})),
-                    date=str(record.get("finished_at", "?"))[:16].replace("T", " "),
-                    minutes="?" if seconds is None else f"{seconds / 60:.1f}",
-                    folder=str(status.path),
-                )
 
 
 def seconds_of(record: dict[str, Any]) -> float | None:
@@ -305,8 +299,8 @@ def seconds_of(record: dict[str, Any]) -> float | None:
     return record.get("wall_time", record.get("seconds"))
 
 
-def hardware_in_words(facts: dict[str, Any]) -> str:
-    """Return what a run ran on, in a few words."""
+def describe_hardware(facts: dict[str, Any]) -> str:
+    """Return the GPU or CPU of a run in a few words."""
     if not facts:
         return "?"
     return str(facts.get("gpu") or f"{facts.get('cpu', 'CPU')}, {facts.get('cores', '?')} cores")

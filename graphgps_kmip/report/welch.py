@@ -1,9 +1,8 @@
 """Welch interval of a difference of two means, and tests paired by run: mean ranks, Wilcoxon, bootstrap, Holm.
 
-B. L. Welch, "The generalization of Student's problem when several different population variances are involved",
-Biometrika 34 (1947): unlike Student's, it does not assume equal spreads of the two sides. J. Demšar, "Statistical
+Welch, Biometrika 34 (1947): unlike Student's, it does not assume equal spreads of the two sides. Demšar, "Statistical
 comparisons of classifiers over multiple data sets", JMLR 7 (2006): ranks, and Wilcoxon's signed-rank test, which
-assumes no normal differences. S. Holm, "A simple sequentially rejective multiple test procedure" (1979).
+assumes no normal differences. Holm, "A simple sequentially rejective multiple test procedure" (1979).
 """
 
 from __future__ import annotations
@@ -104,7 +103,7 @@ def against_best(scores: Scores, better: str) -> tuple[str, dict[str, Versus]]:
 
 
 def smallest_p(runs: int) -> float:
-    """Return the smallest p that a two-sided Wilcoxon test of so many pairs can have."""
+    """Return the smallest p that a two-sided Wilcoxon test of this number of pairs can have."""
     return 2.0 ** (1 - runs)
 
 

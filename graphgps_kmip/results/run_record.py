@@ -1,17 +1,19 @@
-"""record.json and stats.json of a run: the record at its end, and one JSON line per epoch and split."""
+"""record.json, stats.json and config of runs: reading, writing, and which runs of an experiment are finished."""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.common.json_files import Damaged, is_count, is_number, parsed_object, read_bytes
+from graphgps_kmip.common.yaml_files import read_yaml
 from graphgps_kmip.errors import ResultsError
-from graphgps_kmip.results.run_folder import RECORD, SPLITS, stats_file, writing
+from graphgps_kmip.results.run_folder import CONFIG, RECORD, SPLITS, run_folders, stats_file, writing
 
 log = logging.getLogger(__name__)
 Line = dict[str, Any]
@@ -20,11 +22,7 @@ BOOKKEEPING = ("epoch", "time_epoch", "time_iter", "eta", "eta_hours", "lr", "pa
 
 
 def examine_record(run_dir: Path) -> tuple[dict[str, Any] | None, str]:
-    """Return the record of a run or command and what is wrong with it.
-
-    Returns:
-        ``(record, "")``; ``(None, "")`` if there is none; ``(None, what is wrong)`` if the file is damaged.
-    """
+    """Return the record of a run or command, None if there is none, and what is wrong with a damaged one."""
     try:
         text = read_bytes(run_dir / RECORD)
         return (None, "") if text is None else (parsed_object(text), "")
@@ -39,16 +37,11 @@ def read_record(run_dir: Path) -> dict[str, Any] | None:
     """
     record, damage = examine_record(run_dir)
     if damage:
-        log.warning("%s", damage_line(run_dir, damage))
+        log.warning(
+            f"{run_dir / RECORD} is damaged ({damage}): this run does not count as finished; restore the file, or "
+            "train again, which moves the folder aside"
+        )
     return record
-
-
-def damage_line(run_dir: Path, damage: str) -> str:
-    """Return the log line about a damaged record."""
-    return (
-        f"{run_dir / RECORD} is damaged ({damage}): this run does not count as finished; restore the file, or train "
-        "again, which moves the folder aside"
-    )
 
 
 def is_finished(record: dict[str, Any] | None) -> bool:
@@ -62,11 +55,7 @@ def trained_epochs(record: dict[str, Any]) -> int:
 
 
 def write_record(run_dir: Path, record: dict[str, Any]) -> None:
-    """Replace the record of a run.
-
-    Raises:
-        RunFolderError: it cannot be written; the earlier one is as it was.
-    """
+    """Replace the record of a run; a `RunFolderError` if it cannot be written."""
     with writing(run_dir / RECORD):
         replace_file(run_dir / RECORD, (json.dumps(record, indent=2) + "\n").encode())
 
@@ -107,11 +96,7 @@ def read_run(run_dir: Path | str) -> dict[str, dict[int, Line]]:
 
 
 def append_stats(run_dir: Path, split: str, stats: Line) -> None:
-    """Append one line of JSON to the split's file, flushed before the return.
-
-    Raises:
-        RunFolderError: it cannot be written; the file is as it was.
-    """
+    """Append one line of JSON to the split's file, which stays as it was if that raises a `RunFolderError`."""
     path = stats_file(run_dir, split)
     with writing(path, "The lines of earlier epochs are unchanged."):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -126,13 +111,13 @@ def append_stats(run_dir: Path, split: str, stats: Line) -> None:
 
 
 def write_stats(run_dir: Path, split: str, *lines: Line) -> None:
-    """Replace the split's file by these lines.
+    """Replace the split's file by these lines; a `RunFolderError` if it cannot be written."""
+    write_lines(stats_file(run_dir, split), lines)
 
-    Raises:
-        RunFolderError: it cannot be written; the file is as it was.
-    """
-    path = stats_file(run_dir, split)
-    with writing(path):
+
+def write_lines(path: Path, lines: Iterable[Line], safe: str = "What was there before is unchanged.") -> None:
+    """Replace a file by lines of JSON; `safe` ends the message of a failure."""
+    with writing(path, safe):
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, "".join(json.dumps(line) + "\n" for line in lines).encode())
 
@@ -165,3 +150,64 @@ def numbers(line: Line) -> list[str]:
 def metric_names(line: Line) -> list[str]:
     """Return the metrics that a line holds, in its order, without the loss."""
     return [key for key in numbers(line) if key not in (*BOOKKEEPING, "loss")]
+
+
+def finished_runs(out_dir: Path, experiment: str | None = None) -> tuple[dict[Path, dict[str, Any]], list[Path]]:
+    """Return the records of the finished runs in a results folder by their folders, and the folders of the other runs.
+
+    A warning is logged for each damaged record and each copy. A run whose `config_hash` another one has too is a copy
+    of it, or has its record: it is not counted twice.
+
+    Args:
+        out_dir: ``<out_dir>/<config name>``; its runs are the folders whose names are whole numbers.
+        experiment: count only runs whose record has this `experiment`; None: all.
+    """
+    records: dict[Path, dict[str, Any]] = {}
+    others: list[Path] = []
+    hashes: dict[str, Path] = {}
+    for folder in run_folders(out_dir):
+        record = read_record(folder)
+        if not is_finished(record) or (experiment is not None and record.get("experiment") != experiment):
+            others.append(folder)
+        elif (key := record.get("config_hash")) and key in hashes:
+            others.append(folder)
+            log.warning(
+                f"{folder} has the record of {hashes[key].name} (config_hash {key}), and is not counted: move it away"
+            )
+        else:
+            records[folder] = record
+            hashes[key or str(folder)] = folder
+    return records, others
+
+
+def read_finished(run_dir: Path, record: dict[str, Any]) -> dict[str, dict[int, Line]]:
+    """Return the statistics of a finished run: split -> epoch -> line, with all its epochs.
+
+    Raises:
+        ResultsError: a file is damaged, or epochs are lost.
+    """
+    run = read_run(run_dir)
+    for epoch in range(trained_epochs(record)):
+        if epoch not in run.get("train", {}):
+            raise ResultsError(
+                f"{stats_file(run_dir, 'train')} lacks epoch {epoch} of a finished run; restore the file, or move "
+                f"{run_dir} away and train again."
+            )
+    return run
+
+
+def read_run_config(run_dir: Path, record: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return the config of a run as nested mappings; its record names the file where it is not ``config.yaml``.
+
+    Raises:
+        ResultsError: the file is missing or damaged.
+    """
+    path = config_file(run_dir, record)
+    if not path.exists():
+        raise ResultsError(f"{path} is missing: restore the file, or train it again")
+    return read_yaml(path, error_type=ResultsError)
+
+
+def config_file(run_dir: Path, record: dict[str, Any] | None = None) -> Path:
+    """Return the path of a run's config, whose name `cfg_dest` may have set."""
+    return run_dir / (record or {}).get("config_file", CONFIG)

@@ -85,9 +85,9 @@ experiments:
 """
 
 
-def fake_hash(words: list[str]) -> str:
+def fake_hash(argv: list[str]) -> str:
     """The hash of the fake main.py: what of the settings it reads."""
-    settings = dict(zip(words[2::2], words[3::2], strict=True))
+    settings = dict(zip(argv[2::2], argv[3::2], strict=True))
     return "|".join(f"{key}={settings[key]}" for key in sorted(settings) if key in ("do", "seed", "k"))
 
 
@@ -129,7 +129,7 @@ def command(name: str, *needs: Need, run: str = "") -> Command:
 
 def experiment(name: str, *trainings: Training, commands: tuple[Command, ...] = ()) -> Experiment:
     """An experiment of trainings and commands."""
-    return Experiment(name, name, trainings=trainings, commands={one.name: one for one in commands})
+    return Experiment(name, name, trainings=trainings, commands={entry.name: entry for entry in commands})
 
 
 def order(root: Path) -> list[str]:

@@ -62,14 +62,14 @@ class Recorder:
             raise KeyboardInterrupt
         self.trained.append(f"{training.tag}/{seed}")
         status.path.mkdir(parents=True, exist_ok=True)
-        words = str(training.words(seed, self.out))
+        argv = str(training.arguments(seed, self.out))
         score = self.score(training.tag)
         if isinstance(score, Exception):
-            content = {"error": str(score), "exit_code": 3, "config_hash": words}
+            content = {"error": str(score), "exit_code": 3, "config_hash": argv}
             failure_file(status.path).write_text(json.dumps(content))
         else:
             best = {"epoch": 3, "value": score, "test": {"f1": (score or 0) - seed / 10}}
-            record = {"finished": True, "config_hash": words, "metric_best": "f1", "best": best}
+            record = {"finished": True, "config_hash": argv, "metric_best": "f1", "best": best}
             (status.path / "config.yaml").write_text(f"metric_agg: {self.metric_agg}\n")
             record |= {"wall_time": 61.0, "params": 1234, "finished_at": f"2026-11-2{seed % 10}T08:00:00"}
             record |= {"code_version": "abc1234", "hardware": {"cpu": "a CPU", "cores": 2, "memory_gb": 24.0}}

@@ -23,7 +23,7 @@ from run import brec
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = load_manifest(ROOT / "run" / "experiments")
 PRINTED = load_printed(ROOT / "run" / "experiments" / "printed")
-FOLDERS = {training.folder: training for one in EXPERIMENTS.values() for training in one.trainings}
+FOLDERS = {training.folder: training for owner in EXPERIMENTS.values() for training in owner.trainings}
 # Cells that trainings fill (counted in the documents, dashes left out, OOM counted), and those of GRIT, which PPGT's
 # paper quotes.
 CELLS = {
@@ -73,11 +73,11 @@ def test_every_number_of_the_five_documents_has_trainings_and_as_many_runs_as_pr
         cells = {(row, column): cell for row in rows for column, cell in rows[row].items()}
         here = {place for place, cell in cells.items() if cell.ours is not None}
         printed = {place: cell.printed for place, cell in cells.items() if cell.printed is not None}
-        wanted = {place for place, cell in printed.items() if not cell.quoted or "kmip" in paper}
-        wanted -= {place for place in wanted if paper == "ppgt" and place[1] in ("parameters", "memory")}
-        missing[spec.id] = missing.get(spec.id, wanted - NOT_TRAINED.get(spec.id, set())) - here
+        required = {place for place, cell in printed.items() if not cell.quoted or "kmip" in paper}
+        required -= {place for place in required if paper == "ppgt" and place[1] in ("parameters", "memory")}
+        missing[spec.id] = missing.get(spec.id, required - NOT_TRAINED.get(spec.id, set())) - here
         for place in here if spec.value != "cells" else ():
-            cell, runs = printed.get(place), cells[place].ours.wanted
+            cell, runs = printed.get(place), cells[place].ours.planned
             once = (cell and cell.text == "OOM") or (paper == "ppgt" and spec.value != "score")
             expected = 1 if once else (cell and cell.n) or RUNS.get(spec.id, RUNS.get(paper, runs))
             assert runs == expected > 0, (spec.id, place)
@@ -133,24 +133,24 @@ def test_every_table_can_be_built_and_every_printed_one_belongs_to_an_experiment
 def test_the_table_of_brec_says_which_models_run_here_and_has_no_column_without_a_source() -> None:
     experiment = EXPERIMENTS["P-T1"]
     table = build(experiment, experiment.tables["ppgt/table1"])
-    ours = {training.point["model"] for training in experiment.trainings} | {"1-WL", "3-WL"}
-    assert {row for row, status in table.settings.items() if status != "quoted"} == ours
+    models = {training.point["model"] for training in experiment.trainings} | {"1-WL", "3-WL"}
+    assert {row for row, status in table.settings.items() if status != "quoted"} == models
     for row, cells in table.rows.items():
-        assert all((cell.ours is not None) == (row in ours) for cell in cells.values()), row
+        assert all((cell.ours is not None) == (row in models) for cell in cells.values()), row
     assert set(table.columns) <= {*brec.PRINTED}, "what run/brec.py counts"
 
 
 def test_every_experiment_says_what_it_claims_and_costs_and_draws_what_it_makes() -> None:
-    for one in EXPERIMENTS.values():
-        assert one.title, one.id
-        assert {"hours", "card", "memory_gb"} <= one.cost.keys(), one.id
-        assert set(one.settings.values()) <= {"exact", "ours", "none", "quoted"}, one.id
-        assert not one.number or (one.paper and one.claim and one.cost.get("source")), one.id
-        tables = {spec.id for key in one.of or [one.id] for spec in EXPERIMENTS[key].tables.values()}
-        for figure in one.figures.values():
+    for owner in EXPERIMENTS.values():
+        assert owner.title, owner.id
+        assert {"hours", "card", "memory_gb"} <= owner.cost.keys(), owner.id
+        assert set(owner.settings.values()) <= {"exact", "ours", "none", "quoted"}, owner.id
+        assert not owner.number or (owner.paper and owner.claim and owner.cost.get("source")), owner.id
+        tables = {spec.id for key in owner.of or [owner.id] for spec in EXPERIMENTS[key].tables.values()}
+        for figure in owner.figures.values():
             assert set(figure.tables) <= tables, figure.name
             for command, _, file in (source.partition("/") for source in figure.sources):
-                assert file in one.commands[command].produces, figure.name
+                assert file in owner.commands[command].produces, figure.name
 
 
 def test_a_sparse_network_that_is_trained_on_several_splits_has_an_estimator_for_each() -> None:
@@ -167,16 +167,9 @@ def test_a_sparse_network_that_is_trained_on_several_splits_has_an_estimator_for
 def test_every_training_loads_and_its_folder_is_the_one_that_main_py_writes_to(step: int, tmp_path: Path) -> None:
     hashes: dict[str, str] = {}
     for folder, training in list(FOLDERS.items())[::step]:
-        digest = planned_hash(training.words(training.seeds[0], tmp_path), ROOT)
+        digest = planned_hash(training.arguments(training.seeds[0], tmp_path), ROOT)
         assert cfg.name_tag == training.tag, f"{folder}: main.py would write to another, by name_tag {cfg.name_tag}"
         assert hashes.setdefault(digest, folder) == folder, f"{folder} repeats {hashes[digest]}"
-
-
-def test_the_sweep_over_k_of_paper_and_thesis_are_the_same_runs() -> None:
-    sweeps = [EXPERIMENTS[key].trainings for key in ("T-6.4a", "T-6.4b", "T-6.4c", "K-I.2")]
-    assert all(Counter(map(repr, sweep)) == Counter(map(repr, sweeps[0])) for sweep in sweeps)
-    shared = {one.folder for one in sweeps[0]} & {one.folder for one in EXPERIMENTS["T-6.1"].trainings}
-    assert shared == {f"SmallGraphs/{name}-kmip" for name in ("cifar10", "malnet", "pascalvoc", "peptides-func")}
 
 
 def test_the_page_of_experiments_lists_them_as_they_are() -> None:

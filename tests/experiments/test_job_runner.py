@@ -180,7 +180,7 @@ def test_what_is_damaged_does_not_count_and_the_results_of_a_command_are_moved_a
         assert read_failure(path) == {}
     status = run_status(run, 0, place.root, place.hash_of)
     assert (status.state, status.error[:27]) == (State.MISSING, "its record.json is damaged ")
-    if damage == "truncated":
+    if damage == "not JSON":
         assert [result.outcome for result in run_jobs([job], Setup(place.root))] == [Outcome.DONE]
         assert (job.path.with_name("look.old-1") / "cells.json").read_text() == "hours of work"
 
@@ -219,7 +219,7 @@ def test_a_job_that_another_finished_just_before_its_lock_was_free_is_not_repeat
     (job,) = jobs_of(place, experiment("A", training("GCN")))
 
     def late(path: Path) -> int | None:
-        python(*job.words, cwd=place.root, check=True)
+        python(*job.arguments, cwd=place.root, check=True)
         return take_descriptor(path)
 
     monkeypatch.setattr(job_runner, "take_descriptor", late)

@@ -1,4 +1,4 @@
-"""Manifests: what a grid becomes, rows that are added, what is found in them, and what is told of one that is wrong."""
+"""Manifests: grids, added rows, and the error messages about a wrong one."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import yaml
 
 from graphgps_kmip import reproduce
 from graphgps_kmip.errors import ConfigError, ManifestError
-from graphgps_kmip.experiments.experiment_spec import Command, Experiment, Need, TableSpec, Training
+from graphgps_kmip.experiments.experiment_spec import Experiment, TableSpec, Training
 from graphgps_kmip.experiments.jobs import list_members
-from graphgps_kmip.experiments.manifest import find, load_manifest, narrow, select, with_members
+from graphgps_kmip.experiments.manifest import load_manifest, with_members
 from graphgps_kmip.experiments.printed_tables import PrintedTable
 from graphgps_kmip.experiments.search_space import load_ranges, searches
 from graphgps_kmip.report.result_table import build_table
@@ -52,8 +52,8 @@ def test_keys_of_a_grid_take_the_seed_of_each_run(tmp_path: Path) -> None:
     grid = "{over: {d: [x]}, cfg: 'F/x.yaml', seeds: [4, 5], splits: True, seeded: [m.other, m.third]}"
     (training,) = load_manifest(written(tmp_path, entry(f"trainings: [{grid}]")))["a"].trainings
     for seed in (4, 5):
-        words = training.words(seed, tmp_path)
-        settings = dict(zip(words[2::2], words[3::2], strict=True))
+        argv = training.arguments(seed, tmp_path)
+        settings = dict(zip(argv[2::2], argv[3::2], strict=True))
         taken = [settings[key] for key in ("seed", "dataset.split_index", "m.other", "m.third")]
         assert taken == [str(seed)] * 4
 
@@ -61,88 +61,68 @@ def test_keys_of_a_grid_take_the_seed_of_each_run(tmp_path: Path) -> None:
 def test_an_experiment_made_of_others_has_their_trainings_and_parts_of_it_are_theirs(tmp_path: Path) -> None:
     grid = "trainings: [{{over: {{d: [x, y]}}, cfg: '{}/{{d}}.yaml', seeds: 2}}]"
     files = [entry(grid.format(key.upper()), key) for key in "ab"]
-    found = load_manifest(written(tmp_path, "experiments: {all: {title: t, of: [b, a]}}", *files))
-    assert [one.folder for one in found["all"].trainings] == ["B/x", "B/y", "A/x", "A/y"]
-    parts = list_members(found, "all", "d=y", 1)
-    assert [(one.id, [training.folder for training in one.trainings]) for one in parts] == [
+    manifest = load_manifest(written(tmp_path, "experiments: {all: {title: t, of: [b, a]}}", *files))
+    assert [part.folder for part in manifest["all"].trainings] == ["B/x", "B/y", "A/x", "A/y"]
+    parts = list_members(manifest, "all", "d=y", 1)
+    assert [(part.id, [training.folder for training in part.trainings]) for part in parts] == [
         ("b", ["B/y"]),
         ("a", ["A/y"]),
     ]
-    assert {training.seeds for one in parts for training in one.trainings} == {(0,)}
-    assert [one.id for one in list_members(found, "a", "")] == ["a"]
+    assert {training.seeds for part in parts for training in part.trainings} == {(0,)}
+    assert [part.id for part in list_members(manifest, "a", "")] == ["a"]
     searched = {"a": {"A/x": 1}, "b": {"B/x": 2}}
-    found = {key: dataclasses.replace(one, searched=searched.get(key)) for key, one in found.items()}
-    assert with_members(found)["all"].searched == {"A/x": 1, "B/x": 2}
-    found["a"] = dataclasses.replace(found["a"], searched=None)
-    assert with_members(found)["all"].searched is None
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        ("of: [aa]", "no experiment 'aa'. Did you mean a?"),
-        ("of: [c]", "b: c is made of others itself: name those"),
-        (f"of: [a], {GRID}", "made of others (`of`), it has no trainings of its own: leave them out"),
-    ],
-)
-def test_an_experiment_cannot_be_made_of_just_anything(body: str, message: str, tmp_path: Path) -> None:
-    files = [entry(GRID, "a"), entry(body, "b"), "experiments: {c: {title: t, of: [a]}}"]
-    with pytest.raises(ManifestError, match=re.escape(message)):
-        load_manifest(written(tmp_path, *files))
+    manifest = {key: dataclasses.replace(part, searched=searched.get(key)) for key, part in manifest.items()}
+    assert with_members(manifest)["all"].searched == {"A/x": 1, "B/x": 2}
+    manifest["a"] = dataclasses.replace(manifest["a"], searched=None)
+    assert with_members(manifest)["all"].searched is None
 
 
 def test_two_trainings_of_one_folder_take_the_seed_for_the_same_keys(tmp_path: Path) -> None:
     grid = "{over: {d: [x]}, cfg: 'F/{d}.yaml', seeds: 2}"
-    seeded = grid.replace("seeds: 2", "seeds: 3, seeded: [m.other]")
-    for second, fails in ((grid, False), (grid.replace("seeds: 2", "seeds: 3"), False), (seeded, True)):
-        written(tmp_path, entry(f"trainings: [{grid}, {second}]"))
-        if fails:
-            with pytest.raises(ManifestError, match="F/x holds another training too: give it a tag"):
-                load_manifest(tmp_path)
-        else:
-            assert len(load_manifest(tmp_path)["a"].trainings) == 2
+    written(tmp_path, entry(f"trainings: [{grid}, {grid.replace('seeds: 2', 'seeds: 3')}]"))
+    assert len(load_manifest(tmp_path)["a"].trainings) == 2
+    written(tmp_path, entry(f"trainings: [{grid}, {grid.replace('seeds: 2', 'seeds: 2, seeded: [m.other]')}]"))
+    with pytest.raises(ManifestError, match="F/x holds another training too: give it a tag"):
+        load_manifest(tmp_path)
 
 
 def test_experiments_of_several_folders_are_one_manifest(tmp_path: Path) -> None:
-    ours, users, none = (tmp_path / name for name in ("ours", "users", "none"))
-    ours.mkdir()
+    shipped, users, none = (tmp_path / name for name in ("ours", "users", "none"))
+    shipped.mkdir()
     users.mkdir()
-    written(ours, entry(GRID))
+    written(shipped, entry(GRID))
     written(
         users, entry("commands: {c: {run: r, sample: s, produces: [], needs: [{experiment: a, point: {d: x}}]}}", "b")
     )
-    assert list(load_manifest(ours, users, none)) == ["a", "b"]
+    assert list(load_manifest(shipped, users, none)) == ["a", "b"]
     written(users, entry(GRID))
     with pytest.raises(ManifestError, match="experiment a is in another place already"):
-        load_manifest(ours, users)
+        load_manifest(shipped, users)
 
 
 @pytest.mark.parametrize(
     ("files", "message"),
     [
         ((), "holds no experiment"),
-        (("- 1",), "0.yaml: expected `key: value` lines, found list"),
         (("experiment: {}",), "unknown key 'experiment'. Did you mean experiments?"),
         (("experiments: {a: {}}",), "Experiment: title missing"),
         (("experiments: {a: 3}",), "0.yaml, a: expected keys and values, found 3"),
-        ((entry(GRID), entry(GRID)), "1.yaml: experiment a is in another place already"),
-        (("experiments: {a: {title: t}, a: {title: u}}",), "0.yaml:1: the key 'a' is there twice in one mapping"),
+        ((entry("of: [aa]"),), "no experiment 'aa'. Did you mean a?"),
+        ((entry("of: [b]"), entry("of: [c]", "b"), entry(GRID, "c")), "a: b is made of others itself: name those"),
+        ((entry(f"of: [b], {GRID}"),), "made of others (`of`), it has no trainings of its own: leave them out"),
         ((entry("trainings: [{cfg: F/x.yaml}]"),), "0.yaml, a: seeds missing"),
         ((entry(GRID.replace("[x, y]", "[z]")),), "0.yaml, a: axis d has no 'z'. Allowed: x, y"),
         ((entry(GRID.replace("d: [x, y]", "e: all")),), "axis 'e' has no values for `all`"),
         ((entry(GRID.replace("{d}", "{e}")),), "no axis 'e'. Allowed: d"),
         ((entry(GRID.replace("seeds", "skip: [{d: z}], seeds")),), "skip: d has no 'z'"),
         ((entry(GRID.replace("F/{d}.yaml", "F/c.yaml").replace("seeds", "set: {k: '{d}'}, seeds")),), "give it a tag"),
-        ((entry(GRID.replace("seeds", "tag: '../x', seeds")),), "a: tag: "),
         ((entry("commands: {c: {run: r, sample: s}}"),), "Command: produces missing"),
         ((entry("tables: {t: {values: score}}"),), "unknown key 'values'. Did you mean value?"),
         ((entry("makes: table 1"),), "0.yaml, a, makes: expected a list, found 'table 1'"),
         ((entry("number: x"),), "0.yaml, a, number: expected a whole number, found 'x'"),
         ((entry(GRID.replace("[x, y]", "x")),), "axis d: expected a list of values or `all`, found 'x'"),
         ((entry(GRID.replace("{d}", "{d.fil}")),), "expected {axis} or {axis.file}"),
-        ((entry(GRID.replace("seeds: 2", "seeds: 0")),), "seeds: expected how many, or a list of them, found 0"),
-        ((entry(SHARED), entry(SHARED.replace("run: r", "run: q, of: a"), "b")), "command c of a is another one"),
-        ((entry(f"{GRID}, {SHARED.replace('[]', '[{experiment: b}]')}"),), "a needs b, which does not exist"),
+        ((entry(f"{GRID}, {SHARED.replace('[]', '[{experiment: b}]')}"),), "no experiment 'b'"),
         ((entry(f"{GRID}, {SHARED.replace('[]', '[{point: {d: z}}]')}"),), "a needs d z of a: 0 trainings fit"),
         ((entry(f"{GRID}, {SHARED.replace('[]', '[{point: {}}]')}"),), "a needs a training of a: 2 trainings fit"),
         ((entry(f"{GRID}, {SHARED.replace('[]', '[{command: e}]')}"),), "a needs command e of a. Allowed: c"),
@@ -152,27 +132,6 @@ def test_experiments_of_several_folders_are_one_manifest(tmp_path: Path) -> None
 def test_a_manifest_that_is_wrong_is_told_where(tmp_path: Path, files: tuple[str, ...], message: str) -> None:
     with pytest.raises((ManifestError, ConfigError), match=re.escape(message)):
         load_manifest(written(tmp_path, *files))
-
-
-def test_what_a_command_needs_is_found_in_other_experiments_too(tmp_path: Path) -> None:
-    command = "commands: {c: {run: r, sample: s, produces: [f], needs: [{experiment: a, point: {d: x}, seed: 1}]}}"
-    experiments = load_manifest(written(tmp_path, entry(GRID), entry(command, "b")))
-    needed = experiments["b"].commands["c"].needs[0]
-    assert (needed.seed, find(experiments, needed)) == (1, experiments["a"].trainings[0])
-    assert isinstance(find(experiments, Need("b", command="c")), Command)
-
-
-def test_an_experiment_is_narrowed_by_axes_and_seeds(tmp_path: Path) -> None:
-    experiments = load_manifest(written(tmp_path, entry(GRID)))
-    kept = narrow(select(experiments, "a"), {"d": ("y",)}, seeds=1).trainings
-    assert [(one.cfg, one.seeds) for one in kept] == [("F/y.yaml", (0,))]
-    with pytest.raises(ManifestError, match="no experiment 'A'. Did you mean a?"):
-        select(experiments, "A")
-    assert [one.seeds for one in narrow(experiments["a"], {}, seeds=3).trainings] == [(0, 1, 2)] * 2
-    with pytest.raises(ManifestError, match="a has no axis 'e'. Allowed: d"):
-        narrow(experiments["a"], {"e": ("x",)})
-    with pytest.raises(ManifestError, match="d of a has no 'z'. Allowed: x, y"):
-        narrow(experiments["a"], {"d": ("z",)})
 
 
 def with_rows(folder: Path, rows: dict) -> dict[str, Experiment]:
@@ -248,11 +207,11 @@ def test_a_row_of_ones_own_working_folder_is_trained_there_by_a_clone(
     (tmp_path / "run/experiments/mine.yaml").write_text(yaml.safe_dump({"rows": {"quickstart/digits": {"Mine": row}}}))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(reproduce, "ROOT", tmp_path)
-    words = ["quickstart/digits", "--only", "model=Mine", "--seeds", "1", "--sample"]
-    assert reproduce.main(["run", *words]) == 0
+    argv = ["quickstart/digits", "--only", "model=Mine", "--seeds", "1", "--sample"]
+    assert reproduce.main(["run", *argv]) == 0
     assert (tmp_path / "results/quickstart-sample/digits-kmip-Mine/0/record.json").is_file()
     capsys.readouterr()
-    assert reproduce.main(["plan", *words]) == 0
+    assert reproduce.main(["plan", *argv]) == 0
     line = capsys.readouterr().out.splitlines()[0]
     assert line.startswith(f"python {ROOT}/main.py --cfg configs/quickstart/digits-kmip.yaml ")
     assert line.endswith("# done")

@@ -11,6 +11,7 @@ from graphgps_kmip.errors import ManifestError
 from graphgps_kmip.experiments.experiment_spec import Need
 from graphgps_kmip.experiments.jobs import (
     command_line,
+    narrow_by_option,
     plan_jobs,
     plan_lines,
     plan_summary,
@@ -66,7 +67,7 @@ def test_only_keeps_values_whose_names_may_have_pluses(tmp_path: Path, only: str
         (["a "], "", "no experiment 'a '. Did you mean A?"),
         (["A"], "modle=GCN", "A has no axis 'modle'. Did you mean model?"),
         (["A"], "model=GCM", "model of A has no 'GCM'. Did you mean GCN?"),
-        (["A"], "command=benhc", "A has no command 'benhc'. Did you mean bench?"),
+        (["A"], "command=benhc", "command of A has no 'benhc'. Did you mean bench?"),
         (["A"], "model", "expected axis=value"),
     ],
 )
@@ -74,12 +75,6 @@ def test_a_mistake_is_told_with_near_misses(tmp_path: Path, keys: list[str], onl
     with pytest.raises(ManifestError) as error:
         labels(tmp_path, *keys, only=only)
     assert message in str(error.value)
-
-
-def test_commands_that_need_each_other_are_told_by_name(tmp_path: Path) -> None:
-    ring = experiment("R", commands=(command("a", Need("R", command="b")), command("b", Need("R", command="a"))))
-    with pytest.raises(ManifestError, match="R a -> R b -> R a"):
-        plan_jobs({"R": ring}, ["R"], make_project(tmp_path))
 
 
 def test_experiments_that_share_a_run_run_it_once(tmp_path: Path) -> None:
@@ -93,14 +88,19 @@ def test_a_command_gets_the_folders_of_its_results_and_of_what_it_needs(tmp_path
     assert command_line(look) == "python tool.py results/commands/A/look results/set/gcn/1"
 
 
+def test_seeds_may_be_fewer_or_more_than_those_of_the_experiment() -> None:
+    for seeds, expected in ((1, (0,)), (3, (0, 1, 2))):
+        assert {row.seeds for row in narrow_by_option(A, "", seeds).trainings} == {expected}
+
+
 def test_samples_have_roots_of_their_own(tmp_path: Path) -> None:
     jobs = plan_jobs(ALL, ["A"], make_project(tmp_path, sample=True))
     assert {job.path.relative_to(tmp_path / "results").parts[0] for job in jobs} == {"set-sample", "commands-sample"}
-    assert jobs[-1].words[-1] == "results/set-sample/gcn/1"
+    assert jobs[-1].arguments[-1] == "results/set-sample/gcn/1"
 
 
 def test_the_plan_says_of_each_command_how_far_it_is(tmp_path: Path) -> None:
     jobs = plan_jobs(ALL, ["A"], make_project(tmp_path), "model=GCN", seeds=1)
-    words = ["python", "main.py", *training("GCN").words(0, Path("results"))]
-    assert plan_lines(jobs) == [f"{shlex.join(words)}  # missing"]
+    argv = ["python", "main.py", *training("GCN").arguments(0, Path("results"))]
+    assert plan_lines(jobs) == [f"{shlex.join(argv)}  # missing"]
     assert plan_summary(["A"], jobs) == "A: 1 job: 1 missing"

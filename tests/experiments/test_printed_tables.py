@@ -116,25 +116,6 @@ def test_the_paper_repeats_the_thesis_where_it_is_known_to() -> None:
     }
 
 
-@pytest.mark.parametrize(("table", "rows"), [("table10", 9), ("table11", 9), ("table12", 6)])
-def test_forward_and_backward_pass_add_up_to_the_whole(table: str, rows: int) -> None:
-    sums = 0
-    for row, cells in TABLES[f"kmip-paper/{table}"].rows.items():
-        forward, backward, total = (cells[f"train_{part}"].mean for part in ("forward", "backward", "total"))
-        if total is not None:
-            # Three rounded numbers: to 0.01 ms, or where seconds are printed to 1 ms and, in one cell, worse.
-            assert abs(forward + backward - total) <= (0.0151 if total < 100 else 1.51), row
-            sums += 1
-    assert sums == rows
-
-
-def test_the_comparison_with_flash_attention_repeats_the_table_of_k_mip() -> None:
-    alone = texts("kmip-paper/table10")
-    for table, column in (("kmip-paper/table15", "inference_total"), ("kmip-paper/table16", "train_total")):
-        compared = texts(table)
-        assert {row: alone[row][column] for row in alone} == {row: compared[row]["kmip_fp32_runtime"] for row in alone}
-
-
 def test_numbers_of_parameters_are_those_of_the_test_of_parameter_counts() -> None:
     printed = {
         (row, column.removesuffix(" params")): cell.text
@@ -161,16 +142,6 @@ def test_the_geco_paper_prints_one_number_wherever_it_prints_a_score_twice() -> 
     assert without == {"PascalVOC-SP": texts("geco/table1")["GECO"]["PascalVOC-SP"]}
 
 
-def test_four_printed_sparsities_of_the_geco_paper_do_not_follow_from_the_numbers_beside_them() -> None:
-    wrong = set()
-    for key, unit in (("geco/table7", 100), ("geco/table8", 1e6)):
-        for row, cells in TABLES[key].rows.items():
-            sparsity = cells["edges"].mean / cells["nodes"].mean ** 2 * unit
-            if abs(sparsity / cells["sparsity"].mean - 1) > 0.03:
-                wrong.add((row, float(f"{sparsity:.3g}")))
-    assert wrong == {("Reddit", 2110), ("Yelp", 27.2), ("ogbg-code2", 0.792), ("ogbg-ppa", 3.83)}
-
-
 def test_names_of_models_and_data_sets_are_spelt_alike_in_all_tables() -> None:
     names = {name for table in TABLES.values() for name in (*table.rows, *table.columns)}
     plain = {name: "".join(character for character in name.lower() if character.isalnum()) for name in names}
@@ -188,15 +159,6 @@ def test_the_first_rule_that_fits_says_how_many_runs_and_whom_the_paper_quotes(t
     assert [(rows[row]["a"].n, rows[row]["a"].quoted) for row in ("x", "y")] == [(4, "them"), (1, "them")]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"colour": "red"}, "unknown key 'colour'"),
-        ({"rows": {"x": {"c": 1}}}, "column 'c' is not in the table. Allowed: a, b"),
-        ({"seeds": [{"rows": ["z"], "n": 1}]}, "row 'z' is not in the table"),
-        ({"quoted": [{"rows": ["x"]}]}, "source missing"),
-    ],
-)
-def test_a_printed_table_that_names_what_is_not_there_is_told(tmp_path: Path, change: dict, message: str) -> None:
-    with pytest.raises(ManifestError, match=f"^paper/t.*{message}"):
-        load_printed(written(tmp_path, TABLE | change))
+def test_a_key_of_a_printed_table_that_is_unknown_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ManifestError, match="^paper/t: unknown key 'colour'"):
+        load_printed(written(tmp_path, TABLE | {"colour": "red"}))

@@ -14,10 +14,17 @@ from typing import Any
 import pytest
 
 from graphgps_kmip.experiments import hyperparameter_search
-from graphgps_kmip.experiments.hyperparameter_search import Options, Run, coordinate_search, run_search, runner_of
+from graphgps_kmip.experiments.hyperparameter_search import (
+    Run,
+    StorageLock,
+    coordinate_search,
+    open_study,
+    read_search,
+    run_search,
+    runner_of,
+)
 from graphgps_kmip.experiments.job_runner import Setup
 from graphgps_kmip.experiments.run_status import State, Status, failure_file
-from graphgps_kmip.experiments.search_record import StorageLock, open_study, read_search
 from graphgps_kmip.experiments.search_space import Factor, Space
 from tests.experiments.project import make_project, order, training
 from tests.experiments.search_cases import FACTORS, RANGES, TOGETHER, TRIALS, Recorder, Score, scores, toy
@@ -45,8 +52,8 @@ def study(out: Path, engine: str = "tpe") -> Any:
 def asked(out: Path, *limits: int, together: int = 1) -> list[dict[str, str]]:
     """The configurations of a search that is started with each of these limits in turn."""
     for limit in limits:
-        options = Options(trials=limit, together=together)
-        run_search(toy(seeds=(0,)), "tpe", WIDE, Recorder(out, below), out, options)
+        options = {"trials": limit, "together": together}
+        run_search(toy(seeds=(0,)), "tpe", WIDE, Recorder(out, below), out, **options)
     return [trial.params for trial in study(out).trials]
 
 
@@ -75,7 +82,7 @@ def test_a_coordinate_search_puts_the_best_values_together_once(
 
 
 @pytest.mark.parametrize(
-    ("score", "metric_agg", "chosen", "value"),
+    ("score", "metric_agg", "choice", "value"),
     [
         (RISING, "argmax", TOGETHER, "0.8"),
         (scores(lr001=0.6, depth8=0.7, lr001_depth8=0.65), "argmax", "search-depth8", "0.7"),  # best of all trials
@@ -86,16 +93,16 @@ def test_a_coordinate_search_puts_the_best_values_together_once(
     ],
 )
 def test_linear_trains_trials_then_the_combination_then_the_other_final_seeds_of_the_best(
-    tmp_path: Path, score: Score, metric_agg: str, chosen: str, value: str
+    tmp_path: Path, score: Score, metric_agg: str, choice: str, value: str
 ) -> None:
     runner = Recorder(tmp_path, score, metric_agg=metric_agg)
     (outcome,) = run_search(toy(), "linear", RANGES, runner, tmp_path)
     assert runner.trained[:4] == [f"{tag}/0" for tag in TRIALS]
-    assert runner.trained[-1] == f"{chosen}/1"
+    assert runner.trained[-1] == f"{choice}/1"
     assert outcome.finished
     assert outcome.line.endswith(f", validation f1 {value}")
     page = outcome.log.read_text()
-    assert f"Chosen: `{chosen}`, validation f1 {value}." in page
+    assert f"Chosen: `{choice}`, validation f1 {value}." in page
     assert ("diverged: out of memory" in page) is isinstance(score("search-default"), MemoryError)
     assert ("its score is no number" in page) is (score("search-default") != score("search-default"))
 
@@ -118,30 +125,30 @@ def test_searches_go_side_by_side_and_where_all_trials_fail_the_others_go_on(tmp
         calls.append(len(runs))
         return [status for run in runs for status in runners[run[0].point["model"]]([run])]
 
-    lost, chosen = run_search(toy("GAT", "kMIP"), "linear", ALL_MODELS, runner, tmp_path)
+    lost, choice = run_search(toy("GAT", "kMIP"), "linear", ALL_MODELS, runner, tmp_path)
     assert calls == [8, 1, 2]
     assert lost.line == "Toys/gat: no trial was finished, so there is nothing to choose from"
-    assert (lost.finished, chosen.finished) == (False, True)
+    assert (lost.finished, choice.finished) == (False, True)
 
 
 @pytest.mark.parametrize(("engine", "limit"), [("linear", 1), ("linear", 5), ("tpe", 1), ("tpe", 4)])
 def test_a_search_that_is_killed_goes_on_without_repeating_a_run(tmp_path: Path, engine: str, limit: int) -> None:
-    options = Options(trials=6)
+    options = {"trials": 6}
     whole, first = Recorder(tmp_path / "whole", RISING), Recorder(tmp_path, RISING, limit=limit)
-    run_search(toy(), engine, RANGES, whole, tmp_path / "whole", options)
+    run_search(toy(), engine, RANGES, whole, tmp_path / "whole", **options)
     with pytest.raises(KeyboardInterrupt):
-        run_search(toy(), engine, RANGES, first, tmp_path, options)
+        run_search(toy(), engine, RANGES, first, tmp_path, **options)
     second, third = Recorder(tmp_path, RISING), Recorder(tmp_path, RISING)
-    (resumed,) = run_search(toy(), engine, RANGES, second, tmp_path, options)
+    (resumed,) = run_search(toy(), engine, RANGES, second, tmp_path, **options)
     assert first.trained + second.trained == whole.trained
     study_file = tmp_path / f"search/toy/kmip-{engine}.optuna.jsonl"
     study_file.unlink()  # without its study, too: the trials are found by their run folders
-    assert run_search(toy(), engine, RANGES, third, tmp_path, options) == [resumed]
+    assert run_search(toy(), engine, RANGES, third, tmp_path, **options) == [resumed]
     assert third.trained == []
 
 
 def test_a_study_of_other_ranges_is_left_alone(tmp_path: Path) -> None:
-    run_search(toy(), "tpe", RANGES, Recorder(tmp_path, RISING), tmp_path, Options(trials=2))
+    run_search(toy(), "tpe", RANGES, Recorder(tmp_path, RISING), tmp_path, trials=2)
     other = {"toy": RANGES["toy"] | {"fixed": {"gt.n_heads": 2}}}
     with pytest.raises(ValueError, match=r"kmip-tpe.optuna.jsonl is of other ranges .*: move it away to begin anew"):
         run_search(toy(), "tpe", other, Recorder(tmp_path, RISING), tmp_path)
@@ -168,7 +175,7 @@ def test_a_trial_that_another_process_runs_is_left_to_it_and_without_its_end_not
         busy = [] if ends and len(attempts) > 1 else attempts
         return [Status(State.INTERRUPTED, tmp_path, {}) if run in busy else recorder([run])[0] for run in runs]
 
-    (outcome,) = run_search(toy(), engine, RANGES, runner, tmp_path, Options(trials=4))
+    (outcome,) = run_search(toy(), engine, RANGES, runner, tmp_path, trials=4)
     assert outcome.finished is ends
     assert ("1 trials are not finished: start the search again to go on" in outcome.line) is not ends
     assert (read_search(tmp_path / f"search/toy/kmip-{engine}.optuna.jsonl") is not None) is ends
@@ -185,16 +192,15 @@ def test_followers_get_the_choice_with_settings_of_their_own(tmp_path: Path) -> 
     assert "'gt.layers', '7'" in record["config_hash"]
 
 
-@pytest.mark.parametrize(
-    ("engine", "score", "message"),
-    [
-        ("linear", None, "no validation split: a search has nothing to choose by"),
-        ("linaer", 0.5, "no engine 'linaer'. Did you mean linear?"),
-    ],
-)
-def test_what_cannot_be_searched_is_refused(tmp_path: Path, engine: str, score: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        run_search(toy(), engine, RANGES, Recorder(tmp_path, lambda _: score), tmp_path)
+def test_runs_without_a_validation_split_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no validation split: a search has nothing to choose by"):
+        run_search(toy(), "linear", RANGES, Recorder(tmp_path, lambda _: None), tmp_path)
+
+
+def test_linear_search_cannot_tune_equally_and_is_refused(tmp_path: Path) -> None:
+    equal = {"toy": RANGES["toy"] | {"tuning": {"trials": 4, "seed": 7}}}
+    with pytest.raises(ValueError, match="toy gives every model the same number of trials, .* use --search tpe"):
+        run_search(toy(), "linear", equal, Recorder(tmp_path, scores()), tmp_path)
 
 
 def test_without_optuna_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,10 +230,10 @@ def test_a_tpe_search_that_continues_asks_as_one_that_was_not_interrupted(
 
 
 def test_trials_that_were_open_when_it_was_killed_are_run_before_new_ones(tmp_path: Path) -> None:
-    options = Options(trials=8, together=3)
+    options = {"trials": 8, "together": 3}
     for limit in (1, 3):  # the first ends its first trial, the second all three that were asked for together
         with pytest.raises(KeyboardInterrupt):
-            run_search(toy(), "tpe", WIDE, Recorder(tmp_path, below, limit=limit), tmp_path, options)
+            run_search(toy(), "tpe", WIDE, Recorder(tmp_path, below, limit=limit), tmp_path, **options)
     assert [trial.state.name for trial in study(tmp_path).trials] == ["COMPLETE"] * 3 + ["RUNNING"] * 3
 
 
@@ -240,8 +246,8 @@ def test_a_half_written_line_of_the_storage_is_dropped(tmp_path: Path) -> None:
 
 def test_a_failed_trial_is_a_trial_repeated_ones_are_trained_once_and_the_record_says_so(tmp_path: Path) -> None:
     runner = Recorder(tmp_path, scores(default=FloatingPointError("out of memory"), lr001_depth8=0.9))
-    options = Options(trials=12, together=4)
-    (outcome,) = run_search(toy(seeds=(0,)), "tpe", RANGES, runner, tmp_path, options)
+    options = {"trials": 12, "together": 4}
+    (outcome,) = run_search(toy(seeds=(0,)), "tpe", RANGES, runner, tmp_path, **options)
     assert len(runner.trained) == len(set(runner.trained)) <= 6
     assert outcome.line == "Toys/kmip: lr 0.01, depth 8, validation f1 0.9"
     assert study(tmp_path).trials[0].state.name == "FAIL"

@@ -49,7 +49,7 @@ def jobs_of(place: Place, *more: Training) -> list[Job]:
 
 
 def worker_of(job: Job) -> Worker:
-    return Worker(job.words, job.path.parents[2])
+    return Worker(job.arguments, job.path.parents[2])
 
 
 def test_a_dry_run_shows_the_files_that_sbatch_would_get_those_with_the_same_needs_together(
@@ -104,7 +104,7 @@ def test_the_local_executor_runs_jobs_then_what_needs_them_and_nothing_that_need
     tool.write_text(tool.read_text().replace("with Path", "out.mkdir(parents=True)\nwith Path", 1))
     jobs = [job for job in jobs_of(place, training("Bad", do="fail")) if job.label != "A bench"]
     options = parse_options(["executor=local,time=5"])
-    assert not submit(jobs, lambda job: Worker(job.words, place.root), place.root / "slurm/%j", options)
+    assert not submit(jobs, lambda job: Worker(job.arguments, place.root), place.root / "slurm/%j", options)
     assert sorted(order(place.root)[:3]) == ["bad/0", "gat/0", "gcn/0"]
     assert order(place.root)[3:] == ["look"]
     lines = capsys.readouterr().out.splitlines()
@@ -140,23 +140,23 @@ def test_a_job_whose_time_is_up_saves_and_goes_to_the_queue_again(tmp_path: Path
             worker()
     finally:
         signal.signal(signal.SIGALRM, before)
-    assert (again[0].words, again[0].root, again[0].process) == (["train.py"], tmp_path, None)
+    assert (again[0].arguments, again[0].root, again[0].process) == (["train.py"], tmp_path, None)
 
 
 def test_over_nodes_every_training_that_is_not_done_is_an_element_of_one_job_array(
     cluster: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_command_line(reproduce, cluster, monkeypatch)
-    words = ["run", "A", "--only", "model=GCN+GPS+kMIP", "--slurm", "partition=gpu,time=1-00:00:00", *OVER_NODES]
+    argv = ["run", "A", "--only", "model=GCN+GPS+kMIP", "--slurm", "partition=gpu,time=1-00:00:00", *OVER_NODES]
     assert reproduce.main(["run", "A", "--job", "set/kmip/1"]) == 0
-    assert reproduce.main([*words, "--slurm-dry-run"]) == 0
+    assert reproduce.main([*argv, "--slurm-dry-run"]) == 0
     text = capsys.readouterr().out
     for line in ("partition=gpu", "time=1440", "nodes=2", "ntasks-per-node=1", "gpus-per-node=8", "array=0-2%3"):
         assert f"#SBATCH --{line}\n" in text
     assert "#SBATCH --signal=USR2@120\n" in text
     assert "--kill-on-bad-exit=0" in text
     assert not (cluster / "results/slurm").exists()
-    assert reproduce.main(words) == 0
+    assert reproduce.main(argv) == 0
     assert "submitted 3 jobs, ids 77_0 to 77_2" in capsys.readouterr().out
 
 
@@ -174,7 +174,7 @@ def test_over_nodes_torchrun_starts_a_training_on_every_node(
     monkeypatch.setenv("SLURM_CPUS_ON_NODE", "64")
     started = []
     monkeypatch.setattr(
-        slurm.subprocess, "Popen", lambda words, **_: started.append(words) or SimpleNamespace(wait=lambda: 0)
+        slurm.subprocess, "Popen", lambda argv, **_: started.append(argv) or SimpleNamespace(wait=lambda: 0)
     )
     workers[0]()
     assert os.environ["OMP_NUM_THREADS"] == "8"
@@ -190,7 +190,6 @@ def test_over_nodes_torchrun_starts_a_training_on_every_node(
     ("more", "message"),
     [
         (["--nodes", "2"], "--nodes and --gpus-per-node go together"),
-        (["--gpus-per-node", "2"], "--nodes and --gpus-per-node go together"),
         ([*OVER_NODES, "--search", "--slurm", "time=5"], "--search runs on this machine alone"),
         (OVER_NODES, "--nodes and --gpus-per-node go together, and with --slurm"),
     ],

@@ -29,10 +29,13 @@ def table(key: str, columns: Mapping[str, dict], rows: Mapping[str, list[Cell]])
     return ResultTable(key, key, "T/1", columns, cells, {}, printed_hardware="an old card")
 
 
-def cell(ours: float | str | None, printed: float | str | None = None) -> Cell:
-    mine = Ours(text=ours) if isinstance(ours, str) else Ours((ours, ours * 1.1), (0, 1), 2, {}, {0: RUN, 1: RUN})
+def cell(measured: float | str | None, printed: float | str | None = None) -> Cell:
+    if isinstance(measured, str):
+        our_side = Ours(text=measured)
+    else:
+        our_side = Ours((measured, measured * 1.1), (0, 1), 2, {}, {0: RUN, 1: RUN})
     paper = PrintedCell(printed) if isinstance(printed, str) else PrintedCell(str(printed), printed)
-    return Cell(mine, None if printed is None else paper)
+    return Cell(our_side, None if printed is None else paper)
 
 
 def tables() -> dict[str, ResultTable]:
@@ -91,5 +94,5 @@ SPECS = {
 def texts(figure: Figure) -> list[str]:
     """All words of a figure: its own, of its panels, and of the legends."""
     legends = [*figure.legends, *(axes.get_legend() for axes in figure.axes if axes.get_legend())]
-    found = [text for one in (figure, *figure.axes) for text in one.texts]
-    return [text.get_text() for text in (*found, *(text for legend in legends for text in legend.get_texts()))]
+    notes = [text for part in (figure, *figure.axes) for text in part.texts]
+    return [text.get_text() for text in (*notes, *(text for legend in legends for text in legend.get_texts()))]

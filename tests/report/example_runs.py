@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from graphgps_kmip.experiments.experiment_spec import Experiment, TableSpec, Training
+from graphgps_kmip.experiments.hyperparameter_search import SearchRecord
 from graphgps_kmip.experiments.printed_tables import PrintedCell, PrintedTable
-from graphgps_kmip.experiments.search_record import SearchRecord
 from graphgps_kmip.report.result_table import ResultTable, build_table
 
 PRINTED = {

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from graphgps_kmip.errors import RunFolderError
-from graphgps_kmip.report import aggregate, best_epoch, check_results
+from graphgps_kmip.report.aggregate import aggregate, check_results
 
 NAN = float("nan")
 # run -> split -> accuracy by epoch; the loss is 1 - accuracy / 2, so that both choose the same epoch
@@ -47,20 +46,23 @@ def read(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("words", [("auto", "argmax"), ("loss", "argmax"), ("accuracy", "argmax")])
+def accuracy(out_dir: Path, split: str, *how: str) -> float:
+    """Aggregate, and return the mean accuracy at the best epochs."""
+    aggregate(out_dir, *how)
+    return read(out_dir / "agg" / split / "best.json")[0]["accuracy"]
+
+
+@pytest.mark.parametrize("rule", [("auto", "argmax"), ("loss", "argmax"), ("accuracy", "argmax")])
 def test_best_holds_mean_and_both_deviations_at_each_best_validation_epoch(
-    out_dir: Path, words: tuple[str, str]
+    out_dir: Path, rule: tuple[str, str]
 ) -> None:
-    summary = aggregate(out_dir, *words)
+    aggregate(out_dir, *rule)
     for split, at_best in (("train", [0.8, 0.6, 0.6]), ("val", [0.7, 0.5, 0.9]), ("test", [0.66, 0.52, 0.86])):
         (line,) = read(out_dir / "agg" / split / "best.json")
         assert (line["accuracy"], line["accuracy_std"]) == pytest.approx((np.mean(at_best), np.std(at_best)))
         assert (line["epoch"], line["runs"], line["params"], line["params_std"]) == pytest.approx((2 / 3, 3, 7, 0))
         assert line["accuracy_sample_std"] == pytest.approx(np.std(at_best, ddof=1))
-        assert summary.best[split]["accuracy"] == pytest.approx((np.mean(at_best), np.std(at_best, ddof=1), 3))
-        assert list(summary.best[split]) == ["loss", "accuracy"]
         assert "tag" not in line
-    assert (summary.runs, summary.missing) == (("0", "1", "12"), ())
 
 
 def test_stats_has_one_line_per_epoch_over_the_runs_that_reached_it(out_dir: Path) -> None:
@@ -68,8 +70,7 @@ def test_stats_has_one_line_per_epoch_over_the_runs_that_reached_it(out_dir: Pat
     lines = read(out_dir / "agg" / "train" / "stats.json")
     assert [(line["epoch"], line["runs"]) for line in lines] == [(0, 3), (1, 3), (2, 2)]
     assert [line["accuracy"] for line in lines] == pytest.approx([0.5, 0.7, 0.85])
-    lowest = aggregate(out_dir, "accuracy", "argmin").best["val"]["accuracy"]
-    assert lowest.mean == pytest.approx(np.mean([0.4, 0.5, 0.3]))
+    assert accuracy(out_dir, "val", "accuracy", "argmin") == pytest.approx(np.mean([0.4, 0.5, 0.3]))
 
 
 def test_unfinished_runs_and_other_folders_are_left_out_and_named(
@@ -82,63 +83,26 @@ def test_unfinished_runs_and_other_folders_are_left_out_and_named(
     (out_dir / "4" / "record.json").write_text('{"finished": tr')
     write(out_dir, "0.old-1", RUNS["12"])
     with caplog.at_level(logging.INFO):
-        summary = aggregate(out_dir)
-    assert (summary.runs, summary.missing) == (("0", "1", "12"), ("2", "3", "4"))
-    assert summary.best["test"]["accuracy"].n == 3
+        aggregate(out_dir)
     assert "runs 2, 3, 4 are unfinished" in caplog.text
     assert "test at the best epoch, n = 3: loss 0.66 ± 0.085, accuracy 0.68 ± 0.17 (mean ± sample" in caplog.text
 
 
-LATER = json.dumps({"epoch": 1, "loss": 0.1, "accuracy": 0.8}) + "\n"
-
-
-@pytest.mark.parametrize(
-    ("split", "change", "at_best"),
-    [
-        ("val", lambda text: text + '{"epoch": 3, "loss": 0.0, "accu', [0.7, 0.5, 0.9]),  # cut off
-        ("val", lambda text: text + LATER, [0.8, 0.5, 0.9]),  # the later of two lines for one epoch holds
-        ("test", lambda text: text.split("\n", 1)[1], [0.66, 0.52, 0.86]),  # evaluated at new bests only
-    ],
-)
-def test_lines_are_read_by_epoch(out_dir: Path, split: str, change: Callable[[str], str], at_best: list[float]) -> None:
-    path = out_dir / "0" / split / "stats.json"
-    path.write_text(change(path.read_text()))
-    assert aggregate(out_dir).best[split]["accuracy"].mean == pytest.approx(np.mean(at_best))
-
-
-def test_a_broken_line_in_the_middle_is_an_error_that_names_it(out_dir: Path) -> None:
-    path = out_dir / "0" / "val" / "stats.json"
-    path.write_text("{\n" + path.read_text())
-    with pytest.raises(ValueError, match=r"val.stats.json, line 1 is not a JSON line"):
-        aggregate(out_dir)
+def test_a_split_that_was_evaluated_at_new_bests_only_is_read_by_epoch(out_dir: Path) -> None:
+    path = out_dir / "0" / "test" / "stats.json"
+    path.write_text(path.read_text().split("\n", 1)[1])
+    assert accuracy(out_dir, "test") == pytest.approx(np.mean([0.66, 0.52, 0.86]))
 
 
 def test_without_a_validation_split_the_last_epoch_counts(tmp_path: Path) -> None:
     write(tmp_path, "0", {"train": [0.5, 0.9, 0.8], "test": [0.4, 0.3, 0.2]})
-    best = aggregate(tmp_path).best
-    assert (best["train"]["accuracy"].mean, best["test"]["accuracy"].mean) == (0.8, 0.2)
+    assert (accuracy(tmp_path, "train"), accuracy(tmp_path, "test")) == (0.8, 0.2)
     assert not (tmp_path / "agg" / "val").exists()
-
-
-@pytest.mark.parametrize(
-    ("values", "agg", "epoch"),
-    [
-        ([0.5, 0.9, 0.9], "argmax", 1),
-        ([0.5, 0.1, 0.1], "argmin", 1),
-        ([NAN, 0.2, 0.3, NAN], "argmax", 2),
-        ([NAN, 0.2, 0.3, NAN], "argmin", 1),
-        ([NAN, NAN], "argmax", 0),
-        ([0.5, 0.2, 0.9], "argmin", 1),
-    ],
-)
-def test_the_first_extremum_wins_and_nan_loses(values: list[float], agg: str, epoch: int) -> None:
-    lines = {number: {"epoch": number, "loss": 0.0, "f1": value} for number, value in enumerate(values)}
-    assert best_epoch({"val": lines}, "f1", agg) == epoch
 
 
 def test_a_nan_metric_stays_visible_in_the_summary(tmp_path: Path) -> None:
     write(tmp_path, "0", {"train": [0.5], "val": [NAN]})
-    assert math.isnan(aggregate(tmp_path).best["val"]["accuracy"].mean)
+    assert math.isnan(accuracy(tmp_path, "val"))
 
 
 def test_an_unknown_metric_and_a_folder_without_finished_runs_are_refused_and_nothing_is_written(
@@ -152,14 +116,6 @@ def test_an_unknown_metric_and_a_folder_without_finished_runs_are_refused_and_no
     with pytest.raises(ValueError, match="No finished run .* unfinished: 5"):
         aggregate(unfinished)
     assert [path.name for path in unfinished.iterdir()] == ["5"]
-
-
-def test_aggregating_again_replaces_the_summary_and_leaves_no_temporary_file(out_dir: Path) -> None:
-    aggregate(out_dir)
-    write(out_dir, "13", RUNS["0"])
-    aggregate(out_dir)
-    assert read(out_dir / "agg" / "test" / "best.json")[0]["runs"] == 4
-    assert {path.name for path in (out_dir / "agg").rglob("*") if path.is_file()} == {"stats.json", "best.json"}
 
 
 @pytest.mark.parametrize("place", ["agg", "agg/train"])

@@ -6,7 +6,6 @@ import base64
 import dataclasses
 import json
 import re
-import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from graphgps_kmip.experiments.experiment_spec import Experiment, FigureSpec, Ta
 from graphgps_kmip.experiments.printed_tables import PrintedCell, PrintedTable
 from graphgps_kmip.experiments.run_status import failure_file
 from graphgps_kmip.report.report_page import write_page
-from tests.processes import run
 
 COLUMNS = {"rings": {"metric": "accuracy", "better": "higher", "unit": "%"}}
 PRINTED = {
@@ -96,7 +94,6 @@ def test_all_tags_are_closed_nothing_is_loaded_titles_are_escaped_and_no_sample_
     text, read = page.read_text(), Reader(page.read_text())
     assert read.open == []
     assert len(read.tables) == 3  # all experiments, the results, their origins
-    assert all(any(cell.strip() for cell in row) for table in read.tables for row in table)
     assert all(link.startswith(("#", "data:")) for link in read.links)
     assert "@import" not in text
     assert "Rings &amp; &lt;trees&gt; A/1" in text
@@ -147,11 +144,3 @@ def test_a_figure_is_in_the_page_or_why_it_is_not_and_tables_of_members_are_show
     assert "Not drawn: A/1, figure lost: no table &#39;paper/table9&#39;" in text
     assert 'alt="All bars"' in text[text.index('<section id="D">') :]
     assert sum("50.0 ± 1.0" in " ".join(row) for table in Reader(text).tables for row in table) == 1
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not shutil.which("chromium"), reason="chromium is not on the PATH")
-def test_a_browser_opens_it(page: Path, tmp_path: Path) -> None:
-    argv = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]
-    dom = run([*argv, "--dump-dom", page.as_uri()], check=True).stdout
-    assert len(Reader(dom).tables) == 3

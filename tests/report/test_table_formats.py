@@ -9,14 +9,77 @@ import math
 import re
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from graphgps_kmip.experiments.printed_tables import PrintedCell
 from graphgps_kmip.experiments.run_status import State, Status
 from graphgps_kmip.report.result_table import Cell, Ours, ResultTable
-from graphgps_kmip.report.table_formats import FORMATS, our_ranks, printed_ranks, ranks
-from tests.report.example_tables import RUN, blocks, markdown_cells, ours, result_table, sample_table
+from graphgps_kmip.report.table_formats import FORMATS, column_ranks, ranks
+
+RUN = Path("results/LRGB/x")
+RECORD = {"code_version": "abc1234", "hardware": {"cpu": "EPYC", "cores": 2}, "finished_at": "2026-01-02T03:04:05"}
+
+
+def our_side(*values: float, planned: int | None = None, **unfinished: tuple[State, str]) -> Ours:
+    left = {int(seed[1:]): Status(state, RUN / seed[1:], {}, error) for seed, (state, error) in unfinished.items()}
+    done = {seed: Status(State.DONE, RUN / str(seed), RECORD) for seed in range(len(values))}
+    return Ours(values, tuple(done), len(values) if planned is None else planned, left, done)
+
+
+def result_table(**changes: Any) -> ResultTable:
+    failed = our_side(30.0, 32.0, planned=5, s2=(State.FAILED, "out of memory"), s4=(State.DIVERGED, "loss is nan"))
+    digits = {
+        "GCN": Cell(our_side(60.0, 62.0, 64.0), PrintedCell("61.00 ± 1.00", 61.0, 1.0, 3, "Someone & Co. 2023")),
+        "GAT": Cell(our_side(70.126), PrintedCell("70.20", 70.2, None, 1)),
+        "k|MIP_1": Cell(failed, PrintedCell("OOM")),
+        "GINE": Cell(our_side(50.0, 50.5)),
+        "<last> 50%": Cell(None, PrintedCell("40.00 ± 1.00", 40.0, 1.0)),
+    }
+    other = dict.fromkeys(digits, Cell()) | {
+        "GCN": Cell(our_side(0.5, 0.51)),
+        "GAT": Cell(dataclasses.replace(our_side(), text="OOM")),
+        "k|MIP_1": Cell(our_side(planned=2)),
+    }
+    return ResultTable(
+        **{
+            "id": "paper/1",
+            "title": "Accuracy & more_or_less",
+            "experiment": "E",
+            "columns": {
+                "digits": {"metric": "accuracy", "better": "higher", "unit": "%"},
+                "error": {"metric": "MAE", "better": "lower"},
+            },
+            "rows": {row: {"digits": digits[row], "error": other[row]} for row in digits},
+            "settings": dict.fromkeys(digits, "ours") | {"GCN": "exact"},
+            "printed_hardware": "a V100",
+            "notes": ("A note {in} 50 % of_cases.",),
+        }
+        | changes
+    )
+
+
+def sample_table() -> ResultTable:
+    table = result_table()
+    rows = {row: {c: Cell(cell.ours) for c, cell in cells.items()} for row, cells in table.rows.items()}
+    return dataclasses.replace(table, rows=rows, sample=True)
+
+
+def blocks(text: str) -> list[list[list[str]]]:
+    """Return the tables of a Markdown text: lines of stripped cells."""
+    parts = [[re.split(r"(?<!\\)\|", line)[1:-1] for line in part.splitlines()] for part in text.split("\n\n")]
+    return [[[cell.strip() for cell in line] for line in block] for block in parts if block and block[0]]
+
+
+def markdown_cells(partial: bool = False, table: ResultTable | None = None) -> dict[str, list[str]]:
+    """Return the row's name -> cells, of all blocks side by side."""
+    cells: dict[str, list[str]] = {}
+    for block in blocks(FORMATS["md"](table or result_table(), partial=partial)):
+        for line in block:
+            cells.setdefault(line[0], []).extend(line[2:])
+    return cells
+
 
 CELLS = {
     # Standard error sqrt(4 / 3 + 1 / 3) = 1.29099, 2.94118 degrees of freedom, whose 97.5 % quantile is 3.2188.
@@ -58,24 +121,24 @@ def test_with_partial_the_mean_of_the_finished_runs_is_shown_unranked() -> None:
 def test_cells_of_a_command_that_is_not_done_show_its_state_and_a_failure_of_many_is_told_once() -> None:
     table = result_table()
     failed = Status(State.FAILED, RUN, {}, "no GPU")
-    table.rows["GCN"]["digits"] = Cell(Ours(wanted=1, unfinished={"speed": failed}))
+    table.rows["GCN"]["digits"] = Cell(Ours(planned=1, unfinished={"speed": failed}))
     assert markdown_cells(table=table)["GCN"][0] == "failed"
     assert "- command speed failed: no GPU" in FORMATS["md"](table)
     for row in ("GCN", "GAT"):
         status = Status(State.FAILED, Path(row), {}, "no memory")
-        table.rows[row] = dict.fromkeys(table.columns, Cell(Ours(wanted=1, unfinished={3: status})))
+        table.rows[row] = dict.fromkeys(table.columns, Cell(Ours(planned=1, unfinished={3: status})))
     assert "- GCN, digits, seed 3; GAT, digits, seed 3 failed: no memory\n" in FORMATS["md"](table)
     assert FORMATS["md"](table).count("no memory") == 1
 
 
 def test_decimals_are_those_printed_and_sizes_have_digits_of_their_own() -> None:
     whole = result_table()
-    whole.rows["GCN"]["digits"] = Cell(ours(61.2, 61.3), PrintedCell("61", 61.0, None, 1))
-    whole.rows["GAT"]["digits"] = Cell(ours(70.0, 70.0))
+    whole.rows["GCN"]["digits"] = Cell(our_side(61.2, 61.3), PrintedCell("61", 61.0, None, 1))
+    whole.rows["GAT"]["digits"] = Cell(our_side(70.0, 70.0))
     assert markdown_cells(table=whole)["GCN"][:3] == ["*61 ± 0.07*", "**61**", "+0 [-]"]
     assert markdown_cells(table=whole)["GAT"][0] == "**70**"
-    cells = {"N=10": Cell(ours(0.0512, 0.0534)), "N=99": Cell(ours(1712.1, 1790.3)), "N=5": Cell(ours(7.25))}
-    rows = {row: {"time": cell} for row, cell in cells.items()}
+    times = {"N=10": (0.0512, 0.0534), "N=99": (1712.1, 1790.3), "N=5": (7.25,)}
+    rows = {row: {"time": Cell(our_side(*values))} for row, values in times.items()}
     facts = {"better": "lower", "ranked": False}
     text = FORMATS["md"](result_table(columns={"time": facts}, rows=rows, settings=dict.fromkeys(rows, "ours")))
     assert all(f" {entry} " in text for entry in ("0.0523 ± 0.0016", "1751 ± 55", "7.250"))
@@ -119,7 +182,7 @@ def test_columns_that_do_not_fit_side_by_side_are_broken_into_blocks(
     printed: PrintedCell | None, expected: int
 ) -> None:
     columns = {f"data {i}": {} for i in range(6)}
-    rows = {"GCN": dict.fromkeys(columns, Cell(ours(60.5, 62.0, 64.0), printed))}
+    rows = {"GCN": dict.fromkeys(columns, Cell(our_side(60.5, 62.0, 64.0), printed))}
     table = result_table(columns=columns, rows=rows, settings={"GCN": "ours"}, notes=("word " * 50,))
     text = FORMATS["md"](table)
     headings = [block[0] for block in blocks(text)]
@@ -230,10 +293,9 @@ def test_our_complete_cells_as_shown_and_the_printed_ones_are_ranked_apart_sampl
         "d": Cell(None, PrintedCell("6", 6.0)),
     }
     table = result_table(columns={"x": {"better": "higher"}}, rows={row: {"x": cell} for row, cell in cells.items()})
-    assert our_ranks(table, "x") == {"c": 1, "a": 2}
-    assert printed_ranks(table, "x") == {"d": 1, "a": 2, "c": 3}
-    assert our_ranks(dataclasses.replace(table, sample=True), "x") == {}
+    assert column_ranks(table, "x") == ({"c": 1, "a": 2}, {"d": 1, "a": 2, "c": 3})
+    assert column_ranks(dataclasses.replace(table, sample=True), "x")[0] == {}
     sizes = dataclasses.replace(table, columns={"x": {"better": "higher", "ranked": False}})
-    assert our_ranks(sizes, "x") == printed_ranks(sizes, "x") == {}
+    assert column_ranks(sizes, "x") == ({}, {})
     table.rows["a"]["x"] = Cell(Ours((3.9, 4.12), (0, 1), 2), PrintedCell("4.0", 4.0))  # 4.01, shown as 4.0
-    assert our_ranks(table, "x") == {"a": 1, "c": 1}
+    assert column_ranks(table, "x")[0] == {"a": 1, "c": 1}

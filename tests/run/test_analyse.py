@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import main
-from graphgps_kmip.analysis import crossing
+from graphgps_kmip.analysis.attention_analysis import crossing
 from graphgps_kmip.gym.trained import trained
 from run import analyse
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from graphgps_kmip import analysis
+from graphgps_kmip.analysis import energy_distance as analysis
 from graphgps_kmip.data.score_file import AttentionScores, LayerScores, read_scores, write_scores
 from graphgps_kmip.data.sets.brec import CATEGORIES, NUM_PAIRS
 from graphgps_kmip.encoding.expander_graph import spectral_bound

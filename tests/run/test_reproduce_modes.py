@@ -66,7 +66,7 @@ def test_every_job_that_slurm_is_given_runs_as_a_command_of_its_own(
     given = []
 
     def submit(jobs: list[Job], worker_of: Callable[[Job], slurm.Worker], *_: object) -> bool:
-        given.extend(worker_of(job).words for job in jobs)
+        given.extend(worker_of(job).arguments for job in jobs)
         return True
 
     monkeypatch.setattr(slurm, "submit", submit)
@@ -88,11 +88,11 @@ def test_a_search_is_given_its_trainings_and_a_runner_of_further_ones(
         ranges: object,
         runner: hyperparameter_search.Runner,
         out: Path,
-        options: hyperparameter_search.Options,
+        **options: object,
     ) -> list[SimpleNamespace]:
         assert [one.point["model"] for one in experiment.trainings] == ["GPS+kMIP"]
         assert (engine, ranges, out) == ("tpe", {}, project / "results")
-        assert (options.trials, options.together, options.sample) == (7, 2, True)
+        assert options == {"trials": 7, "together": 2, "sample": True}
         statuses = runner([(training("New", k=3), 5), (training("Bad", do="fail"), 0)])
         assert [one.state for one in statuses] == [State.DONE, State.FAILED]
         return [SimpleNamespace(line="k = 3 is best", log=Path("j.md"), finished=finished)]

@@ -53,7 +53,7 @@ def test_a_training_of_an_experiment_goes_from_plan_to_table_as_a_sample_and_nev
     monkeypatch.chdir(ROOT)
     job = plan_jobs(EXPERIMENTS, [experiment.id], Place(ROOT, tmp_path, HASH_OF, sample=True), "", 1)[0]
     assert job.status().state is State.MISSING
-    assert main.run(list(job.words[1:])) == 0
+    assert main.run(list(job.arguments[1:])) == 0
     assert job.status().state is State.DONE
     for table in tables(experiment, tmp_path, sample=True, trained=True):
         assert values(table)

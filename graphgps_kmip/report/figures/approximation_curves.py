@@ -13,11 +13,8 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
 
 from graphgps_kmip.common.json_files import read_artefact
-from graphgps_kmip.common.near_misses import suggest
-from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.report.learning_curves import (
     DASHED,
     FAINT,
@@ -26,7 +23,10 @@ from graphgps_kmip.report.learning_curves import (
     LEGEND_BELOW,
     PALETTE,
     label,
+    log2_ticks,
     logarithmic,
+    new_panels,
+    note,
     series_style,
     tidy,
 )  # fmt: skip
@@ -53,21 +53,17 @@ def draw_approximation(artefact: Path, options: Mapping[str, Any]) -> Figure:
         artefact: a file of ``run/analyse.py distance``.
         options: ``groups``: ``first`` and ``others`` of the layers, ``gaussian`` queries, keys and values (default: all
             that the file has); ``std``: ``std`` over graphs, layers and heads (default), ``std_graphs`` over graphs.
-
-    Raises:
-        ResultsError: the file or an option does not fit.
     """
     figure, axes, content = _curves(artefact, "distance", options)
-    groups = _groups(content, options)
+    groups = options.get("groups", content["groups"])
     references = {name: content["reference"][name] for name in groups if name != "gaussian"}
     highest = max(references, key=lambda name: references[name]["mean"])
     for name, reference in references.items():
-        mean, std, color = reference["mean"], reference[_std(options)], GROUPS[name][1]
+        mean, std, color = reference["mean"], reference[options.get("std", "std")], GROUPS[name][1]
         axes.axhline(mean, color=color, linewidth=1, linestyle=DASHED)
-        above = name == highest  # of two lines that lie close, the labels go apart
-        at = {"textcoords": "offset points", "ha": "right", "va": "bottom" if above else "top"}
+        offset, side = (3, "bottom") if name == highest else (-3, "top")  # the labels of two close lines go apart
         text = f"samples of N(0, I) in place of k-MIP: {mean:.2f} ± {std:.2f}"
-        axes.annotate(text, (content["k"][-1], mean), (0, 3 if above else -3), fontsize=8, color=color, **at)
+        note(axes, text, (content["k"][-1], mean), (0, offset), color=color, ha="right", va=side)
     for name in groups if "public_order" in content else ():
         mean = content["public_order"][name]["mean"]
         axes.plot(content["k"], mean, color=GROUPS[name][1], linewidth=2.2, linestyle=(0, (1, 1.2)))
@@ -82,17 +78,14 @@ def draw_cumulative(artefact: Path, options: Mapping[str, Any]) -> Figure:
     Args:
         artefact: a file of ``run/analyse.py cumulative``.
         options: as `draw_approximation`, with the group ``gaussian``.
-
-    Raises:
-        ResultsError: the file or an option does not fit.
     """
     figure, axes, content = _curves(artefact, "cumulative", options)
     color = GROUPS["others" if "others" in content["groups"] else "first"][1]  # whose k it is
     for level in LEVELS:
         (k,) = content["cells"][f"k for attention weight {level}"]["value"]
         axes.plot([0.9, k, k], [level, level, 0], color=color, linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
-        text = axes.annotate(f"{level:g} at k = {k:.0f}", (k, level), (6, -4), textcoords="offset points", fontsize=8)
-        text.set(color=color, va="top", bbox={"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 1})
+        box = {"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 1}
+        note(axes, f"{level:g} at k = {k:.0f}", (k, level), (6, -4), color=color, va="top", bbox=box)
     label(axes, y="share of the attention weight")
     axes.set_ylim(0, 1.02)
     return figure
@@ -100,12 +93,9 @@ def draw_cumulative(artefact: Path, options: Mapping[str, Any]) -> Figure:
 
 def _curves(artefact: Path, measure: str, options: Mapping[str, Any]) -> tuple[Figure, Axes, dict[str, Any]]:
     content = read_artefact(artefact)
-    if content.get("measure") != measure:
-        raise ResultsError(f"{artefact} does not hold the measure {measure!r}: make it with run/analyse.py {measure}")
-    std, counts = _std(options), content["k"]
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-    axes = figure.subplots()
-    for name in _groups(content, options):
+    std, counts = options.get("std", "std"), content["k"]
+    figure, axes = new_panels(6.4, 4.0)
+    for name in options.get("groups", content["groups"]):
         text, color = GROUPS[name]
         group = content["groups"][name]
         mean, deviation = np.array(group["mean"]), np.array(group[std])
@@ -117,8 +107,7 @@ def _curves(artefact: Path, measure: str, options: Mapping[str, Any]) -> tuple[F
         axes.plot(counts, mean, color=color, linewidth=2.2, label=text)
     model_k = max(content["num_keys"])
     axes.axvline(model_k, color=FAINT, linewidth=0.8, zorder=1)
-    at = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "ha": "center"}
-    axes.annotate(f"the model's k = {model_k}", (model_k, 1), (0, 3), fontsize=8, color=INK, **at)
+    note(axes, f"the model's k = {model_k}", (model_k, 1), (0, 3), xycoords=("data", "axes fraction"), ha="center")
     tidy(axes)
     logarithmic(axes)
     axes.set_xlim(0.9, counts[-1] * 1.1)
@@ -132,20 +121,6 @@ def _curves(artefact: Path, measure: str, options: Mapping[str, Any]) -> tuple[F
     return figure, axes, content
 
 
-def _groups(content: Mapping[str, Any], options: Mapping[str, Any]) -> list[str]:
-    for name in options.get("groups", ()):
-        if name not in content["groups"]:
-            raise ResultsError(f"groups: the analysis has no {name!r}.{suggest(name, content['groups'])}")
-    return list(options.get("groups", content["groups"]))
-
-
-def _std(options: Mapping[str, Any]) -> str:
-    name = options.get("std", "std")
-    if name not in SPREADS:
-        raise ResultsError(f"std: {name!r} is none of the standard deviations.{suggest(name, SPREADS)}")
-    return name
-
-
 def draw_energy_distances(artefact: Path) -> Figure:
     """Draw the energy distance to the widest networks over the width, a panel for each attention graph.
 
@@ -154,16 +129,10 @@ def draw_energy_distances(artefact: Path) -> Figure:
 
     Args:
         artefact: a file of ``run/narrow_estimators.py``.
-
-    Raises:
-        ResultsError: the file is another one.
     """
     content = read_artefact(artefact)
-    if content.get("measure") != "energy distance":
-        raise ResultsError(f"{artefact} does not hold energy distances: make it with run/narrow_estimators.py")
     panels = content["edges"]
-    figure = Figure(figsize=(1 + 3.4 * len(panels), 3.5), layout="constrained")
-    places = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    figure, (places,) = new_panels(1 + 3.4 * len(panels), 3.5, 1, len(panels), squeeze=False, sharey=True)
     for axes, (edges, panel) in zip(places, panels.items(), strict=True):
         _draw_widths(axes, panel["distances"], content["reference"])
         sizes = f"{panel['nodes']:,} nodes, {panel['num_edges']:,} edges"
@@ -185,8 +154,6 @@ def _draw_widths(axes: Axes, distances: Mapping[str, list[float]], reference: in
         height = sum(distances[name]) / len(distances[name])
         axes.axhline(height, color=color, linewidth=1.2, linestyle=DASHED, label=text)
     axes.axhline(0, color=FAINT, linewidth=0.8)
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(widths, [f"{width}\n(halves)" if width == reference else str(width) for width in widths])
-    axes.xaxis.set_minor_locator(NullLocator())
+    log2_ticks(axes, widths, [f"{width}\n(halves)" if width == reference else str(width) for width in widths])
     label(axes, "width of the estimator")
     tidy(axes)

@@ -21,7 +21,7 @@ from matplotlib.ticker import PercentFormatter
 
 from graphgps_kmip.common.json_files import read_artefact
 from graphgps_kmip.errors import ResultsError
-from graphgps_kmip.report.learning_curves import FAINT, INK, PALETTE, label, save, tidy
+from graphgps_kmip.report.learning_curves import FAINT, INK, PALETTE, label, new_panels, note, save, tidy
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -37,11 +37,11 @@ SIDES = ("share of the nodes", "share of the edges that leave them")
 
 
 def draw_attention(npz_path: Path | str, png_path: Path | str) -> Path:
-    """Draw the picture of `attention_figure` to `png_path`, and return that."""
-    return save(attention_figure(npz_path), Path(png_path))
+    """Draw the picture of `draw_attention_graphs` to `png_path`, and return that."""
+    return save(draw_attention_graphs(Path(npz_path)), Path(png_path))
 
 
-def attention_figure(artefact: Path | str) -> Figure:
+def draw_attention_graphs(artefact: Path) -> Figure:
     """Draw the input graph (left) and a grid of learned attention graphs, one row a layer and one column a head.
 
     An edge runs from key (wide end) to query (point); its opacity is its weight, in a crowded panel times a common
@@ -56,19 +56,14 @@ def attention_figure(artefact: Path | str) -> Figure:
     Shapes: pos `(N, 2)`, value `(N,)`, edge_index `(2, E)`, index_l and weight_l `(H, N, K)`.
 
     Raises:
-        ResultsError: an array is missing.
+        ResultsError: the file is damaged.
     """
     try:
         with np.load(artefact) as file:
             arrays = {name: file[name] for name in file.files}
-    except (ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:  # the last: a single array, no archive
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ResultsError(f"{artefact} is damaged ({error}): delete it, and main.py makes it again") from error
     layers = [(arrays[f"index_{i}"], arrays[f"weight_{i}"]) for i in range(len(arrays)) if f"index_{i}" in arrays]
-    missing = {"pos", "value", "edge_index", "label", "prediction"} - set(arrays)
-    if missing or not layers:
-        raise ResultsError(
-            f"{artefact} has no {', '.join(sorted(missing)) or 'layer (index_0, weight_0)'}; save it again."
-        )
     rows, columns = len(layers), max(len(index) for index, _ in layers)
     # `(H, N, K) -> (H, N)`: the queries of each head that select each node
     degrees = [
@@ -99,8 +94,7 @@ def _frame(axes: Axes, pos: np.ndarray) -> None:
     low, high = pos.min(0), pos.max(0)
     margin = 0.1 * ((high - low).max() or 1.0)
     limits = {"xlim": (low[0] - margin, high[0] + margin), "ylim": (low[1] - margin, high[1] + margin)}
-    axes.set(aspect="equal", **limits)
-    axes.set(xticks=[], yticks=[])
+    axes.set(aspect="equal", xticks=[], yticks=[], **limits)
     for spine in axes.spines.values():
         spine.set(color="#D8DEE4", linewidth=0.8)
 
@@ -161,19 +155,12 @@ def draw_out_degrees(artefact: Path, options: Mapping[str, Any]) -> Figure:
         artefact: a file of ``run/analyse.py degrees``.
         options: ``bins``: where bins after the first begin. The thesis has four bins, and prints no bounds; by default
             they begin at k, 2k and 4k.
-
-    Raises:
-        ResultsError: the file or the bins do not fit.
     """
     content = read_artefact(artefact)
-    if content.get("measure") != "degrees":
-        raise ResultsError(f"{artefact} holds no out-degrees: make it with run/analyse.py degrees")
     starts = [0, *options.get("bins", [multiple * max(content["num_keys"]) for multiple in MULTIPLES])]
-    if any(low >= high for low, high in itertools.pairwise(starts)):
-        raise ResultsError(f"bins: expected increasing numbers above 0, got {starts[1:]}")
     layers = list(zip(*content["counts"], strict=True))  # of each layer, the counts of each model
-    figure = Figure(figsize=(2 * PANEL[0], PANEL[1] * len(layers) + 0.5), layout="constrained")
-    panels = figure.subplots(len(layers), 2, squeeze=False, sharex=True, sharey=True)
+    size = 2 * PANEL[0], PANEL[1] * len(layers) + 0.5
+    figure, panels = new_panels(*size, len(layers), 2, squeeze=False, sharex=True, sharey=True)
     for number, (pair, models) in enumerate(zip(panels, layers, strict=True), start=1):
         shares = np.array([binned(counts, starts) for counts in models])  # (models, 2, bins)
         for axes, share in zip(pair, shares.transpose(1, 0, 2), strict=True):
@@ -213,7 +200,7 @@ def _draw_bars(axes: Axes, share: np.ndarray, layer: str) -> None:
     for at, value in enumerate(mean):
         top = value if std is None else value + std[at]
         text = f"{100 * value:.0f}" if value >= 0.01 or value == 0 else f"{100 * value:.1g}"
-        axes.annotate(text, (at, top), (0, 2), textcoords="offset points", ha="center", fontsize=8, color=INK)
+        note(axes, text, (at, top), (0, 2), ha="center")
     tidy(axes)
     axes.margins(y=0.2)
     label(axes, y=layer)

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from graphgps_kmip.common.json_files import read_artefact
 from graphgps_kmip.errors import ResultsError
-from graphgps_kmip.report.learning_curves import FAINT, INK, LEGEND, label, save, series_style, tidy
+from graphgps_kmip.report.learning_curves import FAINT, INK, LEGEND, label, new_panels, save, series_style, tidy
 
 Row = dict[str, Any]
 
@@ -52,12 +52,12 @@ def all_fits(rows: list[Row]) -> list[Row]:
     return result
 
 
-def draw_nodes(artefact: Path) -> Figure:
+def draw_ball_tree_nodes(artefact: Path) -> Figure:
     """Draw the mean number of visited nodes, one line for each dimension (figure 6.3), from the one artefact."""
     return _nodes(_rows(artefact, "nodes"))
 
 
-def draw_time(artefact: Path) -> Figure:
+def draw_ball_tree_time(artefact: Path) -> Figure:
     """Draw the seconds of every search, one panel for each dimension (figure 6.4), from the one artefact."""
     return _time(_rows(artefact, "time"))
 
@@ -84,8 +84,7 @@ def _rows(artefact: Path, part: str) -> list[Row]:
 
 
 def _nodes(rows: list[Row]) -> Figure:
-    figure = Figure(figsize=(9.5, 3.9), layout="constrained")
-    axes = figure.subplots(1, 2)
+    figure, axes = new_panels(9.5, 3.9, 1, 2)
     series = _series(rows)
     shades = matplotlib.colormaps["viridis_r"]
     for place, ((_, _, dim), group) in enumerate(series):
@@ -111,10 +110,9 @@ def _nodes(rows: list[Row]) -> Figure:
 
 
 def _time(rows: list[Row]) -> Figure:
-    figure = Figure(figsize=(9.5, 4.2), layout="constrained")
     dims = sorted({row["dim"] for row in rows})
     names = list(dict.fromkeys(row["contestant"] for row in rows))
-    panels = figure.subplots(1, len(dims), sharey=True, squeeze=False)[0]
+    figure, (panels,) = new_panels(9.5, 4.2, 1, len(dims), sharey=True, squeeze=False)
     for axes, dim in zip(panels, dims, strict=True):
         for (_, name, _), group in _series([row for row in rows if row["dim"] == dim]):
             _draw_fitted(axes, name, group, series_style(names.index(name)))

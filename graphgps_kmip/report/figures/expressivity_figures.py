@@ -16,10 +16,21 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
 
 from graphgps_kmip.common.json_files import read_artefact
-from graphgps_kmip.report.learning_curves import DASHED, FAINT, INK, LEGEND, PALETTE, label, series_style, tidy
+from graphgps_kmip.report.learning_curves import (
+    DASHED,
+    FAINT,
+    INK,
+    LEGEND,
+    PALETTE,
+    label,
+    log2_ticks,
+    new_panels,
+    note,
+    series_style,
+    tidy,
+)  # fmt: skip
 
 # Light enough for dark numbers on them; numbers distinguish colours beyond the last one.
 FILLS = ("#A6D3F2", "#F7C873", "#8FD6BE", "#E8B4D0", "#F2EBA0", "#C9CED4")
@@ -28,18 +39,16 @@ APART = 1.03  # factor on x between attentions, so that their seeds do not cover
 BAR = 0.25  # width
 
 
-def draw_iteration(artefact: Path) -> Figure:
+def draw_colourings_iteration(artefact: Path) -> Figure:
     """Draw one round of 1-WL: the colours before, what each node sees, and the colours after."""
     drawing = read_artefact(artefact)["iteration"]
-    figure = Figure(figsize=(8.4, 2.9), layout="constrained")
-    before, after = figure.subplots(1, 2)
+    figure, (before, after) = new_panels(8.4, 2.9, 1, 2)
     _draw_graph(before, drawing["graph"], drawing["before"])
     _draw_graph(after, drawing["graph"], drawing["after"])
     texts = zip(drawing["graph"]["places"], drawing["signatures"], drawing["sides"], strict=True)
     for place, signature, (right, up) in texts:
         side = {"ha": ("center", "left", "right")[right], "va": "bottom" if up > 0 else "top"}
-        offset = (-4 * right, 14 * up)
-        after.annotate(signature, place, offset, textcoords="offset points", fontsize=8.5, color=INK, **side)
+        note(after, signature, place, (-4 * right, 14 * up), fontsize=8.5, **side)
     label(before, title="before", size=10)
     label(after, title="after one round: (own colour, {colours of neighbours})", size=10)
     for axes in (before, after):
@@ -47,7 +56,7 @@ def draw_iteration(artefact: Path) -> Figure:
     return figure
 
 
-def draw_pair(artefact: Path) -> Figure:
+def draw_colourings_pair(artefact: Path) -> Figure:
     """Draw two graphs with their stable colours, one row for each test."""
     drawing = read_artefact(artefact)["pair"]
     figure = Figure(figsize=(7.6, 2.75 * len(drawing["tests"])), layout="constrained")
@@ -83,8 +92,7 @@ def _draw_graph(axes: Axes, graph: Mapping[str, Any], colours: Sequence[int]) ->
 def draw_hardmax(artefact: Path) -> Figure:
     """Draw the distance to hardmax over lambda, and its bound as a dashed line."""
     content = read_artefact(artefact)
-    figure = Figure(figsize=(7.2, 4.0), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = new_panels(7.2, 4.0)
     for place, row in enumerate(content["rows"]):
         style = series_style(place) | {"markersize": 11 - 2 * place}  # a marker below shows around the one above
         exact = not any(row["error"])
@@ -110,8 +118,7 @@ def draw_hardmax(artefact: Path) -> Figure:
 def draw_toy_fit(artefact: Path) -> Figure:
     """Draw every seed's error as a faint mark, and the mean of seeds as a line."""
     content = read_artefact(artefact)
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = new_panels(6.4, 4.0)
     attentions = list(dict.fromkeys(row["attention"] for row in content["rows"]))
     for number, name in enumerate(attentions):
         rows = [row for row in content["rows"] if row["attention"] == name]
@@ -123,13 +130,10 @@ def draw_toy_fit(artefact: Path) -> Figure:
             axes.scatter([place] * len(errors), errors, s=14, color=style["color"], alpha=0.35, linewidths=0)
     tidy(axes)
     axes.axhline(content["linear"], color=FAINT, linewidth=1.2, linestyle=DASHED, zorder=1)
-    at = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "ha": "right"}
-    axes.annotate("affine map of each token", (1, content["linear"]), (0, 3), fontsize=9, color=INK, **at)
-    blocks = sorted({row["blocks"] for row in content["rows"]})
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(blocks)
+    at = {"xycoords": ("axes fraction", "data"), "ha": "right", "fontsize": 9}
+    note(axes, "affine map of each token", (1, content["linear"]), (0, 3), **at)
+    log2_ticks(axes, sorted({row["blocks"] for row in content["rows"]}))
     axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_locator(NullLocator())
     axes.set_ylim(bottom=0)
     axes.set_xlabel(f"blocks (2 heads of width 1, MLP width 4), after {content['steps']} steps of Adam", color=INK)
     axes.set_ylabel("test error (1: a constant)", color=INK)
@@ -143,13 +147,12 @@ def draw_attention_kinds(artefact: Path) -> Figure:
     The file is that of ``run/magnitude.py attention``.
     """
     content = read_artefact(artefact)
-    figure = Figure(figsize=(8.4, 3.2), layout="constrained")
-    plane, bars = figure.subplots(1, 2, width_ratios=(1, 1.5))
+    figure, (plane, bars) = new_panels(8.4, 3.2, 1, 2, width_ratios=(1, 1.5))
     for place, (name, end) in enumerate((("q", content["query"]), *content["keys"].items())):
         colour = INK if name == "q" else PALETTE[place - 1]
         plane.annotate("", end, (0, 0), arrowprops={"arrowstyle": "->", "color": colour, "linewidth": 1.8})
         offset = (-10, 2) if name == "q" else (6, -4)  # a longer key passes the query on its right
-        plane.annotate(name, end, offset, textcoords="offset points", color=colour, fontsize=10)
+        note(plane, name, end, offset, color=colour, fontsize=10)
     far = 1.15 * max(map(max, content["keys"].values()))
     plane.set(xlim=(0, far), ylim=(0, far), aspect="equal")
     for place, name in enumerate(content["keys"]):
@@ -168,8 +171,7 @@ def draw_attention_kinds(artefact: Path) -> Figure:
 def draw_encoded_differences(artefact: Path) -> Figure:
     """Draw the graph with its two pairs, and their difference by channel of RRWP, before and after SPE."""
     content = read_artefact(artefact)
-    figure = Figure(figsize=(9.6, 3.2), layout="constrained")
-    graph, raw, encoded = figure.subplots(1, 3, width_ratios=(1, 1.4, 1.4))
+    figure, (graph, raw, encoded) = new_panels(9.6, 3.2, 1, 3, width_ratios=(1, 1.4, 1.4))
     _draw_pairs(graph, content)
     encoded_rows = np.array(content["encoded"])  # (channels, 2 S)
     raw.bar(range(len(content["raw"])), content["raw"], color=PALETTE[0])
@@ -195,7 +197,7 @@ def _draw_pairs(axes: Axes, content: dict[str, Any]) -> None:
     (start, first), (_, second) = content["pairs"].values()
     for node, name, colour in ((start, "i", INK), (first, "j", PALETTE[0]), (second, "k", PALETTE[1])):
         axes.scatter(*places[node], s=110, c=colour, zorder=3)
-        axes.annotate(name, places[node], (0, 8), textcoords="offset points", ha="center", color=colour, fontsize=11)
+        note(axes, name, places[node], (0, 8), ha="center", color=colour, fontsize=11)
     axes.set(xlim=(-1.5, 4.5), ylim=(-1.5, 1.5), aspect="equal")
     axes.set_axis_off()
 
@@ -204,8 +206,8 @@ def draw_norm_autoencoders(artefact: Path) -> Figure:
     """Draw the points, and what an autoencoder with each norm makes of them (``run/magnitude.py norms``)."""
     content = read_artefact(artefact)
     panels = {"input": content["points"]} | {name: norm["predictions"] for name, norm in content["norms"].items()}
-    figure = Figure(figsize=(10.4, 3.0), layout="constrained")
-    for axes, (place, (name, points)) in zip(figure.subplots(1, 4), enumerate(panels.items()), strict=True):
+    figure, grid = new_panels(10.4, 3.0, 1, 4)
+    for axes, (place, (name, points)) in zip(grid, enumerate(panels.items()), strict=True):
         axes.scatter(*zip(*points, strict=True), s=9, color=INK if not place else PALETTE[place - 1])
         error = f" (MSE {content['norms'][name]['error']:.0e})" if place else ""
         label(axes, title=f"{name}{error}")

@@ -18,8 +18,17 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from graphgps_kmip.common.durations import axis_duration
-from graphgps_kmip.errors import ResultsError
-from graphgps_kmip.report.learning_curves import FAINT, INK, LEGEND, PALETTE, label, series_style, tidy
+from graphgps_kmip.report.learning_curves import (
+    FAINT,
+    INK,
+    LEGEND,
+    PALETTE,
+    label,
+    new_panels,
+    note,
+    series_style,
+    tidy,
+)  # fmt: skip
 from graphgps_kmip.report.result_table import Cell, ResultTable
 
 Points = list[tuple[float, float]]
@@ -40,20 +49,17 @@ def draw_runtimes(tables: Mapping[str, ResultTable], options: Mapping[str, Any])
     Args:
         tables: rows ``N=10^x``, columns in ms or MB.
         options: ``panels``: title -> name of a line -> ``[id of the table, column]``.
-
-    Raises:
-        ResultsError: a panel names a table or column that is not there.
     """
     panels = options["panels"]
     names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
     across = min(len(panels), 3)
     down = -(-len(panels) // across)
-    figure = Figure(figsize=(PANEL[0] * across, PANEL[1] * down + 0.25), layout="constrained")
-    grid = list(figure.subplots(down, across, squeeze=False).flat)
+    figure, grid = new_panels(PANEL[0] * across, PANEL[1] * down + 0.25, down, across, squeeze=False)
+    grid = list(grid.flat)
     drawn: dict[str, bool] = {}  # name -> whether the paper's line is drawn, too
     for axes, (title, lines) in zip(grid, panels.items(), strict=False):
         for name, (key, column) in lines.items():
-            cells = _cells(tables, key, column, f"panel {title!r}")
+            cells = _cells(tables[key], column)
             style = series_style(names.index(name))
             printed = _draw_line(axes, cells, "paper", style)
             if _draw_line(axes, cells, "ours", style) or printed:
@@ -75,22 +81,19 @@ def draw_runtimes(tables: Mapping[str, ResultTable], options: Mapping[str, Any])
     return figure
 
 
-def _cells(tables: Mapping[str, ResultTable], key: str, column: str, where: str) -> list[tuple[float, Cell]]:
+def _cells(table: ResultTable, column: str) -> list[tuple[float, Cell]]:
     """Return number of nodes and cell of the rows that are named after a size, ``N=512`` or ``N=10^4.5``."""
-    if key not in tables or column not in tables[key].columns:
-        raise ResultsError(f"{where}: no column {column!r} of table {key!r} among the figure's tables")
-    sizes = {row: match for row in tables[key].rows if (match := SIZE.match(row))}
+    sizes = {row: match for row in table.rows if (match := SIZE.match(row))}
     cells = [
-        (10 ** float(size[2]) if size[1] else float(size[2]), tables[key].rows[row][column])
-        for row, size in sizes.items()
+        (10 ** float(size[2]) if size[1] else float(size[2]), table.rows[row][column]) for row, size in sizes.items()
     ]
     return sorted(cells, key=lambda pair: pair[0])
 
 
 def _draw_line(axes: Axes, cells: list[tuple[float, Cell]], side: str, style: dict[str, str]) -> bool:
     """Draw one method, of ours or the paper's side, and return whether there was anything."""
-    mean_of = {"ours": lambda cell: cell.our_mean, "paper": lambda cell: cell.paper_mean}[side]
-    points = [(n, mean_of(cell)) for n, cell in cells if mean_of(cell) is not None]
+    means = [(n, cell.our_mean if side == "ours" else cell.paper_mean) for n, cell in cells]
+    points = [(n, mean) for n, mean in means if mean is not None]
     if not points:
         return False
     if side == "paper":
@@ -105,7 +108,7 @@ def _draw_line(axes: Axes, cells: list[tuple[float, Cell]], side: str, style: di
     texts = [(n, cell.ours if side == "ours" else cell.printed) for n, cell in cells]
     if any(n > points[-1][0] for n, content in texts if content is not None and "OOM" in content.text.upper()):
         cross = {"fontsize": 10, "fontweight": "bold", "color": style["color"], "va": "bottom", "ha": "left"}
-        axes.annotate("×", points[-1], (2, 1), textcoords="offset points", **cross)
+        note(axes, "×", points[-1], (2, 1), **cross)
     return True
 
 
@@ -119,17 +122,21 @@ def _fit_power(points: Points, smallest: float) -> tuple[float, float] | None:
 
 
 def _dress_panel(axes: Axes, title: str, unit: str) -> None:
-    axes.set(xscale="log", yscale="log")
-    tidy(axes)
+    _dress_axes(axes, FuncFormatter(axis_duration) if unit == "ms" else f"{{x:g}} {unit}")
     axes.xaxis.set_major_locator(LogLocator(numticks=12))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_minor_formatter(NullFormatter())
-    axes.yaxis.set_major_formatter(FuncFormatter(axis_duration) if unit == "ms" else f"{{x:g}} {unit}")
-    axes.tick_params(labelsize=8, which="both")
-    label(axes, "number of nodes")
     label(axes, title=title, size=9.5)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="upper left", fontsize=7.5, title="growth of ours", title_fontsize=7.5, **LEGEND)
+
+
+def _dress_axes(axes: Axes, formatter: FuncFormatter | str) -> None:
+    axes.set(xscale="log", yscale="log")
+    tidy(axes)
+    axes.yaxis.set_major_formatter(formatter)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_minor_formatter(NullFormatter())
+    axes.tick_params(labelsize=8, which="both")
+    label(axes, "number of nodes")
 
 
 def draw_scaling(tables: Mapping[str, ResultTable], options: Mapping[str, Any]) -> Figure:
@@ -141,16 +148,12 @@ def draw_scaling(tables: Mapping[str, ResultTable], options: Mapping[str, Any]) 
     Args:
         tables: rows ``N=512``.
         options: ``lines`` and ``speedups``: name -> ``[id of the table, column]``, times in ms.
-
-    Raises:
-        ResultsError: a line names a table or column that is not there.
     """
-    figure = Figure(figsize=(9.2, 3.8), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    sizes = [n for key, table in tables.items() for n, _ in _cells(tables, key, next(iter(table.columns)), key)]
+    figure, (left, right) = new_panels(9.2, 3.8, 1, 2)
+    sizes = [n for table in tables.values() for n, _ in _cells(table, next(iter(table.columns)))]
     times, fitted = [], False
     for number, (name, (key, column)) in enumerate(options["lines"].items()):
-        cells, style = _cells(tables, key, column, f"line {name!r}"), series_style(number)
+        cells, style = _cells(tables[key], column), series_style(number)
         points = [(n, cell.our_mean) for n, cell in cells if cell.our_mean is not None]
         if not points:
             continue
@@ -168,7 +171,7 @@ def draw_scaling(tables: Mapping[str, ResultTable], options: Mapping[str, Any]) 
     right.axhline(1, color=FAINT, linewidth=0.8)
     speedups = []
     for number, (name, (key, column)) in enumerate(options["speedups"].items()):
-        cells, style = _cells(tables, key, column, f"line {name!r}"), series_style(number)
+        cells, style = _cells(tables[key], column), series_style(number)
         for mean, look, text in (("our_mean", {"linewidth": 1.8}, name), ("paper_mean", PRINTED, f"{name}, paper")):
             points = [(n, getattr(cell, mean)) for n, cell in cells if getattr(cell, mean) is not None]
             if points:
@@ -177,13 +180,7 @@ def draw_scaling(tables: Mapping[str, ResultTable], options: Mapping[str, Any]) 
     label(left, title="time of a layer, forward and backward", size=9.5)
     label(right, title="speed-up of GECO", size=9.5)
     for axes, handles, formatter in ((left, times, FuncFormatter(axis_duration)), (right, speedups, "{x:g}x")):
-        axes.set(xscale="log", yscale="log")
-        tidy(axes)
-        axes.yaxis.set_major_formatter(formatter)
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_minor_formatter(NullFormatter())
-        axes.tick_params(labelsize=8, which="both")
-        label(axes, "number of nodes")
+        _dress_axes(axes, formatter)
         axes.legend(handles=handles, loc="upper left", fontsize=7.5, **LEGEND)
     return figure
 
@@ -194,30 +191,24 @@ def draw_breakdown(tables: Mapping[str, ResultTable], options: Mapping[str, Any]
     Args:
         tables: one; rows are methods, columns stages in ms.
         options: ``stages``: column -> what it is called, the first one lowest.
-
-    Raises:
-        ResultsError: the table has no such column.
     """
     (table,) = tables.values()
     stages = options["stages"]
-    if lost := [stage for stage in stages if stage not in table.columns]:
-        raise ResultsError(f"stages: {table.id} has no column {', '.join(lost)}")
     rows = {name: [cells[stage].our_mean or 0.0 for stage in stages] for name, cells in table.rows.items()}
     rows = {name: heights for name, heights in rows.items() if any(heights)}
     slowest = max(map(sum, rows.values()), default=0.0)
     quick = {name: heights for name, heights in rows.items() if sum(heights) < ENLARGED * slowest}
     shown = {"all at one scale": rows} | ({"enlarged": quick} if quick else {})
     widths = [len(part) for part in shown.values()]
-    figure = Figure(figsize=(1.6 + 1.15 * sum(widths) + 0.5 * len(shown), 3.5), layout="constrained")
-    panels = figure.subplots(1, len(shown), squeeze=False, width_ratios=widths)[0]
+    width = 1.6 + 1.15 * sum(widths) + 0.5 * len(shown)
+    figure, (panels,) = new_panels(width, 3.5, 1, len(shown), squeeze=False, width_ratios=widths)
     for axes, (title, part) in zip(panels, shown.items(), strict=True):
         for place, name in enumerate(stages.values()):
             base = [sum(heights[:place]) for heights in part.values()]
             tops = [heights[place] for heights in part.values()]
             axes.bar(range(len(part)), tops, 0.62, base, color=PALETTE[place % len(PALETTE)], label=name)
         for place, heights in enumerate(part.values()):
-            at = {"textcoords": "offset points", "ha": "center", "fontsize": 8, "color": INK}
-            axes.annotate(axis_duration(sum(heights)), (place, sum(heights)), (0, 2), **at)
+            note(axes, axis_duration(sum(heights)), (place, sum(heights)), (0, 2), ha="center")
         tidy(axes)
         names = [name.replace(", ", ",\n").replace(" attention", "\nattention") for name in part]
         axes.set_xticks(range(len(part)), names)

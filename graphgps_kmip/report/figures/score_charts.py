@@ -17,10 +17,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Annotation
-from matplotlib.ticker import NullLocator
 from matplotlib.transforms import Bbox
 
-from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.report.learning_curves import (
     FAINT,
@@ -29,7 +27,10 @@ from graphgps_kmip.report.learning_curves import (
     LEGEND_BELOW,
     PALETTE,
     label,
+    log2_ticks,
     logarithmic,
+    new_panels,
+    note,
     series_style,
     tidy,
 )  # fmt: skip
@@ -40,7 +41,7 @@ Label = tuple[float, float, str, str]  # x, y, text, colour
 
 PANEL = (3.5, 3.1)  # inches
 MAX_IN_A_ROW = 3
-LABELLED = 10  # so many names find places next to their points
+LABELLED = 10  # the most names that find places next to their points
 # The paper's points first, below ours. Names are those of `Cell`'s means.
 FRONTIERS = {
     "paper_mean": {"color": PALETTE[1], "fillstyle": "none", "markersize": 6, "markeredgewidth": 1.2},
@@ -100,11 +101,11 @@ def draw_pareto(tables: Mapping[str, ResultTable], options: Mapping[str, Any]) -
 def frontier(points: list[Point], higher: bool = True) -> list[Point]:
     """Return the points that no other one beats: as fast and better, or faster and as good; by time."""
     sign = 1 if higher else -1
-    kept: list[Point] = []
+    best: list[Point] = []
     for x, y in sorted(points, key=lambda point: (point[0], -sign * point[1])):
-        if not kept or sign * y > sign * kept[-1][1]:
-            kept.append((x, y))
-    return kept
+        if not best or sign * y > sign * best[-1][1]:
+            best.append((x, y))
+    return best
 
 
 def _points(scores: ResultTable, times: ResultTable, column: str, which: str) -> dict[str, Point]:
@@ -159,24 +160,15 @@ def draw_time_against_score(tables: Mapping[str, ResultTable], options: Mapping[
 
 
 def _panels(scores: ResultTable, times: ResultTable, options: Mapping[str, Any]) -> tuple[Figure, dict[str, Axes]]:
-    """Return a figure and an empty panel for each column that holds a point.
-
-    Raises:
-        ResultsError: an option names a column that the tables do not have.
-    """
-    columns = options.get("columns", list(scores.columns))
-    for column in columns:
-        if column not in scores.columns or column not in times.columns:
-            raise ResultsError(
-                f"columns: no {column!r} in both {scores.id} and {times.id}.{suggest(column, scores.columns)}"
-            )
+    """Return a figure and an empty panel for each column that holds a point."""
+    columns = options.get("columns", scores.columns)
     columns = [column for column in columns if any(_points(scores, times, column, which) for which in MODELS)]
     if not columns:
         raise ResultsError(f"no row of {scores.id} has a score and, in {times.id}, a time: finish its runs first")
     across = min(len(columns), options.get("across", 2 if len(columns) == 4 else MAX_IN_A_ROW))
     down = -(-len(columns) // across)
-    figure = Figure(figsize=(PANEL[0] * across, PANEL[1] * down + 0.3), layout="constrained")
-    grid = figure.subplots(down, across, squeeze=False).flat
+    figure, grid = new_panels(PANEL[0] * across, PANEL[1] * down + 0.3, down, across, squeeze=False)
+    grid = grid.flat
     for axes in grid[len(columns) :]:
         axes.remove()
     drawn = dict(zip(columns, grid, strict=False))
@@ -196,7 +188,7 @@ def _panels(scores: ResultTable, times: ResultTable, options: Mapping[str, Any])
 
 def _legend(figure: Figure, tables: Mapping[str, ResultTable], *more: Line2D) -> None:
     """Add the legend: ours and the paper's points, or those of the two that are drawn, and what else is given."""
-    cells = [cell for table in tables.values() for row in table.rows.values() for cell in row.values()]
+    cells = [cell for table in tables.values() for *_, cell in table.places()]
     grey = {"color": INK, "marker": "o", "linestyle": ""}
     papers = any(cell.paper_mean is not None for cell in cells)
     handles = [Line2D([], [], label="paper", fillstyle="none", **grey)] if papers else []
@@ -211,9 +203,6 @@ def draw_score_against_cost(tables: Mapping[str, ResultTable]) -> Figure:
 
     Args:
         tables: with columns ``<data set> score`` and ``<data set> epoch_seconds`` or ``<data set> memory_mb``.
-
-    Raises:
-        ResultsError: no table has such columns.
     """
     pairs = {}
     for table in tables.values():
@@ -223,7 +212,7 @@ def draw_score_against_cost(tables: Mapping[str, ResultTable]) -> Figure:
                 if kind == "score" and f"{name} {cost}" in table.columns:
                     pairs[f"{name}, {title}"] = (table, {"scores": column, "costs": f"{name} {cost}"})
     if not pairs:
-        raise ResultsError(f"no column of {', '.join(tables)} is a score with {' or '.join(COSTS)} beside it")
+        raise ResultsError(f"no column of {', '.join(tables)} is a score with {' or '.join(COSTS)} next to it")
     # of all tables one of our side; the literature prints scores without costs
     joint = {}
     for part in ("scores", "costs"):
@@ -241,15 +230,13 @@ def draw_ablation(tables: Mapping[str, ResultTable]) -> Figure:
     (table,) = tables.values()
     (column,) = table.columns
     rows = list(table.rows)
-    figure = Figure(figsize=(max(4.0, 0.85 * len(rows)), 3.2), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = new_panels(max(4.0, 0.85 * len(rows)), 3.2)
     for place, row in enumerate(rows):
         mean, spread = table.rows[row][column].our_mean, table.rows[row][column].our_spread
         if mean is not None:
             look = {"color": PALETTE[0], "marker": "o", "markersize": 7, "capsize": 3, "linewidth": 1}
             axes.errorbar([place], [mean], yerr=[spread], **look)
-            at = {"textcoords": "offset points", "fontsize": 8, "color": INK, "va": "center"}
-            axes.annotate(f"{mean:.4g}", (place, mean), (7, 0), **at)
+            note(axes, f"{mean:.4g}", (place, mean), (7, 0), va="center")
     axes.set_xticks(range(len(rows)), rows, rotation=30, ha="right", rotation_mode="anchor")
     axes.set_xlim(-0.5, len(rows) - 0.2)
     label(axes, y=f"{column}, {table.columns[column].get('metric', 'score')}")
@@ -261,17 +248,14 @@ def draw_ablation(tables: Mapping[str, ResultTable]) -> Figure:
 def draw_batch_sizes(tables: Mapping[str, ResultTable]) -> Figure:
     """Draw a curve for each row of one table over the columns, which are batch sizes, on a logarithmic axis."""
     (table,) = tables.values()
-    figure = Figure(figsize=(5.4, 3.3), layout="constrained")
-    axes = figure.subplots()
-    axes.set_xscale("log", base=2)
+    figure, axes = new_panels(5.4, 3.3)
     for place, (row, cells) in enumerate(table.rows.items()):
         drawn = {int(size): cell for size, cell in cells.items() if cell.our_mean is not None}
         if drawn:
             means, spreads = ([getattr(cell, name) for cell in drawn.values()] for name in ("our_mean", "our_spread"))
             axes.errorbar(list(drawn), means, yerr=spreads, label=row, linewidth=1.5, capsize=3, **series_style(place))
     sizes = [int(size) for size in table.columns]
-    axes.set_xticks(sizes, [str(size) for size in sizes])
-    axes.xaxis.set_minor_locator(NullLocator())
+    log2_ticks(axes, sizes, [str(size) for size in sizes])
     label(axes, "graphs in a batch", next(iter(table.columns.values())).get("metric", "score"))
     axes.legend(fontsize=9, **LEGEND)
     tidy(axes)
@@ -289,8 +273,7 @@ def draw_peak_memory(tables: Mapping[str, ResultTable], options: Mapping[str, An
     (table,) = tables.values()
     rows = [row for row, cells in table.rows.items() if any(cell.our_mean is not None for cell in cells.values())]
     columns = list(table.columns)
-    figure = Figure(figsize=(1.5 + 0.95 * len(rows), 3.6), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = new_panels(1.5 + 0.95 * len(rows), 3.6)
     axes.set_yscale("log")
     width = 0.8 / len(columns)
     for number, column in enumerate(columns):
@@ -323,26 +306,26 @@ def _place_labels(figure: Figure, labels: Mapping[Axes, Iterable[Label]], fontsi
         lines = [line for line in axes.lines if line.get_linestyle() != "None"]
         paths = [line.get_transform().transform_path(line.get_path()) for line in lines]
         for x, y, text, color in of_panel:
-            note = axes.annotate(text, (x, y), (0, 0), textcoords="offset points", fontsize=fontsize, color=color)
+            text = note(axes, text, (x, y), (0, 0), fontsize=fontsize, color=color)
             costs = {}
             for number, place in enumerate(PLACES):  # what it covers, lines at the lowest weight, and its distance
-                _move(note, place)
-                box = note.get_window_extent(renderer)
+                _move(text, place)
+                box = text.get_window_extent(renderer)
                 inside = frame.x0 < box.x0 and box.x1 < frame.x1 and frame.y0 < box.y0 and box.y1 < frame.y1
                 crossed = sum(path.intersects_bbox(box, filled=False) for path in paths)
                 covered = sum(box.overlaps(other) for other in taken)
                 costs[place] = 10 * covered + 20 * (not inside) + 4 * crossed + 0.3 * number
             best = min(costs, key=costs.get)
-            _move(note, best)
+            _move(text, best)
             if max(map(abs, best)) > FAR:
                 line = {"arrowstyle": "-", "color": FAINT, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 3}
                 axes.annotate("", (x, y), best, textcoords="offset points", arrowprops=line)
             # text is a little wider at another resolution
-            taken.append(note.get_window_extent(renderer).padded(2))
+            taken.append(text.get_window_extent(renderer).padded(2))
 
 
-def _move(note: Annotation, place: tuple[float, float]) -> None:
+def _move(text: Annotation, place: tuple[float, float]) -> None:
     x, y = place
-    note.set_position(place)
-    note.set_ha("left" if x > 0 else "right" if x < 0 else "center")
-    note.set_va("center" if y == 0 else "bottom" if y > 0 else "top")
+    text.set_position(place)
+    text.set_ha("left" if x > 0 else "right" if x < 0 else "center")
+    text.set_va("center" if y == 0 else "bottom" if y > 0 else "top")

@@ -16,7 +16,7 @@ from pathlib import Path
 from graphgps_kmip.common.json_files import read_artefact, write_json
 from graphgps_kmip.data.sets.brec import CATEGORIES
 from graphgps_kmip.errors import ResultsError, UserError, one_line
-from graphgps_kmip.expressivity.brec_results import TOTAL, CategoryRow, category_rows, read_results, table_text
+from graphgps_kmip.expressivity.brec_protocol import TOTAL, CategoryRow, category_rows, read_results, table_text
 from graphgps_kmip.results.run_record import read_record
 
 FILE = "brec.jsonl"

@@ -42,8 +42,7 @@ from graphgps_kmip.data import find, open_dataset, sampled
 from graphgps_kmip.data.sets.brec import BLOCK, CATEGORIES, of_pairs
 from graphgps_kmip.encoding.expander_graph import expander_edges, expander_generator
 from graphgps_kmip.errors import UserError, one_line
-from graphgps_kmip.expressivity import wl_picture as picture
-from graphgps_kmip.expressivity.brec_results import category_rows, table_text
+from graphgps_kmip.expressivity.brec_protocol import category_rows, table_text
 from graphgps_kmip.expressivity.seg_wl import (
     TESTS,
     Colouring,
@@ -54,9 +53,23 @@ from graphgps_kmip.expressivity.seg_wl import (
     theorem_scheme,
     wl,
 )
-from graphgps_kmip.expressivity.theorem import REACH, Outcome, Pair, probes, random_pair, standard_pairs, try_model
+from graphgps_kmip.expressivity.theorem import (
+    DECIMALS,
+    ENCODINGS,
+    INVARIANT,
+    REACH,
+    Outcome,
+    Pair,
+    draw_iteration,
+    draw_pair,
+    encode,
+    hops,
+    probes,
+    random_pair,
+    standard_pairs,
+    try_model,
+)
 from graphgps_kmip.expressivity.toy_fit import TARGETS, fit, hardmax_bound, hardmax_error, linear_error
-from graphgps_kmip.expressivity.wl_picture import DECIMALS, ENCODINGS, INVARIANT, encode, hops
 from graphgps_kmip.model.gps import GPSLayer, initial_states
 from graphgps_kmip.mpnn import APPNP, GAT, GCN, GIN, GINE, PNA, GatedGCN, GATv2, GENConv, GraphSAGE
 
@@ -102,7 +115,7 @@ def _pairs(args: argparse.Namespace) -> int:
     rows = [_tests(pair) for pair in standard_pairs()]
     names = list(rows[0]["tests"])
     _write(args.out / "pairs.json", {"decimals": DECIMALS, "tests": names, "pairs": rows})
-    _write(args.out / "colourings.json", {"iteration": picture.iteration(), "pair": picture.pair()})
+    _write(args.out / "colourings.json", {"iteration": draw_iteration(), "pair": draw_pair()})
     print("After how many rounds the colours differ (=: never). SEG-WL: scheme of theorem 1 and these encodings.\n")
     heads = [name.removeprefix("SEG-WL, ").replace("Laplacian ", "") for name in names]
     print(f"{'':<28}{'1-WL':>6}   SEG-WL:" + "".join(f"{head:>{len(head) + 2}}" for head in heads[1:]))

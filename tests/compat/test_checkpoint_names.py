@@ -17,7 +17,7 @@ from torch_geometric.graphgym.models import head as public_heads
 from torch_geometric.graphgym.models.gnn import GNNPreMP
 
 from graphgps_kmip.compat.checkpoint_names import PUBLIC
-from graphgps_kmip.compat.parameter_renaming import read_state, renamed
+from graphgps_kmip.compat.parameter_renaming import read_state, rename_parameters
 from graphgps_kmip.errors import CheckpointError
 from graphgps_kmip.gym.network_building import build_network, current_plan
 from graphgps_kmip.networks.network_stack import input_part, prediction_head
@@ -49,7 +49,7 @@ def loaded(ours: nn.Module, theirs: nn.Module, our_name: str, their_name: str) -
     """Return our part with the parameters of theirs, found by the table."""
     own = {f"{our_name}{key}": value for key, value in ours.state_dict().items()}
     state = {f"{their_name}{key}": value for key, value in theirs.state_dict().items()}
-    full = renamed(state, own, PUBLIC, FILE)
+    full = rename_parameters(state, own, PUBLIC, FILE)
     ours.load_state_dict({key.removeprefix(our_name): value for key, value in full.items()})
     return ours.eval()
 
@@ -94,12 +94,12 @@ def test_the_other_public_heads_load() -> None:
     own = {f"head.{key}": value for key, value in ours.state_dict().items()}
     for row in ({"0": "FC_layers.0", "1": "FC_layers.1"}, {"0": "mlp.1", "1": "mlp.4"}):  # SAN's, LRGB's
         state = {f"model.post_mp.{row[key[0]]}{key[1:]}": value for key, value in linears.items()}
-        full = list(renamed(state, own, PUBLIC, FILE).values())
+        full = list(rename_parameters(state, own, PUBLIC, FILE).values())
         assert all(torch.equal(one, other) for one, other in zip(full, linears.values(), strict=True))
     configure(GYM | {"gnn.head": "ogb_code_graph"})
     words = {f"head.{key}": value for key, value in prediction_head(current_plan(), 8, 3).state_dict().items()}
     state = {key.replace("head.", "post_mp."): torch.randn_like(value) for key, value in words.items()}
-    assert renamed(state, words, PUBLIC, FILE).keys() == words.keys()
+    assert rename_parameters(state, words, PUBLIC, FILE).keys() == words.keys()
 
 
 WHOLE = {
@@ -174,7 +174,7 @@ def network() -> nn.Module:
 def test_a_whole_network_loads_with_and_without_graphgyms_wrapper(wrapper: str) -> None:
     model, state = network(), public_network()
     own = {f"model.{key}": value for key, value in model.state_dict().items()}
-    full = renamed({f"{wrapper}{key}": value for key, value in state.items()}, own, PUBLIC, FILE)
+    full = rename_parameters({f"{wrapper}{key}": value for key, value in state.items()}, own, PUBLIC, FILE)
     assert full.keys() == own.keys()
     found = {id(value) for value in full.values()}
     assert {key for key, value in state.items() if id(value) not in found} == {"layers.0.local_model.eps"}
@@ -195,11 +195,11 @@ def test_san_loads_with_the_vector_that_its_layers_share(norm: str) -> None:
     shared = "trf_layers.0.attention.fake_edge_emb.weight"
     theirs = {public_san(name, norm): value for name, value in own.items() if "num_batches" not in name}
     theirs[shared.replace("0", "1")] = theirs[shared]
-    found = renamed(theirs, own, PUBLIC, FILE)
+    found = rename_parameters(theirs, own, PUBLIC, FILE)
     assert all(torch.equal(found[name], value) for name, value in own.items())
     theirs[shared.replace("0", "1")] = theirs[shared] + 1
     with pytest.raises(CheckpointError, match=r"trf_layers\.1\.attention\.fake_edge_emb"):
-        renamed(theirs, own, PUBLIC, FILE)
+        rename_parameters(theirs, own, PUBLIC, FILE)
 
 
 def public_san(name: str, norm: str) -> str:
@@ -253,7 +253,7 @@ def test_what_does_not_fit_is_named_in_one_line(kind: str) -> None:
     state, own = public_network(), network().state_dict()
     change(state)
     with pytest.raises(CheckpointError, match=message) as caught:
-        renamed(state, own, PUBLIC, FILE)
+        rename_parameters(state, own, PUBLIC, FILE)
     assert "\n" not in str(caught.value)
     assert "there.ckpt" in str(caught.value)
 
@@ -264,10 +264,10 @@ def test_the_norm_of_a_branch_is_dropped_only_where_the_branch_is_not_there(bran
     configure(WHOLE | {"gt.layer_type": "GINE+None" if branch == "norm1_attn" else "None+Transformer"})
     own = build_network("GPSModel", 9, 1).state_dict()
     with pytest.raises(CheckpointError, match=f"{used}.* is left over"):
-        renamed(state, own, PUBLIC, FILE)
+        rename_parameters(state, own, PUBLIC, FILE)
     less = {key: value for key, value in state.items() if used not in key}
     assert any(branch in key for key in less)
-    assert renamed(less, own, PUBLIC, FILE).keys() == own.keys()
+    assert rename_parameters(less, own, PUBLIC, FILE).keys() == own.keys()
 
 
 def test_older_versions_of_the_packages_are_read_too() -> None:
@@ -280,11 +280,11 @@ def test_older_versions_of_the_packages_are_read_too() -> None:
     }
     conv["lin_src.weight"] = conv["lin_dst.weight"] = conv.pop("lin.weight")
     state |= {f"layers.0.local_model.{key}": value for key, value in conv.items()}
-    full = renamed(state, own, PUBLIC, FILE)
+    full = rename_parameters(state, own, PUBLIC, FILE)
     assert torch.equal(full["layers.0.local.0.conv.lin.weight"], conv["lin_src.weight"])
     state["layers.0.local_model.lin_dst.weight"] = torch.zeros(8, 8)  # another map: this is not the one GAT
     with pytest.raises(CheckpointError, match="lin_dst"):
-        renamed(state, own, PUBLIC, FILE)
+        rename_parameters(state, own, PUBLIC, FILE)
 
 
 class Runs:

@@ -25,7 +25,7 @@ from graphgps_kmip.attention import (
 from graphgps_kmip.attention.exphormer import ExphormerState
 from graphgps_kmip.attention.kmip import build_kmip
 from graphgps_kmip.compat.checkpoint_names import PUBLIC
-from graphgps_kmip.compat.parameter_renaming import finder, renamed
+from graphgps_kmip.compat.parameter_renaming import finder, rename_parameters
 from graphgps_kmip.compat.public_faults import FirstRowGINE, repeat_faults
 from graphgps_kmip.encoding import laplacian as laplacian_encoder
 from graphgps_kmip.gym.network_building import build_network
@@ -90,7 +90,7 @@ def check_names(
     module = module.double()
     own = {f"{ours}{key}": value for key, value in module.state_dict().items()}
     state = {f"{theirs}{key}": value for key, value in part(record, "state").items()}
-    full = {key.removeprefix(ours): value for key, value in renamed(state, own, PUBLIC, FILE).items()}
+    full = {key.removeprefix(ours): value for key, value in rename_parameters(state, own, PUBLIC, FILE).items()}
     find = finder(state, own, PUBLIC)
     names = {key: next((one for one in find(f"{theirs}{key}") if one in own), "") for key in part(record, "state")}
     kept = {key: value for key, value in record.items() if not key.startswith("state/")}

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.model_builder import create_model
 
-from graphgps_kmip.compat.pair_checkpoint_names import names_of
-from graphgps_kmip.compat.parameter_renaming import finder, renamed
+from graphgps_kmip.compat.checkpoint_names import choose_names
+from graphgps_kmip.compat.parameter_renaming import finder, rename_parameters
 from graphgps_kmip.gym.config_loading import flatten
 from graphgps_kmip.gym.pretrained import adopt_settings, load_parameters
 from tests.compat.pair_files import as_tree, load, settings_of, shapes_of
@@ -128,7 +128,7 @@ def test_a_run_of_ppgt_decides_the_network_and_fills_all_but_a_new_head(reset: b
     assert (cfg.gt.layers, cfg.ppgt.drop_path, cfg.ppgt.stem_hidden) == (1, 0.4, [128])
     load_parameters(model)
     own = model.state_dict()
-    full = renamed(state, own, names_of(state), run)
+    full = rename_parameters(state, own, choose_names(state), run)
     assert len(full) == len(state)
     for ours, value in full.items():
         assert torch.equal(own[ours], value) != (reset and ours.startswith("model.head.head.")), ours
@@ -140,7 +140,7 @@ def test_a_run_of_grit_decides_the_network_and_fills_it(tmp_path: Path) -> None:
     own = model_of(GRIT, tmp_path, *(word for key, value in NARROW.items() for word in (key, str(value)))).state_dict()
     own = {key.removeprefix("model."): value for key, value in own.items()}
     theirs = part(load_record("G_grit/model_graph_zinclike"), "state")  # of two layers
-    find = finder(theirs, own, names_of(theirs))
+    find = finder(theirs, own, choose_names(theirs))
     places = {key: next((place for place in find(key) if place in own), "") for key in theirs}
     state = {f"model.{key}": torch.rand_like(own[place].float()) for key, place in places.items() if place}
     state |= {"model.rrwp_rel_encoder.padding": torch.zeros(1, 16)}

@@ -13,8 +13,8 @@ from torch_geometric.data import Batch
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.model_builder import create_model
 
-from graphgps_kmip.compat.pair_checkpoint_names import names_of
-from graphgps_kmip.compat.parameter_renaming import finder, renamed
+from graphgps_kmip.compat.checkpoint_names import choose_names
+from graphgps_kmip.compat.parameter_renaming import finder, rename_parameters
 from tests.compat.pair_files import load
 from tests.recorded import check, part
 from tests.recorded import load as load_record
@@ -79,8 +79,8 @@ def test_a_public_file_at_a_small_size_equals_its_code(name: str, tmp_path: Path
     model = create_model(to_device=False).model.double()
     record = load_record(name)
     theirs, own = part(record, "state"), model.state_dict()
-    names = names_of(theirs)
-    full = renamed(theirs, own, names, tmp_path)
+    names = choose_names(theirs)
+    full = rename_parameters(theirs, own, names, tmp_path)
     find = finder(theirs, own, names)
     places = {key: next((one for one in find(key) if one in own), "") for key in theirs}
     gone = tuple(f"/{key}" for key, place in places.items() if not place)

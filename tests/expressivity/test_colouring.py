@@ -207,7 +207,7 @@ def test_an_encoding_of_another_graph_is_refused() -> None:
 
 WALKS = propositions.WALKS
 PLAIN_PAIRS = propositions.plain_pairs()
-RANDOM = [pair for pair in map(random_pair, range(60)) if propositions._plain(pair.first)][:12]
+RANDOM = [pair for pair in map(random_pair, range(60)) if propositions.is_plain(pair.first)][:12]
 
 
 @pytest.mark.parametrize("pair", [*PLAIN_PAIRS, *RANDOM], ids=lambda pair: pair.name)

@@ -29,14 +29,14 @@ Rows = tuple[tuple[str, tuple[Form, ...]], ...]
 
 def _branch(part: str) -> Form:
     """A branch of a MultiModel layer: the file leaves out the numbers of branches of the other kind."""
-    return lambda match, states: f"layers.{match[1]}.{part}.{rank(match, 2, states.theirs)}."
+    return lambda match, states: f"layers.{match[1]}.{part}.{rank(match, 2, states.file)}."
 
 
 def _linear(prefix: str, index: Callable[[re.Match[str], States], int]) -> Form:
     """A linear map of a Sequential of ours that may have other modules: number ``index`` of them, -1 is the last."""
 
     def form(match: re.Match[str], states: States) -> str | None:
-        maps, number = find_linear_maps(states.ours, prefix), index(match, states)
+        maps, number = find_linear_maps(states.model, prefix), index(match, states)
         return f"{prefix}{maps[number]}." if -len(maps) <= number < len(maps) else None
 
     return form
@@ -46,7 +46,7 @@ def _after_linear(prefix: str) -> Form:
     """The norm or PReLU of ours after a linear map: group 1 is the number of that, group 2 that of the module."""
 
     def form(match: re.Match[str], states: States) -> str | None:
-        modules, number = find_modules_after(states.ours, prefix, int(match[1])), rank(match, 2, states.theirs)
+        modules, number = find_modules_after(states.model, prefix, int(match[1])), rank(match, 2, states.file)
         return f"{prefix}{modules[number]}." if number < len(modules) else None
 
     return form
@@ -62,31 +62,31 @@ def _last(*_: object) -> int:
 
 def _post_layer(match: re.Match[str], states: States) -> str | None:
     """GraphGym's norm and PReLU after a layer; dropout, which has a number too, may differ."""
-    prefix, number = f"layers.{match[1]}.layer.post_layer.", rank(match, 2, states.theirs)
-    modules = sorted({int(name.removeprefix(prefix).split(".")[0]) for name in states.ours if name.startswith(prefix)})
+    prefix, number = f"layers.{match[1]}.layer.post_layer.", rank(match, 2, states.file)
+    modules = sorted({int(name.removeprefix(prefix).split(".")[0]) for name in states.model if name.startswith(prefix)})
     return f"{prefix}{modules[number]}." if number < len(modules) else None
 
 
 def _is_without(branch: str) -> Condition:
-    return lambda match, theirs: not any(name.startswith(f"layers.{match[1]}.{branch}.") for name in theirs)
+    return lambda match, file: not any(name.startswith(f"layers.{match[1]}.{branch}.") for name in file)
 
 
 def _repeats(first: str) -> Condition:
     """Whether the tensor equals the one whose name has ``first`` in place of the match."""
 
-    def condition(match: re.Match[str], theirs: Mapping[str, Tensor]) -> bool:
-        twin = theirs.get(match.string.replace(match[0], first))
-        return twin is not None and torch.equal(twin, theirs[match.string])
+    def condition(match: re.Match[str], file: Mapping[str, Tensor]) -> bool:
+        twin = file.get(match.string.replace(match[0], first))
+        return twin is not None and torch.equal(twin, file[match.string])
 
     return condition
 
 
-def _is_zero(match: re.Match[str], theirs: Mapping[str, Tensor]) -> bool:
-    return not theirs[match.string].any()
+def _is_zero(match: re.Match[str], file: Mapping[str, Tensor]) -> bool:
+    return not file[match.string].any()
 
 
-def _is_of_roads(match: re.Match[str], theirs: Mapping[str, Tensor]) -> bool:
-    return theirs[match.string].shape != (14,)  # 14: superpixels, which are not scaled when they are loaded
+def _is_of_roads(match: re.Match[str], file: Mapping[str, Tensor]) -> bool:
+    return file[match.string].shape != (14,)  # 14: superpixels, which are not scaled when they are loaded
 
 
 _CONV = r"^(layers\.\d+\.(?:local\.\d+|conv|layer\.layer\.conv)\.)"
@@ -120,25 +120,22 @@ _ENCODERS = (
 )
 _LAYERS = (
     (r"^layers\.(\d+)\.local_model\.", (r"layers.\1.local.0.",)),
-    (r"^layers\.(\d+)\.self_attn\.", (r"layers.\1.attention.0.",)),
+    # attention_layer: both stages of the low-width method
+    (r"^layers\.(\d+)\.(?:attention_layer\.)?self_attn\.", (r"layers.\1.attention.0.",)),
     (r"^layers\.(\d+)\.norm1_local\.", (r"layers.\1.local_norm.0.",)),
-    (r"^layers\.(\d+)\.norm1_(?:attn|global)\.", (r"layers.\1.attention_norm.0.",)),
+    (r"^layers\.(\d+)\.(?:attention_layer\.)?norm1_(?:attn|global)\.", (r"layers.\1.attention_norm.0.",)),
     # Graphormer
     (r"^layers\.(\d+)\.input_norm\.", (r"layers.\1.attention_norm.",)),
     (r"^layers\.(\d+)\.attention\.(in_proj_|out_proj\.)", (r"layers.\1.attention.0.\2",)),
-    # both stages of the low-width method
-    (r"^layers\.(\d+)\.attention_layer\.self_attn\.", (r"layers.\1.attention.0.",)),
-    (r"^layers\.(\d+)\.attention_layer\.norm1_attn\.", (r"layers.\1.attention_norm.0.",)),
     # SAN
     (r"^trf_layers\.0\.attention\.fake_edge_emb\.", (f"{_START}feature.",)),
     (r"^trf_layers\.(\d+)\.attention\.([QKE])_2\.", (r"layers.\1.attention.0.fake_\2.",)),
     (r"^trf_layers\.(\d+)\.attention\.", (r"layers.\1.attention.0.",)),
     (r"^trf_layers\.(\d+)\.O_h\.", (r"layers.\1.attention.0.out.",)),
-    (
-        r"^trf_layers\.(\d+)\.(?:layer|batch)_norm1_h\.",
-        (r"layers.\1.attention_norm.0.", r"layers.\1.attention_norm.1."),
+    *(
+        (rf"^trf_layers\.(\d+)\.(?:layer|batch)_norm{i}_h\.", (rf"layers.\1.{name}.0.", rf"layers.\1.{name}.1."))
+        for i, name in ((1, "attention_norm"), (2, "ffn_norm"))
     ),
-    (r"^trf_layers\.(\d+)\.(?:layer|batch)_norm2_h\.", (r"layers.\1.ffn_norm.0.", r"layers.\1.ffn_norm.1.")),
     (r"^trf_layers\.(\d+)\.FFN_h_layer1\.", (r"layers.\1.ffn.0.",)),
     (r"^trf_layers\.(\d+)\.FFN_h_layer2\.", (r"layers.\1.ffn.3.",)),
     # Performer alone: performer_pytorch's layers
@@ -182,8 +179,8 @@ _PARTS = r"""
 _ATTENTIONS = (
     (_ATTENTION + r"encoder\.layers\.0\.attention\.self\.", (r"\1",)),
     *(
-        (_ATTENTION + theirs, (rf"\1{ours}",))
-        for theirs, ours in (part.split() for part in _PARTS.strip().replace("\n", "|").split("|"))
+        (_ATTENTION + pattern, (rf"\1{name}",))
+        for pattern, name in (part.split() for part in _PARTS.strip().replace("\n", "|").split("|"))
     ),
     (_ATTENTION, (r"\1", r"\1attention.")),  # BiasedTransformer is a Transformer with biases
     (r"^(?:encoder\.)?exp_edge_fixer\.exp_edge_attr\.", (f"{_START}expander.",)),
@@ -205,7 +202,7 @@ def _list_ends(head: str) -> Rows:
         (r"^post_mp\.layers\.0\.", (f"{head}mlp.0.",)),
         (r"^post_mp\.FC_layers\.(\d+)\.", (rf"{head}FC_layers.\1.", _linear(f"{head}mlp.", _first_group))),  # san_graph
         # mlp_graph, and those of PPGT
-        (r"^post_mp\.mlp\.(\d+)\.", (_linear(f"{head}mlp.", lambda m, states: rank(m, 1, states.theirs)),)),
+        (r"^post_mp\.mlp\.(\d+)\.", (_linear(f"{head}mlp.", lambda m, states: rank(m, 1, states.file)),)),
         (r"^post_mp\.", (head,)),
     )
 
@@ -253,7 +250,7 @@ def _grit_norm(place: str) -> Form:
 
     def form(match: re.Match[str], states: States) -> str:
         twin = match[0].replace("batch_norm", "layer_norm") + "weight"  # running statistics have no twin
-        second = "batch_norm" in match[0] and twin in states.theirs
+        second = "batch_norm" in match[0] and twin in states.file
         return f"layers.{match[1]}.{place}.{int(second)}."
 
     return form
@@ -263,7 +260,7 @@ def _pair_stem(rest: str, step: int = 0) -> Form:
     """A part of PPGT's encoder of pairs: ours count from its MLP, which may follow a subgraph encoder."""
 
     def form(match: re.Match[str], states: States) -> str | None:
-        numbers = [int(stem[1]) for stem in map(_STEM.match, states.ours) if stem]
+        numbers = [int(stem[1]) for stem in map(_STEM.match, states.model) if stem]
         return match.expand(f"encoder.pair_stems.{numbers[0] + step}.{rest}") if numbers else None
 
     return form
@@ -283,21 +280,21 @@ def _stem_map(index: int | None) -> Form:
 
 def _feature(match: re.Match[str], states: States) -> str | None:
     """The linear map of a feature of nodes, by its place among those of the file."""
-    names = dict.fromkeys(name.removeprefix(_LINEAR).split(".")[0] for name in states.ours if name.startswith(_LINEAR))
-    number = rank(match, 1, states.theirs)
+    names = dict.fromkeys(name.removeprefix(_LINEAR).split(".")[0] for name in states.model if name.startswith(_LINEAR))
+    number = rank(match, 1, states.file)
     return f"{_LINEAR}{list(names)[number]}." if number < len(names) else None
 
 
 def _token(match: re.Match[str], states: States) -> str | None:
     """The module of a token of nodes or graphs, by its place among those of the file."""
-    matches = (re.match(r"encoder\.node_stems\.(\d+)\.token$", name) for name in states.ours)
-    numbers, number = sorted(int(token[1]) for token in matches if token), rank(match, 1, states.theirs)
+    matches = (re.match(r"encoder\.node_stems\.(\d+)\.token$", name) for name in states.model)
+    numbers, number = sorted(int(token[1]) for token in matches if token), rank(match, 1, states.file)
     return f"encoder.node_stems.{numbers[number]}.token" if number < len(numbers) else None
 
 
 def _token_mlp(_: re.Match[str], states: States) -> str | None:
     """The MLP of a class token."""
-    matches = (re.match(r"(encoder\.node_stems\.\d+\.)mlp\.", name) for name in states.ours)
+    matches = (re.match(r"(encoder\.node_stems\.\d+\.)mlp\.", name) for name in states.model)
     return next((f"{token[1]}mlp." for token in matches if token), None)
 
 
@@ -311,13 +308,13 @@ def _block(rest: str) -> Form:
     return lambda match, states: _pair_stem(rest.format(int(match[1]) - 1), step=1)(match, states)
 
 
-def _is_unit(match: re.Match[str], theirs: Mapping[str, Tensor]) -> bool:
-    value = theirs[match.string]
+def _is_unit(match: re.Match[str], file: Mapping[str, Tensor]) -> bool:
+    value = file[match.string]
     return value.numel() == 1 and bool((value == 1).all())
 
 
-def _is_frequencies(match: re.Match[str], theirs: Mapping[str, Tensor]) -> bool:
-    value = theirs[match.string].flatten().double()
+def _is_frequencies(match: re.Match[str], file: Mapping[str, Tensor]) -> bool:
+    value = file[match.string].flatten().double()
     return torch.allclose(value, math.pi * 2.0 ** torch.arange(len(value), dtype=torch.float64), rtol=1e-6)
 
 
@@ -375,9 +372,9 @@ _PPGT_LAYER = (
 )
 
 
-def _list_layers(theirs: str, ours: str, attention: str) -> Iterable[tuple[str, tuple[Form, ...]]]:
+def _list_layers(public: str, start: str, attention: str) -> Iterable[tuple[str, tuple[Form, ...]]]:
     for pattern, name in _PPGT_LAYER:
-        yield rf"^{theirs}\.(\d+)\.{pattern}", (rf"{ours}.\1.{name.replace('ATTENTION', attention)}",)
+        yield rf"^{public}\.(\d+)\.{pattern}", (rf"{start}.\1.{name.replace('ATTENTION', attention)}",)
 
 
 _SUBGRAPHS = r"^pos_enc\.sg_encoders\.0\."

@@ -34,8 +34,8 @@ REASONS = {
 class States(NamedTuple):
     """Tensors of the file and of our model, by names without wrappers."""
 
-    theirs: Mapping[str, Tensor]
-    ours: Mapping[str, Tensor]
+    file: Mapping[str, Tensor]
+    model: Mapping[str, Tensor]
 
 
 # The part of our name in place of a match in theirs: a template of `re` (``r"layers.\1.conv."``), or a function, which
@@ -88,7 +88,7 @@ def read_state(path: Path) -> State:
 
 def rename_parameters(
     state: Mapping[str, Tensor],
-    own: Mapping[str, Tensor],
+    model_state: Mapping[str, Tensor],
     names: Names,
     path: Path,
     left: str = "(?!)",
@@ -100,7 +100,7 @@ def rename_parameters(
 
     Args:
         state: of the file.
-        own: state of our model, whose names and shapes count.
+        model_state: of our model, whose names and shapes count.
         names: of the code that wrote it.
         path: the file, for the error.
         left: pattern of our names that keep their tensors, whatever the file has for them.
@@ -109,13 +109,14 @@ def rename_parameters(
     Raises:
         CheckpointError: names what is left over, missing or of another shape, and constants that differ.
     """
-    ours = dict(zip(_unwrap(own), own, strict=True))  # bare name -> name
+    full_names = dict(zip(_unwrap(model_state), model_state, strict=True))  # bare name -> name
     fixed = dict(zip(_unwrap(constants or {}), (constants or {}).values(), strict=True))
-    theirs = dict(zip(_unwrap(state), state.values(), strict=True))
-    places, problems = _place(theirs, {bare: own[name] for bare, name in ours.items()}, fixed, names, left)
+    file = dict(zip(_unwrap(state), state.values(), strict=True))
+    model = {bare: model_state[name] for bare, name in full_names.items()}
+    places, problems = _place(file, model, fixed, names, left)
     result, missing, misshapen = {}, [], []
-    for name, wrapped in ours.items():
-        value, tensor = theirs.get(places.get(name, "")), own[wrapped]
+    for name, tensor in model.items():
+        value = file.get(places.get(name, ""))
         if value is None:
             fills = [fill for pattern, fill in names.filled.items() if re.search(pattern, name)]
             if not fills and not re.search(left, name) and tensor.numel():
@@ -123,7 +124,7 @@ def rename_parameters(
             value = tensor if not fills or fills[0] is None else torch.full_like(tensor, fills[0])
         elif value.shape != tensor.shape:
             misshapen.append(f"{name} {_show_shape(value)} in the file, {_show_shape(tensor)} here")
-        result[wrapped] = value
+        result[full_names[name]] = value
     _raise_problems([*problems, missing, misshapen], path)
     return result
 
@@ -134,18 +135,18 @@ def constants_of(model: nn.Module) -> State:
     return {name: value for name, value in model.named_buffers() if name not in saved}
 
 
-def _place(theirs: State, ours: State, fixed: State, names: Names, left: str) -> tuple[dict[str, str], list[list[str]]]:
+def _place(file: State, model: State, fixed: State, names: Names, left: str) -> tuple[dict[str, str], list[list[str]]]:
     """Return our name -> name in the file, both bare, and tensors without place, with two or of a wrong value."""
-    find = finder(theirs, ours | fixed, names)
+    find = finder(file, model | fixed, names)
     places: dict[str, str] = {}
     unused, double, different = [], [], []
-    for name, value in theirs.items():
+    for name, value in file.items():
         candidates = list(find(name))
-        fits = [candidate for candidate in candidates if candidate in ours or candidate in fixed]
+        fits = [candidate for candidate in candidates if candidate in model or candidate in fixed]
         if any(re.search(left, candidate) for candidate in (fits or candidates)):
             continue
         if not fits:
-            if value.numel() and not _is_dropped(name, theirs, names):
+            if value.numel() and not _is_dropped(name, file, names):
                 unused.append(f"{name} {_show_shape(value)} is left over")
         elif fits[0] in fixed:
             if not _is_equal(value, fixed[fits[0]]):
@@ -172,9 +173,9 @@ def _unwrap(names: Iterable[str]) -> list[str]:
     return names
 
 
-def _is_dropped(name: str, theirs: Mapping[str, Tensor], names: Names) -> bool:
+def _is_dropped(name: str, file: Mapping[str, Tensor], names: Names) -> bool:
     matches = ((re.search(pattern, name), condition) for pattern, condition in names.dropped)
-    return any(match and (condition is None or condition(match, theirs)) for match, condition in matches)
+    return any(match and (condition is None or condition(match, file)) for match, condition in matches)
 
 
 def _show_shape(tensor: Tensor) -> str:
@@ -194,13 +195,13 @@ def _raise_problems(problems: Iterable[list[str]], path: Path) -> None:
         )
 
 
-def finder(theirs: Mapping[str, Tensor], ours: Mapping[str, Tensor], names: Names) -> Callable[[str], Iterator[str]]:
+def finder(file: Mapping[str, Tensor], model: Mapping[str, Tensor], names: Names) -> Callable[[str], Iterator[str]]:
     """Return a function from a name of theirs to its candidates in ours, most likely first."""
-    states = States(theirs, ours)
+    states = States(file, model)
     rules = [(re.compile(pattern), forms) for pattern, forms in names.rules]
 
     def find(name: str) -> Iterator[str]:
-        if name in ours:
+        if name in model:
             yield name
             return
         candidates = [name]
@@ -233,18 +234,18 @@ def rank(match: re.Match[str], group: int, names: Mapping[str, Tensor]) -> int:
     return sorted(numbers | {int(match[group])}).index(int(match[group]))
 
 
-def find_linear_maps(ours: Mapping[str, Tensor], prefix: str) -> list[int]:
+def find_linear_maps(model: Mapping[str, Tensor], prefix: str) -> list[int]:
     """Return the numbers of the linear maps of a Sequential of this name (with its dot), in order."""
-    return [i for i in _list_modules(ours, prefix) if getattr(ours.get(f"{prefix}{i}.weight"), "ndim", 0) == 2]
+    return [i for i in _list_modules(model, prefix) if getattr(model.get(f"{prefix}{i}.weight"), "ndim", 0) == 2]
 
 
-def find_modules_after(ours: Mapping[str, Tensor], prefix: str, index: int) -> list[int]:
+def find_modules_after(model: Mapping[str, Tensor], prefix: str, index: int) -> list[int]:
     """Return the numbers of the modules with parameters between a linear map of a Sequential and the next one."""
-    maps = find_linear_maps(ours, prefix)
+    maps = find_linear_maps(model, prefix)
     if index >= len(maps):
         return []
     end = maps[index + 1] if index + 1 < len(maps) else float("inf")
-    return [i for i in _list_modules(ours, prefix) if maps[index] < i < end]
+    return [i for i in _list_modules(model, prefix) if maps[index] < i < end]
 
 
 def _list_modules(names: Mapping[str, Tensor], prefix: str) -> list[int]:

@@ -56,14 +56,12 @@ class Protocol:
     """How a model is trained on a pair before it is tested.
 
     Args:
-        graphs (int): In a batch of training; of every `BATCH` graphs the first ones.
-        trains (bool, optional): False: the initial weights are tested. (default: ``True``)
+        graphs (int): In a batch of training, the first of each `BATCH` graphs; 0: the initial weights are tested.
         stops_at_zero (bool, optional): End the training when the loss of an epoch is exactly 0, and give batch norms
             the statistics to which the remaining epochs would bring them. (default: ``False``)
     """
 
     graphs: int
-    trains: bool = True
     stops_at_zero: bool = False
 
 
@@ -72,7 +70,7 @@ PROTOCOLS: dict[str, Protocol] = {
     "literal": Protocol(BATCH),
     # 8 relabelings of a pair give the loss and the gradient of one of them; where the loss is 0, the gradient is 0
     "economical": Protocol(2, stops_at_zero=True),
-    "untrained": Protocol(0, trains=False),
+    "untrained": Protocol(0),
 }
 
 
@@ -149,7 +147,6 @@ def run_to_file(
     graphs_of: Callable[[int], PairGraphs],
     path: Path,
     num_workers: int = 1,
-    notes: Mapping[str, Any] = {},  # noqa: B006
     tell: Callable[[Result], None] = lambda _result: None,
 ) -> dict[int, Result]:
     """Test the pairs that a file has no result of yet, append each result, and return all by pair.
@@ -160,13 +157,12 @@ def run_to_file(
         graphs_of (callable): Number of a pair -> its graphs.
         path (Path): The file, JSON lines; a new one is made.
         num_workers (int, optional): As of `run_pairs`. (default: ``1``)
-        notes (Mapping, optional): Further settings for the first line, plain values. (default: none)
         tell (callable, optional): Called with each new result. (default: nothing)
 
     Raises:
         ResultsError: the file has results of other settings.
     """
-    results = resume_results(path, {**test.settings, **notes})
+    results = resume_results(path, test.settings)
     missing = [pair for pair in pairs if pair not in results]
     for result in run_pairs(test, missing, graphs_of, num_workers):
         append_result(path, result)
@@ -207,7 +203,7 @@ def run_pair(test: PairTest, pair: int, graphs: PairGraphs) -> Result:
         torch.manual_seed(pair_seed(test.seed, pair))
         model = test.model().to(test.device, test.dtype)
         torch.set_default_dtype(test.dtype)
-        losses = _train(test, model, graphs[0]) if PROTOCOLS[test.protocol].trains else []
+        losses = _train(test, model, graphs[0]) if PROTOCOLS[test.protocol].graphs else []
         (t2, loss), (t2_reliability, _) = (_evaluate(test, model, part) for part in graphs)
     finite = math.isfinite(t2) and math.isfinite(t2_reliability)
     return {
@@ -236,7 +232,7 @@ def _finite_or_none(value: float) -> float | None:
 
 @contextmanager
 def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """Let tensors that a model makes have the dtype of its weights, here and until the block ends."""
+    """Set torch's default dtype inside the block."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
@@ -246,7 +242,7 @@ def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
 
 
 def _train(test: PairTest, model: nn.Module, graphs: Sequence[Data]) -> list[float]:
-    """Train a model on a pair and return the loss of each epoch; a loss that is not finite is the last."""
+    """Train a model on a pair and return the loss of each epoch, up to one that is not finite."""
     protocol = PROTOCOLS[test.protocol]
     batches = [_make_batch(test, graphs[at : at + protocol.graphs], "train") for at in range(0, len(graphs), BATCH)]
     optimizer, scheduler = test.optimization(model)
@@ -274,13 +270,13 @@ def _settle_batch_norms(model: nn.Module, batch: Batch, progress: float) -> None
     variance is its start, 1.
     """
     norms = [module for module in model.modules() if getattr(module, "running_mean", None) is not None]
-    momenta = [norm.momentum for norm in norms]
+    momenta = {norm: norm.momentum for norm in norms}
     for norm in norms:
         norm.momentum = 1.0
     batch = batch.clone()
     batch.progress = progress
     model(batch)
-    for norm, momentum in zip(norms, momenta, strict=True):
+    for norm, momentum in momenta.items():
         norm.momentum = momentum
 
 

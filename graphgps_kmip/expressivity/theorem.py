@@ -40,7 +40,7 @@ MAX_FREQS = 8  # eigenpairs, of the public configs
 
 @dataclass(frozen=True)
 class Pair:
-    """Two graphs; whether only the order of nodes differs, and whether 1-WL separates them (None: not known)."""
+    """Two graphs, whether only the order of nodes differs, and whether 1-WL separates them (None: unknown)."""
 
     name: str
     first: Graph

@@ -29,9 +29,9 @@ def row(maxima: int, gap: float, rest: int = 6) -> torch.Tensor:
 
 
 def test_topk_softmax_is_softmax_over_the_largest_entries() -> None:
-    found = topk_softmax(torch.tensor([[0.0, 2.0, 1.0, -3.0]], dtype=torch.float64), 2)
+    result = topk_softmax(torch.tensor([[0.0, 2.0, 1.0, -3.0]], dtype=torch.float64), 2)
     share = 1 / (1 + math.exp(-1))
-    torch.testing.assert_close(found, torch.tensor([[0, share, 1 - share, 0]], dtype=torch.float64))
+    torch.testing.assert_close(result, torch.tensor([[0, share, 1 - share, 0]], dtype=torch.float64))
 
 
 @pytest.mark.parametrize(("maxima", "k"), [(1, 1), (1, 4), (2, 2), (3, 5), (3, 99)])
@@ -123,22 +123,22 @@ def test_dot_products_favour_the_long_key_cosines_ignore_lengths_and_distances_p
 
 
 def test_sinusoids_set_pairs_apart_that_random_walks_hardly_tell() -> None:
-    found = encoded_differences(ksteps=6, num_bases=2)
+    result = encoded_differences(ksteps=6, num_bases=2)
     walks = torch.zeros(9, 9, dtype=torch.float64)
-    for first, second in found["edges"]:
+    for first, second in result["edges"]:
         walks[first, second] = walks[second, first] = 1
     walks = walks / walks.sum(dim=1, keepdim=True)
     power = torch.eye(9, dtype=torch.float64)
-    (i, j), (_, k) = found["pairs"].values()
+    (i, j), (_, k) = result["pairs"].values()
     for step in range(7):
         p, q = float(power[i, j]), float(power[i, k])
-        assert found["raw"][step] == pytest.approx(abs(p - q))
+        assert result["raw"][step] == pytest.approx(abs(p - q))
         waves = [
             abs(wave(2**s * math.pi * p) - wave(2**s * math.pi * q)) for s in (0, 1) for wave in (math.sin, math.cos)
         ]
-        assert found["encoded"][step] == pytest.approx(waves)
+        assert result["encoded"][step] == pytest.approx(waves)
         power = power @ walks
-    assert max(map(max, found["encoded"])) > 3 * max(found["raw"])
+    assert max(map(max, result["encoded"])) > 3 * max(result["raw"])
 
 
 def test_an_autoencoder_with_rms_norm_loses_magnitudes_and_those_with_the_others_keep_them() -> None:

@@ -92,7 +92,7 @@ def list_checks(
 
 def _list_searches(backend: Spec, problems: Iterable[tuple[int, int]], device: torch.device) -> Iterator[Check]:
     for dim, num_keys in problems:
-        problem = comparisons.search_problem(device, dim, num_keys)
+        problem = comparisons.draw_search(device, dim, num_keys)
         yield f"D = {dim}, K = {num_keys}", partial(comparisons.compare_search, backend, problem)
 
 
